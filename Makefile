@@ -1,0 +1,103 @@
+# The only list of commands. `make` alone prints it.
+#
+# PYTHON=python3 uses an interpreter that has what is needed instead of making .venv.
+
+BASE_PYTHON ?= python3
+VENV := .venv
+PYTHON ?= $(VENV)/bin/python
+POST ?=
+RESULT ?=
+ADDRESS ?= 127.0.0.1:8000
+export NO_MKDOCS_2_WARNING := 1
+
+LAB = $(PYTHON) -m snippets._lab
+SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force)
+
+ROOM_TESTS = $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))
+
+# With an interpreter of your own nothing is installed.
+ifeq ($(PYTHON),$(VENV)/bin/python)
+DOCS := $(VENV)/.docs-installed
+ALL := $(VENV)/.all-installed
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile
+endif
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured"
+	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
+
+.PHONY: serve
+serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs the docs group only, no torch)
+	$(PYTHON) -m mkdocs serve --dev-addr $(ADDRESS)
+
+.PHONY: setup
+setup: $(ALL) ## Make .venv with everything the tests need
+
+.PHONY: test
+test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
+	$(PYTHON) -m pytest -m "not mutants" $(PARALLEL)
+
+.PHONY: site
+site: $(DOCS) ## Build the site into site/, every warning an error
+	$(PYTHON) -m mkdocs build --strict
+
+.PHONY: bench
+bench: $(ALL) ## Measure on this machine's GPU; without one: make evidence
+	$(LAB) bench $(SELECT)
+
+.PHONY: evidence
+evidence: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
+	$(LAB) evidence $(SELECT)
+
+.PHONY: figures
+figures: $(ALL) ## Draw docs/figures from docs/data
+	$(LAB) figures
+
+.PHONY: check
+check: $(ALL) ## Lint, types, figures reproduce, stale results, strict build
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(LAB) figures --check
+	$(LAB) stale
+	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
+
+.PHONY: mutants
+mutants: $(ALL) ## Show that the tests reject every wrong kernel
+	$(LAB) mutants $(POST)
+
+.PHONY: gpu-test
+gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
+	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
+	  || { echo "gpu-test needs a GPU that torch can use; without one: make test"; exit 1; }
+	$(PYTHON) -m pytest -m "not mutants" $(if $(POST),tests/test_$(POST).py,$(ROOM_TESTS))
+
+.PHONY: sanitize
+sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)
+	$(PYTHON) -m snippets._lab sanitize $(POST)
+
+.PHONY: clean
+clean: ## Remove the built site and all caches; data, figures and .venv stay
+	rm -rf site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; say which: make BASE_PYTHON=python3.12"; exit 1; }
+	@echo "making $(VENV) with $$($(BASE_PYTHON) --version)"
+	@$(BASE_PYTHON) -m venv $(VENV) \
+	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv"; rm -rf $(VENV); exit 1; }
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+
+$(VENV)/.docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing what the site needs (once; about half a minute)"
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch $@
+
+$(VENV)/.all-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing torch, triton and what the tests need (once; a few minutes)"
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group test
+	@touch $@ $(VENV)/.docs-installed

@@ -1,0 +1,1 @@
+"""The tested code that the pages of *Attention, Measured* show."""

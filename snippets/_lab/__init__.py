@@ -1,0 +1,1 @@
+"""The apparatus every room uses: oracle, timing, provenance, store, trace, mutation, figures."""

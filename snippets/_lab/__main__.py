@@ -1,0 +1,7 @@
+"""`python -m snippets._lab --help`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

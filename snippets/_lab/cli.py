@@ -1,0 +1,185 @@
+"""The command line of the lab: measure, draw, check. `make` calls it; so may you."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from . import store
+from .rooms import DATA, FIGURES, UnknownName, rooms
+
+console = Console()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit code is 0 when all went well, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m snippets._lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("bench", "measure on this GPU (without one: evidence) and store the raw results"),
+        ("evidence", "measure what needs no GPU: traffic, registers, mutants"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--post", default=None, help=f"one of: {', '.join(rooms())}")
+        command.add_argument("--result", default=None, help="one function of the post's bench.py")
+        command.add_argument("--force", action="store_true", help="measure what is up to date too")
+        command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
+        command.add_argument("--commit", default="", help="commit to record where there is no git")
+    command = commands.add_parser("figures", help="draw docs/figures from docs/data")
+    command.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
+    command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
+    command.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures")
+    commands.add_parser("stale", help="list results whose code has changed since")
+    command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
+    command.add_argument("post", nargs="*", help="default: all")
+    command = commands.add_parser("sanitize", help="run a post's kernels under compute-sanitizer")
+    command.add_argument("post", nargs="*", help="default: all")
+    options = parser.parse_args(arguments)
+    try:
+        return globals()[f"_{options.command}"](options)
+    except KeyboardInterrupt:
+        console.print("\nstopped; every result stored so far is whole, the others are as they were")
+        return 130
+    except (UnknownName, store.DataError, OSError) as error:
+        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        return 2
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import torch
+
+    if torch.cuda.is_available():
+        return _measure(options, ["gpu"])
+    os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
+    from .rooms import results
+
+    console.print("No GPU that torch can use, so these timings stay as they are:")
+    for post in rooms() if options.post is None else [options.post]:
+        timed = [n for n, f in results(post).items() if "gpu" in f.measured_on]  # type: ignore[attr-defined]
+        console.print(f"  {post}: {', '.join(timed) or 'none'}", highlight=False)
+    console.print("What needs no GPU is measured.")
+    return _evidence(options)
+
+
+def _evidence(options: argparse.Namespace) -> int:
+    os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
+    return _measure(options, ["interpreter", "compiler"])
+
+
+def _measure(options: argparse.Namespace, places: list[str]) -> int:
+    from .bench import Session, jobs
+    from .rooms import results
+
+    if options.post is not None and options.result is not None:
+        known = [*results(options.post), "report", "mutants"]
+        if options.result not in known:
+            raise UnknownName(
+                f"{options.post} has no result {options.result!r}; there are: {', '.join(known)}"
+            )
+    todo = [job for place in places for job in jobs(place, options.post, options.result)]
+    if not todo:
+        console.print("nothing to measure here for this selection")
+        return 0
+    table = Table("post", "result", "device", "outcome", "seconds", title="measured")
+    failures = 0
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[case]}"),
+        console=console,
+        transient=True,
+    ) as progress:
+        overall = progress.add_task("results", total=len(todo), case="")
+        inner = progress.add_task("cases", total=1, case="")
+
+        def advance(case: str, total: int) -> None:
+            progress.update(inner, advance=1, total=total, case=case)
+
+        session = Session(options.data, options.commit, options.force, advance)
+        for job in todo:
+            progress.reset(inner, total=1, case="")
+            progress.update(overall, case=f"{job.post}/{job.result}")
+            began = time.perf_counter()
+            try:
+                outcome = session.run(job)
+            except (PermissionError, KeyboardInterrupt):
+                raise
+            except Exception as error:  # noqa: BLE001 - the next result may still succeed
+                failures += 1
+                outcome = f"[red]failed[/], nothing stored: {type(error).__name__}: {error}"
+            progress.update(overall, advance=1)
+            seconds = f"{time.perf_counter() - began:.1f}"
+            table.add_row(job.post, job.result, job.folder, outcome, seconds)
+    console.print(table)
+    return 1 if failures else 0
+
+
+def _figures(options: argparse.Namespace) -> int:
+    from . import figures
+
+    changed = figures.draw_all(options.data, options.out, write=not options.check)
+    for path in changed:
+        console.print(f"{'differs' if options.check else 'wrote'} {path}", highlight=False)
+    if options.check and changed:
+        console.print("[red]the figures are not what `make figures` draws from docs/data[/]")
+        return 1
+    console.print("figures are up to date" if not changed else f"{len(changed)} files written")
+    return 0
+
+
+def _stale(options: argparse.Namespace) -> int:
+    from .provenance import is_stale
+
+    stale = [result for result in store.scan() if is_stale(result)]
+    for result in stale:
+        console.print(
+            f"stale: {result.folder}/{result.post}/{result.result}, measured {result.date} with "
+            f"code that has changed since",
+            highlight=False,
+        )
+    console.print(f"{len(stale)} stale results")
+    return 0
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    from . import mutation
+    from .rooms import room_file
+
+    with_mutants = [r for r in rooms() if room_file(r, "mutants.py").exists()]
+    if not (chosen := options.post or with_mutants):
+        console.print("[red]no post has mutants: nothing was checked[/]")
+        return 1
+    for post in chosen:
+        table = Table("mutant", "killed by", "message", title=post)
+        try:
+            for row in mutation.rows(post, lambda mutant: ({"mutant": name} for name in mutant)):
+                table.add_row(row["mutant"], row["killed_by"], row["message"])
+        except mutation.MutantError as error:
+            console.print(f"[red]{error}[/]", highlight=False)
+            return 1
+        console.print(table)
+    return 0
+
+
+def _sanitize(options: argparse.Namespace) -> int:
+    from . import sanitize
+
+    table = Table("post", "tool", "outcome", title="compute-sanitizer")
+    outcomes = []
+    for post in options.post or rooms():
+        for tool in sanitize.TOOLS:
+            try:
+                outcomes.append(sanitize.sanitize(post, tool))
+            except sanitize.CannotSanitize as error:
+                console.print(f"[red]nothing was checked:[/] {error}", highlight=False)
+                return 1
+            table.add_row(post, tool, outcomes[-1])
+    console.print(table)
+    return int(any(outcome.startswith("FAULTS") for outcome in outcomes))

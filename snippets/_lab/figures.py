@@ -1,0 +1,332 @@
+"""Draws docs/figures from docs/data: the same bytes every time, and without torch or triton.
+
+For each result of a room, `figures.py` of the room has a function of the same name. It gets the
+results of every device that has data, the reference device first, and returns a Figure. This
+module writes what a page includes: the Plotly specification, a Markdown fragment with the finding,
+the table and the provenance, and the sentences that hold numbers.
+"""
+
+import functools
+import html
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import store
+from .provenance import is_stale
+from .rooms import DATA, FIGURES, ROOT, load, room_file, rooms
+from .store import DataError, Result
+
+# One colour for one implementation on the whole site: after Okabe and Ito's palette for readers
+# with a colour-vision deficiency, each at least 3:1 on the light and on the dark page.
+COLOURS = {
+    "basic_attention": "#2b84c6",
+    "basic_attention:exercise": "#1d9a78",
+    "torch:sdpa": "#d4602a",
+    "ceiling": "#808a94",
+}
+NAMES = {
+    "torch:sdpa": "PyTorch SDPA",
+    "basic_attention:exercise": "two queries a program",
+}
+DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]  # one for each device
+DIGITS = 6  # significant digits in a figure's specification
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a figure function returns. Finding, caption and sentences are Markdown."""
+
+    finding: str  # the title: one sentence that the chart shows
+    caption: str  # what is drawn, and under which conditions
+    table: list[dict[str, Any]]  # the numbers, one row a dict, for the folded table
+    plot: Any = None  # plotly.graph_objects.Figure; None where a table says it better
+    height: int = 380  # pixels on a wide screen
+    narrow: dict[str, Any] = field(default_factory=dict)  # layout changes on a phone
+    open_table: bool = False  # show the table unfolded: it is the figure
+    table_class: str = ""  # CSS class of an open table
+    sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
+    widget: str = ""  # HTML in the place of the chart, for what Plotly does not draw
+    extra_files: Mapping[str, Any] = field(default_factory=dict)  # file name → JSON for a widget
+
+
+def name_of(implementation: str, result: Result, results: Sequence[Result]) -> str:
+    """What a legend calls an implementation; with its device where there are several."""
+    name = html.escape(NAMES.get(implementation, implementation))
+    return name if len(results) == 1 else f"{name}, {html.escape(result.label)}"
+
+
+def colour(implementation: str) -> str:
+    """The colour of an implementation. Raises DataError for one that has none yet."""
+    if implementation not in COLOURS:
+        raise DataError(f"{implementation!r} has no colour in snippets/_lab/figures.py")
+    return COLOURS[implementation]
+
+
+def time(ms: float) -> str:
+    """A time as read aloud: "12.7 µs", "0.874 ms"."""
+    return f"{ms * 1e3:.3g} µs" if ms < 0.1 else f"{ms:.3g} ms"
+
+
+def ratio(value: float) -> str:
+    """A factor: "0.78×", "7.6×", "514×"."""
+    return f"{value:.2f}×" if value < 2 else f"{value:.1f}×" if value < 10 else f"{value:.0f}×"
+
+
+def hover(row: Mapping[str, Any]) -> str:
+    """Median and spread of a timed row."""
+    return f"{time(row['ms_p50'])}<br>p20–p80: {time(row['ms_p20'])} – {time(row['ms_p80'])}"
+
+
+def pick(rows: Iterable[Mapping[str, Any]], **wanted: Any) -> list[Mapping[str, Any]]:
+    """Rows with these values that have a measurement."""
+    return [r for r in rows if not r.get("error") and all(r[k] == v for k, v in wanted.items())]
+
+
+def only(rows: Iterable[Mapping[str, Any]], **wanted: Any) -> Mapping[str, Any]:
+    """The one row with these values. Raises DataError if there is none, or more than one."""
+    found = pick(rows, **wanted)
+    if len(found) != 1:
+        raise DataError(f"{len(found)} rows have {wanted}; one was expected")
+    return found[0]
+
+
+def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list[Path]:
+    """Draw every figure; return the files that are not (or, with write, were not) as drawn.
+
+    Raises DataError that names a missing, truncated or tampered data file.
+    """
+    by_name: dict[tuple[str, str], list[Result]] = {}
+    for result in store.scan(data):
+        by_name.setdefault((result.post, result.result), []).append(result)
+    files: dict[Path, str] = {}
+    for room in rooms():
+        for name, function in figure_functions(room).items():
+            results = by_name.pop((room, name), [])
+            if not results:
+                raise DataError(f"no device has {data}/*/{room}/{name}.json; run `make bench`")
+            for file, text in fragment(room, name, function, _reference_first(results)).items():
+                files[out / room / file] = text
+    if by_name:
+        left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
+        raise DataError(f"no figures.py draws these results: {left}")
+    changed = [p for p, text in files.items() if not p.exists() or p.read_text("utf-8") != text]
+    gone = [p for p in out.rglob("*") if p.is_file() and p not in files]
+    if write:
+        for path in changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            store.write_whole(path, files[path])
+        for path in gone:
+            path.unlink()
+    return sorted(changed + gone)
+
+
+def figure_functions(room: str) -> dict[str, Callable[[list[Result]], Figure]]:
+    """The figures of a room by name, those every room has included."""
+    if not room_file(room, "figures.py").exists():
+        return {}
+    module = load(room, "figures")
+    functions: dict[str, Callable[[list[Result]], Figure]] = {
+        name: f
+        for name, f in inspect.getmembers(module, inspect.isfunction)
+        if not name.startswith("_") and f.__module__ == module.__name__
+    }
+    if room_file(room, "mutants.py").exists():
+        functions["mutants"] = mutants
+    functions["report"] = report
+    return functions
+
+
+@functools.cache
+def _reference() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return str(project["tool"]["attention-measured"]["reference-device"])
+
+
+def _reference_first(results: list[Result]) -> list[Result]:
+    return sorted(results, key=lambda r: (r.folder != _reference(), r.place != "gpu", r.folder))
+
+
+def fragment(
+    room: str, name: str, function: Callable[[list[Result]], Figure], results: list[Result]
+) -> dict[str, str]:
+    """The files of one figure: name → text."""
+    figure = function(results)
+    files = {}
+    others = [r for r in results[1:] if r.place == "gpu"]
+    also = "".join(f" On {html.escape(r.label)}: {function([r]).finding}" for r in others)
+    # A browser reads a block element's Markdown only if no line of it looks like indented code.
+    lines = [f'<figure class="am-figure" id="figure-{room}-{name}" markdown>']
+    lines += ['<p class="am-finding" markdown>', figure.finding, "</p>"]
+    if figure.plot is not None:
+        files[f"{name}.json"] = specification(figure)
+        summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
+        tall = figure.narrow.get("height", figure.height)
+        lines += [
+            f'<div class="am-plot" style="--am-height: {figure.height}px; --am-height-narrow: '
+            f'{tall}px" role="img" aria-label="{summary}" markdown>',
+            f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
+            "</div>",
+        ]
+    if figure.widget:
+        lines += ["", figure.widget, ""]
+    for file, value in figure.extra_files.items():
+        files[file] = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":")) + "\n"
+    if figure.open_table:
+        css = f' class="{figure.table_class}"' if figure.table_class else ""
+        lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
+    raw = ", ".join(
+        f"[{html.escape(r.label)}, {r.date}](/data/{r.folder}/{room}/{name}.json)"
+        + (' <span class="am-badge am-stale">code changed since</span>' if is_stale(r) else "")
+        for r in results
+    )
+    lines += [
+        "<figcaption markdown>",
+        f"{figure.caption}{also} Measured on {raw}.",
+        "</figcaption>",
+    ]
+    if not figure.open_table:
+        lines += _folded("am-data", "The numbers as a table", table(figure.table))
+    lines += _folded(
+        "am-data am-provenance", "Where these numbers come from", provenance_table(results)
+    )
+    lines.append("</figure>")
+    files[f"{name}.md"] = "\n".join(lines) + "\n"
+    if figure.sentences:
+        files[f"{name}_sentences.md"] = (
+            "\n".join(
+                f"<!-- --8<-- [start:{section}] -->\n{text}\n<!-- --8<-- [end:{section}] -->"
+                for section, text in figure.sentences.items()
+            )
+            + "\n"
+        )
+    return files
+
+
+def _folded(css: str, title: str, lines: list[str]) -> list[str]:
+    return [
+        f'<details class="{css}" markdown>',
+        f"<summary>{title}</summary>",
+        "",
+        *lines,
+        "",
+        "</details>",
+    ]
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "").replace("*", "")
+
+
+def specification(figure: Figure) -> str:
+    """Plotly JSON without theme colours (the page adds them) and with lists for arrays."""
+    spec = json.loads(figure.plot.to_json())
+    layout = spec["layout"]
+    layout.pop("template", None)
+    layout["height"] = figure.height
+    if figure.narrow:
+        layout["meta"] = {"narrow": figure.narrow}
+    return json.dumps(_rounded({"data": spec["data"], "layout": layout}), ensure_ascii=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        short = float(f"{value:.{DIGITS}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    if isinstance(value, dict):
+        if "bdata" in value:
+            raise DataError("a figure holds a NumPy array; give Plotly lists")
+        return {k: _rounded(v) for k, v in value.items()}
+    return [_rounded(v) for v in value] if isinstance(value, list) else value
+
+
+def cell(value: Any) -> str:
+    """A value in a table, with markup escaped."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    return (
+        html.escape(str(value)).replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")
+    )
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of a Markdown table; numbers are set to the right."""
+    if not rows:
+        raise DataError("a figure has an empty table")
+    heads = list(rows[0])
+    numeric = [all(isinstance(r[h], int | float | None) for r in rows) for h in heads]
+    return [
+        f"| {' | '.join(heads)} |",
+        f"| {' | '.join('---:' if n else '---' for n in numeric)} |",
+        *(f"| {' | '.join(cell(r[h]) for h in heads)} |" for r in rows),
+    ]
+
+
+def provenance_table(results: list[Result]) -> list[str]:
+    """One row a device: what it is, what ran on it, which code."""
+    rows = []
+    for r in results:
+        d, v = r.device, r.versions
+        clock = d.get("sm_clock_mhz")
+        rows.append(
+            {
+                "device": r.label,
+                "driver": d.get("driver"),
+                "power limit": f"{d['power_limit_w']:.0f} W" if d.get("power_limit_w") else None,
+                "SM clock while measuring": f"{clock[0]:.0f}–{clock[2]:.0f} MHz" if clock else None,
+                "versions": f"Python {v['python']}, torch {v['torch']}, Triton {v['triton']}, "
+                f"CUDA {v['cuda']}, cuDNN {v['cudnn']}",
+                "measured (UTC)": r.measured_at,
+                "source hash": r.source_hash,
+                "commit": r.commit[:12],
+                "seed": r.seed,
+            }
+        )
+    if len(rows) == 1:
+        rows = [{"": key, " ": value} for key, value in rows[0].items()]
+    return table(rows)
+
+
+def mutants(results: list[Result]) -> Figure:
+    """The wrong kernels of a room and the test that rejected each."""
+    rows = results[0].rows
+    return Figure(
+        finding=f"{len(rows)} wrong kernels, and the tests reject every one.",
+        caption="Each line is the page's kernel with one mistake, and the first test that saw it. "
+        "The unchanged kernel passes the same tests.",
+        table=[
+            {
+                "mistake": r["mutant"],
+                "rejected by": r["killed_by"],
+                "because": r["message"].split(" (PyTorch")[0],
+                "diagnosis": r["diagnosis"],
+            }
+            for r in rows
+        ],
+        open_table=True,
+        table_class="am-kills",
+    )
+
+
+def report(results: list[Result]) -> Figure:
+    """What `python kernel.py` printed, word for word, in one section for each device."""
+    sentences = {
+        r.folder: "\n".join(
+            ["```console", "$ python kernel.py", *(x["line"] for x in r.rows), "```"]
+        )
+        for r in results
+    }
+    return Figure(
+        finding="The file checks itself.",
+        caption="What `python kernel.py` prints, the file lying alone in an empty folder.",
+        table=[{"device": r.label, "line": x["line"]} for r in results for x in r.rows],
+        sentences=sentences,
+    )

@@ -1,0 +1,199 @@
+"""Shows that a room's tests can fail: runs them against wrong variants of its kernel.
+
+Killed means: the mutant was imported, ran, and a numerical assertion rejected its result. A crash,
+a refusal, a time-out or an `old` text that is not found exactly once is an error of the mutant, not
+a kill. The unchanged kernel runs first and must pass the very same tests.
+"""
+
+import atexit
+import importlib
+import importlib.util
+import multiprocessing
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .rooms import ROOT, load, source_file
+
+SECONDS = 120  # for the tests of one mutant; they take a few
+CONTROL = "unchanged kernel"
+
+
+class MutantError(RuntimeError):
+    """A mutant could not be judged; the text says which and why."""
+
+
+class Mutant(NamedTuple):
+    """A wrong kernel: replace `old`, which must occur exactly once, by `new`."""
+
+    name: str
+    old: str
+    new: str
+    diagnosis: str  # one sentence a reader with this mistake would want to read
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests said: "survived", "killed" with the test's name and message, or "error"."""
+
+    outcome: str
+    test: str = ""
+    message: str = ""
+
+
+def mutate(source: str, mutant: Mutant) -> str:
+    """The wrong source. Raises MutantError unless `old` is found exactly once."""
+    if (times := source.count(mutant.old)) != 1:
+        raise MutantError(f"{mutant.name}: its old text occurs {times} times, not once")
+    return source.replace(mutant.old, mutant.new)
+
+
+def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+    """The room's launcher with texts of its file replaced: for timing parts of a kernel.
+
+    Raises MutantError unless each old text is found exactly once.
+    """
+    source = source_file(room).read_text(encoding="utf-8")
+    for old, new in changes:
+        source = mutate(source, Mutant("variant", old, new, ""))
+    folder = tempfile.mkdtemp(prefix="variant_")  # triton reads the kernel's text from its file
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / source_file(room).name
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(f"variant_of_{room}", path)
+    assert spec is not None  # a .py path always has a spec
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, room)
+
+
+class _Judge:
+    """pytest plugin: remembers the first failure and how many tests passed."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failure: Verdict | None = None
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        if call.excinfo is None:
+            self.passed += call.when == "call"
+        elif self.failure is None and not call.excinfo.errisinstance(_skipped()):
+            numerical = call.excinfo.type.__name__ == "NumericalMismatch" and call.when == "call"
+            message = f"{call.excinfo.value}".splitlines()[0] if f"{call.excinfo.value}" else ""
+            outcome = "killed" if numerical else "error"
+            text = message if numerical else f"{call.excinfo.type.__name__}: {message}"
+            self.failure = Verdict(outcome, item.name, text)
+
+    def verdict(self) -> Verdict:
+        if self.failure:
+            return self.failure
+        if not self.passed:
+            return Verdict("error", "", "no numerical test ran")
+        return Verdict("survived", "", f"{self.passed} tests passed")
+
+
+def _skipped() -> type[BaseException]:
+    import pytest
+
+    return pytest.skip.Exception
+
+
+def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
+    """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
+    import pytest
+
+    # The parent may hold the unchanged kernel, and modules that took something from it.
+    package = f"snippets.{room}"
+    for held in [m for m in sys.modules if f"{m}.".startswith(f"{package}.")]:
+        del sys.modules[held]
+    sys.modules.pop(Path(tests).stem, None)
+    name = f"{package}.{source_file(room).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # a .py path always has a spec
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    judge = _Judge()
+    try:
+        setattr(importlib.import_module(package), source_file(room).stem, module)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever importing raises is the verdict
+        channel.send(Verdict("error", "", f"import failed: {type(error).__name__}: {error}"))
+        return
+    sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
+    arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
+    pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
+    channel.send(judge.verdict())
+
+
+def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
+    """Run the room's numerical tests against `source` in a process of its own."""
+    import torch  # noqa: F401 - imported once here, inherited by every child
+    import triton  # noqa: F401
+
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    tests = tests or ROOT / "tests" / f"test_{room}.py"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / source_file(room).name
+        path.write_text(source, encoding="utf-8")
+        child = context.Process(target=_judge_in_child, args=(room, str(path), str(tests), there))
+        child.start()
+        there.close()
+        try:
+            verdict: Verdict = (
+                here.recv()
+                if here.poll(SECONDS)
+                else Verdict("error", "", f"no verdict within {SECONDS} s")
+            )
+        except EOFError:
+            child.join()
+            verdict = Verdict("error", "", f"the process ended with exit code {child.exitcode}")
+        child.kill()
+        child.join()
+    return verdict
+
+
+def rows(room: str, each: Callable[..., Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """One row for each mutant of a room, for the data file; two mutants run at a time.
+
+    Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
+    """
+    mutants: list[Mutant] = load(room, "mutants").MUTANTS
+    source = source_file(room).read_text(encoding="utf-8")
+    sources = {CONTROL: source} | {m.name: mutate(source, m) for m in mutants}
+    if len(sources) != len(mutants) + 1:
+        raise MutantError(f"{room}: two mutants have the same name")
+    with ThreadPoolExecutor(2) as pool:
+        pending = {name: pool.submit(judge, room, text) for name, text in sources.items()}
+        try:
+            verdicts = {
+                case["mutant"]: pending[case["mutant"]].result()
+                for case in each(mutant=list(pending))
+            }
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for the others
+            raise
+    wrong = [
+        f"{name}: {v.outcome} {v.test} {v.message}"
+        for name, v in verdicts.items()
+        if v.outcome != ("survived" if name == CONTROL else "killed")
+    ]
+    if wrong:
+        raise MutantError(f"{room}:\n  " + "\n  ".join(wrong))
+    for mutant in mutants:
+        found = verdicts[mutant.name]
+        yield {
+            "mutant": mutant.name,
+            "diagnosis": mutant.diagnosis,
+            "old": mutant.old,
+            "new": mutant.new,
+            "killed_by": found.test,
+            "message": found.message,
+        }

@@ -1,0 +1,213 @@
+"""The yardstick: eager attention in float64, and how far from it a right kernel may be."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class NumericalMismatch(AssertionError):
+    """The result differs from the yardstick by more than rounding explains."""
+
+
+class TrivialInputs(AssertionError):
+    """These inputs cannot tell attention from the mean of V: the test would prove nothing."""
+
+
+# --8<-- [start:eager]
+def eager_weights(
+    q: Tensor, k: Tensor, *, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """softmax(q kᵀ · scale), written out in q's own dtype.
+
+    q [..., N, D]; k [..., M, D]; mask [N, M] or wider, True where a key is visible. A row with
+    no visible key gives zeros.
+    """
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = (q * scale) @ k.mT  # [..., N, M]; scaled first, so that float16 does not overflow
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+    return weights
+
+
+def eager_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """softmax(q kᵀ · scale) v in q's own dtype; v [..., M, D], the rest as in eager_weights.
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+    """
+    return eager_weights(q, k, scale=scale, mask=mask) @ v
+    # --8<-- [end:eager]
+
+
+def causal_mask(
+    N: int, M: int, *, align: str = "bottom_right", device: str | torch.device = "cpu"
+) -> Tensor:
+    """[N, M], True where query i may see key j: j ≤ i + M - N, or j ≤ i with align "top_left"."""
+    shift = {"bottom_right": M - N, "top_left": 0}[align]
+    rows, columns = torch.arange(N, device=device), torch.arange(M, device=device)
+    return columns <= rows[:, None] + shift
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Largest and mean distance from float64, PyTorch's own distance, and what is allowed."""
+
+    largest: float
+    mean: float
+    pytorch: float
+    allowed: float
+
+
+# --8<-- [start:bound]
+def deviation(
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    same_dtype: Callable[..., Tensor] = eager_attention,
+) -> Deviation:
+    """Measure `out` against float64 attention of the same, already rounded, inputs.
+
+    Allowed is twice the error of PyTorch's own result in the same dtype, plus what rounding must
+    cost: one unit in the last place of the result for storing it, and the float32 rounding of
+    the scores. A score of size S carries an error of a few eps·S; softmax turns it into a relative
+    error of the weights, and the weights move the result by at most that times the largest |v|.
+    """
+    double = [x.double() for x in (q, k, v)]
+    want = eager_attention(*double, scale=scale, mask=mask)
+    pytorch = (same_dtype(q, k, v, scale=scale, mask=mask).double() - want).abs().max().item()
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
+    score_size = (double[0].abs() @ double[1].abs().mT).max().item() * factor
+    storing = torch.finfo(q.dtype).eps * want.abs().max().item()
+    scoring = 4 * torch.finfo(torch.float32).eps * (score_size + 1) * v.abs().max().item()
+    error = (out.double() - want).abs()
+    return Deviation(
+        error.max().item(), error.mean().item(), pytorch, 2 * pytorch + storing + scoring
+    )
+    # --8<-- [end:bound]
+
+
+def assert_attention(
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+) -> Deviation:
+    """Raise NumericalMismatch unless `out` is attention of q, k, v within rounding.
+
+    Raises TrivialInputs if the mean of the values would pass too: such a test cannot fail. (With
+    one key the mean is the right answer, so nothing is asked.)
+    """
+    if out.shape != q.shape or out.dtype != q.dtype:
+        raise NumericalMismatch(
+            f"result is {out.dtype} {tuple(out.shape)}, not {q.dtype} {tuple(q.shape)}"
+        )
+    found = deviation(out, q, k, v, scale=scale, mask=mask)
+    if k.shape[-2] > 1:
+        mean = v.double().mean(-2, keepdim=True).expand(q.shape)
+        if deviation(mean, q, k, v, scale=scale, mask=mask).largest <= found.allowed:
+            raise TrivialInputs(f"the mean of V passes at {tuple(q.shape)}: use larger q")
+    # Written so that NaN fails: no comparison with NaN is true.
+    if not found.largest <= found.allowed:
+        raise NumericalMismatch(
+            f"largest difference {found.largest:.2e} from float64, allowed {found.allowed:.2e} "
+            f"(PyTorch: {found.pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
+        )
+    return found
+
+
+# --8<-- [start:bound_weights]
+def weights_deviation(
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+) -> Deviation:
+    """Measure weights against the float64 softmax of the same, already rounded, inputs.
+
+    Allowed is what `deviation` allows, with 1, the largest a weight can be, in the place of |v|.
+    """
+    double = [x.double() for x in (q, k)]
+    want = eager_weights(*double, scale=scale, mask=mask)
+    pytorch = (eager_weights(q, k, scale=scale, mask=mask).double() - want).abs().max().item()
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
+    score_size = (double[0].abs() @ double[1].abs().mT).max().item() * factor
+    storing = torch.finfo(q.dtype).eps * want.max().item()
+    scoring = 4 * torch.finfo(torch.float32).eps * (score_size + 1)
+    error = (out.double() - want).abs()
+    return Deviation(
+        error.max().item(), error.mean().item(), pytorch, 2 * pytorch + storing + scoring
+    )
+    # --8<-- [end:bound_weights]
+
+
+def assert_weights(
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+) -> Deviation:
+    """Raise NumericalMismatch unless `out` [..., N, M] is softmax(q kᵀ · scale) within rounding.
+
+    Raises TrivialInputs if equal weights for all visible keys would pass too. (Where no query
+    sees more than one key they are the right answer, so nothing is asked.)
+    """
+    shape = (*q.shape[:-1], k.shape[-2])
+    if out.shape != shape or out.dtype != q.dtype:
+        raise NumericalMismatch(f"result is {out.dtype} {tuple(out.shape)}, not {q.dtype} {shape}")
+    found = weights_deviation(out, q, k, scale=scale, mask=mask)
+    visible = torch.ones(shape, device=q.device) if mask is None else mask.expand(shape)
+    counts = visible.double().sum(-1, keepdim=True)
+    if counts.max() > 1:
+        equal = visible / counts.clamp(min=1)
+        if weights_deviation(equal, q, k, scale=scale, mask=mask).largest <= found.allowed:
+            raise TrivialInputs(f"equal weights pass at q {tuple(q.shape)}: use larger q")
+    # Written so that NaN fails: no comparison with NaN is true.
+    if not found.largest <= found.allowed:
+        raise NumericalMismatch(
+            f"largest difference {found.largest:.2e} from float64, allowed {found.allowed:.2e} "
+            f"(PyTorch: {found.pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
+        )
+    return found
+
+
+def make_qkv(
+    *leading: int,
+    N: int,
+    D: int,
+    M: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+    spread: float = 3.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Reproducible q [*leading, N, D] and k, v [*leading, M, D], the same on every device.
+
+    Drawn on the CPU from N(0, 1) and then rounded to `dtype`; q is `spread` times wider, so that
+    the scores' standard deviation is about `spread` and the softmax is far from uniform.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    M = N if M is None else M
+
+    def draw(rows: int) -> Tensor:
+        return torch.randn(*leading, rows, D, generator=generator)
+
+    q, k, v = draw(N) * spread, draw(M), draw(M)
+    return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)

@@ -1,0 +1,64 @@
+"""Where things are: the rooms, their files, and the modules behind a name."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SNIPPETS = ROOT / "snippets"
+DATA = ROOT / "docs" / "data"
+FIGURES = ROOT / "docs" / "figures"
+
+PLACES = ("gpu", "interpreter", "compiler")
+
+
+class UnknownName(ValueError):
+    """A post or a result that does not exist; the message lists those that do."""
+
+
+def rooms() -> list[str]:
+    """The slugs of all rooms: every folder of snippets/ without a leading underscore."""
+    return sorted(p.parent.name for p in SNIPPETS.glob("[!_]*/__init__.py"))
+
+
+def room_file(room: str, name: str) -> Path:
+    """Path of a file of a room, e.g. kernel.py. Raises UnknownName for an unknown room."""
+    if room not in rooms():
+        raise UnknownName(f"no post is called {room!r}; there are: {', '.join(rooms())}")
+    return SNIPPETS / room / name
+
+
+def source_file(room: str) -> Path:
+    """The file a reader copies: kernel.py, or module.py in a PyTorch room."""
+    kernel = room_file(room, "kernel.py")
+    return kernel if kernel.exists() else room_file(room, "module.py")
+
+
+def load(room: str, module: str) -> ModuleType:
+    """Import a module of a room, e.g. load("basic_attention", "bench")."""
+    room_file(room, module)
+    return importlib.import_module(f"snippets.{room}.{module}")
+
+
+def measured_on(*places: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function of a bench.py as a result, and say where it is measured."""
+    if not places or not set(places) <= set(PLACES):
+        raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.measured_on = places  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def results(room: str) -> dict[str, Callable[..., Any]]:
+    """The results of a room in the order of its bench.py: name → marked function."""
+    if not room_file(room, "bench.py").exists():
+        return {}
+    functions = inspect.getmembers(load(room, "bench"), inspect.isfunction)
+    found = {name: f for name, f in functions if hasattr(f, "measured_on")}
+    return dict(sorted(found.items(), key=lambda item: item[1].__code__.co_firstlineno))

@@ -1,0 +1,93 @@
+"""The site's one MkDocs hook: what configuration cannot do.
+
+- Kernel files live in `snippets/`, outside `docs/`, because they are imported and tested. Pages
+  link to them (`/snippets/<post>/kernel.py`), so they are published from where they are: nothing is
+  copied into `docs/`, and a strict build knows when such a link is broken.
+- Formulas become MathML while building, so that a page needs no script to show them.
+- Material shows a date only in the form another plugin gives it, and asks the host of a repository
+  for its number of stars from the reader's browser. The first is given, the second taken away.
+"""
+
+import html
+import logging
+import re
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+PUBLISHED = ("kernel.py", "module.py", "exercise.py")
+
+# pymdownx.arithmatex (generic) marks formulas: \(…\) in a span, \[…\] in a div.
+FORMULA = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+# Elements of MathML with a fixed number of arguments.
+CHILDREN = {
+    **dict.fromkeys(("mfrac", "mroot", "msub", "msup", "munder", "mover"), 2),
+    **dict.fromkeys(("msubsup", "munderover"), 3),
+}
+HEADING_WITH_FORMULA = re.compile(r"<h([1-6])\b(?:(?!</h\1>).)*arithmatex", re.DOTALL)
+
+# Below "mkdocs", so that a warning fails a strict build.
+log = logging.getLogger("mkdocs.hooks.site")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Publish what a reader may copy from each room (a folder without a leading underscore)."""
+    snippets = Path(config.config_file_path).parent / "snippets"
+    for path in sorted(snippets.glob("[!_]*/*.py")):
+        if path.name in PUBLISHED:
+            uri = f"snippets/{path.parent.name}/{path.name}"
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Show the page's date at its foot."""
+    day = page.meta.get("date")
+    if isinstance(day, date):
+        page.meta["git_creation_date_localized"] = f"{day.day} {day:%B %Y}"
+    return markdown
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn formulas into MathML; one that cannot be converted is a warning that names it."""
+    name = page.file.src_uri
+    if HEADING_WITH_FORMULA.search(content):
+        # A heading is also a link's name, a search title and a line of the table of contents.
+        log.warning("%s: a heading holds a formula; say it in words", name)
+    return FORMULA.sub(lambda match: _mathml(match["latex"], match["tag"] == "div", name), content)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Keep the repository link without the mark that makes Material call the host."""
+    return output.replace('class="md-source" data-md-component="source"', 'class="md-source"')
+
+
+def _mathml(escaped: str, block: bool, page: str) -> str:
+    latex = html.unescape(escaped).strip()
+    try:
+        mathml = convert(latex, display="block" if block else "inline")
+        _check(latex, mathml)
+    except Exception as error:  # noqa: BLE001 (latex2mathml's errors have no base class)
+        log.warning("%s: formula %s: %s", page, latex, str(error) or type(error).__name__)
+        return f"<code>{escaped}</code>"
+    return f'<div class="am-math">{mathml}</div>' if block else mathml
+
+
+def _check(latex: str, mathml: str) -> None:
+    """Raise ValueError for what latex2mathml lets pass: it would show as nonsense."""
+    braces = re.sub(r"\\[{}]", "", latex)
+    if braces.count("{") != braces.count("}"):
+        raise ValueError("unbalanced braces")
+    for node in ElementTree.fromstring(mathml).iter():
+        tag = node.tag.rpartition("}")[2]
+        if (node.text or "").lstrip().startswith("\\"):
+            raise ValueError(f"unknown command {node.text}")
+        if len(node) != CHILDREN.get(tag, len(node)):
+            raise ValueError(f"{tag} lacks an argument")

@@ -1,0 +1,99 @@
+"""Times on the GPU: CUDA events, a flushed L2, competitors in turn, medians with their spread."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+ROUNDS = (10, 60)  # fewest and most timed calls of each competitor
+BUDGET_MS = 250.0  # device time to spend on one competitor, the fewest rounds apart
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of each timed call, in the order they were taken."""
+
+    samples: list[float]
+
+    def as_row(self) -> dict[str, Any]:
+        """The fields of a data row: 20th, 50th and 80th percentile, and the samples themselves."""
+        fifths = statistics.quantiles(self.samples, n=10, method="inclusive")
+        return {
+            "ms_p20": _digits(fifths[1]),
+            "ms_p50": _digits(fifths[4]),
+            "ms_p80": _digits(fifths[7]),
+            "ms_samples": [_digits(ms) for ms in self.samples],
+        }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.5g}")  # an event's clock resolves no more
+
+
+class Flush:
+    """Writes a buffer several times the size of L2, so that the next call finds nothing there.
+
+    While the GPU writes, the host queues the next call: the time between the two events then holds
+    no Python. `busy(ms)` repeats the writing until it lasts at least that long.
+    """
+
+    def __init__(self) -> None:
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        self._buffer = torch.empty(max(4 * l2, 64 << 20), dtype=torch.uint8, device="cuda")
+        self._buffer.zero_()
+        self._ms = min(_event_ms(self._buffer.zero_) for _ in range(5))
+
+    def busy(self, ms: float) -> None:
+        for _ in range(1 + int(ms / self._ms)):
+            self._buffer.zero_()
+
+
+def _event_ms(function: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    function()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
+# --8<-- [start:interleave]
+def time_interleaved(
+    competitors: Mapping[str, Callable[[], object]], flush: Flush
+) -> dict[str, Times]:
+    """Time each competitor under the same conditions; all get the same number of rounds.
+
+    Every round calls every competitor once, in an order that rotates, so that a warming or slowing
+    GPU changes all alike. Warm-up (compilation included) happens before and is not counted.
+    Raises ValueError without competitors. Unit: milliseconds.
+    """
+    if not competitors:
+        raise ValueError("competitors is empty; at least one is needed")
+    host_ms, device_ms = {}, {}
+    for name, call in competitors.items():
+        for _ in range(3):
+            call()  # compiles, fills the allocator's cache
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        call()
+        host_ms[name] = (time.perf_counter() - began) * 1e3
+        device_ms[name] = _event_ms(call)
+    fewest, most = ROUNDS
+    rounds = int(min(most, max(fewest, BUDGET_MS / max(device_ms.values()))))
+    names = list(competitors)
+    events: dict[str, list[Any]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.busy(2 * host_ms[name])
+            start.record()
+            competitors[name]()
+            end.record()
+            events[name].append((start, end))
+    torch.cuda.synchronize()
+    return {name: Times([s.elapsed_time(e) for s, e in pairs]) for name, pairs in events.items()}
+    # --8<-- [end:interleave]

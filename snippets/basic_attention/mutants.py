@@ -1,0 +1,84 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "no scale",
+        "score = tl.sum(q * k, axis=0) * scale",
+        "score = tl.sum(q * k, axis=0)",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "tl.exp(scores - tl.max(scores, axis=0))",
+        "tl.exp(scores)",
+        "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "not normalised",
+        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights * 1.0",
+        "The weights are not divided by their sum: they do not add up to one.",
+    ),
+    Mutant(
+        "padding gets weight",
+        'tl.full([BLOCK_M], float("-inf"), tl.float32)',
+        "tl.full([BLOCK_M], 0.0, tl.float32)",
+        "Unused slots start at 0 and not at -inf: keys that do not exist take part in the softmax.",
+    ),
+    Mutant(
+        "last key dropped",
+        "for m in range(M):\n        k = ",
+        "for m in range(M - 1):\n        k = ",
+        "The loop over the keys ends one early: the last key is never looked at.",
+    ),
+    Mutant(
+        "last value dropped",
+        "for m in range(M):\n        v = ",
+        "for m in range(M - 1):\n        v = ",
+        "The loop over the values ends one early: the last value never arrives.",
+    ),
+    Mutant(
+        "last column dropped",
+        "mask_d = offs_d < D ",
+        "mask_d = offs_d < D - 1 ",
+        "The mask of the columns is off by one: the last column is neither read nor written.",
+    ),
+    Mutant(
+        "mean of V",
+        "weight = tl.sum(tl.where(slots == m, weights, 0.0), axis=0)",
+        "weight = 1.0 / M",
+        "Every value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "zeros",
+        "acc.to(out_ptr.dtype.element_ty)",
+        "(acc * 0.0).to(out_ptr.dtype.element_ty)",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "first head for all",
+        "k_row = k_ptr + b * stride_kb + h * stride_kh",
+        "k_row = k_ptr + b * stride_kb",
+        "Every head reads the keys of head 0.",
+    ),
+    Mutant(
+        "first batch for all",
+        "v_row = v_ptr + b * stride_vb + h * stride_vh",
+        "v_row = v_ptr + h * stride_vh",
+        "Every batch reads the values of batch 0.",
+    ),
+    Mutant(
+        "strides ignored",
+        "offs_d * stride_kd",
+        "offs_d",
+        "Columns of k are assumed to lie side by side: a transposed tensor is read wrongly.",
+    ),
+    Mutant(
+        "wrong base",
+        "weights = tl.exp(",
+        "weights = tl.exp2(",
+        "exp2 stands where exp belongs, without log2(e) in the scale: the softmax is too flat.",
+    ),
+]

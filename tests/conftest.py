@@ -1,0 +1,59 @@
+"""Before any test: Triton's interpreter where there is no GPU, seeds, and poisoned memory."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic mode asks for it
+
+try:
+    import torch
+except ModuleNotFoundError:  # the pages and figures are tested without torch too
+    torch = None
+
+if torch is not None:
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates a kernel
+    # Uninitialised memory holds NaN from here on: what a kernel forgets to write is seen.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.set_num_threads(min(2, torch.get_num_threads()))
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "attention",
+    deadline=None,  # the interpreter's first call compiles nothing but imports a lot
+    derandomize=True,  # the same examples everywhere: a red test stays red
+    max_examples=15,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("attention")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    if torch is not None:
+        torch.manual_seed(0)
+
+
+@pytest.fixture
+def device():
+    """The device kernels run on: the GPU, or the CPU through Triton's interpreter."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+_browser = {"not run": 0}
+
+
+def pytest_runtest_logreport(report):
+    if report.skipped and "browser" in report.keywords:
+        _browser["not run"] += 1
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _browser["not run"]:
+        terminalreporter.write_line(
+            f"{_browser['not run']} browser checks NOT RUN: install chromium", yellow=True
+        )

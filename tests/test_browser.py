@@ -1,0 +1,245 @@
+"""The built site in a real browser: what only a browser can tell.
+
+Needs chromium. Without it these tests are skipped, and `make test` says so; with CI=true they fail.
+"""
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FIRST_VIEW_BYTES = 200_000
+LAPTOP = {"width": 1280, "height": 720}
+PHONE = {"width": 390, "height": 844}
+# What a plot looks like once it is drawn, and its text colour.
+DRAWN = ".am-plot.am-drawn .main-svg"
+TEXT_COLOUR = "box => getComputedStyle(box.querySelector('.xtick text, .x2tick text')).fill"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """Build the site for the address it is served at; yields that address."""
+    folder = tmp_path_factory.mktemp("site")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
+    address = f"http://127.0.0.1:{server.server_port}/"
+    # A repository address, because Material would ask its host for the number of stars.
+    env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield address
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI=true, and no chromium to check the site with")
+        pytest.skip("no chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(site, browser):
+    """Opens pages that keep a list of what went wrong: script errors and foreign requests."""
+    contexts = []
+
+    def open_page(viewport=LAPTOP, **options):
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
+        page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
+        page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url} {r.failure}"))
+
+        def only_own(route):
+            if not route.request.url.startswith(site):
+                page.wrong.append(f"foreign request: {route.request.url}")
+                return route.abort()
+            return route.continue_()
+
+        page.route(re.compile("^https?:"), only_own)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def pages(site, browser):
+    """Addresses of the pages in the navigation, in order."""
+    page = browser.new_page()
+    page.goto(site)
+    links = page.locator(".md-nav--primary a.md-nav__link").evaluate_all(
+        "links => links.map(a => a.href.split('#')[0])"
+    )
+    page.close()
+    pages = list(dict.fromkeys(links))
+    assert len(pages) >= 2, f"the navigation lists too little to check: {pages}"
+    return pages
+
+
+@pytest.fixture(scope="session")
+def figure_page(pages, browser):
+    """The first page whose first figure lies well below the first view of a laptop."""
+    page = browser.new_page(viewport=LAPTOP)
+    tops = {}
+    for address in pages:
+        page.goto(address)
+        top = "boxes => boxes[0]?.getBoundingClientRect().top"
+        tops[address] = page.locator(".am-plot").evaluate_all(top)
+    page.close()
+    below = [address for address, top in tops.items() if top and top > 2 * LAPTOP["height"]]
+    assert below, f"no page with a figure below the first view, tops: {tops}"
+    return below[0]
+
+
+def plotly_is_loaded(page) -> bool:
+    return page.evaluate("typeof Plotly !== 'undefined'")
+
+
+def switch_scheme(page, scheme: str) -> None:
+    """Press the palette button until the scheme is in force."""
+    for _ in range(3):
+        if page.locator("body").get_attribute("data-md-color-scheme") == scheme:
+            return
+        page.locator("label.md-header__button[for^='__palette']:visible").click()
+    assert page.locator("body").get_attribute("data-md-color-scheme") == scheme
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_every_page_and_figure_loads_and_fits(open_page, pages, viewport):
+    page = open_page(viewport)
+    figures = 0
+    for address in pages:
+        assert page.goto(address).status == 200
+        for box in page.locator(".am-plot").all():
+            if box.is_visible():
+                box.scroll_into_view_if_needed()
+                box.locator(".main-svg").first.wait_for()
+                figures += 1
+        overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert overflow <= 0, f"{address} is {overflow} px too wide"
+    assert figures, "no page has a figure"
+    assert page.wrong == []
+
+
+def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, figure_page):
+    page = open_page()
+    page.goto(figure_page, wait_until="networkidle")
+    box = page.locator(".am-plot").first
+    before = box.bounding_box()
+    assert before["height"] >= 200, "no room is reserved"
+    assert not plotly_is_loaded(page), "plotly came without a figure near"
+    page.evaluate(
+        """() => { window.shift = 0; new PerformanceObserver(list => list.getEntries().forEach(
+            e => { shift += e.value; })).observe({type: 'layout-shift', buffered: true}); }"""
+    )
+    box.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    assert box.bounding_box()["height"] == before["height"]
+    assert page.evaluate("shift") < 0.01
+    page.set_viewport_size({**LAPTOP, "width": 1000})
+    page.wait_for_function(
+        "box => box.clientWidth == box.querySelector('.main-svg').getAttribute('width')",
+        arg=box.element_handle(),
+    )
+    assert page.wrong == []
+
+
+def test_the_dark_switch_recolours_a_figure(open_page, figure_page):
+    page = open_page(color_scheme="light")
+    page.goto(figure_page)
+    box = page.locator(".am-plot").first
+    box.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    colours = {}
+    for scheme in ("default", "slate", "default"):
+        switch_scheme(page, scheme)
+        page.wait_for_timeout(300)
+        assert colours.setdefault(scheme, box.evaluate(TEXT_COLOUR)) == box.evaluate(TEXT_COLOUR)
+    assert colours["default"] != colours["slate"]
+    assert page.wrong == []
+
+
+def test_instant_navigation_away_and_back_keeps_figures(open_page, figure_page):
+    page = open_page()
+    page.goto(figure_page)
+    page.locator(".am-plot").first.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    title = page.title()
+    page.evaluate("window.sameDocument = true")
+    others = page.locator(".md-nav--primary a.md-nav__link:not(.md-nav__link--active, [href^='#'])")
+    others.first.evaluate("link => link.click()")  # also where a page hides its navigation
+    page.wait_for_function("title => document.title !== title", arg=title)
+    page.go_back()
+    page.wait_for_function("title => document.title === title", arg=title)
+    page.locator(".am-plot").first.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
+    switch_scheme(page, "slate")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("broken", ["missing", "truncated"])
+def test_figure_data_that_cannot_be_read_is_named(open_page, figure_page, broken):
+    page = open_page()
+    answer = {"status": 404} if broken == "missing" else {"body": '{"data": ['}
+    page.route("**/figures/**/*.json", lambda route: route.fulfill(**answer))
+    page.goto(figure_page)
+    box = page.locator(".am-plot").first
+    name = urlsplit(box.locator(".am-source").get_attribute("href")).path.rpartition("/")[2]
+    box.scroll_into_view_if_needed()
+    message = box.locator(".am-missing")
+    message.wait_for()
+    assert name in message.inner_text()
+    assert ("404" if broken == "missing" else "JSON") in message.inner_text()
+
+
+def test_the_first_view_is_light(open_page, figure_page, site):
+    page = open_page()
+    finished = []
+    page.on("requestfinished", lambda request: finished.append(request))
+    page.goto(figure_page, wait_until="networkidle")
+    page.wait_for_timeout(500)
+    # The search index grows with the site and is fetched beside the page.
+    weight = {
+        request.url: len(gzip.compress(request.response().body()))
+        for request in finished
+        if request.url.startswith(site) and "/search/search_index.json" not in request.url
+    }
+    assert figure_page in weight
+    assert len(weight) > 3, f"too little was weighed: {weight}"
+    assert sum(weight.values()) <= FIRST_VIEW_BYTES, weight
+    print(f"\nfirst view: {sum(weight.values()) / 1000:.0f} kB in {len(weight)} files")

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
 
 def test_the_file_runs_alone(tmp_path):
     copy = tmp_path / "kernel.py"
-    copy.write_bytes(open(kernel.__file__, "rb").read())
+    copy.write_bytes(Path(kernel.__file__).read_bytes())
     done = subprocess.run(
         [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -4,96 +4,18 @@ Needs chromium. Without it these tests are skipped, and `make test` says so; wit
 """
 
 import gzip
-import os
-import re
-import shutil
-import subprocess
-import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from browser import LAPTOP, PHONE, plotly_is_loaded, switch_scheme
 
 pytestmark = pytest.mark.browser
+pytest_plugins = ["browser"]
 
-ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 FIRST_VIEW_BYTES = 200_000
-LAPTOP = {"width": 1280, "height": 720}
-PHONE = {"width": 390, "height": 844}
 # What a plot looks like once it is drawn, and its text colour.
 DRAWN = ".am-plot.am-drawn .main-svg"
 TEXT_COLOUR = "box => getComputedStyle(box.querySelector('.xtick text, .x2tick text')).fill"
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """Build the site for the address it is served at; yields that address."""
-    folder = tmp_path_factory.mktemp("site")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
-    address = f"http://127.0.0.1:{server.server_port}/"
-    # A repository address, because Material would ask its host for the number of stars.
-    env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
-    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    assert built.returncode == 0, built.stdout + built.stderr
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield address
-    server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    if CHROMIUM is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("CI=true, and no chromium to check the site with")
-        pytest.skip("no chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(site, browser):
-    """Opens pages that keep a list of what went wrong: script errors and foreign requests."""
-    contexts = []
-
-    def open_page(viewport=LAPTOP, **options):
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
-        page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
-        page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url} {r.failure}"))
-
-        def only_own(route):
-            if not route.request.url.startswith(site):
-                page.wrong.append(f"foreign request: {route.request.url}")
-                return route.abort()
-            return route.continue_()
-
-        page.route(re.compile("^https?:"), only_own)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
 
 
 @pytest.fixture(scope="session")
@@ -123,19 +45,6 @@ def figure_page(pages, browser):
     below = [address for address, top in tops.items() if top and top > 2 * LAPTOP["height"]]
     assert below, f"no page with a figure below the first view, tops: {tops}"
     return below[0]
-
-
-def plotly_is_loaded(page) -> bool:
-    return page.evaluate("typeof Plotly !== 'undefined'")
-
-
-def switch_scheme(page, scheme: str) -> None:
-    """Press the palette button until the scheme is in force."""
-    for _ in range(3):
-        if page.locator("body").get_attribute("data-md-color-scheme") == scheme:
-            return
-        page.locator("label.md-header__button[for^='__palette']:visible").click()
-    assert page.locator("body").get_attribute("data-md-color-scheme") == scheme
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])

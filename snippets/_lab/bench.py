@@ -17,7 +17,7 @@ import torch
 from . import ceilings, compiled, mutation, provenance, store
 from .competitors import Attention, resolve
 from .oracle import make_qkv
-from .rooms import DATA, load, results, room_file, rooms, source_file
+from .rooms import DATA, UnknownName, load, results, room_file, rooms, source_file
 from .timing import Flush, time_interleaved
 
 SEED = 0
@@ -117,18 +117,18 @@ class Job:
     folder: str
     device: Row
     make_rows: MakeRows
+    source_hash: str  # of what was imported: the files may be edited while it is measured
     target: str = ""
 
 
 @dataclass
 class Session:
-    """One run of bench or evidence: what is shared by its results, and what became of them."""
+    """One run of bench or evidence: what its results share."""
 
     data: Path = DATA
     commit: str = ""
     force: bool = False
     advance: Callable[[str, int], None] = lambda case, total: None
-    outcomes: list[tuple[Job, str]] = field(default_factory=list)
     _flush: Flush | None = None
     _ceilings: Row = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
@@ -141,7 +141,7 @@ class Session:
         except store.DataError:
             return False  # missing, damaged or of an old schema: measure again
         same = all(old.versions.get(p) == provenance.versions()[p] for p in ("torch", "triton"))
-        return same and old.source_hash == provenance.result_hash(job.post, job.result)
+        return same and old.source_hash == job.source_hash
 
     def run(self, job: Job) -> str:
         """Measure and store one result; the outcome in words. Raises what the measuring raises."""
@@ -172,7 +172,7 @@ class Session:
             commit=self.commit or provenance.commit(),
             measured_at=provenance.now(),
             seed=SEED,
-            source_hash=provenance.result_hash(job.post, job.result),
+            source_hash=job.source_hash,
             rows=rows,
             ceilings=self._ceilings if job.place == "gpu" else {},
         )
@@ -183,8 +183,9 @@ class Session:
     def _prepare_gpu(self) -> None:
         if self._flush is None:
             self.advance("ceilings of the device", 1)
-            self._flush = Flush()
-            self._ceilings = ceilings.measure(self._flush)
+            flush = Flush()
+            self._ceilings = ceilings.measure(flush)
+            self._flush = flush  # last: without ceilings the next result measures them again
 
     def _check_room(self, job: Job) -> None:
         """No number from a wrong kernel: the room's check must pass on this device first."""
@@ -214,14 +215,18 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue
+            try:
+                code = provenance.result_hash(room, name)
+            except ValueError as error:
+                raise UnknownName(f"{room}/{name} cannot be measured: {error}") from None
             if place == "compiler":
                 for target in TARGETS:
                     about = {"name": f"{target}, compiled ahead of time"}
                     found.append(
-                        Job(room, name, place, f"compiler/{target}", about, function, target)
+                        Job(room, name, place, f"compiler/{target}", about, function, code, target)
                     )
             else:
-                found.append(Job(room, name, place, folder, dict(device), function))
+                found.append(Job(room, name, place, folder, dict(device), function, code))
     return found
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         console.print("\nstopped; every result stored so far is whole, the others are as they were")
         return 130
     except (UnknownName, store.DataError, OSError) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
 
 
@@ -74,11 +75,13 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
     from .bench import Session, jobs
     from .rooms import results
 
-    if options.post is not None and options.result is not None:
-        known = [*results(options.post), "report", "mutants"]
+    if options.result is not None:
+        posts = rooms() if options.post is None else [options.post]
+        known = [*(name for post in posts for name in results(post)), "report", "mutants"]
         if options.result not in known:
             raise UnknownName(
-                f"{options.post} has no result {options.result!r}; there are: {', '.join(known)}"
+                f"no result of {', '.join(posts)} is called {options.result!r}; there are: "
+                f"{', '.join(known)}"
             )
     todo = [job for place in places for job in jobs(place, options.post, options.result)]
     if not todo:
@@ -112,7 +115,8 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
                 raise
             except Exception as error:  # noqa: BLE001 - the next result may still succeed
                 failures += 1
-                outcome = f"[red]failed[/], nothing stored: {type(error).__name__}: {error}"
+                text = escape(f"{type(error).__name__}: {error}")
+                outcome = f"[red]failed[/], nothing stored: {text}"
             progress.update(overall, advance=1)
             seconds = f"{time.perf_counter() - began:.1f}"
             table.add_row(job.post, job.result, job.folder, outcome, seconds)
@@ -136,14 +140,19 @@ def _figures(options: argparse.Namespace) -> int:
 def _stale(options: argparse.Namespace) -> int:
     from .provenance import is_stale
 
-    stale = [result for result in store.scan() if is_stale(result)]
+    found = list(store.scan())
+    if not found:
+        console.print("[red]there are no results: nothing was checked[/]")
+        return 1
+    stale = [result for result in found if is_stale(result)]
     for result in stale:
         console.print(
             f"stale: {result.folder}/{result.post}/{result.result}, measured {result.date} with "
             f"code that has changed since",
             highlight=False,
+            soft_wrap=True,
         )
-    console.print(f"{len(stale)} stale results")
+    console.print(f"{len(stale)} stale results of {len(found)}")
     return 0
 
 
@@ -156,13 +165,18 @@ def _mutants(options: argparse.Namespace) -> int:
     if not (chosen := options.post or with_mutants):
         console.print("[red]no post has mutants: nothing was checked[/]")
         return 1
+    if strangers := set(chosen) - set(with_mutants):
+        raise UnknownName(
+            f"{', '.join(strangers)}: no mutants; posts that have some: {', '.join(with_mutants)}"
+        )
     for post in chosen:
         table = Table("mutant", "killed by", "message", title=post)
         try:
             for row in mutation.rows(post, lambda mutant: ({"mutant": name} for name in mutant)):
-                table.add_row(row["mutant"], row["killed_by"], row["message"])
+                cells = (row["mutant"], row["killed_by"], row["message"])
+                table.add_row(*map(escape, cells))
         except mutation.MutantError as error:
-            console.print(f"[red]{error}[/]", highlight=False)
+            console.print(f"[red]{escape(str(error))}[/]", highlight=False)
             return 1
         console.print(table)
     return 0

@@ -43,7 +43,6 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDAOptions
 from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -363,6 +362,9 @@ def _launches(
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         launches.append((kernel, args, kwargs))
+
+    # Imported here: it needs NumPy, and measuring on a GPU must not.
+    from triton.runtime.interpreter import InterpretedFunction
 
     with patch.object(InterpretedFunction, "run", run), patch.object(JITFunction, "run", run):
         launcher(*args, **(kwargs or {}))

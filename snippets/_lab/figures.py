@@ -10,6 +10,7 @@ import functools
 import html
 import inspect
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,14 +28,23 @@ COLOURS = {
     "basic_attention": "#2b84c6",
     "basic_attention:exercise": "#1d9a78",
     "torch:sdpa": "#d4602a",
+    "torch:eager": "#c8558a",
+    "attention_weights": "#9b6dc4",
+    "attention_weights, causal": "#a9830f",
     "ceiling": "#808a94",
 }
 NAMES = {
     "torch:sdpa": "PyTorch SDPA",
+    "torch:eager": "eager PyTorch",
     "basic_attention:exercise": "two queries a program",
 }
 DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]  # one for each device
 DIGITS = 6  # significant digits in a figure's specification
+# Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
+MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
+MARKUP = re.compile(r"<[a-z/!?]|\]\(\s*\w*script:", re.IGNORECASE)
+INCLUDE = re.compile("--8<--")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -114,8 +124,10 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     if by_name:
         left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
         raise DataError(f"no figures.py draws these results: {left}")
-    changed = [p for p, text in files.items() if not p.exists() or p.read_text("utf-8") != text]
+    changed = [p for p, text in files.items() if not p.exists() or p.read_bytes() != text.encode()]
     gone = [p for p in out.rglob("*") if p.is_file() and p not in files]
+    if strange := [p for p in gone if p.suffix not in (".md", ".json", ".part")]:
+        raise DataError(f"{strange[0]} is no figure, and {out} is for nothing else: move it away")
     if write:
         for path in changed:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,10 +167,18 @@ def fragment(
     room: str, name: str, function: Callable[[list[Result]], Figure], results: list[Result]
 ) -> dict[str, str]:
     """The files of one figure: name → text."""
-    figure = function(results)
+    try:
+        figure = function(results)
+        others = [(r, function([r]).finding) for r in results[1:] if r.place == "gpu"]
+    except Exception as error:
+        read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results)
+        text = f"{type(error).__name__}: {error}"
+        raise DataError(f"figure {name} of {room} cannot be drawn from {read}: {text}") from error
+    for text in (figure.finding, figure.caption, *figure.sentences.values()):
+        if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
+            raise DataError(f"figure {name} of {room} has markup in a sentence: {found.group()}")
     files = {}
-    others = [r for r in results[1:] if r.place == "gpu"]
-    also = "".join(f" On {html.escape(r.label)}: {function([r]).finding}" for r in others)
+    also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
     lines = [f'<figure class="am-figure" id="figure-{room}-{name}" markdown>']
     lines += ['<p class="am-finding" markdown>', figure.finding, "</p>"]
@@ -180,7 +200,7 @@ def fragment(
         css = f' class="{figure.table_class}"' if figure.table_class else ""
         lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
     raw = ", ".join(
-        f"[{html.escape(r.label)}, {r.date}](/data/{r.folder}/{room}/{name}.json)"
+        f"[{cell(r.label)}, {r.date}](/data/{r.folder}/{room}/{name}.json)"
         + (' <span class="am-badge am-stale">code changed since</span>' if is_stale(r) else "")
         for r in results
     )
@@ -225,6 +245,9 @@ def _plain(text: str) -> str:
 def specification(figure: Figure) -> str:
     """Plotly JSON without theme colours (the page adds them) and with lists for arrays."""
     spec = json.loads(figure.plot.to_json())
+    for trace in spec["data"]:
+        if "name" in trace:  # a device's or an implementation's: text, whoever wrote the figure
+            trace["name"] = html.escape(html.unescape(trace["name"]))
     layout = spec["layout"]
     layout.pop("template", None)
     layout["height"] = figure.height
@@ -252,9 +275,7 @@ def cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return (
-        html.escape(str(value)).replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")
-    )
+    return html.escape(str(value)).translate(MARKDOWN)
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -264,7 +285,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     heads = list(rows[0])
     numeric = [all(isinstance(r[h], int | float | None) for r in rows) for h in heads]
     return [
-        f"| {' | '.join(heads)} |",
+        f"| {' | '.join(cell(h) for h in heads)} |",
         f"| {' | '.join('---:' if n else '---' for n in numeric)} |",
         *(f"| {' | '.join(cell(r[h]) for h in heads)} |" for r in rows),
     ]
@@ -300,13 +321,13 @@ def mutants(results: list[Result]) -> Figure:
     rows = results[0].rows
     return Figure(
         finding=f"{len(rows)} wrong kernels, and the tests reject every one.",
-        caption="Each line is the page's kernel with one mistake, and the first test that saw it. "
-        "The unchanged kernel passes the same tests.",
+        caption="Each line is the page's kernel with one mistake, the first test that saw it, and "
+        "the largest difference from float64 beside what is allowed. The unchanged kernel passes the same tests.",
         table=[
             {
                 "mistake": r["mutant"],
                 "rejected by": r["killed_by"],
-                "because": r["message"].split(" (PyTorch")[0],
+                **_error_and_bound(r["message"]),
                 "diagnosis": r["diagnosis"],
             }
             for r in rows
@@ -314,6 +335,11 @@ def mutants(results: list[Result]) -> Figure:
         open_table=True,
         table_class="am-kills",
     )
+
+
+def _error_and_bound(message: str) -> dict[str, str]:
+    found = re.search(r"difference (\S+) .*?allowed (\S+)", message)
+    return {"error": found[1] if found else message, "allowed": found[2] if found else ""}
 
 
 def report(results: list[Result]) -> Figure:

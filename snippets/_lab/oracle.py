@@ -22,8 +22,8 @@ def eager_weights(
 ) -> Tensor:
     """softmax(q kᵀ · scale), written out in q's own dtype.
 
-    q [..., N, D]; k [..., M, D]; mask [N, M] or wider, True where a key is visible. A row with
-    no visible key gives zeros.
+    q [..., N, D]; k [..., M, D]; mask [N, M] or wider, True where a key is visible. A row
+    with no visible key gives zeros.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = (q * scale) @ k.mT  # [..., N, M]; scaled first, so that float16 does not overflow
@@ -38,7 +38,7 @@ def eager_weights(
 def eager_attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """softmax(q kᵀ · scale) v in q's own dtype; v [..., M, D], the rest as in eager_weights.
+    """softmax(q kᵀ · scale) v in q's own dtype; v [..., M, D], else as in eager_weights.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
@@ -140,11 +140,12 @@ def weights_deviation(
 ) -> Deviation:
     """Measure weights against the float64 softmax of the same, already rounded, inputs.
 
-    Allowed is what `deviation` allows, with 1, the largest a weight can be, in the place of |v|.
+    Allowed is what `deviation` allows, with 1, the most a weight can be, in the place of |v|.
     """
     double = [x.double() for x in (q, k)]
     want = eager_weights(*double, scale=scale, mask=mask)
-    pytorch = (eager_weights(q, k, scale=scale, mask=mask).double() - want).abs().max().item()
+    same_dtype = eager_weights(q, k, scale=scale, mask=mask)
+    pytorch = (same_dtype.double() - want).abs().max().item()
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
     score_size = (double[0].abs() @ double[1].abs().mT).max().item() * factor
     storing = torch.finfo(q.dtype).eps * want.max().item()

@@ -1,0 +1,122 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "no scale",
+        "score = tl.sum(q * k, axis=0) * scale",
+        "score = tl.sum(q * k, axis=0)",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "scale 1/D",
+        "return 1.0 / math.sqrt(q.shape[-1])",
+        "return 1.0 / q.shape[-1]",
+        "The scores are divided by D and not by √D: the softmax is too flat.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "tl.exp(scores - largest)",
+        "tl.exp(scores)",
+        "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "not normalised",
+        "weights = weights / tl.maximum(total, 1.0)",
+        "weights = weights * 1.0",
+        "The weights are not divided by their sum: they do not add up to one.",
+    ),
+    Mutant(
+        "hidden row gives NaN",
+        "tl.maximum(total, 1.0)",
+        "total",
+        "A query that sees no key divides 0 by 0: its row is NaN and not zeros.",
+    ),
+    Mutant(
+        "hidden row subtracts infinity",
+        "tl.where(visible > 0, tl.max(scores, axis=0), 0.0)",
+        "tl.max(scores, axis=0)",
+        "A query that sees no key subtracts -inf from -inf: its row is NaN and not zeros.",
+    ),
+    Mutant(
+        "padding gets weight",
+        'tl.full([BLOCK_M], float("-inf"), tl.float32)',
+        "tl.full([BLOCK_M], 0.0, tl.float32)",
+        "Keys that are not seen start at score 0 and not at -inf: they take part in the softmax.",
+    ),
+    Mutant(
+        "mask off by one",
+        "tl.minimum(first_sees + n, M)",
+        "tl.minimum(first_sees + n + 1, M)",
+        "Every query sees one key of the future.",
+    ),
+    Mutant(
+        "own key hidden",
+        "tl.minimum(first_sees + n, M)",
+        "tl.minimum(first_sees + n - 1, M)",
+        "No query sees the key at its own place; without a mask, query 0 misses the last key.",
+    ),
+    Mutant(
+        "future, not past",
+        "for m in range(visible):",
+        "start = tl.maximum(visible, 0) % M\n"
+        "    k_row += start * stride_km\n"
+        "    for m in range(start, M):",
+        "The mask points the other way: a query sees the keys after its place.",
+    ),
+    Mutant(
+        "corners swapped",
+        '1 if align == "top_left" else 1 + M - N',
+        '1 + M - N if align == "top_left" else 1',
+        "The mask is aligned with the other corner: only N = M hides the mistake.",
+    ),
+    Mutant(
+        "last key dropped",
+        "for m in range(visible):",
+        "for m in range(visible - 1):",
+        "The loop over the keys ends one early: the last visible key is never looked at.",
+    ),
+    Mutant(
+        "last column dropped",
+        "mask_d = offs_d < D ",
+        "mask_d = offs_d < D - 1 ",
+        "The mask of the columns is off by one: the last column of q and k is not read.",
+    ),
+    Mutant(
+        "equal weights",
+        "weights = tl.exp(scores - largest)",
+        "weights = tl.where(slots < visible, 1.0, 0.0)",
+        "Every visible key gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "zeros",
+        "weights.to(out_ptr.dtype.element_ty)",
+        "(weights * 0.0).to(out_ptr.dtype.element_ty)",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "first head for all",
+        "k_row = k_ptr + b * stride_kb + h * stride_kh",
+        "k_row = k_ptr + b * stride_kb",
+        "Every head reads the keys of head 0.",
+    ),
+    Mutant(
+        "first batch for all",
+        "q_row = q_ptr + b * stride_qb + h * stride_qh",
+        "q_row = q_ptr + h * stride_qh",
+        "Every batch reads the queries of batch 0.",
+    ),
+    Mutant(
+        "strides ignored",
+        "offs_d * stride_kd",
+        "offs_d",
+        "Columns of k are assumed to lie side by side: a transposed tensor is read wrongly.",
+    ),
+    Mutant(
+        "wrong base",
+        "weights = tl.exp(",
+        "weights = tl.exp2(",
+        "exp2 stands where exp belongs, without log2(e) in the scale: the softmax is too flat.",
+    ),
+]

@@ -1,0 +1,111 @@
+"""What the browser tests share: the built site, one browser, and pages that notice what goes wrong.
+
+A pytest plugin (`pytest_plugins = ["browser"]` in a test module), so that all modules use one site
+and one browser: Playwright allows only one per process.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+LAPTOP = {"width": 1280, "height": 720}
+PHONE = {"width": 390, "height": 844}
+OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@contextmanager
+def built(source: Path, folder: Path) -> Iterator[str]:
+    """Build the site in `source` for the address it is served at; yields that address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
+    address = f"{OWN}{server.server_port}/"
+    # A repository address, because Material would ask its host for the number of stars.
+    env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    built = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield address
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The address of this site."""
+    with built(ROOT, tmp_path_factory.mktemp("site")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI=true, and no chromium to check the site with")
+        pytest.skip("no chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages that keep a list of what went wrong: script errors and foreign requests."""
+    contexts = []
+
+    def open_page(viewport=LAPTOP, **options):
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
+        page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
+        page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url} {r.failure}"))
+
+        def only_own(route):
+            if not route.request.url.startswith(OWN):
+                page.wrong.append(f"foreign request: {route.request.url}")
+                return route.abort()
+            return route.continue_()
+
+        page.route(re.compile("^https?:"), only_own)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def plotly_is_loaded(page) -> bool:
+    return page.evaluate("typeof Plotly !== 'undefined'")
+
+
+def switch_scheme(page, scheme: str) -> None:
+    """Press the palette button until the scheme is in force."""
+    for _ in range(3):
+        if page.locator("body").get_attribute("data-md-color-scheme") == scheme:
+            return
+        page.locator("label.md-header__button[for^='__palette']:visible").click()
+    assert page.locator("body").get_attribute("data-md-color-scheme") == scheme

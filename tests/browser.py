@@ -1,7 +1,8 @@
 """What the browser tests share: the built site, one browser, and pages that notice what goes wrong.
 
 A pytest plugin (`pytest_plugins = ["browser"]` in a test module), so that all modules use one site
-and one browser: Playwright allows only one per process.
+and one browser: Playwright allows only one per process. PYTEST_DONT_REWRITE: modules import from
+it before pytest sees the plugin, and its assertions bring their own messages.
 """
 
 import os

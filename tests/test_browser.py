@@ -109,7 +109,7 @@ def test_instant_navigation_away_and_back_keeps_figures(open_page, figure_page):
     page.locator(DRAWN).first.wait_for()
     title = page.title()
     page.evaluate("window.sameDocument = true")
-    others = page.locator(".md-nav--primary a.md-nav__link:not(.md-nav__link--active, [href^='#'])")
+    others = page.locator(".md-nav--primary a.md-nav__link:not(.md-nav__link--active, [href*='#'])")
     others.first.evaluate("link => link.click()")  # also where a page hides its navigation
     page.wait_for_function("title => document.title !== title", arg=title)
     page.go_back()

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 import snippets
 from snippets._lab import mutation, rooms
@@ -25,13 +26,14 @@ def fake_attention(q, k, v):
 TESTS = """
 import pytest
 from snippets._lab.oracle import assert_attention, make_qkv
-from snippets.fake_attention import kernel
+from snippets.fake_attention import exercise, kernel
 from snippets.fake_attention.kernel import fake_attention
 
 @pytest.mark.numerical
 def test_equals_float64():
     q, k, v = make_qkv(2, N=3, M=9, D=16)
     assert kernel.fake_attention is fake_attention  # however it is imported
+    assert exercise.fake_attention is fake_attention  # and by whomever
     assert_attention(fake_attention(q, k, v), q, k, v)
 
 @pytest.mark.numerical
@@ -55,6 +57,7 @@ def room(tmp_path, monkeypatch):
     (tmp_path / "tests" / "test_fake_attention.py").write_text(TESTS)
     (folder / "__init__.py").write_text("")
     (folder / "kernel.py").write_text(KERNEL)
+    (folder / "exercise.py").write_text("from .kernel import fake_attention\n")
     write_mutants(folder, NO_SCALE, ZEROS)
     monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
     monkeypatch.setattr(mutation, "ROOT", tmp_path)
@@ -90,11 +93,26 @@ def test_the_unchanged_kernel_survives(room):
 
 
 def test_a_kernel_that_was_imported_before_is_not_what_is_judged(room):
-    """Bench has the right kernel in memory when it runs the mutants."""
-    rooms.load("fake_attention", "kernel")
+    """Bench has the right kernel, and what uses it, in memory when it runs the mutants."""
+    rooms.load("fake_attention", "exercise")
     assert judge("fake_attention", mutate(KERNEL, ZEROS)).outcome == "killed"
     module = rooms.load("fake_attention", "kernel")
     assert module.__file__ == str(room / "kernel.py"), "and the right one stays in memory"
+
+
+def test_a_parent_that_has_used_its_threads_does_no_harm(room, monkeypatch):
+    """Bench has multiplied matrices by then; a child that waits for the parent's threads hangs."""
+    monkeypatch.setattr(mutation, "SECONDS", 20)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x = torch.randn(512, 512)
+        (x @ x).softmax(-1).sum()
+        larger = TESTS.replace("N=3, M=9, D=16", "N=256, M=512, D=64")
+        (mutation.ROOT / "tests" / "test_fake_attention.py").write_text(larger)
+        assert judge("fake_attention", KERNEL).outcome == "survived"
+    finally:
+        torch.set_num_threads(threads)
 
 
 # Each is broken in a way that has nothing to do with its numbers.
@@ -190,8 +208,6 @@ def test_an_interruption_does_not_wait_for_the_mutants_that_have_not_begun(room,
 
 
 def test_a_variant_is_the_launcher_with_texts_replaced(room):
-    import torch
-
     doubled = variant("fake_attention", [("@ v\n", "@ v * 2\n")])
     plain = variant("fake_attention", [])
     x = torch.randn(2, 3, 4)

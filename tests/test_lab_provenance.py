@@ -36,6 +36,8 @@ def error(lab):
 '''
 MUTANTS = 'MUTANTS = [("no scale", "* LIMIT", "", "Too small.")]\n'
 
+TESTS = "def test_small():\n    assert fake_attention(1) == 64\n"
+
 
 @pytest.fixture
 def room(tmp_path, monkeypatch):
@@ -49,6 +51,8 @@ def room(tmp_path, monkeypatch):
         ("mutants.py", MUTANTS),
     ):
         (folder / name).write_text(text)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_fake_attention.py").write_text(TESTS)
     monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
     return folder
 
@@ -78,6 +82,7 @@ def edit(path, old, new):
         ("bench.py", "[16, 32]", "[16]", {"forward"}),
         ("bench.py", "[1]", "[2]", {"error"}),
         ("mutants.py", "Too small.", "Too large.", {"mutants"}),
+        ("../../tests/test_fake_attention.py", "== 64", "== 65", {"mutants"}),
         ("kernel.py", '"""The launcher."""', "# no docstring, a comment", set()),
         ("bench.py", '"""Time."""', '"""Time in ms."""', set()),
         ("bench.py", "def error", "\n\ndef error", set()),

@@ -1,8 +1,10 @@
 """The source hash: moved by what can move a number, by nothing else, and equal on every Python."""
 
+import ast
+
 import pytest
 
-from snippets._lab.source_hash import closure, public_functions, source_hash
+from snippets._lab.source_hash import canonical, closure, public_functions, source_hash
 
 SOURCE = '''
 """A kernel's file."""
@@ -182,6 +184,16 @@ def test_every_python_gives_the_recorded_value(tmp_path):
     """Computed with 3.11.7, 3.12.1 and 3.13.0. A change makes every measured result stale."""
     names = ["sample", "Kind", "NAMES", "WORDS", "RAW", "SMALL", "BIG"]
     assert hash_of(tmp_path, EVERYTHING, *names) == "cfdf07515bab0721"
+
+
+def test_what_only_python_3_12_writes_does_not_count():
+    """It ends the format of f"{x:{y}}" with an empty constant: seen here on every Python."""
+    tree = ast.parse('f"{x:{y}}"')
+    before = canonical(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            node.values.append(ast.Constant(""))
+    assert canonical(tree) == before
 
 
 def test_non_ascii_text_is_written_in_ascii():

@@ -66,6 +66,16 @@ class Lab:
             found = self.compiler.resources(launcher, tensors, target=self.target)
         yield from (kernel.as_row() for kernel in found)
 
+    def ahead_of_time(self, launcher: Callable[..., Any], *tensors: torch.Tensor) -> Iterator[Row]:
+        """As `resources`, but compiled ahead of time on a GPU too, for the GPU at hand.
+
+        So the seconds to compile are known, and a kernel that takes too long is stopped under the
+        compiler's cap: its "error" is then "> 20 s", and it must not be launched.
+        """
+        target = self.target or f"sm_{provenance.gpu()['capability'].replace('.', '')}"
+        found = self.compiler.resources(launcher, tensors, target=target)
+        yield from (kernel.as_row() for kernel in found)
+
     @functools.cached_property
     def compiler(self) -> compiled.Compiler:
         """One compiling process for all cases of a result; it ends with this object."""
@@ -79,28 +89,58 @@ class Lab:
         A name whose room does not exist yet is left out. Out of memory becomes a row that says so.
         `variants` are further functions of q, k, v, by the name their rows get.
         """
-        if self.flush is None:
-            raise RuntimeError("time_attention needs a GPU; mark the result measured_on('gpu')")
+        self._require_gpu()
         calls = {name: function for name in names if (function := resolve(name))}
         calls |= variants or {}
-        try:
-            q, k, v = self.qkv(case)
-            bound = {n: (lambda f=f: f(q, k, v)) for n, f in calls.items()}
-            times = time_interleaved(bound, self.flush)
-        except torch.cuda.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            yield from ({"implementation": n, **case, "error": "out of memory"} for n in calls)
-            return
+        q, k, v = self.qkv(case)
         heads = q.numel() // (q.shape[-1] * q.shape[-2])
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
-        for name, taken in times.items():
+        yield from self.time(
+            case,
+            {name: functools.partial(function, q, k, v) for name, function in calls.items()},
+            flops=4 * heads * q.shape[-2] * k.shape[-2] * q.shape[-1],
+            bytes_compulsory=tensors * q.element_size(),
+        )
+
+    def _require_gpu(self) -> Flush:
+        if self.flush is None:
+            raise RuntimeError("timing needs a GPU; mark the result measured_on('gpu')")
+        return self.flush
+
+    def time(
+        self,
+        case: Row,
+        calls: Mapping[str, Callable[[], object]],
+        *,
+        flops: float,
+        bytes_compulsory: int,
+    ) -> Iterator[Row]:
+        """Time calls that do the same work, interleaved; one row for each.
+
+        The case names the dtype. `flops` and `bytes_compulsory` (what must move between the chip
+        and its memory) are those of one call. A call that runs out of memory gets a row that says
+        so, and the others are timed without it.
+        """
+        flush = self._require_gpu()
+        fits = {}
+        for name, call in calls.items():
+            try:
+                call()
+                fits[name] = call
+            except torch.cuda.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                yield {"implementation": name, **case, "error": "out of memory"}
+        if not fits:
+            return
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        for name, taken in time_interleaved(fits, flush).items():
             yield {
                 "implementation": name,
                 **case,
                 **taken.as_row(),
-                "flops": 4 * heads * q.shape[-2] * k.shape[-2] * q.shape[-1],
-                "bytes_compulsory": tensors * q.element_size(),
-                "fits_l2": tensors * q.element_size() < provenance.gpu()["l2_bytes"],
+                "flops": flops,
+                "bytes_compulsory": bytes_compulsory,
+                "fits_l2": bytes_compulsory < l2,
             }
 
 
@@ -209,7 +249,8 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             name: (function.measured_on, function)  # type: ignore[attr-defined]
             for name, function in results(room).items()
         }
-        wanted["report"] = ("gpu", "interpreter"), functools.partial(_report, room)
+        if source_file(room).exists():
+            wanted["report"] = ("gpu", "interpreter"), functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
             wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
         for name, (places, function) in wanted.items():

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import store
 from .provenance import is_stale
-from .rooms import DATA, FIGURES, ROOT, load, room_file, rooms
+from .rooms import DATA, FIGURES, ROOT, load, room_file, rooms, source_file
 from .store import DataError, Result
 
 # One colour for one implementation on the whole site: after Okabe and Ito's palette for readers
@@ -149,7 +149,8 @@ def figure_functions(room: str) -> dict[str, Callable[[list[Result]], Figure]]:
     }
     if room_file(room, "mutants.py").exists():
         functions["mutants"] = mutants
-    functions["report"] = report
+    if source_file(room).exists():
+        functions["report"] = report
     return functions
 
 

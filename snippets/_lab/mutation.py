@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .rooms import ROOT, load, source_file
+from .rooms import ROOT, load, source_file, test_file
 
 SECONDS = 120  # for the tests of one mutant; they take a few
 CONTROL = "unchanged kernel"
@@ -107,7 +107,10 @@ def _skipped() -> type[BaseException]:
 def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
     """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
     import pytest
+    import torch
 
+    # Threads do not survive a fork: a child that waits for its parent's would wait for ever.
+    torch.set_num_threads(1)
     # The parent may hold the unchanged kernel, and modules that took something from it.
     package = f"snippets.{room}"
     for held in [m for m in sys.modules if f"{m}.".startswith(f"{package}.")]:
@@ -139,7 +142,7 @@ def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
 
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    tests = tests or ROOT / "tests" / f"test_{room}.py"
+    tests = tests or test_file(room)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / source_file(room).name
         path.write_text(source, encoding="utf-8")

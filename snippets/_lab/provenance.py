@@ -6,10 +6,11 @@ import subprocess
 import threading
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from .rooms import ROOT, room_file, source_file
-from .source_hash import public_functions, source_hash
+from .rooms import ROOT, room_file, source_file, test_file
+from .source_hash import closure, public_functions, source_hash
 from .store import Result
 
 # Results that every room has without writing them, and the file (whole) each adds to the hash.
@@ -17,15 +18,25 @@ ROOM_WIDE = {"mutants": "mutants.py", "report": None}
 
 
 def result_hash(room: str, result: str) -> str:
-    """Hash of the room's kernel, its launcher and this result's bench function."""
+    """Hash of the room's kernel, its launcher and this result's bench function.
+
+    The exercise's answer counts where the function measures it, the tests where they judge mutants.
+    """
     source = source_file(room)
-    text = source.read_text(encoding="utf-8")
-    names = public_functions(text)
+    names = public_functions(source.read_text(encoding="utf-8"))
     if result == "report":
         return source_hash([(source, [*names, "main"])])
     if result == "mutants":
-        return source_hash([(source, names), (room_file(room, "mutants.py"), ["MUTANTS"])])
-    return source_hash([(source, names), (room_file(room, "bench.py"), [result])])
+        tests = test_file(room)
+        shown = public_functions(tests.read_text(encoding="utf-8"))
+        mutants = room_file(room, "mutants.py")
+        return source_hash([(source, names), (mutants, ["MUTANTS"]), (tests, shown)])
+    bench = room_file(room, "bench.py")
+    parts: list[tuple[Path, list[str]]] = [(source, names), (bench, [result])]
+    exercise = room_file(room, "exercise.py")
+    if any("exercise" in text for text in closure(bench.read_text(encoding="utf-8"), [result])):
+        parts.append((exercise, public_functions(exercise.read_text(encoding="utf-8"))))
+    return source_hash(parts)
 
 
 def now() -> str:

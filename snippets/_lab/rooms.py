@@ -37,6 +37,11 @@ def source_file(room: str) -> Path:
     return kernel if kernel.exists() else room_file(room, "module.py")
 
 
+def test_file(room: str) -> Path:
+    """The tests of a room."""
+    return SNIPPETS.parent / "tests" / f"test_{room}.py"
+
+
 def load(room: str, module: str) -> ModuleType:
     """Import a module of a room, e.g. load("basic_attention", "bench")."""
     room_file(room, module)

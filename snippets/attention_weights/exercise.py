@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _checked_scale
+from .kernel import _checked_options, _refuse
 
 
 @triton.jit
@@ -61,7 +61,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Contract as in kernel.py. The entropy is 0 for a query that sees one key or none.
     """
-    scale = _checked_scale(q, k, scale, causal, align)
+    _refuse(q, k)
+    scale = _checked_options(q.shape[-1], scale, causal, align)
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     entropy = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     q4, k4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, out))

@@ -59,6 +59,12 @@ def _word(token):
     return f"*{cell(token)}*"
 
 
+def _mean_of_column(shown, layer, head, key):
+    """What all queries of a head give to a key on average: a head may send everybody there."""
+    rows = shown["weights"][layer][head]
+    return sum(row[key] for row in rows) / len(rows)
+
+
 def attention_map(results):
     result = results[0]
     files, table, maps = {}, [], {}
@@ -109,7 +115,7 @@ def attention_map(results):
     first = files[f"attention_map_{next(iter(SHOWN))}.json"]
     query, key = next(iter(SHOWN.values()))[0]
     found = maps["pronoun"][query, key]
-    weight, layer, head = found[0]
+    weight, layer, head = max(found, key=lambda f: f[0] - _mean_of_column(first, *f[1:], key))
     others = [w[query][key] for heads in first["weights"] for w in heads]
     links = "\n".join(
         f"[{cell(files[f'attention_map_{s}.json']['text'])}](/figures/attention_weights/"
@@ -121,7 +127,7 @@ def attention_map(results):
         f"{_percent(weight)} of its attention to {_word(first['tokens'][key])}.",
         caption=f"The weights of all {first['layers'] * first['heads']} heads of all-MiniLM-L6-v2, "
         f"computed by this page's kernel on {cell(result.label)} from queries and keys captured in "
-        "the model. A row is a query and sums to one; brighter means more. Layers and heads count "
+        "the model. A row is a query and sums to one; a stronger colour means more. Layers and heads count "
         "from zero.",
         table=table,
         widget=f'<div class="am-map" data-sentences="{" ".join(SHOWN)}" data-layer="{layer}" '

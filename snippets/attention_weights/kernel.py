@@ -101,7 +101,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-    scale = _checked_scale(q, k, scale, causal, align)
+    _refuse(q, k)
+    scale = _checked_options(q.shape[-1], scale, causal, align)
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     q4, k4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, out))  # views: [B, H, …, …]
     B, H, N, D = q4.shape
@@ -120,8 +121,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
 
 # --8<-- [start:refusals]
-def _checked_scale(q, k, scale, causal, align):
-    """Refuse what the kernel cannot do and name the argument; return the scale as a float."""
+def _refuse(q, k):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k)):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
@@ -151,6 +152,11 @@ def _checked_scale(q, k, scale, causal, align):
         on_cpu = q.device.type == "cpu"
         hint = "or TRITON_INTERPRET=1 set before import" if on_cpu else "as cuda"
         raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
+    # --8<-- [end:refusals]
+
+
+def _checked_options(D, scale, causal, align):
+    """The scale as a float, 1/√D for None; raise for an option that is not allowed."""
     if not isinstance(causal, bool):
         raise TypeError(f"causal is a {type(causal).__name__}; True or False is allowed")
     if align not in CORNERS:
@@ -158,13 +164,12 @@ def _checked_scale(q, k, scale, causal, align):
     if align == "top_left" and not causal:
         raise ValueError("align is 'top_left' but causal is False; set causal=True")
     if scale is None:
-        return 1.0 / math.sqrt(q.shape[-1])
+        return 1.0 / math.sqrt(D)
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
     if not math.isfinite(scale):
         raise ValueError(f"scale is {scale}; it must be finite")
     return float(scale)
-    # --8<-- [end:refusals]
 
 
 def main():

@@ -11,7 +11,7 @@ MUTANTS = [
     ),
     Mutant(
         "scale 1/D",
-        "return 1.0 / math.sqrt(q.shape[-1])",
+        "return 1.0 / math.sqrt(D)",
         "return 1.0 / q.shape[-1]",
         "The scores are divided by D and not by √D: the softmax is too flat.",
     ),

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "scale 1/D",
         "return 1.0 / math.sqrt(D)",
-        "return 1.0 / q.shape[-1]",
+        "return 1.0 / D",
         "The scores are divided by D and not by √D: the softmax is too flat.",
     ),
     Mutant(

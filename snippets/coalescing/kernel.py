@@ -1,0 +1,200 @@
+"""Two kernels that do the same work on different addresses: what a strided read costs.
+
+Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import os
+
+import torch
+
+if __name__ == "__main__" and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
+
+import triton
+import triton.language as tl
+
+INTERPRETED = triton.knobs.runtime.interpret
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+BLOCK = 1_024  # elements a program has in hand: eight for each thread of four warps
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+
+
+@triton.jit
+def _coalescing_kernel(
+    x_ptr, out_ptr,
+    step,  # elements from one that is read to the next: 1 if neighbours read neighbours
+    n,  # elements to copy
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program copies BLOCK elements: lane i reads element i · step and writes element i.
+
+    Reads and writes each of its elements once; nothing else of x is asked for.
+    """
+    # --8<-- [start:copy]
+    pid = tl.program_id(0).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    offs = pid * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    mask = offs < n
+    x = tl.load(x_ptr + offs * step, mask=mask)  # [BLOCK], the only line that knows the step
+    tl.store(out_ptr + offs, x, mask=mask)
+    # --8<-- [end:copy]
+
+
+@triton.jit
+def _line_sums_kernel(
+    x_ptr, out_ptr,
+    stride_line, stride_item,  # step to the next line, and to the next item of a line
+    length,  # items of a line
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program adds up one line of a matrix, a row or a column: only the strides tell which.
+
+    Reads each item of its line once, writes one number. The sum is float32 and stays on chip.
+    """
+    # --8<-- [start:line]
+    line = tl.program_id(0).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    items = tl.arange(0, BLOCK).to(tl.int64)  # [BLOCK]
+    acc = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, length, BLOCK):
+        offs = line * stride_line + (start + items) * stride_item  # [BLOCK]
+        x = tl.load(x_ptr + offs, mask=start + items < length, other=0.0)
+        acc += x.to(tl.float32)
+    total = tl.sum(acc, axis=0)
+    tl.store(out_ptr + line, total.to(out_ptr.dtype.element_ty))
+    # --8<-- [end:line]
+
+
+# --8<-- [start:launcher]
+def coalescing(x, *, stride):
+    """Every stride-th element of x, side by side: a copy whose reads lie `stride` apart.
+
+    Args:
+        x: [L]. Its own stride is honoured: x[::2] with stride 3 reads every sixth element.
+        stride: how far apart neighbouring lanes read, in elements; at least 1.
+
+    Returns:
+        [⌈L / stride⌉] in x's dtype, equal to x[::stride].
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+
+    Source: CUDA C++ Best Practices Guide, "Strided Accesses",
+        https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
+    """
+    _refuse(x, rank=1)
+    if isinstance(stride, bool) or not isinstance(stride, int):
+        raise TypeError(f"stride is a {type(stride).__name__}; an int is allowed")
+    if stride < 1:
+        raise ValueError(f"stride is {stride}; it must be at least 1")
+    n = triton.cdiv(x.shape[0], stride)
+    out = torch.empty(n, dtype=x.dtype, device=x.device)
+    step = stride * x.stride(0)
+    with torch.cuda.device_of(x):  # launch where the tensor is; nothing for a CPU tensor
+        _coalescing_kernel[(triton.cdiv(n, BLOCK),)](x, out, step, n, BLOCK=BLOCK)
+    return out
+    # --8<-- [end:launcher]
+
+
+# --8<-- [start:line_sums]
+def line_sums(x, *, dim):
+    """The sums of a matrix along one dimension, one program for each sum.
+
+    Args:
+        x: [N, M]. Any strides.
+        dim: 1 adds up each row, 0 each column, as in torch.sum.
+
+    Returns:
+        [N] for dim 1, [M] for dim 0, in x's dtype. Sums are float32, rounded once.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    _refuse(x, rank=2)
+    _refuse_dim(dim)
+    lines = x if dim == 1 else x.T  # [lines, items of a line]: a view, nothing moves
+    if lines.shape[0] > MAX_PROGRAMS:
+        raise ValueError(f"x has {lines.shape[0]} lines; at most {MAX_PROGRAMS} may be")
+    out = torch.empty(lines.shape[0], dtype=x.dtype, device=x.device)
+    items = lines.shape[1]
+    with torch.cuda.device_of(x):
+        _line_sums_kernel[(lines.shape[0],)](x, out, *lines.stride(), items, BLOCK=BLOCK)
+    return out
+    # --8<-- [end:line_sums]
+
+
+# --8<-- [start:refusals]
+def _refuse(x, *, rank):
+    """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x is a {type(x).__name__}; it must be a torch.Tensor")
+    if x.dtype not in DTYPES:
+        raise TypeError(f"x is {x.dtype}; float16, bfloat16 and float32 are allowed")
+    if x.dim() != rank:
+        allowed = "one dimension is" if rank == 1 else "two dimensions are"
+        raise ValueError(f"x has shape {tuple(x.shape)}; {allowed} allowed")
+    if x.numel() == 0:
+        raise ValueError(f"x has shape {tuple(x.shape)}; no dimension may be 0")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("x requires grad and there is no backward; use torch.no_grad()")
+    kind = x.device.type
+    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
+        hint = "or TRITON_INTERPRET=1 set before import" if kind == "cpu" else "as cuda"
+        raise ValueError(f"x is on {x.device}; the kernel needs a GPU, {hint}")
+
+
+def _refuse_dim(dim):
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TypeError(f"dim is a {type(dim).__name__}; 0 or 1 is allowed")
+    if dim not in (0, 1):
+        raise ValueError(f"dim is {dim}; 0 (columns) or 1 (rows) is allowed")
+    # --8<-- [end:refusals]
+
+
+def main():
+    """Check both kernels against PyTorch, and time them where there is a GPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    x = torch.randn(5_000, device=device)  # 5000 fills no block
+    wrong = [s for s in (1, 2, 3, 8, 32) if not torch.equal(coalescing(x, stride=s), x[::s])]
+    print(f"x {tuple(x.shape)}, {x.dtype} on {device}, strides 1, 2, 3, 8, 32")
+    print(f"strides copied wrongly: {wrong or 'none'}")
+    matrix = torch.randn(70, 1_030, device=device)
+    largest = mean = allowed = 0.0
+    for dim in (0, 1):
+        error = (line_sums(matrix, dim=dim).double() - matrix.double().sum(dim)).abs()
+        torch_error = (matrix.sum(dim).double() - matrix.double().sum(dim)).abs()
+        largest = max(largest, error.max().item())
+        mean = max(mean, error.mean().item())
+        # Adding n numbers in float32 costs at most a few eps times the sum of their sizes.
+        sizes = matrix.abs().double().sum(dim).max().item()
+        rounding = 4 * torch.finfo(matrix.dtype).eps * sizes
+        allowed = max(allowed, 2 * torch_error.max().item() + rounding)
+    print(f"matrix {tuple(matrix.shape)}, sums of rows and columns")
+    print(f"difference from float64: largest {largest:.1e}, mean {mean:.1e}")
+    right = not wrong and largest <= allowed
+    print("OK" if right else f"WRONG: a copy differs, or a sum by more than {allowed:.1e}")
+    if device == "cuda":
+        _print_speeds()
+    return 0 if right else 1
+
+
+def _print_speeds():
+    """Useful bytes a second: what the result is made of, and not the sectors around it."""
+    n, side = 2**25, 2**13
+    memory = torch.randn(32 * n, device="cuda")
+    for stride in (1, 2, 4, 8, 16, 32):
+        x = memory[: n * stride]
+        ms = triton.testing.do_bench(lambda x=x, s=stride: coalescing(x, stride=s))
+        torch_ms = triton.testing.do_bench(lambda x=x, s=stride: x[::s].clone())
+        speeds = (2 * x.element_size() * n / t / 1e6 for t in (ms, torch_ms))
+        print("stride {}: {:.0f} GB/s useful, PyTorch {:.0f} GB/s".format(stride, *speeds))
+    matrix = memory[: side * side].view(side, side)
+    for name, dim in (("rows", 1), ("columns", 0)):
+        ms = triton.testing.do_bench(lambda d=dim: line_sums(matrix, dim=d))
+        torch_ms = triton.testing.do_bench(lambda d=dim: matrix.sum(d))
+        speeds = (matrix.element_size() * matrix.numel() / t / 1e6 for t in (ms, torch_ms))
+        print("sums of {}: {:.0f} GB/s, PyTorch {:.0f} GB/s".format(name, *speeds))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

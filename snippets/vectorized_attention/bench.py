@@ -1,0 +1,215 @@
+"""What the page of vectorized_attention measures: one function for each result."""
+
+import torch
+import triton
+import triton.language as tl
+
+from snippets._lab.competitors import resolve
+from snippets._lab.mutation import variant
+from snippets._lab.oracle import assert_attention, make_qkv
+from snippets._lab.rooms import measured_on
+
+from . import exercise
+from .kernel import vectorized_attention
+
+LENGTHS = [16, 32, 64, 128, 256, 512, 1024, 2048]
+WIDTHS = [64, 128, 256]
+
+
+def check(device):
+    """Raise unless the kernel is right on this device; no result is stored before it passed."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for N, M, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128)):
+            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+            assert_attention(vectorized_attention(q, k, v), q, k, v)
+            assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
+
+
+# --8<-- [start:forward]
+@measured_on("gpu")
+def forward(lab):
+    """Time of one head over length and dimension; what does not compile in time says so."""
+    for case in lab.each(dtype=["float32"], D=WIDTHS, N=LENGTHS):
+        names = ["basic_attention", "vectorized_attention:exercise", "torch:sdpa"]
+        if reason := compiled(lab, case)["error"]:
+            yield {"implementation": "vectorized_attention", **case, "error": reason}
+        else:
+            names.insert(0, "vectorized_attention")
+        yield from lab.time_attention(case, names)
+        # --8<-- [end:forward]
+
+
+@measured_on("gpu", "compiler")
+def registers(lab):
+    """Registers, spills, stack and seconds to compile, over the same lengths and dimensions."""
+    for case in lab.each(dtype=["float32"], D=WIDTHS, N=LENGTHS):
+        yield {**case, **compiled(lab, case)}
+
+
+_compiled = {}  # (place, target, D, N) → row: forward and registers share what a compiler said
+
+
+def compiled(lab, case):
+    """What compiling the kernel for a case takes and gives; its "error" says why it cannot run.
+
+    Twice the keys never compile faster: beyond a length that was stopped no other is tried.
+    """
+    place = lab.place, lab.target, case["D"]
+    if (*place, case["N"]) not in _compiled:
+        shorter = [row for (*where, N), row in _compiled.items() if (*where,) == place]
+        stopped = [row for row in shorter if f"{row['error']}".startswith(">")]
+        if stopped:
+            row = {name: None for name in stopped[0]} | {
+                name: stopped[0][name] for name in ("kernel", "target", "num_warps", "num_stages")
+            }
+            row["error"] = f"not tried: fewer keys took {stopped[0]['error']}"
+        else:
+            (row,) = lab.ahead_of_time(vectorized_attention, *lab.qkv(case))
+        _compiled[*place, case["N"]] = row
+    return _compiled[*place, case["N"]]
+
+
+# --8<-- [start:remedies]
+REMEDIES = {
+    "8 warps": [("BLOCK_D=triton", "num_warps=8, BLOCK_D=triton")],
+    "16 warps": [("BLOCK_D=triton", "num_warps=16, BLOCK_D=triton")],
+    "32 warps": [("BLOCK_D=triton", "num_warps=32, BLOCK_D=triton")],
+}
+# --8<-- [end:remedies]
+
+
+@measured_on("gpu")
+def remedies(lab):
+    """The same kernel on more warps: the tile is spread over more threads."""
+    variants = {name: variant("vectorized_attention", text) for name, text in REMEDIES.items()}
+    kernels = {"vectorized_attention": vectorized_attention, **variants}
+    for case in lab.each(dtype=["float32"], D=[64, 128], N=[512, 1024, 2048]):
+        said = {"vectorized_attention": compiled(lab, case)}
+        for name, launcher in variants.items():
+            (said[name],) = lab.ahead_of_time(launcher, *lab.qkv(case))
+        fits = {name: kernels[name] for name, row in said.items() if not row["error"]}
+        timed = {r["implementation"]: r for r in lab.time_attention(case, ["torch:sdpa"], fits)}
+        yield timed.pop("torch:sdpa")
+        for name, row in said.items():
+            about = {field: row[field] for field in ("registers", "stack_bytes", "compile_seconds")}
+            row = timed.get(name) or {"implementation": name, **case, "error": row["error"]}
+            yield {**row, **about}
+
+
+# --8<-- [start:chain]
+@triton.jit
+def _chain_kernel(next_ptr, out_ptr, M):
+    """One program loads from M rows; each load brings the address of the next."""
+    at = tl.load(next_ptr)
+    for _ in range(M - 1):
+        at = tl.load(next_ptr + at)
+    tl.store(out_ptr, at)
+    # --8<-- [end:chain]
+
+
+def next_rows(M, D):
+    """int32 [M, D]: column 0 of a row holds the first element of the next; the last leads to 0."""
+    following = torch.zeros(M, D, dtype=torch.int32)
+    following[:, 0] = (torch.arange(M) + 1) % M * D
+    return following
+
+
+def chain(M, D, device="cuda"):
+    """A function that loads from M rows, one after the other; the result is element 0 again."""
+    following = next_rows(M, D).to(device)
+    out = torch.empty(1, dtype=torch.int32, device=device)
+
+    def follow(*_):
+        _chain_kernel[(1,)](following, out, M, num_warps=1)
+        return out
+
+    return follow
+
+
+# --8<-- [start:same_row]
+SAME_ROW = [("k_row += stride_km", "k_row += 0"), ("v_row += stride_vm", "v_row += 0")]
+# --8<-- [end:same_row]
+
+
+@measured_on("gpu")
+def latency(lab):
+    """What a trip around basic_attention's loop takes, alone and among 1024 programs.
+
+    Beside it the same loop over one row again and again (wrong on purpose, no waiting for memory)
+    and a chain of loads of which each waits for the one before.
+    """
+    same_row = variant("basic_attention", SAME_ROW)
+    for case in lab.each(dtype=["float32"], D=[64], N=[1, 1024], M=[256, 512, 1024]):
+        variants = {"the same row each trip": same_row}
+        if case["N"] == 1:
+            variants["each load waits"] = chain(case["M"], case["D"])
+        names = ["basic_attention", "vectorized_attention"]
+        yield from lab.time_attention(case, names, variants)
+
+
+@measured_on("interpreter")
+def traffic(lab):
+    """Loads of each program, recorded while the interpreter runs the kernels."""
+    from snippets._lab.trace import record
+
+    names = ["basic_attention", "vectorized_attention", "vectorized_attention:exercise"]
+    for case in lab.each(case=["one program", "whole head"], implementation=names):
+        N, M, D = (1, 1024, 64) if case["case"] == "one program" else (8, 64, 64)
+        q, k, v = make_qkv(N=N, M=M, D=D)
+        launcher = resolve(case["implementation"])
+        with record({"q": q, "k": k, "v": v}) as trace:
+            out = launcher(q, k, v)
+        assert_attention(out, q, k, v)
+        total = trace.total("load")
+        yield {
+            **case,
+            "N": N,
+            "M": M,
+            "D": D,
+            "programs": len(trace.per_program()),
+            "loads": total.instructions,
+            "elements": total.elements,
+            "bytes_loaded": total.bytes,
+            "sectors": total.sectors,
+            "bytes_compulsory": sum(x.numel() * x.element_size() for x in (q, k, v)),
+            "key_elements": trace.total("load", tensor="k").elements,
+            "selected_elements": trace.selected_elements,
+        }
+
+
+# --8<-- [start:grids]
+@triton.jit
+def _grids_kernel(sums_ptr, addresses_ptr):
+    rows = tl.arange(0, 4)  # [4]: 0, 1, 2, 3
+    columns = tl.arange(0, 4)  # [4]
+    addresses = rows[:, None] * 4 + columns[None, :]  # [4, 1] and [1, 4] make [4, 4]
+    tl.store(sums_ptr + addresses, rows[:, None] + columns[None, :])
+    tl.store(addresses_ptr + addresses, addresses)
+    # --8<-- [end:grids]
+
+
+def grids():
+    """Expression → the tile that it makes, for the page's example of broadcasting."""
+    sums, addresses = torch.empty(2, 4, 4, dtype=torch.int64)
+    _grids_kernel[(1,)](sums, addresses)
+    return {
+        "rows[:, None] + columns[None, :]": sums,
+        "rows[:, None] * 4 + columns[None, :]": addresses,
+    }
+
+
+@measured_on("interpreter")
+def broadcasting(lab):
+    """What two aranges of four make, printed; and the addresses the kernel itself builds."""
+    from snippets._lab.trace import record
+
+    q, k, v = make_qkv(N=1, M=3, D=3)
+    with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:
+        vectorized_attention(q, k, v)
+    (load,) = (a for a in trace.accesses if a.tensor == "k")
+    kernel_loads = "elements of k that the kernel loads (3 keys, 3 columns; -1: masked)"
+    tiles = grids() | {kernel_loads: torch.from_numpy(load.offsets // k.element_size())}
+    for case in lab.each(expression=list(tiles)):
+        tile = tiles[case["expression"]]
+        for line in str(tile).splitlines():
+            yield {**case, "line": line, "largest": int(tile.max())}

@@ -1,0 +1,204 @@
+"""Attention with one Triton program for each query, and all keys of a head in one load.
+
+Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import math
+import os
+
+import torch
+
+if __name__ == "__main__" and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
+
+import triton
+import triton.language as tl
+
+INTERPRETED = triton.knobs.runtime.interpret
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_TILE = 1_048_576  # Triton allows no larger tile; registers end long before (see the page)
+MAX_HEAD_DIM = 1_024
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+
+
+@triton.jit
+def _vectorized_attention_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr,  # pointers to the first element of each tensor
+    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_km, stride_kd,
+    stride_vb, stride_vh, stride_vm, stride_vd,
+    stride_ob, stride_oh, stride_on, stride_od,
+    H, N, M, D,  # heads, queries, keys, head dimension
+    scale,
+    BLOCK_M: tl.constexpr,  # rows of a tile: a power of two, at least M
+    BLOCK_D: tl.constexpr,  # columns of a tile: a power of two, at least D
+):  # fmt: skip
+    """One program computes one row of the output: one query against every key of its head.
+
+    Three loads: its query row, all keys, all values; writes one output row. Keys and values are
+    whole tiles in registers, BLOCK_M · BLOCK_D elements each, spread over 128 threads. A thread
+    has 255 registers at most: a larger tile spills to memory, and the gain is lost.
+    """
+    # --8<-- [start:which_query]
+    pid = tl.program_id(0)  # 0 … B·H·N - 1
+    n = (pid % N).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    h = (pid // N % H).to(tl.int64)
+    b = (pid // N // H).to(tl.int64)
+    # --8<-- [end:which_query]
+
+    # --8<-- [start:grid]
+    offs_m = tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
+    mask_m = offs_m < M  # keys that exist
+    mask_d = offs_d < D  # columns that exist
+    mask = mask_m[:, None] & mask_d[None, :]  # [BLOCK_M, BLOCK_D]
+    k_tile = k_ptr + b * stride_kb + h * stride_kh
+    k_tile += offs_m[:, None] * stride_km + offs_d[None, :] * stride_kd  # addresses
+    v_tile = v_ptr + b * stride_vb + h * stride_vh
+    v_tile += offs_m[:, None] * stride_vm + offs_d[None, :] * stride_vd
+    # --8<-- [end:grid]
+
+    # --8<-- [start:scores]
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn
+    q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
+    k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
+    scores = tl.sum(q[None, :] * k, axis=1) * scale  # [BLOCK_M]: a row of k each
+    scores = tl.where(mask_m, scores, float("-inf"))  # absent keys weigh exp(-inf) = 0
+    # --8<-- [end:scores]
+
+    # --8<-- [start:softmax]
+    weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_M], the largest is exp(0) = 1
+    weights = weights / tl.sum(weights, axis=0)
+    # --8<-- [end:softmax]
+
+    # --8<-- [start:values]
+    v = tl.load(v_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
+    out = tl.sum(weights[:, None] * v, axis=0)  # [BLOCK_D]: down the columns
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on
+    tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)
+    # --8<-- [end:values]
+
+
+# --8<-- [start:launcher]
+def vectorized_attention(q, k, v, *, scale=None):
+    """softmax(q kᵀ · scale) v, one program for each query, all keys in one load.
+
+    Mind the cliff: a program holds next_power_of_2(M) · next_power_of_2(D) elements in
+    registers. From about 32,768 of them on they spill; soon a loop over the keys is faster, and
+    compiling takes seconds, then minutes.
+    Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
+
+    Args:
+        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k, v: [..., M, D], with q's leading dimensions, dtype and device.
+        scale: factor on the scores; 1/√D if None.
+
+    Returns:
+        [..., N, D] in q's dtype. Scores, softmax and sums are float32.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    _refuse(q, k, v)
+    _refuse_large_tile(*k.shape[-2:])
+    scale = _scale_or_default(scale, q.shape[-1])
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
+    B, H, N, D = q4.shape
+    M = k4.shape[2]
+    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+        _vectorized_attention_kernel[(B * H * N,)](
+            q4, k4, v4, out4,
+            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
+            H, N, M, D, scale,
+            BLOCK_M=triton.next_power_of_2(M),
+            BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
+    return out
+    # --8<-- [end:launcher]
+
+
+# --8<-- [start:refusals]
+def _refuse(q, k, v):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
+        if x.device != q.device:
+            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
+        if not 2 <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; 2 to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; no dimension may be 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+    if q.shape[-1] > MAX_HEAD_DIM:
+        raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} is allowed")
+    if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
+        want = (*q.shape[:-2], "M", q.shape[-1])
+        raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+    if q.numel() // q.shape[-1] > MAX_PROGRAMS:
+        raise ValueError(f"q has shape {tuple(q.shape)}; at most {MAX_PROGRAMS} rows are allowed")
+    if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):
+        hint = "or TRITON_INTERPRET=1 set before import" if q.device.type == "cpu" else "as cuda"
+        raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
+    # --8<-- [end:refusals]
+
+
+# --8<-- [start:large_tile]
+def _refuse_large_tile(M, D):
+    """Raise if Triton would refuse to compile a tile of all keys."""
+    rows, columns = triton.next_power_of_2(M), triton.next_power_of_2(D)
+    if rows * columns > MAX_TILE:
+        raise ValueError(
+            f"k has {M} keys of {D} columns, a tile of {rows} x {columns} = "
+            f"{rows * columns} elements; at most {MAX_TILE} are allowed"
+        )
+    # --8<-- [end:large_tile]
+
+
+def _scale_or_default(scale, D):
+    """The scale as a float, 1/√D for None; raise for what is not a finite number."""
+    if scale is None:
+        return 1.0 / math.sqrt(D)
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {scale}; it must be finite")
+    return float(scale)
+
+
+def main():
+    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
+    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, M, D] each; 33 fills no tile
+    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
+    error = (vectorized_attention(q, k, v).double() - want).abs()
+    torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()
+    # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
+    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
+    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
+    print(f"PyTorch's own difference: largest {torch_error:.1e}")
+    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    if device == "cuda":
+        for name, attention in (
+            ("vectorized_attention", vectorized_attention),
+            ("PyTorch", torch.nn.functional.scaled_dot_product_attention),
+        ):
+            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
+            print(f"{name}: {ms * 1000:.1f} µs")
+    return 0 if error.max() <= allowed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

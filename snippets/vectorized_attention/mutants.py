@@ -1,0 +1,90 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "no scale",
+        "tl.sum(q[None, :] * k, axis=1) * scale",
+        "tl.sum(q[None, :] * k, axis=1)",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "tl.exp(scores - tl.max(scores, axis=0))",
+        "tl.exp(scores)",
+        "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "not normalised",
+        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights * 1.0",
+        "The weights are not divided by their sum: they do not add up to one.",
+    ),
+    Mutant(
+        "padding gets weight",
+        'tl.where(mask_m, scores, float("-inf"))',
+        "tl.where(mask_m, scores, 0.0)",
+        "Absent keys keep a score of 0 and not -inf: they take part in the softmax.",
+    ),
+    Mutant(
+        "last key dropped",
+        "mask_m = offs_m < M ",
+        "mask_m = offs_m < tl.maximum(M - 1, 1) ",
+        "The mask of the keys is off by one: the last key and its value never arrive.",
+    ),
+    Mutant(
+        "last column dropped",
+        "mask_d = offs_d < D ",
+        "mask_d = offs_d < D - 1 ",
+        "The mask of the columns is off by one: the last column is neither read nor written.",
+    ),
+    Mutant(
+        "mean of V",
+        "weights = tl.exp(scores - tl.max(scores, axis=0))",
+        "weights = tl.where(mask_m, 1.0, 0.0)",
+        "Every value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "zeros",
+        "out.to(out_ptr.dtype.element_ty)",
+        "(out * 0.0).to(out_ptr.dtype.element_ty)",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "first head for all",
+        "k_tile = k_ptr + b * stride_kb + h * stride_kh",
+        "k_tile = k_ptr + b * stride_kb",
+        "Every head reads the keys of head 0.",
+    ),
+    Mutant(
+        "first batch for all",
+        "v_tile = v_ptr + b * stride_vb + h * stride_vh",
+        "v_tile = v_ptr + h * stride_vh",
+        "Every batch reads the values of batch 0.",
+    ),
+    Mutant(
+        "column strides ignored",
+        "offs_d[None, :] * stride_kd",
+        "offs_d[None, :]",
+        "Columns of k are assumed to lie side by side: a transposed tensor is read wrongly.",
+    ),
+    Mutant(
+        "row plus column",
+        "offs_m[:, None] * stride_vm",
+        "offs_m[:, None]",
+        "The row number is not multiplied by the row's stride: the tile's rows overlap.",
+    ),
+    Mutant(
+        "keys for values",
+        "v = tl.load(v_tile",
+        "v = tl.load(k_tile",
+        "The second load takes the keys again: the weights mix the wrong rows.",
+    ),
+    Mutant(
+        "wrong base",
+        "weights = tl.exp(",
+        "weights = tl.exp2(",
+        "exp2 stands where exp belongs, without log2(e) in the scale: the softmax is too flat.",
+    ),
+]

@@ -1,0 +1,1 @@
+"""Attention out of three proven kernels, as a PyTorch op. docs/posts/composed_attention.md"""

@@ -1,0 +1,355 @@
+"""What the page of composed_attention measures: one function for each result."""
+
+import functools
+import time
+from unittest.mock import patch
+
+import torch
+
+from snippets._lab.competitors import resolve
+from snippets._lab.oracle import NumericalMismatch, assert_attention, make_qkv
+from snippets._lab.rooms import measured_on
+from snippets._lab.timing import Times
+
+from . import exercise, kernel
+from .kernel import composed_attention
+from .op import composed_attention_op
+
+DTYPES = ["float32", "float16"]
+LENGTHS = [256, 512, 1024, 2048, 4096]
+
+
+def check(device):
+    """Raise unless the kernels are right on this device; no result is stored before it passed."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for R, K, C in ((1, 1, 1), (129, 64, 257), (300, 130, 65)):
+            a = make_qkv(N=R, D=K, dtype=dtype, device=device)[1]
+            b = make_qkv(N=C, D=K, dtype=dtype, device=device)[1].mT
+            assert_matmul(kernel.matmul(a, b), a, b)
+            assert_transpose(kernel.transpose(a), a)
+        for C in (1, 1000, 5000):
+            x = make_qkv(N=3, D=C, dtype=dtype, device=device)[0]
+            assert_softmax(kernel.softmax(x), x)
+        for N, M, D in ((1, 1, 64), (3, 65, 40), (70, 129, 128)):
+            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+            for attention in (
+                composed_attention, exercise.composed_attention, composed_attention_op
+            ):  # fmt: skip
+                assert_attention(attention(q, k, v), q, k, v)
+
+
+def assert_transpose(out, x):
+    """Raise unless `out` is x with its last two dimensions swapped, bit for bit, side by side."""
+    want = x.mT
+    if out.shape != want.shape or out.dtype != x.dtype or not out.is_contiguous():
+        raise NumericalMismatch(f"result is {out.dtype} {tuple(out.shape)} {out.stride()}")
+    wrong = int((out != want).sum())
+    if wrong:
+        raise NumericalMismatch(f"{wrong} of {want.numel()} elements differ, allowed 0")
+
+
+# --8<-- [start:checks]
+def assert_matmul(out, a, b):
+    """Raise unless `out` is a b within rounding.
+
+    Allowed is twice the error of PyTorch's own product in the same dtype, plus the rounding
+    of the result and of float32 sums: a few eps of the sum without cancellation.
+    """
+    want = a.double() @ b.double()
+    uncancelled = (a.double().abs() @ b.double().abs()).max().item()
+    sums = 4 * torch.finfo(torch.float32).eps * uncancelled
+    _assert_within(out, want, a @ b, sums)
+
+
+def assert_softmax(out, x):
+    """Raise unless `out` is the softmax of x's rows within rounding.
+
+    Allowed is twice PyTorch's own error, plus the rounding of the result and that of x - max
+    in float32: an error of eps · |x - max| in an exponent is a relative error of the weight,
+    and a weight times its exponent is below 1.
+    """
+    want = x.double().softmax(-1)
+    exponents = 4 * torch.finfo(torch.float32).eps
+    _assert_within(out, want, x.softmax(-1), exponents)
+
+
+def _assert_within(out, want, pytorch, slack):
+    if out.shape != want.shape or out.dtype != pytorch.dtype:
+        raise NumericalMismatch(f"result is {out.dtype} {tuple(out.shape)}")
+    storing = torch.finfo(out.dtype).eps * want.abs().max().item()
+    allowed = 2 * (pytorch.double() - want).abs().max().item() + storing + slack
+    largest = (out.double() - want).abs().max().item()
+    if not largest <= allowed:  # written so that NaN fails
+        raise NumericalMismatch(
+            f"largest difference {largest:.2e} from float64, allowed {allowed:.2e} "
+            f"at {tuple(out.shape)}, {out.dtype}"
+        )
+    # --8<-- [end:checks]
+
+
+# --8<-- [start:forward]
+@measured_on("gpu")
+def forward(lab):
+    """Time of one head, over length and dtype."""
+    names = ["composed_attention", "basic_attention", "torch:eager", "torch:sdpa"]
+    for case in lab.each(dtype=DTYPES, D=[64], N=[16, 64, *LENGTHS, 8192]):
+        yield from lab.time_attention(case, names)
+        # --8<-- [end:forward]
+
+
+# --8<-- [start:steps]
+def steps(q, k, v):
+    """The four launches of one call with their floating-point operations and their bytes.
+
+    name → (call, FLOPs, bytes that only memory has, bytes it reads and writes anywhere)
+    """
+    heads, N, D = q.shape
+    M, size = k.shape[-2], q.element_size()
+    k_t, out = k.new_empty(heads, D, M), torch.empty_like(q)
+    scores = torch.empty(heads, N, M, dtype=torch.float32, device=q.device)
+    weights = scores.view(q.dtype)[..., :M]
+    queries, keys, pairs = heads * N * D * size, heads * M * D * size, heads * N * M
+    product = 2 * pairs * D
+    return {
+        "transpose": (lambda: kernel._run_transpose(k, k_t), 0, keys, 2 * keys),
+        "scores": (
+            lambda: kernel._run_matmul(q, k_t, scores, D**-0.5),
+            product, queries, queries + keys + 4 * pairs,
+        ),
+        "softmax": (lambda: kernel._run_softmax(scores, weights), 0, 0, (4 + size) * pairs),
+        "values": (
+            lambda: kernel._run_matmul(weights, v, out),
+            product, keys, size * pairs + keys + queries,
+        ),
+    }  # fmt: skip
+    # --8<-- [end:steps]
+
+
+@measured_on("gpu")
+def kernels(lab):
+    """Time of each of the four launches within one call: what one wrote the next finds in L2.
+
+    Compulsory bytes are those that only memory has after the flush: the inputs.
+    """
+    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=LENGTHS):
+        q, k, v = lab.qkv(case)
+        work = steps(q, k, v)
+        times = time_steps({name: call for name, (call, *_) in work.items()}, lab.flush)
+        for name, (_, flops, fetched, moved) in work.items():
+            yield {
+                "step": name,
+                **case,
+                **times[name].as_row(),
+                "flops": flops,
+                "bytes_compulsory": fetched,
+                "bytes_moved": moved,
+            }
+
+
+# --8<-- [start:time_steps]
+def time_steps(calls, flush, rounds=40):
+    """Times of calls one after the other; L2 is flushed before the first of a round only."""
+    for _ in range(3):
+        for call in calls.values():
+            call()  # compiles
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for call in calls.values():
+        call()
+    host_ms = (time.perf_counter() - began) * 1e3
+    marks = []
+    for _ in range(rounds):
+        marks.append([torch.cuda.Event(enable_timing=True) for _ in range(len(calls) + 1)])
+        flush.busy(2 * host_ms + 1)  # the launches queue behind it: no host between them
+        marks[-1][0].record()
+        for call, mark in zip(calls.values(), marks[-1][1:], strict=True):
+            call()
+            mark.record()
+    torch.cuda.synchronize()
+    return {
+        name: Times([m[i].elapsed_time(m[i + 1]) for m in marks])
+        for i, name in enumerate(calls)
+    }  # fmt: skip
+    # --8<-- [end:time_steps]
+
+
+def _random(*shape, dtype):
+    generator = torch.Generator("cuda").manual_seed(0)
+    return torch.randn(*shape, device="cuda", generator=generator).to(getattr(torch, dtype))
+
+
+@measured_on("gpu")
+def matmul(lab):
+    """Time of a product of two square matrices."""
+    for case in lab.each(dtype=DTYPES, N=[512, 1024, 2048, 4096, 8192]):
+        a, b = _random(2, case["N"], case["N"], dtype=case["dtype"])
+        yield from lab.time(
+            case,
+            {
+                "composed_attention:matmul": lambda a=a, b=b: kernel.matmul(a, b),
+                "torch:matmul": lambda a=a, b=b: a @ b,
+            },
+            flops=2 * case["N"] ** 3,
+            bytes_compulsory=3 * a.numel() * a.element_size(),
+        )
+
+
+@measured_on("gpu")
+def softmax(lab):
+    """Time of a softmax of 8192 rows, beside a plain copy of the same tensor."""
+    lengths = [1, 128, 256, 512, 1024, 2048, 4096, 5000, 8192, 16_384]
+    for case in lab.each(dtype=["float32"], rows=[8192], columns=lengths):
+        x = _random(case["rows"], case["columns"], dtype=case["dtype"])
+        calls = {
+            "composed_attention:softmax": lambda x=x: kernel.softmax(x),
+            "torch:softmax": lambda x=x: x.softmax(-1),
+            "torch:clone": x.clone,
+        }
+        yield from lab.time(case, calls, flops=0, bytes_compulsory=2 * x.numel() * x.element_size())
+
+
+@measured_on("gpu")
+def transpose(lab):
+    """Time of a transposed copy of a square matrix, beside a plain copy of it."""
+    for case in lab.each(dtype=DTYPES, N=[512, 1024, 2048, 4096, 8192]):
+        x = _random(case["N"], case["N"], dtype=case["dtype"])
+        calls = {
+            "composed_attention:transpose": lambda x=x: kernel.transpose(x),
+            "torch:transpose": lambda x=x: x.mT.contiguous(),
+            "torch:clone": x.clone,
+        }
+        yield from lab.time(case, calls, flops=0, bytes_compulsory=2 * x.numel() * x.element_size())
+
+
+@measured_on("gpu")
+def strides(lab):
+    """Time with the explicit transpose, and with k read through swapped strides instead."""
+    names = ["composed_attention", "composed_attention:exercise"]
+    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=LENGTHS):
+        yield from lab.time_attention(case, names)
+
+
+# --8<-- [start:bytes]
+def bytes_through_memory(N, M, D, size):
+    """Bytes that each of the four kernels reads and writes, each tensor counted once."""
+    queries, keys, pairs = N * D * size, M * D * size, N * M
+    return {
+        "transpose": 2 * keys,
+        "scores": queries + keys + 4 * pairs,  # scores are float32
+        "softmax": (4 + size) * pairs,  # reads scores, writes weights in q's dtype
+        "values": size * pairs + keys + queries,
+    }
+
+
+def bytes_fused(N, M, D, size):
+    """Bytes that any kernel must move: q, k and v in, the result out."""
+    return 2 * (N + M) * D * size
+    # --8<-- [end:bytes]
+
+
+@measured_on("interpreter")
+def memory_traffic(lab):
+    """Bytes between chip and memory by formula; what is stored is recorded too where it is small.
+
+    Loads are not compared: several programs load the same tile, and L2 serves the repetition.
+    """
+    from snippets._lab.trace import record
+
+    for case in lab.each(dtype=DTYPES, D=[64], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
+        N, D, dtype = case["N"], case["D"], getattr(torch, case["dtype"])
+        size, stored = dtype.itemsize, None
+        if N == 128:
+            q, k, v = make_qkv(N=N, D=D, dtype=dtype)
+            with record({"q": q, "k": k, "v": v}) as trace:
+                assert_attention(composed_attention(q, k, v), q, k, v)
+            stored = trace.total("store").bytes
+        parts = bytes_through_memory(N, N, D, size)
+        yield {
+            **case,
+            **{f"bytes_{name}": count for name, count in parts.items()},
+            "bytes_total": sum(parts.values()),
+            "bytes_fused": bytes_fused(N, N, D, size),
+            "bytes_stored": N * D * size + 4 * N * N + size * N * N + N * D * size,
+            "bytes_stored_recorded": stored,
+        }
+
+
+# --8<-- [start:launches]
+@measured_on("gpu")
+def launches(lab):
+    """Kernels that one call launches, as torch.profiler saw them."""
+    names = ["composed_attention", "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=[1024]):
+        tensors = lab.qkv(case)
+        for name in names:
+            seen = kernels_seen(functools.partial(resolve(name), *tensors))
+            yield {**case, "implementation": name, "launches": len(seen), "kernels": seen}
+
+
+def kernels_seen(call):
+    """Names of the kernels on the GPU's timeline while `call` runs, in order."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    for _ in range(2):  # the first profile of a process may come out empty
+        call()
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=activities) as profile:
+            call()
+            torch.cuda.synchronize()
+    on_gpu = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    on_gpu = [e for e in on_gpu if not e.name.startswith(("Memcpy", "Memset"))]
+    if not on_gpu:
+        raise RuntimeError("torch.profiler saw no kernel; CUPTI may be missing or forbidden")
+    return [e.name for e in sorted(on_gpu, key=lambda e: e.time_range.start)]
+    # --8<-- [end:launches]
+
+
+@measured_on("gpu")
+def allocations(lab):
+    """Most memory a call holds beside its inputs, and what the temporaries and the result need."""
+    names = ["composed_attention", "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=LENGTHS):
+        q, k, v = lab.qkv(case)
+        for name in names:
+            attention = resolve(name)
+            attention(q, k, v)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            attention(q, k, v)
+            torch.cuda.synchronize()
+            scores = 4 * case["heads"] * case["N"] ** 2
+            yield {
+                **case,
+                "implementation": name,
+                "bytes_peak": torch.cuda.max_memory_allocated() - before,
+                "bytes_scores": scores,
+                "bytes_transposed_keys": k.numel() * k.element_size(),
+                "bytes_result": q.numel() * q.element_size(),
+            }
+
+
+@measured_on("gpu", "compiler")
+def resources(lab):
+    """Registers, spills, shared memory and tensor-core instruction of every configuration."""
+    device = "cuda" if lab.place == "gpu" else "cpu"
+    tiles = [("float32", t) for t in kernel.FLOAT32_TILES]
+    tiles += [("float16", t) for t in kernel.TENSOR_CORE_TILES if lab.target != "sm_75"]
+    for case in lab.each(kernel=["matmul", "softmax", "transpose"]):
+        if case["kernel"] == "matmul":
+            for dtype, tile in tiles:
+                a = torch.ones(512, 512, dtype=getattr(torch, dtype), device=device)
+                one = {"TENSOR_CORE_TILES": (tile,), "FLOAT32_TILES": (tile,)}
+                with patch.multiple(kernel, **one):
+                    rows = list(lab.resources(kernel.matmul, a, a))
+                yield from ({**row, "dtype": dtype, "size": "×".join(map(str, tile[:3]))}
+                            for row in rows)  # fmt: skip
+        elif case["kernel"] == "softmax":
+            for columns in kernel.SOFTMAX_WARPS:
+                x = torch.ones(2, columns, device=device)
+                for row in lab.resources(kernel.softmax, x):
+                    yield {**row, "dtype": "float32", "size": f"{columns} columns"}
+        else:
+            for dtype in DTYPES:
+                x = torch.ones(64, 64, dtype=getattr(torch, dtype), device=device)
+                for row in lab.resources(kernel.transpose, x):
+                    yield {**row, "dtype": dtype, "size": f"{kernel.TRANSPOSE_TILE}×64"}

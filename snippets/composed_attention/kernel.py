@@ -1,0 +1,370 @@
+"""Attention out of three Triton kernels: a transpose, a matrix product and a row softmax.
+
+Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import math
+import os
+from collections import namedtuple
+
+import torch
+
+if __name__ == "__main__" and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernels
+
+import triton
+import triton.language as tl
+
+INTERPRETED = triton.knobs.runtime.interpret
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+
+
+# --8<-- [start:tiles]
+# Rows and columns of the result, a step along K, warps, steps in flight, and the shortest K
+# that pays: below it a product mostly writes, and small programs side by side do that better.
+Tile = namedtuple("Tile", "BLOCK_R BLOCK_C BLOCK_K num_warps num_stages from_K")
+TENSOR_CORE_TILES = (  # float16 and bfloat16: the first that fits, see _choose_tile
+    Tile(128, 256, 64, num_warps=8, num_stages=3, from_K=256),
+    Tile(128, 128, 64, num_warps=4, num_stages=3, from_K=128),
+    Tile(128, 64, 64, num_warps=4, num_stages=4, from_K=1),
+    Tile(64, 64, 64, num_warps=4, num_stages=4, from_K=1),
+    Tile(16, 64, 64, num_warps=4, num_stages=4, from_K=1),
+)
+FLOAT32_TILES = (  # tensor cores would cut float32 to TF32: these use multiply-adds
+    Tile(128, 128, 16, num_warps=8, num_stages=3, from_K=1),
+    Tile(64, 64, 16, num_warps=4, num_stages=3, from_K=1),
+    Tile(16, 64, 16, num_warps=4, num_stages=3, from_K=1),
+)
+ENOUGH_PROGRAMS = 128  # about the multiprocessors of a large GPU
+TRANSPOSE_TILE = 64  # a square of 64 × 64, for every dtype
+SOFTMAX_WARPS = {1024: 4, 4096: 8, 8192: 8, 16_384: 16, 32_768: 32}  # row up to … → warps
+MAX_ROW = max(SOFTMAX_WARPS)  # a row lives in registers: 32 numbers a thread, and no more
+# --8<-- [end:tiles]
+
+
+@triton.jit
+def _matrix(ptr, index, H, stride_b, stride_h):
+    """Pointer to matrix number `index` of [B, H, …]; int64: an offset may pass 2^31 elements."""
+    return ptr + (index // H).to(tl.int64) * stride_b + (index % H).to(tl.int64) * stride_h
+
+
+@triton.jit
+def _transpose_kernel(
+    x_ptr, out_ptr,  # x [B, H, R, C], out [B, H, C, R]
+    stride_xb, stride_xh, stride_xr, stride_xc, stride_ob, stride_oh, stride_or, stride_oc,
+    H, R, C,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program moves one square tile: reads it once, writes its transpose once.
+
+    In between it changes hands in shared memory, so that both sides touch whole rows of a tile.
+    """
+    # --8<-- [start:transpose]
+    tiles_r, tiles_c = tl.cdiv(R, BLOCK), tl.cdiv(C, BLOCK)
+    tile = tl.program_id(0) % (tiles_r * tiles_c)
+    matrix = tl.program_id(0) // (tiles_r * tiles_c)
+    offs_r = (tile // tiles_c).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_c = (tile % tiles_c).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+
+    x = _matrix(x_ptr, matrix, H, stride_xb, stride_xh)
+    x += offs_r[:, None] * stride_xr + offs_c[None, :] * stride_xc
+    x = tl.load(x, mask=(offs_r < R)[:, None] & (offs_c < C)[None, :])  # [BLOCK, BLOCK]
+
+    out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
+    out += offs_c[:, None] * stride_or + offs_r[None, :] * stride_oc  # coordinates swapped
+    tl.store(out, tl.trans(x), mask=(offs_c < C)[:, None] & (offs_r < R)[None, :])
+    # --8<-- [end:transpose]
+
+
+@triton.jit
+def _matmul_kernel(
+    a_ptr, b_ptr, out_ptr,  # a [B, H, R, K], b [B, H, K, C], out [B, H, R, C]
+    stride_ab, stride_ah, stride_ar, stride_ak,
+    stride_bb, stride_bh, stride_bk, stride_bc,
+    stride_ob, stride_oh, stride_or, stride_oc,
+    H, R, C, K,
+    scale,
+    BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,  # tile rows that are walked together
+    EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K: no mask along K
+    UPCAST: tl.constexpr,  # bfloat16 in the interpreter, whose tl.dot gets it wrong
+):  # fmt: skip
+    """One program computes one tile of scale · a b, the sums on chip in float32.
+
+    Reads BLOCK_R rows of a and BLOCK_C columns of b once, writes its tile of out once.
+    """
+    # --8<-- [start:which_tile]
+    tiles_r, tiles_c = tl.cdiv(R, BLOCK_R), tl.cdiv(C, BLOCK_C)
+    tile = tl.program_id(0) % (tiles_r * tiles_c)
+    matrix = tl.program_id(0) // (tiles_r * tiles_c)
+    # Down GROUP tile rows, then one column on: neighbours share rows of a and columns of b.
+    first = tile // (GROUP * tiles_c) * GROUP
+    height = tl.minimum(tiles_r - first, GROUP)  # the last group may be lower
+    tile_r = first + tile % (GROUP * tiles_c) % height
+    tile_c = tile % (GROUP * tiles_c) // height
+    # --8<-- [end:which_tile]
+
+    # --8<-- [start:product]
+    offs_r = tile_r.to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    offs_c = tile_c.to(tl.int64) * BLOCK_C + tl.arange(0, BLOCK_C)
+    offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    mask_r, mask_c = offs_r < R, offs_c < C
+    a_tile = _matrix(a_ptr, matrix, H, stride_ab, stride_ah)
+    a_tile += offs_r[:, None] * stride_ar + offs_k[None, :] * stride_ak  # [BLOCK_R, BLOCK_K]
+    b_tile = _matrix(b_ptr, matrix, H, stride_bb, stride_bh)
+    b_tile += offs_k[:, None] * stride_bk + offs_c[None, :] * stride_bc  # [BLOCK_K, BLOCK_C]
+
+    acc = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for k in range(0, K, BLOCK_K):
+        mask_k = (offs_k < K - k) | EVEN_K  # EVEN_K is known when compiling: no mask is left
+        a = tl.load(a_tile, mask=mask_r[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_tile, mask=mask_k[:, None] & mask_c[None, :], other=0.0)
+        if UPCAST:
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        acc = tl.dot(a, b, acc, input_precision="ieee")  # ieee: float32 is not cut to TF32
+        a_tile += tl.cast(stride_ak, tl.int64) * BLOCK_K
+        b_tile += tl.cast(stride_bk, tl.int64) * BLOCK_K
+
+    out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
+    out += offs_r[:, None] * stride_or + offs_c[None, :] * stride_oc
+    acc = acc * scale  # once for each element, on chip: no pass over memory for it
+    tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=mask_r[:, None] & mask_c[None, :])
+    # --8<-- [end:product]
+
+
+@triton.jit
+def _softmax_kernel(
+    x_ptr, out_ptr,  # [B, H, R, C] both; may be the same memory
+    stride_xb, stride_xh, stride_xr, stride_xc, stride_ob, stride_oh, stride_or, stride_oc,
+    H, R, C,
+    BLOCK_C: tl.constexpr,  # a power of two, at least C
+):  # fmt: skip
+    """One program computes one row: reads it once, writes it once, in between it stays on chip."""
+    # --8<-- [start:softmax]
+    row = (tl.program_id(0) % R).to(tl.int64)
+    matrix = tl.program_id(0) // R
+    offs_c = tl.arange(0, BLOCK_C).to(tl.int64)
+    mask = offs_c < C
+    x = _matrix(x_ptr, matrix, H, stride_xb, stride_xh)
+    x += row * stride_xr + offs_c * stride_xc
+    x = tl.load(x, mask=mask, other=float("-inf")).to(tl.float32)  # exp(-inf) = 0: no weight
+
+    # The maximum needs all of the row: it is loaded before anything is stored in its place.
+    weights = tl.exp(x - tl.max(x, axis=0))
+    weights = weights / tl.sum(weights, axis=0)
+
+    out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
+    out += row * stride_or + offs_c * stride_oc
+    tl.store(out, weights.to(out_ptr.dtype.element_ty), mask=mask)
+    # --8<-- [end:softmax]
+
+
+# --8<-- [start:launches]
+def _launch(kernel, programs, tensors, *sizes, **options):
+    """Launch with each tensor as a view [B, H, R, C], its strides, H, and the sizes."""
+    tensors = [x[(None,) * (4 - x.dim())] for x in tensors]
+    strides = [stride for x in tensors for stride in x.stride()]
+    with torch.cuda.device_of(tensors[0]):  # where they are; does nothing for a CPU
+        kernel[(programs,)](*tensors, *strides, tensors[0].shape[1], *sizes, **options)
+
+
+def _run_transpose(x, out):
+    matrices, R, C = _sizes(x)
+    programs = matrices * triton.cdiv(R, TRANSPOSE_TILE) * triton.cdiv(C, TRANSPOSE_TILE)
+    _launch(_transpose_kernel, programs, (x, out), R, C, BLOCK=TRANSPOSE_TILE)
+    return out
+
+
+def _run_matmul(a, b, out, scale=1.0):
+    (matrices, R, K), C = _sizes(a), b.shape[-1]
+    tile = _choose_tile(matrices, R, C, K, a)
+    programs = matrices * triton.cdiv(R, tile.BLOCK_R) * triton.cdiv(C, tile.BLOCK_C)
+    options = tile._asdict() | {"GROUP": 8, "EVEN_K": K % tile.BLOCK_K == 0}
+    del options["from_K"]
+    options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16
+    _launch(_matmul_kernel, programs, (a, b, out), R, C, K, scale, **options)
+    return out
+
+
+def _run_softmax(x, out):
+    matrices, R, C = _sizes(x)
+    warps = next(warps for longest, warps in SOFTMAX_WARPS.items() if C <= longest)
+    block = triton.next_power_of_2(C)
+    _launch(_softmax_kernel, matrices * R, (x, out), R, C, BLOCK_C=block, num_warps=warps)
+    return out
+    # --8<-- [end:launches]
+
+
+def _sizes(x):
+    """Number of matrices, rows and columns of a tensor with one to four dimensions."""
+    return math.prod(x.shape[:-2]), x.shape[-2] if x.dim() > 1 else 1, x.shape[-1]
+
+
+# --8<-- [start:choose_tile]
+def _choose_tile(matrices, R, C, K, a):
+    """The first tile that pays, is not twice the result, and leaves enough programs."""
+    tiles, shared = FLOAT32_TILES, math.inf
+    if a.device.type == "cuda":
+        device = torch.cuda.get_device_properties(a.device)
+        shared = device.shared_memory_per_block_optin
+    if a.dtype != torch.float32 and (a.device.type != "cuda" or device.major >= 8):
+        tiles = TENSOR_CORE_TILES  # before capability 8.0 Triton uses no tensor core
+    for tile in tiles:
+        programs = matrices * triton.cdiv(R, tile.BLOCK_R) * triton.cdiv(C, tile.BLOCK_C)
+        stages = min(tile.num_stages, triton.cdiv(K, tile.BLOCK_K))
+        staged = stages * (tile.BLOCK_R + tile.BLOCK_C) * tile.BLOCK_K * a.element_size()
+        fits = tile.BLOCK_R < 2 * R and tile.BLOCK_C < 2 * C and staged <= shared
+        if fits and K >= tile.from_K and programs >= ENOUGH_PROGRAMS:
+            break  # otherwise the last one is taken
+    return tile._replace(num_stages=stages)
+    # --8<-- [end:choose_tile]
+
+
+def transpose(x):
+    """A contiguous copy of x [..., R, C] as [..., C, R]; at most two leading dimensions."""
+    _refuse_tensors(2, x=x)
+    *leading, R, C = x.shape
+    _refuse_launch(x, (R, C))
+    return _run_transpose(x, x.new_empty(*leading, C, R))
+
+
+def matmul(a, b):
+    """a [..., R, K] times b [..., K, C] → [..., R, C] in a's dtype, summed in float32."""
+    _refuse_tensors(2, a=a, b=b)
+    if b.shape[:-1] != (*a.shape[:-2], a.shape[-1]):
+        want = (*a.shape[:-2], a.shape[-1], "C")
+        raise ValueError(f"b has shape {tuple(b.shape)}; a {tuple(a.shape)} asks for {want}")
+    _refuse_launch(a, (a.shape[-2], b.shape[-1]))
+    return _run_matmul(a, b, a.new_empty(*a.shape[:-1], b.shape[-1]))
+
+
+def softmax(x):
+    """softmax of each row of x [..., C], C at most MAX_ROW, in float32; the result in x's dtype."""
+    _refuse_tensors(1, x=x)
+    _refuse_launch(x, _sizes(x)[1:], row=x.shape[-1])
+    return _run_softmax(x, x.new_empty(x.shape))
+
+
+# --8<-- [start:launcher]
+def composed_attention(q, k, v, *, scale=None):
+    """softmax(q kᵀ · scale) v from a transpose, a product, a softmax and another product.
+
+    Args:
+        q: [D] or [..., N, D]; leading dimensions are batch and heads, at most two.
+        k, v: [..., M, D], with q's leading dimensions, dtype and device. Any strides.
+        scale: factor on the scores; 1/√D if None.
+
+    Returns:
+        q's shape and dtype. Scores, softmax and sums are float32; weights are rounded to q's
+        dtype before they meet v. Takes memory for kᵀ and for N · M float32 scores.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+
+    Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
+    """
+    _refuse(q, k, v)
+    scale = _scale_or_default(scale, q.shape[-1])
+    N, (M, D) = _sizes(q)[1], k.shape[-2:]
+    _refuse_launch(k, (D, M), (N, M), (N, D), row=M)
+    k_t = torch.empty((*k.shape[:-2], D, M), dtype=k.dtype, device=k.device)
+    scores = torch.empty((*q.shape[:-1], M), dtype=torch.float32, device=q.device)
+    weights = scores.view(q.dtype)[..., :M]  # no new memory: each row where its scores were
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+    _run_transpose(k, k_t)  # [..., D, M]
+    _run_matmul(q, k_t, scores, scale)  # [..., N, M]
+    _run_softmax(scores, weights)  # [..., N, M]
+    return _run_matmul(weights, v, out)  # [..., N, D]
+    # --8<-- [end:launcher]
+
+
+# --8<-- [start:refusals]
+def _refuse_tensors(least, **tensors):
+    """Raise for tensors that no kernel here takes; all others must match the first."""
+    first, x0 = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
+        if x.dtype != x0.dtype:
+            raise TypeError(f"{name} is {x.dtype} but {first} is {x0.dtype}; cast to one dtype")
+        if x.device != x0.device:
+            raise ValueError(f"{name} is on {x.device} but {first} is on {x0.device}; move one")
+        shape = tuple(x.shape)
+        if not least <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+
+
+def _refuse(q, k, v):
+    """Raise for what is not attention, wherever it would run."""
+    _refuse_tensors(1, q=q, k=k, v=v)
+    if k.shape != (*q.shape[:-2], *k.shape[-2:-1], q.shape[-1]) or k.dim() < 2:
+        want = (*q.shape[:-2], "M", q.shape[-1])
+        raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+    # --8<-- [end:refusals]
+
+
+# --8<-- [start:refuse_launch]
+def _refuse_launch(x, *results, row=1):
+    """Raise for what the kernels cannot do: the place, the row, the number of programs."""
+    place = x.device.type
+    if not {"cuda": torch.cuda.is_available(), "cpu": INTERPRETED}.get(place, False):
+        hint = ", or TRITON_INTERPRET=1 set before import" if place == "cpu" else " that is there"
+        raise ValueError(f"the tensors are on {x.device}; the kernels need a GPU{hint}")
+    if row > MAX_ROW:
+        raise ValueError(f"a row of the softmax has {row} numbers; at most {MAX_ROW} are allowed")
+    # A program computes at least 64 numbers of a row, or what the row has.
+    programs = _sizes(x)[0] * max(R * triton.cdiv(C, 64) for R, C in results)
+    if programs > MAX_PROGRAMS:
+        raise ValueError(f"{programs} programs are needed; at most {MAX_PROGRAMS} are allowed")
+    # --8<-- [end:refuse_launch]
+
+
+def _scale_or_default(scale, D):
+    """The scale as a float, 1/√D for None; raise for what is not a finite number."""
+    scale = 1.0 / math.sqrt(D) if scale is None else scale
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {scale}; it must be finite")
+    return float(scale)
+
+
+def main():
+    """Check against eager PyTorch in float64, and time both where there is a GPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch_attention = torch.nn.functional.scaled_dot_product_attention
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
+    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, M, D] each; 33 fills no tile
+    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
+    error = (composed_attention(q, k, v).double() - want).abs()
+    torch_error = (torch_attention(q, k, v) - want).abs().max()
+    # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
+    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    right = error.max() <= allowed
+    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
+    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
+    print(f"PyTorch's own difference: largest {torch_error:.1e}")
+    print("OK" if right else f"WRONG: more than {allowed:.1e} is not rounding")
+    for name, f in (("composed_attention", composed_attention), ("PyTorch", torch_attention)):
+        if device == "cuda":
+            ms = triton.testing.do_bench(lambda f=f: f(q, k, v), return_mode="median")
+            print(f"{name}: {ms * 1000:.1f} µs")
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "block coordinates not swapped",
+        "out += offs_c[:, None] * stride_or + offs_r[None, :] * stride_oc  # coordinates swapped\n"
+        "    tl.store(out, tl.trans(x), mask=(offs_c < C)[:, None] & (offs_r < R)[None, :])",
+        "out += offs_r[:, None] * stride_or + offs_c[None, :] * stride_oc\n"
+        "    tl.store(out, tl.trans(x), mask=(offs_r < C)[:, None] & (offs_c < R)[None, :])",
+        "Each tile is transposed but stored where it came from, not at its mirror place.",
+    ),
+    Mutant(
+        "tile not transposed",
+        "tl.store(out, tl.trans(x), mask=",
+        "tl.store(out, x, mask=",
+        "The tile lands at its mirror place, but its inside is not transposed.",
+    ),
+    Mutant(
+        "mask along K off by one",
+        "mask_k = (offs_k < K - k) | EVEN_K",
+        "mask_k = (offs_k < K - k + 1) | EVEN_K",
+        "The last step along K reads beyond the row: a foreign product joins the sum.",
+    ),
+    Mutant(
+        "accumulator starts anew",
+        "acc = tl.dot(a, b, acc, ",
+        "acc = tl.dot(a, b, ",
+        "Each step along K replaces the sum: only the last step is left.",
+    ),
+    Mutant(
+        "last step dropped",
+        "for k in range(0, K, BLOCK_K):",
+        "for k in range(0, K - BLOCK_K + 1, BLOCK_K):",
+        "The loop along K ends before its last, partly filled step.",
+    ),
+    Mutant(
+        "group taken for full",
+        "height = tl.minimum(tiles_r - first, GROUP)",
+        "height = GROUP",
+        "The last group of tile rows may be lower: some tiles are never computed.",
+    ),
+    Mutant(
+        "bfloat16 not raised",
+        'options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16',
+        'options["UPCAST"] = False',
+        "The interpreter keeps bfloat16 as integers, and its products are wrong by far.",
+    ),
+    Mutant(
+        "no scale",
+        "acc = acc * scale",
+        "acc = acc * 1.0",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "tl.exp(x - tl.max(x, axis=0))",
+        "tl.exp(x)",
+        "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "padding gets weight",
+        'other=float("-inf")',
+        "other=0.0",
+        "Unused slots hold 0 and not -inf: numbers that do not exist take part in the softmax.",
+    ),
+    Mutant(
+        "not normalised",
+        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights * 1.0",
+        "The weights are not divided by their sum: they do not add up to one.",
+    ),
+    Mutant(
+        "softmax left out",
+        "    _run_softmax(scores, weights)  # [..., N, M]\n",
+        "    weights.copy_(scores)\n",
+        "The values are mixed with the scores themselves.",
+    ),
+    Mutant(
+        "mean of V",
+        "return _run_matmul(weights, v, out)",
+        "return _run_matmul(weights.fill_(1.0 / M), v, out)",
+        "Every value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "zeros",
+        "return _run_matmul(weights, v, out)",
+        "return _run_matmul(weights, v, out, 0.0)",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "first head for all",
+        "+ (index % H).to(tl.int64) * stride_h",
+        "+ (index % H).to(tl.int64) * 0",
+        "Every head reads and writes the matrix of head 0.",
+    ),
+    Mutant(
+        "first batch for all",
+        "(index // H).to(tl.int64) * stride_b",
+        "(index // H).to(tl.int64) * 0",
+        "Every batch reads and writes the matrices of batch 0.",
+    ),
+    Mutant(
+        "strides ignored",
+        "offs_k[:, None] * stride_bk + offs_c[None, :] * stride_bc",
+        "offs_k[:, None] * C + offs_c[None, :]",
+        "The right factor is assumed to lie row after row: another layout is read wrongly.",
+    ),
+    Mutant(
+        "keys not transposed",
+        "    _run_transpose(k, k_t)  # [..., D, M]\n",
+        "    k_t.copy_(k.reshape(k_t.shape))\n",
+        "The numbers of k are only given the shape of its transpose: rows and columns mix.",
+    ),
+]

@@ -1,0 +1,577 @@
+"""The three kernels, attention composed of them, and the PyTorch op: against float64."""
+
+import math
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from snippets._lab.oracle import NumericalMismatch, assert_attention, eager_attention, make_qkv
+from snippets.composed_attention import exercise, kernel
+from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
+from snippets.composed_attention.kernel import composed_attention, matmul, softmax, transpose
+from snippets.composed_attention.op import composed_attention_op
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# The interpreter takes milliseconds a program: there every size is met once as N and once as M.
+PAIRS = [(N, M) for i, N in enumerate(AWKWARD) for j, M in enumerate(AWKWARD)
+         if ON_GPU or (3 * i + j) % 7 == 2]  # fmt: skip
+STEPS = ["_transpose_kernel", "_matmul_kernel", "_softmax_kernel", "_matmul_kernel"]
+KERNELS = set(STEPS)
+the_op = torch.ops.attention_measured.composed_attention
+
+
+def randn(*shape, dtype=torch.float32, seed=0, spread=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator) * spread).to(DEVICE, dtype)
+
+
+@contextmanager
+def launches():
+    """The names of the Triton kernels launched in the block, in order; compiled or interpreted."""
+    names = []
+
+    def counting(run):
+        def wrapper(kernel, *args, **kwargs):
+            names.append(kernel.fn.__name__)
+            return run(kernel, *args, **kwargs)
+
+        return wrapper
+
+    with (
+        patch.object(InterpretedFunction, "run", counting(InterpretedFunction.run)),
+        patch.object(JITFunction, "run", counting(JITFunction.run)),
+    ):
+        yield names
+
+
+# --8<-- [start:test_parts]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (16, 16), (1, 200), (130, 3), (2, 3, 70, 9)], ids=str)
+def test_transpose(shape, dtype):
+    x = randn(*shape, dtype=dtype)
+    assert_transpose(transpose(x), x)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("R", "K", "C"),
+    [(16, 16, 16), (1, 1, 1), (1, 130, 65), (127, 15, 2), (129, 64, 63), (65, 300, 129)],
+)
+def test_matmul(R, K, C, dtype):
+    a, b = randn(R, K, dtype=dtype), randn(K, C, dtype=dtype, seed=1)
+    assert_matmul(matmul(a, b), a, b)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("C", [1, 2, 16, 63, 65, 129, 1000, 4096, 5000])
+def test_softmax(C, dtype):
+    x = randn(5, C, dtype=dtype, spread=3.0)
+    assert_softmax(softmax(x), x)
+    # --8<-- [end:test_parts]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("C", [16_384, 16_385, 32_768])
+def test_softmax_of_the_longest_rows(C):
+    x = randn(2, C, spread=3.0)
+    assert_softmax(softmax(x), x)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_softmax_of_large_numbers(dtype):
+    x = randn(3, 40, dtype=dtype, spread=1e4)
+    x[0, 1:] = -math.inf  # all the weight on one
+    assert_softmax(softmax(x), x)
+
+
+def test_softmax_rows_sum_to_one():
+    torch.testing.assert_close(softmax(randn(7, 333)).sum(-1), torch.ones(7, device=DEVICE))
+
+
+@pytest.mark.numerical
+def test_parts_of_vectors_and_batches():
+    assert_softmax(softmax(randn(9)), randn(9))
+    for leading in ((3,), (2, 3)):
+        a, b = randn(*leading, 5, 20), randn(*leading, 20, 70, seed=1)
+        assert_matmul(matmul(a, b), a, b)
+        assert_softmax(softmax(a), a)
+        assert_transpose(transpose(a), a)
+
+
+@pytest.mark.numerical
+def test_parts_of_any_strides():
+    whole = randn(2, 2, 6, 30)
+    for a in (whole.mT, whole[:, :, ::2, 1::3], whole[:1].expand(2, -1, -1, -1)):
+        assert_transpose(transpose(a), a)
+        assert_softmax(softmax(a), a)
+        b = randn(2, 2, 67, a.shape[-1], seed=1).mT
+        assert not a.is_contiguous()
+        assert_matmul(matmul(a, b), a, b)
+
+
+TILES = [(t, d) for d in DTYPES[:2] for t in kernel.TENSOR_CORE_TILES]
+TILES += [(t, torch.float32) for t in kernel.FLOAT32_TILES]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize(("tile", "dtype"), TILES, ids=str)
+def test_every_tile(tile, dtype, even, monkeypatch):
+    monkeypatch.setattr(kernel, "TENSOR_CORE_TILES", (tile,))
+    monkeypatch.setattr(kernel, "FLOAT32_TILES", (tile,))
+    # Two tiles each way, one of them almost empty; and one that is full everywhere.
+    more = 0 if even else 2
+    R, C, K = tile.BLOCK_R + more, tile.BLOCK_C + more, 2 * tile.BLOCK_K - more
+    a, b = randn(R, K, dtype=dtype), randn(C, K, dtype=dtype, seed=1).mT
+    b = b.contiguous() if even else b
+    assert_matmul(matmul(a, b), a, b)
+
+
+def test_every_tile_is_chosen_by_some_size():
+    half, single = torch.empty(1, dtype=torch.float16), torch.empty(1)
+    sizes = {  # (matrices, R, C, K, tensor) → (BLOCK_R, BLOCK_C, num_stages)
+        (1, 4096, 4096, 4096, half): (128, 256, 3),
+        (1, 1536, 1536, 1536, half): (128, 128, 3),
+        (16, 4096, 4096, 128, half): (128, 128, 2),  # two steps along K need no third stage
+        (16, 4096, 4096, 64, half): (128, 64, 1),  # a short sum: several programs at a time
+        (1, 1024, 1024, 1024, half): (128, 64, 4),
+        (1, 768, 768, 768, half): (64, 64, 4),
+        (1, 1, 4096, 64, half): (16, 64, 1),
+        (1, 4096, 4096, 4096, single): (128, 128, 3),
+        (1, 1024, 1024, 64, single): (64, 64, 3),
+        (128, 1, 64, 16, single): (16, 64, 1),
+    }
+    for size, want in sizes.items():
+        tile = kernel._choose_tile(*size)
+        assert (tile.BLOCK_R, tile.BLOCK_C, tile.num_stages) == want
+    chosen = {kernel._choose_tile(*size)[:3] for size in sizes}
+    assert chosen == {t[:3] for t in kernel.TENSOR_CORE_TILES + kernel.FLOAT32_TILES}
+
+
+@pytest.mark.numerical
+def test_groups_of_tiles_that_do_not_fill():
+    """The walk over the tiles goes down 8 tile rows at a time: 11 leave a lower group."""
+    a, b = randn(11 * 16, 16, dtype=torch.float16), randn(16, 130, dtype=torch.float16, seed=1)
+    assert_matmul(matmul(a, b), a, b)
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("N", "M"), PAIRS)
+def test_equals_float64(N, M, dtype):
+    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+    assert_attention(composed_attention(q, k, v), q, k, v)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_numpy]
+@pytest.mark.numerical
+@pytest.mark.parametrize(("N", "M", "D"), [(16, 16, 16), (1, 16, 16), (33, 2000, 64)])
+def test_equals_numpy(N, M, D):
+    q, k, v = make_qkv(N=N, M=M, D=D, device=DEVICE, spread=1.0)
+    a, b, c = (x.cpu().numpy().astype(np.float64) for x in (q, k, v))
+    weights = np.exp(a @ b.T - (a @ b.T).max(axis=1, keepdims=True))
+    want = weights / weights.sum(axis=1, keepdims=True) @ c
+    out = composed_attention(q, k, v, scale=1.0)  # the puzzle's: without 1/√D
+    error = np.abs(out.cpu().numpy() - want).max()
+    if not error < 64 * 2**-23 * np.abs(want).max():  # scores up to 64 in float32
+        raise NumericalMismatch(f"largest difference {error:.2e} from NumPy's float64")
+    # --8<-- [end:test_numpy]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
+def test_head_dimensions(D):
+    q, k, v = make_qkv(N=2, M=17, D=D, device=DEVICE)
+    assert_attention(composed_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_query_as_a_vector(dtype):
+    q, k, v = make_qkv(N=1, M=70, D=48, dtype=dtype, device=DEVICE)
+    out = composed_attention(q[0], k, v)
+    assert out.shape == (48,)
+    assert_attention(out[None], q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
+def test_batch_and_heads(leading):
+    q, k, v = make_qkv(*leading, N=2, M=9, D=16, device=DEVICE)
+    assert_attention(composed_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_any_strides(dtype):
+    tensors = make_qkv(2, 2, N=2, M=5, D=16, dtype=dtype, device=DEVICE)
+    transposed = [x.mT.contiguous().mT for x in tensors]
+    beside_each_other = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
+    one_key_for_all = [tensors[0], *(x[:, :1].expand(-1, 2, -1, -1) for x in tensors[1:])]
+    slices = [x.repeat(1, 1, 2, 2)[:, :, 1::2, 3:19] for x in tensors]
+    for q, k, v in (transposed, beside_each_other, one_key_for_all, slices):
+        assert not k.is_contiguous()
+        assert_attention(composed_attention(q, k, v), q, k, v)
+        assert_attention(exercise.composed_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scores_of_ten_thousand(dtype):
+    q, k, v = make_qkv(N=3, M=33, D=64, dtype=dtype, device=DEVICE)
+    q = q / q.norm(dim=-1, keepdim=True) * 300
+    k = k / k.norm(dim=-1, keepdim=True) * 300
+    assert ((q.double() @ k.double().mT).abs().max() * 1.0) > 1e4
+    assert_attention(composed_attention(q, k, v, scale=1.0), q, k, v, scale=1.0)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
+def test_scale(scale):
+    q, k, v = make_qkv(N=3, M=7, D=16, device=DEVICE)
+    assert_attention(composed_attention(q, k, v, scale=scale), q, k, v, scale=scale)
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 3), max_size=2),
+    N=st.integers(1, 3),
+    M=st.integers(1, 70),
+    D=st.integers(1, 70),
+    dtype=st.sampled_from(DTYPES),
+    transposed=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, N, M, D, dtype, transposed, seed):
+    # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
+    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    if transposed:
+        q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    assert_attention(composed_attention(q, k, v), q, k, v)
+
+
+def test_zero_scores_give_the_mean():
+    _, k, v = make_qkv(N=2, M=11, D=16, device=DEVICE)
+    out = composed_attention(torch.zeros_like(k[:2]), k, v)
+    torch.testing.assert_close(out, v.mean(0).expand(2, -1))
+
+
+@pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")
+def test_offsets_beyond_32_bits():
+    """Row 1 lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))
+    rows = torch.as_strided(memory, (2, 16), (far, 1))
+    q, k, _ = make_qkv(N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    for x in (rows, rows.T, rows[:, None]):
+        assert_transpose(transpose(x), x)
+        assert_softmax(softmax(x), x)
+    assert_matmul(matmul(rows, k.T), rows, k.T)
+    assert_matmul(matmul(q, rows.T), q, rows.T)
+    for tensors in ((q, rows, rows), (rows, k, k), (q[:, :2], rows.T[:2], rows.T[:2])):
+        assert_attention(composed_attention(*tensors), *tensors)
+
+
+def test_inputs_stay_as_they_were():
+    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    before = [x.clone() for x in tensors]
+    composed_attention(*tensors)
+    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+def test_four_launches_and_two_temporaries():
+    q, k, v = make_qkv(2, N=33, M=70, D=16, dtype=torch.float16, device=DEVICE)
+    made = []
+    empty = torch.empty
+    with launches() as names, patch.object(
+        torch, "empty", lambda *a, **o: made.append(empty(*a, **o)) or made[-1]
+    ):  # fmt: skip
+        out = composed_attention(q, k, v)
+    assert names == STEPS
+    assert [(tuple(x.shape), x.dtype) for x in made] == [
+        ((2, 16, 70), torch.float16), ((2, 33, 70), torch.float32), ((2, 33, 16), torch.float16),
+    ]  # fmt: skip
+    assert out is made[-1]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="measures the memory of a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_peak_memory_is_two_temporaries_and_the_result(dtype):
+    q, k, v = make_qkv(N=1024, M=2048, D=64, dtype=dtype, device=DEVICE)
+    composed_attention(q, k, v)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    composed_attention(q, k, v)
+    asked = 4 * 1024 * 2048 + q.element_size() * (2048 * 64 + 1024 * 64)
+    assert asked <= torch.cuda.max_memory_allocated() - before <= asked + 3 * 512  # its granularity
+
+
+def qkv(**changes):
+    """Valid arguments with some replaced."""
+    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    return {"q": q, "k": k, "v": v} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+def meta(*shape):
+    return torch.ones(*shape, device="meta")
+
+
+SHARED = {  # by composed_attention and by the op
+    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list"),
+    "float64": (lambda: qkv(q=ones(2, 3, 8).double()), TypeError, "q is torch.float64; float16"),
+    "integers": (lambda: qkv(v=ones(2, 5, 8).int()), TypeError, "v is torch.int32"),
+    "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
+    "two devices": (lambda: qkv(k=meta(2, 5, 8)), ValueError, "k is on meta but q"),
+    "no dimension": (lambda: qkv(q=ones(())), ValueError, "q has shape (); 1 to 4"),
+    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "1 to 4 dimensions"),
+    "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
+    "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
+    "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
+    "vector and heads": (lambda: qkv(q=ones(8)), ValueError, "q (8,) asks for ('M', 8)"),
+    "vector and vector": (lambda: qkv(q=ones(8), k=ones(8)), ValueError, "asks for ('M', 8)"),
+    "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
+    "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
+    "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
+}  # fmt: skip
+REFUSED = SHARED | {
+    "wrong device": (
+        lambda: {n: meta(2, 5, 8) for n in "qkv"}, ValueError, "on meta; the kernels need a GPU",
+    ),
+    "many keys": (
+        lambda: {"q": ones(2, 8)} | {n: ones(32_769, 8) for n in "kv"}, ValueError,
+        "32769 numbers; at most 32768",
+    ),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
+        ValueError, "2147483648 programs are needed; at most 2147483647",
+    ),
+    "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
+    "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
+    "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
+}  # fmt: skip
+REFUSED_PARTS = {
+    "transpose a vector": (transpose, (ones(3),), ValueError, "x has shape (3,); 2 to 4"),
+    "transpose float64": (transpose, (ones(3, 3).double(),), TypeError, "x is torch.float64"),
+    "transpose too much": (
+        transpose, (ones(1, 1).expand(2**31, 1),), ValueError, "2147483648 programs",
+    ),
+    "transpose elsewhere": (transpose, (meta(3, 3),), ValueError, "on meta"),
+    "softmax of nothing": (softmax, (ones(3, 0),), ValueError, "x has shape (3, 0); no dimension"),
+    "softmax of a number": (softmax, (ones(()),), ValueError, "1 to 4 dimensions"),
+    "softmax too long": (softmax, (ones(32_769),), ValueError, "32769 numbers; at most 32768"),
+    "softmax elsewhere": (softmax, (meta(3, 3),), ValueError, "on meta"),
+    "product of other sizes": (
+        matmul, (ones(2, 3), ones(2, 3)), ValueError, "b has shape (2, 3); a (2, 3) asks for",
+    ),
+    "product of other batches": (
+        matmul, (ones(2, 2, 3), ones(1, 3, 2)), ValueError, "asks for (2, 3, 'C')",
+    ),
+    "product of two dtypes": (
+        matmul, (ones(2, 3), ones(3, 2).half()), TypeError, "b is torch.float16 but a",
+    ),
+    "product with gradient": (
+        matmul, (ones(2, 3), ones(3, 2, requires_grad=True)), ValueError, "b requires grad",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def no_launch(monkeypatch):
+    """A launch is a TypeError: what is refused is refused before it."""
+    for name in KERNELS:
+        monkeypatch.setattr(kernel, name, None)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("attention", [composed_attention, exercise.composed_attention])
+def test_refusals(attention, case, no_launch):
+    arguments, error, message = REFUSED[case]
+    with pytest.raises(error) as caught:
+        attention(**arguments())
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("case", REFUSED_PARTS)
+def test_refusals_of_the_parts(case, no_launch):
+    function, arguments, error, message = REFUSED_PARTS[case]
+    with pytest.raises(error) as caught:
+        function(*arguments)
+    assert message in str(caught.value)
+
+
+def test_gradient_is_allowed_where_none_is_recorded():
+    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    with torch.no_grad():
+        assert_attention(composed_attention(q.requires_grad_(), k, v), q, k, v)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    for call in (lambda: composed_attention(**qkv()), lambda: softmax(ones(3))):
+        with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+            call()
+
+
+def test_the_file_runs_alone(tmp_path):
+    copy = tmp_path / "kernel.py"
+    copy.write_bytes(Path(kernel.__file__).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "q (2, 4, 16, 64)" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_exercise_needs_no_transpose(dtype):
+    q, k, v = make_qkv(2, N=17, M=70, D=40, dtype=dtype, device=DEVICE)
+    with launches() as names:
+        out = exercise.composed_attention(q, k, v)
+    assert names == STEPS[1:]
+    assert_attention(out, q, k, v)
+    assert exercise.composed_attention(q[0, 0], k[0], v[0]).shape == (40,)
+
+
+# --8<-- [start:which_ran]
+def test_which_implementation_ran():
+    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    with launches() as names:
+        out = the_op(q, k, v)
+    assert_attention(out, q, k, v)
+    assert names == (STEPS if ON_GPU else [])  # Triton on a GPU, plain PyTorch on a CPU
+    assert_attention(composed_attention_op(q, k, v), q, k, v)
+    with launches() as names:
+        out = composed_attention(q, k, v)
+    assert_attention(out, q, k, v)
+    assert names == STEPS  # always Triton
+    # --8<-- [end:which_ran]
+
+
+def test_the_op_on_a_cpu_needs_no_interpreter(monkeypatch, no_launch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    for dtype in DTYPES:
+        q, k, v = make_qkv(2, 3, N=4, M=65, D=40, dtype=dtype)
+        assert_attention(the_op(q, k, v), q, k, v)
+        assert_attention(the_op(q, k, v, 0.3), q, k, v, scale=0.3)
+        assert the_op(q[0, 0, 0], k[0, 0], v[0, 0]).shape == (40,)
+
+
+@pytest.mark.parametrize("case", [c for c in SHARED if c != "not a tensor"])
+def test_refusals_of_the_op(case, no_launch):
+    arguments, error, message = SHARED[case]
+    with pytest.raises(error) as caught:
+        the_op(**arguments())
+    assert message in str(caught.value)
+
+
+def test_the_op_refuses_what_the_schema_does_not_know():
+    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor' for argument 'k'"):
+        the_op(**qkv(k=[1.0]))
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build without CUDA")
+def test_a_cuda_tensor_without_a_gpu_build():
+    """PyTorch refuses to make one; a pretended one gets shapes from the op and no launch."""
+    with pytest.raises(AssertionError, match="not compiled with CUDA"):
+        torch.ones(2, 8, device="cuda")
+    with FakeTensorMode():
+        q = torch.empty(3, 8, device="cuda", dtype=torch.float16)
+        out = the_op(q, q, q)
+        assert (out.shape, out.dtype, out.device.type) == (q.shape, q.dtype, "cuda")
+        with pytest.raises(ValueError, match="on cuda:0; the kernels need a GPU that is there"):
+            composed_attention(q, q, q)
+
+
+def test_opcheck():
+    for requires_grad in (False, True):
+        q, k, v = (x.requires_grad_(requires_grad) for x in qkv().values())
+        torch.library.opcheck(the_op, (q, k, v), {"scale": 0.5} if requires_grad else {})
+
+
+# --8<-- [start:test_backward]
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_backward(dtype, scale):
+    inputs = make_qkv(2, N=5, M=9, D=12, dtype=dtype, device=DEVICE)
+    weight = randn(2, 5, 12, seed=1, dtype=dtype)
+
+    def gradients(attention, tensors):
+        tensors = [x.detach().clone().requires_grad_() for x in tensors]
+        out = attention(*tensors, scale=scale)
+        return torch.autograd.grad(out, tensors, weight.to(out.dtype))
+
+    want = gradients(eager_attention, [x.double() for x in inputs])
+    pytorch = gradients(eager_attention, inputs)
+    for ours, theirs, exact in zip(gradients(the_op, inputs), pytorch, want, strict=True):
+        assert ours.dtype == dtype
+        assert exact.abs().max() > 0.1
+        rounding = (torch.finfo(dtype).eps + 64 * 2**-23) * exact.abs().max()
+        allowed = 2 * (theirs.double() - exact).abs().max() + rounding
+        assert (ours.double() - exact).abs().max() <= allowed
+    # --8<-- [end:test_backward]
+
+
+def test_backward_of_a_vector():
+    q, k, v = (x.requires_grad_() for x in make_qkv(N=1, M=9, D=12, device=DEVICE))
+    (from_vector,) = torch.autograd.grad(the_op(q[0], k, v).sum(), q)
+    (from_matrix,) = torch.autograd.grad(the_op(q, k, v).sum(), q)
+    torch.testing.assert_close(from_vector, from_matrix)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_without_a_graph_break(backend):
+    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v: the_op(q, k, v), fullgraph=True, backend=backend)
+    with launches() as names:
+        assert_attention(compiled(q, k, v), q, k, v)
+    assert names == (STEPS if ON_GPU else [])
+    if backend == "aot_eager":
+        compiled(q.requires_grad_(), k, v).sum().backward()
+        assert q.grad is not None
+
+
+class Block(torch.nn.Module):
+    def forward(self, q, k, v):
+        return the_op(q, k, v) * 2
+
+
+def test_export_with_any_length():
+    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    N, M = torch.export.Dim("N"), torch.export.Dim("M")
+    shapes = {"q": {1: N}, "k": {1: M}, "v": {1: M}}
+    exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
+    assert the_op.default in [node.target for node in exported.graph.nodes]
+    q, k, v = make_qkv(2, N=7, M=9, D=8, device=DEVICE)
+    assert_attention(exported.module()(q, k, v) / 2, q, k, v)

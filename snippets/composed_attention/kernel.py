@@ -39,7 +39,7 @@ FLOAT32_TILES = (  # tensor cores would cut float32 to TF32: these use multiply-
 )
 ENOUGH_PROGRAMS = 128  # about the multiprocessors of a large GPU
 TRANSPOSE_TILE = 64  # a square of 64 × 64, for every dtype
-SOFTMAX_WARPS = {1024: 4, 4096: 8, 8192: 8, 16_384: 16, 32_768: 32}  # row up to … → warps
+SOFTMAX_WARPS = {1024: 4, 2048: 8, 4096: 16, 8192: 8, 16_384: 16, 32_768: 32}  # by row length
 MAX_ROW = max(SOFTMAX_WARPS)  # a row lives in registers: 32 numbers a thread, and no more
 # --8<-- [end:tiles]
 

@@ -127,7 +127,10 @@ def chain(M, D, device="cuda"):
 
 
 # --8<-- [start:same_row]
-SAME_ROW = [("k_row += stride_km", "k_row += 0"), ("v_row += stride_vm", "v_row += 0")]
+SAME_ROW = [
+    ("k_row += stride_km", "k_row += 0"),
+    ("v_row += stride_vm", "v_row += 0"),
+]
 # --8<-- [end:same_row]
 
 

@@ -403,8 +403,17 @@ def test_one_row_is_one_row():
 def test_an_implementation_without_a_colour_is_named():
     with pytest.raises(DataError, match="'tomorrow' has no colour"):
         figures.colour("tomorrow")
-    colours = list(figures.COLOURS.values())
-    assert len(set(colours)) == len(colours) > 1
+
+
+def test_implementations_measured_together_have_colours_of_their_own():
+    compared = {
+        (r.post, r.result): {row["implementation"] for row in r.rows if "implementation" in row}
+        for r in store.scan()
+    }
+    named = {key: names & figures.COLOURS.keys() for key, names in compared.items()}
+    assert any(len(names) > 1 for names in named.values()), "no result compares anything"
+    for key, names in named.items():
+        assert len({figures.COLOURS[n] for n in names}) == len(names), f"{key}: {names}"
 
 
 # The real rooms and their data.

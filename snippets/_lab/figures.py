@@ -28,9 +28,9 @@ COLOURS = {
     "basic_attention": "#2b84c6",
     "basic_attention:exercise": "#1d9a78",
     "torch:sdpa": "#d4602a",
-    "torch:eager": "#c8558a",
+    "torch:eager": "#b8860b",
     "attention_weights": "#9b6dc4",
-    "attention_weights, causal": "#a9830f",
+    "attention_weights, causal": "#1d9a78",
     "vectorized_attention": "#a45fb0",
     "vectorized_attention:exercise": "#b8860b",
     "composed_attention": "#c4569a",
@@ -92,7 +92,12 @@ class Figure:
 def name_of(implementation: str, result: Result, results: Sequence[Result]) -> str:
     """What a legend calls an implementation; with its device where there are several."""
     name = html.escape(NAMES.get(implementation, implementation))
-    return name if len(results) == 1 else f"{name}, {html.escape(result.label)}"
+    return name if len(results) == 1 else f"{name}, {device_name(result)}"
+
+
+def device_name(result: Result) -> str:
+    """What a chart calls a device, with markup escaped."""
+    return html.escape(result.label)
 
 
 def colour(implementation: str) -> str:

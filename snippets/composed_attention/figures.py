@@ -1,5 +1,7 @@
 """The figures of the composed_attention page: each draws the result of the same name."""
 
+import itertools
+
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -7,7 +9,9 @@ from snippets._lab.figures import (
     DASHES,
     NAMES,
     Figure,
+    cell,
     colour,
+    device_name,
     hover,
     name_of,
     only,
@@ -172,22 +176,25 @@ def kernels(results):
     total = {
         (d, n): sum(r["ms_p50"] for r in pick(rows, dtype=d, N=n)) for d in DTYPES for n in lengths
     }
-    for column, dtype in enumerate(DTYPES, start=1):
-        for step, painted in STEPS.items():
-            chosen = [only(rows, step=step, dtype=dtype, N=n) for n in lengths]
-            figure.add_bar(
-                x=[str(n) for n in lengths],
-                y=[100 * r["ms_p50"] / total[dtype, r["N"]] for r in chosen],
-                name=STEP_NAMES[step],
-                legendgroup=step,
-                showlegend=column == 1,
-                marker={"color": colour(painted)},
-                text=[hover(r) for r in chosen],
-                textposition="none",
-                hovertemplate=f"{STEP_NAMES[step]}, N " + "%{x}: %{y:.0f} %, %{text}",
-                row=1,
-                col=column,
-            )
+    panels = itertools.product(enumerate(results), enumerate(DTYPES, start=1), STEPS.items())
+    for (device, result), (column, dtype), (step, painted) in panels:
+        chosen = [only(result.rows, step=step, dtype=dtype, N=n) for n in lengths]
+        whole = [sum(r["ms_p50"] for r in pick(result.rows, dtype=dtype, N=n)) for n in lengths]
+        figure.add_bar(
+            x=[str(n) for n in lengths],
+            y=[100 * r["ms_p50"] / w for r, w in zip(chosen, whole, strict=True)],
+            name=STEP_NAMES[step],
+            legendgroup=step,
+            offsetgroup=str(device),  # a second device stands beside the first
+            showlegend=column == 1 and device == 0,
+            marker={"color": colour(painted), "opacity": 1 - 0.25 * device},
+            text=[hover(r) for r in chosen],
+            textposition="none",
+            hovertemplate=f"{device_name(result)}, {STEP_NAMES[step]}, N "
+            "%{x}: %{y:.0f} %, %{text}",
+            row=1,
+            col=column,
+        )
     figure.update_xaxes(type="category", title="N")
     figure.update_yaxes(range=[0, 100])
     figure.update_yaxes(title="% of the time", col=1)
@@ -423,20 +430,23 @@ def memory_traffic(results):
 
 
 def launches(results):
-    rows = [r for result in results[:1] for r in result.rows]
+    rows = results[0].rows
     names = list(dict.fromkeys(r["implementation"] for r in rows))
     count = {(r["implementation"], r["dtype"]): r["launches"] for r in rows}
     figure = go.Figure()
-    figure.add_bar(
-        x=[name_of(i, results[0], results[:1]) for i in names],
-        y=[count[i, "float16"] for i in names],
-        marker={"color": [colour(i) for i in names]},
-        text=[str(count[i, "float16"]) for i in names],
-        textposition="auto",
-        hovertemplate="%{x}: %{y}",
-    )
+    for device, result in enumerate(results):
+        launched = [only(result.rows, implementation=i, dtype="float16")["launches"] for i in names]
+        figure.add_bar(
+            x=[name_of(i, result, results[:1]) for i in names],
+            y=launched,
+            name=device_name(result),
+            marker={"color": [colour(i) for i in names], "opacity": 1 - 0.25 * device},
+            text=[str(n) for n in launched],
+            textposition="auto",
+            hovertemplate="%{x}: %{y}",
+        )
     figure.update_yaxes(title="kernels launched", rangemode="tozero")
-    figure.update_layout(margin={"t": 10, "r": 10, "l": 60, "b": 80})
+    figure.update_layout(showlegend=False, margin={"t": 10, "r": 10, "l": 60, "b": 80})
     return Figure(
         finding=f"One call launches {count['composed_attention', 'float16']} kernels; PyTorch's "
         f"separate operations {count['torch:eager', 'float16']}, its fused attention "
@@ -522,7 +532,7 @@ def resources(results):
     spilled = sum(bool(r["spill_store_bytes"]) for r in rows)
     units = ", ".join(dict.fromkeys(f"`{r['tensor_core']}`" for r in half))
     return Figure(
-        finding=f"On {hopper.label} {spilled or 'none'} of {len(rows)} configurations "
+        finding=f"On {cell(hopper.label)} {spilled or 'none'} of {len(rows)} configurations "
         f"{'spills' if spilled <= 1 else 'spill'} registers, and the float16 products run on tensor "
         f"cores ({units}).",
         caption="Every configuration of the tables, as compiled. Registers and spills are for one "

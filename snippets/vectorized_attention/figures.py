@@ -6,7 +6,9 @@ from plotly.subplots import make_subplots
 from snippets._lab.figures import (
     DASHES,
     Figure,
+    cell,
     colour,
+    device_name,
     hover,
     name_of,
     only,
@@ -224,8 +226,8 @@ def registers(results):
                 # On a logarithmic axis a stack of 0 bytes has no place; 1 stands for it.
                 y=[20 if r["error"] else max(r[field], 1) if column == 2 else r[field]
                    for r in chosen],
-                name=result.label,
-                legendgroup=result.label,
+                name=device_name(result),
+                legendgroup=device_name(result),
                 showlegend=column == 1,
                 mode="markers",
                 marker={
@@ -262,7 +264,7 @@ def registers(results):
     whole = max((r for r in good if not r["stack_bytes"]), key=_for_each_thread)
     slowest = max(good, key=lambda r: r["compile_seconds"])
     few = min((r for r in good if r["stack_bytes"]), key=lambda r: r["registers"], default=most)
-    elsewhere = {r.label: _first_spill(r.rows) for r in shown[1:]}
+    elsewhere = {cell(r.label): _first_spill(r.rows) for r in shown[1:]}
     return Figure(
         finding=f"The tile fills the registers: N {whole['N']}, D {whole['D']} fits in "
         f"{whole['registers']} a thread; N {first['N']}, D {first['D']} spills, and "

@@ -51,9 +51,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 SHARED_LIMIT = {
     "sm_75": 65_536,
     "sm_80": 166_912,
+    "sm_86": 101_376,
+    "sm_87": 166_912,
     "sm_89": 101_376,
     "sm_90": 232_448,
     "sm_100": 232_448,
+    "sm_103": 232_448,
+    "sm_120": 101_376,
+    "sm_121": 101_376,
 }
 TENSOR_MEMORY_COLUMNS = 512  # sm_100; Triton refuses to load a kernel that asks for more
 START_SECONDS = 120.0  # for the compiling process to import torch and triton

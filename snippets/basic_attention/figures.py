@@ -113,13 +113,13 @@ def forward(results):
             "grid": {"rows": 2, "columns": 1},
             "xaxis": {"domain": [0, 1]},
             "xaxis2": {"domain": [0, 1], "anchor": "y2"},
-            "yaxis": {"domain": [0.58, 1]},
-            "yaxis2": {"domain": [0.1, 0.48], "anchor": "x2", "showticklabels": True},
+            "yaxis": {"domain": [0.6, 1]},
+            "yaxis2": {"domain": [0.1, 0.45], "anchor": "x2", "showticklabels": True},
             "legend": {"y": -0.06},
             "annotations": [
                 {"text": t, "x": 0.5, "y": y, "xref": "paper", "yref": "paper",
                  "showarrow": False, "yanchor": "bottom"}
-                for t, y in (("float32", 1), ("float16", 0.48))
+                for t, y in (("float32", 1), ("float16", 0.45))
             ],
         },
         sentences={

@@ -6,6 +6,7 @@ a kill. The unchanged kernel runs first and must pass the very same tests.
 """
 
 import atexit
+import functools
 import importlib
 import importlib.util
 import multiprocessing
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from .rooms import ROOT, load, source_file, test_file
@@ -65,12 +67,18 @@ def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / source_file(room).name
     path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(f"variant_of_{room}", path)
+    module, execute = _module_at(path, f"variant_of_{room}")
+    execute()
+    return getattr(module, room)
+
+
+def _module_at(path: str | Path, name: str) -> tuple[ModuleType, Callable[[], None]]:
+    """The module of a file, still empty, and the call that executes the file in it."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # a .py path always has a spec
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, room)
+    return module, functools.partial(spec.loader.exec_module, module)
 
 
 class _Judge:
@@ -117,15 +125,12 @@ def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
         del sys.modules[held]
     sys.modules.pop(Path(tests).stem, None)
     name = f"{package}.{source_file(room).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # a .py path always has a spec
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module, execute = _module_at(path, name)
     judge = _Judge()
     try:
         setattr(importlib.import_module(package), source_file(room).stem, module)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        execute()
     except Exception as error:  # noqa: BLE001 - whatever importing raises is the verdict
         channel.send(Verdict("error", "", f"import failed: {type(error).__name__}: {error}"))
         return

@@ -13,9 +13,6 @@ from .rooms import ROOT, room_file, source_file, test_file
 from .source_hash import closure, public_functions, source_hash
 from .store import Result
 
-# Results that every room has without writing them, and the file (whole) each adds to the hash.
-ROOM_WIDE = {"mutants": "mutants.py", "report": None}
-
 
 def result_hash(room: str, result: str) -> str:
     """Hash of the room's kernel, its launcher and this result's bench function.

@@ -1,7 +1,6 @@
 """The yardstick: eager attention in float64, and how far from it a right kernel may be."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -74,7 +73,6 @@ def deviation(
     *,
     scale: float | None = None,
     mask: Tensor | None = None,
-    same_dtype: Callable[..., Tensor] = eager_attention,
 ) -> Deviation:
     """Measure `out` against float64 attention of the same, already rounded, inputs.
 
@@ -83,18 +81,35 @@ def deviation(
     the scores. A score of size S carries an error of a few eps·S; softmax turns it into a relative
     error of the weights, and the weights move the result by at most that times the largest |v|.
     """
-    double = [x.double() for x in (q, k, v)]
-    want = eager_attention(*double, scale=scale, mask=mask)
-    pytorch = (same_dtype(q, k, v, scale=scale, mask=mask).double() - want).abs().max().item()
+    want = eager_attention(q.double(), k.double(), v.double(), scale=scale, mask=mask)
+    same = eager_attention(q, k, v, scale=scale, mask=mask)
+    return _measured(out, want, same, q, k, scale, v.abs().max().item())
+
+
+def _measured(
+    out: Tensor, want: Tensor, same: Tensor, q: Tensor, k: Tensor, scale: float | None, size: float
+) -> Deviation:
+    """How far `out` and PyTorch's `same` are from `want`, for values no larger than `size`."""
+    pytorch = (same.double() - want).abs().max().item()
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
-    score_size = (double[0].abs() @ double[1].abs().mT).max().item() * factor
+    score_size = (q.double().abs() @ k.double().abs().mT).max().item() * factor
     storing = torch.finfo(q.dtype).eps * want.abs().max().item()
-    scoring = 4 * torch.finfo(torch.float32).eps * (score_size + 1) * v.abs().max().item()
+    scoring = 4 * torch.finfo(torch.float32).eps * (score_size + 1) * size
     error = (out.double() - want).abs()
     return Deviation(
         error.max().item(), error.mean().item(), pytorch, 2 * pytorch + storing + scoring
     )
     # --8<-- [end:bound]
+
+
+def _accepted(found: Deviation, q: Tensor, k: Tensor) -> Deviation:
+    # Written so that NaN fails: no comparison with NaN is true.
+    if not found.largest <= found.allowed:
+        raise NumericalMismatch(
+            f"largest difference {found.largest:.2e} from float64, allowed {found.allowed:.2e} "
+            f"(PyTorch: {found.pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
+        )
+    return found
 
 
 def assert_attention(
@@ -120,13 +135,7 @@ def assert_attention(
         mean = v.double().mean(-2, keepdim=True).expand(q.shape)
         if deviation(mean, q, k, v, scale=scale, mask=mask).largest <= found.allowed:
             raise TrivialInputs(f"the mean of V passes at {tuple(q.shape)}: use larger q")
-    # Written so that NaN fails: no comparison with NaN is true.
-    if not found.largest <= found.allowed:
-        raise NumericalMismatch(
-            f"largest difference {found.largest:.2e} from float64, allowed {found.allowed:.2e} "
-            f"(PyTorch: {found.pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
-        )
-    return found
+    return _accepted(found, q, k)
 
 
 # --8<-- [start:bound_weights]
@@ -142,18 +151,9 @@ def weights_deviation(
 
     Allowed is what `deviation` allows, with 1, the most a weight can be, in the place of |v|.
     """
-    double = [x.double() for x in (q, k)]
-    want = eager_weights(*double, scale=scale, mask=mask)
-    same_dtype = eager_weights(q, k, scale=scale, mask=mask)
-    pytorch = (same_dtype.double() - want).abs().max().item()
-    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
-    score_size = (double[0].abs() @ double[1].abs().mT).max().item() * factor
-    storing = torch.finfo(q.dtype).eps * want.max().item()
-    scoring = 4 * torch.finfo(torch.float32).eps * (score_size + 1)
-    error = (out.double() - want).abs()
-    return Deviation(
-        error.max().item(), error.mean().item(), pytorch, 2 * pytorch + storing + scoring
-    )
+    want = eager_weights(q.double(), k.double(), scale=scale, mask=mask)
+    same = eager_weights(q, k, scale=scale, mask=mask)
+    return _measured(out, want, same, q, k, scale, 1.0)
     # --8<-- [end:bound_weights]
 
 
@@ -180,13 +180,7 @@ def assert_weights(
         equal = visible / counts.clamp(min=1)
         if weights_deviation(equal, q, k, scale=scale, mask=mask).largest <= found.allowed:
             raise TrivialInputs(f"equal weights pass at q {tuple(q.shape)}: use larger q")
-    # Written so that NaN fails: no comparison with NaN is true.
-    if not found.largest <= found.allowed:
-        raise NumericalMismatch(
-            f"largest difference {found.largest:.2e} from float64, allowed {found.allowed:.2e} "
-            f"(PyTorch: {found.pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
-        )
-    return found
+    return _accepted(found, q, k)
 
 
 def make_qkv(

@@ -59,6 +59,11 @@ def posts():
     return [room for room in rooms() if room not in LAB_PAGES]
 
 
+def waiting():
+    """Posts that mkdocs.yml keeps back, because no GPU has measured all of them yet."""
+    return re.findall(r"^  /posts/(\w+)\.md$", read("mkdocs.yml"), re.MULTILINE)
+
+
 ROOMS, POSTS = rooms(), posts()
 
 
@@ -249,7 +254,21 @@ def test_nav_lists_every_post_once_and_is_the_only_order():
     listed = nav_pages()
     assert sorted(listed) == sorted(set(listed)), "a page is listed twice"
     on_disk = {p.relative_to("docs").as_posix() for p in pages()}
-    assert on_disk == {p for p in listed if p.endswith(".md")}
+    held_back = {f"posts/{post}.md" for post in waiting()}
+    assert on_disk - held_back == {p for p in listed if p.endswith(".md")}
+
+
+def test_a_post_waits_only_for_measurements():
+    for post in waiting():
+        timed = {
+            f.name
+            for f in functions(f"snippets/{post}/bench.py")
+            for d in f.decorator_list
+            if "measured_on" in ast.unparse(d) and "'gpu'" in ast.unparse(d)
+        }
+        found = (ROOT / "docs/data").glob(f"*/{post}/*.json")  # the compiler's lie one deeper
+        measured = {p.stem for p in found if p.parts[-3] != "interpreter"}
+        assert timed - measured, f"{post} is measured: publish its page"
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -358,6 +377,8 @@ def test_every_include_finds_its_named_section():
     wrong = []
     for page in pages():
         for path, section in includes(page):
+            if page.stem in waiting() and path.startswith(f"docs/figures/{page.stem}/"):
+                continue  # perhaps not measured yet; what is there, a build checks
             if not (ROOT / path).is_file():
                 wrong.append(f"{page} includes {path}, which is not there")
             elif section not in sections(path) and not (section is None and path.endswith(".md")):
@@ -706,6 +727,10 @@ FAULTS = {
     "a page that nav does not list": (
         "mkdocs.yml", replaced(f"      - posts/{POST}.md\n", "      - index.md\n"),
         "nav_lists_every_post_once_and_is_the_only_order", "twice",
+    ),
+    "a page held back for no reason": (
+        "mkdocs.yml", replaced("exclude_docs: |\n", f"exclude_docs: |\n  /{PAGE[5:]}\n"),
+        "a_post_waits_only_for_measurements", f"{POST} is measured",
     ),
     "a room without its page's path": (
         f"{ROOM}/__init__.py", replaced("docs/posts", "posts"),

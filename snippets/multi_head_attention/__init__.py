@@ -1,0 +1,1 @@
+"""Multi-head attention in PyTorch, looped and vectorized. docs/posts/multi_head_attention.md"""

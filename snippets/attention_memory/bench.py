@@ -1,0 +1,442 @@
+"""What the page of attention_memory measures: one function for each result."""
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from snippets._lab.competitors import resolve
+from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.rooms import measured_on
+
+from .exercise import attention_in_blocks, block_bytes
+from .module import (
+    CARDS,
+    SIZES,
+    attention_memory,
+    counted_peak,
+    eager_attention,
+    largest_length,
+    measured_peak,
+    training_step,
+)
+
+LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}  # the layer that the page begins with
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def check(device):
+    """Raise unless the formulas and the attention that they describe are right."""
+    for causal, backward, N in itertools.product((False, True), (False, True), (3, 70)):
+        sizes = {"B": 2, "H": 3, "N": N, "D": 20}
+        options = {"causal": causal, "backward": backward}
+        said = attention_memory(**sizes, **options)["eager"]
+        assert_bytes(said, counted_eager(**sizes, **options))
+    q, k, v = make_qkv(2, 3, N=70, D=20, device=device)
+    for causal in (False, True):
+        mask = causal_mask(70, 70, device=device) if causal else None
+        assert_attention(eager_attention(q, k, v, causal=causal), q, k, v, mask=mask)
+    budget = 7 * block_bytes(2, 3, 70, 20, q.dtype)
+    assert_attention(attention_in_blocks(q, k, v, budget=budget), q, k, v)
+
+
+# --8<-- [start:counting]
+def assert_bytes(said, counted):
+    """Raise NumericalMismatch unless a formula says what was counted, to the byte."""
+    if said != counted:
+        raise NumericalMismatch(
+            f"difference {abs(said - counted):,} bytes from the {counted:,} counted, allowed 0"
+        )
+
+
+def counted_eager(B, H, N, D, dtype=torch.float32, *, causal=False, backward=False):
+    """The peak of eager attention as counted, q, k and v included; no memory is taken."""
+    return _counted(eager_attention, (B, H, N, D), dtype, backward, causal=causal)
+
+
+def counted_fused(B, H, N, D, dtype=torch.float32, *, backward=False):
+    """The same of the operation in which PyTorch fuses attention on a CPU."""
+    return _counted(_fused, (B, H, N, D), dtype, backward)
+
+
+def _counted(attention, shape, dtype, backward, **options):
+    empty = {"device": "meta", "dtype": dtype, "requires_grad": backward}
+    q, k, v = (torch.empty(*shape, **empty) for _ in range(3))
+    held = 3 * q.numel() * q.element_size()
+    run = (training_step, attention) if backward else (attention,)
+    return held + counted_peak(*run, q, k, v, **options)
+
+
+def _fused(q, k, v):
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
+    # --8<-- [end:counting]
+
+
+@measured_on("interpreter")
+def tensors(lab):
+    """Bytes of every tensor of one layer, by formula."""
+    for case in lab.each(dtype=list(DTYPES)):
+        yield {**LAYER, **case, **attention_memory(**LAYER, dtype=DTYPES[case["dtype"]])}
+
+
+@measured_on("interpreter")
+def counted(lab):
+    """The peaks of the same layer: by formula, and counted."""
+    for case in lab.each(dtype=list(DTYPES), backward=[False, True], causal=[False, True]):
+        dtype, options = DTYPES[case["dtype"]], {"backward": case["backward"]}
+        said = attention_memory(**LAYER, dtype=dtype, causal=case["causal"], **options)
+        yield {
+            **LAYER,
+            **case,
+            "eager_formula": said["eager"],
+            "eager_counted": counted_eager(**LAYER, dtype=dtype, causal=case["causal"], **options),
+            "fused_formula": said["fused"],
+            "fused_counted": counted_fused(**LAYER, dtype=dtype, **options),
+            "inputs": 3 * said["q"],
+            "square": said["scores"],
+        }
+
+
+CASES = [
+    (32, 32, 4096, 64),
+    (1, 1, 1, 1),
+    (1, 1, 2, 3),
+    (3, 5, 127, 80),
+    (8, 16, 2048, 128),
+    (1, 32, 131_072, 128),
+    (7, 12, 999, 64),
+    (1, 1, 63, 64),  # fewer keys than columns
+    (1, 1, 1, 10_000),
+    (1_000_000, 10_000, 100_000_000, 10_000),  # the largest the calculator takes
+]
+
+
+@measured_on("interpreter")
+def calculator(lab):
+    """What the calculator knows, the cards, and the cases that both of its formulas must give."""
+    for name, gigabytes in CARDS.items():
+        yield {"kind": "card", "card": name, "memory_bytes": gigabytes * 10**9}
+    for dtype in DTYPES:
+        yield {"kind": "dtype", "dtype": dtype, "size": SIZES[DTYPES[dtype]]}
+    for case in lab.each(
+        sizes=CASES, dtype=list(DTYPES), causal=[False, True], backward=[False, True]
+    ):
+        B, H, N, D = case.pop("sizes")
+        options = {key: case[key] for key in ("causal", "backward")}
+        dtype = DTYPES[case["dtype"]]
+        longest = {
+            f"{card}, {name}": largest_length(
+                gigabytes * 10**9, B, H, D, dtype, implementation=name, **options
+            )
+            for card, gigabytes in CARDS.items()
+            for name in ("eager", "fused")
+        }
+        said = attention_memory(B, H, N, D, dtype, **options)
+        yield {"kind": "case", "B": B, "H": H, "N": N, "D": D, **case, **said, "largest": longest}
+
+
+# --8<-- [start:peaks]
+LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16_384]
+TORCH = ["torch:eager", "torch:math", "torch:flash", "torch:cudnn", "torch:efficient"]
+KERNELS = [
+    "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
+    "flash_attention",
+]  # fmt: skip
+# One query a program is slow with many keys, and a tile of all keys compiles for long.
+LONGEST = {"basic_attention": 4096, "vectorized_attention": 512}
+BUDGET = 64 << 20  # bytes for the exercise's blocks
+
+
+@measured_on("gpu")
+def peak_memory(lab):
+    """Most memory a call, or a training step, holds beside q, k and v."""
+    for case in lab.each(dtype=["float16"], heads=[16], D=[64], backward=[False, True], N=LENGTHS):
+        names = TORCH if case["backward"] else TORCH + KERNELS
+        calls = {name: resolve(name) for name in names if case["N"] <= LONGEST.get(name, case["N"])}
+        if not case["backward"]:
+            calls["attention_memory:exercise"] = _in_blocks
+        said = attention_memory(
+            1, case["heads"], case["N"], case["D"], DTYPES[case["dtype"]], backward=case["backward"]
+        )
+        formulas = {f"bytes_{name}": said[name] - 3 * said["q"] for name in ("eager", "fused")}
+        for name, attention in calls.items():
+            if attention is not None:  # a room that does not exist yet
+                yield {"implementation": name, **case, **formulas, **_peak(lab, case, attention)}
+                # --8<-- [end:peaks]
+
+
+def _in_blocks(q, k, v):
+    return attention_in_blocks(q, k, v, budget=BUDGET)
+
+
+def _peak(lab, case, attention):
+    """The measured peak as fields of a row, or the reason why there is none."""
+    q, k, v = (x[None].requires_grad_(case["backward"]) for x in lab.qkv(case))  # [1, H, N, D]
+    run = (training_step, attention) if case["backward"] else (attention,)
+    try:
+        peak = measured_peak(*run, q, k, v)
+    except torch.cuda.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return {"error": "out of memory"}
+    except (ValueError, RuntimeError) as error:  # a launcher refuses, or no forced backend can
+        return {"error": str(error).splitlines()[0]}
+    # What was asked for, without what the allocator rounds up.
+    stats = torch.cuda.memory_stats()
+    asked = stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
+    return {"bytes_peak": peak, "bytes_requested": asked}
+
+
+# --8<-- [start:walk]
+@triton.jit
+def _walk_kernel(x_ptr, out_ptr, n_tiles, trips, BLOCK: tl.constexpr):
+    """Each program reads `trips` tiles, one after the other and round again; all start apart."""
+    tile = tl.program_id(0) * n_tiles // tl.num_programs(0)
+    offs = tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK], tl.float32)
+    for _ in range(trips):
+        acc += tl.load(x_ptr + tl.cast(tile, tl.int64) * BLOCK + offs)
+        tile = tl.where(tile + 1 == n_tiles, 0, tile + 1)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(acc, axis=0))
+    # --8<-- [end:walk]
+
+
+# --8<-- [start:turn]
+@triton.jit
+def _turn_kernel(x_ptr, out_ptr, trips, SIDE: tl.constexpr):
+    """x ← xᵀ + y on chip: a trip writes the tile to shared memory and reads it back, turned."""
+    offs = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]  # [SIDE, SIDE]
+    y = tl.load(x_ptr + offs)
+    x = y
+    for _ in range(trips):
+        x = tl.trans(x) + y  # neighbours in a column become neighbours in a row: threads trade
+    tl.store(out_ptr + tl.program_id(0) * SIDE * SIDE + offs, x)
+    # --8<-- [end:turn]
+
+
+WALK_TRIPS, TURN_TRIPS = 1024, 2048
+BLOCK, SIDE = 4096, 64  # 16 kB a tile, both
+SMALLEST, LARGEST = 2 * BLOCK * 4, 1 << 30  # bytes of a working set: two tiles … 1 GiB
+
+
+def walk(x, out, trips):
+    _walk_kernel[(len(out),)](x, out, x.numel() // BLOCK, trips, BLOCK=BLOCK)
+    return out
+
+
+def turn(x, out, trips):
+    _turn_kernel[(len(out),)](x, out, trips, SIDE=SIDE)
+    return out
+
+
+# --8<-- [start:hierarchy]
+@measured_on("gpu")
+def hierarchy(lab):
+    """Sizes as the device tells them; bandwidth of reading a working set again and again."""
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    yield {
+        "kind": "sizes",
+        "multiprocessors": device.multi_processor_count,
+        "registers_bytes": 4 * device.regs_per_multiprocessor,
+        "shared_bytes": device.shared_memory_per_multiprocessor,
+        "shared_bytes_program": device.shared_memory_per_block_optin,
+        "l2_bytes": device.L2_cache_size,
+        "memory_bytes": device.total_memory,
+    }
+    sets = [SMALLEST]
+    while sets[-1] < min(LARGEST, device.total_memory // 16):
+        sets.append(2 * sets[-1])
+    out = torch.empty(4 * device.multi_processor_count, device="cuda")
+    for case in lab.each(dtype=["float32"], set_bytes=sets):
+        x = torch.randn(case["set_bytes"] // 4, device="cuda")
+        calls = {"walk": lambda x=x: walk(x, out, WALK_TRIPS)}
+        for row in lab.time(case, calls, flops=0, bytes_compulsory=case["set_bytes"]):
+            loaded = len(out) * WALK_TRIPS * BLOCK * 4
+            yield {"kind": "walk", **row, "bytes_loaded": loaded}
+    x = torch.randn(SIDE, SIDE, device="cuda")
+    out = torch.empty(8 * device.multi_processor_count, SIDE, SIDE, device="cuda")
+    calls = {"turn": lambda: turn(x, out, TURN_TRIPS)}
+    moved = out.numel() * 4 * 2 * TURN_TRIPS  # each element written and read, once a trip
+    for case in lab.each(dtype=["float32"], tile=[SIDE]):
+        for row in lab.time(case, calls, flops=0, bytes_compulsory=out.numel() * 4):
+            yield {"kind": "turn", **row, "bytes_shared": moved}
+            # --8<-- [end:hierarchy]
+
+
+# --8<-- [start:work]
+def eager_work(H, N, D):
+    """Steps of eager attention in float16: name → (FLOPs, bytes moved if each moves once)."""
+    products, square, rows = 2 * H * N * N * D, 2 * H * N * N, 2 * H * N * D
+    return {
+        "q · kᵀ": (products, 2 * rows + square),
+        "softmax": (5 * H * N * N, 2 * square),  # maximum, difference, exp, sum, quotient
+        "weights · v": (products, square + 2 * rows),
+        # beside the steps: q is read, scaled and written
+        "eager": (2 * products + 5 * H * N * N, 4 * square + 6 * rows),
+    }
+
+
+def fused_work(H, N, M, D):
+    """The same of one fused call for N queries and M keys: q, k, v and the result move once."""
+    return 4 * H * N * M * D, 2 * H * (2 * N + 2 * M) * D
+    # --8<-- [end:work]
+
+
+def normal(lab, *shape):
+    device = "cuda" if lab.place == "gpu" else "cpu"
+    return torch.randn(*shape, device=device, dtype=torch.float16)
+
+
+# --8<-- [start:intensity]
+@measured_on("gpu")
+def intensity(lab):
+    """Time of attention's steps, of a fused call, and of one query against a long cache."""
+    for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[2048, 4096, 8192]):
+        q, k, v = (normal(lab, 1, case["heads"], case["N"], case["D"]) for _ in range(3))
+        scores = q @ k.mT
+        weights = scores.softmax(-1)
+        steps = {
+            "q · kᵀ": lambda q=q, k=k: q @ k.mT,
+            "softmax": lambda scores=scores: scores.softmax(-1),
+            "weights · v": lambda weights=weights, v=v: weights @ v,
+            "eager": lambda q=q, k=k, v=v: eager_attention(q, k, v),
+        }
+        work = eager_work(case["heads"], case["N"], case["D"])
+        least = fused_work(case["heads"], case["N"], case["N"], case["D"])[1]
+        for name, call in steps.items():
+            flops, moved = work[name]
+            compulsory = least if name == "eager" else moved  # L2 may serve what eager reads again
+            for row in lab.time(case, {name: call}, flops=flops, bytes_compulsory=compulsory):
+                yield {**row, "M": case["N"], "bytes_moved": moved}
+                # --8<-- [end:intensity]
+        del scores, weights, steps
+        yield from _time_fused(lab, case, case["N"])
+    for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[32_768]):
+        yield from _time_fused(lab, case, case["N"])
+    for case in lab.each(dtype=["float16"], heads=[64], D=[128], N=[1], M=[2048, 16_384, 131_072]):
+        yield from _time_fused(lab, case, case.pop("M"))
+
+
+def _time_fused(lab, case, M):
+    q = normal(lab, 1, case["heads"], case["N"], case["D"])
+    k, v = (normal(lab, 1, case["heads"], M, case["D"]) for _ in range(2))
+    flops, moved = fused_work(case["heads"], case["N"], M, case["D"])
+    call = {"torch:sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}
+    for row in lab.time(case, call, flops=flops, bytes_compulsory=moved):
+        yield {**row, "M": M, "bytes_moved": moved}
+
+
+# --8<-- [start:probe]
+OPERATIONS = {
+    "aten::_scaled_dot_product_flash_attention": "flash",
+    "aten::_scaled_dot_product_efficient_attention": "efficient",
+    "aten::_scaled_dot_product_cudnn_attention": "cudnn",
+    "aten::_scaled_dot_product_attention_math": "math",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "flash, on a CPU",
+}
+
+
+def backend_of(sdpa, *tensors, **options):
+    """Backend that a call of SDPA takes, and the kernel that runs longest: the profiler's words."""
+    on_gpu = torch.cuda.is_available()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    activities += [torch.profiler.ProfilerActivity.CUDA] if on_gpu else []
+    for _ in range(2):  # the first profile of a process may come out empty
+        with torch.profiler.profile(activities=activities) as profile:
+            sdpa(*tensors, **options)
+            if on_gpu:
+                torch.cuda.synchronize()
+        events = profile.events()
+        kernels = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [e for e in kernels if not e.name.startswith(("Memcpy", "Memset", "aten::"))]
+        if kernels or not on_gpu:
+            break
+    found = sorted({OPERATIONS[e.name] for e in events if e.name in OPERATIONS})
+    longest = max(kernels, key=lambda e: e.time_range.elapsed_us(), default=None)
+    return " and ".join(found) or "not seen", longest.name[:160] if longest else ""
+    # --8<-- [end:probe]
+
+
+SHAPES = {  # name → (queries, D, heads of k and v, requires_grad); 8 heads and 1024 keys
+    "D 64": (1024, 64, 8, False),
+    "D 80": (1024, 80, 8, False),
+    "D 128": (1024, 128, 8, False),
+    "D 256": (1024, 256, 8, False),
+    "D 64, one query": (1, 64, 8, False),
+    "D 64, 2 heads of k and v": (1024, 64, 2, False),
+    "D 64, gradient": (1024, 64, 8, True),
+}
+MASKS = ["none", "causal", "bool", "float"]
+
+
+def sdpa_call(case, device):
+    """Arguments of SDPA for a case: q, k, v and the options."""
+    N, D, kv_heads, gradient = SHAPES[case["shape"]]
+    dtype = DTYPES[case["dtype"]]
+    q = torch.randn(2, 8, N, D, device=device).to(dtype)
+    k, v = torch.randn(2, 2, kv_heads, 1024, D, device=device).to(dtype).unbind(0)
+    options = {"is_causal": case["mask"] == "causal", "enable_gqa": kv_heads != 8}
+    if case["mask"] in ("bool", "float"):
+        visible = causal_mask(N, 1024, device=device)
+        hidden = torch.zeros(N, 1024, device=device).masked_fill(~visible, float("-inf"))
+        options["attn_mask"] = visible if case["mask"] == "bool" else hidden.to(dtype)
+    return [x.requires_grad_(gradient) for x in (q, k, v)], options
+
+
+# --8<-- [start:backends]
+@measured_on("gpu")
+def backends(lab):
+    """Which backend SDPA takes, which it could take, and what it says to one that it cannot."""
+    device = "cuda" if lab.place == "gpu" else "cpu"
+    for case in lab.each(dtype=list(DTYPES), mask=MASKS, shape=list(SHAPES)):
+        tensors, options = sdpa_call(case, device)
+        try:
+            F.scaled_dot_product_attention(*tensors, **options)  # compiles and loads what it needs
+        except RuntimeError as error:
+            taken, kernel = "refused", str(error).splitlines()[0]
+        else:
+            taken, kernel = backend_of(F.scaled_dot_product_attention, *tensors, **options)
+        row = {"kind": "chosen", **case, "backend": taken, "kernel": kernel}
+        yield row | _possible(tensors, options)
+    for case in lab.each(dtype=list(DTYPES), mask=["none"], shape=["D 64"], forced=list(FORCED)):
+        tensors, options = sdpa_call(case, device)
+        row = {"kind": "forced", **case}
+        try:
+            forced(FORCED[case["forced"]], *tensors, **options)
+        except RuntimeError as error:
+            yield row | {"refused": str(error).splitlines()[0]}
+        else:
+            yield row | {"refused": ""}
+            # --8<-- [end:backends]
+
+
+FORCED = {
+    "FLASH_ATTENTION": SDPBackend.FLASH_ATTENTION,
+    "CUDNN_ATTENTION": SDPBackend.CUDNN_ATTENTION,
+    "EFFICIENT_ATTENTION": SDPBackend.EFFICIENT_ATTENTION,
+    "MATH": SDPBackend.MATH,
+}
+
+
+# --8<-- [start:force]
+def forced(backend, q, k, v, **options):
+    """Scaled dot-product attention by one backend; RuntimeError where that one cannot."""
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, **options)
+        # --8<-- [end:force]
+
+
+def _possible(tensors, options):
+    """Which fused backends say that they could: fields of a row."""
+    params = torch.backends.cuda.SDPAParams(
+        *tensors, options.get("attn_mask"), 0.0, options["is_causal"], options["enable_gqa"]
+    )
+    cuda = torch.backends.cuda
+    asked = {
+        "flash": cuda.can_use_flash_attention,
+        "cudnn": cuda.can_use_cudnn_attention,
+        "efficient": cuda.can_use_efficient_attention,
+    }
+    return {"possible": [name for name, can in asked.items() if can(params)]}

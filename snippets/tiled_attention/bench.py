@@ -1,0 +1,233 @@
+"""What the page of tiled_attention measures: one function for each result."""
+
+import functools
+import itertools
+
+import torch
+
+from snippets._lab.competitors import resolve
+from snippets._lab.mutation import variant
+from snippets._lab.oracle import assert_attention, causal_mask, make_qkv
+from snippets._lab.rooms import measured_on
+
+from . import exercise, kernel
+from .kernel import tiled_attention
+
+LENGTHS = [256, 1024, 4096]
+WIDTHS = [64, 128]
+OURS = "tiled_attention"
+
+
+def check(device):
+    """Raise unless the kernel is right on this device; no result is stored before it passed."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for N, M, D in ((1, 1, 64), (33, 65, 40), (18, 40, 128), (5, 19, 256)):
+            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+            mask = causal_mask(N, M, device=device)
+            assert_attention(tiled_attention(q, k, v), q, k, v)
+            assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
+            out, _ = exercise.tiled_attention_with_lse(q, k, v)
+            assert_attention(out, q, k, v)
+
+
+# --8<-- [start:forward]
+@measured_on("gpu")
+def forward(lab):
+    """Time of one head over length and dimension; and of 16 heads, which fill the GPU."""
+    earlier = ["basic_attention", "vectorized_attention:exercise"]
+    for case in lab.each(dtype=["float32"], D=WIDTHS, heads=[1, 16], N=LENGTHS):
+        yield from lab.time_attention(case, [OURS, *earlier, "torch:sdpa"])
+        # --8<-- [end:forward]
+
+
+@measured_on("gpu")
+def one_tile(lab):
+    """The lengths at which all keys in one load still compile, and run well: N 64 to 512."""
+    names = [OURS, "vectorized_attention", "vectorized_attention:exercise", "torch:sdpa"]
+    for case in lab.each(dtype=["float32"], D=[64], heads=[1], N=[64, 128, 256, 512]):
+        yield from lab.time_attention(case, names)
+
+
+@measured_on("gpu")
+def causal(lab):
+    """With and without the mask, 16 heads; and the same kernel when no tile is skipped."""
+    no_skip = variant(OURS, [("tl.minimum(M, first + BLOCK_M + M - N)", "M")])
+    sdpa = resolve("torch:sdpa")
+    variants = {
+        "causal": functools.partial(tiled_attention, causal=True),
+        "causal, no tile skipped": functools.partial(no_skip, causal=True),
+        "torch:sdpa, causal": functools.partial(sdpa, is_causal=True),
+    }
+    for case in lab.each(dtype=["float32"], D=[64], heads=[16], N=[1024, 4096]):
+        yield from lab.time_attention(case, [OURS, "torch:sdpa"], variants)
+
+
+def tiles_text():
+    """The line of kernel.py that chooses tiles."""
+    return f"TILES = {kernel.TILES}"
+
+
+def with_tiles(BLOCK_M, BLOCK_N, num_warps, changes=()):
+    """The page's launcher with these tiles for every head dimension, and further changes."""
+    table = f"TILES = {{{max(kernel.TILES)}: ({BLOCK_M}, {BLOCK_N}, {num_warps})}}"
+    return variant(OURS, [(tiles_text(), table), *changes])
+
+
+# --8<-- [start:summed_last]
+SUMMED_LAST = [  # the same kernel with [BLOCK_M, BLOCK_N, BLOCK_D], summed along the last axis
+    ("tl.sum(q[:, :, None] * k[:, None, :], axis=0)",
+     "tl.sum(tl.trans(q)[:, None, :] * tl.trans(k)[None, :, :], axis=2)"),
+    ("weights, values = tl.trans(p)[:, :, None], v[:, None, :]  # summed over the keys, axis 0",
+     "weights, values = p[:, None, :], tl.trans(v)[None, :, :]  # over the keys, now axis 2"),
+    ("tl.trans(visible)[:, :, None]", "visible[:, None, :]"),
+    ("tl.sum(tl.where(seen, weights * values, 0.0), axis=0)",
+     "tl.sum(tl.where(seen, weights * values, 0.0), axis=2)"),
+    ("tl.sum(weights * values, axis=0)", "tl.sum(weights * values, axis=2)"),
+]  # fmt: skip
+# --8<-- [end:summed_last]
+
+
+@measured_on("gpu", "compiler")
+def resources(lab):
+    """Registers, spills and instructions of every row of TILES, and of the other order of axes."""
+    for case in lab.each(D=[64, 128, 256], dtype=["float32", "float16"], causal=[False, True]):
+        if case["dtype"] == "float16" and case["causal"]:
+            continue  # as float32, one more conversion
+        yield {"order": "first", **case, **compiled(lab, tiled_attention, case)}
+    other = variant(OURS, SUMMED_LAST)
+    for case in lab.each(D=[64, 128, 256], dtype=["float32"], causal=[False]):
+        yield {"order": "last", **case, **compiled(lab, other, case)}
+
+
+def compiled(lab, launcher, case):
+    """What compiling the kernel for a case gives, with counts of its machine instructions."""
+    tensors = lab.qkv(case | {"N": 512})
+    call = functools.partial(launcher, causal=case["causal"])
+    target = lab.target or this_gpu()
+    (found,) = lab.compiler.resources(call, tensors, target=target)
+    code = found.sass() if found.cubin else ""
+    return found.as_row() | {
+        "multiply_adds": code.count(" FFMA"),
+        "shuffles": code.count(" SHFL"),
+        "barriers": code.count(" BAR.SYNC"),
+    }
+
+
+def this_gpu():
+    """The target to compile for on a GPU: "sm_90"."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+# --8<-- [start:tiles]
+PAIRS = (32, 64, 128)  # multiplied by a thread for the scores of a tile
+
+
+def sweep(D):
+    """(queries, keys, warps) of the tiles worth a try at D columns."""
+    return [
+        tile
+        for tile in itertools.product((8, 16, 32), (8, 16, 32), (4, 8, 16))
+        if tile[0] * tile[1] * D // (32 * tile[2]) in PAIRS
+    ]
+
+
+# --8<-- [end:tiles]
+
+
+def label(BLOCK_M, BLOCK_N, num_warps):
+    """What the rows of a tile are called."""
+    return f"{BLOCK_M} × {BLOCK_N}, {num_warps} warps"
+
+
+@measured_on("gpu")
+def tiles(lab):
+    """Time, registers and spills over the tile; what spills more than it keeps is not timed."""
+    for case in lab.each(dtype=["float32"], D=WIDTHS, heads=[16], N=[1024]):
+        yield from swept(lab, case)
+
+
+def swept(lab, case):
+    """The rows of one case: each tile compiled ahead of time, then all of them timed together."""
+    launchers = {label(*tile): with_tiles(*tile) for tile in sweep(case["D"])}
+    about = {}
+    for tile in sweep(case["D"]):
+        resources = compiled(lab, launchers[label(*tile)], case | {"causal": False})
+        names = ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes", "error")
+        about[label(*tile)] = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True)) | {
+            name: resources[name] for name in names
+        }
+    fits = {name: launchers[name] for name, row in about.items() if worth_timing(row)}
+    for row in lab.time_attention(case, ["torch:sdpa"], fits):
+        yield about.pop(row["implementation"], {}) | row
+    for name, row in about.items():
+        reason = row["error"] or f"{row['stack_bytes']} bytes of stack a thread"
+        yield {**row, "implementation": name, **case, "error": reason}
+
+
+def worth_timing(row):
+    """Whether a tile runs at all and keeps most of its registers' content on chip."""
+    return row["error"] is None and row["stack_bytes"] <= 1024
+
+
+@measured_on("interpreter")
+def traffic(lab):
+    """Loads of one head, recorded while the interpreter runs the kernels."""
+    from snippets._lab.trace import record
+
+    N, D = 64, 64
+    names = ["basic_attention", "vectorized_attention:exercise", OURS]
+    for case in lab.each(implementation=names, causal=[False, True]):
+        options = {"causal": True} if case["causal"] else {}
+        launcher = resolve(case["implementation"])
+        if launcher is None or (case["causal"] and case["implementation"] != OURS):
+            continue  # the earlier kernels have no mask
+        q, k, v = make_qkv(N=N, D=D)
+        with record({"q": q, "k": k, "v": v}) as trace:
+            out = launcher(q, k, v, **options)
+        assert_attention(out, q, k, v, mask=causal_mask(N, N) if case["causal"] else None)
+        total = trace.total("load")
+        yield {
+            **case,
+            "N": N,
+            "M": N,
+            "D": D,
+            "programs": len(trace.per_program()),
+            "loads": total.instructions,
+            "bytes_loaded": total.bytes,
+            "key_bytes": trace.total("load", tensor="k").bytes,
+            "value_bytes": trace.total("load", tensor="v").bytes,
+            "bytes_compulsory": sum(x.numel() * x.element_size() for x in (q, k, v)),
+        }
+
+
+EXAMPLES = {"every key": False, "causal": True}
+
+
+def example():
+    """q [8, 4] in steps of 0.2, k and v [14, 4] in steps of 0.1: scores have two decimals."""
+    q, k, v = make_qkv(N=8, M=14, D=4, seed=122, spread=1.5)
+    return (q * 5).round() / 5, (k * 10).round() / 10, (v * 10).round() / 10
+
+
+# --8<-- [start:steps]
+@measured_on("interpreter")
+def steps(lab):
+    """The kernel's own variables, tile by tile, for its first program: four queries, four keys."""
+    from snippets._lab.watch import SOFTMAX, softmax_steps, watch
+
+    launcher = with_tiles(4, 4, 4)  # nothing of the kernel changes but the size of its tiles
+    q, k, v = example()
+    for case in lab.each(example=list(EXAMPLES)):
+        causal = EXAMPLES[case["example"]]
+        with watch(launcher.__globals__["_tiled_attention_kernel"], SOFTMAX) as turns:
+            out = launcher(q, k, v, causal=causal)
+        assert_attention(out, q, k, v, mask=causal_mask(8, 14) if causal else None)
+        recorded = softmax_steps(turns, program=(0, 0, 0), keys=14)
+        last = recorded[-1]
+        if not torch.equal(torch.tensor(last["acc"]) / torch.tensor(last["l"])[:, None], out[:4]):
+            raise RuntimeError("the last step divided by l is not what the launcher returned")
+        yield from (case | row for row in recorded)
+        yield case | {"base": "e", "queries": 4, "keys": 14, "tile": 4, "columns": 4,
+                      "result": out[:4].tolist()}  # fmt: skip
+        # --8<-- [end:steps]

@@ -1,0 +1,242 @@
+"""Attention for a block of queries a program: keys and values tile by tile, a running softmax.
+
+Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import math
+import os
+
+import torch
+
+if __name__ == "__main__" and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
+
+import triton
+import triton.language as tl
+
+INTERPRETED = triton.knobs.runtime.interpret
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+
+# --8<-- [start:tiles]
+# Columns, at most → queries a program, keys a tile, warps. In each row a thread multiplies 64 pairs
+# for the scores and 64 for the values: what its registers hold without spilling.
+TILES = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
+# --8<-- [end:tiles]
+
+
+@triton.jit
+def _tiled_attention_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr,  # pointers to the first element of each tensor
+    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_km, stride_kd,
+    stride_vb, stride_vh, stride_vm, stride_vd,
+    stride_ob, stride_oh, stride_on, stride_od,
+    H, N, M, D,  # heads, queries, keys, head dimension
+    scale,
+    CAUSAL: tl.constexpr,  # query n sees keys 0 … n + M - N only
+    BLOCK_M: tl.constexpr,  # queries of a program: rows of the scores
+    BLOCK_N: tl.constexpr,  # keys of a tile: columns of the scores
+    BLOCK_D: tl.constexpr,  # columns of q, k and v: a power of two, at least D
+):  # fmt: skip
+    """One program computes BLOCK_M rows of the output, for any number of keys.
+
+    Reads its queries once and then every key and value of its head (causal: those that its last
+    query sees), BLOCK_N at a time; writes its rows once. On chip: the queries, one tile of keys,
+    scores and values, and for each query m_i, l_i and acc, whatever N and M are.
+    """
+    # --8<-- [start:which_queries]
+    blocks = tl.cdiv(N, BLOCK_M)
+    pid = tl.program_id(0)  # 0 … B·H·blocks - 1
+    first = pid % blocks * BLOCK_M
+    h = (pid // blocks % H).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    b = (pid // blocks // H).to(tl.int64)
+    offs_m = first + tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]: these queries
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
+    mask_m = offs_m < N
+    mask_d = offs_d < D
+    # --8<-- [end:which_queries]
+
+    # --8<-- [start:start]
+    q_tile = q_ptr + b * stride_qb + h * stride_qh
+    q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qn
+    q = tl.load(q_tile, mask=mask_d[:, None] & mask_m[None, :], other=0.0).to(tl.float32)
+    q = q * scale  # [BLOCK_D, BLOCK_M]: a query is a column
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp(score - m_i) so far
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # values so far, weighted by exp(score - m_i)
+    # --8<-- [end:start]
+
+    # --8<-- [start:visible]
+    stop = M  # keys from here on are seen by none of these queries
+    if CAUSAL:
+        stop = tl.minimum(M, first + BLOCK_M + M - N)
+    # --8<-- [end:visible]
+    for start in range(0, stop, BLOCK_N):
+        # --8<-- [start:scores]
+        offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]: these keys
+        mask_n = offs_n < M
+        k_tile = k_ptr + b * stride_kb + h * stride_kh
+        k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_km
+        k = tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :], other=0.0).to(tl.float32)
+        # [BLOCK_D, BLOCK_M, BLOCK_N], summed along the first axis: a thread adds up by itself.
+        scores = tl.sum(q[:, :, None] * k[:, None, :], axis=0)  # [BLOCK_M, BLOCK_N]
+        visible = mask_n[None, :]
+        if CAUSAL:
+            visible = visible & (offs_n[None, :] <= offs_m[:, None] + M - N)
+        scores = tl.where(visible, scores, float("-inf"))
+        # --8<-- [end:scores]
+
+        # --8<-- [start:running]
+        m_new = tl.maximum(m_i, tl.max(scores, axis=1))  # [BLOCK_M]
+        # Without a key so far the largest is -inf, and -inf - -inf is NaN: subtract 0 there.
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        alpha = tl.exp(m_i - m_sub)  # what m_i stood for, in units of m_new; 0 on the first tile
+        p = tl.exp(scores - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        m_i = m_new
+        # --8<-- [end:running]
+
+        # --8<-- [start:values]
+        v_tile = v_ptr + b * stride_vb + h * stride_vh
+        v_tile += offs_n[:, None] * stride_vm + offs_d[None, :] * stride_vd
+        v = tl.load(v_tile, mask=mask_n[:, None] & mask_d[None, :], other=0.0).to(tl.float32)
+        weights, values = tl.trans(p)[:, :, None], v[:, None, :]  # summed over the keys, axis 0
+        acc = acc * alpha[:, None]
+        if CAUSAL and start + BLOCK_N > first + 1 + M - N:
+            # Some query does not see the whole tile. Its weight is 0, but 0 · NaN is NaN.
+            seen = tl.trans(visible)[:, :, None]
+            acc += tl.sum(tl.where(seen, weights * values, 0.0), axis=0)
+        else:
+            acc += tl.sum(weights * values, axis=0)  # [BLOCK_M, BLOCK_D]
+        # --8<-- [end:values]
+
+    # --8<-- [start:finish]
+    out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no key at all: zeros
+    out_tile = out_ptr + b * stride_ob + h * stride_oh
+    out_tile += offs_m[:, None] * stride_on + offs_d[None, :] * stride_od
+    mask = mask_m[:, None] & mask_d[None, :]
+    tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
+    # --8<-- [end:finish]
+
+
+# --8<-- [start:launcher]
+def tiled_attention(q, k, v, *, scale=None, causal=False):
+    """softmax(q kᵀ · scale) v with a running softmax: any N and M, nothing of size N · M.
+
+    Sources: Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867 (the running softmax);
+    Dao et al. 2022, algorithm 1, https://arxiv.org/abs/2205.14135 (tiles, m, l and the sum).
+
+    Args:
+        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k, v: [..., M, D], with q's leading dimensions, dtype and device; D at most 256.
+        scale: factor on the scores; 1/√D if None.
+        causal: query n sees keys 0 … n + M - N only (the last query sees all keys).
+
+    Returns:
+        [..., N, D] in q's dtype. Scores, softmax and sums are float32. A row without a visible
+        key, or whose scores are all -inf, is 0.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    _refuse(q, k, v, causal)
+    scale = _scale_or_default(scale, q.shape[-1])
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
+    B, H, N, D = q4.shape
+    BLOCK_M, BLOCK_N, num_warps = _tiles(D)
+    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+        _tiled_attention_kernel[(B * H * triton.cdiv(N, BLOCK_M),)](
+            q4, k4, v4, out4,
+            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
+            H, N, k4.shape[2], D, scale,
+            CAUSAL=causal,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=triton.next_power_of_2(D),
+            num_warps=num_warps,
+        )  # fmt: skip
+    return out
+    # --8<-- [end:launcher]
+
+
+def _tiles(D):
+    """BLOCK_M, BLOCK_N and warps for D columns: the first row of TILES that is wide enough."""
+    return next(tiles for widest, tiles in TILES.items() if widest >= D)
+
+
+# --8<-- [start:refusals]
+def _refuse(q, k, v, causal):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
+        if x.device != q.device:
+            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
+        if not 2 <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; 2 to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; no dimension may be 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+    if q.shape[-1] > max(TILES):
+        raise ValueError(f"q has head dimension {q.shape[-1]}; at most {max(TILES)} is allowed")
+    if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
+        want = (*q.shape[:-2], "M", q.shape[-1])
+        raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+    programs = math.prod(q.shape[:-2]) * triton.cdiv(q.shape[-2], _tiles(q.shape[-1])[0])
+    if programs > MAX_PROGRAMS:
+        raise ValueError(f"q has shape {tuple(q.shape)}: {programs} programs; at most "
+                         f"{MAX_PROGRAMS} are allowed")  # fmt: skip
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
+    if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):
+        hint = "or TRITON_INTERPRET=1 set before import" if q.device.type == "cpu" else "as cuda"
+        raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
+    # --8<-- [end:refusals]
+
+
+def _scale_or_default(scale, D):
+    """The scale as a float, 1/√D for None; raise for what is not a finite number."""
+    if scale is None:
+        return 1.0 / math.sqrt(D)
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {scale}; it must be finite")
+    return float(scale)
+
+
+def main():
+    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 65, 64, device=device)  # [B, H, N, D]; 65 fills no block
+    k, v = torch.randn(2, 2, 4, 97, 64, device=device)  # [B, H, M, D] each; nor does 97
+    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
+    error = (tiled_attention(q, k, v).double() - want).abs()
+    torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()
+    # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
+    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
+    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
+    print(f"PyTorch's own difference: largest {torch_error:.1e}")
+    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    if device == "cuda":
+        for name, attention in (
+            ("tiled_attention", tiled_attention),
+            ("PyTorch", torch.nn.functional.scaled_dot_product_attention),
+        ):
+            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
+            print(f"{name}: {ms * 1000:.1f} µs")
+    return 0 if error.max() <= allowed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,571 @@
+"""tiled_attention against float64, at awkward sizes, masks and strides; and what it refuses."""
+
+import functools
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab import store
+from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets.tiled_attention import bench, exercise, kernel
+from snippets.tiled_attention.kernel import tiled_attention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# A tile takes the interpreter a millisecond: there it gets pairs of sizes, the GPU gets them all.
+SIZES = [(N, M) for N in AWKWARD for M in AWKWARD]
+SIZES = SIZES if ON_GPU else SIZES[::4]
+SHAPES = [(1, 1), (1, 9), (5, 5), (16, 17), (17, 16), (9, 40), (40, 9), (33, 65)]
+
+
+def assert_causal(out, q, k, v, **options):
+    mask = causal_mask(q.shape[-2], k.shape[-2], device=DEVICE)
+    assert_attention(out, q, k, v, mask=mask, **options)
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("N", "M"), SIZES)
+def test_equals_float64(N, M, dtype):
+    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_causal]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("N", "M"), SHAPES)
+def test_causal_is_aligned_at_the_last_query(N, M, dtype):
+    q, k, v = make_qkv(2, N=N, M=M, D=24, dtype=dtype, device=DEVICE, seed=2)
+    mask = causal_mask(N, M, align="bottom_right", device=DEVICE)
+    assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
+    # --8<-- [end:test_causal]
+
+
+@pytest.mark.numerical
+def test_a_row_that_sees_no_key_is_zero():
+    q, k, v = make_qkv(2, N=40, M=9, D=16, device=DEVICE)
+    out = tiled_attention(q, k, v, causal=True)
+    assert_causal(out, q, k, v)  # NaN in the first 31 rows would fail here
+    assert not out[:, :31].any()
+    assert out[:, 31:].all()
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 129, 256])
+def test_head_dimensions_and_every_row_of_the_table(D, causal):
+    q, k, v = make_qkv(N=18, M=35, D=D, device=DEVICE, spread=9.0)
+    out = tiled_attention(q, k, v, causal=causal)
+    assert_attention(out, q, k, v, mask=causal_mask(18, 35, device=DEVICE) if causal else None)
+    assert sorted(kernel.TILES) == [*kernel.TILES]
+    assert {kernel._tiles(x) for x in (64, 65, 129)} == set(kernel.TILES.values())
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
+def test_batch_and_heads(leading):
+    q, k, v = make_qkv(*leading, N=17, M=20, D=16, device=DEVICE)
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+def test_transposed_tensors():
+    q, k, v = make_qkv(2, N=18, M=35, D=8, device=DEVICE)
+    q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    assert not k.is_contiguous()
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+    assert_causal(tiled_attention(q, k, v, causal=True), q, k, v)
+
+
+@pytest.mark.numerical
+def test_heads_beside_each_other_as_models_store_them():
+    q, k, v = (x.transpose(1, 2).contiguous() for x in make_qkv(2, 3, N=19, D=16, device=DEVICE))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # [B, H, N, D] in [B, N, H, D] memory
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+def test_slices_of_a_larger_tensor():
+    packed = torch.cat([x.repeat(1, 1, 2) for x in make_qkv(2, N=40, D=16, device=DEVICE)], dim=-1)
+    q, k, v = packed[:, ::2, :16], packed[:, 1:, 32:48], packed[:, 1:, 64:80]
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+def test_one_key_for_all_heads_by_a_stride_of_zero():
+    q, k, v = make_qkv(4, N=3, M=20, D=8, device=DEVICE)
+    k, v = (x[:1].expand(4, -1, -1) for x in (k, v))
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scores_of_ten_thousand(dtype):
+    q, k, v = make_qkv(N=18, M=50, D=64, dtype=dtype, device=DEVICE)
+    q = q / q.norm(dim=-1, keepdim=True) * 300
+    k = k / k.norm(dim=-1, keepdim=True) * 300
+    assert (q.double() @ k.double().mT).abs().max() > 1e4
+    assert_attention(tiled_attention(q, k, v, scale=1.0), q, k, v, scale=1.0)
+    assert_causal(tiled_attention(q, k, v, scale=1.0, causal=True), q, k, v, scale=1.0)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("order", ["rising", "falling"])
+def test_the_largest_score_comes_late_or_early(order):
+    q, k, v = make_qkv(N=5, M=96, D=16, device=DEVICE)
+    q = q.abs()
+    rise = torch.linspace(0, 9, 96, device=DEVICE)
+    k = k.abs() * (rise if order == "rising" else rise.flip(0))[:, None]
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
+def test_scale(scale):
+    q, k, v = make_qkv(N=3, M=37, D=16, device=DEVICE)
+    assert_attention(tiled_attention(q, k, v, scale=scale), q, k, v, scale=scale)
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 2), max_size=2),
+    N=st.integers(1, 40),
+    M=st.integers(1, 70),
+    D=st.integers(1, 140),
+    dtype=st.sampled_from(DTYPES),
+    transposed=st.booleans(),
+    causal=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, N, M, D, dtype, transposed, causal, seed):
+    # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
+    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    if transposed:
+        q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    out = tiled_attention(q, k, v, causal=causal)
+    mask = causal_mask(N, M, device=DEVICE) if causal else None
+    assert_attention(out, q, k, v, mask=mask)
+
+
+def assert_unchanged(out, want):
+    """Raise NumericalMismatch unless both are equal, NaN for NaN."""
+    if not torch.equal(out.isnan(), want.isnan()):
+        raise NumericalMismatch("largest difference nan in rows that should not change, allowed 0")
+    difference = (out - want).nan_to_num(0.0).abs().max()
+    if difference > 0:
+        raise NumericalMismatch(f"largest difference {difference:.2e} in such rows, allowed 0")
+
+
+@pytest.mark.numerical
+def test_nan_in_a_query_stays_in_its_row():
+    q, k, v = make_qkv(2, N=20, M=35, D=16, device=DEVICE)
+    want = tiled_attention(q, k, v)
+    want[1, 7] = math.nan
+    q[1, 7, 3] = math.nan
+    assert_unchanged(tiled_attention(q, k, v), want)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("where", ["k", "v"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nan_in_a_hidden_key_or_value_is_not_seen(where, bad):
+    """Causal: rows before the key are as if it were not there; the rows that see it are not."""
+    q, k, v = make_qkv(2, N=40, M=43, D=16, device=DEVICE)
+    want = tiled_attention(q, k, v, causal=True)
+    at = 20  # seen from query 17 on
+    {"k": k, "v": v}[where][1, at] = bad
+    out = tiled_attention(q, k, v, causal=True)
+    assert_unchanged(out[0], want[0])
+    assert_unchanged(out[1, :17], want[1, :17])
+    assert not out[1, 17:].isfinite().all(-1).any() or where == "k"
+    assert not torch.equal(out[1, 17:], want[1, 17:])
+
+
+@pytest.mark.numerical
+def test_a_score_of_minus_infinity_weighs_nothing():
+    q, k, v = (x.abs() for x in make_qkv(N=5, M=40, D=1, device=DEVICE))
+    k[3] = k[33] = -math.inf
+    kept = [m for m in range(40) if m not in (3, 33)]
+    assert_attention(tiled_attention(q, k, v), q, k[kept], v[kept])
+    k[:] = -math.inf
+    assert not tiled_attention(q, k, v).any()
+
+
+def test_zero_scores_give_the_mean():
+    _, k, v = make_qkv(N=2, M=37, D=16, device=DEVICE)
+    out = tiled_attention(torch.zeros_like(k[:2]), k, v)
+    torch.testing.assert_close(out, v.mean(0).expand(2, -1))
+
+
+@pytest.mark.skipif(ON_GPU, reason="the GPU grid runs its own large case")
+def test_offsets_beyond_32_bits():
+    """Row 1 of k lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))  # reserved, never touched
+    rows = torch.as_strided(memory, (2, 16), (far, 1))
+    q, k, _ = make_qkv(N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    for tensors in ((q, rows, rows), (rows, k, k), (q[:, :2], rows.T[:2], rows.T[:2])):
+        assert_attention(tiled_attention(*tensors), *tensors)
+
+
+def test_inputs_stay_as_they_were():
+    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    before = [x.clone() for x in tensors]
+    tiled_attention(*tensors, causal=True)
+    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+def qkv(**changes):
+    """Valid arguments with some replaced."""
+    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    return {"q": q, "k": k, "v": v} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list"),
+    "float64": (lambda: qkv(q=ones(2, 3, 8).double()), TypeError, "q is torch.float64; float16"),
+    "integers": (lambda: qkv(v=ones(2, 5, 8).int()), TypeError, "v is torch.int32"),
+    "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
+    "two devices": (lambda: qkv(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
+    "wrong device": (
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"}, ValueError, "needs a GPU",
+    ),
+    "one dimension": (lambda: qkv(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
+    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
+    "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
+    "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
+    "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
+    "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
+    "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
+    "wide head": (lambda: {n: ones(2, 257) for n in "qkv"}, ValueError, "257; at most 256"),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**35, 1)} | {n: ones(1, 1) for n in "kv"},
+        ValueError, "2147483648 programs; at most 2147483647",
+    ),
+    "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
+    "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
+    "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
+    "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
+    "causal a number": (lambda: qkv(causal=1), TypeError, "causal is a int; True and False"),
+    "causal a corner": (lambda: qkv(causal="top_left"), TypeError, "causal is a str"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_tiled_attention_kernel", None)  # a launch would be a TypeError
+    with pytest.raises(error) as caught:
+        tiled_attention(**arguments)
+    assert message in str(caught.value)
+
+
+def test_gradient_is_allowed_where_none_is_recorded():
+    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    with torch.no_grad():
+        assert_attention(tiled_attention(q.requires_grad_(), k, v), q, k, v)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        tiled_attention(**qkv())
+
+
+def test_the_file_runs_alone(tmp_path):
+    shutil.copy(kernel.__file__, tmp_path / "kernel.py")
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "q (2, 4, 65, 64)" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+@pytest.mark.skipif(not ON_GPU, reason="memory is measured on a GPU")
+def test_nothing_of_size_n_times_m_is_allocated():
+    q, k, v = make_qkv(4, N=4096, D=16, device=DEVICE)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    tiled_attention(q, k, v)
+    # The result, rounded up by the allocator; one row of scores a query would be 256 times that.
+    assert torch.cuda.max_memory_allocated() - before <= q.numel() * q.element_size() + 2**21
+
+
+@pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
+    from snippets._lab.trace import record
+
+    q, k, v = make_qkv(N=48, D=16)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        tiled_attention(q, k, v, causal=causal)
+    blocks = [16, 32, 48] if causal else [48, 48, 48]  # keys that each block of 16 queries loads
+    for name in "kv":
+        assert trace.total("load", tensor=name).elements == sum(blocks) * 16
+    assert trace.total("load", tensor="q").elements == 48 * 16
+    assert trace.total("load", tensor="other").instructions == 0
+    assert trace.total("store").elements == 48 * 16
+
+
+# The exercise.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_exercise_gives_the_logsumexp(dtype):
+    q, k, v = make_qkv(2, N=18, M=37, D=12, dtype=dtype, device=DEVICE)
+    out, lse = exercise.tiled_attention_with_lse(q, k, v)
+    assert_attention(out, q, k, v)
+    want = (q.double() @ k.double().mT / math.sqrt(12)).logsumexp(-1)
+    # The float32 rounding of the scores (a few eps of their size), of exp, of log and of the sum.
+    allowed = 8 * torch.finfo(torch.float32).eps * (want.abs().max() + 1)
+    assert (lse.double() - want).abs().max() <= allowed
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("cut", [1, 8, 20, 36])
+def test_exercise_makes_one_result_of_two(cut):
+    q, k, v = make_qkv(2, 2, N=5, M=37, D=12, device=DEVICE)
+    first = exercise.tiled_attention_with_lse(q, k[..., :cut, :], v[..., :cut, :])
+    second = exercise.tiled_attention_with_lse(q, k[..., cut:, :], v[..., cut:, :])
+    out, lse = exercise.merge(*first, *second)
+    assert_attention(out, q, k, v)
+    whole = exercise.tiled_attention_with_lse(q, k, v)[1]
+    torch.testing.assert_close(lse, whole)
+
+
+def test_exercise_merges_rows_of_nothing():
+    nothing = torch.zeros(3, 4), torch.full((3,), -math.inf)
+    some = torch.ones(3, 4), torch.tensor([0.0, 1.0, -math.inf])
+    out, lse = exercise.merge(*nothing, *some)
+    assert torch.equal(out[:2], some[0][:2])
+    assert not out[2].any()
+    assert torch.equal(lse, some[1])
+
+
+# The step-through, recorded from the kernel.
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    if ON_GPU:
+        pytest.skip("steps are recorded in the interpreter")
+    return list(bench.steps(type("Lab", (), {"each": staticmethod(cases)})))
+
+
+def cases(**axes):
+    """As Lab.each, without a progress bar."""
+    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+
+
+@pytest.mark.parametrize("example", bench.EXAMPLES)
+def test_the_steps_are_the_running_softmax_and_end_at_the_output(recorded, example):
+    causal = bench.EXAMPLES[example]
+    q, k, v = bench.example()
+    rows = [r for r in recorded if r["example"] == example]
+    tiles, last = rows[:-1], rows[-1]
+    out = tiled_attention(q, k, v, causal=causal)[:4]
+    acc, total = torch.tensor(tiles[-1]["acc"]), torch.tensor(tiles[-1]["l"])
+    assert torch.equal(acc / total[:, None], torch.tensor(last["result"]))
+    torch.testing.assert_close(torch.tensor(last["result"]), out)  # other tiles, other rounding
+
+    scores = (q.double() @ k.double().T / 2)[:4]
+    if causal:
+        scores = scores.masked_fill(~causal_mask(8, 14)[:4], -math.inf)
+    assert [t["start"] for t in tiles] == ([0, 4, 8] if causal else [0, 4, 8, 12])
+    for tile in tiles:
+        seen = scores[:, : tile["start"] + 4]
+        m = torch.tensor(tile["m"]).double()
+        torch.testing.assert_close(m, seen.max(1).values, atol=1e-6, rtol=1e-6)
+        exponentials = (seen - m[:, None]).exp()
+        torch.testing.assert_close(
+            torch.tensor(tile["l"]).double(), exponentials.sum(1), atol=1e-5, rtol=1e-5
+        )
+        share = torch.tensor(tile["share"]).double()[:, : seen.shape[1]]
+        torch.testing.assert_close(share, seen.softmax(1), atol=1e-5, rtol=1e-5)
+        before = torch.tensor([-math.inf if x is None else x for x in tile["m_before"]]).double()
+        alpha = torch.tensor(tile["alpha"]).double()
+        torch.testing.assert_close(alpha, (before - m).exp(), atol=1e-6, rtol=1e-6)
+    for before, after in itertools.pairwise(tiles):
+        assert (before["m"], before["l"], before["acc"]) == tuple(
+            after[f"{name}_before"] for name in ("m", "l", "acc")
+        )
+    json.dumps(rows, allow_nan=False)
+
+
+def test_the_recorded_example_shows_what_the_page_says(recorded):
+    """Query 0: the maximum moves, stays and moves again; causal: keys hidden, a tile skipped."""
+    alphas = [r["alpha"][0] for r in recorded if r["example"] == "every key" and "alpha" in r]
+    assert [a == 1 for a in alphas] == [False, False, True, False]
+    assert alphas[0] == 0
+    causal = [r for r in recorded if r["example"] == "causal" and "scores" in r]
+    assert sum(s is None for r in causal for row in r["scores"] for s in row) > 0
+
+
+@pytest.mark.numerical
+def test_the_order_of_axes_and_the_tiles_change_no_result():
+    """What the page's figures compare is the same attention."""
+    q, k, v = make_qkv(2, N=20, M=37, D=24, device=DEVICE)
+    for launcher in (
+        bench.with_tiles(8, 32, 4),
+        bench.with_tiles(32, 8, 16),
+        bench.with_tiles(16, 16, 8, bench.SUMMED_LAST),
+    ):
+        assert_attention(launcher(q, k, v), q, k, v)
+        assert_causal(launcher(q, k, v, causal=True), q, k, v)
+
+
+class Lab:
+    """A lab with a stand-in clock and compiler; what would be timed is run once."""
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self):
+        self.compiler = self
+        self.ran = []
+
+    def qkv(self, case):
+        return make_qkv(N=min(case["N"], 17), D=case["D"], device=DEVICE)
+
+    def resources(self, launcher, tensors, target):
+        spills = 4096 if len(self.ran) == 1 else 0
+        self.ran.append(target)
+        return [Compiled(spills)]
+
+    def time_attention(self, case, names, variants=None):
+        q, k, v = self.qkv(case)
+        for name, call in (variants or {}).items():
+            if not name.startswith("torch"):
+                call(q, k, v)
+        yield from (
+            {"implementation": n, **case, "ms_p50": 1.0} for n in [*names, *(variants or {})]
+        )
+
+
+class Compiled:
+    cubin, error = b"code", None
+
+    def __init__(self, spills):
+        self.spills = spills
+
+    def sass(self):
+        return " FFMA R0\n FFMA R1\n SHFL.BFLY R2\n BAR.SYNC.DEFER_BLOCKING 0x0\n"
+
+    def as_row(self):
+        names = ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes")
+        return dict.fromkeys(names, self.spills) | {"error": None}
+
+
+def test_every_result_of_a_gpu_builds_its_rows():
+    lab = Lab()
+    for function in (bench.forward, bench.one_tile, bench.causal, bench.resources):
+        rows = list(function(lab))
+        assert rows
+        assert all({"D", "dtype"} <= row.keys() for row in rows)
+    assert {row["shuffles"] for row in rows} == {1}
+    assert {row["multiply_adds"] for row in rows} == {2}
+
+
+def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
+    monkeypatch.setattr(bench, "sweep", lambda D: [(8, 8, 4), (16, 8, 4), (8, 16, 8)])
+    lab = Lab()
+    rows = list(bench.swept(lab, {"dtype": "float32", "D": 8, "heads": 1, "N": 9}))
+    assert [r["implementation"] for r in rows] == [
+        "torch:sdpa", "8 × 8, 4 warps", "8 × 16, 8 warps", "16 × 8, 4 warps",
+    ]  # fmt: skip
+    assert rows[-1]["error"] == "4096 bytes of stack a thread"
+    assert "ms_p50" not in rows[-1]
+    assert rows[1]["BLOCK_M"] == 8
+    assert rows[1]["registers"] == 0
+
+
+# The figures of what only a GPU measures, drawn from made-up rows.
+
+
+def made_up(name, rows):
+    return store.Result(
+        post="tiled_attention", result=name, place="gpu", folder="nvidia_made_up",
+        device={"name": "made up"}, versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown", measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16,
+        rows=rows, ceilings={"fma_float32": {"per_s_p50": 5e13}},
+    )  # fmt: skip
+
+
+def timed(lab, function):
+    """The rows of a result with times that grow with the work and differ between names."""
+    rows = list(function(lab))
+    for i, row in enumerate(rows):
+        pairs = row.get("N", 1) ** 2 * row["D"] * row.get("heads", 1)
+        ms = pairs * (1 + i % 5) / 1e10 + 0.01
+        row |= {"ms_p20": ms, "ms_p50": ms, "ms_p80": ms, "flops": 4.0 * pairs}
+    return rows
+
+
+@pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "resources"])
+def test_figures_can_be_drawn_from_a_gpu(name):
+    pytest.importorskip("plotly")
+    from snippets._lab.figures import fragment
+    from snippets.tiled_attention import figures
+
+    lab = Lab()
+    lab.ran = [None] * 9  # nothing spills
+    lab.time_attention = functools.partial(without_running, lab)
+    rows = timed(lab, getattr(bench, name))
+    if name == "tiles":
+        rows[3] |= {"error": "> 20 s", "registers": None, "stack_bytes": None}
+    result = made_up(name, rows)
+    for results in ([result], [result, result]):
+        files = fragment("tiled_attention", name, getattr(figures, name), results)
+        assert f"{name}.md" in files
+        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
+
+
+def without_running(lab, case, names, variants=None):
+    yield from ({"implementation": n, **case} for n in [*names, *(variants or {})])
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_the_verdicts_follow_the_numbers(faster):
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    rows = timed(Lab(), lambda lab: without_running_all(bench.one_tile))
+    for row in rows:
+        row["ms_p50"] = 1.0 if (row["implementation"] == "tiled_attention") == faster else 2.0
+    figure = figures.one_tile([made_up("one_tile", rows)])
+    assert ("2.0× faster" in figure.finding) == faster
+    assert ("2.0× slower" in figure.finding) != faster
+    assert ("ahead from N 64" in figure.sentences["short"]) == faster
+    assert ("ahead nowhere" in figure.sentences["short"]) != faster
+
+
+def without_running_all(function):
+    lab = Lab()
+    lab.time_attention = functools.partial(without_running, lab)
+    return function(lab)

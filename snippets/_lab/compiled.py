@@ -59,12 +59,18 @@ SHARED_LIMIT = {
     "sm_103": 232_448,
     "sm_120": 101_376,
     "sm_121": 101_376,
+    "gfx942": 65_536,  # AMD CDNA 3 instruction set architecture, "local data share"
 }
 TENSOR_MEMORY_COLUMNS = 512  # sm_100; Triton refuses to load a kernel that asks for more
 START_SECONDS = 120.0  # for the compiling process to import torch and triton
 
 # What PTX calls a matrix product on tensor cores: name for a table, text to look for.
-TENSOR_CORE = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma", "mma.sync"))
+TENSOR_CORE = (
+    ("tcgen05", "tcgen05.mma"),
+    ("wgmma", "wgmma.mma_async"),
+    ("mma", "mma.sync"),
+    ("mfma", "v_mfma_"),  # AMD's, in its assembly
+)
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,11 @@ class Resources:
     spill_load_bytes: int | None = None  # a thread
     stack_bytes: int | None = None  # a thread; spills live here
     shared_bytes: int | None = None  # a program
-    tensor_core: str | None = None  # "none", "mma", "wgmma" or "tcgen05"
+    tensor_core: str | None = None  # "none", "mma", "wgmma", "tcgen05" or "mfma"
     compile_seconds: float | None = None  # wall time, nothing cached; None for a loaded kernel
     local_words: int | None = None  # Triton's n_spills: 4-byte words of local memory, loaded only
     error: str | None = None  # why the kernel cannot run on the target, or "> 20 s"
-    ptx: str = field(default="", repr=False)
+    ptx: str = field(default="", repr=False)  # for an AMD target its assembly
     cubin: bytes = field(default=b"", repr=False)
 
     def as_row(self) -> dict[str, Any]:
@@ -389,8 +395,10 @@ def _ptxas_log() -> Iterator[io.StringIO]:
 
 def _described(compiled: Any, log: str) -> Resources:
     """Resources of a CompiledKernel from its metadata, its PTX and ptxas's words."""
-    metadata, ptx = compiled.metadata, compiled.asm["ptx"]
-    target = f"sm_{metadata.target.arch}"
+    metadata = compiled.metadata
+    if metadata.target.backend == "hip":
+        return _described_by_amd(compiled)
+    ptx, target = compiled.asm["ptx"], f"sm_{metadata.target.arch}"
 
     def said(pattern: str) -> list[int]:  # one number for each function: device functions too
         numbers = [int(number) for number in re.findall(pattern, log)]
@@ -424,11 +432,49 @@ def _described(compiled: Any, log: str) -> Resources:
     )
 
 
+def _described_by_amd(compiled: Any) -> Resources:
+    """As `_described`, from what the assembly of an AMD kernel says about itself."""
+    metadata, assembly = compiled.metadata, compiled.asm["amdgcn"]
+    target = metadata.target.arch
+
+    def said(name: str) -> int:
+        found = re.search(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
+        if found is None:
+            raise RuntimeError(f"the assembly does not say {name!r}")
+        return int(found[1])
+
+    error = None
+    if metadata.shared > SHARED_LIMIT[target]:
+        error = (
+            f"needs {metadata.shared} bytes of shared memory; {target} allows "
+            f"{SHARED_LIMIT[target]}"
+        )
+    spilled = 4 * said("vgpr_spill_count")  # bytes a thread, as on NVIDIA
+    return Resources(
+        kernel=metadata.name,
+        target=target,
+        num_warps=metadata.num_warps,
+        num_stages=metadata.num_stages,
+        registers=said("vgpr_count"),
+        spill_store_bytes=spilled,
+        spill_load_bytes=spilled,
+        stack_bytes=said("private_segment_fixed_size"),
+        shared_bytes=metadata.shared,
+        tensor_core=next((name for name, text in TENSOR_CORE if text in assembly), "none"),
+        error=error,
+        ptx=assembly,
+        cubin=compiled.asm["hsaco"],
+    )
+
+
 class _NoDevice:
     """What Triton asks of a driver when it only compiles."""
 
     def __init__(self, target: str) -> None:
-        self.target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+        if target.startswith("gfx"):
+            self.target = GPUTarget("hip", target, 64)
+        else:
+            self.target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
 
     def get_current_target(self) -> GPUTarget:
         return self.target

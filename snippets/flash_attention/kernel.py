@@ -1,0 +1,378 @@
+"""Attention on tensor cores: a block of queries for each program, keys and values tile by tile.
+
+Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import functools
+import math
+import os
+from typing import NamedTuple
+
+import torch
+
+if __name__ == "__main__" and not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
+
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+INTERPRETED = triton.knobs.runtime.interpret
+UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
+LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+# --8<-- [start:tiles]
+class Tiles(NamedTuple):
+    """How the work of one program is cut, and on how many warps it runs."""
+
+    BLOCK_M: int  # queries of a program
+    BLOCK_N: int  # keys of a step
+    num_warps: int  # 32 threads each
+    num_stages: int  # steps whose loads are under way at once
+    warp_specialize: bool = False  # one warp loads, the others compute
+    # --8<-- [end:tiles]
+
+
+# --8<-- [start:table]
+# Architecture → largest tile width that a row is for → tiles for full and for causal attention.
+TILES = {
+    "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
+        64: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
+        128: (Tiles(32, 32, 8, 1), Tiles(32, 32, 8, 1)),
+    },
+    "sm_80": {
+        64: (Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3)),
+        128: (Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3)),
+        256: (Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
+    },
+    "sm_89": {  # also 8.6 and 12.0: less shared memory
+        64: (Tiles(128, 32, 4, 3), Tiles(128, 32, 4, 3)),
+        128: (Tiles(128, 32, 8, 2), Tiles(128, 32, 8, 2)),
+        256: (Tiles(64, 32, 8, 2), Tiles(64, 32, 8, 2)),
+    },
+    "sm_90": {
+        64: (Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3)),
+        128: (Tiles(128, 128, 4, 2, True), Tiles(128, 128, 4, 2, True)),
+        256: (Tiles(128, 64, 8, 2), Tiles(128, 64, 8, 2)),
+    },
+    "sm_100": {
+        64: (Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3)),
+        128: (Tiles(128, 128, 8, 2), Tiles(128, 128, 8, 2)),
+        256: (Tiles(64, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    },
+    "gfx942": {
+        64: (Tiles(128, 64, 4, 1), Tiles(128, 64, 4, 1)),
+        128: (Tiles(128, 64, 8, 1), Tiles(128, 64, 8, 1)),
+        256: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
+    },
+    "float32": {  # on every architecture: no tensor core keeps float32's precision
+        64: (Tiles(64, 32, 8, 2), Tiles(64, 32, 8, 2)),
+        128: (Tiles(32, 16, 4, 2), Tiles(32, 16, 4, 2)),
+        256: (Tiles(32, 16, 8, 2), Tiles(32, 16, 8, 2)),
+    },
+}
+CONFIGURATIONS = {"_tiles": TILES}  # what a test may choose instead: all of it
+# --8<-- [end:table]
+
+
+# --8<-- [start:load_rows]
+@triton.jit
+def _load_rows(
+    x, b, h, row, rows, stride_n,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+):  # fmt: skip
+    """Rows row … row + BLOCK - 1 of a head, zeros beyond `rows` and D: [BLOCK, BLOCK_D]."""
+    if DESCRIPTORS:  # the copy engine finds the addresses, and knows where the tensor ends
+        tile = x.load([b, h, row, 0]).reshape([BLOCK, BLOCK_D])
+    else:  # x points to the head
+        offs_n = row + tl.arange(0, BLOCK).to(tl.int64)  # int64: an offset may pass 2^31 elements
+        offs_d = tl.arange(0, BLOCK_D)
+        mask = (offs_n < rows)[:, None]  # [BLOCK, 1]
+        if D < BLOCK_D:
+            mask = mask & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
+        tile = tl.load(x + offs_n[:, None] * stride_n + offs_d[None, :], mask=mask, other=0.0)
+    return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
+    # --8<-- [end:load_rows]
+
+
+# --8<-- [start:attend]
+@triton.jit
+def _attend(
+    acc, l_i, m_i, q, k, v, b, h, first, last, last_key, M, scale_log2, stride_km, stride_vm,
+    D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    MASKED: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+):  # fmt: skip
+    """Fold keys and values first … last - 1 of head (b, h) into acc, l_i and m_i."""
+    for start in tl.range(first, last, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
+        k_tile = _load_rows(k, b, h, start, M, stride_km, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
+        s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
+        if MASKED:
+            offs_n = start + tl.arange(0, BLOCK_N)
+            s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
+        m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
+        # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
+        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        v_tile = _load_rows(v, b, h, start, M, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
+        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+        m_i = m_new
+    return acc, l_i, m_i
+    # --8<-- [end:attend]
+
+
+@triton.jit
+def _flash_attention_kernel(
+    q_ptr, k, v,  # k and v: descriptors of [B, Hkv, M, D], or pointers to the first element
+    out_ptr, lse_ptr,  # [B, H, N, D] and, or None, [B, H, N]: contiguous
+    stride_qb, stride_qh, stride_qn,  # step to the next batch, head, row; columns lie side by side
+    stride_kb, stride_kh, stride_km, stride_vb, stride_vh, stride_vm,
+    H, G, N, M,  # heads of queries, how many of them share a head of keys, queries, keys
+    shift, scale_log2,  # causal: query n sees keys up to n + shift; scale · log2(e)
+    D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    RAGGED: tl.constexpr,  # M is no multiple of BLOCK_N
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,  # a power of two, at least D
+    DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+):  # fmt: skip
+    """One program computes BLOCK_M rows of the output of one head.
+
+    Reads its queries once and the keys and values its queries may see, BLOCK_N at a time; writes
+    its rows of the output and, where asked, their logsumexp. Scores never leave the chip: acc
+    [BLOCK_M, BLOCK_D], l_i and m_i stay in registers, the tiles of k and v in shared memory.
+    """
+    # --8<-- [start:which_rows]
+    tiles = tl.cdiv(N, BLOCK_M)
+    pid = tl.program_id(0)  # 0 … B · H · tiles - 1: neighbours share a head, so its k and v
+    tile = pid % tiles
+    if CAUSAL:
+        tile = tiles - 1 - tile  # the last rows see most keys: start the longest work first
+    b, h = pid // tiles // H, pid // tiles % H
+    hk = h // G  # the head of keys and values
+    offs_m = tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    # --8<-- [end:which_rows]
+
+    # --8<-- [start:which_keys]
+    last_key = tl.full([BLOCK_M], M - 1, tl.int32)  # [BLOCK_M]: the last key that a query sees
+    full, end = M, M  # every query of the block sees keys below full; none sees a key from end on
+    if CAUSAL:
+        last_key = tl.minimum(last_key, offs_m + shift)
+        full = tl.minimum(M, tl.maximum(tile * BLOCK_M + shift + 1, 0))
+        end = tl.minimum(M, tl.maximum((tile + 1) * BLOCK_M + shift, 0))
+    full = full // BLOCK_N * BLOCK_N  # whole tiles that need no mask
+    # --8<-- [end:which_keys]
+
+    # --8<-- [start:loops]
+    q_ptr += b.to(tl.int64) * stride_qb + h.to(tl.int64) * stride_qh
+    if not DESCRIPTORS:  # from here on pointers to the head, as q
+        k += b.to(tl.int64) * stride_kb + hk.to(tl.int64) * stride_kh
+        v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
+    if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
+        q = tl.make_tensor_descriptor(q_ptr, [N, D], [stride_qn, 1], [BLOCK_M, BLOCK_D])
+        q_tile = q.load([tile * BLOCK_M, 0])
+        q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
+    else:
+        q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, N, stride_qn, D, BLOCK_M, BLOCK_D, False)
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
+    if WARP_SPECIALIZE:  # the compiler divides one loop among warps, not two
+        full = 0
+    else:
+        acc, l_i, m_i = _attend(
+            acc, l_i, m_i, q_tile, k, v, b, hk, 0, full, last_key, M, scale_log2,
+            stride_km, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS, False, False,
+        )  # fmt: skip
+    if CAUSAL or RAGGED or WARP_SPECIALIZE:
+        acc, l_i, m_i = _attend(
+            acc, l_i, m_i, q_tile, k, v, b, hk, full, end, last_key, M, scale_log2,
+            stride_km, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS, CAUSAL or RAGGED,
+            WARP_SPECIALIZE,
+        )  # fmt: skip
+    # --8<-- [end:loops]
+
+    # --8<-- [start:store]
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
+    out = acc / l_i[:, None]
+    offs_d = tl.arange(0, BLOCK_D)
+    row = (b.to(tl.int64) * H + h) * N + offs_m  # [BLOCK_M]
+    out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
+    mask = (offs_m < N)[:, None] & (offs_d < D)[None, :]
+    tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
+    if lse_ptr is not None:
+        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=offs_m < N)
+    # --8<-- [end:store]
+
+
+# --8<-- [start:launcher]
+def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", return_lse=False):
+    """softmax(q kᵀ · scale) v on tensor cores; no matrix of scores ever exists.
+
+    Source: Dao 2023, https://arxiv.org/abs/2307.08691, algorithm 1
+
+    Args:
+        q: [..., H, N, D], float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;
+            H and a batch may be left out. Any strides, but the D columns of a row lie side by side.
+        k, v: [..., Hkv, M, D], H a multiple of Hkv: groups of query heads share a head of keys.
+        scale: positive factor on the scores; 1/√D if None.
+        causal: query n sees the keys up to n + M - N; those without any get zeros.
+        align: where the triangle of visible keys sits if N ≠ M: "bottom_right", as above, or
+            "top_left": query n sees the keys up to n.
+        return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
+
+    Returns:
+        [..., H, N, D] in q's dtype; with return_lse also [..., H, N] in float32.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    # --8<-- [end:launcher]
+    # --8<-- [start:launch]
+    _refuse(q, k, v, causal, align)
+    scale = _scale_or_default(scale, q.shape[-1])
+    if q.numel() // q.shape[-1] >= 2**31:  # more programs than CUDA starts
+        raise ValueError(f"q has shape {tuple(q.shape)}; fewer than 2^31 rows are allowed")
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
+    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    (B, H, N, D), (_, Hkv, M, _) = q.shape, k.shape
+    architecture, BLOCK_D, kv = _architecture(q), triton.next_power_of_2(D), (k, v)
+    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal)
+    if described := _can_describe(architecture, q, k, v):
+        kv = (TensorDescriptor.from_tensor(x, [1, 1, tiles.BLOCK_N, BLOCK_D]) for x in kv)
+    specialize = described and tiles.warp_specialize
+    if specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
+        triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
+    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+        _flash_attention_kernel[(triton.cdiv(N, tiles.BLOCK_M) * B * H,)](
+            q, *kv, out, lse, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+            H, H // Hkv, N, M, M - N if align == "bottom_right" else 0, scale * LOG2_E.value,
+            D=D, CAUSAL=causal, RAGGED=M % tiles.BLOCK_N != 0,
+            BLOCK_M=tiles.BLOCK_M, BLOCK_N=tiles.BLOCK_N, BLOCK_D=BLOCK_D,
+            DESCRIPTORS=described, WARP_SPECIALIZE=specialize,
+            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+        )  # fmt: skip
+    return (out, lse) if return_lse else out
+    # --8<-- [end:launch]
+
+
+# --8<-- [start:architecture]
+def _architecture(x):
+    """The part of TILES for the device of x; the interpreter plays a Hopper GPU."""
+    if x.device.type == "cpu":
+        return "sm_90"
+    if torch.version.hip:
+        return "gfx942"
+    found = torch.cuda.get_device_capability(x.device)
+    if found < (7, 5):
+        raise ValueError(f"q is on a GPU of capability {found}; (7, 5) or newer is allowed")
+    known = {(7, 5): "sm_75", (8, 0): "sm_80", (8, 7): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
+    return known.get(found, "sm_89")
+
+
+def _tiles(architecture, dtype, BLOCK_D, causal):
+    """The Tiles for a problem; raise where the architecture has none."""
+    if dtype == torch.bfloat16 and architecture == "sm_75":
+        raise TypeError("q is torch.bfloat16; float16 and float32 are allowed on this GPU")
+    if BLOCK_D > (widest := max(TILES[architecture])):
+        raise ValueError(f"q has head dimension above {widest}, the most on this GPU")
+    rows = TILES["float32" if dtype == torch.float32 else architecture]
+    return next(pair[causal] for width, pair in rows.items() if BLOCK_D <= width)
+    # --8<-- [end:architecture]
+
+
+# --8<-- [start:descriptors]
+def _can_describe(architecture, *tensors):
+    """Whether the copy engine can load all tensors: 16-byte aligned rows, on Hopper or later."""
+    # Without tensor cores the tiles end in registers: pointers bring them there directly.
+    if architecture not in ("sm_90", "sm_100") or tensors[0].dtype == torch.float32:
+        return False
+    steps = [step * x.element_size() for x in tensors for step in x.stride()[:-1]]
+    aligned = all(n % 16 == 0 for n in (*steps, *(x.data_ptr() for x in tensors)))
+    return aligned and all(step > 0 for step in steps)
+    # --8<-- [end:descriptors]
+
+
+# --8<-- [start:refusals]
+def _refuse(q, k, v, causal, align):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
+        if x.device != q.device:
+            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
+        if not 2 <= x.dim() <= 4 or x.numel() == 0:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)}; 2 to 4 dimensions above 0 allowed"
+            )
+        if x.stride(-1) != 1:
+            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+    # --8<-- [end:refusals]
+    # --8<-- [start:refused_shapes]
+    D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
+    if D not in range(16, 257, 8):
+        raise ValueError(f"q has head dimension {D}; 16 to 256 in steps of 8 are allowed")
+    if k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
+        raise ValueError(f"k has shape {tuple(k.shape)}, which does not fit q, {tuple(q.shape)}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+    if heads and heads[0] % heads_kv[0]:
+        raise ValueError(f"q has {heads[0]} heads and k {heads_kv[0]}; a multiple is allowed")
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
+    if align not in ("bottom_right", "top_left"):
+        raise ValueError(f"align is {align!r}; 'bottom_right' and 'top_left' are allowed")
+    if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):
+        hint = "or TRITON_INTERPRET=1 set before import" if q.device.type == "cpu" else "as cuda"
+        raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
+    # --8<-- [end:refused_shapes]
+
+
+def _scale_or_default(scale, D):
+    """The scale as a float, 1/√D for None; raise for what is not a positive number."""
+    if scale is None:
+        return 1.0 / math.sqrt(D)
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale is a {type(scale).__name__}; a positive number or None is allowed")
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale is {scale}; it must be positive and finite")
+    return float(scale)
+
+
+def main():
+    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 200, 64, device=device).half()  # [B, H, N, D]
+    k, v = torch.randn(2, 2, 2, 333, 64, device=device).half()  # [B, Hkv, M, D] each
+    heads = q.double(), *(x.double().repeat_interleave(2, dim=1) for x in (k, v))
+    want = (heads[0] @ heads[1].mT / math.sqrt(64)).softmax(-1) @ heads[2]
+    error = (flash_attention(q, k, v).double() - want).abs()
+    pytorch = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    torch_error = (pytorch(q, k, v).double() - want).abs().max()
+    allowed = 2 * torch_error + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
+    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
+    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
+    print(f"PyTorch's own difference: largest {torch_error:.1e}")
+    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    if device == "cuda":
+        for name, attention in (("flash_attention", flash_attention), ("PyTorch", pytorch)):
+            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
+            print(f"{name}: {ms * 1000:.1f} µs")
+    return 0 if error.max() <= allowed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

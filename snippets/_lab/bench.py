@@ -43,8 +43,8 @@ class Lab:
             yield case
 
     def qkv(self, case: Row, device: str | None = None) -> tuple[torch.Tensor, ...]:
-        """q, k, v of a case (keys N, D, dtype; M and heads where given) on this lab's device."""
-        lead = (case["heads"],) if "heads" in case else ()
+        """q, k, v of a case (N, D, dtype; M, batch and heads where given) on this lab's device."""
+        lead = tuple(case[name] for name in ("batch", "heads") if name in case)
         return make_qkv(
             *lead,
             N=case["N"],
@@ -87,18 +87,22 @@ class Lab:
         """Time the named implementations on one case, interleaved; one row for each.
 
         A name whose room does not exist yet is left out. Out of memory becomes a row that says so.
-        `variants` are further functions of q, k, v, by the name their rows get.
+        `variants` are further functions of q, k, v, by the name their rows get. Where the case says
+        so they are called with causal=True, and the FLOPs are those of the visible scores.
         """
         self._require_gpu()
         calls = {name: function for name in names if (function := resolve(name))}
         calls |= variants or {}
         q, k, v = self.qkv(case)
-        heads = q.numel() // (q.shape[-1] * q.shape[-2])
+        (N, D), M = q.shape[-2:], k.shape[-2]
+        heads = q.numel() // (N * D)
+        options = {"causal": True} if case.get("causal") else {}
+        scores = sum(min(M, max(0, n + 1 + M - N)) for n in range(N)) if options else N * M
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
         yield from self.time(
             case,
-            {name: functools.partial(function, q, k, v) for name, function in calls.items()},
-            flops=4 * heads * q.shape[-2] * k.shape[-2] * q.shape[-1],
+            {name: functools.partial(f, q, k, v, **options) for name, f in calls.items()},
+            flops=4 * heads * scores * D,
             bytes_compulsory=tensors * q.element_size(),
         )
 
@@ -277,7 +281,7 @@ def _mutants(room: str, lab: Lab) -> Iterator[Row]:
 
 def _report(room: str, lab: Lab) -> Iterator[Row]:
     """What `python kernel.py` prints when the file lies alone in an empty folder."""
-    for _ in lab.each(command=["python kernel.py"]):
+    for _ in lab.each(command=[f"python {source_file(room).name}"]):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / source_file(room).name
             copy.write_bytes(source_file(room).read_bytes())

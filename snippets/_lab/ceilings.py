@@ -1,4 +1,4 @@
-"""What this GPU can do at best, measured; and the gate that refuses what no GPU can do."""
+"""What this GPU can do at best, measured: what physics.py holds every time against."""
 
 import functools
 from collections.abc import Callable
@@ -8,13 +8,11 @@ import torch
 import triton
 import triton.language as tl
 
+from .physics import PhysicsError as PhysicsError
+from .physics import refuse_impossible as refuse_impossible
 from .timing import Flush, time_interleaved
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
-class PhysicsError(RuntimeError):
-    """A row claims more bytes or operations a second than its GPU has: the measurement is wrong."""
 
 
 @triton.jit
@@ -90,34 +88,3 @@ def _with_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a @ b
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def arithmetic_ceiling(ceilings: dict[str, Any], dtype: str) -> float:
-    """The fastest unit that accepts this dtype, FLOP/s at its fast end."""
-    units = [f"matmul_{dtype}"] + (["matmul_tf32", "fma_float32"] if dtype == "float32" else [])
-    return max(float(ceilings[unit]["per_s_p80"]) for unit in units)
-
-
-def memory_ceiling(ceilings: dict[str, Any]) -> float:
-    """The fastest measured traffic with HBM, bytes/s at its fast end."""
-    return max(float(ceilings[way]["per_s_p80"]) for way in ("read", "write", "copy"))
-
-
-def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
-    """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread.
-
-    Gated are the compulsory bytes (each tensor once, L2 flushed before) and the FLOPs. Bytes that
-    programs load are mostly served by L2 and say nothing about HBM: they are not gated.
-    """
-    if "ms_p50" not in row:
-        return
-    seconds = row["ms_p50"] / 1e3
-    slack = 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"]
-    for amount, ceiling, what in (
-        (row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic"),
-        (row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"),
-    ):
-        if amount / seconds > ceiling * slack:
-            raise PhysicsError(
-                f"{amount / seconds:.3g} {what} where the device does {ceiling:.3g}: {row}"
-            )

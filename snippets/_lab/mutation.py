@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ class Verdict:
     outcome: str
     test: str = ""
     message: str = ""
+    derived: str = ""  # what the output alone says about the mistake
 
 
 def mutate(source: str, mutant: Mutant) -> str:
@@ -137,7 +138,20 @@ def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
     sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
     arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
     pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
-    channel.send(judge.verdict())
+    verdict = judge.verdict()
+    if verdict.outcome == "killed":
+        verdict = replace(verdict, derived=_derived(module, room))
+    channel.send(verdict)
+
+
+def _derived(module: ModuleType, room: str) -> str:
+    """The mistake's name according to the room's outputs; empty where no model explains them."""
+    from .diagnosis import CannotDiagnose, examine, find_launcher
+
+    try:
+        return ", ".join(examine(find_launcher(module, room)).names)
+    except CannotDiagnose:
+        return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
 def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
@@ -204,4 +218,5 @@ def rows(room: str, each: Callable[..., Iterator[dict[str, Any]]]) -> Iterator[d
             "new": mutant.new,
             "killed_by": found.test,
             "message": found.message,
+            "derived": found.derived,
         }

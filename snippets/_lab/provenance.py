@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .rooms import ROOT, room_file, source_file, test_file
+from .rooms import ROOT, room_file, rooms, source_file, test_file
 from .source_hash import closure, public_functions, source_hash
 from .store import Result
 
@@ -20,6 +20,8 @@ def result_hash(room: str, result: str) -> str:
     The exercise's answer counts where the function measures it, the tests where they judge mutants.
     """
     source = source_file(room)
+    if not source.exists():
+        return _hash_of_lab_page(room, result)
     names = public_functions(source.read_text(encoding="utf-8"))
     if result == "report":
         return source_hash([(source, [*names, "main"])])
@@ -34,6 +36,14 @@ def result_hash(room: str, result: str) -> str:
     if any("exercise" in text for text in closure(bench.read_text(encoding="utf-8"), [result])):
         parts.append((exercise, public_functions(exercise.read_text(encoding="utf-8"))))
     return source_hash(parts)
+
+
+def _hash_of_lab_page(room: str, result: str) -> str:
+    """A page without a kernel of its own measures those of all rooms."""
+    kernels = [room_file(other, "kernel.py") for other in rooms()]
+    sources = [path for path in kernels if path.exists()]
+    parts = [(path, public_functions(path.read_text(encoding="utf-8"))) for path in sources]
+    return source_hash([*parts, (room_file(room, "bench.py"), [result])])
 
 
 def now() -> str:
@@ -154,9 +164,11 @@ class ClockWatch:
         }
 
 
+# --8<-- [start:stale]
 def is_stale(result: Result) -> bool:
     """True if the code behind a result has changed, or gone, since it was measured."""
     try:
         return result.source_hash != result_hash(result.post, result.result)
     except (ValueError, FileNotFoundError):
         return True  # the post, its file or the bench function is no longer there
+    # --8<-- [end:stale]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .physics import PhysicsError, refuse_impossible
 from .rooms import DATA
 
 SCHEMA = 1
@@ -159,7 +160,21 @@ def read(path: Path, data: Path = DATA) -> Result:
     if path != (place := path_of(found.folder, found.post, found.result, data)):
         raise DataError(f"{path} says that it belongs at {place}")
     _finite(value, str(path))
+    _possible(found, path)
     return found
+
+
+def _possible(result: Result, path: Path) -> None:
+    """Raise DataError for times that no clock gives, or that the result's own ceilings exclude."""
+    for number, row in enumerate(result.rows):
+        for name in (n for n in row if n.startswith("ms_") and n != "ms_samples"):
+            if isinstance(row[name], int | float) and row[name] <= 0:
+                raise DataError(f"{path}: rows.{number}.{name} is {row[name]}; a time is positive")
+        if result.ceilings and {"ms_p50", "bytes_compulsory", "flops", "dtype"} <= row.keys():
+            try:
+                refuse_impossible(row, result.ceilings)
+            except PhysicsError as error:
+                raise DataError(f"{path}: rows.{number} claims {error}") from None
 
 
 def scan(data: Path = DATA) -> Iterator[Result]:

@@ -76,6 +76,18 @@ MUTANTS = [
         "Columns of k are assumed to lie side by side: a transposed tensor is read wrongly.",
     ),
     Mutant(
+        "scale 1/D",
+        "return 1.0 / math.sqrt(D)",
+        "return 1.0 / D",
+        "The scores are divided by D and not by √D: the softmax is too flat.",
+    ),
+    Mutant(
+        "keys for values",
+        "v_row = v_ptr + b * stride_vb + h * stride_vh",
+        "v_row = k_ptr + b * stride_vb + h * stride_vh",
+        "The second loop walks over the keys again: the weights mix the wrong rows.",
+    ),
+    Mutant(
         "wrong base",
         "weights = tl.exp(",
         "weights = tl.exp2(",

@@ -42,6 +42,7 @@ TRANSPOSE_TILE = 64  # a square of 64 × 64, for every dtype
 SOFTMAX_WARPS = {1024: 4, 2048: 8, 4096: 16, 8192: 8, 16_384: 16, 32_768: 32}  # by row length
 MAX_ROW = max(SOFTMAX_WARPS)  # a row lives in registers: 32 numbers a thread, and no more
 # --8<-- [end:tiles]
+CONFIGURATIONS = {"_choose_tile": {"float16": TENSOR_CORE_TILES, "float32": FLOAT32_TILES}}
 
 
 @triton.jit
@@ -325,8 +326,7 @@ def _refuse_launch(x, *results, row=1):
         raise ValueError(f"the tensors are on {x.device}; the kernels need a GPU{hint}")
     if row > MAX_ROW:
         raise ValueError(f"a row of the softmax has {row} numbers; at most {MAX_ROW} are allowed")
-    # A program computes at least 64 numbers of a row, or what the row has.
-    programs = _sizes(x)[0] * max(R * triton.cdiv(C, 64) for R, C in results)
+    programs = _sizes(x)[0] * max(R * triton.cdiv(C, 64) for R, C in results)  # 64 a program
     if programs > MAX_PROGRAMS:
         raise ValueError(f"{programs} programs are needed; at most {MAX_PROGRAMS} are allowed")
     # --8<-- [end:refuse_launch]

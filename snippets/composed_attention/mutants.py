@@ -90,13 +90,19 @@ MUTANTS = [
         "The result is all zeros.",
     ),
     Mutant(
-        "first head for all",
+        "scale 1/D",
+        "scale = 1.0 / math.sqrt(D) if scale",
+        "scale = 1.0 / D if scale",
+        "The scores are divided by D and not by √D: the softmax is too flat.",
+    ),
+    Mutant(
+        "one head for all",
         "+ (index % H).to(tl.int64) * stride_h",
         "+ (index % H).to(tl.int64) * 0",
         "Every head reads and writes the matrix of head 0.",
     ),
     Mutant(
-        "first batch for all",
+        "one batch for all",
         "(index // H).to(tl.int64) * stride_b",
         "(index // H).to(tl.int64) * 0",
         "Every batch reads and writes the matrices of batch 0.",

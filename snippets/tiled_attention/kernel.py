@@ -24,6 +24,7 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 # for the scores and 64 for the values: what its registers hold without spilling.
 TILES = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
 # --8<-- [end:tiles]
+CONFIGURATIONS = {"_tiles": TILES}  # what the coverage grid chooses among
 
 
 @triton.jit

@@ -64,13 +64,13 @@ MUTANTS = [
         "Every batch reads the values of batch 0.",
     ),
     Mutant(
-        "column strides ignored",
+        "strides ignored",
         "offs_d[None, :] * stride_kd",
         "offs_d[None, :]",
         "Columns of k are assumed to lie side by side: a transposed tensor is read wrongly.",
     ),
     Mutant(
-        "row plus column",
+        "row stride left out",
         "offs_m[:, None] * stride_vm",
         "offs_m[:, None]",
         "The row number is not multiplied by the row's stride: the tile's rows overlap.",
@@ -80,6 +80,18 @@ MUTANTS = [
         "v = tl.load(v_tile",
         "v = tl.load(k_tile",
         "The second load takes the keys again: the weights mix the wrong rows.",
+    ),
+    Mutant(
+        "values for keys",
+        "k = tl.load(k_tile",
+        "k = tl.load(v_tile",
+        "The first load takes the values already: the queries are compared with the wrong rows.",
+    ),
+    Mutant(
+        "scale 1/D",
+        "return 1.0 / math.sqrt(D)",
+        "return 1.0 / D",
+        "The scores are divided by D and not by √D: the softmax is too flat.",
     ),
     Mutant(
         "wrong base",

@@ -1,0 +1,43 @@
+"""The gate that refuses what no GPU can do: when measuring, and again when a file is read.
+
+Without torch, because figures are drawn without it.
+"""
+
+from typing import Any
+
+
+class PhysicsError(RuntimeError):
+    """A row claims more bytes or operations a second than its GPU has: the measurement is wrong."""
+
+
+def arithmetic_ceiling(ceilings: dict[str, Any], dtype: str) -> float:
+    """The fastest unit that accepts this dtype, FLOP/s at its fast end."""
+    units = [f"matmul_{dtype}"] + (["matmul_tf32", "fma_float32"] if dtype == "float32" else [])
+    return max(float(ceilings[unit]["per_s_p80"]) for unit in units)
+
+
+def memory_ceiling(ceilings: dict[str, Any]) -> float:
+    """The fastest measured traffic with HBM, bytes/s at its fast end."""
+    return max(float(ceilings[way]["per_s_p80"]) for way in ("read", "write", "copy"))
+
+
+# --8<-- [start:gate]
+def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
+    """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread.
+
+    Gated are the compulsory bytes (each tensor once, L2 flushed before) and the FLOPs. Bytes that
+    programs load are mostly served by L2 and say nothing about HBM: they are not gated.
+    """
+    if "ms_p50" not in row:
+        return
+    seconds = row["ms_p50"] / 1e3
+    slack = 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"]
+    for amount, ceiling, what in (
+        (row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic"),
+        (row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"),
+    ):
+        if amount / seconds > ceiling * slack:
+            raise PhysicsError(
+                f"{amount / seconds:.3g} {what} where the device does {ceiling:.3g}: {row}"
+            )
+    # --8<-- [end:gate]

@@ -1,0 +1,1 @@
+"""What every launcher was tried with, and how it went. docs/lab/coverage.md"""

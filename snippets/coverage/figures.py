@@ -1,0 +1,84 @@
+"""The grid of the coverage page: every cell of every device, and what each launcher must show."""
+
+from collections import Counter
+
+from snippets._lab.figures import Figure, cell
+from snippets._lab.store import DataError
+
+AXES = ("dtype", "mask", "layout", "configuration")
+FILTERS = ("launcher", "device", "dtype", "mask", "layout", "outcome")
+COLUMNS = (*FILTERS[:5], "configuration", "N", "M", "D", "error", "allowed", "outcome", "reason")
+
+
+def grid(results):
+    every = [
+        {"device": result.label, "error": row.get("error_largest"), **row}
+        for result in results
+        for row in result.rows
+    ]
+    launchers = sorted({row["launcher"] for row in every})
+    for launcher in launchers:
+        _refuse_what_is_skipped_everywhere(
+            launcher, [r for r in every if r["launcher"] == launcher]
+        )
+    outcomes = Counter(row["outcome"] for row in every)
+    devices = len(results)
+    missing = [] if any(r["dtype"] == "bfloat16" for r in every) else ["bfloat16"]
+    unable = "The interpreter computes bfloat16 wrongly, so its cells come from a GPU" + (
+        ", and none has run them yet." if missing else "."
+    )
+    failed = outcomes["failed"]
+    said = f"{failed} fail" if failed else "none fails"
+    wrong = [f"{r['launcher']} on {cell(r['device'])}" for r in every if r["outcome"] == "failed"]
+    return Figure(
+        finding=f"{len(launchers)} launchers, {len(every)} cells: {outcomes['passed']} are within rounding "
+        f"of float64, {outcomes['refused']} are refused with a clear error, and {said}.",
+        caption="Each cell is one call of a launcher. Every dtype meets every shape, mask and layout, and every "
+        f"configuration that a launcher can choose runs at least once. {unable}",
+        table=[_summary(name, [r for r in every if r["launcher"] == name]) for name in launchers],
+        open_table=True,
+        widget='<div class="am-coverage" markdown>\n'
+        "[The cells' data](/figures/coverage/grid_cells.json){ .am-source }\n</div>",
+        extra_files={
+            "grid_cells.json": {
+                "columns": list(COLUMNS),
+                "filters": list(FILTERS),
+                "rows": [[row.get(name) for name in COLUMNS] for row in every],
+            }
+        },
+        sentences={
+            "verdict": f"On {devices} {'device' if devices == 1 else 'devices'} no cell fails."
+            if not failed
+            else f"{failed} cells fail: {', '.join(sorted(set(wrong)))}.",
+            "bfloat": unable,
+        },
+    )
+
+
+def _summary(name, rows):
+    passed = [r for r in rows if r["outcome"] == "passed"]
+    worst = max(passed, key=lambda r: r["error"] / r["allowed"])
+    return {
+        "launcher": name,
+        "cells": len(rows),
+        "passed": len(passed),
+        "refused": sum(r["outcome"] == "refused" for r in rows),
+        "failed": sum(r["outcome"] == "failed" for r in rows),
+        "does not fit": sum(r["outcome"] == "does not fit" for r in rows),
+        "configurations": len({r["configuration"] for r in passed}),
+        "largest error, of what is allowed": f"{100 * worst['error'] / worst['allowed']:.0f} %",
+    }
+
+
+def _refuse_what_is_skipped_everywhere(launcher, rows):
+    """Each value of an axis must pass somewhere; a layout may be refused, but must be tried."""
+    for axis in AXES:
+        for value in sorted({r[axis] for r in rows}):
+            seen = {r["outcome"] for r in rows if r[axis] == value}
+            if "passed" in seen or "failed" in seen or (axis == "layout" and "refused" in seen):
+                continue
+            raise DataError(
+                f"{launcher}: {axis} {value!r} is skipped everywhere: {', '.join(seen)}"
+            )
+    if not any(r["outcome"] == "passed" for r in rows):
+        raise DataError(f"{launcher} passes nowhere")

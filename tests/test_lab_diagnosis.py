@@ -1,0 +1,409 @@
+"""A wrong output gets the right name: models name themselves, and so do mistakes written otherwise.
+
+The second half: a reader's file that does not import, has no launcher or never ends.
+"""
+
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from snippets._lab import cli, diagnosis, store
+from snippets._lab.coverage import attention_rooms
+from snippets._lab.diagnosis import CannotDiagnose, diagnose, examine, find_launcher
+from snippets._lab.mistakes import MISTAKES, Probe, attend
+from snippets._lab.mutation import Mutant, mutate, variant
+from snippets._lab.oracle import eager_attention
+from snippets._lab.rooms import ROOT, load, room_file, rooms, source_file
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # inputs are tiny: more threads cost more than they save
+    yield
+    torch.set_num_threads(threads)
+
+
+def launcher_of(model):
+    """The model as a launcher; right where the model does not say."""
+
+    def launcher(q, k, v, *, scale=None, causal=False, align="bottom_right"):
+        probe = Probe("", q, k, v, scale, causal, align)
+        out = model(probe)
+        return (attend(probe) if out is None else out).to(q.dtype)
+
+    return launcher
+
+
+def test_right_attention_has_no_mistake():
+    found = examine(launcher_of(attend))
+    assert found.right
+    assert found.probes == 15
+    assert "No mistake found" in found.text()
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_model_is_told_from_all_others(name):
+    models = MISTAKES[name].models
+    for model in {models[0], models[len(models) // 2], models[-1]}:
+        found = examine(launcher_of(model))
+        assert found.names == (name,), f"{name}: {found}"
+        assert MISTAKES[name].sentence in found.text()
+
+
+# The same mistakes, written as people write them: nothing here is taken from the models.
+
+
+def by_hand(
+    q, k, v, *, scale=None, causal=False, align="bottom_right",
+    divide=math.sqrt, first=0, last=None, reach=0, hide=-math.inf, power=torch.exp, group=None,
+    corner=None,
+):  # fmt: skip
+    """Row by row, with a place for each mistake."""
+    out = torch.zeros_like(q)
+    N, M, D = q.shape[-2], k.shape[-2], q.shape[-1]
+    G = q.shape[1] // k.shape[1]
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            kv = h // G if group is None else group(h, G, k.shape[1])
+            for n in range(N):
+                s = (k[b, kv] * q[b, h, n]).sum(-1) * (scale or 1 / divide(D))
+                if causal:
+                    where = corner or align
+                    end = n + 1 + reach + (M - N if where == "bottom_right" else 0)
+                    s[max(end, 0) :] = hide
+                if last is not None:
+                    s[last(M) :] = -math.inf
+                s[:first] = -math.inf
+                if (s > -math.inf).any():
+                    e = power(s - s.max())
+                    out[b, h, n] = (e / e.sum()) @ v[b, kv]
+    return out
+
+
+def tiles(q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, weights=lambda p: p):
+    """The loop of an online softmax in tiles of B keys."""
+    D, M = q.shape[-1], k.shape[-2]
+    qs = q * (1 / math.sqrt(D) if scale is None else scale)
+    m = torch.full(q.shape[:-1], -math.inf)
+    total = torch.zeros(q.shape[:-1])
+    acc = torch.zeros_like(q, dtype=torch.float16 if half else torch.float32)
+    for start in range(0, M - end, B):
+        s = torch.einsum("...nd,...md->...nm", qs, k[..., start : start + B, :])
+        before, m = m, torch.maximum(m, s.max(-1).values)
+        p = torch.exp(s - m[..., None])
+        alpha = torch.exp(before - m)
+        total = total * alpha + p.sum(-1)
+        if rescale:
+            acc = (acc * alpha[..., None]).to(acc.dtype)
+        acc = (acc + weights(p) @ v[..., start : start + B, :]).to(acc.dtype)
+    return acc / total[..., None]
+
+
+def from_memory(x):
+    """What a kernel reads that takes every tensor for contiguous."""
+    flat = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+    return flat[x.storage_offset() :][: x.numel()].view(x.shape)
+
+
+def grouped(x, q):
+    return x.repeat_interleave(q.shape[1] // x.shape[1], 1)
+
+
+def sdpa(q, k, v, *, scale=None, causal=False):
+    """PyTorch's own: its causal mask is top-left whatever the lengths are."""
+    k, v = grouped(k, q), grouped(v, q)
+    return F.scaled_dot_product_attention(q, k, v, scale=scale, is_causal=causal)
+
+
+def overflowing(q, k, v):
+    e = (q @ k.mT / math.sqrt(q.shape[-1])).exp()
+    return e @ v / e.sum(-1, keepdim=True)
+
+
+def padded(q, k, v):
+    M = k.shape[-2]
+    slots = torch.zeros(*q.shape[:-1], 1 << (M - 1).bit_length())
+    slots[..., :M] = q @ k.mT / math.sqrt(q.shape[-1])
+    return slots.softmax(-1)[..., :M] @ v
+
+
+def rounded_down(q, k, v):
+    out = torch.full_like(q, math.nan)
+    for block in range(q.shape[-2] // 16):
+        rows = slice(16 * block, 16 * (block + 1))
+        out[..., rows, :] = eager_attention(q[..., rows, :], k, v)
+    return out
+
+
+PLANTED = {
+    "zeros": lambda q, k, v: torch.empty_like(q).zero_(),
+    "mean of V": lambda q, k, v: v.mean(-2, keepdim=True).expand_as(q).clone(),
+    "no scale": lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v,
+    "scale 1/D": lambda q, k, v: eager_attention(q / math.sqrt(q.shape[-1]), k, v),
+    "multiplied by √D": partial(by_hand, divide=lambda D: 1 / math.sqrt(D)),
+    "scale of the padded head": partial(by_hand, divide=lambda D: 8 if D == 40 else math.sqrt(D)),
+    "wrong base": partial(by_hand, power=torch.exp2),
+    "mask off by one": partial(by_hand, reach=1),
+    "own key hidden": partial(by_hand, reach=-1),
+    "top-left for bottom-right": sdpa,
+    "bottom-right for top-left": partial(by_hand, corner="bottom_right"),
+    "no mask": lambda q, k, v, causal=False: eager_attention(q, grouped(k, q), grouped(v, q)),
+    "hidden keys score zero": partial(by_hand, hide=0.0),
+    "last key dropped": partial(by_hand, last=lambda M: M - 1),
+    "first key dropped": partial(by_hand, first=1),
+    "last tile dropped": partial(tiles, B=64, end=63),
+    "last queries not written": rounded_down,
+    "no rescale": partial(tiles, rescale=False),
+    "max not subtracted": overflowing,
+    "not normalised": lambda q, k, v: tiles(q, k, v) * sum_of_weights(q, k),
+    "padding gets weight": padded,
+    "wrong axis": lambda q, k, v: torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), 2) @ v,
+    "wrong K/V head": partial(by_hand, group=lambda h, G, Hkv: h % Hkv),
+    "first head for all": partial(by_hand, group=lambda h, G, Hkv: 0),
+    "first batch for all": lambda q, k, v: eager_attention(q, k[0], v[0]),
+    "keys for values": lambda q, k, v: eager_attention(q, k, k),
+    "values for keys": lambda q, k, v: eager_attention(q, v, v),
+    "strides ignored": lambda q, k, v: eager_attention(*map(from_memory, (q, k, v))),
+    "float16 accumulator": partial(tiles, B=16, half=True),
+    "weights rounded to 16 bits": partial(tiles, B=64, weights=lambda p: p.bfloat16().float()),
+    "inputs rounded to 16 bits": lambda q, k, v: eager_attention(
+        *(x.half().float() for x in (q, k, v))
+    ),
+}  # fmt: skip
+
+
+def sum_of_weights(q, k):
+    s = q @ k.mT / math.sqrt(q.shape[-1])
+    return (s - s.max(-1, keepdim=True).values).exp().sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_mistake_written_otherwise_gets_the_same_name(name):
+    found = examine(PLANTED[name])
+    assert found.names == (name,), found.text()
+
+
+def test_what_issue_and_curriculum_name_is_planted():
+    assert len(PLANTED) >= 30
+    assert PLANTED.keys() < MISTAKES.keys()
+
+
+def test_an_unknown_mistake_is_said_to_be_unknown():
+    found = examine(lambda q, k, v: eager_attention(q, k, v) + 0.1 * q)
+    assert (found.right, found.names) == (False, ())
+    assert found.text().startswith("Wrong, but by none of the known mistakes.")
+    assert f"{found.largest:.2g} from float64" in found.text()
+
+
+def test_two_mistakes_at_once_are_not_taken_for_one():
+    assert examine(lambda q, k, v: torch.softmax(q @ k.mT, -1) @ k).names == ()
+
+
+def test_two_mistakes_that_fit_are_both_named(monkeypatch):
+    monkeypatch.setitem(MISTAKES, "nought", MISTAKES["zeros"])
+    found = examine(PLANTED["zeros"])
+    assert found.names == ("zeros", "nought")
+    assert "cannot tell apart" in found.text()
+
+
+def test_a_mistake_counts_only_where_it_shows():
+    """A right launcher without a mask is not accused of a mask that is off by one."""
+    assert examine(lambda q, k, v: eager_attention(q, k, v)).right
+
+
+def test_launchers_of_one_head_and_of_weights_are_examined_too():
+    def one_head(q, k, v):
+        (_, D) = q.shape
+        return eager_attention(q, k, v, scale=1 / D)
+
+    assert examine(one_head).names == ("scale 1/D",)
+    assert examine(lambda q, k, scale=None: (q @ k.mT).softmax(-1)).names == ("no scale",)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "message"),
+    [
+        (lambda q, k, v: None, "returned a NoneType"),
+        (lambda q, k, v: q[..., :1], "was expected"),
+        (lambda q, k, v: 1 // 0, "or fails on it: ZeroDivisionError"),
+        (lambda q, k, v: refuse(), "takes no input, or fails on it: ValueError: never"),
+    ],
+)
+def test_a_launcher_that_cannot_be_diagnosed_is_told_why(launcher, message):
+    with pytest.raises(CannotDiagnose, match=message):
+        examine(launcher)
+
+
+def refuse():
+    raise ValueError("never")
+
+
+# Kernels of the rooms.
+
+
+@pytest.mark.parametrize("name", ["no scale", "last key dropped", "row stride left out"])
+def test_a_wrong_kernel_is_named_by_its_output(name):
+    mutants = {m.name: m for m in load("vectorized_attention", "mutants").MUTANTS}
+    found = examine(variant("vectorized_attention", [(mutants[name].old, mutants[name].new)]))
+    assert found.names == (name,)
+
+
+def test_stored_kill_tables_and_derived_names_agree():
+    """A mutant that carries a model's name is one that the model explains."""
+    derived = 0
+    for result in store.scan():
+        if result.result == "mutants" and result.post in attention_rooms():
+            for row in result.rows:
+                if row["mutant"] in MISTAKES and "derived" in row:
+                    assert row["derived"] == row["mutant"], f"{result.post}: {row['mutant']}"
+                    derived += 1
+    assert derived >= 30, "no kill table was derived"
+
+
+WANTED = {  # what the source has where the kernel has the feature → what its kill table must have
+    "causal": {"mask off by one"},
+    "align": {"corners swapped"},
+    "alpha": {"no rescale", "last tile dropped"},
+    "Hkv": {"wrong K/V head"},
+}
+
+
+@pytest.mark.parametrize("room", [r for r in rooms() if room_file(r, "mutants.py").exists()])
+def test_a_kill_table_has_the_mistakes_that_its_kernel_can_make(room):
+    """Under whatever name, as long as the output says which it is."""
+    source = source_file(room).read_text("utf-8")
+    head = re.search(rf"^def {room}\((.*?)\):\n", source, re.MULTILINE | re.DOTALL)
+    if head is None or not re.match(r"\s*q, k\b", head[1]):
+        pytest.skip("no attention launcher")
+    mutants = {m.name for m in load(room, "mutants").MUTANTS}
+    stored = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
+    if not stored:
+        pytest.skip("its mutants have not been run yet: make evidence")
+    names = mutants | {row.get("derived") for r in stored for row in r.rows}
+    wanted = {"zeros", "mean of V", "no scale", "max not subtracted"}
+    wanted |= {name for text, found in WANTED.items() if text in source for name in found}
+    assert not wanted - names
+    assert len(mutants) >= 8
+
+
+# A reader's file.
+
+GOOD = """
+import math
+import torch
+
+def my_attention(q, k, v, *, scale=None, causal=False):
+    s = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if causal:
+        s = s.masked_fill(torch.ones(s.shape[-2:]).tril() == 0, -math.inf)
+    return s.softmax(-1) @ v
+
+def helper(x):
+    return x
+"""
+
+
+def write(tmp_path, text, name="my_kernel.py"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def said(file):
+    """What the child answers, asked in this process."""
+    answer = diagnosis._answer(file, "")
+    sys.path.remove(str(file.parent))
+    sys.modules.pop(file.stem, None)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(:\n", "it cannot be imported: SyntaxError"),
+        ("import nothing_of_the_sort\n", "it cannot be imported: ModuleNotFoundError"),
+        ("exit(3)\n", "it cannot be imported: SystemExit"),
+        ("x = 1\n", "it has no launcher: no public function takes q, k and v"),
+        ("def _hidden(q, k, v):\n    return q\n", "it has no launcher"),
+        ("from torch.nn.functional import scaled_dot_product_attention\n", "it has no launcher"),
+        ("def f(q, k, v):\n    return q\ndef g(q, k, v):\n    return q\n", "launchers, f, g: say"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_diagnosed_is_told_why(text, message, tmp_path):
+    assert message in said(write(tmp_path, text))["error"]
+
+
+def test_a_launcher_can_be_chosen(tmp_path):
+    file = write(tmp_path, GOOD + "def other(q, k, v):\n    return q * 0\n")
+    module, execute = load_file(file)
+    execute()
+    assert find_launcher(module, "other").__name__ == "other"
+    with pytest.raises(CannotDiagnose, match="no public function called 'third'"):
+        find_launcher(module, "third")
+    with pytest.raises(CannotDiagnose, match="helper does not take q, k and v"):
+        find_launcher(module, "helper")
+
+
+def load_file(path):
+    from snippets._lab.mutation import _module_at
+
+    return _module_at(path, "chosen")
+
+
+def test_the_command_names_the_mistake_of_a_file(tmp_path, capsys):
+    """Its causal mask starts in the top left corner, and the file leaves a trace where it ran."""
+    trace = f"import os\nos.environ['RAN'] = '1'\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n"
+    file = write(tmp_path, trace + GOOD, "a[b]c.py")
+    assert cli.main(["diagnose", str(file)]) == 1
+    text = capsys.readouterr().out
+    assert "Your mask is top-left; the spec is bottom-right" in text
+    assert (tmp_path / "ran").exists()
+    assert "RAN" not in os.environ, "the file ran in this process"
+    assert "my_kernel" not in sys.modules
+
+
+def test_a_wrong_triton_kernel_in_a_file_is_named(tmp_path, capsys):
+    source = source_file("vectorized_attention").read_text("utf-8")
+    wrong = mutate(source, Mutant("", "weights = tl.exp(", "weights = tl.exp2(", ""))
+    assert cli.main(["diagnose", str(write(tmp_path, wrong))]) == 1
+    assert MISTAKES["wrong base"].sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "when", ["while True:\n    pass\n", GOOD.replace("s = q", "while 1: q = q\n    s = q")]
+)
+def test_a_file_that_never_ends_is_stopped(when, tmp_path, monkeypatch):
+    began = time.monotonic()
+    with pytest.raises(CannotDiagnose, match="gave no answer within 5 s: it loops"):
+        diagnose(write(tmp_path, when), seconds=5)
+    assert time.monotonic() - began < 15
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
+    assert not left.stdout, "the process is still there"
+
+
+def test_a_file_that_ends_its_process_is_told_so(tmp_path, capsys):
+    assert cli.main(["diagnose", str(write(tmp_path, "import os\nos._exit(7)\n"))]) == 2
+    assert "ended its process with exit code 7" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    assert cli.main(["diagnose", str(tmp_path / "x.py")]) == 2
+    assert "is not a file" in capsys.readouterr().out
+
+
+def test_make_without_a_file_says_what_to_write():
+    done = subprocess.run(
+        ["make", "-s", f"PYTHON={sys.executable}", "diagnose"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "make diagnose FILE=my_kernel.py" in done.stdout

@@ -1,0 +1,313 @@
+"""The reading aids in the built site: search, glossary, folding, print, and what is beside pages.
+
+Each check of a page is also shown to fail on that page with one fault.
+"""
+
+import io
+import posixpath
+import re
+import urllib.request
+from urllib.error import HTTPError
+from urllib.parse import urldefrag, urljoin, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from browser import LAPTOP, PHONE, ROOT
+from PIL import Image
+
+pytest_plugins = ["browser"]
+in_browser = pytest.mark.browser
+
+# What a reader types, and the page that answers best: the first of these that is published.
+SEARCHES = {
+    "query": ["attention_weights"],
+    "key": ["attention_weights"],
+    "value": ["attention_weights"],
+    "head": ["multi_head_attention", "attention_weights"],
+    "scale": ["attention_weights"],
+    "mask": ["attention_weights"],
+    "softmax": ["attention_weights"],
+    "causal mask": ["attention_weights"],
+    "tensor core": ["tiled_attention", "composed_attention"],
+    "kernel launch": ["composed_attention"],
+    "quadratic memory": ["attention_memory"],
+    "FlashAttention": ["flash_attention"],
+    "SDPA backend": ["flash_attention"],
+    "coalescing": ["coalescing"],
+    "register spill": ["vectorized_attention"],
+}
+CODE_THAT_SCROLLS = """() => {
+    document.querySelectorAll('.md-content details').forEach(box => { box.open = true; });
+    return [...document.querySelectorAll('.md-content pre > code')]
+        .filter(code => code.clientWidth && code.scrollWidth > code.clientWidth + 1)
+        .map(code => code.textContent.slice(0, 60));
+}"""
+# Some tables are wide even with three columns: they scroll inside themselves, and only those may.
+TABLES_THAT_SCROLL = """() => [...document.querySelectorAll('.md-content table')]
+    .filter(table => table.querySelectorAll('th').length >= 4 && table.checkVisibility())
+    .filter(table => table.getBoundingClientRect().right > innerWidth + 1)
+    .map(table => table.textContent.trim().slice(0, 60))"""
+
+
+def published():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def addresses(site):
+    """Every page of the site, from its sitemap."""
+    found = [
+        node.text for node in ElementTree.fromstring(get(site + "sitemap.xml")).iter() if node.text
+    ]
+    found = [text for text in found if text.startswith(site)]
+    assert len(found) >= 2 + len(published())
+    return found
+
+
+@pytest.fixture(scope="session")
+def posts(addresses):
+    return [address for address in addresses if "/posts/" in address]
+
+
+def get(address):
+    with urllib.request.urlopen(address) as answer:
+        return answer.read()
+
+
+def is_there(address):
+    try:
+        get(urldefrag(address)[0])
+    except HTTPError:
+        return False
+    return True
+
+
+# Beside the pages.
+
+
+def dead_links(text, address):
+    """Links of a Markdown file that lead to nothing on this site."""
+    code_free = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)", code_free)
+    own = [link for link in links if not urlsplit(link).scheme and not link.startswith("#")]
+    return [link for link in own if not is_there(urljoin(address, link))]
+
+
+def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, posts):
+    listed = re.findall(
+        r"^- \[[^\]]+\]\((\S+)\): \S", get(site + "llms.txt").decode(), re.MULTILINE
+    )
+    assert {posixpath.splitext(x)[0] + "/" for x in listed if "/posts/" in x} == set(posts)
+    for address in listed:
+        text = get(address).decode()
+        assert text.startswith("# "), address
+        assert not re.search(r"--8<--|^:::|<figure|<div|\{ \.", text, re.MULTILINE), address
+        assert dead_links(text, address) == []
+        if "/posts/" in address:
+            assert "```python" in text
+            assert "| ---" in text
+    assert dead_links("[a](../no/such.md)", address) == ["../no/such.md"], "the check can fail"
+
+
+def test_the_feed_has_every_post(site, posts):
+    feed = ElementTree.fromstring(get(site + "feed.xml"))
+    items = feed.findall("channel/item")
+    assert {item.findtext("link") for item in items} == set(posts)
+    for item in items:
+        assert item.findtext("title")
+        assert len(item.findtext("description")) > 20
+        assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} 00:00:00 \+0000", item.findtext("pubDate"))
+
+
+def test_every_page_has_a_picture_and_a_description_for_links(addresses):
+    for address in addresses:
+        text = get(address).decode()
+        properties = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)"', text))
+        assert properties["url"] == address
+        assert properties["title"]
+        assert len(properties["description"]) > 20
+        assert Image.open(io.BytesIO(get(properties["image"]))).size == (1200, 630)
+
+
+def test_without_an_address_nothing_claims_one(tmp_path, monkeypatch):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    monkeypatch.delenv("SITE_URL", raising=False)
+    monkeypatch.chdir(ROOT)
+    build(load_config("mkdocs.yml", site_dir=str(tmp_path), strict=True))
+    assert not (tmp_path / "feed.xml").exists()
+    assert not (tmp_path / "assets/social").exists()
+    assert "og:" not in (tmp_path / "index.html").read_text("utf-8")
+    assert "(posts/" in (tmp_path / "llms.txt").read_text("utf-8"), "relative addresses"
+
+
+def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
+    for address in posts:
+        line = re.search(r'<p class="am-kicker">.*?</p>', get(address).decode(), re.DOTALL)
+        assert line, address
+        assert re.search(r"<span>\d+ minutes</span>", line[0])
+        assert re.search(r"<span>last measured \d+ \w+ \d{4}, \w+", line[0])
+
+
+def test_a_post_leads_to_its_reference_and_back(site, posts):
+    reference = get(site + "reference/launchers/").decode()
+    for address in posts:
+        post = urlsplit(address).path.strip("/").rpartition("/")[2]
+        anchor = f"snippets.{post}.kernel.{post}"
+        assert f"reference/launchers/#{anchor}" in get(address).decode()
+        assert f'id="{anchor}"' in reference
+        assert f"posts/{post}/#" in reference
+
+
+def test_the_page_for_wrong_addresses_leads_everywhere(site, addresses):
+    text = get(site + "404.html").decode()
+    content = text[text.index("<article") : text.index("</article")]
+    links = {urljoin(site, link) for link in re.findall(r'href="([^"#]+)"', content)}
+    posts_lead_there = {address for address in addresses if "/notebooks/" in address}
+    assert links >= set(addresses) - posts_lead_there
+
+
+# In the browser.
+
+
+def without_figures(page):
+    """Text, code and tables are looked at; drawing charts would take the time."""
+    page.route("**/figures/**", lambda route: route.abort())
+    return page
+
+
+@in_browser
+def test_a_search_finds_the_right_page_first(open_page, site):
+    page = open_page()
+    page.goto(site + "reference/topics/", wait_until="networkidle")
+    box = page.locator("[data-md-component=search-query]")
+    box.click()
+    # What an earlier search found is marked, to tell when the next one has answered.
+    forget = (
+        "document.querySelectorAll('.md-search-result__item').forEach(x => x.classList.add('old'))"
+    )
+    first = page.locator(".md-search-result__item").first.locator("a").first
+    checked, wrong = 0, {}
+    for words, answers in SEARCHES.items():
+        right = next((post for post in answers if post in published()), None)
+        if right is None:
+            continue  # its page is still to come
+        page.evaluate(forget)
+        box.fill(words[:-1])
+        box.press_sequentially(words[-1])
+        page.locator(".md-search-result__item:not(.old)").first.wait_for(state="attached")
+        found = urlsplit(first.get_attribute("href")).path
+        checked += 1
+        if not found.endswith(f"/posts/{right}/"):
+            wrong[words] = found
+    assert checked >= 10
+    assert wrong == {}
+    assert page.wrong == []
+
+
+@in_browser
+def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site):
+    page = open_page()
+    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    word = page.locator("a.am-term", has_text="warps").first
+    word.hover()
+    page.locator(
+        ".md-tooltip2--active, .md-tooltip--active", has_text="32 threads"
+    ).first.wait_for()
+    word.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reference/glossary/#warp")
+    entry = page.locator("dt#warp")
+    entry.wait_for()
+    page.wait_for_function(
+        "dt => { const y = dt.getBoundingClientRect().top; return y > 0 && y < innerHeight; }",
+        arg=entry.element_handle(),
+    )
+    assert page.wrong == []
+
+
+@in_browser
+def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
+    page = open_page(LAPTOP)
+    page.goto(site)
+
+    def bottom():
+        boxes = [page.locator(x).bounding_box() for x in ("h1", ".am-ways", ".am-trust")]
+        return max(box["y"] + box["height"] for box in boxes)
+
+    assert page.locator(".am-ways h2 a:not(.headerlink)").all_inner_texts() == [
+        "Understand",
+        "Build",
+        "Measure",
+    ]
+    assert bottom() <= LAPTOP["height"]
+    page.locator(".am-map.am-map-ready").wait_for()
+    assert page.locator(".am-plot").count() == 1
+    page.locator(".am-lead").evaluate("lead => { lead.style.height = '20rem'; }")
+    assert bottom() > LAPTOP["height"], "the check can fail"
+
+
+@in_browser
+def test_code_needs_no_sideways_scrolling_on_a_laptop(open_page, posts):
+    page = without_figures(open_page(LAPTOP))
+    for address in posts:
+        page.goto(address)
+        assert page.evaluate(CODE_THAT_SCROLLS) == [], address
+    page.add_style_tag(content=".md-typeset pre > code { font-size: 1.2rem }")
+    assert page.evaluate(CODE_THAT_SCROLLS), "the check can fail"
+
+
+@in_browser
+def test_wide_tables_fold_on_a_phone(open_page, addresses):
+    page = without_figures(open_page(PHONE))
+    folded = 0
+    for address in addresses:
+        page.goto(address)
+        page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
+        assert page.evaluate(TABLES_THAT_SCROLL) == [], address
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, address
+        folded += page.locator("[data-fold]").count()
+    assert folded
+    page.goto(next(address for address in addresses if "basic_attention" in address))
+    page.evaluate(
+        "document.querySelectorAll('[data-fold]').forEach(x => x.removeAttribute('data-fold'))"
+    )
+    assert page.evaluate(TABLES_THAT_SCROLL), "the check can fail"
+
+
+@in_browser
+def test_a_print_is_the_text_and_nothing_around_it(open_page, site):
+    page = open_page(LAPTOP)
+    page.goto(site + "posts/basic_attention/")
+    page.emulate_media(media="print")
+    for around in (
+        ".md-header",
+        ".md-sidebar--primary",
+        ".am-file",
+        ".md-footer__inner",
+        ".headerlink",
+    ):
+        assert not page.locator(around).first.is_visible(), around
+    code = page.locator(".md-content pre > code").first
+    assert code.evaluate("code => getComputedStyle(code).whiteSpace") == "pre-wrap"
+    page.emulate_media(media="screen")
+    assert page.locator(".md-header").first.is_visible()
+
+
+def test_the_searches_name_posts_that_exist_or_are_written():
+    known = {*published(), *(p.stem for p in (ROOT / "docs/posts").glob("*.md"))}
+    planned = {"multi_head_attention", "attention_memory", "tiled_attention", "flash_attention"}
+    assert {post for answers in SEARCHES.values() for post in answers} <= known | planned
+
+
+def test_boosts_are_few_and_small():
+    """A boost says that a page is where a subject is explained, or that it only lists others."""
+    boosts = {}
+    for path in (ROOT / "docs").glob("**/*.md"):
+        if match := re.match(r"---\n(.*?)\n---\n", path.read_text("utf-8"), re.DOTALL):
+            boosts[path.stem] = (yaml.safe_load(match[1]).get("search") or {}).get("boost", 1)
+    assert sum(boost > 1 for boost in boosts.values()) <= len(boosts) / 3
+    assert max(boosts.values()) <= 3

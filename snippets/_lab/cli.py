@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from . import store
-from .rooms import DATA, FIGURES, UnknownName, rooms
+from .rooms import DATA, FIGURES, ROOT, UnknownName, rooms
 
 console = Console()
 
@@ -37,8 +38,20 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("stale", help="list results whose code has changed since")
     command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
     command.add_argument("post", nargs="*", help="default: all")
+    command = commands.add_parser("diagnose", help="name the mistake in your own kernel's file")
+    command.add_argument("file", type=Path, help="a Python file with a function of q, k and v")
+    command.add_argument("--launcher", default="", help="the function, where there are several")
+    command.add_argument("--seconds", type=float, default=120.0, help="time limit")
     command = commands.add_parser("sanitize", help="run a post's kernels under compute-sanitizer")
     command.add_argument("post", nargs="*", help="default: all")
+    command = commands.add_parser("proof", help="check a built site's HTML and its own links")
+    command.add_argument("site", type=Path, help="folder of the built site")
+    command.add_argument("--links", action="store_true", help="follow links to elsewhere instead")
+    commands.add_parser("spelling", help="look up every word of the pages")
+    command = commands.add_parser("audit", help="measure how quick each page of the site is")
+    command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all, and stored")
+    command = commands.add_parser("screenshots", help="render each page in four ways")
+    command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     options = parser.parse_args(arguments)
     try:
         return globals()[f"_{options.command}"](options)
@@ -156,6 +169,10 @@ def _stale(options: argparse.Namespace) -> int:
     return 0
 
 
+def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
+    return ({"mutant": name} for name in mutant)
+
+
 def _mutants(options: argparse.Namespace) -> int:
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from . import mutation
@@ -172,7 +189,7 @@ def _mutants(options: argparse.Namespace) -> int:
     for post in chosen:
         table = Table("mutant", "killed by", "message", title=post)
         try:
-            for row in mutation.rows(post, lambda mutant: ({"mutant": name} for name in mutant)):
+            for row in mutation.rows(post, _each_mutant, derive=False):
                 cells = (row["mutant"], row["killed_by"], row["message"])
                 table.add_row(*map(escape, cells))
         except mutation.MutantError as error:
@@ -180,6 +197,21 @@ def _mutants(options: argparse.Namespace) -> int:
             return 1
         console.print(table)
     return 0
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from .diagnosis import CannotDiagnose, diagnose
+
+    try:
+        found = diagnose(options.file, options.launcher, options.seconds)
+    except CannotDiagnose as error:
+        console.print(
+            f"[red]no diagnosis:[/] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
+        return 2
+    colour = "green" if found.right else "red"
+    console.print(f"[{colour}]{escape(found.text())}[/]", highlight=False, soft_wrap=True)
+    return 0 if found.right else 1
 
 
 def _sanitize(options: argparse.Namespace) -> int:
@@ -197,3 +229,50 @@ def _sanitize(options: argparse.Namespace) -> int:
             table.add_row(post, tool, outcomes[-1])
     console.print(table)
     return int(any(outcome.startswith("FAULTS") for outcome in outcomes))
+
+
+def _proof(options: argparse.Namespace) -> int:
+    from .proof import proof, unreachable
+
+    wrong, outside = proof(options.site)
+    if options.links:
+        for link in outside:
+            console.print(link, highlight=False, soft_wrap=True)
+        wrong = unreachable(outside)
+    for text in wrong:
+        console.print(f"[red]{escape(text)}[/]", highlight=False, soft_wrap=True)
+    what = f"{len(outside)} links to elsewhere" if options.links else "HTML and links of the site"
+    console.print(f"{what}: {len(wrong)} faults", highlight=False)
+    return 1 if wrong else 0
+
+
+def _spelling(options: argparse.Namespace) -> int:
+    from .proof import WORDS, misspelt, project_words, written
+
+    unknown = misspelt(written(), project_words())
+    for word in unknown:
+        console.print(f"unknown word: {escape(word)}", highlight=False)
+    if unknown:
+        where = WORDS.relative_to(ROOT)
+        console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
+    return 1 if unknown else 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from . import audit
+
+    report = audit.measure(
+        options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
+    )
+    console.print(audit.table(report), markup=False, soft_wrap=True)
+    if not options.page:
+        audit.write(report)
+    return 1 if audit.over(report) else 0
+
+
+def _screenshots(options: argparse.Namespace) -> int:
+    from . import audit
+
+    made = audit.screenshots(options.out)
+    console.print(f"{len(made)} pictures in {options.out}", highlight=False)
+    return 0

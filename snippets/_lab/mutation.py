@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from . import store
 from .rooms import ROOT, load, source_file, test_file
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
@@ -83,11 +84,18 @@ def _module_at(path: str | Path, name: str) -> tuple[ModuleType, Callable[[], No
 
 
 class _Judge:
-    """pytest plugin: remembers the first failure and how many tests passed."""
+    """pytest plugin: remembers the first failure and how many tests passed.
 
-    def __init__(self) -> None:
+    The test called `first` goes first: what killed a mutant before will kill it again, and soon.
+    """
+
+    def __init__(self, first: str = "") -> None:
+        self.first = first
         self.passed = 0
         self.failure: Verdict | None = None
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: item.name != self.first)
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         if call.excinfo is None:
@@ -113,7 +121,9 @@ def _skipped() -> type[BaseException]:
     return pytest.skip.Exception
 
 
-def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
+def _judge_in_child(
+    room: str, path: str, tests: str, first: str, derive: bool, channel: Any
+) -> None:
     """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
     import pytest
     import torch
@@ -127,7 +137,7 @@ def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
     sys.modules.pop(Path(tests).stem, None)
     name = f"{package}.{source_file(room).stem}"
     module, execute = _module_at(path, name)
-    judge = _Judge()
+    judge = _Judge(first)
     try:
         setattr(importlib.import_module(package), source_file(room).stem, module)
         sys.modules[name] = module
@@ -139,7 +149,7 @@ def _judge_in_child(room: str, path: str, tests: str, channel: Any) -> None:
     arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
     pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
     verdict = judge.verdict()
-    if verdict.outcome == "killed":
+    if derive and verdict.outcome == "killed":
         verdict = replace(verdict, derived=_derived(module, room))
     channel.send(verdict)
 
@@ -154,8 +164,14 @@ def _derived(module: ModuleType, room: str) -> str:
         return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
-def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
-    """Run the room's numerical tests against `source` in a process of its own."""
+def judge(
+    room: str, source: str, tests: Path | None = None, *, first: str = "", derive: bool = False
+) -> Verdict:
+    """Run the room's numerical tests against `source` in a process of its own.
+
+    The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
+    its output alone tells about the mistake.
+    """
     import torch  # noqa: F401 - imported once here, inherited by every child
     import triton  # noqa: F401
 
@@ -165,7 +181,9 @@ def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / source_file(room).name
         path.write_text(source, encoding="utf-8")
-        child = context.Process(target=_judge_in_child, args=(room, str(path), str(tests), there))
+        child = context.Process(
+            target=_judge_in_child, args=(room, str(path), str(tests), first, derive, there)
+        )
         child.start()
         there.close()
         try:
@@ -182,7 +200,18 @@ def judge(room: str, source: str, tests: Path | None = None) -> Verdict:
     return verdict
 
 
-def rows(room: str, each: Callable[..., Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _killers(room: str) -> dict[str, str]:
+    """Mutant → the test that killed it when it was judged last; empty if that is not known."""
+    try:
+        known = store.read(store.path_of("interpreter", room, "mutants"))
+    except store.DataError:
+        return {}
+    return {row["mutant"]: row["killed_by"] for row in known.rows}
+
+
+def rows(
+    room: str, each: Callable[..., Iterator[dict[str, Any]]], derive: bool = True
+) -> Iterator[dict[str, Any]]:
     """One row for each mutant of a room, for the data file; two mutants run at a time.
 
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
@@ -192,8 +221,12 @@ def rows(room: str, each: Callable[..., Iterator[dict[str, Any]]]) -> Iterator[d
     sources = {CONTROL: source} | {m.name: mutate(source, m) for m in mutants}
     if len(sources) != len(mutants) + 1:
         raise MutantError(f"{room}: two mutants have the same name")
+    killers = _killers(room)
     with ThreadPoolExecutor(2) as pool:
-        pending = {name: pool.submit(judge, room, text) for name, text in sources.items()}
+        pending = {
+            name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
+            for name, text in sources.items()
+        }
         try:
             verdicts = {
                 case["mutant"]: pending[case["mutant"]].result()

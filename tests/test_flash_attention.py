@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import itertools
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -393,6 +394,7 @@ def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
     assert_attention(out, q, k, v, mask=seen)
 
 
+# --8<-- [start:export]
 def test_the_op_passes_opcheck_compile_and_export():
     the_op = torch.ops.attention_measured.flash_attention
     q, k, v = qkv().values()
@@ -410,6 +412,7 @@ def test_the_op_passes_opcheck_compile_and_export():
     assert the_op.default in [node.target for node in exported.graph.nodes]
     q, k, v = make_qkv(1, 2, N=7, M=9, D=16, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+    # --8<-- [end:export]
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU: on a CPU the op is plain PyTorch")
@@ -442,6 +445,7 @@ def minilm():
     return models, AutoTokenizer.from_pretrained(path)
 
 
+# --8<-- [start:embeddings]
 @needs_models
 @pytest.mark.parametrize("sentences", [SENTENCES[:1], SENTENCES], ids=["one", "padded"])
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -459,6 +463,7 @@ def test_minilm_gives_the_same_embeddings(minilm, sentences, side, monkeypatch):
     kept = words["attention_mask"].bool()
     # Six layers of float32: each adds a few units in the last place to hidden states of size 1.
     torch.testing.assert_close(got[kept], want[kept], atol=2e-5, rtol=0)
+    # --8<-- [end:embeddings]
 
 
 def in_model():
@@ -507,3 +512,123 @@ def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeyp
         assert found.error is None, found
         assert found.tensor_core == TENSOR_CORE[architecture]
         assert found.spill_store_bytes == 0, found
+
+
+# What the page draws: the recorded steps, and figures of made-up rows.
+
+
+def cases(**axes):
+    yield from (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+
+class Lab:
+    """A lab with a stand-in clock: times grow with the work and differ between names."""
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self, gain=1.5):
+        self.gain = gain
+
+    def time_attention(self, case, names, variants=None):
+        N, M, D = case["N"], case.get("M", case["N"]), case["D"]
+        flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * N * M * D
+        for i, name in enumerate([*names, *(variants or {})]):
+            ms = flops / 5e11 * (self.gain if i else 1.0) + 1e-3
+            yield {"implementation": name, **case, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms,
+                   "flops": flops, "bytes_compulsory": flops / N}  # fmt: skip
+
+
+def rows_of(name, lab, monkeypatch):
+    """Made-up rows with the fields that the bench function of that name gives."""
+    if name == "ladder":
+        for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
+            yield from lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS)
+    elif name == "memory":
+        for N, name in itertools.product([1024, 65_536], [bench.OURS, "torch:eager"]):
+            yield {"implementation": name, "N": N, "heads": 8, "D": 64,
+                   "peak_bytes": N * 1024, "result_bytes": N * 1024}  # fmt: skip
+    elif name == "error":
+        for case in cases(implementation=[bench.OURS, "torch:eager", "torch:flash"],
+                          dtype=["float16", "bfloat16"], D=[64], N=[256]):  # fmt: skip
+            yield case | {"largest": 1e-3, "mean": 1e-4}
+    elif name == "resources":
+        for case in cases(dtype=["float16", "float32"], causal=[False, True], D=[64, 128]):
+            counts = {"num_warps": 4, "registers": 100 + case["causal"], "spill_store_bytes": 0}
+            yield case | counts | {"shared_bytes": 2048, "tensor_core": "wgmma", "error": None}
+    else:
+        refused = bench.label(bench.SWEEP[-1])
+        monkeypatch.setattr(bench, "why_not", lambda lab, case, launcher: "too large"
+                            if launcher is launchers[refused] else "")  # fmt: skip
+        launchers = {}
+
+        def remembered(launcher, tiles):
+            launchers[bench.label(tiles)] = tiles
+            return tiles
+
+        monkeypatch.setattr(bench, "with_tiles", remembered)
+        yield from getattr(bench, name)(lab)
+
+
+def made_up(name, rows):
+    from snippets._lab import store
+
+    ceiling = {"per_s_p50": 4e12}
+    return store.Result(
+        post="flash_attention", result=name, place="gpu", folder="nvidia_made_up",
+        device={"name": "made up"}, versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown", measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16,
+        rows=list(rows), ceilings=dict.fromkeys(["read", "write", "copy"], ceiling)
+        | {"matmul_bfloat16": {"per_s_p50": 8e14}},
+    )  # fmt: skip
+
+
+DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragged", "error"]
+
+
+@pytest.mark.parametrize("name", [*DRAWN, "memory"])
+def test_figures_can_be_drawn_from_a_gpu(name, monkeypatch):
+    pytest.importorskip("plotly")
+    from snippets._lab.figures import fragment
+    from snippets.flash_attention import figures
+
+    result = made_up(name, rows_of(name, Lab(), monkeypatch))
+    for results in ([result], [result, result]):
+        files = fragment("flash_attention", name, getattr(figures, name), results)
+        for file in (f"{name}.md", f"{name}_sentences.md"):
+            assert not re.search(r"\b(nan|None|inf)\b", files[file])
+
+
+@pytest.mark.parametrize("gain", [1.5, 0.5, 1.0], ids=["pays", "costs", "nothing"])
+def test_the_verdicts_follow_the_numbers(gain, monkeypatch):
+    """A step that is taken back and slows the kernel pays; one taken further must quicken it."""
+    pytest.importorskip("plotly")
+    from snippets.flash_attention import figures
+
+    rows = list(rows_of("ladder", Lab(), monkeypatch))
+    for row in rows:
+        row["ms_p50"] = gain if row["implementation"] in ("pointers", "large tiles") else 1.0
+    sentences = figures.ladder([made_up("ladder", rows)]).sentences
+    verdicts = {1.5: "it pays everywhere", 0.5: "costs time everywhere", 1.0: "changes nothing"}
+    assert verdicts[gain] in sentences["descriptors"]
+    assert verdicts[2.0 - gain] in sentences["large"]
+    assert ("descriptors in place of pointers" in sentences["useless"]) == (gain <= 1)
+    assert ("larger tiles" in sentences["useless"]) == (gain >= 1)
+    ahead = figures.forward([made_up("forward", rows_of("forward", Lab(gain), monkeypatch))])
+    assert ("it is level or ahead in 12 of 12 cells" in ahead.sentences["cudnn"]) == (gain >= 1)
+    assert ("it is behind in all 12 cells" in ahead.sentences["cudnn"]) == (gain < 1)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
+def test_the_steps_are_recorded_from_both_loops():
+    """A tile is masked as soon as one query of the block does not see all of it."""
+    rows = list(bench.steps(Lab()))
+    tiles = {
+        name: [(r["start"], r["masked"]) for r in rows if r["example"] == name and "masked" in r]
+        for name in bench.EXAMPLES
+    }
+    assert tiles["every key"] == [(0, False), (4, False), (8, False), (12, True)]
+    assert tiles["causal"] == [(0, False), (4, True), (8, True)]
+    alphas = [r["alpha"][0] for r in rows if r["example"] == "every key" and "alpha" in r]
+    assert [a == 1 for a in alphas] == [False, False, True, False]
+    assert all(len(row) == bench.COLUMNS for r in rows if "acc" in r for row in r["acc"])

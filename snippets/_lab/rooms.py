@@ -26,12 +26,12 @@ def rooms() -> list[str]:
 
 
 def waiting() -> list[str]:
-    """Posts that are written but not published, because no GPU has measured all of them yet.
+    """Posts and lab pages that are written but not published: no GPU has measured all of them yet.
 
     mkdocs.yml lists their pages under exclude_docs until then.
     """
     configuration = (SNIPPETS.parent / "mkdocs.yml").read_text("utf-8")
-    return re.findall(r"^  /posts/(\w+)\.md$", configuration, re.MULTILINE)
+    return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", configuration, re.MULTILINE)
 
 
 def room_file(room: str, name: str) -> Path:

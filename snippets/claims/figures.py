@@ -1,0 +1,127 @@
+"""The claims page: every sentence with its verdict by regime, from the results of all posts."""
+
+from snippets._lab.figures import Figure, cell, from_all, table
+from snippets._lab.provenance import is_stale
+from snippets._lab.rooms import waiting
+from snippets._lab.store import DataError
+
+from .sentences import CLAIMS, cases_of, verdict
+
+WORDS = {
+    "false": "False wherever it was measured",
+    "depends": "It depends",
+    "true": "True wherever it was measured",
+}
+SHOWN = 4  # regimes of each kind in the verdict itself; the table has all
+
+
+@from_all
+def claims(results):
+    kept_back = waiting()
+    published = [name for name, claim in CLAIMS.items() if claim.post not in kept_back]
+    judged = {
+        name: [(r, cases_of(name, r)) for r in _measured(name, results)] for name in published
+    }
+    groups = {word: [] for word in WORDS}
+    for name, found in judged.items():
+        groups[verdict([c for _, cases in found for c in cases])].append(name)
+    used = {(r.folder, r.post, r.result): r for found in judged.values() for r, _ in found}
+    counts = {word: len(names) for word, names in groups.items()}
+    return Figure(
+        finding=f"Of {len(judged)} popular sentences {counts['true']} hold wherever they were measured, "
+        f"{counts['depends']} hold in some regimes only, and {counts['false']} in none.",
+        caption="The verdicts are computed from the raw results each time this page is drawn; other numbers "
+        "give other verdicts, and the tests show that for every sentence.",
+        table=[
+            {"claim": name, "device": r.label, "regime": c.regime, "measured": c.measured,
+             "holds": "yes" if c.holds else "no"}
+            for name, found in judged.items() for r, cases in found for c in cases
+        ],
+        widget="\n\n".join(
+            [
+                "<div markdown>",
+                _index(groups),
+                *(_entry(name, judged[name]) for names in groups.values() for name in names),
+                "</div>",
+            ]
+        ),
+        sources=tuple(used.values()),
+        sentences={
+            "waiting": f"{len(CLAIMS) - len(judged)} further sentences wait for the measurements of their post."
+            if len(judged) < len(CLAIMS)
+            else "No sentence waits for its measurement."
+        },
+    )  # fmt: skip
+
+
+def _measured(name, results):
+    """The results that decide a claim: those of GPUs if there are any, else the interpreter's."""
+    claim = CLAIMS[name]
+    found = [r for r in results if (r.post, r.result) == (claim.post, claim.result)]
+    chosen = [r for r in found if r.place == "gpu"] or [r for r in found if r.place != "compiler"]
+    if not chosen:
+        raise DataError(f"claim {name} has no data: {claim.post}/{claim.result} is not measured")
+    return chosen
+
+
+def _index(groups):
+    """Links to the sentences, by verdict."""
+    lines = []
+    for word, names in groups.items():
+        if names:
+            lines += [f"{WORDS[word]} ({len(names)}):", ""]
+            lines += [f"- [{CLAIMS[name].sentence}](#{name})" for name in names] + [""]
+    return "\n".join(lines).strip()
+
+
+def _entry(name, found):
+    """One sentence: its anchor, verdict, reading, measurement and regimes."""
+    claim = CLAIMS[name]
+    lines = [f"### {claim.sentence} {{ #{name} }}", ""]
+    for result, cases in found:
+        device = f" on {cell(result.label)}" if len(found) > 1 else ""
+        stale = ' <span class="am-badge am-stale">code changed since</span>' * is_stale(result)
+        lines += [f"**{WORDS[verdict(cases)]}{device}:** {_by_regime(cases)}{stale}", ""]
+    measured = ", ".join(f"{cell(r.label)}, {r.date}" for r, _ in found)
+    figure = f"/posts/{claim.post}.md#figure-{claim.post}-{claim.result}"
+    title = claim.post.replace("_", " ")
+    lines += [
+        f"{claim.heard} Read here as: {claim.read_as}",
+        f"Measured: [the figure in *{title}*]({figure}), {measured}.",
+        "",
+        '<details class="am-data" markdown>',
+        "<summary>Regime by regime</summary>",
+        "",
+        *table(
+            [
+                {"device": r.label, "regime": c.regime, "measured": c.measured,
+                 "verdict": "true" if c.holds else "false"}
+                for r, cases in found for c in cases
+            ]
+        ),
+        "",
+        "</details>",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _by_regime(cases):
+    """ "true for …; false for …", a few of each kind in full."""
+    parts = []
+    for holds, word in ((True, "true"), (False, "false")):
+        chosen = [c for c in cases if c.holds is holds]
+        if chosen:
+            shown = [f"{cell(c.regime)} ({cell(c.measured)})" for c in _spread(chosen)]
+            more = f", and in {len(chosen) - len(shown)} more" if len(chosen) > len(shown) else ""
+            parts.append((word, f"{'; '.join(shown)}{more}"))
+    if len(parts) == 1:  # the verdict has said it
+        return f"{parts[0][1]}."
+    return "; ".join(f"*{word}* for {text}" for word, text in parts) + "."
+
+
+def _spread(cases):
+    """At most SHOWN of the cases: the first, the last, and some between."""
+    if len(cases) <= SHOWN:
+        return cases
+    step = (len(cases) - 1) / (SHOWN - 1)
+    return [cases[round(i * step)] for i in range(SHOWN)]

@@ -1,0 +1,1 @@
+"""All kernels on the same work, and what each changes in the last. docs/lab/scoreboard.md"""

@@ -1,0 +1,162 @@
+"""What the scoreboard measures: all kernels on the same work, and where errors come from."""
+
+import math
+
+import torch
+
+from snippets._lab.competitors import resolve
+from snippets._lab.oracle import assert_attention, deviation, eager_attention, make_qkv
+from snippets._lab.rooms import measured_on
+
+# In the order of the series: each answers what was slow about the one before.
+KERNELS = [
+    "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
+    "flash_attention",
+]  # fmt: skip
+TORCH = ["torch:eager", "torch:math", "torch:efficient", "torch:flash", "torch:cudnn", "torch:sdpa"]
+SIXTEEN_BITS_ONLY = ("torch:flash", "torch:cudnn")
+LONGEST = {"vectorized_attention": 1024}  # a tile of more keys compiles for minutes, and spills
+
+
+def check(device):
+    """Raise unless every kernel is right on this device; no result is stored before it passed."""
+    for dtype in (torch.float16, torch.float32):
+        q, k, v = make_qkv(2, N=3, M=65, D=64, dtype=dtype, device=device)
+        for name in KERNELS:
+            assert_attention(resolve(name)(q, k, v), q, k, v)
+
+
+# --8<-- [start:kernels]
+@measured_on("gpu")
+def kernels(lab):
+    """Time, error and memory of every kernel and of PyTorch's own, all on the same tensors."""
+    for case in lab.each(dtype=["float16"], heads=[8], D=[64], N=[1024, 4096]):
+        fits = [name for name in KERNELS if case["N"] <= LONGEST.get(name, case["N"])]
+        tensors = lab.qkv(case)
+        beside = {name: error_and_memory(resolve(name), tensors) for name in fits + TORCH}
+        for row in lab.time_attention(case, fits + TORCH):
+            yield row | beside[row["implementation"]]
+        for name in sorted(set(KERNELS) - set(fits)):
+            yield {"implementation": name, **case, "error": "too many keys for one load"}
+            # --8<-- [end:kernels]
+
+
+def error_and_memory(attention, tensors):
+    """Distance from float64, and the most bytes that a call holds beside its inputs."""
+    found = deviation(attention(*tensors), *tensors)  # compiles, and takes its workspace
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    attention(*tensors)
+    torch.cuda.synchronize()
+    q = tensors[0]
+    return {
+        "error_largest": found.largest,
+        "error_mean": found.mean,
+        "bytes_peak": torch.cuda.max_memory_allocated() - before,
+        "bytes_result": q.numel() * q.element_size(),
+    }
+
+
+@measured_on("interpreter")
+def ladder(lab):
+    """What the programs of each kernel load, recorded, for the same small head."""
+    from snippets._lab.trace import record
+
+    for case in lab.each(implementation=KERNELS, dtype=["float16"], N=[32], M=[64], D=[64]):
+        q, k, v = lab.qkv(case)
+        with record({"q": q, "k": k, "v": v}) as trace:
+            assert_attention(resolve(case["implementation"])(q, k, v), q, k, v)
+        loads = trace.total("load")
+        yield {
+            **case,
+            "launches": len(trace.launches),
+            "programs": sum(math.prod(launch.grid) for launch in trace.launches),
+            "loads": loads.instructions,
+            "bytes_loaded": loads.bytes,
+            "bytes_compulsory": sum(x.numel() * x.element_size() for x in (q, k, v)),
+        }
+
+
+# --8<-- [start:ten_bits]
+def tf32(x):
+    """x rounded to the ten bits of mantissa that tensor cores keep of a float32; as float64."""
+    bits = x.float().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).double()
+    # --8<-- [end:ten_bits]
+
+
+# --8<-- [start:effects]
+def effects(q, k, v):
+    """Attention in float64 with one effect at a time: name → result in float64."""
+    scale = q.shape[-1] ** -0.5
+    products, values = q.double() @ k.double().mT, v.double()  # [..., N, M], [..., M, D]
+    p = (products * scale - (products * scale).amax(-1, keepdim=True)).exp()
+    total = p.sum(-1, keepdim=True)
+
+    def weighted(p):
+        return p @ values / p.sum(-1, keepdim=True)
+
+    def in_float32(exponential, factor):
+        t = products.float() * factor  # as a kernel does: one multiplication, then the difference
+        return weighted(exponential(t - t.amax(-1, keepdim=True)).double())
+
+    yield "the result is stored", (p @ values / total).to(q.dtype).double()
+    yield "exp in float32", in_float32(torch.exp, scale)
+    yield "exp2 in float32", in_float32(torch.exp2, scale * math.log2(math.e))
+    if q.dtype == torch.float32:
+        s = tf32(q) @ tf32(k).mT * scale
+        rounded = (s - s.amax(-1, keepdim=True)).exp()
+        yield "products in TF32", tf32(rounded) @ tf32(v) / rounded.sum(-1, keepdim=True)
+    else:
+        yield "P in 16 bits", p.to(q.dtype).double() @ values / total
+        # --8<-- [end:effects]
+
+
+def with_tf32(q, k, v):
+    """Eager attention whose float32 products may run on tensor cores."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return eager_attention(q, k, v)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+SMALL, LARGE = 256, 4096  # keys: every kernel takes the first, PyTorch and the models both
+
+
+# --8<-- [start:budget]
+@measured_on("gpu", "interpreter")
+def budget(lab):
+    """Distance from float64 of every kernel, of PyTorch, and of each effect by itself."""
+    gpu = lab.place == "gpu"
+    # In the interpreter few queries, and no bfloat16: it computes that wrongly.
+    dtypes = ["float16", "bfloat16", "float32"] if gpu else ["float16", "float32"]
+    for case in lab.each(dtype=dtypes, heads=[4 if gpu else 1], D=[64],
+                         N=[SMALL, LARGE] if gpu else [4]):  # fmt: skip
+        case = {**case, "M": case["N"] if gpu else SMALL}
+        q, k, v = lab.qkv(case)
+        want = eager_attention(q.double(), k.double(), v.double())
+        for kind, name, out in results_of(case, gpu, q, k, v):
+            error = (out.double() - want).abs()
+            yield {
+                "kind": kind,
+                "implementation": name,
+                **case,
+                "error_largest": error.max().item(),
+                "error_mean": error.mean().item(),
+            }
+            # --8<-- [end:budget]
+
+
+def results_of(case, gpu, q, k, v):
+    """(kind, name, result) of all that can be asked about a case."""
+    yield from (("effect", name, out) for name, out in effects(q, k, v))
+    for name in KERNELS if case["M"] == SMALL else []:
+        yield "kernel", name, resolve(name)(q, k, v)
+    for name in TORCH if gpu else ["torch:eager", "torch:sdpa"]:
+        if case["dtype"] != "float32" or name not in SIXTEEN_BITS_ONLY:
+            yield "PyTorch", name, resolve(name)(q, k, v)
+    if gpu and case["dtype"] == "float32":
+        yield "PyTorch", "torch:eager, TF32", with_tf32(q, k, v)

@@ -1,0 +1,262 @@
+"""Every popular sentence has fresh data behind it, and its verdict follows the data, not the text.
+
+A claim whose post still waits for a GPU is judged on rows made up here, which are stored nowhere.
+"""
+
+import copy
+import re
+from dataclasses import replace
+
+import pytest
+
+from snippets._lab import figures, provenance, rooms, store
+from snippets._lab.store import DataError
+from snippets.claims import figures as page
+from snippets.claims.sentences import CLAIMS, Case, cases_of, verdict
+
+EVERYTHING = figures._reference_first(list(store.scan()))
+PUBLISHED = [name for name, claim in CLAIMS.items() if claim.post not in rooms.waiting()]
+BASIC, ONE_LOAD = "basic_attention", "vectorized_attention"
+
+
+def where(**wanted):
+    return lambda row: all(row.get(k) == v for k, v in wanted.items())
+
+
+def scaled(field, factor, **wanted):
+    """A change to the rows with these values: the field times a factor."""
+
+    def change(rows):
+        for row in filter(where(**wanted), rows):
+            if row.get(field) is not None:
+                row[field] *= factor
+
+    return change
+
+
+def put(field, value, **wanted):
+    """A change to the rows with these values: the field becomes the value."""
+
+    def change(rows):
+        for row in filter(where(**wanted), rows):
+            row[field] = value
+
+    return change
+
+
+def times_of(name, other, factor):
+    """A change: `name` takes `factor` times as long as `other` does in the same case."""
+
+    def change(rows):
+        key = ("dtype", "N", "M", "D", "heads")
+        found = {
+            tuple(map(r.get, key)): r["ms_p50"] for r in rows if where(implementation=other)(r)
+            if "ms_p50" in r
+        }  # fmt: skip
+        for row in filter(where(implementation=name), rows):
+            if tuple(map(row.get, key)) in found:
+                row["ms_p50"] = factor * found[tuple(map(row.get, key))]
+
+    return change
+
+
+def float16_eight_times_faster(rows):
+    slow = {r["N"]: r["ms_p50"] for r in filter(where(dtype="float32"), rows)}
+    for row in filter(where(dtype="float16"), rows):
+        row["ms_p50"] = slow[row["N"]] / 8
+
+
+EVERY_HEAD = [[layer, head] for layer in range(6) for head in range(12)]
+# What would have to be measured for another verdict in at least one regime.
+ALTERED = {
+    "sat_attends_to_cat_and_mat": put("agree", EVERY_HEAD, claim=0),
+    "softmax_without_scaling_saturates": scaled("largest_weight", 0.01),
+    "launches_of_a_loop_and_of_a_layer": scaled("launches", 3),
+    "a_launch_costs_five_to_ten_microseconds": scaled("ms_p50", 0.1),
+    "most_gpu_operations_are_memory_bound": scaled("ms_p50", 1000),
+    "attention_is_memory_bound": scaled("ms_p50", 1000),
+    "tensor_cores_give_eight_times": float16_eight_times_faster,
+    "dimensions_must_be_multiples_of_eight": scaled("ms_p50", 9, D=72),
+    "flash_attention_is_two_to_four_times_faster": scaled(
+        "ms_p50", 9, implementation="torch:eager"
+    ),
+    "a_program_is_a_thread": put("num_warps", 1 / 32),
+    "elements_for_each_program": put("elements", 1_048_888, case="one program"),
+    "the_largest_difference_is_two_millionths": put("error_largest", 1.9e-6),
+    "slower_by_six_at_sixteen_queries": times_of(BASIC, "torch:sdpa", 6.3),
+    "up_to_forty_times_slower": times_of(BASIC, "torch:sdpa", 39),
+    "slow_because_of_cache_misses": scaled("ms_p50", 0.5, implementation=f"{BASIC}:exercise"),
+    "slow_because_nothing_is_parallel": scaled("ms_p50", 1000, implementation=BASIC, N=1024),
+    "a_kv_cache_removes_redundant_loads": put("bytes_loaded", 34816, case="whole head"),
+    "two_aranges_count_to_fifteen": put("largest", 15),
+    "fewer_memory_operations": scaled("bytes_loaded", 0.001, implementation=ONE_LOAD),
+    "each_key_is_loaded_once": scaled("key_elements", 1 / 8, case="whole head"),
+    "vectorising_is_three_to_five_times_faster": times_of(BASIC, ONE_LOAD, 4),
+    "a_trip_takes_a_hundred_nanoseconds": scaled("ms_p50", 0.2),
+    "nearly_all_time_is_a_memory_stall": scaled(
+        "ms_p50", 0.05, implementation="the same row each trip"
+    ),
+    "as_slow_as_a_calculator": scaled("ms_p50", 1000),
+}
+
+CEILINGS = {
+    name: {"per_s_p20": rate, "per_s_p50": rate, "per_s_p80": rate}
+    for name, rate in (("read", 4e12), ("matmul_float16", 8e14), ("fma_float32", 6e13))
+}
+
+
+def _intensity(implementation, N, M, ms, moved):
+    return {"implementation": implementation, "N": N, "M": M, "D": 64, "ms_p50": ms,
+            "flops": 4 * N * M * 64, "bytes_moved": moved}  # fmt: skip
+
+
+# Rows of posts that no GPU has measured yet, made up: round numbers that no card ever gave.
+MADE_UP = {
+    "multi_head_attention/launches": [
+        {"implementation": f"multi_head_attention:{form}", "passes": "forward", "heads": 8,
+         "launches": count} for form, count in (("loop", 60), ("vectorized", 6))
+    ],
+    "multi_head_attention/empty_launch": [
+        {"implementation": "empty", "clock": clock, "launches": 100, "ms_p50": ms}
+        for clock, ms in (("host", 0.7), ("gpu", 0.2))
+    ],
+    "multi_head_attention/head_dim": [
+        {"implementation": "torch:matmul", "operation": "scores", "dtype": "float16", "D": D,
+         "ms_p50": ms} for D, ms in ((65, 5.0), (66, 4.0), (68, 1.0), (72, 1.0))
+    ],
+    "attention_memory/intensity": [
+        _intensity("eager", 1000, 1000, 1.0, 3_000_000_000),
+        _intensity("softmax", 1000, 1000, 1.0, 3_000_000_000),
+        _intensity("torch:sdpa", 1000, 1000, 1.0, 3_000_000),
+        _intensity("torch:sdpa", 1, 9000, 1.0, 3_000_000_000),
+    ],
+    "flash_attention/roofline": [
+        {"implementation": name, "N": N, "ms_p50": ms * N}
+        for N in (100, 200)
+        for name, ms in (("torch:eager", 3.0), ("flash_attention", 1.0), ("torch:cudnn", 0.5))
+    ],
+}  # fmt: skip
+
+
+def made_up(name):
+    """A result of made-up rows for a claim, on a card of no maker."""
+    claim = CLAIMS[name]
+    return replace(
+        EVERYTHING[0], post=claim.post, result=claim.result, place="gpu", folder="made_up",
+        device={"name": "made up"}, ceilings=CEILINGS,
+        rows=copy.deepcopy(MADE_UP[f"{claim.post}/{claim.result}"]),
+    )  # fmt: skip
+
+
+def result_of(name):
+    """What decides a claim: measured, or made up while the post waits."""
+    return page._measured(name, EVERYTHING)[0] if name in PUBLISHED else made_up(name)
+
+
+def test_every_claim_has_an_alteration():
+    assert len(CLAIMS) >= 20
+    assert set(ALTERED) == set(CLAIMS)
+
+
+# --8<-- [start:flips]
+@pytest.mark.parametrize("name", CLAIMS)
+def test_another_measurement_gives_another_verdict(name, tmp_path):
+    result = result_of(name)
+    before = {c.regime: c.holds for c in cases_of(name, result)}
+    store.write(result, tmp_path)
+    path = store.path_of(result.folder, result.post, result.result, tmp_path)
+    assert {c.regime: c.holds for c in cases_of(name, store.read(path, tmp_path))} == before
+    rows = copy.deepcopy(result.rows)
+    ALTERED[name](rows)
+    store.write(replace(result, rows=rows), tmp_path)
+    after = {c.regime: c.holds for c in cases_of(name, store.read(path, tmp_path))}
+    assert after.keys() == before.keys() or name == "a_program_is_a_thread"
+    assert list(after.values()) != list(before.values())
+    # --8<-- [end:flips]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_claim_has_fresh_data(name):
+    for result in page._measured(name, EVERYTHING):
+        assert not provenance.is_stale(result), f"{name}: measure {result.post} again"
+        regimes = [c.regime for c in cases_of(name, result)]
+        assert len(set(regimes)) == len(regimes) > 0
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_missing_data_stops_the_page(name):
+    claim = CLAIMS[name]
+    left = [r for r in EVERYTHING if (r.post, r.result) != (claim.post, claim.result)]
+    with pytest.raises(DataError, match="has no data"):
+        page.claims(left)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_rows_that_cannot_decide_are_named(name):
+    result = replace(result_of(name), rows=[{"something": "else"}])
+    with pytest.raises(DataError, match=CLAIMS[name].post):
+        cases_of(name, result)
+
+
+def test_stale_data_is_said_on_the_page(monkeypatch):
+    monkeypatch.setattr(page, "is_stale", lambda result: result.post == BASIC)
+    widget = page.claims(EVERYTHING).widget
+    ours = sum(CLAIMS[name].post == BASIC for name in PUBLISHED)
+    assert widget.count("code changed since") == ours > 0
+
+
+def test_a_verdict_is_one_of_three():
+    yes, no = Case("a", True, "1"), Case("b", False, "2")
+    assert [verdict(x) for x in ([yes], [no], [yes, no])] == ["true", "false", "depends"]
+
+
+def anchors(widget):
+    return re.findall(r"\{ #(\w+) \}$", widget, re.MULTILINE)
+
+
+def test_the_page_has_an_anchor_and_a_link_for_each_claim():
+    widget = page.claims(EVERYTHING).widget
+    assert sorted(anchors(widget)) == sorted(PUBLISHED)
+    assert sorted(re.findall(r"\]\(#(\w+)\)", widget)) == sorted(PUBLISHED)
+    for name in PUBLISHED:
+        claim = CLAIMS[name]
+        assert f"(/posts/{claim.post}.md#figure-{claim.post}-{claim.result})" in widget
+        assert (rooms.ROOT / f"docs/figures/{claim.post}/{claim.result}.md").exists()
+
+
+def test_waiting_claims_appear_with_their_data_and_nothing_else(monkeypatch):
+    waiting = [made_up(name) for name in CLAIMS if name not in PUBLISHED]
+    monkeypatch.setattr(page, "waiting", list)
+    figure = page.claims([*EVERYTHING, *waiting])
+    assert sorted(anchors(figure.widget)) == sorted(CLAIMS)
+    assert figure.sentences["waiting"] == "No sentence waits for its measurement."
+
+
+def test_every_source_is_linked_with_its_provenance():
+    made = figures.fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
+    for name in PUBLISHED:
+        for r in page._measured(name, EVERYTHING):
+            assert f"[{figures.cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
+            assert r.source_hash in made
+
+
+def test_a_second_card_gets_its_own_verdict():
+    name = "up_to_forty_times_slower"
+    (result,) = page._measured(name, EVERYTHING)
+    rows = copy.deepcopy(result.rows)
+    ALTERED[name](rows)
+    other = replace(result, folder="other", device={**result.device, "name": "Other"}, rows=rows)
+    widget = page.claims([*EVERYTHING, other]).widget
+    assert "**True wherever it was measured on Other:**" in widget
+
+
+def test_the_data_decide_where_a_sentence_stands():
+    name = "slow_because_of_cache_misses"
+    (result,) = page._measured(name, EVERYTHING)
+    rows = copy.deepcopy(result.rows)
+    ALTERED[name](rows)
+    altered = [replace(r, rows=rows) if r is result else r for r in EVERYTHING]
+    before, after = (page.claims(x).widget.split("\n### ")[0] for x in (EVERYTHING, altered))
+    line = f"- [{CLAIMS[name].sentence}](#{name})"
+    assert before.index(line) < before.index("It depends")
+    assert after.index(line) > after.index("True wherever")

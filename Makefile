@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 LAB = $(PYTHON) -m snippets._lab
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
-ROOM_TESTS = $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))
+ROOM_TESTS = $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_coverage.py
 
 # With an interpreter of your own nothing is installed.
 ifeq ($(PYTHON),$(VENV)/bin/python)
@@ -43,8 +43,12 @@ test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
 	$(PYTHON) -m pytest -m "not mutants" $(PARALLEL)
 
 .PHONY: site
-site: $(DOCS) ## Build the site into site/, every warning an error
+site: notebooks ## Build the site into site/, every warning an error
 	$(PYTHON) -m mkdocs build --strict
+
+.PHONY: notebooks
+notebooks: $(ALL) ## Run the notebooks; the site shows what they print
+	$(PYTHON) -m snippets._lab.notebooks
 
 .PHONY: bench
 bench: $(ALL) ## Measure on this machine's GPU; without one: make evidence
@@ -66,17 +70,41 @@ figures: $(ALL) ## Draw docs/figures from docs/data
 	$(LAB) figures
 
 .PHONY: check
-check: $(ALL) ## Lint, types, figures reproduce, stale results, strict build
+check: $(ALL) ## Lint, types, spelling, figures reproduce, stale results, strict build, valid HTML
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(LAB) figures --check
 	$(LAB) stale
+	$(LAB) spelling
 	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
+	$(LAB) proof .cache/site
+
+.PHONY: spelling
+spelling: $(ALL) ## Look up every word of the pages
+	$(LAB) spelling
+
+.PHONY: links
+links: $(ALL) ## Follow every link that leads away from the site (asks the network)
+	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/site
+	$(LAB) proof --links .cache/site
+
+.PHONY: audit
+audit: $(ALL) ## Measure how quick each page is, beside the theme's stock page (takes minutes)
+	$(LAB) audit $(PAGE)
+
+.PHONY: screenshots
+screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
+	$(LAB) screenshots
 
 .PHONY: mutants
 mutants: $(ALL) ## Show that the tests reject every wrong kernel
 	$(LAB) mutants $(POST)
+
+.PHONY: diagnose
+diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_kernel.py
+	@test -n "$(FILE)" || { echo "say which file: make diagnose FILE=my_kernel.py"; exit 2; }
+	@$(LAB) diagnose "$(FILE)" $(if $(LAUNCHER),--launcher $(LAUNCHER))
 
 .PHONY: gpu-test
 gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU

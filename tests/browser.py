@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,15 +30,30 @@ OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
+    prefix = "/"
+
     def log_message(self, *_args: object) -> None:
         pass
 
+    def translate_path(self, path: str) -> str:
+        inside = urlsplit(path).path
+        below = inside.startswith(self.prefix)
+        return super().translate_path("/" + inside.removeprefix(self.prefix) if below else "/\0")
+
+    def send_error(self, code: int, *_texts: object) -> None:
+        page = Path(self.directory, "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page)
+
 
 @contextmanager
-def built(source: Path, folder: Path) -> Iterator[str]:
+def built(source: Path, folder: Path, prefix: str = "/") -> Iterator[str]:
     """Build the site in `source` for the address it is served at; yields that address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
-    address = f"{OWN}{server.server_port}/"
+    handler = type("Handler", (QuietHandler,), {"prefix": prefix})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    address = f"{OWN}{server.server_port}{prefix}"
     # A repository address, because Material would ask its host for the number of stars.
     env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
@@ -49,9 +65,15 @@ def built(source: Path, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
+def site_folder(tmp_path_factory):
+    """Where `site` is built."""
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest.fixture(scope="session")
+def site(site_folder):
     """The address of this site."""
-    with built(ROOT, tmp_path_factory.mktemp("site")) as address:
+    with built(ROOT, site_folder) as address:
         yield address
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import store
+from .preview import preview
 from .provenance import is_stale
 from .rooms import DATA, FIGURES, ROOT, load, room_file, rooms, source_file, waiting
 from .store import DataError, Result
@@ -32,16 +33,29 @@ COLOURS = {
     "attention_weights": "#9b6dc4",
     "attention_weights, causal": "#1d9a78",
     "vectorized_attention": "#a45fb0",
-    "vectorized_attention:exercise": "#b8860b",
+    "vectorized_attention:exercise": "#1d9a78",
     "composed_attention": "#c4569a",
     "composed_attention:exercise": "#1d9a78",
     "composed_attention:transpose": "#1d9a78",
     "composed_attention:matmul": "#2b84c6",
     "composed_attention:softmax": "#a45fb0",
+    "torch:math": "#8f7150",
+    "torch:flash": "#4178d4",
+    "torch:flex": "#9b6dc4",
+    "torch:cudnn": "#5c8f2e",
+    "torch:efficient": "#2f8fa3",
+    "tiled_attention": "#6b74d6",
+    "flash_attention": "#d6336c",
+    "attention_memory:exercise": "#1d9a78",
     "torch:matmul": "#d4602a",
     "torch:softmax": "#b8860b",
     "torch:transpose": "#b8860b",
     "coalescing": "#5f7fd0",
+    "multi_head_attention:loop": "#c4569a",
+    "multi_head_attention:vectorized": "#2b84c6",
+    "multi_head_attention:exercise": "#1d9a78",
+    "multi_head_attention:SDPA": "#d4602a",
+    "multi_head_attention:torch": "#b8860b",
     "line_sums:rows": "#2b84c6",
     "line_sums:columns": "#c4569a",
     "line_sums:exercise": "#1d9a78",
@@ -58,12 +72,23 @@ NAMES = {
     "composed_attention:transpose": "tiled transpose",
     "composed_attention:matmul": "tiled matmul",
     "composed_attention:softmax": "row softmax",
+    "multi_head_attention:loop": "loop over heads",
+    "multi_head_attention:vectorized": "vectorised",
+    "multi_head_attention:exercise": "one projection for q, k, v",
+    "multi_head_attention:SDPA": "vectorised, with SDPA",
+    "multi_head_attention:torch": "torch.nn.MultiheadAttention",
+    "torch:math": "PyTorch, math",
+    "torch:flash": "PyTorch, flash",
+    "torch:cudnn": "PyTorch, cuDNN",
+    "torch:efficient": "PyTorch, efficient",
+    "torch:flex": "PyTorch, FlexAttention",
+    "attention_memory:exercise": "eager, in blocks",
     "torch:matmul": "PyTorch, matmul",
     "torch:softmax": "PyTorch, softmax",
     "torch:transpose": "PyTorch, mT.contiguous()",
     "torch:clone": "PyTorch, clone",
 }
-DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]  # one for each device
+DASHES = ["solid", "dash", "dot", "dashdot", "longdash"] * 20  # one for each device; then again
 DIGITS = 6  # significant digits in a figure's specification
 # Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
 MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
@@ -87,6 +112,13 @@ class Figure:
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
     widget: str = ""  # HTML in the place of the chart, for what Plotly does not draw
     extra_files: Mapping[str, Any] = field(default_factory=dict)  # file name → JSON for a widget
+    sources: Sequence[Result] = ()  # of a from_all figure: the results that it used
+
+
+def from_all(function: Callable[[list[Result]], Figure]) -> Callable[[list[Result]], Figure]:
+    """Mark a figure that is drawn from the results of all posts, and has none of its own."""
+    function.from_all = True  # type: ignore[attr-defined]
+    return function
 
 
 def name_of(implementation: str, result: Result, results: Sequence[Result]) -> str:
@@ -141,12 +173,15 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     Raises DataError that names a missing, truncated or tampered data file.
     """
     by_name: dict[tuple[str, str], list[Result]] = {}
-    for result in store.scan(data):
+    everything = list(store.scan(data))
+    for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
     files: dict[Path, str] = {}
     for room in rooms():
         for name, function in figure_functions(room).items():
             results = by_name.pop((room, name), [])
+            if hasattr(function, "from_all"):
+                results = everything
             if not results and room in waiting():
                 continue
             if not results:
@@ -202,9 +237,12 @@ def fragment(
     """The files of one figure: name → text."""
     try:
         figure = function(results)
-        others = [(r, function([r]).finding) for r in results[1:] if r.place == "gpu"]
+        own = not figure.sources  # else the finding is of all devices
+        results = results if own else list(figure.sources)
+        others = [(r, function([r]).finding) for r in results[1:] if own and r.place == "gpu"]
     except Exception as error:
-        read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results)
+        read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results if r.post == room)
+        read = read or "the results of all posts"
         text = f"{type(error).__name__}: {error}"
         raise DataError(f"figure {name} of {room} cannot be drawn from {read}: {text}") from error
     for text in (figure.finding, figure.caption, *figure.sentences.values()):
@@ -221,8 +259,9 @@ def fragment(
         tall = figure.narrow.get("height", figure.height)
         lines += [
             f'<div class="am-plot" style="--am-height: {figure.height}px; --am-height-narrow: '
-            f'{tall}px" role="img" aria-label="{summary}" markdown>',
+            f'{tall}px" role="group" aria-label="{summary}" markdown>',
             f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
+            preview(json.loads(files[f"{name}.json"])),
             "</div>",
         ]
     if figure.widget:
@@ -233,13 +272,14 @@ def fragment(
         css = f' class="{figure.table_class}"' if figure.table_class else ""
         lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
     raw = ", ".join(
-        f"[{cell(r.label)}, {r.date}](/data/{r.folder}/{room}/{name}.json)"
+        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
+        f"(/data/{r.folder}/{r.post}/{r.result}.json)"
         + (' <span class="am-badge am-stale">code changed since</span>' if is_stale(r) else "")
         for r in results
     )
     lines += [
         "<figcaption markdown>",
-        f"{figure.caption}{also} Measured on {raw}.",
+        f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}.",
         "</figcaption>",
     ]
     if not figure.open_table:
@@ -327,11 +367,13 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 def provenance_table(results: list[Result]) -> list[str]:
     """One row a device: what it is, what ran on it, which code."""
     rows = []
+    several = len({(r.post, r.result) for r in results}) > 1
     for r in results:
         d, v = r.device, r.versions
         clock = d.get("sm_clock_mhz")
         rows.append(
             {
+                **({"result": f"{r.post}/{r.result}"} if several else {}),
                 "device": r.label,
                 "driver": d.get("driver"),
                 "power limit": f"{d['power_limit_w']:.0f} W" if d.get("power_limit_w") else None,
@@ -352,22 +394,38 @@ def provenance_table(results: list[Result]) -> list[str]:
 def mutants(results: list[Result]) -> Figure:
     """The wrong kernels of a room and the test that rejected each."""
     rows = results[0].rows
+    what = source_file(results[0].post).stem  # kernel or module
+    named = sum(bool(r.get("derived")) for r in rows)
+    how = (
+        f" The wrong numbers alone name {named} of the {len(rows)} mistakes: they are those of a "
+        "PyTorch model of that mistake."
+    )
     return Figure(
-        finding=f"{len(rows)} wrong kernels, and the tests reject every one.",
-        caption="Each line is the page's kernel with one mistake, the first test that saw it, and "
-        "the largest difference from float64 beside what is allowed. The unchanged kernel passes the same tests.",
+        finding=f"{len(rows)} wrong {what}s, and the tests reject every one.",
+        caption=f"Each line is the page's {what} with one mistake, the first test that saw it, and "
+        f"the largest difference from float64 beside what is allowed. The unchanged {what} passes the same tests."
+        + how
+        * bool(named),
         table=[
             {
                 "mistake": r["mutant"],
                 "rejected by": r["killed_by"],
                 **_error_and_bound(r["message"]),
-                "diagnosis": r["diagnosis"],
+                "diagnosis": r["diagnosis"] + _said_by_output(r) * bool(named),
             }
             for r in rows
         ],
         open_table=True,
         table_class="am-kills",
     )
+
+
+def _said_by_output(row: Mapping[str, Any]) -> str:
+    """What to add where the output alone gives no name, or the name of a mistake next to it."""
+    derived = row.get("derived")
+    if derived == row["mutant"]:
+        return ""
+    return f" (By its output: {derived or 'no known mistake'}.)"
 
 
 def _error_and_bound(message: str) -> dict[str, str]:
@@ -377,15 +435,14 @@ def _error_and_bound(message: str) -> dict[str, str]:
 
 def report(results: list[Result]) -> Figure:
     """What `python kernel.py` printed, word for word, in one section for each device."""
+    command = f"python {source_file(results[0].post).name}"
     sentences = {
-        r.folder: "\n".join(
-            ["```console", "$ python kernel.py", *(x["line"] for x in r.rows), "```"]
-        )
+        r.folder: "\n".join(["```console", f"$ {command}", *(x["line"] for x in r.rows), "```"])
         for r in results
     }
     return Figure(
         finding="The file checks itself.",
-        caption="What `python kernel.py` prints, the file lying alone in an empty folder.",
+        caption=f"What `{command}` prints, the file lying alone in an empty folder.",
         table=[{"device": r.label, "line": x["line"]} for r in results for x in r.rows],
         sentences=sentences,
     )

@@ -6,6 +6,15 @@
 - Formulas become MathML while building, so that a page needs no script to show them.
 - Material shows a date only in the form another plugin gives it, and asks the host of a repository
   for its number of stars from the reader's browser. The first is given, the second taken away.
+- In an indented block, such as a folded answer, Markdown takes HTML for a part of a paragraph.
+  Browsers forgive the result, validators do not.
+- Links away from the site are marked.
+- Code is most of a page's elements. A span whose colour is the text's own is taken away, and a
+  block says how many lines it has, so that a browser can leave it aside until it comes near.
+- The theme's own script for the colour scheme costs more than the rest of it; scheme.js takes its
+  place, and the scheme of a first visit is known before the page is painted.
+- When all pages are written, their style, scripts and security policy are packed (packing.py, a
+  module of its own because it knows nothing of MkDocs and is tested on small pages).
 """
 
 import html
@@ -17,8 +26,11 @@ from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from snippets._lab import packing
 
 PUBLISHED = ("kernel.py", "module.py", "exercise.py")
 
@@ -32,6 +44,19 @@ CHILDREN = {
     **dict.fromkeys(("msubsup", "munderover"), 3),
 }
 HEADING_WITH_FORMULA = re.compile(r"<h([1-6])\b(?:(?!</h\1>).)*arithmatex", re.DOTALL)
+
+# Names and spaces have no colour of their own (--md-code-hl-name-color is the ink).
+PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
+CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
+
+# What Markdown leaves of HTML in an indented block.
+BLOCK = "(?:div|figure|figcaption|details|summary)"
+STRAY = re.compile(
+    rf"<p>(?=\s*</?{BLOCK}\b)|(?P<block></{BLOCK}>\s*)</p>|(?P<tag><[a-z]+\b[^<>]*) markdown>"
+)
+
+# A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.
+OUTWARD = re.compile(r'<a (?=[^>]*\bhref="https?://)(?![^>]*\brel=)')
 
 # Below "mkdocs", so that a warning fails a strict build.
 log = logging.getLogger("mkdocs.hooks.site")
@@ -56,17 +81,38 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn formulas into MathML; one that cannot be converted is a warning that names it."""
+    """Turn formulas into MathML (one that cannot be is a warning that names it); lighten code."""
     name = page.file.src_uri
     if HEADING_WITH_FORMULA.search(content):
         # A heading is also a link's name, a search title and a line of the table of contents.
         log.warning("%s: a heading holds a formula; say it in words", name)
+    content = STRAY.sub(
+        lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
+    )
+    content = OUTWARD.sub('<a rel="external" ', content)
+    content = PLAIN_SPAN.sub(r"\1", content)
+    content = CODE_BLOCK.sub(
+        lambda m: f'<div class="{m[1]}" style="--am-lines: {m[2].count(chr(10))}">', content
+    )
     return FORMULA.sub(lambda match: _mathml(match["latex"], match["tag"] == "div", name), content)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Keep the repository link without the mark that makes Material call the host."""
-    return output.replace('class="md-source" data-md-component="source"', 'class="md-source"')
+    """Put right what the theme's templates have too much or too little."""
+    return packing.mended(output)
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same for the 404 page, which is made from a template."""
+    return packing.mended(output) if template_name.endswith(".html") else output
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Pack what a browser needs before it paints."""
+    try:
+        packing.pack(Path(config.site_dir))
+    except packing.PackingError as error:
+        raise PluginError(str(error)) from error
 
 
 def _mathml(escaped: str, block: bool, page: str) -> str:

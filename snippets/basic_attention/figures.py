@@ -261,7 +261,7 @@ def parts(results):
             x=[chosen[n]["ms_p50"] for n in names][::-1],
             orientation="h",
             name=device_name(result),
-            marker={"color": colour("basic_attention"), "opacity": 1 - 0.25 * device},
+            marker={"color": colour("basic_attention"), "opacity": 0.75**device},
             text=[time(chosen[n]["ms_p50"]) for n in names][::-1],
             hovertext=[hover(chosen[n]) for n in names][::-1],
             hovertemplate="%{y}: %{hovertext}",

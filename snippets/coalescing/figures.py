@@ -183,7 +183,7 @@ def transposed(results):
                     "color": [
                         colour("torch:sum" if i.startswith("torch") else i) for i in SUMS
                     ][::-1],
-                    "opacity": 1 - 0.25 * device,
+                    "opacity": 0.75**device,
                 },
                 text=[time(r["ms_p50"]) for r in chosen][::-1],
                 hovertext=[hover(r) for r in chosen][::-1],

@@ -187,7 +187,7 @@ def kernels(results):
             legendgroup=step,
             offsetgroup=str(device),  # a second device stands beside the first
             showlegend=column == 1 and device == 0,
-            marker={"color": colour(painted), "opacity": 1 - 0.25 * device},
+            marker={"color": colour(painted), "opacity": 0.75**device},
             text=[hover(r) for r in chosen],
             textposition="none",
             hovertemplate=f"{device_name(result)}, {STEP_NAMES[step]}, N "
@@ -440,7 +440,7 @@ def launches(results):
             x=[name_of(i, result, results[:1]) for i in names],
             y=launched,
             name=device_name(result),
-            marker={"color": [colour(i) for i in names], "opacity": 1 - 0.25 * device},
+            marker={"color": [colour(i) for i in names], "opacity": 0.75**device},
             text=[str(n) for n in launched],
             textposition="auto",
             hovertemplate="%{x}: %{y}",

@@ -436,7 +436,7 @@ def latency(results):
             x=[chosen[i]["ms_p50"] * 1e3 for i in labels][::-1],
             orientation="h",
             name=shown.label,
-            marker={"color": colour(OURS), "opacity": 1 - 0.25 * device},
+            marker={"color": colour(OURS), "opacity": 0.75**device},
             text=[time(chosen[i]["ms_p50"]) for i in labels][::-1],
             hovertext=[hover(chosen[i]) for i in labels][::-1],
             hovertemplate="%{y}: %{hovertext}",

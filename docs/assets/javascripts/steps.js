@@ -93,6 +93,7 @@
     const end = Math.min(tile.start + example.tile, example.keys);
     const keys = end - tile.start > 1 ? `keys ${tile.start} to ${end - 1}` : `key ${tile.start}`;
     const here = `Tile ${index + 1} of ${example.tiles.length}, ${keys}, query ${query}. `;
+    const loop = { true: "The masked loop takes it. ", false: "The loop without a mask takes it. " }[tile.masked] ?? "";
     const scores = tile.scores[query].slice(0, end - tile.start);
     const visible = scores.filter((s) => s !== null);
     const hidden = scores.length - visible.length;
@@ -101,13 +102,13 @@
         + "m is −∞, the sum l is 0 and so is the accumulator.";
     }
     if (phase === "scores") {
-      if (!visible.length) return `${here}The mask hides every one of these keys. m stays ${number(after)}.`;
+      if (!visible.length) return `${here}${loop}The mask hides every one of these keys. m stays ${number(after)}.`;
       const largest = Math.max(...visible);
       const how = before === null || largest > before
         ? `is above m = ${number(before)}: m becomes ${number(after)}.`
         : `is not above m = ${number(before)}: m stays.`;
       const masked = hidden ? ` The mask hides ${hidden} of them.` : "";
-      return `${here}The scores are ${list(visible)}.${masked} The largest, ${number(largest)}, ${how}`;
+      return `${here}${loop}The scores are ${list(visible)}.${masked} The largest, ${number(largest)}, ${how}`;
     }
     if (phase === "rescale") {
       if (after === null) return `${here}Still nothing has been seen, and nothing is to be corrected.`;

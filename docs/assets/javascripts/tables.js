@@ -1,0 +1,21 @@
+/* A table that is wider than its place scrolls inside itself. Then it takes the focus, so that the arrow
+   keys can scroll it. What is folded away is looked at when it is unfolded. */
+(() => {
+  const NAMED = { tabindex: "0", role: "group", "aria-label": "Table that scrolls sideways" };
+
+  function measure(within) {
+    for (const wrap of within.querySelectorAll(".md-typeset__scrollwrap")) {
+      if (wrap.closest("details:not([open])")) continue;
+      const scrolls = wrap.scrollWidth > wrap.clientWidth;
+      for (const [name, value] of Object.entries(NAMED)) {
+        if (scrolls) wrap.setAttribute(name, value);
+        else wrap.removeAttribute(name);
+      }
+    }
+  }
+
+  const later = window.requestIdleCallback ?? setTimeout; // measuring asks for a layout
+  document$.subscribe(() => later(() => measure(document)));
+  addEventListener("resize", () => measure(document));
+  addEventListener("toggle", (event) => measure(event.target), true); // does not bubble
+})();

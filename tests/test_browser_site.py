@@ -1,0 +1,215 @@
+"""Every page in a real browser: open to all readers, obedient to its policy, light to load.
+
+One walk over the site checks what needs a page with its figures drawn. A fault planted for each
+check shows that it can fail.
+"""
+
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser import LAPTOP, PHONE, ROOT, built, switch_scheme
+
+from snippets._lab.audit import BUDGETS, Server, pages, see_everything
+
+pytestmark = pytest.mark.browser
+pytest_plugins = ["browser"]
+
+LIMIT = {budget.field: budget.limit for budget in BUDGETS if not budget.ratio}
+INTERACTIVE = (
+    "a[href], button, input, select, textarea, summary, [tabindex], [role=button], [role=slider]"
+)
+# Interactive parts in sight that the Tab key cannot reach or that have no name.
+DEAF = """selector => [...document.querySelectorAll(selector)].filter(part => {
+  if (!part.checkVisibility({visibilityProperty: true}) || part.disabled) return false;
+  if (part.closest('[inert], [hidden], [aria-hidden=true]')) return false;
+  const name = part.getAttribute('aria-label') || part.getAttribute('aria-labelledby')
+    || part.title || part.labels?.length || part.textContent.trim() || part.alt
+    || part.querySelector('[alt], title');
+  const scrolls = part.matches('[tabindex]:not(a, button, input, select, summary, [role])');
+  return !name && !scrolls;
+}).map(part => part.outerHTML.slice(0, 120))"""
+FOCUS_RING = """() => {
+  const part = document.activeElement;
+  if (!part || part === document.body) return null;
+  const seen = [part, part.nextElementSibling, part.parentElement].filter(Boolean);
+  const visible = seen.some(x => {
+    const style = getComputedStyle(x);
+    return (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0)
+      || style.boxShadow !== 'none';
+  });
+  const changed = part.matches('.md-skip, .md-search__input'); // shown, or a caret in it
+  return {part: part.id + part.outerHTML.slice(0, 120), visible: visible || changed};
+}"""
+
+
+@pytest.fixture(scope="session")
+def addresses(site, site_folder):
+    found = [site + page for page in pages(site_folder)]
+    assert len(found) >= 5, found
+    return found
+
+
+@pytest.fixture(scope="session")
+def walk(browser, addresses):
+    """What each page says, in light and in dark: (violations by axe, broken policy, foreign)."""
+    found = []
+    axe = Axe()
+    context = browser.new_context(viewport=LAPTOP, color_scheme="light", reduced_motion="reduce")
+    page = context.new_page()
+    wrong = []
+    page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    for address in addresses:
+        wrong.clear()
+        page.goto(address)
+        see_everything(page)
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        deaf = page.evaluate(DEAF, INTERACTIVE)
+        violations = []
+        for scheme in ("default", "slate"):
+            switch_scheme(page, scheme)
+            page.wait_for_timeout(150)
+            options = AXE if scheme == "default" else {**AXE, "runOnly": ["color-contrast"]}
+            response = axe.run(page, context=ONE_OF_EACH, options=options).response
+            violations += [(scheme, text) for text in serious(response)]
+        found.append((address, violations, list(wrong), deaf))
+    assert context.cookies() == []
+    context.close()
+    return found
+
+
+# Everything axe knows but its experiments; only violations are listed, which is quicker.
+AXE = {"resultTypes": ["violations"]}
+# More of the same is left out: the further rows of a table, the further code of a page.
+MORE = ("tbody tr:nth-child(n + 3)", ".highlight ~ .highlight ~ .highlight", "details .highlight")
+ONE_OF_EACH = {"exclude": [[selector] for selector in MORE]}
+
+
+def serious(response):
+    """Sentences about what shuts readers out."""
+    return [
+        f"{v['id']} ({v['impact']}): {node['html'][:140]} {node['failureSummary'][:240]}"
+        for v in response["violations"]
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+
+
+def test_axe_finds_nothing_serious_on_any_page_in_light_and_dark(walk):
+    found = [(urlsplit(a).path, *v) for a, violations, _, _ in walk for v in violations]
+    assert not found, "\n".join(map(str, found))
+
+
+def test_every_page_keeps_its_policy_and_reports_nothing(walk):
+    assert not [(a, wrong) for a, _, wrong, _ in walk if wrong]
+
+
+def test_every_interactive_part_has_a_name(walk):
+    assert not [(a, deaf) for a, _, _, deaf in walk if deaf]
+
+
+def test_axe_sees_a_planted_fault(open_page, addresses):
+    page = open_page()
+    page.goto(addresses[-1])
+    page.evaluate(
+        """document.querySelector('.md-content__inner').insertAdjacentHTML('afterbegin',
+        '<p style="color: #bbb; background: #fff">pale</p><button></button><img src="x.svg">')"""
+    )
+    found = " ".join(serious(Axe().run(page, options=AXE).response))
+    assert all(rule in found for rule in ("color-contrast", "button-name", "image-alt"))
+    assert any("<button></button>" in part for part in page.evaluate(DEAF, INTERACTIVE))
+
+
+PLANTED = {
+    "an inline script": "document.body.append(Object.assign("
+    "document.createElement('script'), {textContent: 'window.planted = 1'}))",
+    "eval": "setTimeout(() => { try { window.eval('1'); } catch {} })",
+    "a foreign picture": "document.body.append(Object.assign("
+    "new Image(), {src: 'https://example.org/x.png'}))",
+    "a foreign request": "fetch('https://example.org/').catch(() => {})",
+    "a foreign base": "document.head.append(Object.assign("
+    "document.createElement('base'), {href: 'https://example.org/'}))",
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_the_policy_stops_a_planted_fault(browser, addresses, fault):
+    page = browser.new_page()
+    page.goto(addresses[-1])
+    page.evaluate(
+        """() => { window.stopped = new Promise(resolve =>
+        addEventListener('securitypolicyviolation', e => resolve(e.effectiveDirective))); }"""
+    )
+    page.evaluate(f"() => {{ {PLANTED[fault]} }}")
+    assert page.evaluate("stopped")
+    assert page.evaluate("window.planted") is None
+    page.close()
+
+
+def test_the_keyboard_reaches_the_page_and_its_focus_is_seen(open_page, addresses):
+    page = open_page()
+    page.goto(next(a for a in addresses if "/posts/" in a))
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate(FOCUS_RING))
+    unseen = [entry["part"] for entry in seen if entry and not entry["visible"]]
+    assert not unseen
+    parts = [entry["part"] for entry in seen if entry]
+    assert "md-skip" in parts[0], "the first stop leads past the header"
+    assert any("__palette" in part for part in parts), "the colour scheme has no key"
+    assert len(set(parts)) > 20, "focus goes round in a circle"
+
+
+def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, addresses):
+    page = open_page(color_scheme="dark")
+    page.goto(addresses[0])
+    body = page.locator("body")
+    assert body.get_attribute("data-md-color-scheme") == "slate"
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function("document.body.dataset.mdColorScheme === 'default'")
+    page.locator("input[name=__palette]:checked").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert body.get_attribute("data-md-color-scheme") == "slate"
+    page.goto(addresses[1])
+    assert body.get_attribute("data-md-color-scheme") == "slate"
+    assert page.wrong == []
+
+
+def test_a_page_is_light_before_a_figure_is_seen(browser, site_folder):
+    """The parts of `make audit` that do not depend on the machine."""
+    with Server(site_folder) as server:
+        for address in pages(site_folder):
+            page = browser.new_page(viewport=PHONE)
+            server.sent.clear()
+            page.goto(server.address + address, wait_until="networkidle")
+            index = sum(n for path, n in server.sent if path.endswith("/search_index.json"))
+            figure = [p for p, _ in server.sent if "/figures/" in p or "/vendor/" in p]
+            rest = [(p, n) for p, n in server.sent if p not in figure and "search_index" not in p]
+            page.close()
+            assert 0 < index <= LIMIT["index_bytes"], f"/{address}: {index}"
+            assert sum(n for _, n in rest) <= LIMIT["bytes"], f"/{address}: {rest}"
+            assert 3 < len(rest) <= LIMIT["requests"], f"/{address}: {rest}"
+
+
+def test_the_site_works_from_a_subpath(browser, tmp_path):
+    with built(ROOT, tmp_path, prefix="/deep/er/") as address:
+        page = browser.new_page(viewport=LAPTOP)
+        wrong = []
+        page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(address)
+        page.evaluate("window.sameDocument = true")
+        link = page.locator(".md-nav--primary a.md-nav__link[href*='posts/']").last
+        link.evaluate("link => link.click()")
+        page.wait_for_function("location.pathname.startsWith('/deep/er/posts/')")
+        assert page.evaluate("window.sameDocument"), "no instant navigation"
+        see_everything(page)
+        switch_scheme(page, "slate")
+        page.goto(address + "no/such/page/")
+        assert "no such page" in page.content()
+        wrong = [text for text in wrong if "404" not in text]
+        assert wrong == []
+        page.close()

@@ -1,0 +1,95 @@
+"""The audit's arithmetic, its report and its server, on made-up samples."""
+
+import gzip
+import json
+import urllib.request
+from dataclasses import asdict
+
+import pytest
+
+from snippets._lab import audit, store
+
+STOCK = audit.Sample(1000, 1200, 0, 400, 90_000, 6, 70_000, None, 0)
+OURS = audit.Sample(500, 600, 0.01, 200, 100_000, 7, 50_000, 4000, 500_000)
+
+
+def report(ours=OURS, stock=STOCK, runs=3):
+    both = {"ours": [asdict(ours)] * runs, "stock": [asdict(stock)] * runs}
+    return {
+        "schema": 1,
+        "measured_at": "2026-01-01T00:00:00Z",
+        "cpu": "a CPU",
+        "browser": "Chromium 1",
+        "profile": {"cpu_slowed": 4, "latency_ms": 562.5, "download_bytes_per_s": 180_000.0,
+                    "viewport": audit.PHONE, "runs": runs},
+        "pages": {"posts/x/": both},
+    }  # fmt: skip
+
+
+def changed(**values):
+    return audit.Sample(**{**asdict(OURS), **values})
+
+
+def test_a_page_within_its_limits_passes():
+    assert audit.over(report()) == []
+    assert audit.table(report()).startswith("Every page keeps every limit.")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"first_paint_ms": 601}, "first paint 601, allowed 600"),
+        ({"largest_paint_ms": 781}, "largest paint 781, allowed 780"),
+        ({"shift": 0.021}, "layout shift 0.021, allowed 0.02"),
+        ({"blocking_ms": 321}, "blocking 321, allowed 320"),
+        ({"bytes": 130_001}, "bytes before a figure 130001, allowed 130000"),
+        ({"requests": 9}, "requests 9, allowed 8"),
+        ({"index_bytes": 150_001}, "search index 150001, allowed 150000"),
+        ({"figure_ms": 10_400}, "figure drawn after 10400 ms, allowed 10351 ms"),
+    ],
+)
+def test_each_limit_can_be_missed(values, said):
+    (sentence,) = audit.over(report(changed(**values)))
+    assert said in sentence
+    assert said in audit.table(report(changed(**values)))
+
+
+def test_the_median_ignores_one_bad_run():
+    made = report()
+    made["pages"]["posts/x/"]["ours"][0] = asdict(changed(first_paint_ms=9000))
+    assert audit.over(made) == []
+
+
+def test_the_report_is_stored_whole_and_the_table_is_drawn_from_it(tmp_path):
+    audit.write(report(), tmp_path)
+    stored = json.loads((tmp_path / "audit.json").read_text("utf-8"))
+    assert stored == report()
+    assert (tmp_path / "table.md").read_text("utf-8") == audit.table(stored)
+
+
+def test_the_committed_table_is_drawn_from_the_committed_report():
+    stored = json.loads((audit.REPORT / "audit.json").read_text("utf-8"))
+    assert (audit.REPORT / "table.md").read_text("utf-8") == audit.table(stored)
+    assert len(stored["pages"]) >= 5
+    assert all(len(rows) >= 5 for both in stored["pages"].values() for rows in both.values())
+
+
+def test_the_server_compresses_below_its_prefix_and_keeps_a_list(tmp_path):
+    (tmp_path / "index.html").write_text("<p>" + "x" * 1000, "utf-8")
+    with audit.Server(tmp_path, "/deep/") as server:
+        with urllib.request.urlopen(server.address) as answer:
+            body = answer.read()
+            assert answer.headers["Content-Encoding"] == "gzip"
+            assert answer.headers["Content-Type"] == "text/html"
+        assert gzip.decompress(body) == b"<p>" + b"x" * 1000
+        assert server.sent == [("/deep/", len(body))]
+        for wrong in ("x", "../index.html"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(server.address + wrong)
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(server.address.replace("/deep/", "/"))
+
+
+def test_a_site_without_pages_is_refused(tmp_path):
+    with pytest.raises(store.DataError, match="no page"):
+        audit.pages(tmp_path)

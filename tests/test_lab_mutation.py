@@ -192,7 +192,7 @@ def test_a_wrong_kernel_fails_as_its_own_control(room):
 def test_an_interruption_does_not_wait_for_the_mutants_that_have_not_begun(room, monkeypatch):
     began = []
 
-    def slow(room, source):
+    def slow(room, source, **_):
         began.append(threading.current_thread())
         time.sleep(0.2)
 

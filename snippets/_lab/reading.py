@@ -343,7 +343,8 @@ def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:
 def feed(config: MkDocsConfig, posts: Iterable[Page]) -> str:
     """RSS 2.0 of the posts, newest first."""
     items = []
-    for page in sorted(posts, key=lambda p: p.meta["date"], reverse=True):
+    dated = [page for page in posts if "date" in page.meta]
+    for page in sorted(dated, key=lambda p: p.meta["date"], reverse=True):
         day = datetime.combine(page.meta["date"], time(), UTC)
         items.append(
             f"<item><title>{escape(page.title)}</title><link>{escape(page.canonical_url)}</link>"

@@ -29,8 +29,8 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
-        "p = tl.exp2(s * scale_log2)",
+        "m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)",
+        "m_new = tl.zeros_like(m_i)",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
     Mutant(
@@ -52,16 +52,16 @@ MUTANTS = [
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
-        "mask off by one",
+        "last key dropped",
         "s = tl.where(offs_n[None, :] <= last_key[:, None]",
         "s = tl.where(offs_n[None, :] < last_key[:, None]",
         "The mask is off by one: a query does not see the last key it should see.",
     ),
     Mutant(
-        "one key too many",
-        "s = tl.where(offs_n[None, :] <= last_key[:, None]",
-        "s = tl.where(offs_n[None, :] <= last_key[:, None] + 1",
-        "The mask is off by one: a query sees one key of its future.",
+        "mask off by one",
+        "last_key = tl.minimum(last_key, offs_m + shift)",
+        "last_key = tl.minimum(last_key, offs_m + shift + 1)",
+        "The causal mask is off by one: a query sees one key of its future.",
     ),
     Mutant(
         "other corner",

@@ -40,7 +40,8 @@ setup: $(ALL) ## Make .venv with everything the tests need
 
 .PHONY: test
 test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
-	$(PYTHON) -m pytest -m "not mutants" $(PARALLEL)
+	$(PYTHON) -m pytest -m "not mutants and not alone" $(PARALLEL)
+	$(PYTHON) -m pytest -m alone tests/test_browser_map.py
 
 .PHONY: site
 site: notebooks ## Build the site into site/, every warning an error

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from snippets._lab.ceilings import PhysicsError, refuse_impossible
+from snippets._lab.physics import PhysicsError, refuse_impossible
 from snippets._lab.timing import Times, time_interleaved
 
 

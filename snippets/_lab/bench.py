@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import ceilings, compiled, mutation, provenance, store
+from . import ceilings, compiled, mutation, physics, provenance, store
 from .competitors import Attention, resolve
 from .oracle import make_qkv
 from .rooms import DATA, UnknownName, load, results, room_file, rooms, source_file
@@ -204,7 +204,7 @@ class Session:
             rows = list(job.make_rows(lab))
         if job.place == "gpu":
             for row in rows:
-                ceilings.refuse_impossible(row, self._ceilings)
+                physics.refuse_impossible(row, self._ceilings)
             job.device.update(watch.summary())  # type: ignore[union-attr]
         result = store.Result(
             post=job.post,

@@ -8,8 +8,6 @@ import torch
 import triton
 import triton.language as tl
 
-from .physics import PhysicsError as PhysicsError
-from .physics import refuse_impossible as refuse_impossible
 from .timing import Flush, time_interleaved
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}

@@ -6,6 +6,7 @@ import itertools
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from snippets._lab.charts import LEGEND, listed
 from snippets._lab.figures import (
     DASHES,
     NAMES,
@@ -25,7 +26,6 @@ FUSED, SDPA = "multi_head_attention:exercise", "multi_head_attention:SDPA"
 TORCH = "multi_head_attention:torch"
 FORMS = [LOOP, WIDE, FUSED, SDPA, TORCH]
 PASSES = ["forward", "forward and backward"]
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
 MILLISECONDS = {
     "type": "log",
     "tickvals": [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50],
@@ -801,7 +801,7 @@ def heads(results):
         for i, (kind, found) in enumerate((k, g) for k, g in groups.items() if g and k)
     ]
     return Figure(
-        finding=f"Of {len(rows)} heads {_listed(counted)}; the other {len(groups[''])} spread it more.",
+        finding=f"Of {len(rows)} heads {listed(counted)}; the other {len(groups[''])} spread it more.",
         caption="One point a head: how far the key with the largest weight is from the query, and "
         "the entropy of its rows relative to equal weights, averaged over the queries of "
         f"{len(rows[0]['sentences'])} sentences. Coloured by which of five places gets more than "
@@ -838,7 +838,3 @@ def _kind(row):
     """The place that gets more than half of a head's attention, or "" """
     best = max((key for key in KINDS if key), key=lambda key: row[key])
     return best if row[best] > 0.5 else ""
-
-
-def _listed(texts):
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -2,6 +2,7 @@
 
 from plotly.subplots import make_subplots
 
+from snippets._lab.charts import LEGEND, MILLISECONDS, faster, ms_of, span
 from snippets._lab.figures import (
     DASHES,
     Figure,
@@ -20,34 +21,6 @@ from snippets._lab.player import player
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
 WIDTHS = [64, 128]
-MILLISECONDS = {
-    "type": "log",
-    "tickvals": [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300],
-    "ticktext": [
-        "10 µs", "30 µs", "100 µs", "300 µs", "1 ms", "3 ms", "10 ms", "30 ms", "100 ms", "300 ms",
-    ],
-}  # fmt: skip
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
-
-
-def _ms(rows, *axes):
-    """(implementation, value of each axis, …) → ms of the cells that were timed."""
-    return {(r["implementation"], *(r[a] for a in axes)): r["ms_p50"] for r in pick(rows)}
-
-
-def _faster(value):
-    """A quotient of times in words: "3.1× faster", "2.5× slower"."""
-    return f"{ratio(value)} faster" if value >= 1 else f"{ratio(1 / value)} slower"
-
-
-def _span(values):
-    """The range of some quotients in words."""
-    low, high = min(values), max(values)
-    if low >= 1:
-        return f"{ratio(low)} to {ratio(high)} faster"
-    if high < 1:
-        return f"{ratio(1 / high)} to {ratio(1 / low)} slower"
-    return f"from {_faster(low)} to {_faster(high)}"
 
 
 def _stacked(titles, height, legend):
@@ -113,7 +86,7 @@ def forward(results):
     ]
     figure = _lines(results, panels, [BASIC, BLOCKS, OURS, SDPA])
     figure.update_xaxes(type="log", tickvals=lengths, title="N", range=[2.25, 3.8])
-    ms = _ms(rows, "heads", "D", "N")
+    ms = ms_of(rows, "heads", "D", "N")
     cells = [key[1:] for key in ms if key[0] == OURS]
 
     def against(other):
@@ -126,8 +99,8 @@ def forward(results):
     rate = flops / ms[OURS, *full] * 1e3
     return Figure(
         finding=f"With 16 heads of {full[2]} queries and keys a block of queries a program is "
-        f"{_faster(blocks[full])} than one query a program that takes 32 keys at a time, and "
-        f"{_faster(sdpa[full])} than PyTorch.",
+        f"{faster(blocks[full])} than one query a program that takes 32 keys at a time, and "
+        f"{faster(sdpa[full])} than PyTorch.",
         caption="float32, time of one call, both axes logarithmic: down is faster. One head of "
         "few queries leaves most of the GPU idle. Medians; L2 flushed before every call; all take "
         "turns.",
@@ -150,9 +123,9 @@ def forward(results):
         height=440,
         narrow=_stacked([title for title, _ in panels], 1300, 60),
         sentences={
-            "earlier": f"Over the grid it is {_span(basic.values())} than one key at a time and "
-            f"{_span(blocks.values())} than 32 keys at a time.",
-            "pytorch": f"Against PyTorch it is {_span(sdpa.values())}.",
+            "earlier": f"Over the grid it is {span(basic.values())} than one key at a time and "
+            f"{span(blocks.values())} than 32 keys at a time.",
+            "pytorch": f"Against PyTorch it is {span(sdpa.values())}.",
             "rate": f"At N {full[2]}, D 64, 16 heads it does {rate / 1e12:.1f} TFLOP/s, "
             f"{rate / peak * 100:.0f} % of what the float32 units of this GPU do at best "
             f"({peak / 1e12:.0f} TFLOP/s, measured in the same run).",
@@ -165,13 +138,13 @@ def one_tile(results):
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
     figure = _lines(results, [("", {"D": 64})], names)
     figure.update_xaxes(type="log", tickvals=[64, 128, 256, 512], title="N", range=[1.7, 2.8])
-    ms = _ms(rows, "N")
+    ms = ms_of(rows, "N")
     lengths = sorted({r["N"] for r in rows})
     gain = {N: ms[ONE_TILE, N] / ms[OURS, N] for N in lengths if (ONE_TILE, N) in ms}
     ahead = [N for N in gain if gain[N] >= 1]
     return Figure(
         finding=f"Where all keys still fit one tile, N {lengths[0]} to {lengths[-1]}, the loop over "
-        f"tiles is {_span(gain.values())} than the single load.",
+        f"tiles is {span(gain.values())} than the single load.",
         caption="One head, D 64, float32, both axes logarithmic. Medians; L2 flushed before every "
         "call; all take turns.",
         table=[
@@ -228,13 +201,13 @@ def causal(results):
     figure.update_yaxes(automargin=True)
     figure.update_yaxes(showticklabels=False, col=2)
     figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50}, bargap=0.35)
-    ms = _ms(rows, "N")
+    ms = ms_of(rows, "N")
     far = lengths[-1]
     saved = ms[OURS, far] / ms["causal", far]
     skipping = ms["causal, no tile skipped", far] / ms["causal", far]
     masking = ms["causal, no tile skipped", far] / ms[OURS, far]
     return Figure(
-        finding=f"At N {far} the causal kernel is {_faster(saved)} than the full one; "
+        finding=f"At N {far} the causal kernel is {faster(saved)} than the full one; "
         f"skipping the hidden tiles accounts for {ratio(skipping)}.",
         caption="16 heads, D 64, float32; N queries and keys. “No tile skipped” is the same kernel "
         "with the loop up to the last key. Medians; L2 flushed before every call; all take turns.",
@@ -248,7 +221,7 @@ def causal(results):
         narrow=_stacked([f"N {N}" for N in lengths], 640, 10),
         sentences={
             "mask": f"The mask alone, with every tile still computed, makes the kernel "
-            f"{_faster(1 / masking)}; leaving tiles out makes it {_faster(skipping)} than that.",
+            f"{faster(1 / masking)}; leaving tiles out makes it {faster(skipping)} than that.",
         },
     )  # fmt: skip
 

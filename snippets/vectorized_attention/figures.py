@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from snippets._lab.charts import LEGEND, faster
 from snippets._lab.figures import (
     DASHES,
     Figure,
@@ -31,17 +32,11 @@ FINE = {
     "tickvals": [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10],
     "ticktext": ["20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms", "2 ms", "5 ms", "10 ms"],
 }
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
 
 
 def _times(rows, implementation):
     """(N, D) → ms of the cells that were timed."""
     return {(r["N"], r["D"]): r["ms_p50"] for r in pick(rows, implementation=implementation)}
-
-
-def _faster(value):
-    """A quotient of times in words: "3.1× faster", "2.5× slower"."""
-    return f"{ratio(value)} faster" if value >= 1 else f"{ratio(1 / value)} slower"
 
 
 def _stacked(titles, height, legend):
@@ -77,9 +72,9 @@ def _cliff(speedups, D):
     ahead = [N for N in at if at[N] >= 1 and (not behind or behind[0] > N)]
     words = []
     if ahead:
-        words.append(f"ahead up to N {ahead[-1]}, where it is {_faster(at[ahead[-1]])}")
+        words.append(f"ahead up to N {ahead[-1]}, where it is {faster(at[ahead[-1]])}")
     if behind:
-        words.append(f"behind from N {behind[0]} on, where it is {_faster(at[behind[0]])}")
+        words.append(f"behind from N {behind[0]} on, where it is {faster(at[behind[0]])}")
     return f"D {D}: {', and '.join(words)}"
 
 
@@ -132,9 +127,9 @@ def forward(results):
     beats = sorted((cell for cell in level if level[cell] >= 1), key=lambda c: (c[0] * c[1], c))
     behind = sum(x < 1 for x in speedups.values())
     inside = sum(3 <= x <= 5 for x in speedups.values())
-    slower = f", and {_faster(speedups[worst])} at N {worst[0]}, D {worst[1]}" if behind else ""
+    slower = f", and {faster(speedups[worst])} at N {worst[0]}, D {worst[1]}" if behind else ""
     return Figure(
-        finding=f"One load for all keys is {_faster(speedups[best])} than one key at a time at "
+        finding=f"One load for all keys is {faster(speedups[best])} than one key at a time at "
         f"N {best[0]}, D {best[1]}{slower}.",
         caption="One head, float32, time of one call, both axes logarithmic: down is faster. "
         "Medians; L2 flushed before every call; all take turns."
@@ -159,7 +154,7 @@ def forward(results):
         narrow=_stacked([f"D {D}" for D in WIDTHS], 1000, 50),
         sentences={
             "best": f"At N {best[0]}, D {best[1]} it takes {time(ours[best])} where one key at a "
-            f"time takes {time(basic[best])}: {_faster(speedups[best])}. PyTorch takes "
+            f"time takes {time(basic[best])}: {faster(speedups[best])}. PyTorch takes "
             f"{time(sdpa[best])} there.",
             "cliff": f"{'; '.join(_cliff(speedups, D) for D in WIDTHS)}. "
             + (
@@ -169,8 +164,8 @@ def forward(results):
                 else f"It is ahead in all {len(speedups)} cells that compile in time."
             ),
             "edge": f"The largest tile that compiles within 20 s, N {largest[0]}, D {largest[1]}, "
-            f"runs {_faster(speedups[largest])} than one key at a time and "
-            f"{_faster(level[largest])} than PyTorch. "
+            f"runs {faster(speedups[largest])} than one key at a time and "
+            f"{faster(level[largest])} than PyTorch. "
             f"{len(missing)} of {len(basic)} cells do not compile in that time.",
             "pytorch": (
                 f"PyTorch is matched or beaten in {len(beats)} of {len(level)} cells, the largest of "

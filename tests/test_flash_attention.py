@@ -558,7 +558,7 @@ def rows_of(name, lab, monkeypatch):
             yield case | counts | {"shared_bytes": 2048, "tensor_core": "wgmma", "error": None}
     else:
         refused = bench.label(bench.SWEEP[-1])
-        monkeypatch.setattr(bench, "why_not", lambda lab, case, launcher: "too large"
+        monkeypatch.setattr(bench, "why_not", lambda case, tensors, launcher: "too large"
                             if launcher is launchers[refused] else "")  # fmt: skip
         launchers = {}
 

@@ -124,7 +124,8 @@ def sweep(lab):
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
         case = same_work(case)
         launchers = {tiles: with_tiles(flash_attention, tiles) for tiles in SWEEP}
-        reasons = {tiles: why_not(lab, case, launcher) for tiles, launcher in launchers.items()}
+        tensors = lab.qkv(case)
+        reasons = {t: why_not(case, tensors, launcher) for t, launcher in launchers.items()}
         fits = {label(t): launcher for t, launcher in launchers.items() if not reasons[t]}
         timed = {row["implementation"]: row for row in lab.time_attention(case, [OURS], fits)}
         yield timed[OURS]
@@ -133,9 +134,8 @@ def sweep(lab):
             yield {**row, **case, **tiles._asdict()}
 
 
-def why_not(lab, case, launcher):
+def why_not(case, tensors, launcher):
     """Why a launcher cannot run this case on the GPU at hand; "" if it can."""
-    tensors = lab.qkv({**case, "batch": 1, "heads": 1})
     try:
         launcher(*tensors, causal=case["causal"])
     except triton.runtime.errors.OutOfResources as error:

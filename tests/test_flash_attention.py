@@ -530,6 +530,9 @@ class Lab:
     def __init__(self, gain=1.5):
         self.gain = gain
 
+    def qkv(self, case):
+        return ()
+
     def time_attention(self, case, names, variants=None):
         N, M, D = case["N"], case.get("M", case["N"]), case["D"]
         flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * N * M * D

@@ -175,7 +175,9 @@ def _flash_attention_kernel(
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [N, D], [stride_qn, 1], [BLOCK_M, BLOCK_D])
-        q_tile = q.load([tile * BLOCK_M, 0])
+        # Not tile * BLOCK_M: what gives this row is moved to the second half of the rows wherever
+        # it stands, also in offs_m, which is moved already.
+        q_tile = q.load([(tile + 1) * BLOCK_M - BLOCK_M, 0])
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:
         q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, N, stride_qn, D, BLOCK_M, BLOCK_D, False)

@@ -54,8 +54,8 @@ TILES = {
         256: (Tiles(64, 32, 8, 2), Tiles(64, 32, 8, 2)),
     },
     "sm_90": {
-        64: (Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3)),
-        128: (Tiles(128, 128, 4, 2, True), Tiles(128, 128, 4, 2, True)),
+        64: (Tiles(64, 128, 4, 2), Tiles(64, 128, 4, 2)),
+        128: (Tiles(128, 128, 4, 2, True), Tiles(64, 64, 4, 3)),
         256: (Tiles(128, 64, 8, 2), Tiles(128, 64, 8, 2)),
     },
     "sm_100": {
@@ -175,8 +175,7 @@ def _flash_attention_kernel(
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [N, D], [stride_qn, 1], [BLOCK_M, BLOCK_D])
-        # Not tile * BLOCK_M: what gives this row is moved to the second half of the rows wherever
-        # it stands, also in offs_m, which is moved already.
+        # Dividing moves what gives this row, wherever it stands: offs_m keeps its tile * BLOCK_M.
         q_tile = q.load([(tile + 1) * BLOCK_M - BLOCK_M, 0])
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:
@@ -201,7 +200,7 @@ def _flash_attention_kernel(
 
     # --8<-- [start:store]
     l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
-    out = acc / l_i[:, None]
+    out = acc * (1.0 / l_i)[:, None]  # one division a row
     offs_d = tl.arange(0, BLOCK_D)
     row = (b.to(tl.int64) * H + h) * N + offs_m  # [BLOCK_M]
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
@@ -267,8 +266,11 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
 # --8<-- [start:architecture]
 def _architecture(x):
     """The part of TILES for the device of x; the interpreter plays a Hopper GPU."""
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and INTERPRETED:
         return "sm_90"
+    if x.device.type != "cuda":
+        hint = "or TRITON_INTERPRET=1 set before import" if x.device.type == "cpu" else "as cuda"
+        raise ValueError(f"q is on {x.device}; the kernel needs a GPU, {hint}")
     if torch.version.hip:
         return "gfx942"
     found = torch.cuda.get_device_capability(x.device)
@@ -314,9 +316,7 @@ def _refuse(q, k, v, causal, align):
         if x.device != q.device:
             raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
         if not 2 <= x.dim() <= 4 or x.numel() == 0:
-            raise ValueError(
-                f"{name} has shape {tuple(x.shape)}; 2 to 4 dimensions above 0 allowed"
-            )
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed are 2 to 4 sizes above 0")
         if x.stride(-1) != 1:
             raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
         if x.requires_grad and torch.is_grad_enabled():
@@ -336,9 +336,6 @@ def _refuse(q, k, v, causal, align):
         raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
     if align not in ("bottom_right", "top_left"):
         raise ValueError(f"align is {align!r}; 'bottom_right' and 'top_left' are allowed")
-    if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):
-        hint = "or TRITON_INTERPRET=1 set before import" if q.device.type == "cpu" else "as cuda"
-        raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
     # --8<-- [end:refused_shapes]
 
 

@@ -5,7 +5,7 @@ from snippets._lab.mutation import Mutant
 MUTANTS = [
     Mutant(
         "zeros",
-        "out = acc / l_i[:, None]",
+        "out = acc * (1.0 / l_i)[:, None]",
         "out = acc * 0.0",
         "The result is all zeros.",
     ),

@@ -17,7 +17,7 @@ import torch
 from . import ceilings, compiled, mutation, physics, provenance, store
 from .competitors import Attention, resolve
 from .oracle import make_qkv
-from .rooms import DATA, UnknownName, load, results, room_file, rooms, source_file
+from .rooms import DATA, UnknownName, interpreted, load, results, room_file, rooms, source_file
 from .timing import Flush, time_interleaved
 
 SEED = 0
@@ -174,6 +174,7 @@ class Session:
     force: bool = False
     advance: Callable[[str, int], None] = lambda case, total: None
     _flush: Flush | None = None
+    _compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
     _ceilings: Row = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
 
@@ -199,6 +200,8 @@ class Session:
             self._prepare_gpu()
         self._check_room(job)
         lab = Lab(job.place, job.target, self.advance, self._flush if job.place == "gpu" else None)
+        if job.place == "compiler":  # one process for all of them: starting it takes seconds
+            lab.compiler = self._compiler
         watch = provenance.ClockWatch() if job.place == "gpu" else contextlib.nullcontext()
         with watch:
             rows = list(job.make_rows(lab))
@@ -253,10 +256,13 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             name: (function.measured_on, function)  # type: ignore[attr-defined]
             for name, function in results(room).items()
         }
+        anywhere = source_file(room).exists() and interpreted(room)
         if source_file(room).exists():
-            wanted["report"] = ("gpu", "interpreter"), functools.partial(_report, room)
+            runs_on = ("gpu", "interpreter") if anywhere else ("gpu",)
+            wanted["report"] = runs_on, functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
-            wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
+            judged_on = ("interpreter",) if anywhere else ("gpu",)
+            wanted["mutants"] = judged_on, functools.partial(_mutants, room)
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue
@@ -265,7 +271,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             except ValueError as error:
                 raise UnknownName(f"{room}/{name} cannot be measured: {error}") from None
             if place == "compiler":
-                for target in TARGETS:
+                for target in getattr(function, "targets", ()) or TARGETS:
                     about = {"name": f"{target}, compiled ahead of time"}
                     found.append(
                         Job(room, name, place, f"compiler/{target}", about, function, code, target)

@@ -28,10 +28,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -42,25 +44,14 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDAOptions
 from triton.compiler.compiler import make_backend
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonTensorDescriptor
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Most shared memory one program may have, in bytes. CUDA C++ Programming Guide, table of technical
-# specifications per compute capability, "Maximum amount of shared memory per thread block".
-SHARED_LIMIT = {
-    "sm_75": 65_536,
-    "sm_80": 166_912,
-    "sm_86": 101_376,
-    "sm_87": 166_912,
-    "sm_89": 101_376,
-    "sm_90": 232_448,
-    "sm_100": 232_448,
-    "sm_103": 232_448,
-    "sm_120": 101_376,
-    "sm_121": 101_376,
-    "gfx942": 65_536,  # AMD CDNA 3 instruction set architecture, "local data share"
-}
+from .cards import ARCHITECTURES
+
+SHARED_LIMIT = {target: limits.shared_block for target, limits in ARCHITECTURES.items()}
 TENSOR_MEMORY_COLUMNS = 512  # sm_100; Triton refuses to load a kernel that asks for more
 START_SECONDS = 120.0  # for the compiling process to import torch and triton
 
@@ -92,11 +83,12 @@ class Resources:
     error: str | None = None  # why the kernel cannot run on the target, or "> 20 s"
     ptx: str = field(default="", repr=False)  # for an AMD target its assembly
     cubin: bytes = field(default=b"", repr=False)
+    said: str = field(default="", repr=False)  # by ptxas, its warnings among it
 
     def as_row(self) -> dict[str, Any]:
-        """The fields but ptx and cubin, for JSON."""
+        """The fields but ptx, cubin and said, for JSON."""
         row = dataclasses.asdict(self)
-        del row["ptx"], row["cubin"]
+        del row["ptx"], row["cubin"], row["said"]
         return row
 
     def sass(self) -> str:
@@ -186,11 +178,14 @@ class Compiler:
         # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._messages = Path(self._folder.name, "messages")
+        self._second: Compiler | None = None  # for what `side_by_side` compiles
 
     def __enter__(self) -> Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._second is not None:
+            self._second.__exit__()
         self._stop()
         self._folder.cleanup()
 
@@ -212,14 +207,45 @@ class Compiler:
             RuntimeError: the launcher launched nothing, or the compiling process does not start.
             Whatever the launcher raises: a refusal is its caller's business.
         """
+        return [self.compiled(x) for x in self.launches(launcher, args, kwargs, target=target)]
+
+    def launches(
+        self,
+        launcher: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        target: str,
+    ) -> list[Launch]:
+        """What `launcher(*args, **kwargs)` would launch, in order; nothing is compiled yet.
+
+        Raises what `resources` raises.
+        """
         if target not in SHARED_LIMIT:
             raise ValueError(f"target is {target!r}; one of {', '.join(SHARED_LIMIT)} is allowed")
-        cells = [
-            _Cell.of(kernel, a, k, target) for kernel, a, k in _launches(launcher, args, kwargs)
+        return [
+            Launch.of(kernel, a, k, target) for kernel, a, k in _launches(launcher, args, kwargs)
         ]
-        return [self._ask(cell) for cell in cells]
 
-    def _ask(self, cell: _Cell) -> Resources:
+    def side_by_side(self, launches: Sequence[Launch]) -> Iterator[Resources]:
+        """The resources of each launch, in order, compiled by two processes at once."""
+        self._second = self._second or Compiler(self._cap_seconds)
+        free: SimpleQueue[Compiler] = SimpleQueue()
+        for compiler in (self, self._second):
+            free.put(compiler)
+
+        def one(launch: Launch) -> Resources:
+            compiler = free.get()
+            try:
+                return compiler.compiled(launch)
+            finally:
+                free.put(compiler)
+
+        with ThreadPoolExecutor(2) as pool:
+            yield from pool.map(one, launches)
+
+    def compiled(self, cell: Launch) -> Resources:
+        """The resources of one launch."""
         connection = self._started()
         said_before = self._messages.stat().st_size
         connection.send(cell)
@@ -300,7 +326,7 @@ class _Pointer:
 
 
 @dataclass(frozen=True)
-class _Cell:
+class Launch:
     """One launch, as another process can repeat it."""
 
     kernel: str
@@ -311,7 +337,7 @@ class _Cell:
     target: str
 
     @classmethod
-    def of(cls, kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: str) -> _Cell:
+    def of(cls, kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: str) -> Launch:
         function = kernel.fn
         file = Path(function.__code__.co_filename)
         if "<locals>" in function.__qualname__ or not file.is_file():
@@ -360,7 +386,7 @@ _modules: dict[tuple[str, int], ModuleType] = {}  # of the compiling process: fi
 def _portable(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Pointer(value.dtype, value.data_ptr() % 16)
-    if isinstance(value, TensorDescriptor):
+    if isinstance(value, TensorDescriptor | GluonTensorDescriptor):
         return dataclasses.replace(value, base=_portable(value.base))
     return value
 
@@ -429,6 +455,7 @@ def _described(compiled: Any, log: str) -> Resources:
         error=error,
         ptx=ptx,
         cubin=compiled.asm["cubin"],
+        said=log,
     )
 
 
@@ -492,14 +519,14 @@ def _first_kernel(x_ptr):  # type: ignore[no-untyped-def]
 
 
 def serve(descriptor: int) -> None:
-    """The compiling process: answer each _Cell that comes with its Resources, until told to end."""
+    """The compiling process: answer each Launch that comes with Resources, until told to end."""
     connection = Connection(descriptor)
     # The first compilation also hashes Triton's library: no kernel's time.
-    _compiled(_first_kernel, _Cell("", "", "", (_Pointer(torch.float32, 0),), {}, "sm_90"))
+    _compiled(_first_kernel, Launch("", "", "", (_Pointer(torch.float32, 0),), {}, "sm_90"))
     connection.send("ready")
     with contextlib.suppress(EOFError):
         while True:
-            cell: _Cell = connection.recv()
+            cell: Launch = connection.recv()
             try:
                 answer = _compiled(cell.found(), cell)
             except Exception as error:  # noqa: BLE001 - whatever a compiler raises is the answer
@@ -507,7 +534,7 @@ def serve(descriptor: int) -> None:
             connection.send(answer)
 
 
-def _compiled(kernel: Any, cell: _Cell) -> Resources:
+def _compiled(kernel: Any, cell: Launch) -> Resources:
     driver.set_active(_NoDevice(cell.target))
     kernel.device_caches.clear()  # holds the last target, and kernels already compiled
     with _ptxas_log() as log:

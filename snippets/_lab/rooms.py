@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +47,11 @@ def source_file(room: str) -> Path:
     return kernel if kernel.exists() else room_file(room, "module.py")
 
 
+def interpreted(room: str) -> bool:
+    """Whether Triton's interpreter can run the room's kernel: it knows no Gluon."""
+    return "triton.experimental.gluon" not in source_file(room).read_text(encoding="utf-8")
+
+
 def test_file(room: str) -> Path:
     """The tests of a room."""
     return SNIPPETS.parent / "tests" / f"test_{room}.py"
@@ -58,13 +63,19 @@ def load(room: str, module: str) -> ModuleType:
     return importlib.import_module(f"snippets.{room}.{module}")
 
 
-def measured_on(*places: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark a function of a bench.py as a result, and say where it is measured."""
+def measured_on(
+    *places: str, targets: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function of a bench.py as a result, and say where it is measured.
+
+    `targets`: what the compiler compiles for, if it is not what it compiles for otherwise.
+    """
     if not places or not set(places) <= set(PLACES):
         raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.measured_on = places  # type: ignore[attr-defined]
+        function.targets = tuple(targets)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -1,0 +1,282 @@
+"""What the page about other cards measures: every kernel is compiled, and none runs."""
+
+import contextlib
+import re
+import subprocess
+import tempfile
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+import triton
+from torch.overrides import TorchFunctionMode
+
+from snippets._lab.cards import ARCHITECTURES, CARDS
+from snippets._lab.coverage import attention_rooms
+from snippets._lab.rooms import load, measured_on
+
+TARGETS = tuple(dict.fromkeys(card.target for card in CARDS))
+DTYPES = ("float16", "bfloat16", "float32")
+HEADS = 8
+WIDTHS = (64, 128, 256)
+
+# Launcher → (keys, columns, causal) of the calls that are compiled: together they make it choose
+# each configuration that it has. There are as many queries as keys, but few for longer rows.
+ONE_QUERY = [(1024, 64, False), (16_384, 64, False)]
+CASES = {
+    "attention_weights": ONE_QUERY,
+    "basic_attention": ONE_QUERY,
+    "vectorized_attention": [(256, 64, False), (512, 64, False)],
+    "composed_attention": [
+        *((1024, D, False) for D in WIDTHS), (64, 64, False),
+        *((keys, 64, False) for keys in (4096, 32_768)),
+    ],
+    "flash_attention": [(1024, D, causal) for causal in (False, True) for D in WIDTHS],
+}  # fmt: skip
+EVERY_WIDTH = [(1024, D, False) for D in WIDTHS]  # any other launcher
+LONGEST, FEW = 1024, 16  # keys with as many queries, and queries for more keys
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a launcher: its name, what a table says of it, and what it is called with."""
+
+    launcher: str
+    case: str
+    function: Callable[..., Any]
+    dtype: str
+    shapes: list[tuple[int, ...]]  # of its tensors; multiples of 16
+    options: dict[str, Any]
+
+
+def calls():
+    """Every call to compile.
+
+    bfloat16 gets float16's configurations, so that one call says whether it works; nor has float32
+    other ones with a mask.
+    """
+    for room in attention_rooms():
+        for dtype in DTYPES:
+            cases = CASES.get(room, EVERY_WIDTH)[: 1 if dtype == "bfloat16" else None]
+            for keys, D, causal in cases:
+                if causal and dtype == "float32":
+                    continue
+                queries = keys if keys <= LONGEST else FEW
+                shapes = [(1, HEADS, rows, D) for rows in (queries, keys, keys)]
+                if room == "attention_weights":
+                    del shapes[2]
+                text = f"{keys} keys, D {D}" + ", causal" * causal
+                launcher = getattr(load(room, "kernel"), room)
+                yield Call(room, text, launcher, dtype, shapes, {"causal": True} if causal else {})
+    memory = load("coalescing", "kernel")
+    for dtype in DTYPES:
+        for stride in (1, 32):
+            yield Call("coalescing", f"stride {stride}", memory.coalescing, dtype, [(32_768,)],
+                       {"stride": stride})  # fmt: skip
+        for dim in (1, 0):
+            text = "rows" if dim else "columns"
+            yield Call("line_sums", text, memory.line_sums, dtype, [(1024, 1024)], {"dim": dim})
+
+
+def check(device):
+    """Raise unless a launcher on a pretended card sees that card, and chooses for it."""
+    for target in TARGETS:
+        with on_card(target):
+            x = torch.empty(2, 16)
+            seen = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
+        if x.device.type != "cuda" or seen != ARCHITECTURES[target].shared_block:
+            raise RuntimeError(f"a launcher does not see the pretended card {target}")
+
+
+# --8<-- [start:on_card]
+class OnCard(torch.Tensor):
+    """A tensor in main memory that says it is on a GPU: a launcher asks, and no kernel reads it."""
+
+    device = property(lambda self: torch.device("cuda", 0))
+
+
+class Allocations(TorchFunctionMode):
+    """What is allocated says so too."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.empty:
+            return function(*args, **(kwargs or {}) | {"device": "cpu"}).as_subclass(OnCard)
+        return function(*args, **kwargs or {})
+
+
+@contextlib.contextmanager
+def on_card(target):
+    """A launcher called inside refuses and chooses as it would on a GPU of the target."""
+    amd = target.startswith("gfx")
+    major, minor = divmod(94 if amd else int(target.removeprefix("sm_")), 10)
+    shared = ARCHITECTURES[target].shared_block
+    about = {"major": major, "minor": minor, "shared_memory_per_block_optin": shared}
+    with (
+        Allocations(),
+        patch.object(torch.cuda, "is_available", lambda: True),
+        patch.object(torch.cuda, "get_device_capability", lambda *_: (major, minor)),
+        patch.object(
+            torch.cuda, "get_device_properties", lambda *_: types.SimpleNamespace(**about)
+        ),
+        patch.object(torch.cuda, "device_of", lambda _: contextlib.nullcontext()),
+        patch.object(torch.version, "hip", "6" if amd else None),
+    ):
+        yield
+        # --8<-- [end:on_card]
+
+
+def launches(lab, call, target):
+    """What a call launches on a card of the target. Raises what the launcher raises."""
+    # The interpreter's own detours must not be compiled: no GPU takes them.
+    compiled = patch.dict(call.function.__globals__, INTERPRETED=False)
+    with compiled, on_card(target):
+        tensors = [torch.empty(shape, dtype=getattr(torch, call.dtype)) for shape in call.shapes]
+        return lab.compiler.launches(call.function, tensors, call.options, target=target)
+
+
+def specialised(launch):
+    """What Triton compiles anew for, beside the dtype: constants, ones and multiples of 16."""
+    sizes = [(x == 1, x % 16 == 0) for x in launch.args if isinstance(x, int)]
+    return launch.kernel, str(launch.kwargs), str(sizes)
+
+
+# --8<-- [start:kernels]
+@measured_on("compiler", targets=TARGETS)
+def kernels(lab):
+    """What each kernel needs that a launcher launches on a card, or why it refuses."""
+    wanted = {}  # what Triton would compile → the launch, and the first call that asks for it
+    for call in calls():
+        about = {"launcher": call.launcher, "case": call.case, "dtype": call.dtype}
+        try:
+            for launch in launches(lab, call, lab.target):
+                key = call.launcher, call.dtype, *specialised(launch)
+                wanted.setdefault(key, (launch, {**about, "refused": None}))
+        except (TypeError, ValueError) as error:
+            wanted[call] = None, {**about, "kernel": None, "refused": f"{error}".splitlines()[0]}
+    found = lab.compiler.side_by_side([launch for launch, _ in wanted.values() if launch])
+    steps = lab.each(kernel=range(1, len(wanted) + 1))
+    for _, (launch, about) in zip(steps, wanted.values(), strict=True):
+        if launch is None:
+            yield about
+        else:
+            blocks = {k: v for k, v in launch.kwargs.items() if k.startswith("BLOCK")}
+            yield {**about, "blocks": blocks, **next(found).as_row()}
+        # --8<-- [end:kernels]
+
+
+class Point(NamedTuple):
+    """What a post says about its kernel, as the code of the kernel must show it."""
+
+    room: str
+    launcher: str
+    dtype: str
+    shapes: list[tuple[int, ...]]
+    options: dict[str, Any]
+    claim: str  # for a reader
+    pattern: str  # the instruction
+    python: str  # a part of the Python line that must have made it
+    absent: str | None = None  # an instruction that must not be anywhere in the kernel
+    machine: bool = False  # look at the machine code: spills come after PTX
+
+
+QKV = [(1, HEADS, 1024, 64)] * 3
+# One for each post with a kernel, two where a post compares two.
+POINTS = [
+    Point("attention_weights", "attention_weights", "float32", QKV[:2], {},
+          "exp is a multiplication and the one exponential that the GPU has, of base 2",
+          r"ex2\.approx", "weights = tl.exp("),
+    Point("coalescing", "coalescing", "float32", [(32_768,)], {"stride": 1},
+          "stride 1, neighbours: one instruction loads four numbers for a thread",
+          r"ld\.global\S*\.v4\.b32", "x = tl.load("),
+    Point("coalescing", "coalescing", "float32", [(32_768,)], {"stride": 32},
+          "stride 32, strangers: each number is an instruction of its own",
+          r"ld\.global\S*\.b32", "x = tl.load(", absent=r"ld\.global\S*\.v[24]"),
+    Point("basic_attention", "basic_attention", "float32", QKV, {},
+          "a thread loads one number of a key's row a turn, and nothing wider",
+          r"ld\.global\S*\.b32", "k = tl.load(", absent=r"ld\.global\S*\.v[24]"),
+    Point("vectorized_attention", "vectorized_attention", "float32",
+          [(1, HEADS, rows, 64) for rows in (FEW, 512, 512)], {},
+          "a spill: addresses of the values wait in local memory until v is loaded",
+          r"\bSTL\b", "v_tile += ", machine=True),
+    Point("composed_attention", "matmul", "float16", [(FEW, 64), (64, 64)], {},
+          "16 rows are too few for Hopper's own instruction: each warp multiplies 16 × 8 tiles",
+          r"mma\.sync", "acc = tl.dot(", absent=r"wgmma"),
+    Point("tiled_attention", "tiled_attention", "float32", QKV, {},
+          "no tensor core: each product is a multiply-add of the ordinary units",
+          r"fma\.rn\.f32", "scores = tl.sum(", absent=r"mma\.sync|wgmma|tcgen05"),
+    Point("flash_attention", "flash_attention", "float16", QKV, {},
+          "four warps together multiply 64 rows, and go on before the result is there",
+          r"wgmma\.mma_async", "s = tl.dot("),
+]  # fmt: skip
+
+
+# --8<-- [start:excerpts]
+@measured_on("compiler", targets=("sm_90",))
+def excerpts(lab):
+    """The instruction that shows each post's point, and the line of Python that made it."""
+    for step in lab.each(point=range(len(POINTS))):
+        point = POINTS[step["point"]]
+        function = getattr(load(point.room, "kernel"), point.launcher)
+        call = Call(point.room, "", function, point.dtype, point.shapes, point.options)
+        (launch,) = launches(lab, call, lab.target)
+        found = lab.compiler.compiled(launch)
+        code = listing(found) if point.machine else found.ptx
+        if point.absent and (unwanted := re.search(point.absent, code)):
+            raise LookupError(f"{found.kernel} has {unwanted.group()}, and must not")
+        python, lines, count = excerpt(code, launch.file, point.pattern, point.python)
+        yield {
+            "post": point.room, "kernel": found.kernel, "dtype": point.dtype,
+            "claim": point.claim, "python": python, "language": "SASS" if point.machine else "PTX",
+            "lines": lines, "instructions": count,
+        }  # fmt: skip
+        # --8<-- [end:excerpts]
+
+
+SHOWN = 3  # lines of an excerpt
+# `.loc 2 263 15 // standard.py:263:15 @[ kernel.py:85:24 ]` in PTX, and nvdisasm's form of it.
+SOURCE = re.compile(
+    r'^\s*\.loc\s.*//(?P<ptx>.*)$|^\s*//## File "(?P<file>[^"]+)", line (?P<line>\d+)'
+)
+
+
+# --8<-- [start:excerpt]
+def excerpt(code, file, pattern, python):
+    """(Python line, first instructions, how many there are) of `pattern` below a line of `file`.
+
+    Triton writes beside each instruction which line it stems from. Only instructions count whose
+    line contains `python`. Raises LookupError if there is none.
+    """
+    with open(file, encoding="utf-8") as opened:
+        source = opened.read().splitlines()
+    name, line, found = re.escape(file.rpartition("/")[2]), "", []
+    for text in code.splitlines():
+        if match := SOURCE.match(text):
+            if match["ptx"]:  # innermost first; the first in the kernel's own file counts
+                number = re.search(rf"{name}:(\d+):", match["ptx"])
+                line = source[int(number[1]) - 1].strip() if number else ""
+            elif match["file"].endswith(file.rpartition("/")[2]):
+                line = source[int(match["line"]) - 1].strip()
+        elif python in line and re.search(pattern, text):
+            found.append((line, shortened(text)))
+    if not found:
+        raise LookupError(f"no {pattern!r} stems from a line with {python!r}")
+    return found[0][0], [text for _, text in found[:SHOWN]], len(found)
+    # --8<-- [end:excerpt]
+
+
+def shortened(text):
+    """An instruction without its address, and of a long list of registers the ends only."""
+    text = re.sub(r"^/\*\w+\*/\s*", "", text.strip())
+    return re.sub(r"\{\s*([^,{}]+),(?:[^,{}]+,){3,}\s*([^,{}]+?)\s*\}", r"{\1, …, \2}", text)
+
+
+def listing(resources):
+    """The machine code of a kernel with the Python lines that it stems from."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(resources.cubin)
+        cubin.flush()
+        command = [triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout

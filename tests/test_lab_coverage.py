@@ -18,7 +18,7 @@ from snippets.coverage import bench, figures
 
 ON_GPU = torch.cuda.is_available()
 DEVICE, PLACE = ("cuda", "gpu") if ON_GPU else ("cpu", "interpreter")
-ROOMS = coverage.attention_rooms()
+ROOMS = coverage.attention_rooms(PLACE)
 PLAIN = {
     "shape": SHAPES[1], "dtype": "float32", "mask": "full", "layout": LAYOUTS[0],
     "configuration": None,
@@ -193,6 +193,23 @@ def test_its_configurations_are_read_from_its_table_and_forced(later):
     assert outcomes.count("passed") == 4
     assert all(c["configuration"].widest >= c["shape"].D for c in forced)
     assert [c["dtype"] for c in forced][-1] == "float32"
+
+
+def test_what_a_kernel_says_it_takes_is_what_it_is_tried_with(later, monkeypatch):
+    monkeypatch.setattr(later, "WIDTHS", (64, 128), raising=False)
+    monkeypatch.setattr(later, "DTYPES", (torch.float16,), raising=False)
+    found = cases("later_attention", "interpreter")
+    assert {c["shape"].D for c in found} == {64, 128}
+    assert {c["dtype"] for c in found} == {"float16"}
+    assert {(c["shape"].N, c["shape"].M) for c in found} == {s[:2] for s in SHAPES + coverage.LARGE}
+
+
+def test_what_the_interpreter_cannot_run_it_is_not_asked(later):
+    path = rooms.source_file("later_attention")
+    path.write_text(path.read_text() + "from triton.experimental.gluon import language as gl\n")
+    assert not rooms.interpreted("later_attention")
+    assert coverage.attention_rooms("interpreter") == []
+    assert coverage.attention_rooms("gpu") == ["later_attention"]
 
 
 def test_a_launcher_that_takes_nothing_is_an_error(later, monkeypatch):

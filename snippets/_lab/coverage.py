@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from .oracle import Deviation, causal_mask, deviation, make_qkv, weights_deviation
-from .rooms import load, rooms, source_file
+from .rooms import interpreted, load, rooms, source_file
 
 DTYPES = ("float16", "bfloat16", "float32")
 MASKS = ("full", "causal", "causal, top-left")
@@ -61,12 +61,14 @@ class Configuration:
 OWN_CHOICE = "the launcher's choice"
 
 
-def attention_rooms() -> list[str]:
-    """Rooms whose kernel.py has a launcher of q and k; read, not imported."""
+def attention_rooms(place: str = "gpu") -> list[str]:
+    """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported."""
     found = []
     for room in rooms():
         path = source_file(room)
         if path.name != "kernel.py" or not path.exists():
+            continue
+        if place == "interpreter" and not interpreted(room):
             continue
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == room:
@@ -115,6 +117,21 @@ def masks(room: str) -> list[str]:
     return list(MASKS if "align" in parameters else MASKS[:2])
 
 
+def dtypes(room: str) -> list[str]:
+    """The dtypes that the launcher takes: DTYPES of its kernel.py, or all."""
+    taken = getattr(load(room, "kernel"), "DTYPES", None)
+    return [d for d in DTYPES if taken is None or getattr(torch, d) in taken]
+
+
+def shapes(room: str, wanted: Sequence[Shape]) -> list[Shape]:
+    """The shapes, with the next head dimension that the launcher takes: WIDTHS of its kernel.py."""
+    widths = getattr(load(room, "kernel"), "WIDTHS", None)
+    if widths is None:
+        return list(wanted)
+    fitting = {s: min([w for w in widths if w >= s.D], default=max(widths)) for s in wanted}
+    return [s._replace(D=D) for s, D in fitting.items()]
+
+
 def launcher(room: str) -> Callable[..., Tensor]:
     """The function called like its room."""
     found: Callable[..., Tensor] = getattr(load(room, "kernel"), room)
@@ -151,26 +168,28 @@ def cases(room: str, place: str) -> list[Case]:
 
     A layout that the launcher refuses gets one cell, so that it takes no pair from the others.
     """
-    chosen = configurations(room)
     on_gpu = place == "gpu"
-    dtypes = DTYPES if on_gpu else ("float16", "float32")  # the interpreter cannot do bfloat16
-    plain = {"shape": SHAPES[1], "dtype": "float16", "mask": MASKS[0], "configuration": None}
+    # The interpreter cannot do bfloat16.
+    taken = [d for d in dtypes(room) if on_gpu or d != "bfloat16"]
+    chosen = [c for c in configurations(room) if set(c.dtypes) & set(taken)]
+    small, large = shapes(room, SHAPES), shapes(room, LARGE)
+    plain = {"shape": small[1], "dtype": "float16", "mask": MASKS[0], "configuration": None}
     device = "cuda" if on_gpu else "cpu"
     tried = {x: cell(launcher(room), {**plain, "layout": x}, device) for x in LAYOUTS}
     refused = [layout for layout, row in tried.items() if row["outcome"] == "refused"]
     if len(refused) == len(LAYOUTS):
         raise ValueError(f"{room} takes no input here: {tried[LAYOUTS[0]]['reason']}")
     axes: dict[str, Sequence[Any]] = {
-        "shape": SHAPES + LARGE if on_gpu or chosen else SHAPES,
-        "dtype": dtypes,
+        "shape": small + large if on_gpu or chosen else small,
+        "dtype": taken,
         "mask": masks(room),
         "layout": [layout for layout in LAYOUTS if layout not in refused],
     }
     found: list[Case] = [{**plain, "layout": layout} for layout in refused]
     found += [{**case, "configuration": None} for case in pairwise(axes, [("shape", "layout")])]
     for i, configuration in enumerate(chosen):
-        allowed = [d for d in configuration.dtypes if d in dtypes]
-        fitting = [s for s in LARGE if configuration.widest >= s.D] or [SHAPES[1]]
+        allowed = [d for d in configuration.dtypes if d in taken]
+        fitting = [s for s in large if configuration.widest >= s.D] or [small[1]]
         found.append(
             {
                 "shape": fitting[i % len(fitting)],
@@ -267,7 +286,7 @@ def rows(
     """Every cell of every launcher, for the data file."""
     todo = {
         f"{room} {i + 1}": (room, case)
-        for room in (attention_rooms() if of is None else of)
+        for room in (attention_rooms(place) if of is None else of)
         for i, case in enumerate(cases(room, place))
     }
     for step in each(cell=list(todo)):

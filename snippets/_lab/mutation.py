@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from . import store
-from .rooms import ROOT, load, source_file, test_file
+from .rooms import ROOT, interpreted, load, source_file, test_file
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
 CONTROL = "unchanged kernel"
@@ -172,10 +173,11 @@ def judge(
     The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
     its output alone tells about the mistake.
     """
-    import torch  # noqa: F401 - imported once here, inherited by every child
-    import triton  # noqa: F401
+    import torch
+    import triton  # noqa: F401 - imported once here, inherited by every child
 
-    context = multiprocessing.get_context("fork")
+    # A forked child cannot use the GPU if its parent has.
+    context: Any = multiprocessing.get_context("spawn" if torch.cuda.is_initialized() else "fork")
     here, there = context.Pipe(duplex=False)
     tests = tests or test_file(room)
     with tempfile.TemporaryDirectory() as folder:
@@ -202,17 +204,14 @@ def judge(
 
 def _killers(room: str) -> dict[str, str]:
     """Mutant → the test that killed it when it was judged last; empty if that is not known."""
-    try:
-        known = store.read(store.path_of("interpreter", room, "mutants"))
-    except store.DataError:
-        return {}
-    return {row["mutant"]: row["killed_by"] for row in known.rows}
+    known = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
+    return {row["mutant"]: row["killed_by"] for result in known for row in result.rows}
 
 
 def rows(
     room: str, each: Callable[..., Iterator[dict[str, Any]]], derive: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """One row for each mutant of a room, for the data file; two mutants run at a time.
+    """One row for each mutant of a room, for the data file; a few run at a time.
 
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
     """
@@ -222,7 +221,8 @@ def rows(
     if len(sources) != len(mutants) + 1:
         raise MutantError(f"{room}: two mutants have the same name")
     killers = _killers(room)
-    with ThreadPoolExecutor(2) as pool:
+    derive = derive and interpreted(room)  # outputs are looked at in the interpreter
+    with ThreadPoolExecutor(min(8, max(2, (os.cpu_count() or 2) // 2))) as pool:
         pending = {
             name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
             for name, text in sources.items()

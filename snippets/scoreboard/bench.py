@@ -13,16 +13,23 @@ KERNELS = [
     "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
     "flash_attention",
 ]  # fmt: skip
+LAST = "hopper_attention"  # for one architecture, and 16 bits
 TORCH = ["torch:eager", "torch:math", "torch:efficient", "torch:flash", "torch:cudnn", "torch:sdpa"]
 SIXTEEN_BITS_ONLY = ("torch:flash", "torch:cudnn")
 LONGEST = {"vectorized_attention": 1024}  # a tile of more keys compiles for minutes, and spills
+
+
+def kernels_here(dtype):
+    """The kernels that this machine can run in a dtype, in the order of the series."""
+    hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+    return KERNELS + [LAST] * (hopper and dtype != torch.float32)
 
 
 def check(device):
     """Raise unless every kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.float32):
         q, k, v = make_qkv(2, N=3, M=65, D=64, dtype=dtype, device=device)
-        for name in KERNELS:
+        for name in kernels_here(dtype):
             assert_attention(resolve(name)(q, k, v), q, k, v)
 
 
@@ -31,8 +38,9 @@ def check(device):
 def kernels(lab):
     """Time, error and memory of every kernel and of PyTorch's own, all on the same tensors."""
     for case in lab.each(dtype=["float16"], heads=[8], D=[64], N=[1024, 4096]):
-        fits = [name for name in KERNELS if case["N"] <= LONGEST.get(name, case["N"])]
         tensors = lab.qkv(case)
+        every = kernels_here(tensors[0].dtype)
+        fits = [name for name in every if case["N"] <= LONGEST.get(name, case["N"])]
         beside = {name: error_and_memory(resolve(name), tensors) for name in fits + TORCH}
         for row in lab.time_attention(case, fits + TORCH):
             yield row | beside[row["implementation"]]
@@ -153,7 +161,7 @@ def budget(lab):
 def results_of(case, gpu, q, k, v):
     """(kind, name, result) of all that can be asked about a case."""
     yield from (("effect", name, out) for name, out in effects(q, k, v))
-    for name in KERNELS if case["M"] == SMALL else []:
+    for name in kernels_here(q.dtype) if case["M"] == SMALL else []:
         yield "kernel", name, resolve(name)(q, k, v)
     for name in TORCH if gpu else ["torch:eager", "torch:sdpa"]:
         if case["dtype"] != "float32" or name not in SIXTEEN_BITS_ONLY:

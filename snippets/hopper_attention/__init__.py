@@ -1,0 +1,1 @@
+"""Attention for Hopper: who loads, who computes, who waits. docs/posts/hopper_attention.md"""

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from unittest.mock import patch
 
 import torch
 
@@ -10,7 +11,7 @@ from snippets._lab.mutation import variant
 from snippets._lab.oracle import assert_attention, causal_mask, deviation, make_qkv
 from snippets._lab.rooms import measured_on
 
-from . import kernel
+from . import kernel, sass
 from .kernel import VARIANTS, Variant, hopper_attention
 
 OURS = "hopper_attention"
@@ -197,6 +198,37 @@ def error(lab):
         for name in names:
             found = deviation(resolve(name)(q, k, v), q, k, v)
             yield {"implementation": name, **case, "largest": found.largest, "mean": found.mean}
+
+
+def configurations():
+    """(D, causal, ragged, Variant): each row of the table, also with a last tile not filled."""
+    for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
+        for chosen, ragged in itertools.product(VARIANTS[D][causal], (False, True)):
+            if not (causal and ragged):  # a causal kernel has masks in any case
+                yield D, causal, ragged, chosen
+
+
+def compiled(compiler, launcher, D, causal, ragged, chosen):
+    """The kernel that a launcher would launch, compiled ahead of time for Hopper."""
+    q, k, v = make_qkv(1, 2, N=1024, M=1000 if ragged else 1024, D=D, dtype=torch.bfloat16)
+    names = launcher.__globals__
+    assumed = {"_refuse": lambda *_: None, "_multiprocessors": lambda _: 132, "_variant":
+               lambda *_: chosen}  # fmt: skip
+    with patch.dict(names, assumed):
+        (found,) = compiler.resources(launcher, (q, k, v), {"causal": causal}, target="sm_90")
+    return found
+
+
+@measured_on("compiler", targets=["sm_90"])
+def resources(lab):
+    """Registers, spills, shared memory, and the exponentials that run under a product."""
+    cases = {f"D {D}, {causal}, {ragged}, {V}": (D, causal, ragged, V)
+             for D, causal, ragged, V in configurations()}  # fmt: skip
+    for step in lab.each(configuration=list(cases)):
+        D, causal, ragged, chosen = cases[step["configuration"]]
+        found = compiled(lab.compiler, hopper_attention, D, causal, ragged, chosen)
+        yield {"D": D, "causal": causal, "ragged": ragged, **chosen._asdict(),
+               **found.as_row(), **sass.in_loops(found.sass())}  # fmt: skip
 
 
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all

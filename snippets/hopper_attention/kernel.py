@@ -470,7 +470,6 @@ def _variant(D, causal, M):
     return [variant for variant in VARIANTS[D][causal] if variant.KEYS <= M][-1]
 
 
-@functools.cache
 def _multiprocessors(device):
     return torch.cuda.get_device_properties(device).multi_processor_count
 

@@ -20,7 +20,7 @@ ifeq ($(PYTHON),$(VENV)/bin/python)
 DOCS := $(VENV)/.docs-installed
 ALL := $(VENV)/.all-installed
 MODELS := $(VENV)/.models-installed
-PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 endif
 
 .PHONY: help

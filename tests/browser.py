@@ -5,6 +5,7 @@ and one browser: Playwright allows only one per process. PYTEST_DONT_REWRITE: mo
 it before pytest sees the plugin, and its assertions bring their own messages.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -27,6 +28,8 @@ CHROMIUM = next(
 LAPTOP = {"width": 1280, "height": 720}
 PHONE = {"width": 390, "height": 844}
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
+SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
+NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers copy
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -48,32 +51,55 @@ class QuietHandler(SimpleHTTPRequestHandler):
         self.wfile.write(page)
 
 
-@contextmanager
-def built(source: Path, folder: Path, prefix: str = "/") -> Iterator[str]:
-    """Build the site in `source` for the address it is served at; yields that address."""
-    handler = type("Handler", (QuietHandler,), {"prefix": prefix})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
-    address = f"{OWN}{server.server_port}{prefix}"
+def build(source: Path, folder: Path, address: str) -> None:
+    """Build the site in `source`, every warning an error."""
     # A repository address, because Material would ask its host for the number of stars.
     env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
-    built = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True)
-    assert built.returncode == 0, built.stdout + built.stderr
+    done = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def served(folder: Path, prefix: str = "/") -> Iterator[str]:
+    """Serve a folder that may be filled later; yields its address."""
+    handler = type("Handler", (QuietHandler,), {"prefix": prefix})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield address
+    yield f"{OWN}{server.server_port}{prefix}"
     server.shutdown()
+
+
+@contextmanager
+def built(source: Path, folder: Path, prefix: str = "/") -> Iterator[str]:
+    """Build the site in `source` for the address it is served at; yields that address."""
+    with served(folder, prefix) as address:
+        build(source, folder, address)
+        yield address
 
 
 @pytest.fixture(scope="session")
 def site_folder(tmp_path_factory):
-    """Where `site` is built."""
-    return tmp_path_factory.mktemp("site")
+    """Where the files of `site` lie."""
+    return tmp_path_factory.mktemp("served") / "site"
 
 
 @pytest.fixture(scope="session")
-def site(site_folder):
-    """The address of this site."""
-    with built(ROOT, site_folder) as address:
+def site(site_folder, tmp_path_factory):
+    """The address of this site: one build for all workers, of which each serves a copy."""
+    run = tmp_path_factory.getbasetemp()
+    run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+    one = run / "one-site"
+    with (run / "one-site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not one.exists():
+            build(ROOT, run / "unfinished", NOWHERE)
+            (run / "unfinished").rename(one)
+    shutil.copytree(one, site_folder)
+    with served(site_folder, SUBPATH) as address:
+        named = [p for p in site_folder.rglob("*") if p.suffix in (".html", ".xml", ".txt", ".md")]
+        for path in named:
+            path.write_text(path.read_text("utf-8").replace(NOWHERE, address), "utf-8")
         yield address
 
 

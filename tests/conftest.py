@@ -44,6 +44,19 @@ def device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+# Files that take long start first, so that at the end no core waits for another.
+LONGEST = (
+    "test_browser_site.py", "test_browser_map.py", "test_flash_attention.py", "test_browser.py",
+    "test_browser_reading.py", "test_lab_figures.py", "test_browser_steps.py",
+    "test_browser_memory.py", "test_lab_devices.py", "test_composed_attention.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
 _browser = {"not run": 0}
 
 

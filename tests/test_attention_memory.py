@@ -409,7 +409,7 @@ def invented_peaks():
             "torch:eager": case["bytes_eager"],
             "torch:math": 2 * case["bytes_eager"],
             "torch:flash": case["bytes_fused"],
-            "torch:cudnn": case["bytes_fused"] + 4096,
+            "torch:cudnn": case["bytes_fused"] + 8192,
             "flash_attention": case["bytes_fused"] - logsumexp,
         }.items():
             peaks = {"bytes_peak": asked + 512, "bytes_requested": asked}
@@ -490,16 +490,34 @@ def test_figures_are_drawn_of_one_device_and_of_two(name):
 
 def test_the_peaks_are_told_as_they_fall():
     said = drawn("peak_memory").sentences
-    assert "4.0× for `torch:eager` and `torch:math`" in said["growth"]
-    assert "2.00× for `flash_attention` and `torch:flash` and `torch:cudnn`" in said["growth"]
+    assert "4.0× for eager PyTorch and PyTorch's math" in said["growth"]
+    assert "2.0× for `flash_attention`, PyTorch's flash and PyTorch's cuDNN." in said["growth"]
     assert "to the byte" in said["formula"]
+    assert "the same, to the byte, at every N" in said["training"]
+    assert said["bump"] == ""
     assert "2.00× what eager holds" in said["math"]
     assert "computes in float32" in said["math"]
-    assert "exactly the formula's bytes for `torch:flash`" in said["fused"]
-    assert "the logsumexp less for `flash_attention`" in said["fused"]
-    assert "4.10 kB more for `torch:cudnn`" in said["fused"]
+    assert "the formula's bytes for PyTorch's flash" in said["fused"]
+    assert "the logsumexp, 262.1 kB, less for `flash_attention`" in said["fused"]
+    assert "8.19 kB more for PyTorch's cuDNN" in said["fused"]
     off = [r | {"bytes_requested": 3} if "bytes_peak" in r else r for r in invented_peaks()]
-    assert "differs" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
+    assert (
+        "something else" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
+    )
+
+
+def test_what_an_operation_takes_for_itself_is_told():
+    rows = list(invented_peaks())
+    for row in rows:
+        square = 2 * row["heads"] * row["N"] ** 2
+        if row["implementation"] == "torch:eager" and row["backward"]:
+            row["bytes_requested"] += square
+        if row["implementation"] == "torch:flash" and row["N"] == 1024 and not row["backward"]:
+            row["bytes_requested"] += 3 * 4 * row["heads"] * row["N"] * (row["D"] + 1) + 24
+    said = drawn("peak_memory", invented("peak_memory", rows)).sentences
+    assert "at every N exactly one N × N tensor more" in said["training"]
+    assert "PyTorch's flash at N 1024" in said["bump"]
+    assert "it splits the keys in 3" in said["bump"]
 
 
 def test_peaks_are_drawn_where_a_card_has_no_fused_kernel():
@@ -522,20 +540,34 @@ def test_the_levels_are_found_on_the_walk():
 
 def test_the_verdict_follows_the_clock():
     said = drawn("intensity").sentences
-    assert "softmax has 1.2 FLOP a byte and is limited by memory" in said["steps"]
-    assert "One query against a cache: limited by memory (up to 80 %" in said["claim_bound"]
-    assert "Fused, many queries: limited by arithmetic" in said["claim_bound"]
-    slow = invented("intensity", list(invented_intensity(slower=3)))
-    assert "limited by neither" in drawn("intensity", slow).sentences["claim_bound"]
+    assert "softmax has 1.25 FLOP a byte and is limited by memory" in said["steps"]
+    assert "One query against a cache is limited by memory (up to 80 %" in said["claim_bound"]
+    assert "Fused, with many queries, it is limited by arithmetic" in said["claim_bound"]
+    assert "does not keep memory busy" not in said["softmax"]
+    slow = drawn("intensity", invented("intensity", list(invented_intensity(slower=3)))).sentences
+    assert "reaches half of neither ceiling" in slow["claim_bound"]
+    assert "does not keep memory busy" in slow["softmax"]
+    mixed = list(invented_intensity())
+    mixed[-1] |= {key: 3 * value for key, value in mixed[-1].items() if key.startswith("ms")}
+    figure = drawn("intensity", invented("intensity", mixed))
+    assert figure.finding.endswith("one query against a cache, memory or neither.")
+    assert (
+        "it is limited by memory with 2048 keys and reaches half of neither ceiling with 16384 keys"
+    ) in figure.sentences["decode"]
 
 
 def test_the_backends_are_told_by_dtype_and_mask():
     figure = drawn("backends")
     said = figure.sentences
-    assert "In float16 and bfloat16 no mask: flash always" in said["rule"]
-    assert "efficient, but math for D 256" in said["rule"]
-    assert "float32, D 256, no mask" in said["math"]
-    assert said["forced"].startswith("Refused were `FLASH_ATTENTION` in float32.")
+    assert (
+        "In float16 and bfloat16 it takes *flash* for every shape with no mask and is_causal; "
+        "it takes *efficient* for every shape with bool mask and float mask."
+    ) in said["rule"]
+    assert (
+        "In float32 it takes *efficient*, but *math* for D 256, whatever the mask" in said["rule"]
+    )
+    assert "float32, D 256, any mask" in said["math"]
+    assert said["forced"].startswith("Refused was float32 by `FLASH_ATTENTION`.")
     assert said["forced"].endswith("`No available kernel.`")
 
 

@@ -24,16 +24,16 @@ SEARCHES = {
     "query": ["attention_weights"],
     "key": ["attention_weights"],
     "value": ["attention_weights"],
-    "head": ["multi_head_attention", "attention_weights"],
+    "head": ["multi_head_attention"],
     "scale": ["attention_weights"],
-    "mask": ["attention_weights"],
+    "mask": ["multi_head_attention"],
     "softmax": ["attention_weights"],
-    "causal mask": ["attention_weights"],
-    "tensor core": ["tiled_attention", "composed_attention"],
-    "kernel launch": ["composed_attention"],
+    "causal mask": ["multi_head_attention"],
+    "tensor core": ["composed_attention"],
+    "kernel launch": ["multi_head_attention"],
     "quadratic memory": ["attention_memory"],
     "FlashAttention": ["flash_attention"],
-    "SDPA backend": ["flash_attention"],
+    "SDPA backend": ["attention_memory"],
     "coalescing": ["coalescing"],
     "register spill": ["vectorized_attention"],
 }
@@ -154,8 +154,11 @@ def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
 
 def test_a_post_leads_to_its_reference_and_back(site, posts):
     reference = get(site + "reference/launchers/").decode()
-    for address in posts:
-        post = urlsplit(address).path.strip("/").rpartition("/")[2]
+    named = {urlsplit(x).path.strip("/").rpartition("/")[2]: x for x in posts}
+    launch = [post for post in named if (ROOT / f"snippets/{post}/kernel.py").exists()]
+    assert launch
+    for post in launch:  # a post without a kernel has no launcher
+        address = named[post]
         anchor = f"snippets.{post}.kernel.{post}"
         assert f"reference/launchers/#{anchor}" in get(address).decode()
         assert f'id="{anchor}"' in reference

@@ -17,7 +17,7 @@ PAGE = "lab/coverage/" if WAITS else "lab/scoreboard/"
 BOX = ".am-ladder"
 KERNELS = [
     "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
-    "flash_attention",
+    "flash_attention", "hopper_attention",
 ]  # fmt: skip
 
 

@@ -4,11 +4,12 @@ One walk over the site checks what needs a page with its figures drawn. A fault 
 check shows that it can fail.
 """
 
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import LAPTOP, PHONE, ROOT, built, switch_scheme
+from browser import LAPTOP, PHONE, SUBPATH, switch_scheme
 
 from snippets._lab.audit import BUDGETS, Server, pages, see_everything
 
@@ -50,9 +51,20 @@ def addresses(site, site_folder):
     return found
 
 
+@dataclass(frozen=True)
+class Seen:
+    address: str
+    status: int
+    wide: int  # pixels beyond the window
+    charts: int
+    violations: list[tuple[str, str]]  # (scheme, what axe says)
+    wrong: list[str]  # what the console reports, a broken policy included
+    deaf: list[str]  # interactive parts without a name
+
+
 @pytest.fixture(scope="session")
 def walk(browser, addresses):
-    """What each page says, in light and in dark: (violations by axe, broken policy, foreign)."""
+    """What each page says, in light and in dark."""
     found = []
     axe = Axe()
     context = browser.new_context(viewport=LAPTOP, color_scheme="light", reduced_motion="reduce")
@@ -62,8 +74,10 @@ def walk(browser, addresses):
     page.on("pageerror", lambda error: wrong.append(str(error)))
     for address in addresses:
         wrong.clear()
-        page.goto(address)
+        status = page.goto(address).status
         see_everything(page)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        charts = page.locator(".am-plot .main-svg").count()
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         deaf = page.evaluate(DEAF, INTERACTIVE)
         violations = []
@@ -73,7 +87,7 @@ def walk(browser, addresses):
             options = AXE if scheme == "default" else {**AXE, "runOnly": ["color-contrast"]}
             response = axe.run(page, context=ONE_OF_EACH, options=options).response
             violations += [(scheme, text) for text in serious(response)]
-        found.append((address, violations, list(wrong), deaf))
+        found.append(Seen(address, status, wide, charts, violations, list(wrong), deaf))
     assert context.cookies() == []
     context.close()
     return found
@@ -97,16 +111,21 @@ def serious(response):
 
 
 def test_axe_finds_nothing_serious_on_any_page_in_light_and_dark(walk):
-    found = [(urlsplit(a).path, *v) for a, violations, _, _ in walk for v in violations]
+    found = [(urlsplit(seen.address).path, *v) for seen in walk for v in seen.violations]
     assert not found, "\n".join(map(str, found))
 
 
+def test_every_page_and_figure_loads_and_fits_a_laptop(walk):
+    assert not [(s.address, s.status, s.wide) for s in walk if s.status != 200 or s.wide > 0]
+    assert sum(seen.charts for seen in walk), "no page has a figure"
+
+
 def test_every_page_keeps_its_policy_and_reports_nothing(walk):
-    assert not [(a, wrong) for a, _, wrong, _ in walk if wrong]
+    assert not [(seen.address, seen.wrong) for seen in walk if seen.wrong]
 
 
 def test_every_interactive_part_has_a_name(walk):
-    assert not [(a, deaf) for a, _, _, deaf in walk if deaf]
+    assert not [(seen.address, seen.deaf) for seen in walk if seen.deaf]
 
 
 def test_axe_sees_a_planted_fault(open_page, addresses):
@@ -194,22 +213,24 @@ def test_a_page_is_light_before_a_figure_is_seen(browser, site_folder):
             assert 3 < len(rest) <= LIMIT["requests"], f"/{address}: {rest}"
 
 
-def test_the_site_works_from_a_subpath(browser, tmp_path):
-    with built(ROOT, tmp_path, prefix="/deep/er/") as address:
-        page = browser.new_page(viewport=LAPTOP)
-        wrong = []
-        page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(address)
-        page.evaluate("window.sameDocument = true")
-        link = page.locator(".md-nav--primary a.md-nav__link[href*='posts/']").last
-        link.evaluate("link => link.click()")
-        page.wait_for_function("location.pathname.startsWith('/deep/er/posts/')")
-        assert page.evaluate("window.sameDocument"), "no instant navigation"
-        see_everything(page)
-        switch_scheme(page, "slate")
-        page.goto(address + "no/such/page/")
-        assert "no such page" in page.content()
-        wrong = [text for text in wrong if "404" not in text]
-        assert wrong == []
-        page.close()
+def test_the_site_works_from_a_subpath(browser, site):
+    assert urlsplit(site).path == SUBPATH != "/"
+    page = browser.new_page(viewport=LAPTOP)
+    wrong = []
+    page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(site)
+    page.evaluate("window.sameDocument = true")
+    link = page.locator(".md-nav--primary a.md-nav__link[href*='posts/']").last
+    title = page.title()
+    link.evaluate("link => link.click()")
+    page.wait_for_function(f"location.pathname.startsWith('{SUBPATH}posts/')")
+    page.wait_for_function("title => document.title !== title", arg=title)
+    assert page.evaluate("window.sameDocument"), "no instant navigation"
+    see_everything(page)
+    switch_scheme(page, "slate")
+    page.goto(site + "no/such/page/")
+    assert "no such page" in page.content()
+    wrong = [text for text in wrong if "404" not in text]
+    assert wrong == []
+    page.close()

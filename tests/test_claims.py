@@ -71,7 +71,7 @@ EVERY_HEAD = [[layer, head] for layer in range(6) for head in range(12)]
 ALTERED = {
     "sat_attends_to_cat_and_mat": put("agree", EVERY_HEAD, claim=0),
     "softmax_without_scaling_saturates": scaled("largest_weight", 0.01),
-    "launches_of_a_loop_and_of_a_layer": scaled("launches", 3),
+    "launches_of_a_loop_and_of_a_layer": scaled("launches", 0.5),
     "a_launch_costs_five_to_ten_microseconds": scaled("ms_p50", 0.1),
     "most_gpu_operations_are_memory_bound": scaled("ms_p50", 1000),
     "attention_is_memory_bound": scaled("ms_p50", 1000),

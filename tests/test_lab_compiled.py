@@ -254,7 +254,7 @@ def test_a_row_is_json_without_the_binaries():
     row = json.loads(json.dumps(known.as_row()))
     assert row["registers"] == 32
     assert row["spill_store_bytes"] is None
-    assert set(row) == {f.name for f in dataclasses.fields(Resources)} - {"ptx", "cubin"}
+    assert set(row) == {f.name for f in dataclasses.fields(Resources)} - {"ptx", "cubin", "said"}
 
 
 def test_what_cannot_be_described_is_refused(compiler):

@@ -362,7 +362,9 @@ def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
 def test_a_figure_has_its_parts(data, out):
     draw_all(data, out)
     text = forward_md(out)
-    assert text.startswith('<figure class="am-figure" id="figure-fake_attention-forward" markdown>')
+    assert text.startswith('<div class="am-figure am-chart" style="--am-room: ')
+    assert 'id="figure-fake_attention-forward" markdown>\n<figure markdown>' in text
+    assert text.index("</figcaption>\n</figure>") < text.index("<details")
     assert "[The chart's data](/figures/fake_attention/forward.json){ .am-source }" in text
     assert "[NVIDIA H200, 2026-11-21](/data/nvidia_h200/fake_attention/forward.json)" in text
     assert "<summary>The numbers as a table</summary>" in text
@@ -373,6 +375,20 @@ def test_a_figure_has_its_parts(data, out):
     assert sentences == (
         "<!-- --8<-- [start:remark] -->\nWith 16 queries: 0.5 ms.\n<!-- --8<-- [end:remark] -->\n"
     )
+
+
+def test_the_height_reserved_for_a_chart_follows_its_text():
+    def rooms(finding, caption, **layout):
+        style = figures._room(figures.Figure(finding, caption, [], height=300, **layout), caption)
+        return list(map(int, re.findall(r"(\d+)px", style)))
+
+    short = rooms("Short.", "One line.")
+    assert 300 < short[0] < short[1] < 500
+    assert rooms("Short.", "[One](/data/" + "long/" * 99 + "x.json){ .am-raw } line.") == short
+    longer = rooms("Short.", "Word " * 100)
+    more = [after - before for before, after in zip(short, longer, strict=True)]
+    assert more == pytest.approx([3 * 21.4, 8 * 21.4], abs=1)
+    assert rooms("Short.", "One line.", narrow={"height": 500})[1] == short[1] + 200
 
 
 def test_numbers_as_they_are_read():

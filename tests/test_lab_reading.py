@@ -178,6 +178,11 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
         "h3",
     ]
     assert reading.fold(table(3)) == table(3)
+    for made in (wide, table(3)):
+        boxed = reading.boxed(made)
+        assert '<div class="md-typeset__table"><table class="am-table"' in boxed
+        assert boxed.endswith("</table></div></div>")
+        assert boxed.count("am-table") == 1
 
 
 # Times and dates.

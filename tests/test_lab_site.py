@@ -1,5 +1,6 @@
 """How pages are packed, drawn beforehand and proof-read: on small pages, each with a fault."""
 
+import json
 import re
 import shutil
 
@@ -7,6 +8,7 @@ import pytest
 
 from snippets._lab import packing, proof, site
 from snippets._lab.preview import preview
+from snippets._lab.rooms import ROOT
 
 HEAD = '<!doctype html>\n<html lang="en"><head>\n<meta charset="utf-8">\n<title>t</title>\n'
 SCRIPTS = (
@@ -54,6 +56,30 @@ def test_a_page_asks_for_two_scripts_and_no_style(folder):
         assert file.read_text("utf-8") == "box.classList.add('later');"
 
 
+def test_the_script_of_a_widget_stays_apart_and_is_named_in_the_first(tmp_path):
+    scripts = tmp_path / "assets/javascripts"
+    scripts.mkdir(parents=True)
+    links = "".join(f'<script src="assets/javascripts/{n}.js"></script>\n' for n in ("w", "steps"))
+    (tmp_path / "index.html").write_text(page(head=links), "utf-8")
+    for name, text in {
+        "bundle.1a2b.min.js": "", "own.js": "", "w.js": "load(AM_WIDGETS)", "steps.js": "play()",
+        "../theme.css": "", "../own.css": "",
+    }.items():  # fmt: skip
+        (scripts / name).write_text(text, "utf-8")
+    packing.pack(tmp_path)
+    (first,) = scripts.glob("site.*.js")
+    ((selector, file),) = json.loads(re.fullmatch(r"load\((.*)\)", first.read_text("utf-8"))[1])
+    assert selector == ".am-steps"
+    assert (scripts / file).read_text("utf-8") == "play()"
+    assert file not in (tmp_path / "index.html").read_text("utf-8")
+
+
+def test_every_widget_is_a_script_that_looks_for_its_boxes():
+    for name, selector in packing.WIDGETS.items():
+        text = (ROOT / "docs/assets/javascripts" / name).read_text("utf-8")
+        assert f'document.querySelectorAll("{selector}")' in text, name
+
+
 def test_every_page_names_the_same_policy_before_anything_else(folder):
     texts = [(folder / n).read_text("utf-8") for n in ("index.html", "sub/index.html", "404.html")]
     policies = {re.search(r'Policy" content="([^"]*)"', text)[1] for text in texts}
@@ -84,7 +110,8 @@ NAMES = packing.Names.of(
         ("p", True), (".a", True), (".z", False), ("#b", True), ("#z", False),
         (".a .z", False), (".a:hover", True), (".a::before", True), ("q", False),
         ("[data-kind]", True), ("[data-kind=x]", True), ("[data-kind=y]", False),
-        ("[data-kind^=y]", True), ("[data-none]", False), (".a:not(.z)", True),
+        ("[data-kind^=y]", False),
+        ("[data-kind^=fac]", True), ("[data-none]", False), (".a:not(.z)", True),
         (".a:is(.z, #b)", True), (".a:is(.z, .y)", False), (".made-here", True),
         (".fact--3", True), ("[data-is-open]", True), (".md-version", False),
         (".tabbed-x>:nth-child(3)", False), ("*", True), (":root", True), (".no-js p", True),
@@ -93,6 +120,12 @@ NAMES = packing.Names.of(
 def test_what_can_match(selector, kept):
     names = packing.Names(NAMES.words | {"tabbed-x"}, NAMES.stems, NAMES.tabs)
     assert bool(packing.purge(selector + "{top:0}", names)) is kept
+
+
+def test_the_same_is_said_without_reading_an_attribute():
+    names = packing.Names({"table", "class", "href", "a"})
+    css = "a[href]:hover,table:not([class]){top:0}"
+    assert packing.purge(css, names) == "a:any-link:hover,table.am-table{top:0}"
 
 
 def test_a_list_keeps_its_living_selectors():
@@ -203,6 +236,11 @@ FAULTS = {
     "a control in a control": (">y<", "><button>y</button><", "<button> in <a>"),
     "a label without its input": ("<p>x", '<p><label for="q">x</label>', "for='q' finds nothing"),
     "a list item without a list": ("<p>x", "<li>z</li><p>x", "<li> in <main>"),
+    "a caption in between": (
+        "<p>x",
+        "<figure><b>f</b><figcaption>c</figcaption><b>d</b></figure><p>x",
+        "<figcaption>",
+    ),
     "an obsolete tag": ("<p>x", "<center>x</center><p>x", "obsolete"),
     "a dead place": ("#h", "#nowhere", "finds no such place"),
     "a dead link": ("#h", "gone/", "leads nowhere"),

@@ -479,9 +479,10 @@ def test_the_claim_about_launches_is_judged(loop, wide, words, figures):
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        ([6, 7, 8, 9], "holds for all four"), ([2, 7, 3, 4], "holds for b."),
+        ([6, 7, 8, 9], "holds for all four"), ([1, 2, 11, 12], "holds for none of them"),
         ([1, 2, 3, 4], "is too high"), ([11, 12, 13, 14], "is too low"),
-        ([1, 2, 11, 12], "holds for none of them"),
+        ([2, 7, 3, 4], "holds for b; the other 3 lie below it"),
+        ([6, 7, 11, 4], "holds for a and b; the other 2 lie above and below it"),
     ],
 )  # fmt: skip
 def test_the_claim_about_one_launch_is_judged(host, words, figures):
@@ -494,6 +495,38 @@ def test_the_claim_about_one_launch_is_judged(host, words, figures):
     ]  # fmt: skip
     figure = figures.empty_launch([invented("empty_launch", rows)])
     assert f"The claim {words.rstrip('.')}." in figure.sentences["claim"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_where_the_loop_or_the_plain_layer_is_ahead_is_said(ahead, figures):
+    of = {figures.LOOP: 1.0, figures.WIDE: 2.0} if ahead else {figures.LOOP: 2.0, figures.WIDE: 1.0}
+    of[figures.SDPA] = 9.0 if ahead else 0.5
+    rows = [
+        {
+            "implementation": form, "size": "large", "clock": "gpu", "passes": passes,
+            "heads": heads, "E": 64, "ms_p50": of[form] if heads < 4 else 1.0,
+        }
+        for form in of for passes in figures.PASSES for heads in (1, 2, 4)
+    ]  # fmt: skip
+    few, wide = figures._few(rows), figures._wide_heads(rows)
+    assert ("With 1 and 2 heads the GPU is done with the loop sooner" in few) == ahead
+    assert ("With 1 head of 64 columns it is the other way round: 9 ms" in wide) == ahead
+    assert bool(few) == bool(wide) == ahead
+
+
+def test_names_of_kernels_tell_what_ran(figures):
+    names = {
+        ("attention", "float16", 64): ["cudnn_sdpa_flash_x"],
+        ("attention", "float16", 65): ["copy", "pytorch_flash::f"],
+        ("attention", "float32", 64): ["fmha_cutlassF_f32"],
+        ("attention", "float32", 65): ["fmha_cutlassF_f32_other"],
+    }
+    said = figures._backend(names)
+    assert "in float16 cuDNN at D 64 (1 kernel) and flash at D 65 (2 kernels)." in said
+    assert "float32" not in said
+    assert figures._backend({key: ["unknown"] for key in names}) == ""
+    assert "`align2`: what it loads at a time is 2" in figures._by_name(["x_tensorop_f16_align2"])
+    assert figures._by_name(["ffma"]) == ""
 
 
 def test_kernels_are_counted_on_the_gpu_and_in_order(monkeypatch):

@@ -186,7 +186,7 @@ def test_rows_of_the_budget_on_a_gpu(gpu):
 # The differences.
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, bench.LAST])
 def test_code_comes_from_the_file(name):
     path = rooms.source_file(name)
     lines = differences.kernel_lines(path)
@@ -207,9 +207,19 @@ def test_lines_of_code_leave_out_what_is_none(tmp_path):
     )
     assert differences.lines_of_code(path) == 4
     assert differences.kernel_lines(path)[0] == "def _k(…):"
-    path.write_text("def launcher():\n    return 1\n", "utf-8")
+    path.write_text("@functools.cache\ndef launcher():\n    return 1\n", "utf-8")
     with pytest.raises(ValueError, match="no kernel"):
         differences.lines_of_code(path)
+
+
+@pytest.mark.parametrize(
+    "decorator", ["triton.jit", "gluon.jit", 'triton.jit(do_not_specialize=["N"])', "gluon.jit()"]
+)
+def test_a_kernel_is_what_either_language_compiles(tmp_path, decorator):
+    path = tmp_path / "kernel.py"
+    path.write_text(f"@{decorator}\ndef _k(N):\n    return N\n", "utf-8")
+    assert differences.lines_of_code(path) == 1
+    assert differences.kernel_lines(path) == ["def _k(…):", "    return N"]
 
 
 def test_a_difference_gives_both_sides_back():
@@ -259,10 +269,24 @@ def test_the_board_is_drawn_from_made_up_rows(rows):
     assert last[-1]["times the best"] == "1.00×"
     assert "16× as fast" not in figure.finding
     assert "8.0× as fast" in figure.finding
-    for text in figure.sentences.values():
-        assert re.search(r"\d", text)
+    for name, text in figure.sentences.items():
+        assert re.search(r"\d", text) or name == "last"
     made = lab_figures.fragment("scoreboard", "kernels", page.kernels, [board(rows)])
     assert set(made) == {"kernels.json", "kernels.md", "kernels_sentences.md"}
+
+
+def test_the_board_says_what_each_kernel_changes(rows):
+    said = page.kernels([board(rows)]).sentences
+    assert "after basic_attention, composed_attention is 2.0× faster, tiled_att" in said["order"]
+    assert said["last"] == "hopper_attention does not run on this GPU: it is for Hopper."
+    flash = [r for r in rows if r["implementation"] == "flash_attention"]
+    faster = [{**r, "implementation": bench.LAST, **spread(r["ms_p50"] / f)}
+              for r, f in zip(flash, (1, 4), strict=True)]  # fmt: skip
+    said = page.kernels([board(rows + faster)]).sentences
+    assert said["last"].endswith(": 1.00× at N 1,024 (within the spread), 4.0× at N 4,096.")
+    assert said["order"].endswith(
+        "flash_attention is 2.0× faster, hopper_attention is 4.0× faster."
+    )
 
 
 def test_two_cards_share_the_board(rows):
@@ -282,8 +306,11 @@ def test_the_ladder_counts_what_was_recorded():
     for row in result.rows:
         assert row["bytes_loaded"] >= row["bytes_compulsory"]
     figure = page.ladder([result])
-    assert [r["kernel"] for r in figure.table] == KERNELS
-    assert re.findall(r'data-kernel="(\w+)"', figure.widget) == KERNELS
+    assert page.LAST == bench.LAST
+    assert [r["kernel"] for r in figure.table] == [*KERNELS, bench.LAST]
+    assert re.findall(r'data-kernel="(\w+)"', figure.widget) == [*KERNELS, bench.LAST]
+    unrecorded = figure.table[-1]
+    assert {k for k, x in unrecorded.items() if x is not None} == {"kernel", "lines of code"}
 
 
 def test_the_budget_says_what_its_rows_say():

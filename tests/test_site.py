@@ -26,6 +26,7 @@ LAB_PAGES = {
 EVERY_ROOM = {"report", "mutants"}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
 KERNEL_LINES = 350
+LONGER = {"hopper_attention": 550}  # three partitions, and barriers between them
 TOP_LEVEL = {
     ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CONTRIBUTING.md", "LICENSE",
     "Makefile", "README.md", "constraints.txt", "docs", "mkdocs.yml", "pyproject.toml",
@@ -231,7 +232,7 @@ def test_nothing_has_a_name_without_a_room():
         "figures": [p.name for p in (ROOT / "docs/figures").glob("*")],
         "data": [p.parent.name for p in (ROOT / "docs/data").rglob("*.json")],
         "test": [
-            p.stem.removeprefix("test_")
+            p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
             for p in (ROOT / "tests").glob("test_*.py")
             if not p.stem.startswith(("test_lab_", "test_site", "test_browser"))
         ],
@@ -249,7 +250,8 @@ def test_launcher_and_kernel_carry_the_slug(post):
     found = {f.name: f for f in functions(path)}
     classes = {n.name for n in tree(path).body if isinstance(n, ast.ClassDef)}
     assert post in found or (path.name == "module.py" and classes), f"{path} has no {post}"
-    kernels = [name for name, f in found.items() if "triton.jit" in decorators(f)]
+    compiled = re.compile(r"triton\.jit|gluon\.jit\b.*")
+    kernels = [n for n, f in found.items() if any(map(compiled.fullmatch, decorators(f)))]
     if path.name == "kernel.py":
         assert kernels, f"{path} has no kernel"
     if len(kernels) == 1:
@@ -301,7 +303,7 @@ def test_the_file_a_reader_copies_needs_torch_and_triton_only(post):
     assert "main" in {f.name for f in functions(path)}, "python kernel.py checks itself"
     assert 'if __name__ == "__main__":' in read(path)
     lines = [x for x in read(path).splitlines() if "--8<--" not in x]  # markers are no code
-    assert len(lines) <= KERNEL_LINES
+    assert len(lines) <= LONGER.get(post, KERNEL_LINES)
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -539,6 +539,8 @@ def test_figures_can_be_drawn_from_a_gpu(name):
     rows = timed(lab, getattr(bench, name))
     if name == "tiles":
         rows[3] |= {"error": "> 20 s", "registers": None, "stack_bytes": None}
+    if name == "resources":
+        rows = [row | {"registers": 99} for row in rows]
     result = made_up(name, rows)
     for results in ([result], [result, result]):
         files = fragment("tiled_attention", name, getattr(figures, name), results)
@@ -548,6 +550,55 @@ def test_figures_can_be_drawn_from_a_gpu(name):
 
 def without_running(lab, case, names, variants=None):
     yield from ({"implementation": n, **case} for n in [*names, *(variants or {})])
+
+
+def test_figures_know_the_tiles_of_the_kernel():
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    assert figures.TILES == kernel.TILES
+
+
+@pytest.mark.parametrize(
+    ("fastest", "stack", "words"),
+    [
+        (None, 0, "The rule holds here"),
+        ("8 × 32, 8 warps", 0, "not the best one: the fastest that spill nothing take 10 µs and"),
+        ("8 × 32, 8 warps", 24, "spill a little (8 × 32, 8 warps, with 24 bytes of stack"),
+    ],
+)
+def test_the_rule_for_tiles_is_judged_by_the_sweep(fastest, stack, words):
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    rows = [{"implementation": "torch:sdpa", "D": D, "ms_p50": 0.1} for D in bench.WIDTHS]
+    for D in bench.WIDTHS:
+        for tile in bench.sweep(D):
+            name = bench.label(*tile)
+            about = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
+            about |= {"registers": 99, "spill_store_bytes": 0, "shared_bytes": 0, "stack_bytes": 0}
+            ms = 1.0 if tile == kernel.TILES[D] else 2.0
+            if name == fastest:
+                ms, about["stack_bytes"] = 0.01, stack
+            rows.append({"implementation": name, "D": D, "ms_p50": ms, **about})
+    for row in rows:
+        row |= {"ms_p20": row["ms_p50"], "ms_p80": row["ms_p50"]}
+    said = figures.tiles([made_up("tiles", rows)]).sentences
+    assert words in said["rule"]
+    assert ("the fastest of all" in said["chosen"]) == (fastest is None)
+
+
+def test_a_block_of_queries_lacks_programs_where_it_is_behind():
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    gains = {(1, 64, 256): 0.5, (16, 64, 256): 2.0}
+    said = figures._behind(gains, 100)
+    assert "behind with 1 head of D 64 at N 256. There it has 16 programs or fewer for 100" in said
+    assert "programs" not in figures._behind(gains, 10), "then both lack none"
+    assert figures._behind({(1, 64, 256): 1.5}, 100) == ""
+    assert "51,200" in figures._room(193)
+    assert "so 2 fit beside each other" in figures._room(120)
 
 
 @pytest.mark.parametrize("faster", [True, False])

@@ -19,6 +19,7 @@ from snippets._lab.compiled import SHARED_LIMIT, Resources
 from snippets._lab.rooms import load
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
+from snippets.hopper_attention.kernel import VARIANTS, hopper_attention
 from snippets.your_gpu import bench
 from snippets.your_gpu import figures as drawn
 
@@ -255,7 +256,7 @@ def constants(table, target, path=()):
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "gfx942"])
 def test_every_configuration_a_launcher_can_choose_is_recorded(target):
     """By the first two block sizes; stages and warps follow from them in these tables."""
-    for room in coverage.attention_rooms():
+    for room in set(coverage.attention_rooms()) - {"hopper_attention"}:
         tables = getattr(load(room, "kernel"), "CONFIGURATIONS", {})
         found = {
             tuple(r["blocks"].values())[:2]
@@ -272,6 +273,46 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
                 wanted.remove((128, 256))  # its steps in flight are more than the shared memory
             assert wanted
             assert wanted <= found, room
+
+
+def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
+    """Each variant is a kernel; the causal one for D 128 is for every length, so it is one row."""
+    for target in bench.TARGETS:
+        mine = [r for r in stored(target) if r["launcher"] == "hopper_attention"]
+        taken = [r for r in mine if r["kernel"]]
+        if target != "sm_90":
+            assert mine
+            assert not taken
+            assert all("(9, 0) is" in r["refused"] or "q is on cuda" in r["refused"]
+                       or r["dtype"] == "float32" for r in mine)  # fmt: skip
+            continue
+        found = [(r["case"], r["blocks"]) for r in taken if r["dtype"] == "float16"]
+        wanted = []
+        for causal, D in ((c, D) for c in (False, True) for D in (64, 128)):
+            for V, keys in zip(VARIANTS[D][causal], (1024, 8192), strict=False):
+                blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
+                wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
+        assert found == wanted
+        assert {r["num_warps"] for r in taken} == {12, 16}, "whole groups of four, loading or not"
+        assert all(r["tensor_core"] == "wgmma" and r["error"] is None for r in taken)
+
+
+def test_constants_passed_by_position_tell_kernels_apart():
+    """Stages 2 and 3 are neither 1 nor multiples of 16; and D is in the descriptors alone."""
+    seen = set()
+    for D, causal in ((D, causal) for D in (64, 128) for causal in (False, True)):
+        for keys in (1024, 8192):
+            shapes = [(1, 8, rows, D) for rows in (16, keys, keys)]
+            call = bench.Call("x", "x", hopper_attention, "float16", shapes, {"causal": causal})
+            lab = type("", (), {"compiler": Lab("compiler", "sm_90").compiler})
+            (launch,) = bench.launches(lab, call, "sm_90")
+            assert bench.constants(launch)["CAUSAL"] is causal
+            seen.add(bench.specialised(launch))
+    assert len(seen) == sum(len(rows) for D in VARIANTS for rows in VARIANTS[D]) == 7
+    narrow = [dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
+              if hasattr(x, "block_shape") else x for x in launch.args]  # fmt: skip
+    assert bench.specialised(launch) in seen
+    assert bench.specialised(dataclasses.replace(launch, args=tuple(narrow))) not in seen
 
 
 def test_the_recorded_numbers_are_those_of_a_launch():
@@ -323,6 +364,13 @@ def test_the_figure_says_what_the_data_say():
     refused = sum(bool(r["refused"]) for t in bench.TARGETS for r in stored(t))
     assert f"{refused} calls are refused" in figure.finding
     assert "`flash_attention`" in figure.sentences["bfloat"]
+    assert "hopper" not in figure.sentences["bfloat"], "it refuses the card, not the dtype"
+    assert "`hopper_attention` refuses every call" in figure.sentences["refused"]
+    assert "H200" not in figure.sentences["refused"]
+    (hopper,) = [r for r in figure.table if r["launcher"] == "hopper_attention"]
+    assert (hopper["T4"], hopper["H100, H200"]) == ("none", "float16, bfloat16")
+    described = [row[data["columns"].index("kernel")] for row in data["kernels"]["sm_90"]]
+    assert "128, 3 consumers, 2 stages" in described
     (flash,) = [r for r in figure.table if r["launcher"] == "flash_attention"]
     assert flash["T4"] == "float16, float32"
     assert flash["H100, H200"] == "all"
@@ -358,6 +406,8 @@ def test_the_figure_changes_with_the_data():
     assert "fits" not in verdicts(spilling)
     bfloat = drawn.kernels(altered(refused)).sentences["bfloat"]
     assert bfloat != usual.sentences["bfloat"]
+    every = drawn.kernels(altered(lambda row: row | {"kernel": None, "refused": "no"}))
+    assert every.sentences["refused"] != usual.sentences["refused"]
     unknown = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes", "tensor_core")
     capped = results()[0].rows[0] | dict.fromkeys(unknown)
     capped |= {"blocks": {}, "kernel": "_x_kernel", "refused": None, "error": "> 20 s"}
@@ -399,12 +449,18 @@ def test_every_post_with_a_kernel_has_an_excerpt_that_holds_what_it_claims():
         assert all(re.search(point.pattern, line) for line in row["lines"])
         assert point.python in row["python"]
         source = Path(load(point.room, "kernel").__file__).read_text("utf-8")
-        assert row["python"] in [line.strip() for line in source.splitlines()]
-    text = {r["post"]: " ".join(r["lines"]) for r in rows}
+        lines = [line.strip() for line in source.splitlines()]
+        assert all(line.strip() in lines for line in row["python"].splitlines())
+    text = {
+        post: " ".join(line for r in rows if r["post"] == post for line in r["lines"])
+        for post in {r["post"] for r in rows}
+    }
     assert "wgmma.mma_async" in text["flash_attention"]
     assert "STL" in text["vectorized_attention"]
     assert "mma.sync" in text["composed_attention"]
     assert "fma.rn.f32" in text["tiled_attention"]
+    assert "cp.async.bulk.tensor" in text["hopper_attention"]
+    assert "wgmma.mma_async" in text["hopper_attention"]
 
 
 PTX = """
@@ -447,6 +503,17 @@ def test_an_excerpt_is_found_below_its_line_of_python(file):
 def test_an_instruction_that_is_absent_or_of_another_line_is_refused(file, pattern, python):
     with pytest.raises(LookupError, match="stems from a line with"):
         bench.excerpt(PTX, file, pattern, python)
+
+
+def test_a_statement_of_several_lines_is_one_and_a_block_is_not(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("def f():\n    if x:\n        load(\n            a, b\n        )  # why\n")
+    found = bench.statements(path.read_text())
+    assert found[3] == found[4] == found[5] == "load(\n    a, b\n)  # why"
+    assert (found[1], found[2]) == ("def f():", "if x:")
+    ptx = "\t.loc\t1 4 8  // kernel.py:4:8\n\tcp.async.bulk.tensor [%r1];\n"
+    python, _, count = bench.excerpt(ptx, str(path), r"cp\.async", "load(")
+    assert (python, count) == (found[3], 1)
 
 
 @pytest.mark.compiler

@@ -256,13 +256,11 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             name: (function.measured_on, function)  # type: ignore[attr-defined]
             for name, function in results(room).items()
         }
-        anywhere = source_file(room).exists() and interpreted(room)
         if source_file(room).exists():
-            runs_on = ("gpu", "interpreter") if anywhere else ("gpu",)
+            runs_on = ("gpu", "interpreter") if interpreted(room) else ("gpu",)
             wanted["report"] = runs_on, functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
-            judged_on = ("interpreter",) if anywhere else ("gpu",)
-            wanted["mutants"] = judged_on, functools.partial(_mutants, room)
+            wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue

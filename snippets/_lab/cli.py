@@ -176,7 +176,7 @@ def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
 def _mutants(options: argparse.Namespace) -> int:
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from . import mutation
-    from .rooms import interpreted, room_file
+    from .rooms import room_file
 
     with_mutants = [r for r in rooms() if room_file(r, "mutants.py").exists()]
     if not (chosen := options.post or with_mutants):
@@ -187,9 +187,6 @@ def _mutants(options: argparse.Namespace) -> int:
             f"{', '.join(strangers)}: no mutants; posts that have some: {', '.join(with_mutants)}"
         )
     for post in chosen:
-        if not interpreted(post):
-            console.print(f"{post}: only a GPU runs its kernel; make bench judges its mutants")
-            continue
         table = Table("mutant", "killed by", "message", title=post)
         try:
             for row in mutation.rows(post, _each_mutant, derive=False):

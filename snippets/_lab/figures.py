@@ -10,6 +10,7 @@ import functools
 import html
 import inspect
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ COLOURS = {
     "torch:efficient": "#2f8fa3",
     "tiled_attention": "#6b74d6",
     "flash_attention": "#d6336c",
+    "hopper_attention": "#0b9488",
     "attention_memory:exercise": "#1d9a78",
     "torch:matmul": "#d4602a",
     "torch:softmax": "#b8860b",
@@ -95,6 +97,11 @@ MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
 MARKUP = re.compile(r"<[a-z/!?]|\]\(\s*\w*script:", re.IGNORECASE)
 INCLUDE = re.compile("--8<--")
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
+# What site.css makes of a figure's text: characters a line, and its pixels, of title and caption;
+# and the pixels of the rule, the gaps and the folded lines.
+WIDE = ((84, 26), (127, 21.4), 80)
+NARROW = ((42, 23.5), (56, 21.4), 116)
 
 
 @dataclass(frozen=True)
@@ -250,9 +257,19 @@ def fragment(
             raise DataError(f"figure {name} of {room} has markup in a sentence: {found.group()}")
     files = {}
     also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
+    raw = ", ".join(
+        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
+        f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}"
+        + (' <span class="am-badge am-stale">code changed since</span>' if is_stale(r) else "")
+        for r in results
+    )
+    caption = f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}."
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
-    lines = [f'<figure class="am-figure" id="figure-{room}-{name}" markdown>']
-    lines += ['<p class="am-finding" markdown>', figure.finding, "</p>"]
+    # What is folded is no part of the <figure>, where a caption comes first or last.
+    chart = figure.plot is not None and not figure.widget and not figure.open_table
+    kind = f'am-figure am-chart" style="{_room(figure, caption)}' if chart else "am-figure"
+    lines = [f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
+    lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
     if figure.plot is not None:
         files[f"{name}.json"] = specification(figure)
         summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
@@ -271,23 +288,13 @@ def fragment(
     if figure.open_table:
         css = f' class="{figure.table_class}"' if figure.table_class else ""
         lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
-    raw = ", ".join(
-        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
-        f"(/data/{r.folder}/{r.post}/{r.result}.json)"
-        + (' <span class="am-badge am-stale">code changed since</span>' if is_stale(r) else "")
-        for r in results
-    )
-    lines += [
-        "<figcaption markdown>",
-        f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}.",
-        "</figcaption>",
-    ]
+    lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
     if not figure.open_table:
         lines += _folded("am-data", "The numbers as a table", table(figure.table))
     lines += _folded(
         "am-data am-provenance", "Where these numbers come from", provenance_table(results)
     )
-    lines.append("</figure>")
+    lines.append("</div>")
     files[f"{name}.md"] = "\n".join(lines) + "\n"
     if figure.sentences:
         files[f"{name}_sentences.md"] = (
@@ -298,6 +305,23 @@ def fragment(
             + "\n"
         )
     return files
+
+
+def _room(figure: Figure, caption: str) -> str:
+    """About how high a chart is with its text, on a wide screen and on a phone, as CSS.
+
+    A browser reserves this for a figure that it leaves aside until it comes near.
+    """
+    title, caption = (TARGET.sub("]", _plain(text)) for text in (figure.finding, caption))
+    heights = []
+    for plot, (title_line, caption_line, around) in (
+        (figure.height, WIDE),
+        (figure.narrow.get("height", figure.height), NARROW),
+    ):
+        lines = [(title, title_line), (caption, caption_line)]
+        text = sum(math.ceil(len(words) / line) * px for words, (line, px) in lines)
+        heights.append(round(plot + text + around))
+    return f"--am-room: {heights[0]}px; --am-room-narrow: {heights[1]}px"
 
 
 def _folded(css: str, title: str, lines: list[str]) -> list[str]:

@@ -10,7 +10,6 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
-import os
 import shutil
 import sys
 import tempfile
@@ -173,11 +172,10 @@ def judge(
     The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
     its output alone tells about the mistake.
     """
-    import torch
-    import triton  # noqa: F401 - imported once here, inherited by every child
+    import torch  # noqa: F401 - imported once here, inherited by every child
+    import triton  # noqa: F401
 
-    # A forked child cannot use the GPU if its parent has.
-    context: Any = multiprocessing.get_context("spawn" if torch.cuda.is_initialized() else "fork")
+    context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     tests = tests or test_file(room)
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +209,7 @@ def _killers(room: str) -> dict[str, str]:
 def rows(
     room: str, each: Callable[..., Iterator[dict[str, Any]]], derive: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """One row for each mutant of a room, for the data file; a few run at a time.
+    """One row for each mutant of a room, for the data file; two mutants run at a time.
 
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
     """
@@ -222,7 +220,7 @@ def rows(
         raise MutantError(f"{room}: two mutants have the same name")
     killers = _killers(room)
     derive = derive and interpreted(room)  # outputs are looked at in the interpreter
-    with ThreadPoolExecutor(min(8, max(2, (os.cpu_count() or 2) // 2))) as pool:
+    with ThreadPoolExecutor(2) as pool:
         pending = {
             name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
             for name, text in sources.items()

@@ -340,7 +340,7 @@ def _headed(page: str, anchors: list[AnchorLink]) -> str:
         name = next(names, None)
         if name is None:
             raise NotebookError(f"the table of contents lacks the heading {text!r}")
-        link = f'<a class="headerlink" href="#{name}" title="Link to this section">#</a>'
+        link = f'<a class="headerlink" href="#{name}" aria-label="Link to this section">#</a>'
         return f'<h{level} id="{name}">{text}{link}</h{level}>'
 
     page = re.sub(r"<h([1-6])\b[^>]*>(.*?)</h\1>", head, page, flags=re.DOTALL)

@@ -6,7 +6,8 @@ tenths of the style belong to parts that no page of this site has. After a build
 - the rules that can match something are written into every page, the others are left out. "Can
   match" is asked of names: each class, id, tag, attribute and value of a selector must occur in a
   page's tags or, like a name, in a script, so that a state which a script adds keeps its rules;
-- the site's own scripts become one file, named after its content so that a cache may keep it;
+- the site's own scripts become one file, named after its content so that a cache may keep it; that
+  of a widget stays apart, and comes where the widget is (widgets.js);
 - every page carries the same Content-Security-Policy. Its inline scripts differ by the page's
   depth, and instant navigation adds the head of the next page to this one, so each page names the
   hashes of all.
@@ -14,6 +15,7 @@ tenths of the style belong to parts that no page of this site has. After a build
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,13 +28,14 @@ from tinycss2.ast import Node
 
 # The repository link, which would ask its host for stars, and the colour scheme (see scheme.js).
 # The search dialog has no name. The scheme of a first visit is the system's, which the theme knows
-# only after its script has come.
+# only after its script has come; that there are scripts it says then too, and all is styled anew.
 MENDED = {
     'class="md-source" data-md-component="source"': 'class="md-source"',
     'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',
     'data-md-component="search" role="dialog"': (
         'data-md-component="search" role="dialog" aria-label="Search"'
     ),
+    "<script>__md_scope=": '<script>document.documentElement.className="js",__md_scope=',
     'var palette=__md_get("__palette");': (
         'var palette=__md_get("__palette")||{color:{media:"(prefers-color-scheme)"}};'
     ),
@@ -58,7 +61,22 @@ ONLY_ON_PAGES = re.compile(
 STEM = re.compile(
     r"([\w-]{4,})(?:\$\{|(?<=-)[\"'`])"
 )  # `md-fact--${name}`, "data-md-color-" + name
+# The scripts that a page needs only if it has what they look for.
+WIDGETS = {
+    "attention_map.js": ".am-map",
+    "attention_memory.js": ".am-memory",
+    "coalescing.js": ".am-lanes",
+    "coverage.js": ".am-coverage",
+    "scoreboard.js": ".am-ladder",
+    "steps.js": ".am-steps",
+    "your_gpu.js": ".am-cards",
+}
+LIST_OF_WIDGETS = "AM_WIDGETS"
 GROUPS = ("media", "supports", "layer", "container")
+# Selectors said in another way. The theme's script writes the address of every link anew, and a
+# table without a class it takes out of the page to put it back in a box: reading.py gives it both
+# before. A rule that reads an attribute makes a browser style each element on which that is set.
+SELECTORS = {"table:not([class])": "table.am-table", "[href]": ":any-link"}
 THEME_SCRIPT = re.compile(r"\bassets/javascripts/bundle\.\w+\.min\.js$")
 
 
@@ -77,9 +95,11 @@ def pack(site: Path) -> None:
     code = "\n".join(path.read_text("utf-8") for path in scripts)
     names = Names.of(pages.values(), code)
     style = purge("\n".join(path.read_text("utf-8") for path in styles), names)
-    bundle = rjsmin.jsmin("\n".join(path.read_text("utf-8") for path in own))
-    script = own[0].with_name(f"site.{_digest(bundle, 'md5').hex()[:8]}.js")
-    script.write_text(bundle, "utf-8")
+    later = {
+        WIDGETS[path.name]: _packed([path], path.stem).name for path in own if path.name in WIDGETS
+    }
+    first = [path for path in own if path.name not in WIDGETS]
+    script = _packed(first, "site", json.dumps(list(later.items())))
     policy = policy_for(pages.values())
     for path, page in pages.items():
         if CHARSET not in page:
@@ -90,6 +110,15 @@ def pack(site: Path) -> None:
         folder = next(filter(_is_own, SCRIPT.findall(page))).rpartition("/")[0]
         tag = f'<script src="{folder}/{script.name}"></script>\n'
         path.write_text(_replace(SCRIPT, page, _is_own, tag), "utf-8")
+
+
+def _packed(scripts: list[Path], stem: str, widgets: str = "") -> Path:
+    """One short script of some, beside the first."""
+    text = rjsmin.jsmin("\n".join(path.read_text("utf-8") for path in scripts))
+    text = text.replace(LIST_OF_WIDGETS, widgets)
+    packed = scripts[0].with_name(f"{stem}.{_digest(text, 'md5').hex()[:8]}.js")
+    packed.write_text(text, "utf-8")
+    return packed
 
 
 def mended(page: str) -> str:
@@ -144,6 +173,10 @@ class Names:
         made = name.startswith(self.stems) and not ONLY_ON_PAGES.match(name)
         return name in self.words or made
 
+    def within(self, part: str) -> bool:
+        """Whether a name has this part, or could be made to have it."""
+        return any(part in name for name in (*self.words, *self.stems))
+
 
 def purge(css: str, names: Names) -> str:
     """The rules of a style sheet that can match, as short text, without variables nobody reads."""
@@ -177,7 +210,7 @@ def _kept(nodes: list[Node], names: Names) -> list[Rule]:
         if node.type == "qualified-rule":
             selectors = [s for s in _split(node.prelude) if _can_match(s, names)]
             if selectors:
-                prelude = ",".join(map(_short, selectors))
+                prelude = ",".join(map(_selector, selectors))
                 kept.append((prelude, _declarations(node.content)))
         elif node.type == "at-rule" and node.lower_at_keyword in GROUPS and node.content:
             inner = tinycss2.parse_rule_list(node.content, skip_comments=True, skip_whitespace=True)
@@ -226,6 +259,13 @@ def _short(tokens: list[Node]) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def _selector(tokens: list[Node]) -> str:
+    text = _short(tokens)
+    for mark, other in SELECTORS.items():
+        text = text.replace(mark, other)
+    return text
+
+
 def _split(tokens: list[Node]) -> list[list[Node]]:
     parts: list[list[Node]] = [[]]
     for token in tokens:
@@ -258,12 +298,13 @@ def _can_match(selector: list[Node], names: Names) -> bool:
 
 
 def _attribute_can_match(content: list[Node], names: Names) -> bool:
-    """`[name]`, `[name=value]`: of other comparisons the value may be a part of a name."""
+    """`[name]`, `[name=value]`; of other comparisons the value may be a part of a name."""
     name, *rest = [token for token in content if token.type != "whitespace"]
-    if name.value not in names:
-        return False
-    exact = len(rest) > 1 and rest[0].type == "literal" and rest[0].value == "="
-    return not exact or all(word in names for word in WORD.findall(str(rest[1].value)))
+    if name.value not in names or len(rest) < 2:
+        return name.value in names
+    exact = rest[0].type == "literal" and rest[0].value == "="
+    there = names.__contains__ if exact else names.within
+    return all(map(there, WORD.findall(str(rest[1].value))))
 
 
 def _linked(pattern: re.Pattern[str], pages: dict[Path, str], site: Path) -> list[Path]:

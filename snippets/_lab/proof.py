@@ -2,9 +2,9 @@
 
 HTML is read by a parser that follows the standard and reports where a browser would have to guess.
 What a parser does not judge is asked here: each id is unique, what refers to an id finds it, no
-control lies in another, text holds no block, and nothing is written as in the last century. Links
-inside the site must lead to a file, and to an id in it; links to elsewhere are followed on demand
-only.
+control lies in another, text holds no block, a caption comes first or last in its figure, and
+nothing is written as in the last century. Links inside the site must lead to a file, and to an id
+in it; links to elsewhere are followed on demand only.
 """
 
 import re
@@ -62,6 +62,7 @@ class Page:
         document = JustHTML(text, sanitize=False, collect_errors=True)
         self.faults = [f"line {e.line}: {e.code}" for e in document.errors]
         self.elements = list(_walk(document.root, ()))
+        self.faults += _between(document.root)
         self.ids = [a["id"] for _, a, _ in self.elements if a.get("id")]
         self.names = {a["name"] for t, a, _ in self.elements if t == "a" and a.get("name")}
         self.links = [
@@ -105,6 +106,15 @@ def _walk(
             continue
         yield child.name, child.attrs or {}, above
         yield from _walk(child, (*above, child.name))
+
+
+def _between(node: Any) -> Iterator[str]:
+    """Captions that are neither the first nor the last part of their figure."""
+    parts = [child for child in node.children or () if not child.name.startswith(("#", "!"))]
+    if node.name == "figure" and "figcaption" in [part.name for part in parts[1:-1]]:
+        yield "<figcaption> between other parts of a <figure>"
+    for part in parts:
+        yield from _between(part)
 
 
 def proof(site: Path) -> tuple[list[str], list[str]]:

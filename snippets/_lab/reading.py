@@ -4,7 +4,8 @@ Configuration cannot do these, and the plugins that do some of them bring a scri
 whole HTTP client or a second copy of a text:
 
 - the first use of a glossary word leads to the glossary, which is the only place of its definition;
-- tables fold on a phone, because each cell knows the name of its column;
+- tables fold on a phone, because each cell knows the name of its column, and scroll in a box that
+  the theme's script would make for each while the page starts;
 - a page says how long it takes and when its numbers were last measured;
 - each page is published as Markdown too, includes resolved, with llms.txt as the list of them;
 - where the site's address is known: a feed of the posts, and for each page a picture for links.
@@ -95,7 +96,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     content = content.replace(
         '<details class="am-data', '<details data-search-exclude class="am-data'
     )
-    content = re.sub(r"<table>.*?</table>", lambda m: fold(m[0]), content, flags=re.DOTALL)
+    content = re.sub(r"<table>.*?</table>", lambda m: boxed(fold(m[0])), content, flags=re.DOTALL)
     glossary = files.get_file_from_path(GLOSSARY)
     if glossary is None or not page.file.src_uri.startswith(("posts/", "lab/")):
         return content
@@ -271,6 +272,13 @@ def fold(table: str) -> str:
     head, _, body = table.partition("<tbody>")
     body = re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
     return head.replace("<table>", "<table data-fold>", 1) + "<tbody>" + body
+
+
+def boxed(table: str) -> str:
+    """A table in the two boxes of the theme; one that has a class its script leaves alone."""
+    table = table.replace("<table", '<table class="am-table"', 1)
+    box = '<div class="md-typeset__scrollwrap"><div class="md-typeset__table">'
+    return f"{box}{table}</div></div>"
 
 
 # Pages as Markdown.

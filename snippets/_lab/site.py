@@ -8,7 +8,8 @@
   for its number of stars from the reader's browser. The first is given, the second taken away.
 - In an indented block, such as a folded answer, Markdown takes HTML for a part of a paragraph.
   Browsers forgive the result, validators do not.
-- Links away from the site are marked.
+- Links away from the site are marked. A heading's link to itself has a name and no title: the theme
+  makes a tooltip for each title while the page starts.
 - Code is most of a page's elements. A span whose colour is the text's own is taken away, and a
   block says how many lines it has, so that a browser can leave it aside until it comes near.
 - The theme's own script for the colour scheme costs more than the rest of it; scheme.js takes its
@@ -58,6 +59,8 @@ STRAY = re.compile(
 # A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.
 OUTWARD = re.compile(r'<a (?=[^>]*\bhref="https?://)(?![^>]*\brel=)')
 
+HEADERLINK = re.compile(r'(<a class="headerlink" href="[^"]*" )title(?==)')
+
 # Below "mkdocs", so that a warning fails a strict build.
 log = logging.getLogger("mkdocs.hooks.site")
 
@@ -90,6 +93,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
     )
     content = OUTWARD.sub('<a rel="external" ', content)
+    content = HEADERLINK.sub(r"\1aria-label", content)
     content = PLAIN_SPAN.sub(r"\1", content)
     content = CODE_BLOCK.sub(
         lambda m: f'<div class="{m[1]}" style="--am-lines: {m[2].count(chr(10))}">', content

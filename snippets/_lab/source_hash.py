@@ -1,6 +1,7 @@
 """A hash of what a result depends on: equal on every Python, blind to comments and formatting."""
 
 import ast
+import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,12 +49,18 @@ def closure(source: str, roots: Iterable[str]) -> list[str]:
 
     Raises ValueError if a root is not defined in `source`.
     """
+    return list(_closure(source, tuple(sorted(roots))))
+
+
+# Every device's result asks for the same texts again: to draw all figures takes half the time.
+@functools.lru_cache(maxsize=1024)
+def _closure(source: str, roots: tuple[str, ...]) -> tuple[str, ...]:
     defined: dict[str, list[ast.stmt]] = {}
-    for statement in ast.parse(source).body:
+    for statement in _statements(source):
         for name in _names_defined(statement):
             defined.setdefault(name, []).append(statement)
     reached: dict[str, None] = {}
-    waiting = sorted(roots)
+    waiting = list(roots)
     while waiting:
         name = waiting.pop()
         if name in reached:
@@ -64,7 +71,7 @@ def closure(source: str, roots: Iterable[str]) -> list[str]:
         for statement in defined[name]:
             used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
             waiting.extend(used & defined.keys() - reached.keys())
-    return [f"{name}:{canonical(defined[name])}" for name in sorted(reached)]
+    return tuple(f"{name}:{canonical(defined[name])}" for name in sorted(reached))
 
 
 def _names_defined(statement: ast.stmt) -> list[str]:
@@ -83,11 +90,16 @@ def _names_defined(statement: ast.stmt) -> list[str]:
     return []
 
 
+@functools.lru_cache(maxsize=256)
+def _statements(source: str) -> tuple[ast.stmt, ...]:
+    return tuple(ast.parse(source).body)
+
+
 def public_functions(source: str) -> list[str]:
     """Top-level public functions and classes, `main` apart: what a reader imports."""
     return [
         s.name
-        for s in ast.parse(source).body
+        for s in _statements(source)
         if isinstance(s, ast.FunctionDef | ast.ClassDef)
         and not s.name.startswith("_")
         and s.name != "main"

@@ -4,8 +4,10 @@ from math import log10
 
 from plotly.subplots import make_subplots
 
+from snippets._lab.charts import listed
 from snippets._lab.figures import (
     DASHES,
+    NAMES,
     Figure,
     cell,
     colour,
@@ -265,29 +267,33 @@ def peak_memory(results):
                     row=1, col=column,
                 )  # fmt: skip
     lengths = sorted({r["N"] for r in rows})
-    figure.update_xaxes(type="log", title="N", tickvals=lengths[::2])
+    figure.update_xaxes(type="log", title="N", tickvals=lengths[::2], tickformat="d")
     figure.update_yaxes(
         type="log", tickvals=[10**k for k in range(5, 12)],
         ticktext=["100 kB", "1 MB", "10 MB", "100 MB", "1 GB", "10 GB", "100 GB"],
     )  # fmt: skip
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 150})
     growth = {name: _growth(rows, name, backward=False) for name in present}
-    four = [n for n, x in growth.items() if x and x > 3]
-    two = [n for n, x in growth.items() if x and x <= 3]
+    growth = {name: x for name, x in growth.items() if x}
     eager = _peaks(rows, "torch:eager", backward=False)
     longest = max(eager, key=lambda r: r["N"])
     off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in eager)
     refused = sorted(
         {f"{cell(r['implementation'])}: {cell(r['error'])}" for r in rows if r.get("error")}
     )
-    fused = [r for n in two for r in _peaks(rows, n, backward=False, N=longest["N"])]
+    fused = [
+        r
+        for n, x in growth.items()
+        if x <= SQUARE and n != IN_BLOCKS
+        for r in _peaks(rows, n, backward=False, N=longest["N"])
+    ]
     least = min(fused, key=lambda r: r["bytes_peak"]) if fused else None
     math = _peaks(rows, "torch:math", backward=False, N=longest["N"])
     return Figure(
         finding=f"At N {longest['N']} eager attention holds {_size(longest['bytes_peak'])} beside "
         "its inputs"
         + (
-            f", {_quoted(least['implementation'])} {_size(least['bytes_peak'])}."
+            f", {_named(least['implementation'])} {_size(least['bytes_peak'])}."
             if least
             else "; nothing that was measured holds less than a square."
         ),
@@ -310,26 +316,113 @@ def peak_memory(results):
         ],
         plot=figure,
         height=560,
-        narrow={"height": 800, **_below(2, 800, 230)},
+        narrow={"height": 900, **_below(2, 900, 0)},
         sentences={
             "growth": "When N doubles at the long end, the peak grows "
-            + ", and ".join(
-                f"{ratio(sum(growth[n] for n in names) / len(names))} for "
-                + " and ".join(_quoted(n) for n in names)
-                for names in (four, two)
-                if names
+            + "; ".join(
+                f"{said} for {listed([_named(n) for n in names])}"
+                for said, names in _by_growth(growth).items()
             )
-            + ".",
-            "formula": "What eager attention asked for "
+            + "."
             + (
-                "is what the formula says, to the byte, at every N."
-                if off == 0
-                else f"differs from the formula by at most {_percent(off)}."
+                " The last one has a fixed budget for its scores, and what grows is the result."
+                if list(_by_growth(growth).values())[-1] == [IN_BLOCKS]
+                else ""
             ),
-            "math": _of_math(math, longest),
+            "formula": "In a forward eager attention asked for "
+            + (
+                "what the formula says, to the byte, at every N."
+                if off == 0
+                else f"something else than the formula says, by at most {_percent(off)}."
+            ),
+            "training": _of_training(rows, longest["N"]),
             "fused": _of_fused(fused),
+            "bump": _bump(rows, [r["implementation"] for r in fused]),
+            "math": _of_math(math, longest),
         },
     )  # fmt: skip
+
+
+SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
+IN_BLOCKS = "attention_memory:exercise"
+
+
+def _named(name):
+    """An implementation in a sentence: our functions as code, a backend as PyTorch's."""
+    return NAMES.get(name, _quoted(name)).replace("PyTorch, ", "PyTorch's ")
+
+
+def _by_growth(growth):
+    """ "4.0×" → the implementations whose peak grows so, the steepest first."""
+    found = {}
+    for name, x in sorted(growth.items(), key=lambda item: -round(item[1], 1)):
+        found.setdefault(f"{x:.1f}×", []).append(name)
+    return found
+
+
+def _of_training(rows, N):
+    """What forward and backward ask for beside the formula, at one N and, for eager, at all."""
+    both = _peaks(rows, "torch:eager", backward=True)
+    if not both:
+        return "Forward and backward have no value for eager attention."
+    last = only(both, N=N)
+    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
+    square = {r["N"]: r["bytes_eager"] / 2 for r in _peaks(rows, "torch:eager", backward=False)}
+    more = {r["bytes_requested"] - r["bytes_eager"] for r in both}
+    each = {(r["bytes_requested"] - r["bytes_eager"]) / square[r["N"]] for r in both}
+    text = (
+        f"Forward and backward together ask for {_size(last['bytes_requested'])} at N {N}, where the "
+        f"formula says {_size(last['bytes_eager'])}"
+    )
+    if more == {0}:
+        return f"{text}: the same, to the byte, at every N."
+    if each == {1}:
+        text += (
+            ": at every N exactly one N × N tensor more. The backward of the softmax makes it for "
+            "itself: on a GPU PyTorch multiplies the weights with their gradient first, and stores the "
+            "product. An account that listens to operations from outside does not see what happens "
+            "inside of one, so believe the device: this training step holds four squares, not three"
+        )
+    fused = [
+        f"{_size(r['bytes_requested'])} for {_named(r['implementation'])}"
+        for r in pick(rows, backward=True, N=N)
+        if r["implementation"] not in ("torch:eager", "torch:math")
+    ]
+    formula = _size(last["bytes_fused"])
+    return text + (
+        f". The fused backends have a workspace too: {listed(fused)}, where the formula says {formula}."
+        if fused
+        else "."
+    )
+
+
+def _bump(rows, names):
+    """A fused kernel that holds far more than its formula at one N, and why if the sum says it."""
+    found = [
+        r
+        for name in names
+        if name != IN_BLOCKS
+        for r in _peaks(rows, name, backward=False)
+        if r["bytes_requested"] > 1.5 * r["bytes_fused"]
+    ]
+    if len(found) != 1:
+        return ""
+    (row,) = found
+    text = (
+        f"One point stands out: {_named(row['implementation'])} at N {row['N']}, with "
+        f"{_size(row['bytes_requested'])} instead of {_size(row['bytes_fused'])}."
+    )
+    # A part of the keys has a result and a logsumexp of its own, in float32.
+    parts, rest = divmod(
+        row["bytes_requested"] - row["bytes_fused"], 4 * row["heads"] * row["N"] * (row["D"] + 1)
+    )
+    if parts > 1 and rest < 1024:
+        text += (
+            f" The difference is {parts} results with their logsumexps in float32: for this number of "
+            f"queries it splits the keys in {parts}, so that more of the GPU has work, and adds up the "
+            "parts at the end."
+        )
+    return text
 
 
 def _quoted(name):
@@ -338,14 +431,19 @@ def _quoted(name):
 
 def _of_math(math, eager):
     if not math:
-        return "The backend `torch:math` has no value at the longest N."
+        return "The backend *math* has no value at the longest N."
     share = math[0]["bytes_peak"] / eager["bytes_peak"]
     text = (
-        "SDPA's backend for everything else, `torch:math`, is no fused kernel: at N "
+        "SDPA's backend for everything else, *math*, is no fused kernel: at N "
         f"{eager['N']} it holds {_size(math[0]['bytes_peak'])}, {ratio(share)} what eager holds."
     )
     return text + (
-        " In float16 it computes in float32, and its N × N tensors are twice as large."
+        " In float16 it computes in float32, so its N × N tensors are twice as large"
+        + (
+            ", and beside them it looks for rows that see no key, with a byte for each score."
+            if share > 2.1
+            else "."
+        )
         if share > 1.5
         else ""
     )
@@ -357,16 +455,25 @@ def _of_fused(fused):
     beside = {r["implementation"]: r["bytes_requested"] - r["bytes_fused"] for r in fused}
     logsumexp = 4 * fused[0]["heads"] * fused[0]["N"]
     parts = []
+    slack = 4096  # bytes: a seed, an offset, a few words of workspace
     for said, names in (
-        ("exactly the formula's bytes for", [n for n, x in beside.items() if x == 0]),
-        ("the logsumexp less for", [n for n, x in beside.items() if x == -logsumexp]),
+        ("the formula's bytes", [n for n, x in beside.items() if 0 <= x <= slack]),
+        (
+            f"the logsumexp, {_size(logsumexp)}, less",
+            [n for n, x in beside.items() if 0 <= x + logsumexp <= slack],
+        ),
     ):
         if names:
-            parts.append(f"{said} {' and '.join(map(_quoted, names))}")
+            parts.append(f"{said} for {listed([_named(n) for n in names])}")
     for name, x in beside.items():
-        if x not in (0, -logsumexp):
-            parts.append(f"{_size(abs(x))} {'more' if x > 0 else 'less'} for {_quoted(name)}")
-    return f"Asked for at N {fused[0]['N']}, beside the fused formula: {'; '.join(parts)}."
+        if not (0 <= x <= slack or 0 <= x + logsumexp <= slack):
+            parts.append(f"{_size(abs(x))} {'more' if x > 0 else 'less'} for {_named(name)}")
+    small = max(0 < x % logsumexp <= slack for x in beside.values())
+    return (
+        f"Asked for at N {fused[0]['N']}, beside the fused formula"
+        + (f" and within {_size(slack)}" if small else "")
+        + f": {'; '.join(parts)}. A kernel that serves no backward can leave the logsumexp out."
+    )
 
 
 def _below(panels, height, legend):
@@ -399,9 +506,11 @@ def _levels(result):
     walks = pick(result.rows, kind="walk")
     many = sizes["multiprocessors"]
 
-    def best(inside):
-        rates = [r["bytes_loaded"] / r["ms_p50"] * 1e3 for r in walks if inside(r["set_bytes"])]
-        return max(rates, default=None)
+    def largest(limit):
+        """Bytes a second of the largest working set of at most so many bytes."""
+        within = [r for r in walks if r["set_bytes"] <= limit]
+        row = max(within, key=lambda r: r["set_bytes"])
+        return row["bytes_loaded"] / row["ms_p50"] * 1e3
 
     turn = only(result.rows, kind="turn")
     fma = result.ceilings["fma_float32"]["per_s_p50"]
@@ -416,14 +525,15 @@ def _levels(result):
             "at least: tiles turned on chip, each word written and read once a trip",
         ),
         "L1": (
-            None, None, best(lambda n: n <= sizes["shared_bytes"] // 2),
-            "read again and again, a working set of at most half a multiprocessor's memory; the "
-            "same memory as shared memory",
+            None, None, largest(sizes["shared_bytes"] // 2),
+            "read again and again, the largest working set of at most half a multiprocessor's "
+            "memory; the same memory as shared memory",
         ),
         "L2": (
             sizes["l2_bytes"], None,
-            best(lambda n: 4 * sizes["shared_bytes"] <= n <= sizes["l2_bytes"] // 2),
-            "the same kernel, a working set beyond L1 and of at most half of L2",
+            largest(sizes["l2_bytes"] // 2),
+            "the same kernel, the largest working set of at most half of L2: in smaller ones several "
+            "programs are at the same place at once, and can share what comes",
         ),
         "HBM": (
             sizes["memory_bytes"], None, result.ceilings["read"]["per_s_p50"],
@@ -499,6 +609,14 @@ def hierarchy(results):
         ],
         plot=figure,
         height=400,
+        narrow={
+            "height": 460,
+            "legend": {"y": -0.3},
+            "xaxis": {
+                "tickvals": [2**15, 2**21, 2**27],
+                "ticktext": ["32 KiB", "2 MiB", "128 MiB"],
+            },
+        },
         sentences={
             "sizes": f"This GPU has {sizes['multiprocessors']} multiprocessors. Each has "
             f"{_binary(sizes['registers_bytes'])} of registers and {_binary(sizes['shared_bytes'])} "
@@ -551,7 +669,7 @@ def _kind(row):
 
 
 def _memory(ceilings):
-    return max(ceilings[way]["per_s_p50"] for way in ("read", "write", "copy"))
+    return ceilings["read"]["per_s_p50"]
 
 
 def _shares(row, ceilings):
@@ -622,13 +740,21 @@ def intensity(results):
     by_kind = {kind: [r for r in rows if _kind(r) == kind] for kind in kinds}
     sdpa = by_kind["SDPA"]
     return Figure(
-        finding="What limits attention here: "
-        + "; ".join(f"{kind}: {_limits(by_kind[kind], ceilings)}" for kind in ("eager, all", "SDPA", "decode"))
+        finding="What limits attention: "
+        + "; ".join(
+            f"{title}, {_words(by_kind[kind], ceilings)}"
+            for title, kind in (
+                ("eager", "eager, all"),
+                ("fused", "SDPA"),
+                ("one query against a cache", "decode"),
+            )
+        )
         + ".",
         caption="float16; 16 heads, decoding 64. FLOPs and bytes by formula, every tensor that an "
         "operation reads or writes moved once; both axes logarithmic. Colour: the ceiling of which "
-        "at least half is reached (blue memory, orange arithmetic, grey neither). Ceilings measured "
-        "in the same run.",
+        "at least half is reached (blue memory, orange arithmetic, grey neither). The softmax alone "
+        "takes scores without the factor 1/√D. Ceilings measured in the same run, memory's by reading: "
+        "a share can be a little over 100 %.",
         table=[
             {
                 "work": _kind(r),
@@ -653,24 +779,25 @@ def intensity(results):
             "its *ridge*. Work with fewer FLOPs for each byte can at best be as fast as memory.",
             "steps": "Of the steps of eager attention "
             + "; ".join(
-                f"{step} has {_range(by_kind[WORK[step]])} FLOP a byte and is limited by "
-                f"{_limits(by_kind[WORK[step]], ceilings)}"
+                f"{step} has {_range(by_kind[WORK[step]])} FLOP a byte and "
+                f"{_limited(by_kind[WORK[step]], ceilings)}"
                 for step in STEPS
             )
             + ".",
+            "softmax": _of_softmax(by_kind, ceilings),
             "fused": f"A fused call does the same FLOPs and moves q, k, v and the result only: "
             f"{_range(sdpa)} FLOP a byte, more with every further key. "
             + _against_ridge(sdpa, ridge)
-            + f" Measured, it is limited by {_limits(sdpa, ceilings)}.",
+            + f" Measured, it {_limited(sdpa, ceilings)}.",
             "decode": "A model that writes text asks one query at a time, against all keys so far. "
             f"Nothing is used twice, so there is {_range(by_kind['decode'])} FLOP a byte, fused or "
-            f"not. Measured, it is limited by {_limits(by_kind['decode'], ceilings)}.",
+            f"not. Measured, it {_limited(by_kind['decode'], ceilings)}.",
             "claim_bound": "**“Attention is memory-bound.”** It depends on which. "
             + " ".join(
-                f"{title}: {_found(by_kind[kind], ceilings)}."
+                f"{title} {_found(by_kind[kind], ceilings)}."
                 for kind, title in (
-                    ("eager, all", "Eager, in separate operations"),
-                    ("SDPA", "Fused, many queries"),
+                    ("eager, all", "Eager attention, in separate operations,"),
+                    ("SDPA", "Fused, with many queries, it"),
                     ("decode", "One query against a cache"),
                 )
             ),
@@ -678,28 +805,72 @@ def intensity(results):
     )  # fmt: skip
 
 
+def _of_softmax(by_kind, ceilings):
+    """What is left of eager attention's time beside its two products, and what it does with it."""
+    at = {kind: {(r["N"], r["D"]): r for r in rows} for kind, rows in by_kind.items()}
+    left, speed = [], []
+    for case, row in at["eager, all"].items():
+        products = sum(at[WORK[step]][case]["ms_p50"] for step in ("q · kᵀ", "weights · v"))
+        rest = row["ms_p50"] - products
+        left.append(rest / row["ms_p50"])
+        speed.append(at[WORK["softmax"]][case]["bytes_moved"] / rest * 1e3 / _memory(ceilings))
+    text = (
+        f"The two products take {_ends([1 - x for x in left])} of eager attention's time. The rest, "
+        f"{_ends(left)}, is the softmax (and a scale), which moves its bytes at {_ends(speed)} of "
+        "memory's ceiling"
+    )
+    if max(speed) < HALF:
+        text += ": what eager attention waits for is first of all a kernel that does not keep memory busy"
+    return f"{text}. And its bytes are squares, which a fused kernel never writes."
+
+
+def _ends(shares):
+    """ "38 to 44 %"."""
+    low, high = _percent(min(shares)), _percent(max(shares))
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
 def _range(rows):
     """The FLOPs for each byte of some rows: "42" or "31 to 62"."""
     found = [r["flops"] / r["bytes_moved"] for r in rows]
-    ends = [f"{x:.0f}" if x >= 10 else f"{x:.2g}" for x in (min(found), max(found))]
+    ends = [f"{x:.0f}" if x >= 10 else f"{x:.3g}" for x in (min(found), max(found))]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-def _limits(rows, ceilings):
-    """What limits some rows, by regime: "memory" or "arithmetic at N 4096, D 64 and …"."""
+def _words(rows, ceilings):
+    """The verdicts of some rows: "memory", or "memory or neither"."""
+    found = {_verdict(r, ceilings) for r in rows}
+    return " or ".join(word for word in ("memory", "arithmetic", "neither") if word in found)
+
+
+def _limited(rows, ceilings):
+    """What limits some rows: "is limited by memory", or by regime where they differ."""
     found = {}
     for row in rows:
-        found.setdefault(_verdict(row, ceilings), []).append(_case(row))
+        found.setdefault(_verdict(row, ceilings), []).append(row)
+    words = {
+        kind: f"is limited by {kind}" for kind in ("memory", "arithmetic") if kind in found
+    } | ({"neither": "reaches half of neither ceiling"} if "neither" in found else {})
     if len(found) == 1:
-        return next(iter(found))
-    return ", and by ".join(f"{kind} at {'; '.join(cases)}" for kind, cases in found.items())
+        return next(iter(words.values()))
+    return " and ".join(f"{said} with {_regime(found[kind], rows)}" for kind, said in words.items())
+
+
+def _regime(some, rows):
+    """Some of the rows, named by what varies among all of them."""
+    cache = {r["N"] for r in rows} == {1}
+    lengths = sorted({r["M"] for r in some})
+    if any(r["M"] in lengths and r not in some for r in rows):  # then D decides as well
+        return listed([_case(r) for r in some])
+    named = listed([str(length) for length in lengths])
+    return f"{named} keys" if cache else f"N {named}"
 
 
 def _found(rows, ceilings):
     """Verdict and the shares reached, over some rows."""
     memory, arithmetic = zip(*(_shares(r, ceilings) for r in rows), strict=True)
     return (
-        f"limited by {_limits(rows, ceilings)} (up to {_percent(max(memory))} of memory's ceiling, "
+        f"{_limited(rows, ceilings)} (up to {_percent(max(memory))} of memory's, "
         f"{_percent(max(arithmetic))} of arithmetic's)"
     )
 
@@ -723,18 +894,24 @@ def backends(results):
     shapes = list(dict.fromkeys(r["shape"] for r in chosen))
     dtypes = list(dict.fromkeys(r["dtype"] for r in chosen))
     masks = [m for m in MASKS if any(r["mask"] == m for r in chosen)]
-    taken = {(r["dtype"], r["shape"], r["mask"]): r["backend"] for r in chosen}
+    taken = {
+        (r["dtype"], r["shape"], r["mask"]): r["backend"].replace("cudnn", "cuDNN") for r in chosen
+    }
     # dtypes that get the same answer everywhere share a row
     groups = {}
     for dtype in dtypes:
         answers = tuple(taken[dtype, s, m] for s in shapes for m in masks)
         groups.setdefault(answers, []).append(dtype)
-    open_rows = [
-        {"dtype": ", ".join(group), "shape": shape}
-        | {MASKS[m]: taken[group[0], shape, m] for m in masks}
-        for group in groups.values()
-        for shape in shapes
-    ]
+    open_rows = []
+    for group in groups.values():
+        alike = {}  # and so do shapes
+        for shape in shapes:
+            alike.setdefault(tuple(taken[group[0], shape, m] for m in masks), []).append(shape)
+        open_rows += [
+            {"dtype": ", ".join(group), "shape": "; ".join(some)}
+            | {MASKS[m]: backend for m, backend in zip(masks, answers, strict=True)}
+            for answers, some in alike.items()
+        ]
     counts = {}
     for backend in taken.values():
         counts[backend] = counts.get(backend, 0) + 1
@@ -763,7 +940,9 @@ def backends(results):
         sentences={
             "rule": " ".join(
                 f"In {' and '.join(group)} "
-                + "; ".join(f"{MASKS[m]}: {_by_backend(taken, group[0], shapes, m)}" for m in masks)
+                + "; ".join(
+                    f"{said}{where}" for said, where in _by_mask(taken, group[0], shapes, masks)
+                )
                 + "."
                 for group in groups.values()
             ),
@@ -773,30 +952,51 @@ def backends(results):
     )
 
 
+def _by_mask(taken, dtype, shapes, masks):
+    """(backends, masks) at one dtype: masks with the same answers together, as words."""
+    found = {}
+    for mask in masks:
+        found.setdefault(_by_backend(taken, dtype, shapes, mask), []).append(mask)
+    if len(found) == 1:
+        return [(next(iter(found)), ", whatever the mask")]
+    return [(said, f" with {listed([MASKS[m] for m in same])}") for said, same in found.items()]
+
+
 def _by_backend(taken, dtype, shapes, mask):
     """Which backend for which shapes, at one dtype and mask: "flash", or by shape."""
     found = {}
     for shape in shapes:
         found.setdefault(taken[dtype, shape, mask], []).append(shape)
     if len(found) == 1:
-        return f"{next(iter(found))} always"
+        return f"it takes *{next(iter(found))}* for every shape"
     most = max(found, key=lambda b: len(found[b]))
-    others = ", ".join(f"{b} for {', '.join(found[b])}" for b in found if b != most)
-    return f"{most}, but {others}"
+    others = ", ".join(f"*{b}* for {', '.join(found[b])}" for b in found if b != most)
+    return f"it takes *{most}*, but {others}"
 
 
 def _at_math(chosen):
     slow = [r for r in chosen if r["backend"] == "math"]
     if not slow:
-        return "None of these calls fell back to `math`, which stores the scores."
-    cases = "; ".join(f"{r['dtype']}, {r['shape']}, {MASKS[r['mask']]}" for r in slow)
-    return f"These fell back to `math`, which stores the scores: {cases}."
+        return "None of these calls fell back to *math*, which stores the scores."
+    found = {}
+    for r in slow:
+        found.setdefault((r["dtype"], r["shape"]), []).append(r["mask"])
+    every = len({r["mask"] for r in chosen})
+    cases = "; ".join(
+        f"{dtype}, {shape}, "
+        + ("any mask" if len(masks) == every else listed([MASKS[m] for m in masks]))
+        for (dtype, shape), masks in found.items()
+    )
+    return f"These fell back to *math*, which stores the scores: {cases}."
 
 
 def _of_forced(forced):
     refused = [r for r in forced if r["refused"]]
     if not refused:
         return "Every backend took every dtype here."
-    first = refused[0]
-    which = "; ".join(f"`{r['forced']}` in {r['dtype']}" for r in refused)
-    return f"Refused were {which}. What PyTorch raises then: `{first['refused'].replace('`', '')}`"
+    by_dtype = {}
+    for r in refused:
+        by_dtype.setdefault(r["dtype"], []).append(_quoted(r["forced"]))
+    which = "; ".join(f"{dtype} by {listed(names)}" for dtype, names in by_dtype.items())
+    said = refused[0]["refused"].replace("`", "")
+    return f"Refused was {which}. What PyTorch raises then: `{said}`"

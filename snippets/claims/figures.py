@@ -28,8 +28,8 @@ def claims(results):
     used = {(r.folder, r.post, r.result): r for found in judged.values() for r, _ in found}
     counts = {word: len(names) for word, names in groups.items()}
     return Figure(
-        finding=f"Of {len(judged)} popular sentences {counts['true']} hold wherever they were measured, "
-        f"{counts['depends']} hold in some regimes only, and {counts['false']} in none.",
+        finding=f"Of {len(judged)} popular sentences {_hold(counts['true'])} wherever it was measured, "
+        f"{_hold(counts['depends'])} in some regimes only, and {_hold(counts['false'])} in none.",
         caption="The verdicts are computed from the raw results each time this page is drawn; other numbers "
         "give other verdicts, and the tests show that for every sentence.",
         table=[
@@ -47,11 +47,15 @@ def claims(results):
         ),
         sources=tuple(used.values()),
         sentences={
-            "waiting": f"{len(CLAIMS) - len(judged)} further sentences wait for the measurements of their post."
-            if len(judged) < len(CLAIMS)
+            "waiting": f"{left} further {'sentence waits' if left == 1 else 'sentences wait'} for measurements."
+            if (left := len(CLAIMS) - len(judged))
             else "No sentence waits for its measurement."
         },
     )  # fmt: skip
+
+
+def _hold(count):
+    return f"{count} {'holds' if count == 1 else 'hold'}"
 
 
 def _measured(name, results):

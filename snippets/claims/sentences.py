@@ -136,8 +136,9 @@ def launches_of_a_loop_and_of_a_layer(result):
 )
 def a_launch_costs_five_to_ten_microseconds(result):
     each = [(r, r["ms_p50"] * 1e3 / r["launches"]) for r in pick(result.rows)]
+    clocks = {"gpu": "on the GPU", "host": "on the host"}
     return [
-        Case(f"{r['implementation']}, {r['clock']}", 5 <= us <= 10, f"{us:.1f} µs")
+        Case(f"{r['implementation']}, {clocks[r['clock']]}", 5 <= us <= 10, f"{us:.1f} µs")
         for r, us in each
     ]
 

@@ -28,8 +28,13 @@ def grid(results):
         ", and none has run them yet." if missing else "."
     )
     failed = outcomes["failed"]
-    said = f"{failed} fail" if failed else "none fails"
-    wrong = [f"{r['launcher']} on {cell(r['device'])}" for r in every if r["outcome"] == "failed"]
+    said = f"{failed} {'fails' if failed == 1 else 'fail'}" if failed else "none fails"
+    wrong = [
+        f"{r['launcher']} on {cell(r['device'])} ({r['dtype']}, N {r['N']}, M {r['M']}, D {r['D']}, {r['mask']}: "
+        f"{cell(r.get('reason') or 'wrong')})"
+        for r in every
+        if r["outcome"] == "failed"
+    ]
     return Figure(
         finding=f"{len(launchers)} launchers, {len(every)} cells: {outcomes['passed']} are within rounding "
         f"of float64, {outcomes['refused']} are refused with a clear error, and {said}.",
@@ -49,7 +54,7 @@ def grid(results):
         sentences={
             "verdict": f"On {devices} {'device' if devices == 1 else 'devices'} no cell fails."
             if not failed
-            else f"{failed} cells fail: {', '.join(sorted(set(wrong)))}.",
+            else f"{failed} {'cell fails' if failed == 1 else 'cells fail'}: {'; '.join(sorted(set(wrong)))}.",
             "bfloat": unable,
         },
     )

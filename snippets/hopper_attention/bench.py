@@ -1,5 +1,6 @@
 """What the page of hopper_attention measures: one function for each result."""
 
+import contextlib
 import itertools
 import random
 from unittest.mock import patch
@@ -12,7 +13,10 @@ from snippets._lab.oracle import assert_attention, causal_mask, deviation, make_
 from snippets._lab.rooms import measured_on
 
 from . import kernel, sass
+from .diagram import rows as picture
 from .kernel import VARIANTS, Variant, hopper_attention
+from .on_cpu import played
+from .protocol import protocol_mutants as judged_mistakes
 
 OURS = "hopper_attention"
 TOKENS, HIDDEN = 16_384, 2048  # of every case: batch · N, and heads · D
@@ -20,15 +24,16 @@ TOKENS, HIDDEN = 16_384, 2048  # of every case: batch · N, and heads · D
 
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
-    for dtype, D, (N, M) in itertools.product(
-        kernel.DTYPES, kernel.WIDTHS, ((1, 65), (130, 384), (257, 130))
-    ):
-        q, k, v = make_qkv(1, 2, N=N, M=M, D=D, dtype=dtype, device=device)
-        mask = causal_mask(N, M, device=device)
-        for rows, causal in zip(VARIANTS[D], (False, True), strict=True):
-            for chosen in rows:
-                out = with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
-                assert_attention(out, q, k, v, mask=mask if causal else None)
+    with played(hopper_attention) if device == "cpu" else contextlib.nullcontext():
+        for dtype, D, (N, M) in itertools.product(
+            kernel.DTYPES, kernel.WIDTHS, ((1, 65), (130, 384), (257, 130))
+        ):
+            q, k, v = make_qkv(1, 2, N=N, M=M, D=D, dtype=dtype, device=device)
+            mask = causal_mask(N, M, device=device)
+            for rows, causal in zip(VARIANTS[D], (False, True), strict=True):
+                for chosen in rows:
+                    out = with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
+                    assert_attention(out, q, k, v, mask=mask if causal else None)
 
 
 def same_work(case):
@@ -51,7 +56,7 @@ def forward(lab):
         # --8<-- [end:forward]
 
 
-# --8<-- [start:rungs]
+# --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
     "step = 2 if causal and total > programs else 1", "step, programs = 1, total",
 )  # fmt: skip
@@ -83,6 +88,8 @@ BY_THREADS = [  # rows stored from registers, not by the copy engine
     ("_describe(out.view(B * H, N, D), ROWS.value), lse,",
      "_describe(out.view(B * H, N, D), ROWS.value), out, lse,"),
 ]  # fmt: skip
+# --8<-- [end:changes]
+# --8<-- [start:further_changes]
 PACKED = ("if V.Q_IN_REGISTERS and q_tile.shape[1] == 128:", "if True:")
 PACKED_FIRST = ("if V.Q_IN_REGISTERS and D == 128:", "if True:")
 DIVIDED = ("acc * gl.convert_layout(1.0 / l_i, ", "acc / gl.convert_layout(l_i, ")
@@ -109,6 +116,10 @@ POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
         "=f,=f,=f,=f,f,f,f,f", [s * p.scale_log2 - m_sub[:, None]],
         dtype=gl.float32, is_pure=True, pack=4,
     )""")  # fmt: skip
+# --8<-- [end:further_changes]
+
+
+# --8<-- [start:rungs]
 ALONE, OVERLAP = Variant(0, 2, 2, False, False, False), Variant(0, 2, 2, True, False, False)
 IN_TURN, QUERIES = OVERLAP._replace(PING_PONG=True), OVERLAP._replace(Q_IN_REGISTERS=True)
 THREE = Variant(0, 3, 2, False, False, False)
@@ -256,3 +267,39 @@ def fuzz(lab):
         wrong = sum(not x <= 1.0 for x in used)  # NaN is wrong
         yield {**case, "shapes": SHAPES, "wrong": wrong, "largest_share_of_allowed": max(used)}
         # --8<-- [end:fuzz]
+
+
+@measured_on("interpreter")
+def protocol_mutants(lab):
+    """What the simulation of the barriers says to kernels with a mistake among them."""
+    yield from judged_mistakes(lab)
+
+
+@measured_on("interpreter")
+def protocol(lab):
+    """Who signals whom over three tiles of keys, of two consumers that take turns."""
+    yield from picture(IN_TURN, tiles=3)
+
+
+@measured_on("interpreter")
+def timeline_alone(lab):
+    """Who works when: product, softmax, product."""
+    yield from picture(ALONE)
+
+
+@measured_on("interpreter")
+def timeline_overlap(lab):
+    """Who works when, with the softmax under the product."""
+    yield from picture(OVERLAP)
+
+
+@measured_on("interpreter")
+def timeline_turns(lab):
+    """Who works when, with the softmax under the product and consumers in turn."""
+    yield from picture(IN_TURN)
+
+
+@measured_on("interpreter")
+def timeline_three(lab):
+    """Who works when: three consumers, one thing after the other, at D 64."""
+    yield from picture(THREE, D=64)

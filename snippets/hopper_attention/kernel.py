@@ -293,6 +293,8 @@ def _consumer(
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(gl.DotOperandLayout(0, s_layout, 2))
             mbarrier.arrive(q.empty.index(who), count=1)
+        # --8<-- [end:consumer]
+        # --8<-- [start:overlapping]
         if V.OVERLAP:
             if n > 0:
                 # The first tile has no values before it to run under.
@@ -327,6 +329,8 @@ def _consumer(
                 _release(v, count + n - 1, V)
             elif not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
+        # --8<-- [end:overlapping]
+        # --8<-- [start:one_by_one]
         else:
             for i in range(0, masked):
                 start = (n - 1 - i) * V.BLOCK_N
@@ -343,6 +347,8 @@ def _consumer(
             if not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
 
+        # --8<-- [end:one_by_one]
+        # --8<-- [start:store]
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
         out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
         tma.store_wait(0)  # the rows of the tile before have left their buffer
@@ -357,7 +363,7 @@ def _consumer(
         count += n
         ticket = _next(ticket, p)
     tma.store_wait(0)  # shared memory goes with the program
-    # --8<-- [end:consumer]
+    # --8<-- [end:store]
 
 
 # --8<-- [start:kernel]
@@ -385,6 +391,8 @@ def _hopper_attention_kernel(
     turns = _barriers(V.CONSUMERS, 1)  # ping-pong: a phase of turns[who] ends when it is its turn
     if V.PING_PONG:
         mbarrier.arrive(turns.index(0), count=1)
+    # --8<-- [end:kernel]
+    # --8<-- [start:partitions]
     results = (out_desc, lse_ptr, out)
     channels = (q, k, v, turns)
     # The four warps that run this are the first consumer; the others are started beside them.
@@ -409,7 +417,7 @@ def _hopper_attention_kernel(
             [4, 4, 1],
             [MANY, MANY, FEW],
         )
-    # --8<-- [end:kernel]
+    # --8<-- [end:partitions]
 
 
 # --8<-- [start:launcher]
@@ -506,6 +514,8 @@ def _refuse(q, k, v, causal, align):
                 f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; the copy engine "
                 "needs multiples of 16 bytes above 0, flash_attention takes any"
             )
+    # --8<-- [end:refusals]
+    # --8<-- [start:refused_shapes]
     D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
     if D not in WIDTHS:
         raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_attention")
@@ -523,7 +533,7 @@ def _refuse(q, k, v, causal, align):
         raise ValueError(f"q is on {q.device}; an H100 or H200 is allowed, see flash_attention")
     if (found := torch.cuda.get_device_capability(q.device)) != (9, 0):
         raise ValueError(f"q is on a GPU of capability {found}; (9, 0) is, see flash_attention")
-    # --8<-- [end:refusals]
+    # --8<-- [end:refused_shapes]
 
 
 def _scale_or_default(scale, D):

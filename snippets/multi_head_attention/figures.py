@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import re
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -60,8 +61,7 @@ KINDS = {
 def _stacked(titles, height):
     """Layout on a phone: the panels one below the other."""
     n = len(titles)
-    foot = 120 / height
-    step = (1 - foot) / n
+    step = 1 / n
     layout = {
         "height": height,
         "legend": {"y": 0, "yanchor": "bottom", "yref": "container"},
@@ -77,7 +77,7 @@ def _stacked(titles, height):
         top = 1 - i * step
         layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
         layout[f"yaxis{name}"] = {
-            "domain": [top - step + 80 / height, top],
+            "domain": [top - step + 95 / height, top],
             "anchor": f"x{name}",
             "showticklabels": True,
         }
@@ -160,14 +160,21 @@ def launches(results):
         sentences={
             "slope": f"Each further head costs the loop {slope:.2g} launches more, from {loop[few]} "
             f"with {few} head to {loop[many]} with {many}. The vectorised layer launches "
-            f"{_span(wide.values())}, whatever the number of heads.",
+            + (
+                f"{wide[many]}, whatever the number of heads."
+                if len(set(wide.values())) == 1
+                else f"{_span([n for heads, n in wide.items() if heads > few])} with any number of "
+                f"heads but {few}, where there are {wide[few]}: a transpose of a single head leaves "
+                "its numbers in order, and products need no copies of it."
+                if wide[few] < min(n for heads, n in wide.items() if heads > few)
+                else f"{_span(wide.values())}."
+            ),
             "backward": f"With the backward pass, 8 heads take {with_backward[LOOP]} launches in "
             f"the loop and {with_backward[WIDE]} at once.",
             "kernels": f"These are the {len(kernels)} of the vectorised layer with 8 heads, in "
             "order:\n\n" + _listing(kernels),
-            "fused": f"The answer launches {_span(fused.values())} kernels where the separate "
-            f"projections launch {_span(wide.values())}, and the layer with SDPA "
-            f"{_span(sdpa.values())}.",
+            "fused": f"With 8 heads the answer launches {fused[8]} kernels where the separate "
+            f"projections launch {wide[8]}. The layer with SDPA launches {sdpa[8]}.",
             "claim": f"**“48 launches and more for a loop of 8 heads, about 6 when vectorised.”** "
             f"Counted: {loop[8]} and {wide[8]}. The first half "
             f"{'holds' if loop[8] >= 48 else 'does not hold here'}; "
@@ -212,7 +219,7 @@ def layer_time(results):
 
     small = {n: at(n, "small", "host") for n in FORMS}
     waits = at(LOOP, "small", "host") / at(LOOP, "small", "gpu")
-    large = {n: at(n, "large", "gpu") for n in FORMS}
+    large, called = ({n: at(n, "large", clock) for n in FORMS} for clock in ("gpu", "host"))
     most = max(r["heads"] for r in rows)
     many = at(LOOP, "small", "host", most) / at(WIDE, "small", "host", most)
     one = at(LOOP, "small", "host", 1) / at(WIDE, "small", "host", 1)
@@ -240,7 +247,7 @@ def layer_time(results):
         height=680,
         narrow=_stacked(titles, 1500),
         sentences={
-            "small": f"On the small input with 8 heads the loop is {ratio(small[LOOP] / small[WIDE])} "
+            "small": f"On the small input with 8 heads the loop takes {ratio(small[LOOP] / small[WIDE])} "
             f"the time of the vectorised layer, {ratio(one)} with 1 head and {ratio(many)} with "
             f"{most}. Forward and backward together, with 8 heads: {ratio(both)}.",
             "waits": f"The GPU itself is busy with the loop for {time(at(LOOP, 'small', 'gpu'))} of "
@@ -251,26 +258,64 @@ def layer_time(results):
                 if waits > 1.2
                 else "So here the host keeps up, and launches are not what limits it."
             ),
-            "large": f"On the large input the loop takes {time(large[LOOP])} on the GPU and the "
-            f"vectorised layer {time(large[WIDE])}: {_against(large[LOOP], large[WIDE])} it. "
+            "large": f"On the large input with 8 heads the GPU is busy with the loop for "
+            f"{time(large[LOOP])} and with the vectorised layer for {time(large[WIDE])}. From call "
+            f"to call it is {time(called[LOOP])} against {time(called[WIDE])}: "
             + (
-                "Kernels are long enough there to hide the launches, and the loop's slices are as "
-                "good as one wide tensor."
-                if large[LOOP] / large[WIDE] < 1.25
-                else "So the loop costs more than launches there: its kernels are smaller."
-            ),
-            "sdpa": f"Fastest on the GPU with the large input: {NAMES[fastest]}, {time(large[fastest])}"
+                "the kernels are longer there, and those of the loop still shorter than it takes to "
+                "hand them out."
+                if called[LOOP] / large[LOOP] > 1.2
+                else "the kernels are long enough there to hide their launches."
+            )
+            + _few(rows),
+            "sdpa": f"Fastest on the GPU with 8 heads and the large input: {NAMES[fastest]}, {time(large[fastest])}"
             + (
                 "."
                 if fastest == WIDE
                 else f", {_against(large[fastest], large[WIDE])} the plain vectorised layer."
             )
-            + (" The scores never go through memory there." if fastest in (SDPA, TORCH) else ""),
+            + (" The scores never go through memory there." if fastest in (SDPA, TORCH) else "")
+            + _wide_heads(rows),
             "fused": f"On the small input one projection for all three takes {time(small[FUSED])} a "
             f"call where three take {time(small[WIDE])}, on the large one {time(large[FUSED])} "
             f"on the GPU where three take {time(large[WIDE])}.",
         },
     )  # fmt: skip
+
+
+def _large(rows, implementation, passes=PASSES[0]):
+    """Heads → time on the GPU, on the large input."""
+    wanted = {"size": "large", "clock": "gpu", "passes": passes}
+    return {r["heads"]: r["ms_p50"] for r in pick(rows, implementation=implementation, **wanted)}
+
+
+def _few(rows):
+    """Where the loop keeps the GPU busy for less time than the vectorised layer, or nothing."""
+    loop, wide = _large(rows, LOOP), _large(rows, WIDE)
+    ahead = [heads for heads in sorted(loop) if wide[heads] > 1.05 * loop[heads]]
+    if not ahead:
+        return ""
+    most = max(ahead, key=lambda heads: wide[heads] / loop[heads])
+    return (
+        f" With {listed([str(heads) for heads in ahead])} heads the GPU is done with the loop sooner, "
+        f"in {time(loop[most])} against {time(wide[most])} with {most}: heads that are tensors of "
+        "their own need no copies."
+    )
+
+
+def _wide_heads(rows):
+    """With which numbers of heads SDPA is behind the plain layer, or nothing."""
+    plain, sdpa = _large(rows, WIDE), _large(rows, SDPA)
+    behind = [heads for heads in sorted(plain) if sdpa[heads] > 1.05 * plain[heads]]
+    if not behind:
+        return ""
+    width = next(r["E"] for r in rows if r["size"] == "large") // behind[0]
+    both = [_large(rows, n, PASSES[1])[behind[0]] for n in (SDPA, WIDE)]
+    return (
+        f" With {behind[0]} head{'s' * (behind[0] > 1)} of {width} columns it is the other way round: "
+        f"{time(sdpa[behind[0]])} with SDPA and {time(plain[behind[0]])} without, forward and backward "
+        f"{time(both[0])} and {time(both[1])}. Its fast kernels are not made for heads so wide."
+    )
 
 
 def empty_launch(results):
@@ -287,7 +332,7 @@ def empty_launch(results):
         for clock, name in clocks.items():
             chosen = [only(result.rows, implementation=n, clock=clock) for n in names]
             figure.add_bar(
-                y=names,
+                y=[n.replace(", ", ",<br>") for n in names],
                 x=[micro(r) for r in chosen],
                 error_x={
                     "type": "data",
@@ -302,17 +347,19 @@ def empty_launch(results):
                 hovertemplate="%{y}: %{x:.2f} µs",
             )
     figure.update_xaxes(title="µs for each launch", rangemode="tozero")
-    figure.update_yaxes(autorange="reversed")
+    figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(
-        barmode="group", legend=LEGEND | {"y": -0.25}, margin={"t": 10, "r": 10, "l": 170, "b": 90}
+        barmode="group", legend=LEGEND | {"y": -0.25}, margin={"t": 10, "r": 10, "l": 10, "b": 90}
     )
     host = {n: micro(only(rows, implementation=n, clock="host")) for n in names}
     gpu = {n: micro(only(rows, implementation=n, clock="gpu")) for n in names}
     low, high = min(host.values()), max(host.values())
     inside = [n for n in names if 5 <= host[n] <= 10]
+    sides = {"below" if host[n] < 5 else "above" for n in names if n not in inside}
     verdict = (
         "holds for all four" if len(inside) == len(names)
-        else f"holds for {' and '.join(inside)}" if inside
+        else f"holds for {listed(inside)}; the other {len(names) - len(inside)} lie "
+        f"{listed(sorted(sides))} it" if inside
         else "is too high" if high < 5 else "is too low" if low > 10 else "holds for none of them"
     )  # fmt: skip
     empty = names[0]
@@ -332,7 +379,7 @@ def empty_launch(results):
         ],
         plot=figure,
         height=330,
-        narrow={"margin": {"t": 10, "r": 10, "l": 120, "b": 110}},
+        narrow={"height": 400, "margin": {"t": 10, "r": 10, "l": 10, "b": 120}},
         sentences={
             "empty": f"The empty kernel takes {host[empty]:.1f} µs on the host and {gpu[empty]:.1f} µs "
             "on the GPU, and computes nothing.",
@@ -407,8 +454,11 @@ def head_dim(results):
     middle = ceilings["matmul_tf32"]["per_s_p50"] / fma
     whole = at("attention", "float32", 64)["ms_p50"] / at("attention", "float16", 64)["ms_p50"]
     names = {
-        (operation, D): at(operation, "float16", D)["kernels"]
+        (operation, dtype, D): [
+            k for k in at(operation, dtype, D)["kernels"] or [] if not k.startswith("Mem")
+        ]
         for operation in OPERATIONS
+        for dtype in DTYPES
         for D in (64, 65)
     }
     worst = {op: _worst(rows, op, "float16") for op in OPERATIONS}
@@ -441,14 +491,16 @@ def head_dim(results):
             + "; ".join(f"{OPERATIONS[op]}, D {D}, {ratio(r)}" for op, (D, r) in worst.items())
             + ".",
             "names": "The profiler names the kernels. For the scores in float16, D 64:\n\n"
-            + _listing(names["scores", 64])
+            + _listing(names["scores", "float16", 64])
             + "\n\nand D 65:\n\n"
-            + _listing(names["scores", 65]),
+            + _listing(names["scores", "float16", 65]),
+            "backend": _backend(names),
             "reaches": f"Without them this GPU does {fma / 1e12:.0f} TFLOP/s in float32, and at most "
             "twice that in 16 bits. What does more runs on tensor cores for sure. At D 64 that are: "
             f"{surely(64)}. At D 65: {surely(65)}. Scores in float32 with TF32 allowed do "
             f"{rate(tf32) / 1e12:.0f}, and {rate(at('scores', 'float32', 64)) / 1e12:.0f} without it. "
-            "Less does not prove the opposite: a product that waits for memory is slow on any unit.",
+            "Less does not prove the opposite: a product that waits for memory is slow on any unit."
+            + _by_name(names["scores", "float16", 65]),
             "claim": f"**“Tensor cores give 8×.”** For large square matrices float16 does {ratio(half)} "
             f"the operations of this GPU's float32 units and {ratio(plain)} those of PyTorch's float32 "
             f"product; TF32 {ratio(middle)}. For attention itself at D 64, float16 is "
@@ -460,6 +512,52 @@ def head_dim(results):
             ),
         },
     )
+
+
+def _by_name(kernels):
+    """What the name of a product's kernel says about tensor cores, or nothing."""
+    found = [re.search(r"tensorop.*?align(\d+)", name) for name in kernels]
+    if not (found := [match for match in found if match]):
+        return ""
+    return (
+        " The kernel of the scores in float16 at D 65 has `tensorop` in its name, so it uses tensor "
+        f"cores, and `align{found[0][1]}`: what it loads at a time is "
+        + ("a single element." if found[0][1] == "1" else f"{found[0][1]} elements.")
+    )
+
+
+BACKENDS = {  # part of a kernel's name → who wrote it
+    "cudnn": "cuDNN", "flash": "flash", "fmha_cutlass": "memory-efficient attention",
+    "softmax": "separate products with a softmax between",
+}  # fmt: skip
+
+
+def _backend(names):
+    """What SDPA runs at D 64 and at D 65, by the names of its kernels, in one sentence a dtype."""
+    said = []
+    for dtype in ("float16", "float32"):
+        took, counts = [], []
+        for D in (64, 65):
+            kernels = names["attention", dtype, D]
+            took.append(
+                next((w for part, w in BACKENDS.items() if any(part in k for k in kernels)), "")
+            )
+            counts.append(len(kernels))
+        if all(took) and took[0] != took[1]:
+            said.append(
+                f"in {dtype} {took[0]} at D 64 ({_kernels(counts[0])}) and {took[1]} at D 65 "
+                f"({_kernels(counts[1])})"
+            )
+    if not said:
+        return ""
+    return (
+        f"SDPA does not only slow down, it changes its backend: {', and '.join(said)}. For some "
+        "backends it pads q, k and v to a width that they take, and that means copies."
+    )
+
+
+def _kernels(count):
+    return f"{count} kernel{'s' * (count > 1)}"
 
 
 def _product(rows, operation, dtype):

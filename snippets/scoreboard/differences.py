@@ -7,6 +7,7 @@ import re
 import tokenize
 from pathlib import Path
 
+JIT = ("triton.jit", "gluon.jit")
 MARKER = re.compile(r"(\s*)# --8<-- \[(start|end):(\w+)\]")
 LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
@@ -19,12 +20,17 @@ def _kernels(path: Path) -> list[ast.FunctionDef]:
     found = [
         node
         for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.FunctionDef)
-        and any(ast.unparse(d) == "triton.jit" for d in node.decorator_list)
+        if isinstance(node, ast.FunctionDef) and any(map(_compiles, node.decorator_list))
     ]
     if not found:
         raise ValueError(f"{path} has no kernel")
     return found
+
+
+def _compiles(decorator: ast.expr) -> bool:
+    """Whether it is triton.jit or gluon.jit, with options or without."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function) in JIT
 
 
 def _body(function: ast.FunctionDef) -> range:

@@ -1,5 +1,7 @@
 """The figures of the scoreboard: each draws the result of the same name."""
 
+from itertools import pairwise
+
 import plotly.graph_objects as go
 
 from snippets._lab.figures import (
@@ -21,6 +23,7 @@ from snippets._lab.rooms import source_file
 from .differences import lines_of_code, steps_html
 
 LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
+LAST = "hopper_attention"  # in Gluon, which the interpreter cannot run: its loads are not recorded
 EFFECT = "#808a94"  # a model of one effect, beside what really runs
 ROOFS = {
     "matmul_float16": "float16 products, measured",
@@ -29,7 +32,7 @@ ROOFS = {
 
 
 def _megabytes(count):
-    return f"{count / 1e6:.3g} MB"
+    return f"{count / 1e6:,.3g} MB" if count < 1e9 else f"{count / 1e6:,.0f} MB"
 
 
 def _rate(row):
@@ -126,6 +129,8 @@ def kernels(results):
             f"{_rate(winner) / 1e12:.0f} TFLOP/s, {_rate(winner) / roof * 100:.0f} % of what this GPU's tensor "
             f"cores do at best; {fast['implementation']} takes "
             f"{ratio(fast['ms_p50'] / winner['ms_p50'])} its time.",
+            "order": f"At N {lengths[-1]:,}, {_changes(ours)}.",
+            "last": _last(rows, lengths),
             "error": f"The largest error of all is {worst['error_largest']:.1e}, of "
             f"{_named(worst['implementation'])}.",
             "memory": f"Most memory takes {_named(hungry['implementation'])}: "
@@ -135,10 +140,40 @@ def kernels(results):
     )
 
 
+def _changes(rows):
+    """How much faster or slower each kernel is than the one before it."""
+    steps = []
+    for before, after in pairwise(rows):
+        faster = before["ms_p50"] / after["ms_p50"]
+        said = "the same within the spread"
+        if not _within_spread(before, after):
+            said = f"{ratio(max(faster, 1 / faster))} {'faster' if faster > 1 else 'slower'}"
+        steps.append(f"{after['implementation']} is {said}")
+    return f"after {rows[0]['implementation']}, {', '.join(steps)}"
+
+
+def _within_spread(a, b):
+    return a["ms_p20"] <= b["ms_p80"] and b["ms_p20"] <= a["ms_p80"]
+
+
+def _last(rows, lengths):
+    """What the last kernel, for one architecture, adds to the one before it."""
+    found = []
+    for N in lengths:
+        for last in pick(rows, N=N, implementation=LAST):
+            before = only(rows, N=N, implementation="flash_attention")
+            more = ratio(before["ms_p50"] / last["ms_p50"])
+            spread = " (within the spread)" * _within_spread(before, last)
+            found.append(f"{more} at N {N:,}{spread}")
+    if not found:
+        return f"{LAST} does not run on this GPU: it is for Hopper."
+    return f"The speed of {LAST} over that of flash_attention: {', '.join(found)}."
+
+
 def ladder(results):
     rows = results[0].rows
     names = [r["implementation"] for r in rows]
-    paths = {name: source_file(name) for name in names}
+    paths = {name: source_file(name) for name in [*names, LAST]}
     lines = {name: lines_of_code(path) for name, path in paths.items()}
     each = {r["implementation"]: r["loads"] / r["programs"] for r in rows}
     first, last = only(rows, implementation=names[0]), only(rows, implementation=names[-1])
@@ -147,26 +182,28 @@ def ladder(results):
         f"{r['launches']} launch{'es' * (r['launches'] > 1)}; a program loads "
         f"{each[r['implementation']]:.3g} times, all of them {r['bytes_loaded']:,} bytes."
         for r in rows
-    }
+    } | {LAST: f"{lines[LAST]} lines of code. The copy engine loads, not the program."}
+    table = [
+        {
+            "kernel": r["implementation"],
+            "lines of code": lines[r["implementation"]],
+            "launches": r["launches"],
+            "programs": r["programs"],
+            "loads a program": round(each[r["implementation"]], 1),
+            "bytes loaded": r["bytes_loaded"],
+            "of the compulsory": ratio(r["bytes_loaded"] / r["bytes_compulsory"]),
+        }
+        for r in rows
+    ]
     return Figure(
         finding=f"From {names[0]} to {names[-1]} the programs of one small head load "
         f"{first['bytes_loaded']:,} and {last['bytes_loaded']:,} bytes, and the kernel has "
-        f"{lines[names[0]]} and {lines[names[-1]]} lines.",
+        f"{lines[names[0]]} and {lines[names[-1]]} lines; {LAST} has {lines[LAST]}.",
         caption=f"N {first['N']}, M {first['M']}, D {first['D']}, {first['dtype']}: recorded while the "
         "interpreter ran the kernels. Lines without comments and docstrings, of the kernels alone. A load is one "
-        "load of the text; with tiles it brings many rows.",
-        table=[
-            {
-                "kernel": r["implementation"],
-                "lines of code": lines[r["implementation"]],
-                "launches": r["launches"],
-                "programs": r["programs"],
-                "loads a program": round(each[r["implementation"]], 1),
-                "bytes loaded": r["bytes_loaded"],
-                "of the compulsory": ratio(r["bytes_loaded"] / r["bytes_compulsory"]),
-            }
-            for r in rows
-        ],
+        f"load of the text; with tiles it brings many rows. The interpreter cannot run {LAST}, so its loads are "
+        "not recorded.",
+        table=[*table, dict.fromkeys(table[0]) | {"kernel": LAST, "lines of code": lines[LAST]}],
         open_table=True,
         widget=steps_html(paths, facts),
     )

@@ -2,7 +2,7 @@
 
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, MILLISECONDS, faster, ms_of, span
+from snippets._lab.charts import LEGEND, MILLISECONDS, faster, listed, ms_of, span
 from snippets._lab.figures import (
     DASHES,
     Figure,
@@ -21,6 +21,10 @@ from snippets._lab.player import player
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
 WIDTHS = [64, 128]
+# The rows of kernel.py's TILES: queries a program, keys a tile, warps.
+TILES = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
+THREADS = 32  # of a warp
+REGISTERS = 65_536  # of a multiprocessor, on every GPU from sm_70 on
 
 
 def _stacked(titles, height, legend):
@@ -93,6 +97,7 @@ def forward(results):
         return {c: ms[other, *c] / ms[OURS, *c] for c in cells if (other, *c) in ms}
 
     basic, blocks, sdpa = against(BASIC), against(BLOCKS), against(SDPA)
+    many = results[0].device.get("multiprocessors")
     full = 16, 64, max(lengths)
     flops = only(rows, implementation=OURS, heads=16, D=64, N=max(lengths))["flops"]
     peak = results[0].ceilings["fma_float32"]["per_s_p50"]
@@ -121,16 +126,42 @@ def forward(results):
         ],
         plot=figure,
         height=440,
-        narrow=_stacked([title for title, _ in panels], 1300, 60),
+        narrow=_stacked([title for title, _ in panels], 1260, 0),
         sentences={
             "earlier": f"Over the grid it is {span(basic.values())} than one key at a time and "
-            f"{span(blocks.values())} than 32 keys at a time.",
+            f"{span(blocks.values())} than 32 keys at a time." + _behind(blocks, many),
             "pytorch": f"Against PyTorch it is {span(sdpa.values())}.",
             "rate": f"At N {full[2]}, D 64, 16 heads it does {rate / 1e12:.1f} TFLOP/s, "
             f"{rate / peak * 100:.0f} % of what the float32 units of this GPU do at best "
             f"({peak / 1e12:.0f} TFLOP/s, measured in the same run).",
         },
     )  # fmt: skip
+
+
+def _behind(gains, multiprocessors):
+    """Where a block of queries is slower than one query a program, and whether it lacks programs."""
+    behind = sorted(case for case in gains if gains[case] < 1)
+    if not behind:
+        return ""
+    lengths = {}  # of each number of heads and D
+    for heads, D, N in behind:
+        lengths.setdefault((heads, D), []).append(str(N))
+    cells = listed(
+        [
+            f"{heads} head{'s' * (heads > 1)} of D {D} at N {listed(some)}"
+            for (heads, D), some in lengths.items()
+        ]
+    )
+    text = f" It is behind with {cells}."
+    programs = {(h, D, N): h * -(-N // TILES[D][0]) for h, D, N in gains}
+    if multiprocessors and all((programs[c] < multiprocessors) == (c in behind) for c in gains):
+        most = max(programs[c] for c in behind)
+        text += (
+            f" There it has {most} programs or fewer for {multiprocessors} multiprocessors, and "
+            "elsewhere more programs than multiprocessors: a block of queries is fewer programs, and "
+            "that is its price."
+        )
+    return text
 
 
 def one_tile(results):
@@ -154,6 +185,7 @@ def one_tile(results):
         ],
         plot=figure,
         height=380,
+        narrow={"height": 420, "legend": {"y": -0.32}},
         sentences={
             "short": (
                 f"It is ahead from N {ahead[0]} on."
@@ -207,8 +239,10 @@ def causal(results):
     skipping = ms["causal, no tile skipped", far] / ms["causal", far]
     masking = ms["causal, no tile skipped", far] / ms[OURS, far]
     return Figure(
-        finding=f"At N {far} the causal kernel is {faster(saved)} than the full one; "
-        f"skipping the hidden tiles accounts for {ratio(skipping)}.",
+        finding=f"At N {far} the causal kernel is {faster(saved)} than the full one, because it "
+        "leaves the hidden tiles out."
+        if saved > 1
+        else f"At N {far} the causal kernel is {faster(saved)} than the full one.",
         caption="16 heads, D 64, float32; N queries and keys. “No tile skipped” is the same kernel "
         "with the loop up to the last key. Medians; L2 flushed before every call; all take turns.",
         table=[
@@ -282,7 +316,7 @@ def resources(results):
         ],
         plot=figure,
         height=300,
-        narrow=_stacked(titles, 560, 60),
+        narrow=_stacked(titles, 540, 0),
         sentences={
             "axis": f"Summed along the last axis the compiled kernel has {last['shuffles']} shuffles "
             f"for {last['multiply_adds']} multiply-adds; along the first it has {first['shuffles']} "
@@ -296,18 +330,44 @@ def resources(results):
             + (f", and {len(failed)} cannot run" if failed else "")
             + f"; on {cell(main.label.split(',')[0])} they take {min(x['registers'] for x in here)} to "
             f"{max(x['registers'] for x in here)} registers a thread, of 255.",
+            "room": _room(first["registers"]),
         },
     )  # fmt: skip
 
 
+def _room(registers):
+    """How many programs of the D 64 row a multiprocessor's registers hold, in float32."""
+    threads = THREADS * TILES[64][2]
+    taken = threads * -(-registers // 8) * 8  # handed out to a warp by eights
+    programs = REGISTERS // taken
+    text = f"A program of {threads} threads takes {taken:,} of a multiprocessor's {REGISTERS:,} registers"
+    if programs == 1:
+        return f"{text}: no second one fits beside it, so nobody else works there while it waits."
+    return f"{text}, so {programs} fit beside each other and one can work while another waits."
+
+
+def _near(timed):
+    """The rows that a chart with room for three times the fastest shows."""
+    fastest = min(r["ms_p50"] for r in timed)
+    return [r for r in timed if r["ms_p50"] <= 3 * fastest]
+
+
+def _own(rows, D):
+    """The row of the sweep with the tile of kernel.py's table."""
+    BLOCK_M, BLOCK_N, num_warps = TILES[D]
+    swept = [r for r in rows if "BLOCK_M" in r]
+    return only(swept, D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=num_warps)
+
+
 def tiles(results):
     rows = results[0].rows
-    figure = make_subplots(1, 2, subplot_titles=[f"D {D}" for D in WIDTHS], shared_yaxes=True)
+    figure = make_subplots(1, 2, subplot_titles=[f"D {D}" for D in WIDTHS])
     symbols = {8: "circle", 16: "square", 32: "diamond"}
     for device, result in enumerate(results):
         for column, D in enumerate(WIDTHS, start=1):
             for BLOCK_M, symbol in symbols.items():
-                chosen = pick([r for r in result.rows if "BLOCK_M" in r], D=D, BLOCK_M=BLOCK_M)
+                timed = pick([r for r in result.rows if "BLOCK_M" in r], D=D)
+                chosen = pick(_near(timed), BLOCK_M=BLOCK_M)
                 figure.add_scatter(
                     x=[r["registers"] for r in chosen],
                     y=[r["ms_p50"] for r in chosen],
@@ -333,17 +393,42 @@ def tiles(results):
                     row=1,
                     col=column,
                 )
+        for column, D in enumerate(WIDTHS, start=1):
+            own = _own(result.rows, D)
+            figure.add_scatter(
+                x=[own["registers"]],
+                y=[own["ms_p50"]],
+                name="the kernel's table"
+                + ("" if len(results) == 1 else f", {device_name(result)}"),
+                legendgroup=f"own {device}",
+                showlegend=column == 1,
+                mode="markers",
+                marker={
+                    "symbol": "circle-open",
+                    "size": 20,
+                    "color": colour(SDPA),
+                    "line": {"width": 2},
+                },
+                hoverinfo="skip",
+                row=1,
+                col=column,
+            )
     figure.update_xaxes(title="registers a thread")
-    figure.update_yaxes(MILLISECONDS)
+    figure.update_yaxes(rangemode="tozero", ticksuffix=" ms")
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
     best, worst, used = {}, {}, {}
     for D in WIDTHS:
         timed = pick([r for r in rows if "BLOCK_M" in r], D=D)
         best[D] = min(timed, key=lambda r: r["ms_p50"])
         worst[D] = max(timed, key=lambda r: r["ms_p50"])
-        used[D] = only(timed, BLOCK_M=16, BLOCK_N=16 if D == 64 else 8, num_warps=8)
+        used[D] = _own(rows, D)
     sdpa = {D: only(rows, implementation=SDPA, D=D)["ms_p50"] for D in WIDTHS}
     left = [r for r in rows if r.get("error")]
+    beyond = []
+    for D in WIDTHS:
+        timed = pick([r for r in rows if "BLOCK_M" in r], D=D)
+        far = [r for r in timed if r not in _near(timed)]
+        beyond += [f"{r['implementation']} at D {D} ({time(r['ms_p50'])})" for r in far]
     behind = {D: used[D]["ms_p50"] / best[D]["ms_p50"] for D in WIDTHS}
     return Figure(
         finding="The tile decides: "
@@ -354,8 +439,9 @@ def tiles(results):
         )
         + ".",
         caption="16 heads of 1024 queries and keys, float32: queries × keys of a tile, and warps of "
-        "a program. Open marks spill to the stack"
+        "a program. A ring: the tile of the kernel's table. Open marks spill to the stack"
         + (f"; {len(left)} tiles that do not run or spill more are in the table" if left else "")
+        + (f"; beyond the chart: {listed(beyond)}" if beyond else "")
         + ". Medians; L2 flushed before every call; all take turns.",
         table=[
             {"D": r["D"], "tile": r["implementation"], "registers": r["registers"],
@@ -366,21 +452,58 @@ def tiles(results):
         ],
         plot=figure,
         height=400,
-        narrow=_stacked([f"D {D}" for D in WIDTHS], 760, 60),
+        narrow=_stacked([f"D {D}" for D in WIDTHS], 720, 0),
         sentences={
-            "chosen": "The kernel's own choice takes "
+            "chosen": "The table was written before this sweep, by the rule above and without a clock. "
+            "Its rows take "
             + " and ".join(
                 f"{time(used[D]['ms_p50'])} at D {D}"
                 + (
                     ", the fastest of all"
                     if behind[D] == 1
-                    else f", {ratio(behind[D])} the fastest"
+                    else f", {ratio(behind[D])} the time of the fastest"
                 )
                 for D in WIDTHS
             )
             + f"; PyTorch takes {time(sdpa[64])} and {time(sdpa[128])}.",
+            "rule": _of_rule(rows, best, used),
         },
     )  # fmt: skip
+
+
+def _of_rule(rows, best, used):
+    """Whether the table's rule, the largest tile that spills nothing, finds the fastest tile."""
+    if all(best[D] is used[D] for D in WIDTHS):
+        return "The rule holds here: its tiles are the fastest."
+    timed = pick([r for r in rows if "BLOCK_M" in r])
+    clean = [time(min(r["ms_p50"] for r in pick(timed, D=D, stack_bytes=0))) for D in WIDTHS]
+    kept = f"the fastest that spill nothing take {listed(clean)}"
+    keeps = (
+        " So it takes a clock to choose. The kernel keeps its table, because every other number on "
+        "this page was measured with it."
+    )
+    spilling = [D for D in WIDTHS if best[D]["stack_bytes"]]
+    if not spilling:
+        return (
+            f"The rule is not the best one: {kept} at D {listed([str(D) for D in WIDTHS])}.{keeps}"
+        )
+    fastest = listed(
+        [
+            f"{best[D]['implementation']}, with {best[D]['stack_bytes']} bytes of stack a thread at D {D}"
+            for D in spilling
+        ]
+    )
+    text = (
+        f"The rule is not the best one. The fastest tiles spill a little ({fastest}); {kept}. A few "
+        "numbers on the stack, which the L1 cache serves, cost less than a smaller tile does."
+    )
+    most = max(timed, key=lambda r: r["stack_bytes"])
+    if most["ms_p50"] > 2 * best[most["D"]]["ms_p50"]:
+        text += (
+            f" Many cost much: with {most['stack_bytes']} bytes {most['implementation']} "
+            f"takes {time(most['ms_p50'])} at D {most['D']}."
+        )
+    return text + keeps
 
 
 def traffic(results):

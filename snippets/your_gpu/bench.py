@@ -1,9 +1,12 @@
 """What the page about other cards measures: every kernel is compiled, and none runs."""
 
+import ast
 import contextlib
 import re
 import subprocess
+import sys
 import tempfile
+import textwrap
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +22,8 @@ from snippets._lab.coverage import attention_rooms
 from snippets._lab.rooms import load, measured_on
 
 TARGETS = tuple(dict.fromkeys(card.target for card in CARDS))
+# Of one card of each target. No kernel is another one for it, only a launch's number of programs.
+MULTIPROCESSORS = {card.target: card.multiprocessors for card in CARDS if card.multiprocessors}
 DTYPES = ("float16", "bfloat16", "float32")
 HEADS = 8
 WIDTHS = (64, 128, 256)
@@ -35,8 +40,13 @@ CASES = {
         *((keys, 64, False) for keys in (4096, 32_768)),
     ],
     "flash_attention": [(1024, D, causal) for causal in (False, True) for D in WIDTHS],
+    "hopper_attention": [
+        (keys, D, causal)
+        for causal in (False, True) for D in WIDTHS[:2] for keys in (1024, 8192)
+    ],
 }  # fmt: skip
 EVERY_WIDTH = [(1024, D, False) for D in WIDTHS]  # any other launcher
+TILING = ("BLOCK", "CONSUMERS", "STAGES")  # how a kernel's constants begin that a table shows
 LONGEST, FEW = 1024, 16  # keys with as many queries, and queries for more keys
 
 
@@ -114,6 +124,8 @@ def on_card(target):
     major, minor = divmod(94 if amd else int(target.removeprefix("sm_")), 10)
     shared = ARCHITECTURES[target].shared_block
     about = {"major": major, "minor": minor, "shared_memory_per_block_optin": shared}
+    if target in MULTIPROCESSORS:  # a launcher that asks for what nobody states must fail
+        about["multi_processor_count"] = MULTIPROCESSORS[target]
     with (
         Allocations(),
         patch.object(torch.cuda, "is_available", lambda: True),
@@ -137,10 +149,31 @@ def launches(lab, call, target):
         return lab.compiler.launches(call.function, tensors, call.options, target=target)
 
 
+def arguments(launch):
+    """(kernel, its arguments by name, and options: warps, stages)."""
+    kernel = getattr(sys.modules[launch.module], launch.kernel)
+    return kernel, dict(zip(kernel.arg_names, launch.args, strict=False)) | launch.kwargs
+
+
+def constants(launch):
+    """The compile-time arguments of a launch, by name, and its options."""
+    kernel, named = arguments(launch)
+    return {
+        name: named[name] for name in kernel.fn.__annotations__ if name in named
+    } | launch.kwargs
+
+
 def specialised(launch):
-    """What Triton compiles anew for, beside the dtype: constants, ones and multiples of 16."""
-    sizes = [(x == 1, x % 16 == 0) for x in launch.args if isinstance(x, int)]
-    return launch.kernel, str(launch.kwargs), str(sizes)
+    """What Triton compiles anew for, beside the dtype: constants, ones and multiples of 16.
+
+    And the blocks that descriptors move.
+    """
+    kernel, named = arguments(launch)
+    alike = getattr(kernel, "do_not_specialize", None) or ()  # the interpreter's has no such list
+    sizes = [(x == 1, x % 16 == 0) for name, x in named.items()
+             if isinstance(x, int) and name not in alike]  # fmt: skip
+    blocks = [x.block_shape for x in launch.args if hasattr(x, "block_shape")]
+    return launch.kernel, str(constants(launch)), str(sizes), str(blocks)
 
 
 # --8<-- [start:kernels]
@@ -162,7 +195,7 @@ def kernels(lab):
         if launch is None:
             yield about
         else:
-            blocks = {k: v for k, v in launch.kwargs.items() if k.startswith("BLOCK")}
+            blocks = {k: v for k, v in constants(launch).items() if k.startswith(TILING)}
             yield {**about, "blocks": blocks, **next(found).as_row()}
         # --8<-- [end:kernels]
 
@@ -210,6 +243,13 @@ POINTS = [
     Point("flash_attention", "flash_attention", "float16", QKV, {},
           "four warps together multiply 64 rows, and go on before the result is there",
           r"wgmma\.mma_async", "s = tl.dot("),
+    Point("hopper_attention", "hopper_attention", "float16", QKV, {},
+          "who loads: a thread asks the copy engine for a whole tile, and none loads a number",
+          r"cp\.async\.bulk\.tensor\S*\.shared\S*\.global", "tma.async_copy_global_to_shared(",
+          absent=r"ld\.global|cp\.async\.c[ag]"),
+    Point("hopper_attention", "hopper_attention", "float16", QKV, {},
+          "who computes: four warps multiply 64 queries with 128 keys, 16 columns at a time",
+          r"wgmma\.mma_async\S*\.m64n128k16", "return warpgroup_mma(q_tile, "),
 ]  # fmt: skip
 
 
@@ -247,24 +287,35 @@ def excerpt(code, file, pattern, python):
     """(Python line, first instructions, how many there are) of `pattern` below a line of `file`.
 
     Triton writes beside each instruction which line it stems from. Only instructions count whose
-    line contains `python`. Raises LookupError if there is none.
+    line contains `python`; a statement of several lines is one. Raises LookupError for none.
     """
     with open(file, encoding="utf-8") as opened:
-        source = opened.read().splitlines()
+        source = statements(opened.read())
     name, line, found = re.escape(file.rpartition("/")[2]), "", []
     for text in code.splitlines():
         if match := SOURCE.match(text):
             if match["ptx"]:  # innermost first; the first in the kernel's own file counts
                 number = re.search(rf"{name}:(\d+):", match["ptx"])
-                line = source[int(number[1]) - 1].strip() if number else ""
+                line = source.get(int(number[1]), "") if number else ""
             elif match["file"].endswith(file.rpartition("/")[2]):
-                line = source[int(match["line"]) - 1].strip()
+                line = source.get(int(match["line"]), "")  # 0 is no line
         elif python in line and re.search(pattern, text):
             found.append((line, shortened(text)))
     if not found:
         raise LookupError(f"no {pattern!r} stems from a line with {python!r}")
     return found[0][0], [text for _, text in found[:SHOWN]], len(found)
     # --8<-- [end:excerpt]
+
+
+def statements(source):
+    """Line number → the statement without a body that the line is a part of, or the line."""
+    lines = source.splitlines()
+    found = {number: line.strip() for number, line in enumerate(lines, 1)}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            text = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+            found |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), text)
+    return found
 
 
 def shortened(text):

@@ -86,6 +86,7 @@ def kernels(results):
             ),
             "sources": _sources(),
             "bfloat": _about_bfloat(by_target),
+            "refused": _about_refusals(by_target),
             "spills": _about_spills(shown),
             "instruction": _about_instructions(by_target),
         },
@@ -112,7 +113,11 @@ def _shown(row, target):
             "reason": row["refused"],
         }
     name = row["kernel"].strip("_").removesuffix("_kernel")
-    blocks = " × ".join(str(n) for name, n in row["blocks"].items() if name != "BLOCK_D")
+    sizes, roles = {}, {}  # a kernel whose warps have roles says how many of each
+    for key, n in row["blocks"].items():
+        (sizes if key.startswith("BLOCK") else roles)[key] = n
+    blocks = " × ".join(str(n) for key, n in sizes.items() if key != "BLOCK_D")
+    blocks = ", ".join([blocks, *(f"{n} {key.lower()}" for key, n in roles.items())])
     about = {
         **{name: row[name] for name in ("launcher", "case", "dtype")},
         "kernel": blocks if name == row["launcher"] else f"{name}, {blocks}",
@@ -196,8 +201,8 @@ def _about_bfloat(by_target):
     said = []
     for target, rows in by_target.items():
         mine = [r for r in rows if r["dtype"] == "bfloat16"]
-        unable = {r["launcher"] for r in mine if r["refused"] or r.get("error")}
-        able = {r["launcher"] for r in mine} - unable
+        able = {r["launcher"] for r in mine} - _unable(mine)
+        unable = _unable(mine) - _refused_altogether(rows)
         if unable:
             names = listed([f"`{name}`" for name in sorted(unable)])
             rest = (
@@ -207,6 +212,27 @@ def _about_bfloat(by_target):
                 f"On the {_cards_of(target)} bfloat16 is not for {names}.{rest * bool(able)}"
             )
     return " ".join(said) or "Every launcher takes bfloat16 on each of these cards."
+
+
+def _unable(rows):
+    return {r["launcher"] for r in rows if r["refused"] or r.get("error")}
+
+
+def _refused_altogether(rows):
+    """The launchers of which no call is taken."""
+    return {r["launcher"] for r in rows} - {r["launcher"] for r in rows if not r["refused"]}
+
+
+def _about_refusals(by_target):
+    """Which launchers are for some of the cards only."""
+    refusing = {}  # launcher → the cards
+    for target, rows in by_target.items():
+        for name in sorted(_refused_altogether(rows)):
+            refusing.setdefault(name, []).append(_cards_of(target))
+    return " ".join(
+        f"`{name}` refuses every call on these cards: {', '.join(cards)}."
+        for name, cards in refusing.items()
+    ) or "No launcher refuses every call on one of these cards."  # fmt: skip
 
 
 def _about_spills(shown):
@@ -249,7 +275,7 @@ def excerpts(results):
             {
                 "post": r["post"],
                 "what to see": r["claim"],
-                "Python": r["python"].partition("  #")[0],
+                "Python": _on_one_line(r["python"].partition("  #")[0]),
                 "first instruction": r["lines"][0],
                 "of them": r["instructions"],
                 "in": r["language"],
@@ -261,6 +287,10 @@ def excerpts(results):
             for post in dict.fromkeys(r["post"] for r in rows)
         },
     )
+
+
+def _on_one_line(python):
+    return " ".join(python.split()).replace("( ", "(").replace(" )", ")")
 
 
 def _excerpt(row):

@@ -9,7 +9,9 @@
   const { PLOTLY, loadJson, loadPlotly, theme } = window.amFigures;
   const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
   const DIRECTIONS = { row: "what it attends to", column: "what attends to it" };
-  const NEAR = "200px 0px";
+  const NEAR = "200px 0px"; // the heatmap gets its library
+  const COMING = "400px 0px"; // a map is built
+  const PAUSE_MS = 150;
   const SHADES = 256;
   const VIEW = /^([\w-]+)\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})\.(row|column)$/;
   const VISIBLE = 0.05; // smaller weights show their number on hover and focus only
@@ -53,6 +55,8 @@
   const count = (n) => [...Array(n).keys()];
   const escape = (text) => text.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`); // Plotly reads tags
   const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+  // A new text node is laid out with all around it, a changed one alone.
+  const say = (node, text) => (node.firstChild ? (node.firstChild.data = text) : node.append(text));
   const nameOf = ({ layer, head }) => `layer ${layer}, head ${head}`;
   const weightsOf = ({ data, view }) => data.weights[view.layer][view.head];
 
@@ -227,8 +231,9 @@
     [...parts.tokens.children].forEach((button, j) => {
       const k = shade(line[j]);
       Object.assign(button.style, { background: palette.css[k], color: palette.text[k] });
-      button.lastChild.textContent = line[j].toFixed(2);
+      say(button.lastChild, line[j].toFixed(2));
       button.classList.toggle("am-map-slight", line[j] < VISIBLE);
+      if (button.ariaPressed === String(j === view.token)) return; // to write it again costs as much as a change
       button.ariaPressed = j === view.token;
       button.tabIndex = j === view.token ? 0 : -1;
     });
@@ -238,7 +243,7 @@
       parts[name].classList.toggle("am-map-chosen", name === view.direction);
     }
     parts.directions.querySelector(`[value="${view.direction}"]`).checked = true;
-    parts.summary.textContent = summary(map, line);
+    say(parts.summary, summary(map, line));
   }
 
   function summary({ data, view }, line) {
@@ -302,12 +307,14 @@
     };
   }
 
-  // Plotly needs longer than a frame, so it follows: the still picture answers at once.
+  // Plotly needs longer than a frame, so it follows when the reader pauses: the still picture answers at once
+  // and takes clicks; only the numbers under the pointer wait.
   function showHeat(map) {
     paint(map.parts.still, weightsOf(map));
     map.parts.still.hidden = false;
+    clearTimeout(map.late);
     if (!map.drawn) draw(map);
-    else if (!map.late) map.late = requestAnimationFrame(() => setTimeout(() => follows(map)));
+    else map.late = setTimeout(() => follows(map), PAUSE_MS);
   }
 
   async function follows(map) {
@@ -362,8 +369,17 @@
   const awaken = (map) => map.wanted || near.observe(map.parts.heat);
   addEventListener("scroll", () => maps.forEach(awaken), { passive: true });
 
-  // Building.
-  function build(box, index) {
+  // Building. A map out of sight costs nothing.
+  const boxes = () => [...document.querySelectorAll(".am-map")];
+  const coming = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) build(target);
+  }, { rootMargin: COMING });
+
+  function build(box) {
+    coming.unobserve(box);
+    if (maps.has(box)) return;
+    if (!maps.size) readPalette();
+    const index = boxes().indexOf(box);
     const links = [...box.querySelectorAll(".am-map-source")];
     const titles = Object.fromEntries(links.map((link) => [link.dataset.sentence, link.textContent]));
     const sources = new Map(links.map((link) => [link.dataset.sentence, link.href]));
@@ -449,6 +465,7 @@
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     const { origin, pathname, searchParams } = new URL(link.href);
     if (origin + pathname !== location.origin + location.pathname) return;
+    boxes().forEach(build);
     for (const map of [...maps.values()].filter(({ param }) => searchParams.has(param))) {
       event.preventDefault();
       event.stopPropagation();
@@ -459,7 +476,7 @@
   }, true);
 
   new MutationObserver(() => {
-    readPalette();
+    if (maps.size) readPalette();
     for (const map of maps.values()) if (map.data) showAll(map);
   }).observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
 
@@ -472,7 +489,7 @@
       if (drawn) Plotly.purge(parts.plot);
       maps.delete(box);
     }
-    readPalette();
-    document.querySelectorAll(".am-map").forEach((box, index) => maps.has(box) || build(box, index));
+    coming.disconnect();
+    for (const box of boxes()) if (!maps.has(box)) coming.observe(box);
   });
 })();

@@ -39,7 +39,7 @@
     <div class="am-memory-totals" data-part="totals"></div>
     <p class="am-memory-summary" data-part="summary" aria-live="polite"></p>
     <div class="am-memory-scroll" tabindex="0" role="region" aria-label="Bytes of each tensor">
-      <table><thead><tr><th>tensor</th><th>elements</th><th>in short</th><th>bytes</th><th>held by</th></tr></thead>
+      <table class="am-table"><thead><tr><th>tensor</th><th>elements</th><th>in short</th><th>bytes</th><th>held by</th></tr></thead>
       <tbody data-part="rows"></tbody></table>
     </div>
     <p><button type="button" data-part="copy">Copy link to this view</button></p>`;

@@ -28,7 +28,7 @@
     function show(step, remember) {
       sections.forEach((section, i) => { section.hidden = i !== step; });
       range.value = step;
-      range.setAttribute("aria-valuetext", sections[step].querySelector("h4").textContent);
+      range.setAttribute("aria-valuetext", names.slice(Math.max(0, step - 1), step + 1).join(" → "));
       back.disabled = step === 0;
       on.disabled = step === sections.length - 1;
       count.textContent = `${step + 1} of ${sections.length}`;

@@ -1,10 +1,11 @@
-/* A table that is wider than its place scrolls inside itself. Then it takes the focus, so that the arrow
-   keys can scroll it. What is folded away is looked at when it is unfolded. */
+/* A table or a diagram that is wider than its place scrolls inside itself. Then it takes the focus, so that
+   the arrow keys can scroll it. What is folded away is looked at when it is unfolded. */
 (() => {
-  const NAMED = { tabindex: "0", role: "group", "aria-label": "Table that scrolls sideways" };
+  const WIDE = ".md-typeset__scrollwrap, .md-content__inner > p:has(> svg[role='img']:only-child)";
+  const NAMED = { tabindex: "0", role: "group", "aria-label": "Scrolls sideways" };
 
   function measure(within) {
-    for (const wrap of within.querySelectorAll(".md-typeset__scrollwrap")) {
+    for (const wrap of within.querySelectorAll(WIDE)) {
       if (wrap.closest("details:not([open])")) continue;
       const scrolls = wrap.scrollWidth > wrap.clientWidth;
       for (const [name, value] of Object.entries(NAMED)) {

@@ -1,0 +1,163 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected.
+
+Mistakes with barriers are not among them: what those do depends on the moment, so the simulation of
+the protocol rejects them.
+"""
+
+from snippets._lab.mutation import Mutant
+
+MUTANTS = [
+    Mutant(
+        "zeros",
+        "out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]",
+        "out = acc * 0.0",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "mean of V",
+        "    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])\n    alpha = gl.exp2(m_i - m_sub)\n",
+        '    e = gl.where(s > float("-inf"), 1.0, 0.0)\n'
+        '    alpha = gl.where(m_i > float("-inf"), 1.0, 0.0)\n',
+        "Every visible value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "no scale",
+        "scale * LOG2_E.value, causal,",
+        "LOG2_E.value, causal,",
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "wrong base",
+        "scale * LOG2_E.value, causal,",
+        "scale, causal,",
+        "exp2 without log2(e) in the scale: the softmax is too flat.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * p.scale_log2)",
+        "m_new = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))",
+        "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "accumulator not rescaled under overlap",
+        "return e_next, acc * alpha[:, None], m_i, l_i",
+        "return e_next, acc, m_i, l_i",
+        "Where softmax and product overlap, what was summed before keeps its old weight.",
+    ),
+    Mutant(
+        "accumulator not rescaled without overlap",
+        "    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, e_layout.parent))[:, None]\n",
+        "",
+        "Where the consumers fill each other's gaps, what was summed before keeps its old weight.",
+    ),
+    Mutant(
+        "sum not rescaled",
+        "return e, alpha, m_new, l_i * alpha + gl.sum(e, axis=1)",
+        "return e, alpha, m_new, l_i + gl.sum(e, axis=1)",
+        "When the maximum moves, the sum of the weights keeps its old scale.",
+    ),
+    Mutant(
+        "maximum not kept",
+        "return e, alpha, m_new, l_i * alpha + gl.sum(e, axis=1)",
+        "return e, alpha, gl.max(s, axis=1) * p.scale_log2, l_i * alpha + gl.sum(e, axis=1)",
+        "The maximum of the last tile replaces the maximum so far.",
+    ),
+    Mutant(
+        "last key dropped",
+        "s = gl.where(offs_n[None, :] <= (last_key - start)[:, None]",
+        "s = gl.where(offs_n[None, :] < (last_key - start)[:, None]",
+        "The mask is off by one: a query does not see the last key it should see.",
+    ),
+    Mutant(
+        "mask off by one",
+        "last_key = gl.minimum(last_key, offs_m + p.shift)",
+        "last_key = gl.minimum(last_key, offs_m + p.shift + 1)",
+        "The causal mask is off by one: a query sees one key of its future.",
+    ),
+    Mutant(
+        "other corner",
+        'M - N if align == "bottom_right" else 0',
+        'M - N if align == "top_left" else 0',
+        "The triangle of the causal mask sits in the other corner.",
+    ),
+    Mutant(
+        "zeros behind the last key",
+        "causal or M % variant.BLOCK_N != 0,",
+        "causal,",
+        "The copy engine fills the last tile of keys with zeros, and nothing hides their scores.",
+    ),
+    Mutant(
+        "last tile dropped",
+        "n = gl.cdiv(end, BLOCK_N)",
+        "n = end // BLOCK_N",
+        "The keys after the last whole tile never arrive.",
+    ),
+    Mutant(
+        "diagonal without a mask",
+        "return n, n - seen_by_all // BLOCK_N",
+        "return n, n - gl.cdiv(seen_by_all, BLOCK_N)",
+        "A tile of keys that some queries do not see whole is taken whole: they see their future.",
+    ),
+    Mutant(
+        "rows without a key",
+        "l_i = gl.where(l_i == 0.0, 1.0, l_i)",
+        "l_i = l_i * 1.0",
+        "A row that sees no key is divided by zero.",
+    ),
+    Mutant(
+        "hidden rows become NaN",
+        'm_sub = gl.where(m_new == float("-inf"), 0.0, m_new)',
+        "m_sub = m_new",
+        "A row that has seen no key subtracts -inf from -inf.",
+    ),
+    Mutant(
+        "wrong head of keys",
+        "_fill(k_desc, [b, h // p.G, row, 0], k, stage, phase)\n"
+        "            _fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
+        "_fill(k_desc, [b, h % (p.H // p.G), row, 0], k, stage, phase)\n"
+        "            _fill(v_desc, [b, h % (p.H // p.G), row, 0], v, stage, phase)",
+        "Query heads are dealt to the heads of keys in turn; they belong to them in groups.",
+    ),
+    Mutant(
+        "keys for values",
+        "_fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
+        "_fill(k_desc, [b, h // p.G, row, 0], v, stage, phase)",
+        "The weights are summed over the keys again and not over the values.",
+    ),
+    Mutant(
+        "values of another tile",
+        "_fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
+        "_fill(v_desc, [b, h // p.G, i * V.BLOCK_N, 0], v, stage, phase)",
+        "Keys come from the last tile to the first, their values from the first to the last.",
+    ),
+    Mutant(
+        "queries of the first consumer",
+        "row = (tile * V.CONSUMERS + who) * ROWS",
+        "row = tile * V.CONSUMERS * ROWS",
+        "Every consumer is handed the first consumer's 64 queries.",
+    ),
+    Mutant(
+        "rows of the first consumer",
+        "tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)",
+        "tma.async_copy_shared_to_global(out_desc, [head, tile * V.CONSUMERS * ROWS, 0], mine)",
+        "Every consumer stores to the first consumer's 64 rows; the others are never written.",
+    ),
+    Mutant(
+        "a pair that misses",
+        "tile = gl.where(tile % 2 == 0, p.tiles - 1 - tile // 2, tile // 2)",
+        "tile = gl.where(tile % 2 == 0, p.tiles - tile // 2, tile // 2)",
+        "The longer tile of a pair is one too far: one lies behind the head, another is left out.",
+    ),
+    Mutant(
+        "tickets between two rounds",
+        "(gl.num_programs(0) - 1) * p.step + 1, 1)",
+        "gl.num_programs(0) * p.step + 1, 1)",
+        "A program that has done its tickets moves one program too far: nobody takes some tiles.",
+    ),
+    Mutant(
+        "logsumexp in base 2",
+        "(m_i + gl.log2(l_i)) / LOG2_E",
+        "(m_i + gl.log2(l_i))",
+        "The logsumexp stays a logarithm of base 2.",
+    ),
+]

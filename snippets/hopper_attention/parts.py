@@ -1,0 +1,338 @@
+"""What each part of a program of kernel.py asks for, found by running the kernel's lines as Python.
+
+The stand-ins for Gluon compute nothing; they write down waits, arrivals, copies, products and
+stores, in order, with their buffers and barriers. protocol.py plays these lists against each other,
+diagram.py draws them. So the simulation and the pictures cannot differ from the kernel: there is no
+second description of it.
+"""
+
+import ast
+import functools
+import inspect
+import itertools
+import math
+import typing
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+KERNEL = Path(__file__).with_name("kernel.py")
+TOO_MANY = 50_000  # events of one part: its loop does not end
+
+
+class Fault(AssertionError):
+    """What the kernel would do wrong in some order of events; the text says who and where."""
+
+
+# What a part of the kernel asks for. Buffers and barriers go by names such as k[0], k.full[0].
+class Wait(NamedTuple):
+    barrier: str
+    parity: int  # of the phase that must be over
+
+
+class Arrive(NamedTuple):
+    barrier: str
+
+
+class Expect(NamedTuple):
+    barrier: str
+    bytes: int
+
+
+class Copy(NamedTuple):
+    block: tuple  # coordinates of what the copy engine fetches
+    barrier: str
+    buffer: str
+    bytes: int
+
+
+class Load(NamedTuple):
+    """A buffer read into registers."""
+
+    number: int  # of the result, which products name
+    buffer: str
+
+
+class Product(NamedTuple):
+    """Started on the tensor cores, which read buffers until it ends."""
+
+    number: int
+    a: str | int  # a buffer, or the number of the result that the registers hold
+    b: str | int
+
+
+class Finish(NamedTuple):
+    """Wait until at most so many own products still run; they end in order."""
+
+    left: int
+
+
+class Softmax(NamedTuple):
+    number: int  # of the scores
+    start: int  # the first key
+    masked: bool
+
+
+class Write(NamedTuple):
+    buffer: str
+
+
+class Fence(NamedTuple):
+    """What was written so far becomes visible to the copy engine."""
+
+
+class Store(NamedTuple):
+    block: tuple
+    buffer: str
+
+
+class StoreWait(NamedTuple):
+    """Wait until at most so many own stores still read their buffers."""
+
+    left: int
+
+
+class Work(NamedTuple):
+    """A problem and how it is divided; as the launcher of kernel.py does, if not told otherwise."""
+
+    N: int  # queries
+    M: int  # keys
+    causal: bool = False
+    shift: int = 0  # query n sees keys up to n + shift
+    heads: int = 1  # of queries, of all batches
+    H: int = 1  # of a batch
+    G: int = 1  # that share a head of keys
+    programs: int = 1
+    step: int = 1  # tiles that a program takes in a row
+
+
+class Trace(NamedTuple):
+    """One program: its barriers, and what each of its parts does in its own order."""
+
+    barriers: dict[str, int]  # arrivals that end a phase
+    setup: list[Any]
+    parts: dict[str, list[Any]]  # "consumer 0", …, "producer"
+    work: Work
+    variant: Any
+    rows: int  # of a consumer
+
+
+class Value:
+    """Numbers in registers, of no interest here; `number` if they come from a load or product."""
+
+    def __init__(self, number: int | None = None, shape: Sequence[int] = (0, 0)) -> None:
+        self.number, self.shape = number, shape
+        self.dtype = self.parent = None
+
+    def to(self, dtype: object) -> "Value":
+        return self
+
+    def _any(self, *others: object) -> "Value":
+        return Value(shape=self.shape)
+
+    __getitem__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __rtruediv__ = _any
+    __le__ = __eq__ = _any  # type: ignore[assignment]
+
+
+class Buffer:
+    """A part of shared memory, or a view of it."""
+
+    def __init__(self, tracer: "_Tracer", name: str, shape: Sequence[int]) -> None:
+        self.tracer, self.name, self.shape, self.dtype = tracer, name, shape, None
+
+    def index(self, i: int) -> "Buffer":
+        if not 0 <= i < self.shape[0]:
+            raise Fault(f"{self.name} has no buffer {i}")
+        return Buffer(self.tracer, f"{self.name}[{i}]", self.shape[1:])
+
+    def reshape(self, shape: Sequence[int]) -> "Buffer":
+        if math.prod(shape) != math.prod(self.shape):
+            raise Fault(f"{self.name} of {self.shape} read as {shape}")
+        return Buffer(self.tracer, self.name, shape)
+
+    def permute(self, order: Sequence[int]) -> "Buffer":
+        return Buffer(self.tracer, self.name, [self.shape[i] for i in order])
+
+    def load(self, layout: object) -> Value:
+        return self.tracer.result(Load, self.name, shape=self.shape)
+
+    def store(self, value: Value) -> None:
+        self.tracer.note(Write(self.name))
+
+
+class Barriers:
+    """mbarriers of one kind; their channel names them, those of no channel are the turns."""
+
+    def __init__(self) -> None:
+        self.name = "turns"
+        self.counts: dict[int, int] = {}
+
+    def index(self, i: int) -> tuple["Barriers", int]:
+        return self, i
+
+
+class _Tracer:
+    """The stand-ins for Gluon that kernel.py runs with. A name that is not here is an error."""
+
+    def __init__(self, source: str, work: Work, program: int) -> None:
+        self.ops: list[Any] = []
+        self.setup = self.ops
+        self.parts: dict[str, list[Any]] = {}
+        self.barriers: list[Barriers] = []
+        self.numbers = itertools.count()
+        self.work = work
+        self.program = program
+        self.names = self._names(source)
+
+    def _names(self, source: str) -> dict[str, Any]:
+        """Names of kernel.py: what runs on the GPU, and the classes and constants it needs."""
+        body = ast.parse(source).body
+        kept = [
+            s for s in body
+            if isinstance(s, ast.ClassDef)
+            or (isinstance(s, ast.FunctionDef) and s.decorator_list
+                and "gluon.jit" in ast.unparse(s.decorator_list[0]))
+            or (isinstance(s, ast.Assign)
+                and ast.unparse(s).startswith(("VARIANTS = ", "ROWS = gl.", "LOG2_E = gl.")))
+        ]  # fmt: skip
+        nothing = Value()
+        numbers = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "zeros", "full",
+                   "arange", "exp2", "log2", "max", "sum")  # fmt: skip
+        gl = SimpleNamespace(
+            **dict.fromkeys(numbers, lambda *_, **__: nothing),
+            constexpr=lambda value: value,
+            static_range=range,
+            int64="int64", int32="int32", float32="float32",
+            cdiv=lambda a, b: -(-a // b),
+            minimum=functools.partial(_of_integers, min),
+            maximum=functools.partial(_of_integers, max),
+            where=lambda c, a, b: nothing if isinstance(c, Value) else a if c else b,
+            convert_layout=lambda value, layout: value,
+            program_id=lambda axis: self.program,
+            num_programs=lambda axis: self.work.programs,
+            allocate_shared_memory=self._allocate,
+            warp_specialize=self._partitions,
+        )  # fmt: skip
+        names = {
+            "gl": gl,
+            "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
+            "math": math,
+            "Any": Any,
+            "NamedTuple": typing.NamedTuple,
+            "mbarrier": SimpleNamespace(
+                MBarrierLayout=Value,
+                init=lambda b, count: b[0].counts.__setitem__(b[1], count),
+                wait=lambda b, phase: self.note(Wait(_name(b), phase)),
+                expect=lambda b, n: self.note(Expect(_name(b), n)),
+                arrive=lambda b, count: [self.note(Arrive(_name(b))) for _ in range(count)],
+            ),
+            "tma": SimpleNamespace(
+                async_copy_global_to_shared=lambda desc, at, b, buffer: self.note(
+                    Copy(tuple(at), _name(b), buffer.name, desc.block_type.nbytes)
+                ),
+                async_copy_shared_to_global=lambda desc, at, buffer: self.note(
+                    Store(tuple(at), buffer.name)
+                ),
+                store_wait=lambda left: self.note(StoreWait(left)),
+            ),
+            "fence_async_shared": lambda: self.note(Fence()),
+            "warpgroup_mma": self._product,
+            "warpgroup_mma_wait": self._finish,
+        }
+        # The kernel's own text, read from beside this file.
+        exec(compile(ast.Module(kept, []), KERNEL.name, "exec"), names)  # noqa: S102
+        channel, softmax = names["Channel"], inspect.signature(names["_softmax"])
+
+        def named(buffers: Buffer, full: Barriers, empty: Barriers) -> Any:
+            full.name, empty.name = f"{buffers.name}.full", f"{buffers.name}.empty"
+            return channel(buffers, full, empty)
+
+        def noted(*arguments: Any) -> tuple[Value, ...]:
+            given = softmax.bind(*arguments).arguments
+            self.note(Softmax(given["s"].number, given["start"], bool(given["MASKED"])))
+            return given["s"], nothing, nothing, nothing
+
+        names.update(Channel=named, _softmax=noted)  # in place: the kernel's functions look here
+        return names
+
+    def note(self, op: Any) -> None:
+        if len(self.ops) > TOO_MANY:
+            raise Fault(f"a part of program {self.program} does not end")
+        self.ops.append(op)
+
+    def result(self, kind: Any, *operands: Any, shape: Sequence[int]) -> Value:
+        number = next(self.numbers)
+        self.note(kind(number, *operands))
+        return Value(number, shape)
+
+    def _allocate(self, dtype: str, shape: Sequence[int], layout: object) -> Buffer | Barriers:
+        if dtype != "int64":
+            return Buffer(self, dtype, shape)  # a descriptor's dtype is its name here
+        self.barriers.append(Barriers())
+        return self.barriers[-1]
+
+    def _product(
+        self, a: Any, b: Any, acc: Value, use_acc: bool = True, is_async: bool = False
+    ) -> Value:
+        operands = (x.name if isinstance(x, Buffer) else x.number for x in (a, b))
+        out = self.result(Product, *operands, shape=(a.shape[0], b.shape[1]))
+        return out if is_async else self._finish(0, [out])
+
+    def _finish(self, left: int, deps: Sequence[Value]) -> Any:
+        self.note(Finish(left))
+        return deps[0] if len(deps) == 1 else tuple(deps)
+
+    def _partitions(self, parts: Sequence[Any], warps: object, registers: object) -> None:
+        seen: Counter[str] = Counter()
+        for function, arguments in parts:
+            kind = function.__name__.lstrip("_")
+            name = "producer" if kind == "producer" else f"{kind} {seen[kind]}"
+            seen[kind] += 1
+            self.ops = self.parts[name] = []
+            function(*arguments)
+
+
+def _name(barrier: tuple[Barriers, int]) -> str:
+    barriers, i = barrier
+    if i not in barriers.counts:
+        raise Fault(f"{barriers.name} has no barrier {i}")
+    return f"{barriers.name}[{i}]"
+
+
+def defined(name: str) -> Any:
+    """A class or a constant of kernel.py, such as Variant and VARIANTS, without torch."""
+    return _Tracer(KERNEL.read_text("utf-8"), Work(1, 1), 0).names[name]
+
+
+def _of_integers(function: Any, a: Any, b: Any) -> Any:
+    return Value() if isinstance(a, Value) or isinstance(b, Value) else function(a, b)
+
+
+@functools.lru_cache(64)
+def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int = 128) -> Trace:
+    """What each part of a program asks for, from the kernel's text or another in its place."""
+    tracer = _Tracer(source or KERNEL.read_text("utf-8"), work, program)
+    rows = tracer.names["ROWS"]
+    tile = rows * variant.CONSUMERS
+    tiles = -(-work.N // tile)
+
+    def desc(name: str, *block: int) -> SimpleNamespace:
+        size = SimpleNamespace(nbytes=2 * math.prod(block))
+        return SimpleNamespace(dtype=name, block_shape=list(block), block_type=size, layout=None)
+
+    given = variant._asdict() | {
+        "q_desc": desc("q", 1, 1, rows, D),
+        "k_desc": desc("k", 1, 1, variant.BLOCK_N, D),
+        "v_desc": desc("v", 1, 1, variant.BLOCK_N, D),
+        "out_desc": desc("out", 1, rows, D),
+        "H": work.H, "G": work.G, "N": work.N, "M": work.M, "shift": work.shift,
+        "tiles": tiles, "total": work.heads * tiles, "step": work.step,
+        "CAUSAL": work.causal, "MASKED": work.causal or work.M % variant.BLOCK_N != 0,
+        **dict.fromkeys(("lse_ptr", "scale_log2", "MANY", "FEW", "num_warps")),
+    }  # fmt: skip
+    kernel = tracer.names["_hopper_attention_kernel"]
+    kernel(**{name: given[name] for name in inspect.signature(kernel).parameters})
+    counts = {f"{b.name}[{i}]": n for b in tracer.barriers for i, n in b.counts.items()}
+    return Trace(counts, tracer.setup, tracer.parts, work, variant, rows)

@@ -1,0 +1,666 @@
+"""hopper_attention against float64, what it refuses, and what it compiles to.
+
+Triton's interpreter has no Gluon. Without an H100 or H200 on_cpu.py plays the kernel's functions
+with numbers, on fewer shapes, and the machine code is read. Another file plays the barriers.
+"""
+
+import collections
+import contextlib
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+import triton
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snippets._lab.compiled import SHARED_LIMIT, Compiler
+from snippets._lab.mutation import mutate, variant
+from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets.hopper_attention import bench, exercise, kernel, on_cpu
+from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
+from snippets.hopper_attention.mutants import MUTANTS
+from snippets.hopper_attention.sass import in_loops, loops
+
+ON_GPU = torch.cuda.is_available()
+HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
+on_hopper = pytest.mark.skipif(not HOPPER, reason="takes minutes without an H100 or H200")
+DEVICE = "cuda" if HOPPER else "cpu"
+# Around one consumer's rows, one tile of keys, two and three consumers; the largest ones first:
+# they reject most wrong kernels.
+LENGTHS = [1000, 384, 257, 193, 192, 191, 129, 128, 127, 65, 64, 63, 2, 1]
+PAIRS = [  # each length with the largest, and a quarter of the others
+    (N, M)
+    for (i, N), (j, M) in itertools.product(enumerate(LENGTHS), repeat=2)
+    if i * j == 0 or (i + j) % 4 == 0
+]
+FEW_PAIRS = [(N, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, N in enumerate(LENGTHS)]
+ROWS = [
+    pytest.param(D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-from-{chosen.KEYS}")
+    for D, causal in itertools.product(VARIANTS, (False, True))
+    for chosen in VARIANTS[D][causal]
+]
+
+
+@pytest.fixture
+def played():
+    """Without a Hopper GPU the kernel's functions run as Python, each part in one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with contextlib.nullcontext() if HOPPER else on_cpu.played(hopper_attention):
+        yield
+    torch.set_num_threads(threads)
+
+
+# --8<-- [start:check]
+def check(q, k, v, *, causal=False, align="bottom_right", scale=None, lse=False):
+    """Hold the result against float64; query heads that share keys get a copy each there."""
+    options = {"causal": causal, "align": align, "scale": scale}
+    out = hopper_attention(q, k, v, return_lse=lse, **options)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    mask = None
+    if causal:
+        mask = causal_mask(q.shape[2], k.shape[2], align=align, device=q.device)
+    if lse:
+        out, sums = out
+        assert_logsumexp(sums, q, k, scale=scale, mask=mask)
+    return assert_attention(out, q, k, v, scale=scale, mask=mask)
+    # --8<-- [end:check]
+
+
+def assert_logsumexp(found, q, k, *, scale=None, mask=None):
+    """Allowed is what the oracle allows for scores: a few units in the last place of float32."""
+    q, k, scale = q.double(), k.double(), scale or 1 / math.sqrt(q.shape[-1])
+    scores = q @ k.mT * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    want = scores.logsumexp(-1)
+    allowed = 4 * torch.finfo(torch.float32).eps * ((q.abs() @ k.abs().mT).max() * scale + 1)
+    error = torch.where(found == want, 0.0, (found.double() - want).abs())  # -inf is -inf
+    if not error.max() <= allowed:
+        raise NumericalMismatch(f"logsumexp is {error.max():.2e} off, allowed {allowed:.2e}")
+
+
+def surrounded(x):
+    """The same rows, at the start of memory that is NaN: what is read beyond them shows."""
+    *lead, rows, D = x.shape
+    memory = torch.full((*lead, rows + 200, D), math.nan, dtype=x.dtype, device=x.device)
+    memory[..., :rows, :] = x
+    return memory[..., :rows, :]
+
+
+def heads(N, M, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
+    """q of H heads, k and v of Hkv heads."""
+    q, *_ = make_qkv(B, H, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    _, k, v = make_qkv(B, Hkv or H, N=1, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
+    return q, k, v
+
+
+# One dtype comes with the logsumexp, the other without: each pair of dtype and lse is compiled, and
+# compiling takes longer than running.
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_equals_float64(D, causal, chosen, dtype, monkeypatch):
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    q, k, v = heads(max(LENGTHS), max(LENGTHS), D, dtype=dtype)
+    for N, M in PAIRS if HOPPER else FEW_PAIRS[dtype is torch.bfloat16 :: 2]:
+        tensors = [surrounded(q[:, :, :N]), *(surrounded(x[:, :, :M]) for x in (k, v))]
+        for align in ("bottom_right", "top_left")[: 2 if causal and N != M else 1]:
+            check(*tensors, causal=causal, align=align, lse=dtype is torch.bfloat16)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize(("H", "Hkv"), [(4, 2), (6, 2), (3, 1), (4, 4)])
+def test_groups_of_heads_share_keys(H, Hkv):
+    check(*heads(140, 200, 64, H=H, Hkv=Hkv, B=2))
+    check(*heads(140, 200, 128, H=H, Hkv=Hkv, B=2), causal=True)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("programs", [1, 2, 5, 100] if HOPPER else [2])
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_few_programs_take_all_tiles_in_rounds(D, causal, chosen, programs, monkeypatch):
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    monkeypatch.setattr(kernel, "_multiprocessors", lambda device: programs)
+    for N, M in ((300, 260), (500, 130)):  # two to four tiles of queries in each head
+        check(*heads(N, M, D, H=3, B=3 if HOPPER else 1), causal=causal)
+
+
+@on_hopper
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("D", VARIANTS)
+def test_more_tiles_than_multiprocessors(D, causal):
+    """An odd number of tiles in each head: pairs of causal tiles reach over two heads."""
+    q, k, v = heads(600, 600, D, H=81, B=2)
+    assert kernel._multiprocessors(q.device) * 3 < 81 * 2 * 5
+    check(q, k, v, causal=causal)
+    first, second = (hopper_attention(q, k, v, causal=causal) for _ in range(2))
+    if not torch.equal(first, second):
+        raise NumericalMismatch("two calls with the same tensors give different results")
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_scores_of_ten_thousand(D, causal, chosen, monkeypatch):
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    # Few rows: in none may eager float16 take the second largest score for the largest.
+    q, k, v = heads(3, 300, D)
+    q = (q / q.norm(dim=-1, keepdim=True) * 300).half()
+    k = (k / k.norm(dim=-1, keepdim=True) * 300).half()
+    assert (q.double() @ k.double().mT).abs().max() > 1e4
+    check(q, k, v, causal=causal, scale=1.0)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("rising", [True, False], ids=["rising", "falling"])
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_the_maximum_moves_in_every_tile_or_never(D, causal, chosen, rising, monkeypatch):
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    q, k, v = heads(70, 800, D)
+    k = (k.abs() * torch.linspace(0, 5, 800, device=DEVICE)[:, None]).half()
+    k = k.sort(2, descending=not rising).values
+    check(q.abs(), k, v, causal=causal)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [None, 1.0, 0.03, 2])
+def test_scale(scale):
+    check(*heads(70, 200, 64), scale=scale)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_strides(D):
+    """As models store them: heads beside each other, and q, k and v in one tensor."""
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in heads(200, 200, D, B=2, H=3))
+    assert not q.is_contiguous()
+    check(q, k, v, causal=True)
+    packed = torch.stack((q, k, v), dim=3)  # [B, H, N, 3, D]
+    check(*packed.unbind(3))
+    wide = torch.full((2, 3, 200, D + 48), math.nan, dtype=q.dtype, device=q.device)
+    wide[..., 8 : 8 + D] = q
+    check(wide[..., 8 : 8 + D], k[:, :, 8:150], v[:, :, 8:150])
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+def test_without_heads_or_batch(leading):
+    q, k, v = make_qkv(*leading, N=5, M=140, D=64, dtype=torch.bfloat16, device=DEVICE)
+    out, lse = hopper_attention(q, k, v, return_lse=True)
+    assert_attention(out, q, k, v)
+    assert_logsumexp(lse, q, k)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@settings(max_examples=100 if HOPPER else 12)  # a thousand more are a result of the bench
+@given(
+    B=st.integers(1, 3),
+    H=st.sampled_from([(1, 1), (2, 1), (2, 2), (6, 3)]),
+    N=st.integers(1, 520),
+    M=st.integers(1, 520),
+    D=st.sampled_from(sorted(VARIANTS)),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
+    mask=st.sampled_from([None, "bottom_right", "top_left"]),
+    row=st.integers(0, 1),
+    programs=st.sampled_from([1, 3, 132]),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(B, H, N, M, D, dtype, mask, row, programs, seed):
+    tensors = heads(N, M, D, H=H[0], Hkv=H[1], B=B, dtype=dtype, seed=seed)
+    rows = VARIANTS[D][mask is not None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_variant", lambda *_: rows[row % len(rows)])
+        patch.setattr(kernel, "_multiprocessors", lambda device: programs)
+        check(
+            *tensors,
+            causal=mask is not None,
+            align=mask or "bottom_right",
+            lse=dtype is torch.bfloat16,
+        )
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize(("D", "causal", "chosen"), [row for row in ROWS if row.values[1]])
+def test_rows_without_a_key_are_zero(D, causal, chosen, monkeypatch):
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    q, k, v = heads(500, 10, D, dtype=torch.bfloat16)
+    out, lse = hopper_attention(q, k, v, causal=causal, return_lse=True)
+    assert (out[:, :, :490] == 0).all()
+    assert (lse[:, :, :490] == -math.inf).all()
+    assert (out[:, :, 490:] != 0).any(-1).all()
+    assert lse[:, :, 490:].isfinite().all()
+
+
+@pytest.mark.usefixtures("played")
+def test_a_nan_stays_where_it_belongs():
+    q, k, v = heads(150, 150, 64, H=1)
+    broken = q.clone()
+    broken[:, :, 7] = math.nan
+    out = hopper_attention(broken, k, v)
+    assert out[:, :, 7].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+    broken = k.clone()
+    broken[:, :, 100] = math.nan
+    out = hopper_attention(q, broken, v, causal=True)
+    assert out[:, :, :100].isfinite().all(), "queries that do not see key 100"
+    assert out[:, :, 100:].isnan().all()
+
+
+@pytest.mark.usefixtures("played")
+def test_inputs_stay_as_they_were():
+    tensors = heads(130, 130, 128)
+    before = [x.clone() for x in tensors]
+    hopper_attention(*tensors)
+    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+@pytest.mark.parametrize("name", bench.RUNGS)
+def test_every_rung_is_attention(name):
+    if not HOPPER and name == "exp2 by a polynomial":
+        pytest.skip("its assembly needs a GPU")
+    changes, chosen = bench.RUNGS[name]
+    launcher = variant("hopper_attention", changes) if changes else hopper_attention
+    q, k, v = heads(300, 260, 64, dtype=torch.bfloat16)
+    with contextlib.nullcontext() if HOPPER else on_cpu.played(launcher):
+        out = bench.with_variant(launcher, chosen)(q, k, v, causal=True)
+    assert_attention(out, q, k, v, mask=causal_mask(300, 260, device=q.device))
+
+
+def test_the_file_runs_alone(tmp_path):
+    shutil.copy(kernel.__file__, tmp_path / "kernel.py")
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if HOPPER else 1), done.stderr
+    assert ("\nOK\n" if HOPPER else "NOT CHECKED: this kernel needs an H100 or H200") in done.stdout
+
+
+# The table, and what is launched.
+
+
+@pytest.mark.parametrize(
+    ("D", "causal", "M", "row"),
+    [(64, False, 1, 0), (64, False, 2047, 0), (64, False, 2048, 1), (64, False, 10**6, 1),
+     (64, True, 8191, 0), (64, True, 8192, 1), (128, False, 2047, 0), (128, False, 2048, 1),
+     (128, True, 1, 0), (128, True, 10**6, 0)],
+)  # fmt: skip
+def test_which_row_of_the_table(D, causal, M, row):
+    assert kernel._variant(D, causal, M) is VARIANTS[D][causal][row]
+
+
+def test_the_table_knows_every_problem():
+    assert tuple(VARIANTS) == kernel.WIDTHS
+    for D, causal in itertools.product(VARIANTS, (False, True)):
+        rows = VARIANTS[D][causal]
+        assert rows[0].KEYS == 1, "a row for the shortest"
+        assert [row.KEYS for row in rows] == sorted({row.KEYS for row in rows})
+        for row in rows:
+            many, few = kernel.REGISTERS[row.CONSUMERS]
+            # Of 65,536 registers; the warp that loads counts as four.
+            assert 128 * (row.CONSUMERS * many + few) <= 65_536
+            assert not row.PING_PONG or row.OVERLAP, "turns are taken in the overlapping step only"
+
+
+Launched = collections.namedtuple("Launched", ["programs", "given"])
+
+
+def launched(q, k, v, *, programs=132, **options):
+    """What hopper_attention would launch, on tensors of the CPU: programs, argument → value."""
+    found = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *args, **kwargs: found.append(Launched(*grid, dict(zip(names, args))))  # noqa: B905
+
+    names = kernel._hopper_attention_kernel.arg_names
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_refuse", lambda *_: None)
+        patch.setattr(kernel, "_multiprocessors", lambda device: programs)
+        patch.setattr(kernel, "_hopper_attention_kernel", Kernel())
+        hopper_attention(q, k, v, **options)
+    return found[0]
+
+
+def zeros(H, N, M, D=64, **options):
+    q, k, v = (torch.zeros(1, H, n, D, dtype=torch.float16) for n in (N, M, M))
+    return launched(q, k, v, **options)
+
+
+def test_the_mask_is_compiled_only_where_a_tile_needs_it():
+    assert not zeros(1, 100, 256).given["MASKED"]
+    assert zeros(1, 100, 257).given["MASKED"]
+    assert zeros(1, 100, 256, causal=True).given["MASKED"]
+
+
+@pytest.mark.parametrize(("align", "shift"), [("bottom_right", -60), ("top_left", 0)])
+def test_the_corner(align, shift):
+    assert zeros(1, 100, 40, causal=True, align=align).given["shift"] == shift
+
+
+def run_as_python(function, programs=1):
+    """A function of the schedule as Python runs it, on integers: Gluon's names mean the same."""
+    gluon = types.SimpleNamespace(
+        where=lambda condition, yes, no: yes if condition else no,
+        minimum=min, maximum=max, cdiv=triton.cdiv, num_programs=lambda axis: programs,
+    )  # fmt: skip
+    return types.FunctionType(function.fn.__code__, vars(kernel) | {"gl": gluon})
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("programs", [1, 2, 7, 132])
+@pytest.mark.parametrize(("H", "N"), [(1, 1), (3, 700), (5, 1000), (81, 600)])
+def test_every_tile_is_taken_once(H, N, programs, causal):
+    """Each program follows the kernel's own schedule through its tickets."""
+    started, given = zeros(H, N, N, programs=programs, causal=causal)
+    p = types.SimpleNamespace(**given)
+    assert started <= programs
+    tile, following = (run_as_python(f, started) for f in (kernel._tile, kernel._next))
+    taken = collections.Counter()
+    for program in range(started):
+        ticket = program * p.step
+        while ticket < p.total:
+            taken[tile(ticket, p, causal)] += 1
+            ticket = following(ticket, p)
+    assert taken == collections.Counter(itertools.product(range(H), range(p.tiles)))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("align", ["bottom_right", "top_left"])
+@pytest.mark.parametrize(("N", "M"), [(1, 1), (500, 130), (130, 500), (384, 384), (257, 1000)])
+def test_the_tiles_of_keys_that_a_tile_visits(N, M, align, causal):
+    """Against the mask: every key that is seen is visited, and what is hidden is masked."""
+    _, given = zeros(1, N, M, causal=causal, align=align)
+    p, TILE, BLOCK_N = types.SimpleNamespace(**given), 64 * given["CONSUMERS"], given["BLOCK_N"]
+    keys = run_as_python(kernel._keys)
+    hidden = ~causal_mask(N, M, align=align) if causal else torch.zeros(N, M, dtype=torch.bool)
+    for tile in range(p.tiles):
+        rows = hidden[tile * TILE : (tile + 1) * TILE]
+        visited, masked = keys(tile, p, causal, TILE, BLOCK_N)
+        assert rows[:, visited * BLOCK_N :].all(), "a key beyond the last visited tile is seen"
+        assert 0 <= masked <= visited
+        assert not rows[:, : (visited - masked) * BLOCK_N].any(), "a tile needs a mask"
+        assert (visited - masked) * BLOCK_N <= M
+        if visited and tile < N // TILE:  # of a tile with fewer queries more is visited
+            assert not rows[:, (visited - 1) * BLOCK_N :].all(), "nobody sees the last tile"
+
+
+def test_pairs_of_causal_tiles_are_equal_work():
+    _, given = zeros(16, 4096, 4096, causal=True)
+    p = types.SimpleNamespace(**given)
+    tile, keys = (run_as_python(f) for f in (kernel._tile, kernel._keys))
+    work = [keys(tile(i, p, True)[1], p, True, 128, 128)[0] for i in range(p.total)]
+    assert p.step == 2
+    assert max(work) > 5 * min(work)
+    assert len({work[i] + work[i + 1] for i in range(0, p.total, 2)}) == 1
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 5, 8, 21])
+@pytest.mark.parametrize("heads", [1, 2, 3, 16])
+def test_the_exercise_gives_every_pair_the_same_work(tiles, heads):
+    order = exercise.tile_of
+    taken = [order(ticket, tiles, heads) for ticket in range(heads * tiles)]
+    assert sorted(taken) == list(itertools.product(range(heads), range(tiles)))
+    pairs = range(0, (heads - heads % 2) * tiles, 2)
+    assert {taken[i][1] + taken[i + 1][1] for i in pairs} <= {tiles - 1}
+    if heads % 2 == 0:
+        even = exercise.work(order, tiles, heads, heads * tiles // 2)
+        assert len(set(even)) == 1
+        if tiles % 2 and tiles > 1:
+            kernels = exercise.work(exercise.kernels_order, tiles, heads, heads * tiles // 2)
+            assert len(set(kernels)) > 1, "an odd number of tiles: a pair reaches over two heads"
+
+
+# What is refused.
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    @property
+    def device(self):
+        return torch.device("cuda:0")
+
+
+def ones(*shape, dtype=torch.float16, **options):
+    return torch.ones(*shape, dtype=dtype, **options)
+
+
+def qkv(**changes):
+    """Arguments that an H100 would accept, with some replaced."""
+    return {"q": ones(1, 2, 3, 64), "k": ones(1, 2, 5, 64), "v": ones(1, 2, 5, 64)} | changes
+
+
+REFUSED = {
+    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list; it must be a torch.Tensor"),
+    "float32": (
+        lambda: qkv(q=ones(1, 2, 3, 64, dtype=torch.float32)),
+        TypeError,
+        "q is torch.float32; float16 and bfloat16 are allowed, flash_attention takes more",
+    ),
+    "two dtypes": (
+        lambda: qkv(v=ones(1, 2, 5, 64, dtype=torch.bfloat16)),
+        TypeError,
+        "v is torch.bfloat16 but q is torch.float16",
+    ),
+    "two devices": (
+        lambda: qkv(k=ones(1, 2, 5, 64, device="meta")), ValueError, "k is on meta but q is on",
+    ),
+    "one dimension": (lambda: qkv(q=ones(64)), ValueError, "q has shape (64,); allowed are 2 to 4"),
+    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 64)), ValueError, "q has shape (1, 1, 2"),
+    "another rank": (lambda: qkv(q=ones(2, 3, 64)), ValueError, "k has shape (1, 2, 5, 64), which"),
+    "no query": (lambda: qkv(q=ones(1, 2, 0, 64)), ValueError, "q has shape (1, 2, 0, 64); allo"),
+    "no key": (lambda: qkv(k=ones(1, 2, 0, 64)), ValueError, "k has shape (1, 2, 0, 64); allowed"),
+    "transposed": (
+        lambda: qkv(v=ones(1, 2, 64, 5).mT), ValueError, "v has strides (640, 320, 1, 5); the last",
+    ),
+    "gradient": (
+        lambda: qkv(v=ones(1, 2, 5, 64, requires_grad=True)), ValueError, "v requires grad",
+    ),
+    "starts at an odd address": (
+        lambda: qkv(q=ones(1, 2, 3, 96)[..., 1:65]), ValueError, "needs multiples of 16 bytes",
+    ),
+    "rows at odd addresses": (
+        lambda: qkv(k=ones(1, 2, 5, 68)[..., :64]), ValueError, "k starts at",
+    ),
+    "one row for all": (
+        lambda: qkv(q=ones(1, 2, 1, 64).expand(1, 2, 3, 64)), ValueError, "flash_attention takes",
+    ),
+    "D 96": (
+        lambda: {n: ones(1, 1, 2, 96) for n in "qkv"},
+        ValueError,
+        "q has head dimension 96; 64 and 128 are allowed, see flash_attention",
+    ),
+    "D 256": (lambda: {n: ones(1, 1, 2, 256) for n in "qkv"}, ValueError, "head dimension 256"),
+    "another batch": (lambda: qkv(k=ones(2, 2, 5, 64)), ValueError, "(2, 2, 5, 64), which does"),
+    "another width": (lambda: qkv(k=ones(1, 2, 5, 128)), ValueError, "(1, 2, 5, 128), which does"),
+    "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 64)), ValueError, "v has shape (1, 2, 4, 64); it"),
+    "heads that do not divide": (
+        lambda: qkv(k=ones(1, 3, 5, 64), v=ones(1, 3, 5, 64)), ValueError, "q has 2 heads and k 3",
+    ),
+    "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str; True and False"),
+    "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
+    "on a CPU": (qkv, ValueError, "q is on cpu; an H100 or H200 is allowed, see flash_attention"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def nothing_is_launched(monkeypatch):
+    monkeypatch.setattr(kernel, "_hopper_attention_kernel", None)  # a launch would be a TypeError
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, nothing_is_launched):
+    arguments, error, message = REFUSED[case]
+    with pytest.raises(error) as caught:
+        hopper_attention(**arguments())
+    assert message in str(caught.value)
+
+
+def qkv_on(capability, monkeypatch, **changes):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    return {n: x.as_subclass(OnGpu) if n in "qkv" else x for n, x in qkv(**changes).items()}
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
+def test_other_gpus_are_refused(capability, nothing_is_launched, monkeypatch):
+    with pytest.raises(ValueError, match="see flash_attention") as caught:
+        hopper_attention(**qkv_on(capability, monkeypatch))
+    assert f"q is on a GPU of capability {capability}; (9, 0) is" in str(caught.value)
+
+
+def test_a_gpu_of_another_maker_is_refused(nothing_is_launched, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(ValueError, match="q is on cuda:0; an H100 or H200 is allowed"):
+        hopper_attention(**qkv_on((9, 4), monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("scale", "error", "message"),
+    [("1", TypeError, "scale is a str"), (True, TypeError, "scale is a bool"),
+     (math.nan, ValueError, "scale is nan"), (math.inf, ValueError, "scale is inf"),
+     (0, ValueError, "scale is 0"), (-1.0, ValueError, "scale is -1.0; it must be positive")],
+)  # fmt: skip
+def test_scales_that_are_refused(scale, error, message, nothing_is_launched, monkeypatch):
+    with pytest.raises(error, match=message):
+        hopper_attention(**qkv_on((9, 0), monkeypatch, scale=scale))
+
+
+def test_what_none_of_the_refusals_catches_is_accepted(monkeypatch):
+    arguments = qkv_on((9, 0), monkeypatch)
+    kernel._refuse(*arguments.values(), False, "top_left")
+    del arguments["k"], arguments["v"]
+    kernel._refuse(*[ones(5, 64).as_subclass(OnGpu)] * 3, True, "bottom_right")
+
+
+def test_every_mistake_is_found_in_the_kernel_and_changes_it():
+    with open(kernel.__file__, encoding="utf-8") as file:
+        source = file.read()
+    assert len(MUTANTS) >= 10
+    for mutant in MUTANTS:
+        compile(mutate(source, mutant), mutant.name, "exec")
+
+
+# The machine code, compiled ahead of time.
+
+ahead_of_time = pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+TOO_WIDE = Variant(0, 2, 1, True, False, False, 256)  # 256 keys: scores fill all registers
+CASES = {  # name → texts to change, D, causal, how, M
+    f"{row.id}, {M} keys": ([], *row.values, M)
+    for row in ROWS
+    for M in ([4096] if row.values[1] else [4096, 4100])
+}
+UNHELD = {
+    f"{row.id}, not held": ([bench.UNHELD], *row.values, 4096)
+    for row in ROWS
+    if row.values[2].OVERLAP and not row.values[1]
+}
+RUNGS = {
+    f"rung {name}": (changes, 64, True, how, 4096) for name, (changes, how) in bench.RUNGS.items()
+}
+CONTROL = {"too wide": ([], 128, False, TOO_WIDE, 4096)}
+
+
+@pytest.fixture(scope="module")
+def machine_code():
+    """Case → resources of the kernel that would be launched, all compiled at once."""
+    cases = CASES | UNHELD | RUNGS | CONTROL
+    with Compiler(60) as compiler:
+        launches = [launch_of(compiler, *case) for case in cases.values()]
+        return dict(zip(cases, compiler.side_by_side(launches), strict=True))
+
+
+def launch_of(compiler, changes, D, causal, chosen, M):
+    q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, M, M))
+    launcher = variant("hopper_attention", changes) if changes else hopper_attention
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(launcher.__globals__, "_refuse", lambda *_: None)
+        patch.setitem(launcher.__globals__, "_multiprocessors", lambda device: 132)
+        launcher = bench.with_variant(launcher, chosen)
+        (found,) = compiler.launches(launcher, (q, k, v), {"causal": causal}, target="sm_90")
+    return found
+
+
+def serialised(found):
+    """Whether ptxas gave up on products that run beside other work (its message C7510 and on)."""
+    return "serialized" in found.said
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("case", CASES)
+def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
+    found, (_, D, causal, chosen, M) = machine_code[case], CASES[case]
+    assert found.error is None, found
+    assert found.tensor_core == "wgmma"
+    assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
+    assert not serialised(found), found.said
+    if causal or M % chosen.BLOCK_N:  # what a mask needs is spilled for the time of a loop
+        assert found.spill_store_bytes <= 64, found
+    else:
+        assert found.spill_store_bytes == found.spill_load_bytes == 0, found
+    found = loops(found.sass())
+    assert len(found) == 2 * chosen.CONSUMERS
+    assert [loop.masked for loop in found] == [causal or M % chosen.BLOCK_N != 0, False] * (
+        len(found) // 2
+    )
+    for loop in found:
+        assert loop.products == D // 16 + chosen.BLOCK_N // 16  # scores, and values
+        assert loop.exponentials == 64 + 2  # 64 · BLOCK_N scores and two rows in 128 threads
+        assert loop.masked or not loop.local, "a register is spilled where the time goes"
+        # All of them run under the product with the values, or none does.
+        assert loop.under_products == (loop.exponentials if chosen.OVERLAP else 0)
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("case", UNHELD)
+def test_without_the_barrier_nothing_runs_under_the_product(case, machine_code):
+    """The line of _step that looks useless: without it the compiler waits for the product first."""
+    found = in_loops(machine_code[case].sass())
+    assert found["exponentials"] == 66
+    assert found["exponentials_under_products"] == 0
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("case", RUNGS)
+def test_every_rung_compiles(case, machine_code):
+    found = machine_code[case]
+    assert found.error is None, found
+    assert not serialised(found), found.said
+    under = in_loops(found.sass())["exponentials_under_products"]
+    overlaps = RUNGS[case][3].OVERLAP and bench.UNHELD not in RUNGS[case][0]
+    assert (under > 0) == overlaps
+
+
+@pytest.mark.compiler
+@ahead_of_time
+def test_a_kernel_without_registers_enough_is_noticed(machine_code):
+    found = machine_code["too wide"]
+    assert serialised(found), found.said
+    assert found.spill_store_bytes > 1000
+    assert any(loop.local for loop in loops(found.sass()))
+
+
+def test_machine_code_without_a_loop_is_refused():
+    with pytest.raises(ValueError, match="no loop holds a tensor-core instruction"):
+        loops("        /*0000*/                   HGMMA.64x128x16.F32 R24, gdesc[UR32], RZ ;\n")

@@ -1,0 +1,149 @@
+"""What the page of hopper_attention draws, from made-up rows: no GPU is needed for this."""
+
+import itertools
+import re
+
+import pytest
+
+pytest.importorskip("plotly")
+
+from snippets._lab import store
+from snippets._lab.figures import fragment
+from snippets.hopper_attention import bench, figures
+
+OURS = bench.OURS
+
+
+def cases(**axes):
+    yield from (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+
+class Lab:
+    """A lab with a stand-in clock: times grow with the work, and `gain` says how names differ."""
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self, gain=lambda name, case: 1.0):
+        self.gain = gain
+
+    def time_attention(self, case, names, variants=None):
+        flops = 4.0 * case["batch"] * case["heads"] * case["N"] ** 2 * case["D"]
+        for name in (*names, *(variants or {})):
+            ms = flops / 5e14 * 1e3 / self.gain(name, case)
+            yield {"implementation": name, **case, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms,
+                   "flops": flops, "bytes_compulsory": flops / case["N"]}  # fmt: skip
+
+
+def rows_of(name, lab):
+    """Made-up rows with the fields that the bench function of that name gives."""
+    if name == "rungs":  # without the check on a GPU
+        for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
+            there = [r for r in bench.RUNGS if case["D"] == 64 or r != "three consumers"]
+            yield from lab.time_attention(bench.same_work(case), [OURS, "torch:cudnn"], there)
+    elif name == "error":
+        names = [OURS, "flash_attention", "torch:flash", "torch:cudnn", "torch:eager"]
+        for case in cases(implementation=names, dtype=["float16", "bfloat16"], D=[64], N=[256]):
+            yield case | {"largest": 1e-3, "mean": 1e-4}
+    elif name == "fuzz":
+        for case in cases(dtype=["float16", "bfloat16"], D=[64, 128], causal=[False, True]):
+            yield case | {"shapes": 125, "wrong": 0, "largest_share_of_allowed": 0.61}
+    else:
+        yield from getattr(bench, name)(lab)
+
+
+def made_up(name, rows):
+    ceiling = {"per_s_p50": 4e12}
+    return store.Result(
+        post=OURS, result=name, place="gpu", folder="nvidia_made_up", device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"), commit="unknown",
+        measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16, rows=list(rows),
+        ceilings=dict.fromkeys(["read", "write", "copy"], ceiling)
+        | {"matmul_bfloat16": {"per_s_p50": 8e14}},
+    )  # fmt: skip
+
+
+def drawn(name, lab):
+    return getattr(figures, name)([made_up(name, rows_of(name, lab))])
+
+
+@pytest.mark.parametrize("name", ["forward", "rungs", "roofline", "ragged", "error", "fuzz"])
+def test_figures_can_be_drawn_from_a_gpu(name):
+    result = made_up(name, rows_of(name, Lab()))
+    for results in ([result], [result, result]):
+        files = fragment(OURS, name, getattr(figures, name), results)
+        assert f"{name}.md" in files
+        for text in files.values():
+            assert not re.search(r"\b(nan|None|inf)\b", text)
+
+
+def test_every_rung_has_a_sentence_and_a_base_that_exists():
+    assert [figures.FIRST, *figures.STEPS] == list(bench.RUNGS)
+    place = {rung: i for i, rung in enumerate(bench.RUNGS)}
+    for rung, (base, *_) in figures.STEPS.items():
+        assert place[base] < place[rung]
+    assert set(figures.CLIMB) <= set(bench.RUNGS)
+
+
+@pytest.mark.parametrize("gain", [1.2, 0.8, 1.0], ids=["pays", "costs", "nothing"])
+def test_the_verdicts_follow_the_numbers(gain):
+    """A step that is taken back and slows the kernel pays; one taken further must quicken it."""
+    quicker = ("stored by the threads", "tiles of 64 keys")
+    sentences = drawn("rungs", Lab(lambda name, _: gain if name in quicker else 1.0)).sentences
+    verdicts = {1.2: "it pays everywhere", 0.8: "costs time everywhere", 1.0: "changes nothing"}
+    assert verdicts[gain] in sentences["keys"]
+    assert verdicts[2.0 - gain] in sentences["engine"]
+    assert ("tiles of 64 keys" in sentences["useless"]) == (gain <= 1)
+    assert ("rows stored by the copy engine" in sentences["useless"]) == (gain >= 1)
+
+
+def test_a_gain_is_that_of_the_step_and_not_of_those_before():
+    """Each rung 10 % above its base: each step says so, and the way up multiplies them."""
+    level = {}
+    for rung in bench.RUNGS:
+        base, has_it, *_ = figures.STEPS.get(rung, (None, True))
+        level[rung] = level.get(base, 1.0) * (1.1 if has_it else 1 / 1.1)
+    found = drawn("rungs", Lab(lambda name, _: level.get(name, 1.1**5))).sentences
+    for rung, (*_, key) in figures.STEPS.items():
+        told = set(re.findall(r"[+−]\d+ %", found[key]))
+        assert told == {"+10 %"}, f"{rung}: {found[key]}"
+    assert "at N 1024 and 4096: +10 % and +10 % (D 64) and" in found["three"]
+    assert "D 128" not in found["three"], "192 rows were measured at D 64 only"
+    assert "(D 64)" not in found["pairs"], "without a mask there is nothing to pair"
+    assert "+46 %" in found["whole"]
+
+
+def test_ahead_and_behind_are_counted():
+    """Level is within a hundredth either way."""
+
+    def gain(name, case):
+        by_length = {1024: 0.9, 4096: 1.005, 16_384: 1.2}
+        return by_length[case["N"]] if name == OURS else 1.0
+
+    figure = drawn("forward", Lab(gain))
+    assert "0.90 to 1.20 of cuDNN's rate" in figure.finding
+    assert "ahead in 4 of 12 cases, level in 4, behind in 4" in figure.finding
+    assert "worst at D 64, no mask, N 1024" in figure.sentences["cudnn"]
+    assert figures._standing([1.2, 1.1]) == "ahead in 2 of 2 cases"
+    assert figures._standing([0.9, 1.0]) == "level in 1 of 2 cases, behind in 1"
+
+
+def test_a_ragged_length_is_held_against_the_next_round_one():
+    def gain(name, case):
+        slow = case["N"] == 1000 and case["D"] == 64 and not case["causal"]
+        return (0.8 if slow else 1.0) * (1.0 if name == OURS else 0.9)
+
+    figure = drawn("ragged", Lab(gain))
+    assert figure.finding.startswith(
+        "A length that fills no tile changes the rate by −20 % (D 64, N 1000) at worst, keys that "
+        "four heads share by −10 %"
+    )
+
+
+def test_a_wrong_shape_is_told():
+    rows = list(rows_of("fuzz", Lab()))
+    assert figures.fuzz([made_up("fuzz", rows)]).finding.startswith(
+        "Of 1000 random shapes none is wrong; the largest error is 61 % of what is allowed"
+    )
+    rows[0] |= {"wrong": 2, "largest_share_of_allowed": 3.0}
+    assert "2 are wrong" in figures.fuzz([made_up("fuzz", rows)]).finding

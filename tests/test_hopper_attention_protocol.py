@@ -1,0 +1,296 @@
+"""The barriers of hopper_attention: its own lines, simulated in random orders, and wrong ones."""
+
+import ast
+import itertools
+import random
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from snippets._lab.mutation import Mutant, mutate
+from snippets.hopper_attention import diagram, kernel, parts, protocol
+from snippets.hopper_attention.parts import Arrive, Copy, Finish, Product, Wait, Work
+
+VARIANT = parts.defined("Variant")
+BASE = {"KEYS": 0, "CONSUMERS": 2, "STAGES": 2, "OVERLAP": True, "PING_PONG": True,
+        "Q_IN_REGISTERS": False}  # fmt: skip
+
+
+def variant(**switches):
+    return VARIANT(**BASE | switches)
+
+
+variants = st.builds(
+    VARIANT,
+    KEYS=st.just(0),
+    CONSUMERS=st.integers(2, 3),
+    STAGES=st.integers(1, 4),
+    OVERLAP=st.booleans(),
+    PING_PONG=st.booleans(),
+    Q_IN_REGISTERS=st.booleans(),
+    BLOCK_N=st.sampled_from((64, 128)),
+)
+
+
+@st.composite
+def works(draw):
+    """Lengths of up to three tiles of queries and five of keys, any corner, any schedule."""
+    G, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    N, M, causal = draw(st.integers(1, 400)), draw(st.integers(1, 600)), draw(st.booleans())
+    shift = draw(st.sampled_from((0, M - N))) if causal else 0
+    H = G * groups
+    return Work(
+        N=N, M=M, causal=causal, shift=shift, heads=H * draw(st.integers(1, 2)), H=H, G=G,
+        programs=draw(st.integers(1, 3)), step=draw(st.integers(1, 2)),
+    )  # fmt: skip
+
+
+@given(variant=variants, work=works(), seed=st.integers(0, 10**6))
+@example(variant=variant(), work=Work(N=400, M=100, causal=True, shift=-300, step=2), seed=0)
+@settings(max_examples=60)
+def test_every_order_of_events_ends_well(variant, work, seed):
+    """No deadlock, nothing overwritten or read too early, each row from each of its keys once."""
+    assert protocol.check(variant, work, seed=seed) > 0
+
+
+@pytest.mark.parametrize("chosen", protocol.used_variants(), ids=protocol.say)
+def test_the_variants_of_the_table_take_many_orders(chosen):
+    for work in protocol.WORK:
+        assert protocol.check(chosen, work, orders=10) > 1000
+
+
+# The simulation sees the kernel that runs.
+
+
+def test_the_table_read_without_torch_is_the_kernels():
+    def plain(x):
+        return {k: plain(v) for k, v in x.items()} if isinstance(x, dict) else (
+            tuple(x) if hasattr(x, "_asdict") else tuple(map(plain, x))
+        )  # fmt: skip
+
+    assert VARIANT._fields == kernel.Variant._fields
+    assert plain(parts.defined("VARIANTS")) == plain(kernel.VARIANTS)
+    chosen = {v for v in protocol.used_variants()}
+    assert len(chosen) >= 4
+    assert {v.OVERLAP for v in chosen} == {v.PING_PONG for v in chosen} == {True, False}
+
+
+def test_every_line_that_waits_or_signals_has_been_seen():
+    """Each line of kernel.py that calls one of these runs in some variant of the simulation."""
+    wanted = {
+        call.lineno
+        for function in ast.parse(parts.KERNEL.read_text("utf-8")).body
+        if isinstance(function, ast.FunctionDef) and "gluon.jit" in map(
+            lambda d: ast.unparse(d).split("(")[0], function.decorator_list)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and re.match(
+            r"mbarrier\.|tma\.|warpgroup_mma|fence_|_fill|_release|_start_", ast.unparse(call.func))
+    }  # fmt: skip
+    seen = set()
+
+    def watch(frame, event, _):
+        if frame.f_code.co_filename != parts.KERNEL.name:
+            return None
+        seen.add(frame.f_lineno)
+        return watch
+
+    parts.trace.cache_clear()
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        for chosen, work in itertools.product(protocol.used_variants(), protocol.WORK):
+            parts.trace(chosen, work)
+    finally:
+        sys.settrace(before)
+    assert len(wanted) > 25
+    assert not wanted - seen
+
+
+def test_what_the_parts_ask_for_by_hand():
+    """One tile of queries, two of keys, the simplest variant: written out by hand."""
+    trace = parts.trace(variant(OVERLAP=False, PING_PONG=False), Work(N=128, M=256))
+    assert trace.barriers["k.empty[1]"] == 2
+    assert trace.barriers["q.empty[1]"] == trace.barriers["v.full[0]"] == 1
+    size = 128 * 128 * 2
+    assert trace.parts["producer"][-6:] == [
+        Wait("k.empty[1]", 1), parts.Expect("k.full[1]", size),
+        Copy((0, 0, 0, 0), "k.full[1]", "k[1]", size),
+        Wait("v.empty[1]", 1), parts.Expect("v.full[1]", size),
+        Copy((0, 0, 0, 0), "v.full[1]", "v[1]", size),
+    ]  # fmt: skip
+    ops = trace.parts["consumer 1"]
+    first = ops[2].number
+    assert ops[:9] == [
+        Wait("q.full[1]", 0), Wait("k.full[0]", 0), Product(first, "q[1]", "k[0]"), Finish(0),
+        Arrive("k.empty[0]"), parts.Softmax(first, 128, False),
+        Wait("v.full[0]", 0), Product(first + 1, first, "v[0]"), Finish(0),
+    ]  # fmt: skip
+    assert ops[-7:] == [
+        Arrive("v.empty[1]"), Arrive("q.empty[1]"), parts.StoreWait(0), parts.Write("out[1]"),
+        parts.Fence(), parts.Store((0, 64, 0), "out[1]"), parts.StoreWait(0),
+    ]  # fmt: skip
+
+
+def test_a_name_of_gluon_that_is_not_known_is_an_error():
+    source = parts.KERNEL.read_text("utf-8").replace("fence_async_shared()", "gl.barrier()", 1)
+    with pytest.raises(AttributeError, match="barrier"):
+        parts.trace(variant(), Work(N=64, M=64), source=source)
+
+
+# It sees mistakes.
+
+
+@pytest.mark.parametrize("mistake", protocol.MISTAKES, ids=lambda m: m.name)
+def test_each_mistake_is_seen_for_what_it_is(mistake):
+    found = protocol.judge(wrong(mistake))
+    assert found["message"], f"{mistake.name} survived"
+    assert re.search(SAID[mistake.name], found["message"])
+
+
+def wrong(mistake):
+    source = parts.KERNEL.read_text("utf-8")
+    for old, new in mistake.changes:
+        source = mutate(source, Mutant(mistake.name, old, new, mistake.diagnosis))
+    return source
+
+
+STUCK = "nobody can go on: .* waits for "
+SAID = {
+    "no wait for an empty buffer": "filled by two copies|overwritten|phases ahead",
+    "wait for an empty buffer in the first phase": STUCK + r".*producer waits for q.empty\[0\]",
+    "full before the bytes are there": "before its copy has arrived",
+    "a phase for each tile of keys": STUCK,
+    "tiles counted anew for each tile of queries": "phases ahead|" + STUCK,
+    "one arrival too few": "before its copy has arrived|overwritten|phases ahead",
+    "one arrival too many": STUCK + r".*producer waits for v.empty\[0\]",
+    "keys released under their product": r"k\[\d\] is overwritten while consumer \d multiplies",
+    "values released under their product": r"v\[\d\] is overwritten while consumer \d multiplies",
+    "values of the last tile not released": STUCK + r".*producer waits for v.empty",
+    "scores read too early": "scores that are still being computed",
+    "weights times the values of the next tile": "weights of keys .* with values of",
+    "queries released before the loop": r"queries of|q\[\d\] is overwritten|q\[\d\] before",
+    "queries without keys never released": STUCK + ".*q.empty",
+    "turn not passed on": STUCK + ".*turns",
+    "nobody's turn at first": STUCK + r"turns\[0\], consumer 1 waits for turns\[1\]",
+    "turn not waited for": "not its turn|twice in a row|turn that is not its own",
+    "rows written over rows on their way out": r"overwrites out\[\d\] while it is being stored",
+    "end before the last rows are out": "ends while its rows are being stored",
+    "no fence before the store": "before the copy engine can see it",
+    "programs one ticket apart": "stored by no program",
+}
+
+
+def test_the_expected_words_are_of_these_mistakes():
+    assert set(SAID) == {m.name for m in protocol.MISTAKES}
+    assert len(SAID) >= 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tile % 2 == 0, p.tiles - 1", "tile % 2 == 0, p.tiles", "stored|tiles of keys"),
+        ("row = (n - 1 - i) * V.BLOCK_N", "row = i * V.BLOCK_N", "instead of those from"),
+        ("h // p.G, row, 0], k,", "h, row, 0], k,", "instead of those from"),
+        ("return n, n - seen_by_all", "return n, n - 1 - seen_by_all", "not masked"),
+        ("for i in range(masked, n):\n                    start", "for i in range(masked, n - 1):"
+         "\n                    start", "nobody can go on|with values of"),
+    ],
+)  # fmt: skip
+def test_a_wrong_schedule_is_seen_too(old, new, said):
+    source = mutate(parts.KERNEL.read_text("utf-8"), Mutant("schedule", old, new, ""))
+    assert re.search(said, protocol.judge(source)["message"])
+
+
+def test_the_table_of_mistakes_begins_with_the_kernel_that_passes():
+    class Lab:
+        def each(self, mutant):
+            for name in mutant[:3]:
+                yield {"mutant": name}
+
+    rows = list(protocol.protocol_mutants(Lab(), orders=2))
+    assert [bool(r["message"]) for r in rows] == [False, True, True]
+    assert rows[0]["events"] > 10_000
+    assert all(r["diagnosis"].endswith(".") for r in rows[1:])
+
+
+def test_the_same_seed_gives_the_same_order():
+    trace = parts.trace(variant(), Work(N=128, M=512))
+
+    def order(seed):
+        simulation, seen = protocol.Simulation(trace), []
+        happen = simulation.happen
+        simulation.happen = lambda event: (seen.append(event), happen(event))
+        simulation.run(random.Random(seed))
+        return seen
+
+    assert order("a") == order("a") != order("b")
+
+
+# Barriers behave as the hardware's.
+
+
+def test_a_phase_ends_with_the_last_arrival_and_the_last_byte():
+    barrier = protocol.Barrier(2)
+    barrier.change(1, 64)
+    barrier.change(1, 0)
+    assert barrier.over == 0
+    barrier.change(0, -64)
+    assert (barrier.over, barrier.pending) == (1, 2)
+
+
+# Pictures.
+
+
+def test_the_pictures_are_drawn_from_the_kernel():
+    spans, signals = diagram.play(variant(), 3)
+    products = [s for s in spans if s.kind in ("scores", "values")]
+    assert len(products) == 2 * 2 * 3
+    in_order = sorted(products, key=lambda s: s.start)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(in_order))
+    kinds = {g.barrier.split("[")[0] for g in signals}
+    assert kinds == {"q.full", "k.full", "v.full", "k.empty", "v.empty", "turns"}
+    assert all(g.sent <= g.received for g in signals)
+
+
+def under_softmax(**switches):
+    """Values products that start while their own consumer's softmax of the next tile runs."""
+    spans, _ = diagram.play(variant(**switches), 6)
+    softmax = [s for s in spans if s.kind == "softmax"]
+    return sum(
+        any(s.part == v.part and s.start < v.end and v.start < s.end for s in softmax)
+        for v in spans if v.kind == "values"
+    )  # fmt: skip
+
+
+def test_a_timeline_shows_the_softmax_under_the_product():
+    assert under_softmax(OVERLAP=False, PING_PONG=False) == 0
+    assert under_softmax(PING_PONG=False) == 2 * 5  # the last of each has no softmax over it
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [diagram.protocol_svg(), diagram.timeline_svg(variant(CONSUMERS=3, OVERLAP=False), 64)],
+    ids=["protocol", "timeline"],
+)
+def test_a_picture_is_valid_and_says_what_it_is(picture):
+    box = ET.fromstring(picture)
+    assert box.attrib["tabindex"] == "0"  # it scrolls, so a keyboard must reach it
+    assert len(box[0].attrib["aria-label"]) > 40
+    assert len(list(box[0])) > 40
+    assert "\n" not in picture
+    wide, high = map(float, box[0].attrib["viewBox"].split()[2:])
+    for rect in box.iter("rect"):
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert 0 <= x < x + w <= wide
+        assert 0 <= y < y + h <= high
+
+
+def test_pictures_from_rows_are_the_same():
+    chosen = variant(PING_PONG=False)
+    rows = diagram.rows(chosen, 16, 64)
+    assert diagram.timeline_svg(rows=rows) == diagram.timeline_svg(chosen, 64)
+    assert diagram.protocol_svg(diagram.rows(variant(), 3)) == diagram.protocol_svg()

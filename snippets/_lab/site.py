@@ -33,7 +33,7 @@ from mkdocs.structure.pages import Page
 
 from snippets._lab import packing
 
-PUBLISHED = ("kernel.py", "module.py", "exercise.py")
+PUBLISHED = ("kernel.py", "module.py", "exercise.py", "in_transformers.py")
 
 # pymdownx.arithmatex (generic) marks formulas: \(…\) in a span, \[…\] in a div.
 FORMULA = re.compile(

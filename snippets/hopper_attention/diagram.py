@@ -215,7 +215,7 @@ def timeline_svg(variant: Any = None, D: int = 128, rows: Sequence[dict[str, Any
     Drawn from rows of `rows`, or for a variant and a head dimension.
     """
     spans, _ = from_rows(rows) if rows else play(variant, 16, D)
-    unit, left, top, tall, pitch = 8, 112, 4, 26, 34
+    unit, left, top, tall, pitch = 8, 128, 4, 26, 34
     spans = [s for s in spans if s.kind in ("scores", "values", "softmax")]
     begin = min(s.start for s in spans)
     consumers = sorted({s.part for s in spans})

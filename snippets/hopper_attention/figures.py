@@ -597,15 +597,11 @@ def resources(results):
                 "D": r["D"],
                 "mask": "causal" if r["causal"] else "last tile" if r["ragged"] else "none",
                 "from keys": r["KEYS"],
-                "consumers": r["CONSUMERS"],
-                "stages": r["STAGES"],
-                "overlap": _yes(r["OVERLAP"]),
-                "in turn": _yes(r["PING_PONG"]),
-                "q in registers": _yes(r["Q_IN_REGISTERS"]),
+                "variant": _variant(r),
                 "registers": r["registers"],
                 "spilled, bytes": r["spill_store_bytes"],
                 "shared, KB": round(r["shared_bytes"] / 1024),
-                "exponentials under a product": share(r),
+                "exp2 under a product": share(r),
             }
             for r in rows
         ],
@@ -618,8 +614,15 @@ def resources(results):
     )
 
 
-def _yes(value):
-    return "yes" if value else "no"
+def _variant(row):
+    """A variant in words."""
+    switches = {
+        "OVERLAP": "overlap",
+        "PING_PONG": "in turn",
+        "Q_IN_REGISTERS": "queries in registers",
+    }
+    told = [words for switch, words in switches.items() if row[switch]]
+    return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])
 
 
 def protocol(results):
@@ -634,6 +637,7 @@ def protocol(results):
         "somebody waits for, in the colour of what it is about: queries grey, keys blue, values "
         "orange, the turn purple; dashed where it came early. What waits for what is found by running "
         "the kernel's own lines; how long things take is made up, not measured.",
+        sources=results,
         table=[
             {
                 "barrier": s.barrier, "signalled by": _who(s.sender), "at": s.sent,
@@ -660,6 +664,7 @@ def _timeline(results, what):
         caption="Drawn to the kernel's own waits with made-up durations, not measured: a softmax takes "
         "two and a half times as long as a product at D 128, five times at D 64. What the tensor "
         "cores do for a consumer is above, its softmax below, in its colour.",
+        sources=results,
         table=[
             {
                 "who": _who(s.part), "does": s.kind, "tile": s.tile, "from": s.start, "to": s.end,

@@ -84,7 +84,9 @@ def assert_logsumexp(found, q, k, *, scale=None, mask=None):
     allowed = 4 * torch.finfo(torch.float32).eps * ((q.abs() @ k.abs().mT).max() * scale + 1)
     error = torch.where(found == want, 0.0, (found.double() - want).abs())  # -inf is -inf
     if not error.max() <= allowed:
-        raise NumericalMismatch(f"logsumexp is {error.max():.2e} off, allowed {allowed:.2e}")
+        raise NumericalMismatch(
+            f"logsumexp: largest difference {error.max():.2e} is above the allowed {allowed:.2e}"
+        )
 
 
 def surrounded(x):

@@ -444,6 +444,15 @@ def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch
     assert places() == ["gpu"]
 
 
+def test_evidence_of_such_a_kernel_is_not_the_interpreters(lab, room):
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('on("gpu")', 'on("interpreter")'))
+    (job,) = (j for j in jobs("interpreter") if j.result == "timed")
+    assert job.device == {"name": "plain Python"}
+
+
 def test_a_report_that_fails_is_not_stored(lab, room, data):
     text = (room / "kernel.py").read_text()
     (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))

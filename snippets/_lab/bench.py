@@ -275,7 +275,10 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
                         Job(room, name, place, f"compiler/{target}", about, function, code, target)
                     )
             else:
-                found.append(Job(room, name, place, folder, dict(device), function, code))
+                about = dict(device)
+                if place == "interpreter" and source_file(room).exists() and not interpreted(room):
+                    about = {"name": "plain Python"}  # the room plays its kernel without Triton
+                found.append(Job(room, name, place, folder, about, function, code))
     return found
 
 

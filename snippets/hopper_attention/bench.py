@@ -163,7 +163,7 @@ def rung(name):
 
 
 def rungs_of(D):
-    """The rungs at a head dimension: 192 rows at D 128 do not fit a multiprocessor."""
+    """The rungs at a head dimension: 192 rows at D 128 spill."""
     return {name: rung(name) for name in RUNGS if D == 64 or name != "three consumers"}
 
 

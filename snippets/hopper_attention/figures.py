@@ -393,18 +393,19 @@ def ragged(results):
                 chosen = pick(result.rows, implementation=name, D=D, causal=causal)
                 label += "" if len(results) == 1 else f", {device_name(result)}"
                 figure.add_bar(
-                    x=[f"N {r['N']}" for r in chosen],
+                    x=[str(r["N"]) for r in chosen],
                     y=[tflops(r) for r in chosen],
                     name=label,
                     legendgroup=label,
                     showlegend=column == 1,
-                    marker={"color": colour(OURS if name == OURS else CUDNN),
+                    marker={"color": colour(OURS if name == OURS else "ceiling"),
                             "opacity": 0.75**device},
                     hovertext=[hover(r) for r in chosen],
-                    hovertemplate="%{x}: %{y:.0f} TFLOP/s<br>%{hovertext}",
+                    hovertemplate="N %{x}: %{y:.0f} TFLOP/s<br>%{hovertext}",
                     row=1,
                     col=column,
                 )  # fmt: skip
+    figure.update_xaxes(type="category", title="N", tickangle=0)
     figure.update_yaxes(rangemode="tozero")
     figure.update_yaxes(title="TFLOP/s", col=1)
     figure.update_layout(

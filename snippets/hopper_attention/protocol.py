@@ -106,6 +106,7 @@ class Simulation:
                 self.stores[part].remove(store)
                 self.stored.append(store.block)
 
+    # --8<-- [start:order]
     def run(self, order: random.Random) -> int:
         """One random order of events to the end; how many events. Raises Fault."""
         count = 0
@@ -123,7 +124,9 @@ class Simulation:
             who = [f"{p} waits for {getattr(op, 'barrier', op)}" for p, op in waiting.items()]
             raise Fault(f"nobody can go on: {', '.join(who)}")
         return count
+        # --8<-- [end:order]
 
+    # --8<-- [start:passes]
     def _passes(self, part: str, op: Any) -> bool:
         match op:
             case Wait(barrier, parity):
@@ -140,6 +143,7 @@ class Simulation:
             case StoreWait(left):
                 return len(self.stores[part]) <= left
         return True
+        # --8<-- [end:passes]
 
     def _apply(self, part: str, op: Any) -> None:
         match op:

@@ -29,7 +29,7 @@ SEARCHES = {
     "mask": ["multi_head_attention"],
     "softmax": ["attention_weights"],
     "causal mask": ["multi_head_attention"],
-    "tensor core": ["composed_attention"],
+    "tensor core": ["flash_attention"],
     "kernel launch": ["multi_head_attention"],
     "quadratic memory": ["attention_memory"],
     "FlashAttention": ["flash_attention"],

@@ -250,7 +250,7 @@ def test_bfloat16_comes_from_a_gpu_only():
 
 
 def result_of(rows):
-    return SimpleNamespace(label="Some GPU", rows=rows)
+    return SimpleNamespace(place="interpreter", label="Some GPU", rows=rows)
 
 
 @pytest.mark.parametrize("axis", ["dtype", "mask", "configuration"])

@@ -49,7 +49,7 @@ COLOURS = {
     "flash_attention": "#d6336c",
     "hopper_attention": "#0b9488",
     "attention_memory:exercise": "#1d9a78",
-    "torch:matmul": "#d4602a",
+    "torch:matmul": "#8a5a2b",
     "torch:softmax": "#b8860b",
     "torch:transpose": "#b8860b",
     "coalescing": "#5f7fd0",

@@ -90,12 +90,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return FILE_ROW.sub(lambda row: f"{row[0]} {link}", markdown)
 
 
+# Long and of little use in a search: tables of numbers, tests' names, code that stands elsewhere.
+UNSEARCHED = (
+    '<details class="am-data', '<div class="am-kills"', '<div class="am-ladder"',
+    '<div class="am-cards"', '<div class="am-coverage"',
+)  # fmt: skip
+
+
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mark glossary words, name the cells of tables, keep figures' tables out of the search."""
     content = _plainer_reference(content)
-    content = content.replace(
-        '<details class="am-data', '<details data-search-exclude class="am-data'
-    )
+    for quiet in UNSEARCHED:
+        content = content.replace(quiet, quiet.replace(" ", " data-search-exclude ", 1))
     content = re.sub(r"<table>.*?</table>", lambda m: boxed(fold(m[0])), content, flags=re.DOTALL)
     glossary = files.get_file_from_path(GLOSSARY)
     if glossary is None or not page.file.src_uri.startswith(("posts/", "lab/")):

@@ -780,6 +780,22 @@ def error(results):
                 row=1,
                 col=column,
             )
+        for other in [r for r in results[1:] if r.place == "gpu"]:
+            for name in names:
+                chosen = pick(other.rows, implementation=name, dtype=dtype)
+                figure.add_scatter(
+                    y=[name_of(name, result, results[:1])] * len(chosen),
+                    x=[r["largest"] for r in chosen],
+                    mode="markers",
+                    name=device_name(other),
+                    legendgroup=device_name(other),
+                    showlegend=column == 1 and name == names[0],
+                    marker={"size": 9, "symbol": "diamond-open", "color": colour(name)},
+                    text=[f"D {r['D']}, N {r['N']}" for r in chosen],
+                    hovertemplate=f"%{{y}}, {device_name(other)}, %{{text}}: %{{x:.1e}}",
+                    row=1,
+                    col=column,
+                )
         largest = [r["largest"] for r in pick(rows, dtype=dtype)]
         ticks = [(m, e) for e in range(-9, 1) for m in (1, 2, 5)]
         figure.update_xaxes(

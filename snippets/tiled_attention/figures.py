@@ -1,5 +1,7 @@
 """The figures of the tiled_attention page: each draws the result of the same name."""
 
+import itertools
+
 from plotly.subplots import make_subplots
 
 from snippets._lab.charts import LEGEND, MILLISECONDS, faster, listed, ms_of, span
@@ -271,22 +273,26 @@ def resources(results):
     D = [64, 128, 256]
     titles = ["shuffles", "multiply-adds"]
     figure = make_subplots(1, 2, subplot_titles=titles, shared_yaxes=True)
-    for order, label in (("first", "summed along the first axis"), ("last", "along the last")):
-        chosen = [only(main.rows, order=order, D=d, dtype="float32", causal=False) for d in D]
+    both = (("first", "summed along the first axis"), ("last", "along the last"))
+    for device, (order, label) in itertools.product(range(max(1, len(gpus))), both):
+        rows = (gpus[device] if gpus else main).rows
+        chosen = [only(rows, order=order, D=d, dtype="float32", causal=False) for d in D]
+        name = label if not device else f"{label}, {device_name(gpus[device])}"
         for column, field in enumerate(("shuffles", "multiply_adds"), start=1):
             figure.add_bar(
                 y=[f"D {d}" for d in D][::-1],
                 x=[r[field] for r in chosen][::-1],
                 orientation="h",
-                name=label,
-                legendgroup=label,
+                name=name,
+                legendgroup=name,
                 showlegend=column == 1,
-                marker={"color": colour(OURS if order == "first" else "ceiling")},
+                marker={"color": colour(OURS if order == "first" else "ceiling"),
+                        "opacity": 0.75**device},
                 text=[str(r[field]) for r in chosen][::-1],
                 hovertemplate="%{y}: %{x}",
                 row=1,
                 col=column,
-            )
+            )  # fmt: skip
     figure.update_yaxes(automargin=True)
     figure.update_layout(
         barmode="group", legend=LEGEND | {"traceorder": "normal"},

@@ -93,7 +93,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 # Long and of little use in a search: tables of numbers, tests' names, code that stands elsewhere.
 UNSEARCHED = (
     '<details class="am-data', '<div class="am-kills"', '<div class="am-ladder"',
-    '<div class="am-cards"', '<div class="am-coverage"',
+    '<div class="am-cards"', '<div class="am-coverage"', '<div class="am-backends"',
+    '<div class="am-journey"', '<details class="example"',
 )  # fmt: skip
 
 

@@ -197,7 +197,7 @@ def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, ad
     assert page.wrong == []
 
 
-def test_a_page_is_light_before_a_figure_is_seen(browser, site_folder):
+def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
     """The parts of `make audit` that do not depend on the machine."""
     with Server(site_folder) as server:
         for address in pages(site_folder):

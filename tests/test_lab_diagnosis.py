@@ -21,7 +21,7 @@ from snippets._lab.diagnosis import CannotDiagnose, diagnose, examine, find_laun
 from snippets._lab.mistakes import MISTAKES, Probe, attend
 from snippets._lab.mutation import Mutant, mutate, variant
 from snippets._lab.oracle import eager_attention
-from snippets._lab.rooms import ROOT, load, room_file, rooms, source_file
+from snippets._lab.rooms import ROOT, interpreted, load, room_file, rooms, source_file
 
 
 @pytest.fixture(autouse=True)
@@ -290,6 +290,10 @@ def test_a_kill_table_has_the_mistakes_that_its_kernel_can_make(room):
         pytest.skip("its mutants have not been run yet: make evidence")
     names = mutants | {row.get("derived") for r in stored for row in r.rows}
     wanted = {"zeros", "mean of V", "no scale", "max not subtracted"}
+    if not interpreted(room):
+        # Not derived: its mutants run in stand-ins, and carry names of their own.
+        assert len(mutants) >= 20
+        return
     wanted |= {name for text, found in WANTED.items() if text in source for name in found}
     assert not wanted - names
     assert len(mutants) >= 8

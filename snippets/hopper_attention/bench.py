@@ -56,7 +56,6 @@ def forward(lab):
         # --8<-- [end:forward]
 
 
-# --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
     "step = 2 if causal and total > programs else 1", "step, programs = 1, total",
 )  # fmt: skip
@@ -88,8 +87,6 @@ BY_THREADS = [  # rows stored from registers, not by the copy engine
     ("_describe(out.view(B * H, N, D), ROWS.value), lse,",
      "_describe(out.view(B * H, N, D), ROWS.value), out, lse,"),
 ]  # fmt: skip
-# --8<-- [end:changes]
-# --8<-- [start:further_changes]
 PACKED = ("if V.Q_IN_REGISTERS and q_tile.shape[1] == 128:", "if True:")
 PACKED_FIRST = ("if V.Q_IN_REGISTERS and D == 128:", "if True:")
 DIVIDED = ("acc * gl.convert_layout(1.0 / l_i, ", "acc / gl.convert_layout(l_i, ")
@@ -116,7 +113,6 @@ POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
         "=f,=f,=f,=f,f,f,f,f", [s * p.scale_log2 - m_sub[:, None]],
         dtype=gl.float32, is_pure=True, pack=4,
     )""")  # fmt: skip
-# --8<-- [end:further_changes]
 
 
 # --8<-- [start:rungs]
@@ -245,7 +241,6 @@ def resources(lab):
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all
 
 
-# --8<-- [start:fuzz]
 @measured_on("gpu")
 def fuzz(lab):
     """Random lengths, heads, alignments and variants: how much of the allowed error is used."""
@@ -266,7 +261,6 @@ def fuzz(lab):
             used.append(found.largest / found.allowed)
         wrong = sum(not x <= 1.0 for x in used)  # NaN is wrong
         yield {**case, "shapes": SHAPES, "wrong": wrong, "largest_share_of_allowed": max(used)}
-        # --8<-- [end:fuzz]
 
 
 @measured_on("interpreter")

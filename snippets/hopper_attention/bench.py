@@ -41,7 +41,6 @@ def same_work(case):
     return case | {"batch": TOKENS // case["N"], "heads": HIDDEN // case["D"]}
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time beside PyTorch's backends and the series' Triton kernel, the same number of tokens."""
@@ -53,7 +52,6 @@ def forward(lab):
         if case["dtype"] == "bfloat16" and case["N"] == 4096:
             names.append("torch:flex")  # compiles for every shape
         yield from lab.time_attention(same_work(case), names)
-        # --8<-- [end:forward]
 
 
 ONE_TILE = (  # as many programs as tiles, each takes one

@@ -488,7 +488,6 @@ def _describe(x, rows):
     return TensorDescriptor.from_tensor(x, [*(1,) * (x.dim() - 2), rows, x.shape[-1]], layout)
 
 
-# --8<-- [start:refusals]
 def _refuse(q, k, v, causal, align):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -514,8 +513,6 @@ def _refuse(q, k, v, causal, align):
                 f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; the copy engine "
                 "needs multiples of 16 bytes above 0, flash_attention takes any"
             )
-    # --8<-- [end:refusals]
-    # --8<-- [start:refused_shapes]
     D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
     if D not in WIDTHS:
         raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_attention")
@@ -533,7 +530,6 @@ def _refuse(q, k, v, causal, align):
         raise ValueError(f"q is on {q.device}; an H100 or H200 is allowed, see flash_attention")
     if (found := torch.cuda.get_device_capability(q.device)) != (9, 0):
         raise ValueError(f"q is on a GPU of capability {found}; (9, 0) is, see flash_attention")
-    # --8<-- [end:refused_shapes]
 
 
 def _scale_or_default(scale, D):

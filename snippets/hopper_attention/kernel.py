@@ -330,7 +330,6 @@ def _consumer(
             elif not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
         # --8<-- [end:overlapping]
-        # --8<-- [start:one_by_one]
         else:
             for i in range(0, masked):
                 start = (n - 1 - i) * V.BLOCK_N
@@ -347,7 +346,6 @@ def _consumer(
             if not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
 
-        # --8<-- [end:one_by_one]
         # --8<-- [start:store]
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
         out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]

@@ -32,7 +32,7 @@ def choose(page, name, value):
 
 def counts(page):
     """(chosen, all) as the summary says; rows beyond the first are on request."""
-    text = page.locator(f"{BOX} .am-coverage-summary").inner_text()
+    text = page.locator(f"{BOX} .am-rows-summary").inner_text()
     chosen, every = map(int, re.match(r"(\d+) of (\d+) cells", text).groups())
     assert page.locator(ROWS).count() == min(chosen, 60) or page.get_by_text("Show all").is_hidden()
     return chosen, every
@@ -77,7 +77,7 @@ def test_what_never_met_is_said(cells):
     page = cells("?cell-launcher=basic_attention")
     choose(page, "mask", "causal")
     assert page.locator(ROWS).count() == 0
-    assert "never met" in page.locator(f"{BOX} .am-coverage-summary").inner_text()
+    assert "never met" in page.locator(f"{BOX} .am-rows-summary").inner_text()
 
 
 def test_an_address_with_nonsense_shows_all(cells):
@@ -112,7 +112,7 @@ def test_the_dark_switch_recolours_it(cells):
     colours = set()
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
-        passed = page.locator(f"{BOX} .am-coverage-passed strong").first
+        passed = page.locator(f"{BOX} .am-rows-good strong").first
         colours.add(passed.evaluate("e => getComputedStyle(e).color"))
     assert len(colours) == 2
 

@@ -30,7 +30,7 @@ def chooser(open_page, site):
 
 def summary(page):
     """(card, shown, all) as the summary says."""
-    text = page.locator(f"{BOX} .am-cards-summary").inner_text()
+    text = page.locator(f"{BOX} .am-rows-summary").inner_text()
     card, shown, every = re.match(r"(.*): (\d+) of (\d+) kernels", text).groups()
     assert page.locator(ROWS).count() == int(shown)
     return card, int(shown), int(every)
@@ -58,7 +58,7 @@ def test_a_card_is_chosen_and_the_address_keeps_it(chooser):
     assert "7.5" in facts
     assert re.search(r"GB of memory\s+16\b", facts)
     counts = [r["verdict"] for r in rows_of("T4")]
-    text = page.locator(f"{BOX} .am-cards-summary").inner_text()
+    text = page.locator(f"{BOX} .am-rows-summary").inner_text()
     assert f"; {counts.count('fits')} fits, " in text
     page.get_by_label("launcher", exact=True).select_option("flash_attention")
     page.get_by_label("verdict", exact=True).select_option("refused")
@@ -104,7 +104,7 @@ def test_an_address_with_nonsense_shows_the_first_card(chooser):
 def test_what_no_kernel_has_is_said(chooser):
     page = chooser("?gpu-card=h200&gpu-launcher=coalescing&gpu-verdict=refused")
     assert page.locator(ROWS).count() == 0
-    assert "nothing has all of these" in page.locator(f"{BOX} .am-cards-summary").inner_text()
+    assert "nothing has all of these" in page.locator(f"{BOX} .am-rows-summary").inner_text()
 
 
 def test_it_fits_a_phone(chooser):
@@ -123,7 +123,7 @@ def test_the_dark_switch_recolours_it(chooser):
     colours = set()
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
-        verdict = page.locator(f"{BOX} .am-cards-fits strong").first
+        verdict = page.locator(f"{BOX} .am-rows-good strong").first
         colours.add(verdict.evaluate("e => getComputedStyle(e).color"))
     assert len(colours) == 2
 

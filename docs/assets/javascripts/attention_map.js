@@ -6,7 +6,7 @@
    belongs to the headings, and it replaces the history's entry, so that "back" leaves the page. A link to
    such an address on its own page changes the map in place. */
 (() => {
-  const { PLOTLY, loadJson, loadPlotly, theme } = window.amFigures;
+  const { PLOTLY, loadJson, loadPlotly, make, theme } = window.amFigures;
   const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
   const DIRECTIONS = { row: "what it attends to", column: "what attends to it" };
   const NEAR = "200px 0px"; // the heatmap gets its library
@@ -54,7 +54,6 @@
 
   const count = (n) => [...Array(n).keys()];
   const escape = (text) => text.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`); // Plotly reads tags
-  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
   // A new text node is laid out with all around it, a changed one alone.
   const say = (node, text) => (node.firstChild ? (node.firstChild.data = text) : node.append(text));
   const nameOf = ({ layer, head }) => `layer ${layer}, head ${head}`;

@@ -5,8 +5,7 @@
    calculator of a page reads ?memory2=, and so on. It replaces the history's entry, so that "back" leaves
    the page. A link to such an address on its own page changes the calculator in place. */
 (() => {
-  const { loadJson } = window.amFigures;
-  const NEAR = "400px 0px";
+  const { make, widget } = window.amFigures;
   const VIEW = /^(\d{1,20})\.(\d{1,20})\.(\d{1,20})\.(\d{1,20})\.(\w+)\.([\w-]+)\.(forward|training)\.(all|causal)$/;
   const FIELDS = [ // name, label, largest
     ["B", "Batch", 1_000_000n],
@@ -45,7 +44,6 @@
     <p><button type="button" data-part="copy">Copy link to this view</button></p>`;
   const boxes = new Map(); // box -> calculator: {parts, inputs, cards, dtypes, param}
 
-  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
   const slug = (name) => name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const digits = (number) => number.toLocaleString("en");
   const larger = (a, b) => (a > b ? a : b);
@@ -261,6 +259,7 @@
       parts.copy.textContent = done ? "Copied" : "The link is in the address bar";
       setTimeout(() => { parts.copy.textContent = label; }, 2000);
     });
+    for (const old of boxes.keys()) if (!old.isConnected) boxes.delete(old); // of a page before
     boxes.set(box, calculator);
     box.replaceChildren(frame);
     const link = new URLSearchParams(location.search).get(calculator.param);
@@ -275,23 +274,6 @@
       && data.dtypes.every((dtype) => dtype.name && Number.isInteger(dtype.size));
     if (!valid) throw new Error("is not a list of cards and dtypes");
     return data;
-  }
-
-  async function open(box) {
-    const source = box.querySelector(".am-source");
-    let file = "the link to its data";
-    try {
-      if (!source) throw new Error("is missing");
-      file = new URL(source.href).pathname;
-      const data = checked(await loadJson(source.href));
-      if (box.isConnected && !boxes.has(box)) build(box, data);
-    } catch (error) {
-      const message = make("p", { className: "am-missing" });
-      message.textContent = `The calculator cannot start: ${file} ${error.message}. `
-        + "For one layer the numbers are in the table below.";
-      box.prepend(message);
-      console.warn(message.textContent);
-    }
   }
 
   // A link in the text to a view of a calculator on the same page. Instant navigation would load it again.
@@ -310,21 +292,10 @@
     }
   }, true);
 
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      open(target);
-    }
-  }, { rootMargin: NEAR });
-
-  // Material emits a document on the first load and on each instant navigation.
-  document$.subscribe(() => {
-    for (const box of boxes.keys()) if (!box.isConnected) boxes.delete(box);
-    near.disconnect();
-    document.querySelectorAll(".am-memory").forEach((box) => {
-      if (!box.querySelector(".am-memory-frame, .am-missing")) near.observe(box);
-    });
+  widget(".am-memory", {
+    frame: ".am-memory-frame", checked, build,
+    fails: "The calculator cannot start",
+    instead: "For one layer the numbers are in the table below.",
   });
 
   window.amMemory = { attentionMemory, largestLength }; // a test holds them against Python's

@@ -2,10 +2,9 @@
    of sectors per stride. The table stays where the script or the addresses cannot be had; otherwise it
    becomes a picture that the reader steps through by stride. */
 (() => {
-  const { loadJson } = window.amFigures;
+  const { make, widget } = window.amFigures;
   const SVG = "http://www.w3.org/2000/svg";
   const DOUBLINGS = [1, 2, 4, 8, 16, 32];
-  const NEAR = "400px 0px";
   const NUMBERS_FROM = 560; // pixels of width from which a lane's square holds its number
   const ROW = { lanes: 22, fan: 120, memory: 26, gap: 36, zoom: 34 }; // heights
   const ZOOMED = 4; // sectors of the magnified row
@@ -27,8 +26,6 @@
     </p>
     <p class="am-lanes-summary" data-part="summary" role="status"></p>`;
   let boxes = 0; // names the radio buttons of a box
-
-  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
   function draw(svg, tag, attributes, text) {
     const node = document.createElementNS(SVG, tag);
@@ -177,36 +174,9 @@
     new ResizeObserver(() => requestAnimationFrame(() => paint(view))).observe(frame);
   }
 
-  async function open(box) {
-    const source = box.querySelector(".am-source");
-    let file = "the link to its data";
-    try {
-      if (!source) throw new Error("is missing");
-      file = new URL(source.href).pathname;
-      const data = checked(await loadJson(source.href));
-      if (box.isConnected) build(box, data);
-    } catch (error) {
-      const message = make("p", { className: "am-missing" });
-      message.textContent = `This picture cannot be drawn: ${file} ${error.message}. `
-        + "The same numbers are in the table below.";
-      box.prepend(message);
-      console.warn(message.textContent);
-    }
-  }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      open(target);
-    }
-  }, { rootMargin: NEAR });
-
-  // Material emits a document on the first load and on each instant navigation.
-  document$.subscribe(() => {
-    near.disconnect();
-    document.querySelectorAll(".am-lanes").forEach((box) => {
-      if (!box.querySelector(".am-lanes-frame, .am-missing")) near.observe(box);
-    });
+  widget(".am-lanes", {
+    frame: ".am-lanes-frame", checked, build,
+    fails: "This picture cannot be drawn",
+    instead: "The same numbers are in the table below.",
   });
 })();

@@ -2,16 +2,10 @@
    filter for each axis. What is chosen is in the address, so that a view can be shared. The summary above
    the box needs no script. */
 (() => {
-  const { loadJson } = window.amFigures;
-  const NEAR = "400px 0px";
+  const { make, widget } = window.amFigures;
   const AT_FIRST = 60; // rows; more on request
   const PREFIX = "cell-"; // of the parameters in the address
-
-  const make = (tag, properties, ...children) => {
-    const node = Object.assign(document.createElement(tag), properties);
-    node.append(...children);
-    return node;
-  };
+  const OUTCOMES = { passed: "am-rows-good", failed: "am-rows-bad", "does not fit": "am-rows-bad" };
 
   function checked(data) {
     const strings = (list) => Array.isArray(list) && list.length && list.every((x) => typeof x === "string");
@@ -46,7 +40,7 @@
     const at = (name) => row[view.data.columns.indexOf(name)];
     const outcome = at("outcome");
     const inside = [make("strong", { textContent: outcome })];
-    if (at("reason")) inside.push(make("span", { className: "am-coverage-reason", textContent: ` ${at("reason")}` }));
+    if (at("reason")) inside.push(make("span", { className: "am-rows-aside", textContent: ` ${at("reason")}` }));
     const cells = [
       ["launcher", at("launcher")],
       ["device", at("device")],
@@ -62,7 +56,7 @@
       cell.dataset.name = name;
       return cell;
     });
-    const last = make("td", { className: `am-coverage-${outcome.replaceAll(" ", "-")}` }, ...inside);
+    const last = make("td", { className: OUTCOMES[outcome] ?? "" }, ...inside);
     last.dataset.name = "outcome";
     return make("tr", {}, ...cells, last);
   }
@@ -91,14 +85,14 @@
     }));
     const parts = {
       body: make("tbody", {}),
-      summary: make("p", { className: "am-coverage-summary" }),
-      more: make("button", { type: "button", className: "am-coverage-more" }),
+      summary: make("p", { className: "am-rows-summary" }),
+      more: make("button", { type: "button", className: "am-rows-more" }),
       clear: make("button", { type: "button", textContent: "Clear filters" }),
       selects: {},
     };
     parts.summary.setAttribute("role", "status");
     const view = { data, values, parts, chosen: {}, all: false };
-    const bar = make("div", { className: "am-coverage-bar" });
+    const bar = make("div", { className: "am-rows-bar" });
     for (const name of data.filters) {
       const select = make("select", { ariaLabel: name }, make("option", { value: "", textContent: "any" }),
         ...values[name].map((value) => make("option", { value, textContent: value })));
@@ -123,44 +117,18 @@
     bar.append(parts.clear);
     const heads = ["launcher", "device", "dtype", "N, M, D", "mask", "layout", "configuration", "error", "allowed", "outcome"]
       .map((textContent) => make("th", { textContent, scope: "col" }));
-    const table = make("table", { className: "am-coverage-cells" },
+    const table = make("table", { className: "am-rows" },
       make("thead", {}, make("tr", {}, ...heads)), parts.body);
-    const scroll = make("div", { className: "am-coverage-scroll", tabIndex: 0, role: "region" }, table);
+    const scroll = make("div", { className: "am-rows-scroll", tabIndex: 0, role: "region" }, table);
     scroll.setAttribute("aria-label", "Cells");
     box.replaceChildren(bar, parts.summary, scroll, parts.more);
     fromAddress(view);
     show(view);
   }
 
-  async function open(box) {
-    const source = box.querySelector(".am-source");
-    let file = "the link to its data";
-    try {
-      if (!source) throw new Error("is missing");
-      file = new URL(source.href).pathname;
-      const data = checked(await loadJson(source.href));
-      if (box.isConnected) build(box, data);
-    } catch (error) {
-      const message = make("p", { className: "am-missing" });
-      message.textContent = `The cells cannot be shown: ${file} ${error.message}. The summary is in the table below.`;
-      box.prepend(message);
-      console.warn(message.textContent);
-    }
-  }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      open(target);
-    }
-  }, { rootMargin: NEAR });
-
-  // Material emits a document on the first load and on each instant navigation.
-  document$.subscribe(() => {
-    near.disconnect();
-    document.querySelectorAll(".am-coverage").forEach((box) => {
-      if (!box.querySelector(".am-coverage-bar, .am-missing")) near.observe(box);
-    });
+  widget(".am-coverage", {
+    frame: ".am-rows", checked, build,
+    fails: "The cells cannot be shown",
+    instead: "The summary is in the table below.",
   });
 })();

@@ -33,6 +33,47 @@
     });
   }
 
+  const make = (tag, properties = {}, ...children) => {
+    const node = Object.assign(document.createElement(tag), properties);
+    node.append(...children);
+    return node;
+  };
+
+  // Material emits a document on the first load and on each instant navigation.
+  function whenNear(selector, open) {
+    const near = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        near.unobserve(target);
+        open(target);
+      }
+    }, { rootMargin: NEAR });
+    document$.subscribe(() => {
+      near.disconnect();
+      document.querySelectorAll(selector).forEach((box) => near.observe(box));
+    });
+  }
+
+  // A box that links to its data becomes what build(box, data) makes of them, when it comes near: then it
+  // holds `frame`. Where that fails what stands in the box stays, and a sentence says so: `fails: …. ${instead}`.
+  function widget(selector, { frame, checked, build, fails, instead }) {
+    whenNear(`${selector}:not(:has(${frame}, .am-missing))`, async (box) => {
+      const source = box.querySelector(".am-source");
+      let file = "the link to its data";
+      try {
+        if (!source) throw new Error("is missing");
+        file = new URL(source.href).pathname;
+        const data = checked(await loadJson(source.href));
+        // Otherwise the reader has left the page meanwhile, or come back to it.
+        if (box.isConnected && !box.querySelector(frame)) build(box, data);
+      } catch (error) {
+        const textContent = `${fails}: ${file} ${error.message}. ${instead}`;
+        box.prepend(make("p", { className: "am-missing", textContent }));
+        console.warn(textContent);
+      }
+    });
+  }
+
   async function loadSpec(url) {
     const spec = await loadJson(url);
     if (!Array.isArray(spec.data) || !spec.layout) throw new Error("is not a figure: no data or layout");
@@ -105,12 +146,10 @@
   }
 
   function fail(box, file, error) {
-    const message = document.createElement("p");
-    message.className = "am-missing";
-    message.textContent = `This figure cannot be drawn: ${file} ${error.message}. `
+    const textContent = `This figure cannot be drawn: ${file} ${error.message}. `
       + "The numbers may still be in the table below.";
-    box.replaceChildren(message);
-    console.warn(message.textContent);
+    box.replaceChildren(make("p", { className: "am-missing", textContent }));
+    console.warn(textContent);
   }
 
   async function draw(box) {
@@ -127,7 +166,7 @@
       ]);
       if (!box.isConnected) return; // the reader has left the page meanwhile
       const name = file.split("/").slice(-2).join("-").replace(/\.json$/, "");
-      const plot = document.createElement("div");
+      const plot = make("div");
       const preview = box.querySelector(".am-preview");
       box.replaceChildren(...[preview, plot].filter(Boolean));
       drawn.set(box, { plot, spec, name });
@@ -142,14 +181,6 @@
       fail(box, file, error);
     }
   }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      draw(target);
-    }
-  }, { rootMargin: NEAR });
 
   const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
     for (const { target } of entries) {
@@ -179,7 +210,6 @@
     for (const [box, { plot }] of drawn) Plotly.relayout(plot, { width: box.clientWidth });
   });
 
-  // Material emits a document on the first load and on each instant navigation.
   document$.subscribe(() => {
     for (const [box, { plot }] of drawn) {
       if (box.isConnected) continue;
@@ -187,9 +217,8 @@
       Plotly.purge(plot);
       drawn.delete(box);
     }
-    near.disconnect();
-    document.querySelectorAll(".am-plot:not(.am-drawn)").forEach((box) => near.observe(box));
   });
+  whenNear(".am-plot:not(.am-drawn)", draw);
 
-  window.amFigures = { PLOTLY, loadJson, loadPlotly, theme }; // for attention_map.js
+  window.amFigures = { PLOTLY, loadJson, loadPlotly, make, theme, widget }; // for the widgets
 })();

@@ -2,10 +2,9 @@
    With this script one step shows at a time, chosen with a slider; without it all stand one below the other.
    The step is in the address, so that a view can be shared. */
 (() => {
+  const { make } = window.amFigures;
   const PARAMETER = "kernel";
   const REMEMBER_MS = 250; // after the last step, before the address follows
-
-  const make = (tag, properties = {}) => Object.assign(document.createElement(tag), properties);
 
   function start(box) {
     const sections = [...box.querySelectorAll(":scope > section[data-kernel]")];
@@ -35,6 +34,7 @@
       if (!remember) return;
       clearTimeout(timer);
       timer = setTimeout(() => {
+  const { make } = window.amFigures;
         if (!box.isConnected) return; // another page by now
         const address = new URL(location.href);
         address.searchParams.set(PARAMETER, names[step]);

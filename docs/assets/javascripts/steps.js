@@ -2,8 +2,7 @@
    table of it. The table stays where the script or the recording cannot be had; otherwise it becomes a player.
    A tile of keys takes three steps: its scores, the correction of what was collected, the addition. */
 (() => {
-  const { loadJson } = window.amFigures;
-  const NEAR = "400px 0px";
+  const { make, widget } = window.amFigures;
   const PAUSE_MS = 1600; // between two steps while it plays
   const REMEMBER_MS = 250; // after the last step, before the address follows
   const PHASES = ["scores", "rescale", "add"];
@@ -34,7 +33,6 @@
       <span><i class="am-steps-changed"></i>changed by this step</span>
     </p>`;
 
-  const make = (tag, properties = {}) => Object.assign(document.createElement(tag), properties);
   const number = (x) => (x === null ? "−∞" : x.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−"));
   const bracketed = (x) => (x !== null && x < 0 ? `(${number(x)})` : number(x));
   const list = (numbers) => numbers.map(number).join(", ");
@@ -315,36 +313,9 @@
     show(view, {}, "page");
   }
 
-  async function open(box) {
-    const source = box.querySelector(".am-source");
-    let file = "the link to its data";
-    try {
-      if (!source) throw new Error("is missing");
-      file = new URL(source.href).pathname;
-      const data = checked(await loadJson(source.href));
-      if (box.isConnected) build(box, data);
-    } catch (error) {
-      const message = make("p", { className: "am-missing" });
-      message.textContent = `The step-through cannot be played: ${file} ${error.message}. `
-        + "Its numbers are in the table below.";
-      box.prepend(message);
-      console.warn(message.textContent);
-    }
-  }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      open(target);
-    }
-  }, { rootMargin: NEAR });
-
-  // Material emits a document on the first load and on each instant navigation.
-  document$.subscribe(() => {
-    near.disconnect();
-    document.querySelectorAll(".am-steps").forEach((box) => {
-      if (!box.querySelector(".am-steps-frame, .am-missing")) near.observe(box);
-    });
+  widget(".am-steps", {
+    frame: ".am-steps-frame", checked, build,
+    fails: "The step-through cannot be played",
+    instead: "Its numbers are in the table below.",
   });
 })();

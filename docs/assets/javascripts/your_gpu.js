@@ -2,17 +2,10 @@
    It becomes a choice of cards, filters, what the card has, and its kernels. What is chosen is in the
    address. Without a script the table stays. */
 (() => {
-  const { loadJson } = window.amFigures;
-  const NEAR = "400px 0px";
+  const { make, widget } = window.amFigures;
   const PREFIX = "gpu-"; // of the parameters in the address
   const FILTERS = ["launcher", "dtype", "verdict"];
   const ANY = "";
-
-  const make = (tag, properties, ...children) => {
-    const node = Object.assign(document.createElement(tag), properties);
-    node.append(...children);
-    return node;
-  };
 
   function checked(data) {
     const strings = (list) => Array.isArray(list) && list.length && list.every((x) => typeof x === "string");
@@ -56,11 +49,11 @@
       const cell = make("td", {});
       cell.dataset.name = name;
       if (value === null) cell.className = "am-cards-empty";
-      if (name === "verdict") cell.className = `am-cards-${value.replaceAll(" ", "-")}`;
+      if (name === "verdict") cell.className = value === "fits" ? "am-rows-good" : "am-rows-bad";
       cell.append(name === "verdict" ? make("strong", { textContent: value }) : value ?? "–");
       const [also, word] = beside[name] ?? [];
       const more = also && at(view, row, also);
-      if (more) cell.append(make("span", { className: `am-cards-${also}`, textContent: word + more }));
+      if (more) cell.append(make("span", { className: "am-rows-aside", textContent: word + more }));
       return cell;
     }));
   }
@@ -94,7 +87,7 @@
       cards: make("fieldset", { className: "am-cards-choice" }, make("legend", { textContent: "Your card" })),
       facts: make("dl", { className: "am-cards-facts" }),
       body: make("tbody", {}),
-      summary: make("p", { className: "am-cards-summary" }),
+      summary: make("p", { className: "am-rows-summary" }),
       clear: make("button", { type: "button", textContent: "Clear filters" }),
       selects: {},
     };
@@ -113,7 +106,7 @@
       });
       parts.cards.append(make("label", {}, input, make("span", { textContent: card.name })));
     }
-    const bar = make("div", { className: "am-cards-bar" });
+    const bar = make("div", { className: "am-rows-bar" });
     for (const name of FILTERS) {
       const select = make("select", { ariaLabel: name }, make("option", { value: ANY, textContent: "any" }),
         ...values[name].map((value) => make("option", { value, textContent: value })));
@@ -130,44 +123,18 @@
     });
     bar.append(parts.clear);
     const heads = shown(data).map((textContent) => make("th", { textContent, scope: "col" }));
-    const table = make("table", { className: "am-cards-kernels" },
+    const table = make("table", { className: "am-rows" },
       make("thead", {}, make("tr", {}, ...heads)), parts.body);
-    const scroll = make("div", { className: "am-cards-scroll", tabIndex: 0, role: "region" }, table);
+    const scroll = make("div", { className: "am-rows-scroll", tabIndex: 0, role: "region" }, table);
     scroll.setAttribute("aria-label", "Kernels");
     box.replaceChildren(parts.cards, parts.facts, bar, parts.summary, scroll);
     fromAddress(view);
     show(view);
   }
 
-  async function open(box) {
-    const source = box.querySelector(".am-source");
-    let file = "the link to its data";
-    try {
-      if (!source) throw new Error("is missing");
-      file = new URL(source.href).pathname;
-      const data = checked(await loadJson(source.href));
-      if (box.isConnected) build(box, data);
-    } catch (error) {
-      const message = make("p", { className: "am-missing" });
-      message.textContent = `Other cards cannot be shown: ${file} ${error.message}. One card is in the table below.`;
-      box.prepend(message);
-      console.warn(message.textContent);
-    }
-  }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      open(target);
-    }
-  }, { rootMargin: NEAR });
-
-  // Material emits a document on the first load and on each instant navigation.
-  document$.subscribe(() => {
-    near.disconnect();
-    document.querySelectorAll(".am-cards").forEach((box) => {
-      if (!box.querySelector(".am-cards-choice, .am-missing")) near.observe(box);
-    });
+  widget(".am-cards", {
+    frame: ".am-rows", checked, build,
+    fails: "Other cards cannot be shown",
+    instead: "One card is in the table below.",
   });
 })();

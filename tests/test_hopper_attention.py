@@ -50,11 +50,8 @@ ROWS = [
 @pytest.fixture
 def played():
     """Without a Hopper GPU the kernel's functions run as Python, each part in one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with contextlib.nullcontext() if HOPPER else on_cpu.played(hopper_attention):
         yield
-    torch.set_num_threads(threads)
 
 
 # --8<-- [start:check]

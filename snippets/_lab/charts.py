@@ -1,11 +1,12 @@
-"""What charts of several rooms share: an axis of times, words for quotients, a phone's layout."""
+"""What charts of several rooms share: axes, words for quotients, whole charts, a phone's layout."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from plotly.subplots import make_subplots
 
-from .figures import DASHES, colour, hover, name_of, pick, ratio
+from .figures import DASHES, colour, device_name, hover, name_of, pick, ratio
 from .store import Result
 
 MILLISECONDS = {
@@ -44,6 +45,46 @@ def span(values: Iterable[float]) -> str:
     return f"from {faster(low)} to {faster(high)}"
 
 
+def between(values: Iterable[float]) -> str:
+    """The range of some numbers: "0.77 to 0.92"."""
+    low, high = f"{min(values := list(values)):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def percent(gain: float) -> str:
+    """A quotient of times as a change: 1.12 is "+12 %"."""
+    return f"{(gain - 1) * 100:+.0f} %".replace("-", "−").replace("+0 ", "0 ").replace("−0 ", "0 ")
+
+
+def verdict(gains: Iterable[float], nothing: float) -> str:
+    """Whether a step pays, from its gains; one smaller than `nothing` is none."""
+    gains = list(gains)
+    many = len(gains)
+    paid = sum(x > 1 + nothing for x in gains)
+    lost = sum(x < 1 - nothing for x in gains)
+    if paid == many:
+        return "it pays everywhere" if many > 2 else "it pays"
+    if lost == many:
+        return "it does not pay: it costs time everywhere"
+    if not paid and not lost:
+        return "it changes nothing that can be measured here"
+    if not lost:
+        return f"it pays in {paid} of {many} cases and does no harm in the others"
+    if not paid:
+        return f"it does not pay: it costs time in {lost} of {many} cases and gains in none"
+    return f"it pays in {paid} of {many} cases and costs time in {lost}"
+
+
+def useless(gains: Mapping[str, Iterable[float]], nothing: float) -> str:
+    """Which of some steps never pay, and which pay here and cost there."""
+    of = {step: list(values) for step, values in gains.items()}
+    paying = {step for step, values in of.items() if max(values) > 1 + nothing}
+    never = [step for step in of if step not in paying]
+    mixed = [step for step in of if step in paying and min(of[step]) < 1 - nothing]
+    told = f"Of no use in any case: {listed(never)}." if never else "Every step pays somewhere."
+    return told + (f" A gain in one case and a loss in another: {listed(mixed)}." if mixed else "")
+
+
 def listed(words: Sequence[str]) -> str:
     """Words as a sentence lists them: "a", "a and b", "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
@@ -80,6 +121,95 @@ def curves(
                     col=column,
                 )
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
+    return figure
+
+
+def ceilings(result: Result) -> tuple[float, float]:
+    """Bytes/s of memory, the fastest way, and FLOP/s of a bfloat16 product, of the same run."""
+    memory = max(result.ceilings[way]["per_s_p50"] for way in ("read", "write", "copy"))
+    return memory, result.ceilings["matmul_bfloat16"]["per_s_p50"]
+
+
+def intensity(row: Row) -> float:
+    """FLOP for each compulsory byte."""
+    return float(row["flops"] / row["bytes_compulsory"])
+
+
+def roofline(results: Sequence[Result], names: Sequence[str]) -> Any:
+    """A figure of rates against intensity below the ceilings of the same run."""
+    figure = make_subplots(1, 1)
+    for device, result in enumerate(results):
+        memory, peak = ceilings(result)
+        intensities = [intensity(r) for r in pick(result.rows)]
+        ends = sorted([min(intensities) / 1.5, peak / memory, max(intensities) * 1.5])
+        figure.add_scatter(
+            x=ends,
+            y=[min(x * memory, peak) / 1e12 for x in ends],
+            mode="lines",
+            name="ceilings" if len(results) == 1 else f"ceilings, {device_name(result)}",
+            line={"color": colour("ceiling"), "width": 2},
+            hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s",
+        )
+        for name in names:
+            chosen = sorted(pick(result.rows, implementation=name), key=intensity)
+            figure.add_scatter(
+                x=[intensity(r) for r in chosen],
+                y=[tflops(r) for r in chosen],
+                mode="lines+markers",
+                name=name_of(name, result, results),
+                line={"color": colour(name), "width": 2},
+                marker={"size": 8, "opacity": 0.75**device},
+                text=[f"N {r['N']}, M {r.get('M', r['N'])}: {hover(r)}" for r in chosen],
+                hovertemplate="%{text}<br>%{y:.3g} TFLOP/s",
+            )
+    figure.update_xaxes(type="log", title="FLOP a compulsory byte")
+    figure.update_yaxes(type="log", title="TFLOP/s")
+    figure.update_layout(legend=LEGEND | {"y": -0.22}, margin={"t": 10, "r": 20, "l": 70, "b": 100})
+    return figure
+
+
+def errors(results: Sequence[Result]) -> Any:
+    """A figure of each implementation's differences from float64: a panel a dtype, a dot a cell."""
+    first = results[0]
+    devices = [first, *(r for r in results[1:] if r.place == "gpu")]
+    dtypes = list(dict.fromkeys(r["dtype"] for r in first.rows))
+    names = list(dict.fromkeys(r["implementation"] for r in first.rows))
+    labels = {name: name_of(name, first, results[:1]) for name in names}
+    figure = make_subplots(1, len(dtypes), subplot_titles=dtypes, shared_yaxes=True)
+    for column, dtype in enumerate(dtypes, start=1):
+        for device, result in enumerate(devices):
+            for name in names:
+                chosen = pick(result.rows, implementation=name, dtype=dtype)
+                figure.add_scatter(
+                    y=[labels[name]] * len(chosen),
+                    x=[r["largest"] for r in chosen],
+                    mode="markers",
+                    name=device_name(result),
+                    legendgroup=device_name(result),
+                    showlegend=device > 0 and column == 1 and name == names[0],
+                    marker={
+                        "size": 9,
+                        "symbol": "diamond-open" if device else "circle",
+                        "color": colour(name),
+                    },
+                    text=[f"D {r['D']}, N {r['N']}" for r in chosen],
+                    hovertemplate="%{y}, %{text}: %{x:.1e}",
+                    row=1,
+                    col=column,
+                )
+        largest = [r["largest"] for r in pick(first.rows, dtype=dtype)]
+        ticks = [(m, e) for e in range(-9, 1) for m in (1, 2, 5)]
+        figure.update_xaxes(
+            type="log",
+            tickvals=[m * 10.0**e for m, e in ticks],
+            ticktext=[f"{m}e{str(e).replace('-', '−')}" for m, e in ticks],
+            range=[math.log10(min(largest)) - 0.2, math.log10(max(largest)) + 0.2],
+            col=column,
+        )
+    figure.update_yaxes(
+        automargin=True, categoryorder="array", categoryarray=list(labels.values())[::-1]
+    )
+    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
     return figure
 
 

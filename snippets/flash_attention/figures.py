@@ -4,15 +4,22 @@ import math
 
 from plotly.subplots import make_subplots
 
+from snippets._lab import charts
 from snippets._lab.charts import (
     LEGEND,
+    between,
+    ceilings,
     curves,
     faster,
+    intensity,
     listed,
     ms_of,
+    percent,
     span,
     stacked,
     tflops,
+    useless,
+    verdict,
 )
 from snippets._lab.figures import (
     Figure,
@@ -46,11 +53,6 @@ def _panels():
 
 def _lengths(rows):
     return sorted({r["N"] for r in rows})
-
-
-def _between(values, digits=2):
-    """The range of some numbers: "0.77 to 0.92"."""
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
 def forward(results):
@@ -114,9 +116,9 @@ def forward(results):
         return f"D {D}, {'causal' if causal else 'no mask'}, N {cell(N)}"
 
     return Figure(
-        finding=f"In bfloat16 it does {_between(cudnn.values())} of cuDNN's rate, "
-        f"{_between(flash.values())} of that of PyTorch's flash backend"
-        + (f" and {_between(flex.values())} of FlexAttention's." if flex else "."),
+        finding=f"In bfloat16 it does {between(cudnn.values())} of cuDNN's rate, "
+        f"{between(flash.values())} of that of PyTorch's flash backend"
+        + (f" and {between(flex.values())} of FlexAttention's." if flex else "."),
         caption=f"Up is faster. bfloat16; float16 is in the table. {cell(16_384)} tokens and 2048 "
         "columns at every length: batch times N, and heads times D, stay the same. With a mask "
         f"only the visible scores count as work. {MEDIANS}",
@@ -141,12 +143,12 @@ def forward(results):
             ),
             "flash": f"Against PyTorch's flash backend it is {span(flash.values())}"
             + (f", and against FlexAttention, {span(flex.values())}." if flex else "."),
-            "half": f"In float16 it does {_between(in_half.values())} of cuDNN's rate and "
-            f"{_between(flash_in_half.values())} of the flash backend's.",
+            "half": f"In float16 it does {between(in_half.values())} of cuDNN's rate and "
+            f"{between(flash_in_half.values())} of the flash backend's.",
             "peak": f"Its best cell, {where(top)}, does {rates[top]:.0f} TFLOP/s: "
             f"{rates[top] / peak * 100:.0f} % of what one plain matrix product reaches on this GPU "
             f"({peak:.0f} TFLOP/s, same run).",
-            "masked": f"Counted like that, the causal kernel works at {_between(masked.values())} "
+            "masked": f"Counted like that, the causal kernel works at {between(masked.values())} "
             "of the rate of the full one.",
         },
     )
@@ -182,31 +184,10 @@ def _gains(rows):
     return gains
 
 
-def _percent(gain):
-    return (
-        f"{(gain - 1) * 100:+.0f} %".replace("-", "−").replace("+0 %", "0 %").replace("−0 %", "0 %")
-    )
-
-
 def _worth(gains):
     """A step's gains as a sentence with a verdict."""
-    told = listed([f"{_percent(x)} ({_case(*case)})" for case, x in gains.items()])
-    paid = sum(x > 1 + NOTHING for x in gains.values())
-    lost = sum(x < 1 - NOTHING for x in gains.values())
-    many = len(gains)
-    if paid == many:
-        verdict = "it pays everywhere" if many > 2 else "it pays"
-    elif lost == many:
-        verdict = "it does not pay: it costs time everywhere"
-    elif not paid and not lost:
-        verdict = "it changes nothing that can be measured here"
-    elif not lost:
-        verdict = f"it pays in {paid} of {many} cases and does no harm in the others"
-    elif not paid:
-        verdict = f"it does not pay: it costs time in {lost} of {many} cases and gains in none"
-    else:
-        verdict = f"it pays in {paid} of {many} cases and costs time in {lost}"
-    return f"On the clock: {told}; {verdict}."
+    told = listed([f"{percent(x)} ({_case(*case)})" for case, x in gains.items()])
+    return f"On the clock: {told}; {verdict(gains.values(), NOTHING)}."
 
 
 def ladder(results):
@@ -227,7 +208,7 @@ def ladder(results):
                 name=device_name(result),
                 showlegend=column == 1 and len(results) > 1,
                 marker={"color": colour(OURS), "opacity": 0.75**device},
-                text=["" if x is None else _percent(x) for x in values][::-1],
+                text=["" if x is None else percent(x) for x in values][::-1],
                 textposition="outside",
                 cliponaxis=False,
                 hovertemplate="%{y}: %{text}",
@@ -243,19 +224,17 @@ def ladder(results):
     )
     figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 40}, bargap=0.35)
     paid = {r: [c for c, x in g.items() if x > 1 + NOTHING] for r, g in gains.items()}
-    lost = {r: [c for c, x in g.items() if x < 1 - NOTHING] for r, g in gains.items()}
-    useless = [STEPS[r][0] for r in gains if not paid[r]]
-    mixed = [STEPS[r][0] for r in gains if paid[r] and lost[r]]
+    idle = [r for r in gains if not paid[r]]
     steps = {r: max(g.values()) for r, g in gains.items() if g}
     best = max(steps, key=steps.get)
     ms = ms_of(rows, "D", "causal")
     whole = {case: ms[CUDNN, *case] / ms[BASE, *case] for case in CASES if (CUDNN, *case) in ms}
     length = _lengths(rows)[0]
     return Figure(
-        finding=f"The step that counts most is “{STEPS[best][0]}”, {_percent(steps[best])} at best; "
+        finding=f"The step that counts most is “{STEPS[best][0]}”, {percent(steps[best])} at best; "
         + (
-            f"{len(useless)} of {len(gains)} steps bring nothing in any of the four cases."
-            if useless
+            f"{len(idle)} of {len(gains)} steps bring nothing in any of the four cases."
+            if idle
             else "each of the steps pays in at least one of the four cases."
         ),
         caption=f"How much faster the kernel is with a step than without it: the kernel is the same "
@@ -264,7 +243,7 @@ def ladder(results):
         table=[
             {
                 "step": STEPS[rung][0], "without it": "–" if STEPS[rung][2] else rung,
-                **{_case(*case): _percent(g[case]) if case in g else None for case in CASES},
+                **{_case(*case): percent(g[case]) if case in g else None for case in CASES},
                 **{
                     f"{_case(*case)}, time": time(ms[rung, *case]) if (rung, *case) in ms else None
                     for case in CASES
@@ -289,13 +268,8 @@ def ladder(results):
         narrow=stacked([_case(*case) for case in CASES], 1700, 10, left=10),
         sentences={STEPS[rung][1]: _worth(g) for rung, g in gains.items()}
         | {
-            "useless": (
-                f"Of no use here in any case: {listed(useless)}. "
-                if useless
-                else "Every step pays somewhere. "
-            )
-            + (f"A gain in one case and a loss in another: {listed(mixed)}." if mixed else ""),
-            "whole": f"With all steps of the first group the kernel does {_between(whole.values())} "
+            "useless": useless({STEPS[r][0]: g.values() for r, g in gains.items()}, NOTHING),
+            "whole": f"With all steps of the first group the kernel does {between(whole.values())} "
             f"of cuDNN's rate at N {cell(length)}, with one tile for all cases.",
         },
     )  # fmt: skip
@@ -393,7 +367,7 @@ def sweep(results):
                 f"{tile} (D {D}: {listed(where)})" for (D, tile), where in winners.items()
             )
             + ".",
-            "own": f"The kernel takes its tile from the table above, {_between(behind.values())} "
+            "own": f"The kernel takes its tile from the table above, {between(behind.values())} "
             "times the time of the fastest one"
             + (
                 "."
@@ -598,54 +572,13 @@ def kernels(results):
     )
 
 
-def _ceilings(result):
-    """Bytes/s and FLOP/s of the device in the same run."""
-    memory = max(result.ceilings[way]["per_s_p50"] for way in ("read", "write", "copy"))
-    return memory, result.ceilings["matmul_bfloat16"]["per_s_p50"]
-
-
 def roofline(results):
-    figure = make_subplots(1, 1)
-    names = [OURS, CUDNN, EAGER, SDPA]
-    for device, result in enumerate(results):
-        memory, peak = _ceilings(result)
-        ridge = peak / memory
-        intensities = [r["flops"] / r["bytes_compulsory"] for r in pick(result.rows)]
-        ends = [min(intensities) / 1.5, ridge, max(intensities) * 1.5]
-        figure.add_scatter(
-            x=ends,
-            y=[min(x * memory, peak) / 1e12 for x in ends],
-            mode="lines",
-            name="ceilings" if len(results) == 1 else f"ceilings, {device_name(result)}",
-            line={"color": colour("ceiling"), "width": 2},
-            hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s",
-        )
-        for name in names:
-            chosen = sorted(
-                pick(result.rows, implementation=name),
-                key=lambda r: r["flops"] / r["bytes_compulsory"],
-            )
-            figure.add_scatter(
-                x=[r["flops"] / r["bytes_compulsory"] for r in chosen],
-                y=[tflops(r) for r in chosen],
-                mode="lines+markers" if name != SDPA else "markers",
-                name=name_of(name, result, results),
-                line={"color": colour(name), "width": 2},
-                marker={"size": 8, "opacity": 0.75**device},
-                text=[f"N {r['N']}, M {r.get('M', r['N'])}: {hover(r)}" for r in chosen],
-                hovertemplate="%{text}<br>%{y:.3g} TFLOP/s",
-            )
-    figure.update_xaxes(type="log", title="FLOP a compulsory byte")
-    figure.update_yaxes(type="log", title="TFLOP/s")
-    figure.update_layout(legend=LEGEND | {"y": -0.22}, margin={"t": 10, "r": 20, "l": 70, "b": 100})
+    figure = charts.roofline(results, [OURS, CUDNN, EAGER, SDPA])
     rows = results[0].rows
-    memory, peak = _ceilings(results[0])
+    memory, peak = ceilings(results[0])
     ridge = peak / memory
     share = {
-        r["N"]: r["flops"]
-        / r["ms_p50"]
-        * 1e3
-        / min(peak, r["flops"] / r["bytes_compulsory"] * memory)
+        r["N"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
         for r in pick(rows, implementation=OURS)
         if r.get("M", r["N"]) == r["N"]
     }
@@ -663,7 +596,7 @@ def roofline(results):
             {
                 "implementation": name_of(r["implementation"], results[0], results[:1]),
                 "N": r["N"], "M": r.get("M", r["N"]),
-                "FLOP a byte": r["flops"] / r["bytes_compulsory"],
+                "FLOP a byte": intensity(r),
                 "TFLOP/s": tflops(r),
                 "TB/s": r["bytes_compulsory"] / r["ms_p50"] * 1e3 / 1e12,
                 "time": time(r["ms_p50"]),
@@ -749,11 +682,11 @@ def ragged(results):
         sentences={
             "cells": "Against the next round length: "
             + "; ".join(
-                f"{_percent(1 - x)} at N {N}{', causal' if causal else ''}"
+                f"{percent(1 - x)} at N {N}{', causal' if causal else ''}"
                 for (causal, N), x in loss.items()
             )
             + ".",
-            "shared": f"With four query heads to a head of keys the rate is {_between(kept.values())} "
+            "shared": f"With four query heads to a head of keys the rate is {between(kept.values())} "
             "times that with keys for every head.",
         },
     )  # fmt: skip
@@ -764,50 +697,6 @@ def error(results):
     rows = result.rows
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
     names = list(dict.fromkeys(r["implementation"] for r in rows))
-    figure = make_subplots(1, len(dtypes), subplot_titles=dtypes, shared_yaxes=True)
-    for column, dtype in enumerate(dtypes, start=1):
-        for name in names:
-            chosen = pick(rows, implementation=name, dtype=dtype)
-            figure.add_scatter(
-                y=[name_of(name, result, results[:1])] * len(chosen),
-                x=[r["largest"] for r in chosen],
-                mode="markers",
-                name=name_of(name, result, results[:1]),
-                showlegend=False,
-                marker={"size": 9, "color": colour(name)},
-                text=[f"D {r['D']}, N {r['N']}" for r in chosen],
-                hovertemplate="%{y}, %{text}: %{x:.1e}",
-                row=1,
-                col=column,
-            )
-        for other in [r for r in results[1:] if r.place == "gpu"]:
-            for name in names:
-                chosen = pick(other.rows, implementation=name, dtype=dtype)
-                figure.add_scatter(
-                    y=[name_of(name, result, results[:1])] * len(chosen),
-                    x=[r["largest"] for r in chosen],
-                    mode="markers",
-                    name=device_name(other),
-                    legendgroup=device_name(other),
-                    showlegend=column == 1 and name == names[0],
-                    marker={"size": 9, "symbol": "diamond-open", "color": colour(name)},
-                    text=[f"D {r['D']}, N {r['N']}" for r in chosen],
-                    hovertemplate=f"%{{y}}, {device_name(other)}, %{{text}}: %{{x:.1e}}",
-                    row=1,
-                    col=column,
-                )
-        largest = [r["largest"] for r in pick(rows, dtype=dtype)]
-        ticks = [(m, e) for e in range(-9, 1) for m in (1, 2, 5)]
-        figure.update_xaxes(
-            type="log",
-            tickvals=[m * 10.0**e for m, e in ticks],
-            ticktext=[f"{m}e{str(e).replace('-', '−')}" for m, e in ticks],
-            range=[math.log10(min(largest)) - 0.2, math.log10(max(largest)) + 0.2],
-            col=column,
-        )
-    order = [name_of(n, result, results[:1]) for n in names][::-1]
-    figure.update_yaxes(automargin=True, categoryorder="array", categoryarray=order)
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
     cells = [
         (r, only(rows, implementation=EAGER, dtype=r["dtype"], D=r["D"], N=r["N"]))
         for r in pick(rows, implementation=OURS)
@@ -820,7 +709,7 @@ def error(results):
     rivals = [r for r in rows if r["implementation"] not in (OURS, EAGER, "torch:math")]
     sentences = {
         "eager": "Its largest difference is, of that of eager PyTorch in the same dtype, "
-        + "; ".join(f"{_between(x)} ({dtype})" for dtype, x in against.items())
+        + "; ".join(f"{between(x)} ({dtype})" for dtype, x in against.items())
         + ".",
     }
     if rivals:
@@ -831,7 +720,7 @@ def error(results):
         ]
         sentences["eager"] += (
             " The differences of PyTorch's own fused kernels are "
-            f"{_between(beside)} times this kernel's."
+            f"{between(beside)} times this kernel's."
         )
     return Figure(
         finding=f"On average over a result it is as close to float64 as eager PyTorch or closer in "
@@ -851,7 +740,7 @@ def error(results):
             }
             for r in rows
         ],
-        plot=figure,
+        plot=charts.errors(results),
         height=340 if len(names) > 2 else 240,
         narrow=stacked(dtypes, 780 if len(names) > 2 else 560, 10, left=10),
         sentences=sentences,

@@ -1,11 +1,25 @@
 """The figures of the hopper_attention page: each draws the result of the same name."""
 
 import itertools
-import math
 
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, curves, listed, ms_of, span, stacked, tflops
+from snippets._lab import charts
+from snippets._lab.charts import (
+    LEGEND,
+    between,
+    ceilings,
+    curves,
+    intensity,
+    listed,
+    ms_of,
+    percent,
+    span,
+    stacked,
+    tflops,
+    useless,
+    verdict,
+)
 from snippets._lab.figures import (
     Figure,
     cell,
@@ -37,16 +51,6 @@ TITLES = [_case(*case) for case in CASES]
 
 def _lengths(rows):
     return sorted({r["N"] for r in rows})
-
-
-def _between(values, digits=2):
-    """The range of some numbers: "0.77 to 0.92"."""
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _percent(gain):
-    return f"{(gain - 1) * 100:+.0f} %".replace("-", "−").replace("+0 ", "0 ").replace("−0 ", "0 ")
 
 
 def _standing(ratios):
@@ -113,7 +117,7 @@ def forward(results):
         return f"D {D}, {'causal' if causal else 'no mask'}, N {cell(N)}"
 
     return Figure(
-        finding=f"In bfloat16 it does {_between(cudnn.values())} of cuDNN's rate: "
+        finding=f"In bfloat16 it does {between(cudnn.values())} of cuDNN's rate: "
         f"{_standing(cudnn.values())}.",
         caption=f"Up is faster. bfloat16; float16 is in the table. {cell(16_384)} tokens and 2048 "
         "columns at every length: batch times N, and heads times D, stay the same. With a mask "
@@ -135,7 +139,7 @@ def forward(results):
             "others": "Against the Triton kernel of the post before it is "
             f"{span(triton.values())}, against PyTorch's flash backend {span(flash.values())}"
             + (f", against FlexAttention {span(flex.values())}." if flex else "."),
-            "half": f"In float16 it takes {_between(dtypes)} times the time of bfloat16.",
+            "half": f"In float16 it takes {between(dtypes)} times the time of bfloat16.",
             "peak": f"Its best case, {where(top)}, does {rates[top]:.0f} TFLOP/s: "
             f"{rates[top] / peak * 100:.0f} % of what one plain matrix product reaches on this GPU "
             f"({peak:.0f} TFLOP/s, same run).",
@@ -184,33 +188,15 @@ def _gains(rows):
     return gains
 
 
-def _verdict(gains):
-    """Whether a step pays, from its gains."""
-    paid = sum(x > 1 + NOTHING for x in gains)
-    lost = sum(x < 1 - NOTHING for x in gains)
-    many = len(gains)
-    if paid == many:
-        return "it pays everywhere"
-    if lost == many:
-        return "it does not pay: it costs time everywhere"
-    if not paid and not lost:
-        return "it changes nothing that can be measured here"
-    if not lost:
-        return f"it pays in {paid} of {many} cases and does no harm in the others"
-    if not paid:
-        return f"it does not pay: it costs time in {lost} of {many} cases and gains in none"
-    return f"it pays in {paid} of {many} cases and costs time in {lost}"
-
-
 def _worth(gains):
     """A step's gains as a sentence with a verdict."""
     lengths = sorted({N for _, _, N in gains})
     by_case = {}
     for (D, causal, _), gain in gains.items():
-        by_case.setdefault((D, causal), []).append(_percent(gain))
+        by_case.setdefault((D, causal), []).append(percent(gain))
     told = listed([f"{listed(found)} ({_case(*case)})" for case, found in by_case.items()])
     at = listed([cell(N) for N in lengths])
-    return f"On the clock, at N {at}: {told}; {_verdict(gains.values())}."
+    return f"On the clock, at N {at}: {told}; {verdict(gains.values(), NOTHING)}."
 
 
 def rungs(results):
@@ -254,18 +240,15 @@ def rungs(results):
     )
     figure.update_xaxes(title="of cuDNN's rate")
     figure.update_layout(legend=LEGEND | {"y": -0.2}, margin={"t": 40, "r": 20, "l": 10, "b": 110})
-    paid = {r: sum(x > 1 + NOTHING for x in g.values()) for r, g in gains.items()}
-    lost = {r: sum(x < 1 - NOTHING for x in g.values()) for r, g in gains.items()}
-    useless = [STEPS[r][2] for r in gains if not paid[r]]
     best = max(gains, key=lambda r: max(gains[r].values()))
     whole = {key[1:]: ms[FIRST, *key[1:]] / x for key, x in ms.items() if key[0] == OURS}
     start = [ms[CUDNN, *key[1:]] / x for key, x in ms.items() if key[0] == FIRST]
     end = [ms[CUDNN, *key[1:]] / x for key, x in ms.items() if key[0] == OURS]
     cases = [(D, causal, N) for D, causal in CASES for N in lengths]
     return Figure(
-        finding=f"From the first rung to the last, {_percent(min(whole.values()))} to "
-        f"{_percent(max(whole.values()))}; the largest single step is “{STEPS[best][2]}”, "
-        f"{_percent(max(gains[best].values()))} at best.",
+        finding=f"From the first rung to the last, {percent(min(whole.values()))} to "
+        f"{percent(max(whole.values()))}; the largest single step is “{STEPS[best][2]}”, "
+        f"{percent(max(gains[best].values()))} at best.",
         caption="Each rung's rate, of cuDNN's in the same run (the line); right is faster. In colour "
         "the way up, each with all before it; in grey a step taken back, or one aside. bfloat16, "
         f"{cell(16_384)} tokens. {MEDIANS}",
@@ -279,7 +262,7 @@ def rungs(results):
                     for D, causal, N in cases
                 },
                 **{
-                    f"step, {_case(*key[:2])}, N {key[2]}": _percent(gains[name][key])
+                    f"step, {_case(*key[:2])}, N {key[2]}": percent(gains[name][key])
                     if key in gains.get(name, {})
                     else None
                     for key in cases
@@ -292,67 +275,21 @@ def rungs(results):
         narrow=stacked(TITLES, 2000, 70, left=10),
         sentences={STEPS[rung][3]: _worth(g) for rung, g in gains.items()}
         | {
-            "first": f"This first rung does {_between(start)} of cuDNN's rate.",
-            "whole": f"With its table the kernel does {_between(end)} of cuDNN's rate here, "
-            f"{_percent(min(whole.values()))} to {_percent(max(whole.values()))} more than the "
+            "first": f"This first rung does {between(start)} of cuDNN's rate.",
+            "whole": f"With its table the kernel does {between(end)} of cuDNN's rate here, "
+            f"{percent(min(whole.values()))} to {percent(max(whole.values()))} more than the "
             "first rung.",
-            "useless": (
-                f"Of no use in any case: {listed(useless)}. "
-                if useless
-                else "Every step pays somewhere. "
-            )
-            + _mixed([STEPS[r][2] for r in gains if paid[r] and lost[r]]),
+            "useless": useless({STEPS[r][2]: g.values() for r, g in gains.items()}, NOTHING),
         },
     )
 
 
-def _mixed(steps):
-    return f"A gain in one case and a loss in another: {listed(steps)}." if steps else ""
-
-
-def _ceilings(result):
-    """Bytes/s and FLOP/s of the device in the same run."""
-    memory = max(result.ceilings[way]["per_s_p50"] for way in ("read", "write", "copy"))
-    return memory, result.ceilings["matmul_bfloat16"]["per_s_p50"]
-
-
-def _intensity(row):
-    return row["flops"] / row["bytes_compulsory"]
-
-
 def roofline(results):
-    figure = make_subplots(1, 1)
-    for device, result in enumerate(results):
-        memory, peak = _ceilings(result)
-        intensities = [_intensity(r) for r in pick(result.rows)]
-        ends = sorted([min(intensities) / 1.5, peak / memory, max(intensities) * 1.5])
-        figure.add_scatter(
-            x=ends,
-            y=[min(x * memory, peak) / 1e12 for x in ends],
-            mode="lines",
-            name="ceilings" if len(results) == 1 else f"ceilings, {device_name(result)}",
-            line={"color": colour("ceiling"), "width": 2},
-            hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s",
-        )
-        for name in (CUDNN, OURS, TRITON):
-            chosen = sorted(pick(result.rows, implementation=name), key=_intensity)
-            figure.add_scatter(
-                x=[_intensity(r) for r in chosen],
-                y=[tflops(r) for r in chosen],
-                mode="lines+markers",
-                name=name_of(name, result, results),
-                line={"color": colour(name), "width": 2},
-                marker={"size": 8, "opacity": 0.75**device},
-                text=[f"N {r['N']}: {hover(r)}" for r in chosen],
-                hovertemplate="%{text}<br>%{y:.3g} TFLOP/s",
-            )
-    figure.update_xaxes(type="log", title="FLOP a compulsory byte")
-    figure.update_yaxes(type="log", title="TFLOP/s")
-    figure.update_layout(legend=LEGEND | {"y": -0.22}, margin={"t": 10, "r": 20, "l": 70, "b": 100})
+    figure = charts.roofline(results, (CUDNN, OURS, TRITON))
     rows = results[0].rows
-    memory, peak = _ceilings(results[0])
+    memory, peak = ceilings(results[0])
     share = {
-        r["N"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, _intensity(r) * memory)
+        r["N"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
         for r in pick(rows, implementation=OURS)
     }
     last, first = max(share), min(share)
@@ -366,7 +303,7 @@ def roofline(results):
             {
                 "implementation": name_of(r["implementation"], results[0], results[:1]),
                 "N": r["N"],
-                "FLOP a byte": _intensity(r),
+                "FLOP a byte": intensity(r),
                 "TFLOP/s": tflops(r),
                 "time": time(r["ms_p50"]),
             }
@@ -422,7 +359,7 @@ def ragged(results):
 
     def worst(shares):
         D, causal, N = key = min(shares, key=shares.get)
-        return f"{_percent(shares[key])} ({_case(D, causal)}, N {N})"
+        return f"{percent(shares[key])} ({_case(D, causal)}, N {N})"
 
     return Figure(
         finding=f"A length that fills no tile changes the rate by {worst(kept)} at worst, keys that "
@@ -443,9 +380,9 @@ def ragged(results):
         height=380,
         narrow=stacked(TITLES, 1200, 70),
         sentences={
-            "lengths": f"Beside the next round length the rate is {_between(kept.values())} times as "
+            "lengths": f"Beside the next round length the rate is {between(kept.values())} times as "
             f"high, worst at {worst(kept)}.",
-            "shared": f"With four query heads to a head of keys it is {_between(of_own.values())} "
+            "shared": f"With four query heads to a head of keys it is {between(of_own.values())} "
             f"times that with keys for every head, worst at {worst(of_own)}.",
         },
     )  # fmt: skip
@@ -455,51 +392,6 @@ def error(results):
     result = results[0]
     rows = result.rows
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    names = list(dict.fromkeys(r["implementation"] for r in rows))
-    figure = make_subplots(1, len(dtypes), subplot_titles=dtypes, shared_yaxes=True)
-    for column, dtype in enumerate(dtypes, start=1):
-        for name in names:
-            chosen = pick(rows, implementation=name, dtype=dtype)
-            figure.add_scatter(
-                y=[name_of(name, result, results[:1])] * len(chosen),
-                x=[r["largest"] for r in chosen],
-                mode="markers",
-                name=name_of(name, result, results[:1]),
-                showlegend=False,
-                marker={"size": 9, "color": colour(name)},
-                text=[f"D {r['D']}, N {r['N']}" for r in chosen],
-                hovertemplate="%{y}, %{text}: %{x:.1e}",
-                row=1,
-                col=column,
-            )
-        for other in [r for r in results[1:] if r.place == "gpu"]:
-            for name in names:
-                chosen = pick(other.rows, implementation=name, dtype=dtype)
-                figure.add_scatter(
-                    y=[name_of(name, result, results[:1])] * len(chosen),
-                    x=[r["largest"] for r in chosen],
-                    mode="markers",
-                    name=device_name(other),
-                    legendgroup=device_name(other),
-                    showlegend=column == 1 and name == names[0],
-                    marker={"size": 9, "symbol": "diamond-open", "color": colour(name)},
-                    text=[f"D {r['D']}, N {r['N']}" for r in chosen],
-                    hovertemplate=f"%{{y}}, {device_name(other)}, %{{text}}: %{{x:.1e}}",
-                    row=1,
-                    col=column,
-                )
-        largest = [r["largest"] for r in pick(rows, dtype=dtype)]
-        ticks = [(m, e) for e in range(-9, 1) for m in (1, 2, 5)]
-        figure.update_xaxes(
-            type="log",
-            tickvals=[m * 10.0**e for m, e in ticks],
-            ticktext=[f"{m}e{str(e).replace('-', '−')}" for m, e in ticks],
-            range=[math.log10(min(largest)) - 0.2, math.log10(max(largest)) + 0.2],
-            col=column,
-        )
-    order = [name_of(n, result, results[:1]) for n in names][::-1]
-    figure.update_yaxes(automargin=True, categoryorder="array", categoryarray=order)
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
 
     def beside(name):
         """This kernel's largest difference over another's, in each cell."""
@@ -510,7 +402,7 @@ def error(results):
         ]
 
     return Figure(
-        finding=f"Its largest difference from float64 is {_between(beside(EAGER))} times that of "
+        finding=f"Its largest difference from float64 is {between(beside(EAGER))} times that of "
         "eager PyTorch in the same dtype.",
         caption="Largest difference from attention in float64 of the same rounded inputs, a dot for "
         "each length and head dimension; left is better. Two heads.",
@@ -522,12 +414,12 @@ def error(results):
             }
             for r in rows
         ],
-        plot=figure,
+        plot=charts.errors(results),
         height=320,
         narrow=stacked(dtypes, 620, 10, left=10),
         sentences={
-            "beside": f"It is {_between(beside(CUDNN))} times that of cuDNN and "
-            f"{_between(beside(TRITON))} times that of the Triton kernel of the post before.",
+            "beside": f"It is {between(beside(CUDNN))} times that of cuDNN and "
+            f"{between(beside(TRITON))} times that of the Triton kernel of the post before.",
         },
     )  # fmt: skip
 

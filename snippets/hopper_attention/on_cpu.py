@@ -5,10 +5,8 @@ and a product when it is started. So results, masks and schedules are tested wit
 depends on the moment is not: protocol.py plays that.
 """
 
-import ast
 import contextlib
 import threading
-import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +15,8 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+
+from .parts import SURROUNDINGS, gpu_code
 
 SECONDS = 20.0  # that a part waits at a barrier before it is a deadlock
 
@@ -230,26 +230,14 @@ class _Kernel:
     """kernel.py's kernel, to be launched with tensors on a CPU."""
 
     def __init__(self, source: str) -> None:
-        body = [
-            s for s in ast.parse(source).body
-            if isinstance(s, ast.ClassDef)
-            or (isinstance(s, ast.FunctionDef) and s.decorator_list
-                and "gluon.jit" in ast.unparse(s.decorator_list[0]))
-            or (isinstance(s, ast.Assign)
-                and ast.unparse(s).startswith(("ROWS = gl.", "LOG2_E = gl.")))
-        ]  # fmt: skip
-        self.code = compile(ast.Module(body, []), "kernel.py", "exec")
+        self.code = gpu_code(source)
 
     def __getitem__(self, grid: tuple[int]) -> Any:
         def launch(*arguments: Any, num_warps: int) -> None:
             given = [self._argument(x) for x in arguments]
             for number in range(grid[0]):
                 program = Program(number, grid[0])
-                names = {
-                    "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
-                    "math": __import__("math"), "Any": Any, "NamedTuple": typing.NamedTuple,
-                    **program.names,
-                }  # fmt: skip
+                names = {**SURROUNDINGS, **program.names}
                 exec(self.code, names)  # noqa: S102 - the kernel's own text
                 names["_hopper_attention_kernel"](*given, num_warps)
                 if program.errors:

@@ -15,11 +15,17 @@ import typing
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
 
 KERNEL = Path(__file__).with_name("kernel.py")
 TOO_MANY = 50_000  # events of one part: its loop does not end
+SURROUNDINGS = {  # of gpu_code, beside what stands in for Gluon
+    "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
+    "math": math,
+    "Any": Any,
+    "NamedTuple": typing.NamedTuple,
+}
 
 
 class Fault(AssertionError):
@@ -188,15 +194,6 @@ class _Tracer:
 
     def _names(self, source: str) -> dict[str, Any]:
         """Names of kernel.py: what runs on the GPU, and the classes and constants it needs."""
-        body = ast.parse(source).body
-        kept = [
-            s for s in body
-            if isinstance(s, ast.ClassDef)
-            or (isinstance(s, ast.FunctionDef) and s.decorator_list
-                and "gluon.jit" in ast.unparse(s.decorator_list[0]))
-            or (isinstance(s, ast.Assign)
-                and ast.unparse(s).startswith(("VARIANTS = ", "ROWS = gl.", "LOG2_E = gl.")))
-        ]  # fmt: skip
         nothing = Value()
         numbers = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "zeros", "full",
                    "arange", "exp2", "log2", "max", "sum")  # fmt: skip
@@ -216,11 +213,8 @@ class _Tracer:
             warp_specialize=self._partitions,
         )  # fmt: skip
         names = {
+            **SURROUNDINGS,
             "gl": gl,
-            "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
-            "math": math,
-            "Any": Any,
-            "NamedTuple": typing.NamedTuple,
             "mbarrier": SimpleNamespace(
                 MBarrierLayout=Value,
                 init=lambda b, count: b[0].counts.__setitem__(b[1], count),
@@ -241,8 +235,7 @@ class _Tracer:
             "warpgroup_mma": self._product,
             "warpgroup_mma_wait": self._finish,
         }
-        # The kernel's own text, read from beside this file.
-        exec(compile(ast.Module(kept, []), KERNEL.name, "exec"), names)  # noqa: S102
+        exec(gpu_code(source), names)  # noqa: S102 - the kernel's own text
         channel, softmax = names["Channel"], inspect.signature(names["_softmax"])
 
         def named(buffers: Buffer, full: Barriers, empty: Barriers) -> Any:
@@ -299,6 +292,19 @@ def _name(barrier: tuple[Barriers, int]) -> str:
     if i not in barriers.counts:
         raise Fault(f"{barriers.name} has no barrier {i}")
     return f"{barriers.name}[{i}]"
+
+
+def gpu_code(source: str) -> CodeType:
+    """What of a kernel.py runs on the GPU, with the classes and constants that it needs."""
+    kept = [
+        s for s in ast.parse(source).body
+        if isinstance(s, ast.ClassDef)
+        or (isinstance(s, ast.FunctionDef) and s.decorator_list
+            and "gluon.jit" in ast.unparse(s.decorator_list[0]))
+        or (isinstance(s, ast.Assign)
+            and ast.unparse(s).startswith(("VARIANTS = ", "ROWS = gl.", "LOG2_E = gl.")))
+    ]  # fmt: skip
+    return compile(ast.Module(kept, []), KERNEL.name, "exec")
 
 
 def defined(name: str) -> Any:

@@ -7,7 +7,7 @@ import re
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, listed
+from snippets._lab.charts import LEGEND, listed, stacked
 from snippets._lab.figures import (
     DASHES,
     NAMES,
@@ -56,32 +56,6 @@ KINDS = {
     "to_next": ("the token after", "#1d9a78"),
     "": ("none of these", "#808a94"),
 }
-
-
-def _stacked(titles, height):
-    """Layout on a phone: the panels one below the other."""
-    n = len(titles)
-    step = 1 / n
-    layout = {
-        "height": height,
-        "legend": {"y": 0, "yanchor": "bottom", "yref": "container"},
-        "margin": {"t": 40, "r": 10, "l": 60, "b": 10},
-        "annotations": [
-            {"text": title, "x": 0.5, "y": 1 - i * step, "xref": "paper", "yref": "paper",
-             "showarrow": False, "yanchor": "bottom"}
-            for i, title in enumerate(titles)
-        ],
-    }  # fmt: skip
-    for i in range(n):
-        name = "" if i == 0 else str(i + 1)
-        top = 1 - i * step
-        layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
-        layout[f"yaxis{name}"] = {
-            "domain": [top - step + 95 / height, top],
-            "anchor": f"x{name}",
-            "showticklabels": True,
-        }
-    return layout
 
 
 def _span(values):
@@ -156,7 +130,7 @@ def launches(results):
         ],
         plot=figure,
         height=420,
-        narrow=_stacked(PASSES, 840),
+        narrow=stacked(PASSES, 840, 0),
         sentences={
             "slope": f"Each further head costs the loop {slope:.2g} launches more, from {loop[few]} "
             f"with {few} head to {loop[many]} with {many}. The vectorised layer launches "
@@ -245,7 +219,7 @@ def layer_time(results):
         ],
         plot=figure,
         height=680,
-        narrow=_stacked(titles, 1500),
+        narrow=stacked(titles, 1500, 0),
         sentences={
             "small": f"On the small input with 8 heads the loop takes {ratio(small[LOOP] / small[WIDE])} "
             f"the time of the vectorised layer, {ratio(one)} with 1 head and {ratio(many)} with "

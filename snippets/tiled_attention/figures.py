@@ -4,9 +4,8 @@ import itertools
 
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, MILLISECONDS, faster, listed, ms_of, span
+from snippets._lab.charts import LEGEND, MILLISECONDS, curves, faster, listed, ms_of, span, stacked
 from snippets._lab.figures import (
-    DASHES,
     Figure,
     cell,
     colour,
@@ -29,59 +28,6 @@ THREADS = 32  # of a warp
 REGISTERS = 65_536  # of a multiprocessor, on every GPU from sm_70 on
 
 
-def _stacked(titles, height, legend):
-    """Layout on a phone: the panels one below the other, `legend` pixels for the legend."""
-    foot = legend / height
-    step = (1 - foot) / len(titles)
-    layout = {
-        "height": height,
-        "grid": {"rows": len(titles), "columns": 1},
-        "legend": {"y": 0, "yanchor": "bottom", "yref": "container"},
-        "margin": {"t": 40, "r": 10, "l": 60, "b": 10},
-        "annotations": [
-            {"text": title, "x": 0.5, "y": 1 - i * step, "xref": "paper", "yref": "paper",
-             "showarrow": False, "yanchor": "bottom"}
-            for i, title in enumerate(titles)
-        ],
-    }  # fmt: skip
-    for i in range(len(titles)):
-        name = "" if i == 0 else str(i + 1)
-        top = 1 - i * step
-        layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
-        layout[f"yaxis{name}"] = {
-            "domain": [top - step + 90 / height, top], "anchor": f"x{name}", "showticklabels": True,
-        }  # fmt: skip
-    return layout
-
-
-def _lines(results, panels, names, value="N"):
-    """A figure with one panel for each (title, wanted) and one line an implementation."""
-    titles = [title for title, _ in panels]
-    figure = make_subplots(1, len(panels), subplot_titles=titles, shared_yaxes=True)
-    for device, result in enumerate(results):
-        for column, (_, wanted) in enumerate(panels, start=1):
-            for implementation in names:
-                chosen = pick(result.rows, implementation=implementation, **wanted)
-                name = name_of(implementation, result, results)
-                figure.add_scatter(
-                    x=[r[value] for r in chosen],
-                    y=[r["ms_p50"] for r in chosen],
-                    name=name,
-                    legendgroup=name,
-                    showlegend=column == 1,
-                    mode="lines+markers",
-                    line={"color": colour(implementation), "dash": DASHES[device], "width": 2},
-                    marker={"size": 6},
-                    text=[hover(r) for r in chosen],
-                    hovertemplate=f"{value} %{{x}}: %{{text}}",
-                    row=1,
-                    col=column,
-                )
-    figure.update_yaxes(MILLISECONDS)
-    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
-    return figure
-
-
 def forward(results):
     rows = results[0].rows
     lengths = sorted({r["N"] for r in rows})
@@ -90,7 +36,8 @@ def forward(results):
         for heads in (1, 16)
         for D in WIDTHS
     ]
-    figure = _lines(results, panels, [BASIC, BLOCKS, OURS, SDPA])
+    figure = curves(results, panels, [BASIC, BLOCKS, OURS, SDPA])
+    figure.update_yaxes(MILLISECONDS)
     figure.update_xaxes(type="log", tickvals=lengths, title="N", range=[2.25, 3.8])
     ms = ms_of(rows, "heads", "D", "N")
     cells = [key[1:] for key in ms if key[0] == OURS]
@@ -128,7 +75,7 @@ def forward(results):
         ],
         plot=figure,
         height=440,
-        narrow=_stacked([title for title, _ in panels], 1260, 0),
+        narrow=stacked([title for title, _ in panels], 1260, 0),
         sentences={
             "earlier": f"Over the grid it is {span(basic.values())} than one key at a time and "
             f"{span(blocks.values())} than 32 keys at a time." + _behind(blocks, many),
@@ -169,7 +116,8 @@ def _behind(gains, multiprocessors):
 def one_tile(results):
     rows = results[0].rows
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
-    figure = _lines(results, [("", {"D": 64})], names)
+    figure = curves(results, [("", {"D": 64})], names)
+    figure.update_yaxes(MILLISECONDS)
     figure.update_xaxes(type="log", tickvals=[64, 128, 256, 512], title="N", range=[1.7, 2.8])
     ms = ms_of(rows, "N")
     lengths = sorted({r["N"] for r in rows})
@@ -254,7 +202,7 @@ def causal(results):
         ],
         plot=figure,
         height=320,
-        narrow=_stacked([f"N {N}" for N in lengths], 640, 10),
+        narrow=stacked([f"N {N}" for N in lengths], 640, 10),
         sentences={
             "mask": f"The mask alone, with every tile still computed, makes the kernel "
             f"{faster(1 / masking)}; leaving tiles out makes it {faster(skipping)} than that.",
@@ -322,7 +270,7 @@ def resources(results):
         ],
         plot=figure,
         height=300,
-        narrow=_stacked(titles, 540, 0),
+        narrow=stacked(titles, 540, 0),
         sentences={
             "axis": f"Summed along the last axis the compiled kernel has {last['shuffles']} shuffles "
             f"for {last['multiply_adds']} multiply-adds; along the first it has {first['shuffles']} "
@@ -458,7 +406,7 @@ def tiles(results):
         ],
         plot=figure,
         height=400,
-        narrow=_stacked([f"D {D}" for D in WIDTHS], 720, 0),
+        narrow=stacked([f"D {D}" for D in WIDTHS], 720, 0),
         sentences={
             "chosen": "The table was written before this sweep, by the rule above and without a clock. "
             "Its rows take "
@@ -559,7 +507,7 @@ def traffic(results):
         ],
         plot=figure,
         height=300,
-        narrow=_stacked(["load instructions a query", "bytes loaded a query"], 560, 10),
+        narrow=stacked(["load instructions a query", "bytes loaded a query"], 560, 10),
         sentences={
             "fall": f"For {ours['N']} queries there are {ours['programs']} programs in the place of "
             f"{before['programs']}, and {ours['loads']} loads in the place of {before['loads']}. "

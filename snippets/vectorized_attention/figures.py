@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, faster
+from snippets._lab.charts import LEGEND, faster, stacked
 from snippets._lab.figures import (
     DASHES,
     Figure,
@@ -37,32 +37,6 @@ FINE = {
 def _times(rows, implementation):
     """(N, D) → ms of the cells that were timed."""
     return {(r["N"], r["D"]): r["ms_p50"] for r in pick(rows, implementation=implementation)}
-
-
-def _stacked(titles, height, legend):
-    """Layout on a phone: the panels one below the other, `legend` pixels for the legend."""
-    foot = legend / height
-    step = (1 - foot) / len(titles)
-    layout = {
-        "height": height,
-        "grid": {"rows": len(titles), "columns": 1},
-        "legend": {"y": 0, "yanchor": "bottom", "yref": "container"},
-        "margin": {"t": 40, "r": 10, "l": 60, "b": 10},
-        "annotations": [
-            {"text": title, "x": 0.5, "y": 1 - i * step, "xref": "paper", "yref": "paper",
-             "showarrow": False, "yanchor": "bottom"}
-            for i, title in enumerate(titles)
-        ],
-    }  # fmt: skip
-    for i in range(len(titles)):
-        name = "" if i == 0 else str(i + 1)
-        top = 1 - i * step
-        bottom = top - step + 90 / height  # room for ticks, axis title and the next panel's title
-        layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
-        layout[f"yaxis{name}"] = {
-            "domain": [bottom, top], "anchor": f"x{name}", "showticklabels": True,
-        }  # fmt: skip
-    return layout
 
 
 def _cliff(speedups, D):
@@ -151,7 +125,7 @@ def forward(results):
         ],
         plot=figure,
         height=440,
-        narrow=_stacked([f"D {D}" for D in WIDTHS], 1000, 50),
+        narrow=stacked([f"D {D}" for D in WIDTHS], 1000, 50),
         sentences={
             "best": f"At N {best[0]}, D {best[1]} it takes {time(ours[best])} where one key at a "
             f"time takes {time(basic[best])}: {faster(speedups[best])}. PyTorch takes "
@@ -280,7 +254,7 @@ def registers(results):
         ],
         plot=figure,
         height=420,
-        narrow=_stacked(titles, 1040, 90),
+        narrow=stacked(titles, 1040, 90),
         sentences={
             "fit": f"Up to {_for_each_thread(whole)} elements a thread some tile still fits "
             f"(N {whole['N']}, D {whole['D']}: {whole['registers']} registers, no stack)."
@@ -396,7 +370,7 @@ def remedies(results):
         ],
         plot=figure,
         height=400,
-        narrow=_stacked(["D 64", "D 128"], 760, 60),
+        narrow=stacked(["D 64", "D 128"], 760, 60),
         sentences={
             "moved": "The largest of these tiles without a stack: "
             + ", ".join(
@@ -556,7 +530,7 @@ def traffic(results):
         ],
         plot=figure,
         height=240,
-        narrow=_stacked(["load instructions", "bytes"], 460, 0) | {"margin": {"t": 40, "r": 20, "l": 10, "b": 10}},
+        narrow=stacked(["load instructions", "bytes"], 460, 0) | {"margin": {"t": 40, "r": 20, "l": 10, "b": 10}},
         sentences={
             "count": f"With {b['M']} keys of {b['D']} columns a program issues {b['loads']} loads "
             f"where one key at a time takes {a['loads']:,} (2 · {a['M']} + 1). It reads "

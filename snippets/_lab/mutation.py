@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -145,6 +146,7 @@ def _judge_in_child(
     except Exception as error:  # noqa: BLE001 - whatever importing raises is the verdict
         channel.send(Verdict("error", "", f"import failed: {type(error).__name__}: {error}"))
         return
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is asked for, and they take a second
     sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
     arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
     pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
@@ -164,6 +166,13 @@ def _derived(module: ModuleType, room: str) -> str:
         return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
+def _import_once() -> None:
+    """What takes seconds to import and every child needs; what is imported here it inherits."""
+    for slow in ("torch", "torch._inductor", "triton", "pytest", "hypothesis"):
+        importlib.import_module(slow)
+    from . import diagnosis, oracle  # noqa: F401
+
+
 def judge(
     room: str, source: str, tests: Path | None = None, *, first: str = "", derive: bool = False
 ) -> Verdict:
@@ -172,9 +181,7 @@ def judge(
     The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
     its output alone tells about the mistake.
     """
-    import torch  # noqa: F401 - imported once here, inherited by every child
-    import triton  # noqa: F401
-
+    _import_once()
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     tests = tests or test_file(room)

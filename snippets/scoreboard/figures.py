@@ -50,7 +50,9 @@ def _lines(name):
 
 
 def _named(implementation):
-    return NAMES.get(implementation, implementation)
+    """What a chart calls it: "PyTorch eager", or with what is special, "PyTorch eager, TF32"."""
+    name, comma, special = implementation.partition(",")
+    return NAMES.get(name, name) + comma + special
 
 
 def kernels(results):

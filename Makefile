@@ -96,7 +96,7 @@ audit: $(ALL) ## Measure how quick each page is, beside the theme's stock page (
 
 .PHONY: screenshots
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
-	$(LAB) screenshots
+	$(LAB) screenshots $(PAGE)
 
 .PHONY: mutants
 mutants: $(ALL) ## Show that the tests reject every wrong kernel

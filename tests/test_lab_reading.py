@@ -178,6 +178,12 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
         "h3",
     ]
     assert reading.fold(table(3)) == table(3)
+    row = wide[wide.index("<tr><td") : wide.index("</tbody>")]
+    few = table(4).replace("</tbody>", row * (reading.FLOWS_FROM - 2) + "</tbody>")
+    assert reading.fold(few).startswith("<table data-fold>")
+    assert reading.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
+        '<table data-fold="flow">'
+    )
     for made in (wide, table(3)):
         boxed = reading.boxed(made)
         assert '<div class="md-typeset__table"><table class="am-table"' in boxed

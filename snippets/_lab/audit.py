@@ -371,7 +371,7 @@ def write(report: dict[str, Any], folder: Path = REPORT) -> None:
     store.write_whole(folder / "table.md", table(report))
 
 
-def screenshots(folder: Path) -> list[Path]:
+def screenshots(folder: Path, chosen: list[str] | None = None) -> list[Path]:
     """Render each page in light and dark, on a laptop and on a phone, into `folder`."""
     made = []
     shutil.rmtree(folder, ignore_errors=True)
@@ -380,13 +380,18 @@ def screenshots(folder: Path) -> list[Path]:
         chromium() as browser,
         Server(Path(built)) as server,
     ):
-        addresses = pages(build(Path(built), address=server.address))
+        every = pages(build(Path(built), address=server.address))
+        if unknown := set(chosen or ()) - set(every):
+            raise store.DataError(f"no page {', '.join(unknown)}; there are {', '.join(every)}")
+        addresses = chosen or every
         for width, viewport in (("laptop", LAPTOP), ("phone", PHONE)):
             for scheme in ("light", "dark"):
                 context = browser.new_context(viewport=viewport, color_scheme=scheme)
                 page = context.new_page()
                 for address in addresses:
                     page.goto(server.address + address, wait_until="load")
+                    # What is out of sight is not painted, not even for a picture of the whole page.
+                    page.add_style_tag(content="* { content-visibility: visible !important }")
                     see_everything(page)
                     name = address.strip("/").replace("/", "-") or "home"
                     made.append(folder / f"{name}-{scheme}-{width}.png")
@@ -396,9 +401,14 @@ def screenshots(folder: Path) -> list[Path]:
 
 
 def see_everything(page: Any) -> None:
-    """Scroll through a page until each figure in sight is drawn."""
+    """Scroll through a page until each figure in sight is drawn and each widget built."""
     for box in page.locator(".am-plot").all():
         if box.is_visible():
             box.scroll_into_view_if_needed()
             box.locator(".main-svg, .am-missing").first.wait_for()
+    built = "source => !source.isConnected || source.closest(':has(> .am-missing)')"
+    for source in page.query_selector_all(".am-source"):
+        if source.is_visible():
+            source.scroll_into_view_if_needed()
+            page.wait_for_function(built, arg=source)
     page.evaluate("scrollTo(0, 0)")

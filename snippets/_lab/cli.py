@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("audit", help="measure how quick each page of the site is")
     command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all, and stored")
     command = commands.add_parser("screenshots", help="render each page in four ways")
+    command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all")
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     options = parser.parse_args(arguments)
     try:
@@ -273,6 +274,6 @@ def _audit(options: argparse.Namespace) -> int:
 def _screenshots(options: argparse.Namespace) -> int:
     from . import audit
 
-    made = audit.screenshots(options.out)
+    made = audit.screenshots(options.out, options.page)
     console.print(f"{len(made)} pictures in {options.out}", highlight=False)
     return 0

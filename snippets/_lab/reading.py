@@ -37,6 +37,7 @@ from PIL import Image, ImageDraw, ImageFont
 GLOSSARY = "reference/glossary.md"
 LAUNCHERS = "reference/launchers.md"
 FOLDS_FROM = 4  # columns: fewer fit a phone
+FLOWS_FROM = 9  # rows: with a line for each cell so many would be screens long
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
 
@@ -278,7 +279,8 @@ def fold(table: str) -> str:
 
     head, _, body = table.partition("<tbody>")
     body = re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
-    return head.replace("<table>", "<table data-fold>", 1) + "<tbody>" + body
+    flows = ' data-fold="flow"' if body.count("<tr>") >= FLOWS_FROM else " data-fold"
+    return head.replace("<table>", f"<table{flows}>", 1) + "<tbody>" + body
 
 
 def boxed(table: str) -> str:

@@ -567,19 +567,19 @@ def _timeline(results, what):
     rows = results[0].rows
     spans = from_rows(rows)[0]
     products = sorted((s.start, s.end) for s in spans if s.kind in ("scores", "values"))
+    tiles = {}  # of keys → what is done with it → when
+    for s in sorted(spans, key=lambda s: s.part):
+        if s.kind in ("scores", "softmax", "values"):
+            when = f"{s.start} to {s.end}"
+            tiles.setdefault(s.tile, {})[f"{s.part}, {s.kind}"] = when
     rests = sum(start > end for (_, end), (start, _) in itertools.pairwise(products))
     return Figure(
-        finding=f"{what}: over 16 tiles of keys the tensor cores rest {_times(rests)}.",
+        finding=f"{what}: over {len(tiles)} tiles of keys the tensor cores rest {_times(rests)}.",
         caption="Drawn to the kernel's own waits with made-up durations, not measured: a softmax takes "
         "two and a half times as long as a product at D 128, five times at D 64. What the tensor "
         "cores do for a consumer is above, its softmax below, in its colour.",
         sources=results,
-        table=[
-            {
-                "who": _who(s.part), "does": s.kind, "tile": s.tile, "from": s.start, "to": s.end,
-            }
-            for s in spans
-        ],
+        table=[{"tile of keys": tile, **done} for tile, done in sorted(tiles.items())],
         widget=timeline_svg(rows=rows),
     )  # fmt: skip
 

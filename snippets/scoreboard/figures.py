@@ -106,8 +106,8 @@ def kernels(results):
         table=[
             {
                 **({"device": result.label} if len(results) > 1 else {}),
-                "N": r["N"],
                 "kernel": _named(r["implementation"]),
+                "N": r["N"],
                 "time": time(r["ms_p50"]) if not r.get("error") else r["error"],
                 "TFLOP/s": None if r.get("error") else float(f"{_rate(r) / 1e12:.3g}"),
                 "times the best": None if r.get("error") else ratio(r["ms_p50"] / _best(result, N)),

@@ -41,6 +41,7 @@ def same_work(case):
     return case | {"batch": TOKENS // case["N"], "heads": HIDDEN // case["D"]}
 
 
+# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time beside PyTorch's backends and the series' Triton kernel, the same number of tokens."""
@@ -52,8 +53,10 @@ def forward(lab):
         if case["dtype"] == "bfloat16" and case["N"] == 4096:
             names.append("torch:flex")  # compiles for every shape
         yield from lab.time_attention(same_work(case), names)
+        # --8<-- [end:forward]
 
 
+# --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
     "step = 2 if causal and total > programs else 1", "step, programs = 1, total",
 )  # fmt: skip
@@ -85,6 +88,8 @@ BY_THREADS = [  # rows stored from registers, not by the copy engine
     ("_describe(out.view(B * H, N, D), ROWS.value), lse,",
      "_describe(out.view(B * H, N, D), ROWS.value), out, lse,"),
 ]  # fmt: skip
+# --8<-- [end:changes]
+# --8<-- [start:further_changes]
 PACKED = ("if V.Q_IN_REGISTERS and q_tile.shape[1] == 128:", "if True:")
 PACKED_FIRST = ("if V.Q_IN_REGISTERS and D == 128:", "if True:")
 DIVIDED = ("acc * gl.convert_layout(1.0 / l_i, ", "acc / gl.convert_layout(l_i, ")
@@ -111,6 +116,7 @@ POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
         "=f,=f,=f,=f,f,f,f,f", [s * p.scale_log2 - m_sub[:, None]],
         dtype=gl.float32, is_pure=True, pack=4,
     )""")  # fmt: skip
+# --8<-- [end:further_changes]
 
 
 # --8<-- [start:rungs]
@@ -239,6 +245,7 @@ def resources(lab):
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all
 
 
+# --8<-- [start:fuzz]
 @measured_on("gpu")
 def fuzz(lab):
     """Random lengths, heads, alignments and variants: how much of the allowed error is used."""
@@ -259,6 +266,7 @@ def fuzz(lab):
             used.append(found.largest / found.allowed)
         wrong = sum(not x <= 1.0 for x in used)  # NaN is wrong
         yield {**case, "shapes": SHAPES, "wrong": wrong, "largest_share_of_allowed": max(used)}
+        # --8<-- [end:fuzz]
 
 
 @measured_on("interpreter")

@@ -330,6 +330,7 @@ def _consumer(
             elif not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
         # --8<-- [end:overlapping]
+        # --8<-- [start:one_by_one]
         else:
             for i in range(0, masked):
                 start = (n - 1 - i) * V.BLOCK_N
@@ -346,6 +347,7 @@ def _consumer(
             if not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
 
+        # --8<-- [end:one_by_one]
         # --8<-- [start:store]
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
         out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
@@ -486,6 +488,7 @@ def _describe(x, rows):
     return TensorDescriptor.from_tensor(x, [*(1,) * (x.dim() - 2), rows, x.shape[-1]], layout)
 
 
+# --8<-- [start:refusals]
 def _refuse(q, k, v, causal, align):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -511,6 +514,8 @@ def _refuse(q, k, v, causal, align):
                 f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; the copy engine "
                 "needs multiples of 16 bytes above 0, flash_attention takes any"
             )
+    # --8<-- [end:refusals]
+    # --8<-- [start:refused_shapes]
     D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
     if D not in WIDTHS:
         raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_attention")
@@ -528,6 +533,7 @@ def _refuse(q, k, v, causal, align):
         raise ValueError(f"q is on {q.device}; an H100 or H200 is allowed, see flash_attention")
     if (found := torch.cuda.get_device_capability(q.device)) != (9, 0):
         raise ValueError(f"q is on a GPU of capability {found}; (9, 0) is, see flash_attention")
+    # --8<-- [end:refused_shapes]
 
 
 def _scale_or_default(scale, D):

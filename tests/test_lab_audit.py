@@ -54,6 +54,27 @@ def test_each_limit_can_be_missed(values, said):
     assert said in audit.table(report(changed(**values)))
 
 
+def test_a_short_page_may_block_a_little_whatever_the_stock_page_does():
+    made = report(changed(blocking_ms=150))
+    for sample in made["pages"]["posts/x/"]["stock"]:
+        sample["blocking_ms"] = 40
+    assert audit.over(made) == []
+    for sample in made["pages"]["posts/x/"]["ours"]:
+        sample["blocking_ms"] = 151
+    assert "blocking 151, allowed 150" in audit.over(made)[0]
+
+
+def test_some_pages_are_renewed_in_a_report_of_the_same_machine(tmp_path):
+    audit.write(report(), tmp_path)
+    newer = report(changed(shift=0.5))
+    newer["pages"]["posts/a/"] = newer["pages"].pop("posts/x/")
+    made = audit.renewed(newer, tmp_path)
+    assert list(made["pages"]) == ["posts/a/", "posts/x/"]
+    assert made["pages"]["posts/x/"] == report()["pages"]["posts/x/"]
+    with pytest.raises(store.DataError, match="not stored: cpu changed"):
+        audit.renewed({**newer, "cpu": "another"}, tmp_path)
+
+
 def test_the_median_ignores_one_bad_run():
     made = report()
     made["pages"]["posts/x/"]["ours"][0] = asdict(changed(first_paint_ms=9000))

@@ -77,7 +77,8 @@ def test_the_script_of_a_widget_stays_apart_and_is_named_in_the_first(tmp_path):
 def test_every_widget_is_a_script_that_looks_for_its_boxes():
     for name, selector in packing.WIDGETS.items():
         text = (ROOT / "docs/assets/javascripts" / name).read_text("utf-8")
-        assert f'document.querySelectorAll("{selector}")' in text, name
+        looks = f'document.querySelectorAll("{selector}")', f'widget("{selector}", {{'
+        assert any(look in text for look in looks), name
 
 
 def test_every_page_names_the_same_policy_before_anything_else(folder):

@@ -431,6 +431,6 @@ def see_everything(page: Any) -> None:
     built = "source => !source.isConnected || source.closest(':has(> .am-missing)')"
     for source in page.query_selector_all(".am-source"):
         if source.is_visible():
-            source.scroll_into_view_if_needed()
+            source.evaluate("source => source.scrollIntoView()")  # it may be built by now
             page.wait_for_function(built, arg=source)
     page.evaluate("scrollTo(0, 0)")

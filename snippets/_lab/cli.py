@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--links", action="store_true", help="follow links to elsewhere instead")
     commands.add_parser("spelling", help="look up every word of the pages")
     command = commands.add_parser("audit", help="measure how quick each page of the site is")
-    command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all")
+    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
     command = commands.add_parser("screenshots", help="render each page in four ways")
-    command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all")
+    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     options = parser.parse_args(arguments)
     try:
@@ -62,6 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (UnknownName, store.DataError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
+
+
+def _page(address: str) -> str:
+    """An address as the audit names pages: without the slash in front; "/" is the front page."""
+    return address.lstrip("/")
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from plotly.subplots import make_subplots
 
-from .figures import DASHES, colour, device_name, hover, name_of, pick, ratio
+from .figures import DASHES, colour, device_name, hover, name_of, pick, ratio, time
 from .store import Result
 
 MILLISECONDS = {
@@ -121,6 +121,50 @@ def curves(
                     col=column,
                 )
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
+    return figure
+
+
+def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Any:
+    """A figure of times, a panel a length: a dot for each implementation, named by `labels`."""
+    figure = make_subplots(
+        1, len(lengths), subplot_titles=[f"N {N}" for N in lengths], shared_yaxes=True
+    )
+    for device, result in enumerate(results):
+        for column, N in enumerate(lengths, start=1):
+            chosen = {r["implementation"]: r for r in pick(result.rows, N=N)}
+            there = [name for name in list(labels)[::-1] if name in chosen]
+            figure.add_scatter(
+                y=[labels[name] for name in there],
+                x=[chosen[name]["ms_p50"] for name in there],
+                mode="markers+text",
+                name=device_name(result),
+                showlegend=column == 1 and len(results) > 1,
+                marker={
+                    "size": 12,
+                    "color": [colour(name) for name in there],
+                    "opacity": 0.75**device,
+                },
+                text=[time(chosen[name]["ms_p50"]) for name in there],
+                textposition="middle right",
+                cliponaxis=False,
+                hovertext=[hover(chosen[name]) for name in there],
+                hovertemplate="%{y}: %{hovertext}",
+                row=1,
+                col=column,
+            )
+    shown = [r for r in pick(results[0].rows) if r["implementation"] in labels]
+    every = [math.log10(r["ms_p50"]) for r in shown if r["N"] in lengths]
+    low, high = min(every), max(every)
+    figure.update_xaxes(
+        type="log",
+        tickvals=[0.01, 0.1, 1, 10, 100],
+        ticktext=["10 µs", "100 µs", "1 ms", "10 ms", "100 ms"],
+        range=[low - 0.2, high + 0.35 * len(lengths) * (high - low) + 0.1],  # and the numbers
+    )
+    figure.update_yaxes(
+        automargin=True, categoryorder="array", categoryarray=list(labels.values())[::-1]
+    )
+    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
     return figure
 
 

@@ -1,7 +1,5 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
-import math
-
 from plotly.subplots import make_subplots
 
 from snippets._lab import charts
@@ -491,47 +489,8 @@ LADDER = {
 def kernels(results):
     rows = results[0].rows
     lengths = _lengths(rows)
-    figure = make_subplots(
-        1, len(lengths), subplot_titles=[f"N {N}" for N in lengths], shared_yaxes=True
-    )
     shown = [name for name in LADDER if pick(rows, implementation=name)]
-    for device, result in enumerate(results):
-        for column, N in enumerate(lengths, start=1):
-            chosen = {r["implementation"]: r for r in pick(result.rows, N=N)}
-            there = [name for name in shown[::-1] if name in chosen]
-            figure.add_scatter(
-                y=[LADDER[name] for name in there],
-                x=[chosen[name]["ms_p50"] for name in there],
-                mode="markers+text",
-                name=device_name(result),
-                showlegend=column == 1 and len(results) > 1,
-                marker={
-                    "size": 12,
-                    "color": [colour(name) for name in there],
-                    "opacity": 0.75**device,
-                },
-                text=[time(chosen[name]["ms_p50"]) for name in there],
-                textposition="middle right",
-                cliponaxis=False,
-                hovertext=[hover(chosen[name]) for name in there],
-                hovertemplate="%{y}: %{hovertext}",
-                row=1,
-                col=column,
-            )
-    times = [r["ms_p50"] for r in pick(rows)]
-    low, high = math.log10(min(times)), math.log10(max(times))
-    figure.update_xaxes(
-        type="log",
-        tickvals=[0.01, 0.1, 1, 10, 100],
-        ticktext=["10 µs", "100 µs", "1 ms", "10 ms", "100 ms"],
-        range=[low - 0.2, high + 0.7 * (high - low) + 0.1],  # the numbers stand at the right
-    )
-    figure.update_yaxes(
-        automargin=True,
-        categoryorder="array",
-        categoryarray=[LADDER[name] for name in shown[::-1]],
-    )
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
+    figure = charts.times(results, {name: LADDER[name] for name in shown}, lengths)
     ms = ms_of(rows, "N")
     far = lengths[-1]
     gain = {name: ms[name, far] / ms[OURS, far] for name in shown if (name, far) in ms}

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import plotly.graph_objects as go
 
+from snippets._lab import charts
 from snippets._lab.figures import (
     DASHES,
     NAMES,
@@ -11,6 +12,7 @@ from snippets._lab.figures import (
     cell,
     colour,
     device_name,
+    from_all,
     hover,
     name_of,
     only,
@@ -22,7 +24,6 @@ from snippets._lab.rooms import source_file
 
 from .differences import lines_of_code, steps_html
 
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
 LAST = "hopper_attention"  # in Gluon, which the interpreter cannot run: its loads are not recorded
 EFFECT = "#808a94"  # a model of one effect, beside what really runs
 ROOFS = {
@@ -88,7 +89,7 @@ def kernels(results):
         type="log", title="FLOP for each byte that must move", tickvals=[1, 10, 100, 1000, 10_000]
     )
     figure.update_yaxes(type="log", title="TFLOP/s", tickvals=[0.01, 0.1, 1, 10, 100, 1000])
-    figure.update_layout(legend=LEGEND, margin={"t": 10, "r": 10, "l": 60, "b": 170})
+    figure.update_layout(legend=charts.LEGEND, margin={"t": 10, "r": 10, "l": 60, "b": 170})
     ours = [r for r in pick(rows, N=lengths[-1]) if not r["implementation"].startswith("torch:")]
     slow, fast = max(ours, key=lambda r: r["ms_p50"]), min(ours, key=lambda r: r["ms_p50"])
     winner = min(pick(rows, N=lengths[-1]), key=lambda r: r["ms_p50"])
@@ -139,6 +140,50 @@ def kernels(results):
             f"{_megabytes(hungry['bytes_peak'])} beside its inputs, where the result itself has "
             f"{_megabytes(hungry['bytes_result'])}.",
         },
+    )
+
+
+ROAD = {
+    "basic_attention": "one key at a time",
+    "composed_attention": "three kernels",
+    "tiled_attention": "running softmax",
+    "flash_attention": "… on tensor cores",
+    "hopper_attention": "warps with roles",
+    "torch:eager": "eager PyTorch",
+    "torch:sdpa": "PyTorch SDPA",
+}
+
+
+@from_all
+def road(results):
+    results = [r for r in results if (r.post, r.result) == ("scoreboard", "kernels")]
+    rows = results[0].rows
+    N = max(r["N"] for r in rows)
+    ms = {r["implementation"]: r["ms_p50"] for r in pick(rows, N=N)}
+    shown = {name: label for name, label in ROAD.items() if name in ms}
+    first, *_, last = [name for name in shown if not name.startswith("torch:")]
+    fewer = ms[first] / ms[last]
+    best = ms["torch:sdpa"]
+    return Figure(
+        finding=f"From {time(ms[first])} to {time(ms[last])} for the same attention: "
+        f"{ratio(fewer)} as fast, and PyTorch's own takes {time(best)}.",
+        caption=f"{rows[0]['heads']} heads of {cell(N)} queries and keys, D {rows[0]['D']}, float16; time of "
+        "one call, logarithmic: left is faster. All in one run.",
+        table=[
+            {
+                **({"device": result.label} if len(results) > 1 else {}),
+                "kernel": _named(r["implementation"]),
+                "time": time(r["ms_p50"]),
+                "TFLOP/s": float(f"{_rate(r) / 1e12:.3g}"),
+            }
+            for result in results
+            for r in pick(result.rows, N=N)
+            if r["implementation"] in shown
+        ],
+        plot=charts.times(results, shown, [N]),
+        height=360,
+        narrow={"xaxis": {"tickvals": [0.1, 10], "ticktext": ["100 µs", "10 ms"]}},
+        sources=results,
     )
 
 
@@ -248,7 +293,7 @@ def budget(results):
     figure.update_yaxes(
         automargin=True, categoryorder="array", categoryarray=[_named(n) for n in names][::-1]
     )
-    figure.update_layout(legend=LEGEND, margin={"t": 10, "r": 10, "l": 10, "b": 90})
+    figure.update_layout(legend=charts.LEGEND, margin={"t": 10, "r": 10, "l": 10, "b": 90})
     half = "float16"
     stored, weights = at("the result is stored", half), at("P in 16 bits", half)
     exp, exp2 = at("exp in float32", half), at("exp2 in float32", half)

@@ -434,8 +434,10 @@ def test_two_maps_on_a_page_and_a_link_in_the_text(open_page, scratch):
     assert (state(page), state(page, "map2")) == (shown(first), shown(second))
     page.evaluate("window.sameDocument = true")
     page.locator("#go").click()
-    page.wait_for_function("document.querySelector('[value=code]').checked")
-    page.wait_for_function("document.querySelectorAll('.am-map-tokens')[0].children.length > 20")
+    page.wait_for_function("() => document.querySelector('[value=code]').checked")
+    page.wait_for_function(
+        "() => document.querySelectorAll('.am-map-tokens')[0].children.length > 20"
+    )
     assert shown(first) == state(page) == ("code", 1, 2, 3, "column")
     assert shown(second)[:1] == ("pronoun",)
     assert page.evaluate("window.sameDocument")
@@ -577,7 +579,7 @@ def test_a_click_and_a_key_are_answered_in_time_on_a_slow_machine(open_page, pos
         before = state(page)
         page.evaluate("answers.length = 0")
         act()
-        page.wait_for_function("answers.length > 0")
+        page.wait_for_function("() => answers.length > 0")
         assert state(page) != before, "nothing was chosen: nothing was timed"
         return page.evaluate("Math.max(...answers)")
 

@@ -187,7 +187,7 @@ def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, ad
     body = page.locator("body")
     assert body.get_attribute("data-md-color-scheme") == "slate"
     page.emulate_media(color_scheme="light")
-    page.wait_for_function("document.body.dataset.mdColorScheme === 'default'")
+    page.wait_for_function("() => document.body.dataset.mdColorScheme === 'default'")
     page.locator("input[name=__palette]:checked").focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
@@ -224,7 +224,7 @@ def test_the_site_works_from_a_subpath(browser, site):
     link = page.locator(".md-nav--primary a.md-nav__link[href*='posts/']").last
     title = page.title()
     link.evaluate("link => link.click()")
-    page.wait_for_function(f"location.pathname.startsWith('{SUBPATH}posts/')")
+    page.wait_for_function(f"() => location.pathname.startsWith('{SUBPATH}posts/')")
     page.wait_for_function("title => document.title !== title", arg=title)
     assert page.evaluate("window.sameDocument"), "no instant navigation"
     see_everything(page)

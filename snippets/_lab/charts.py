@@ -124,6 +124,31 @@ def curves(
     return figure
 
 
+def rates_beside(rows: Sequence[Row], ours: str, others: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A table: time and rate of one implementation, and of others, label → name, beside it."""
+    table = []
+    for r in pick(rows, implementation=ours):
+        case = {axis: r[axis] for axis in ("dtype", "D", "causal", "N")}
+        there = {x["implementation"]: x for x in pick(rows, **case)}
+        found = {label: there.get(name) for label, name in others.items()}
+        table.append(
+            {
+                "dtype": r["dtype"],
+                "D": r["D"],
+                "causal": "yes" if r["causal"] else "no",
+                "N": r["N"],
+                "time": time(r["ms_p50"]),
+                "TFLOP/s": f"{tflops(r):.0f}",
+                **{f"{label}, TFLOP/s": x and f"{tflops(x):.0f}" for label, x in found.items()},
+                **{
+                    f"of {label}": x and f"{x['ms_p50'] / r['ms_p50']:.2f}"
+                    for label, x in found.items()
+                },
+            }
+        )
+    return table
+
+
 def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Any:
     """A figure of times, a panel a length: a dot for each implementation, named by `labels`."""
     figure = make_subplots(

@@ -86,28 +86,7 @@ def forward(results):
     peak = results[0].ceilings["matmul_bfloat16"]["per_s_p50"] / 1e12
     near, far = max(cudnn, key=cudnn.get), min(cudnn, key=cudnn.get)
     ahead = sum(x >= 1 for x in cudnn.values())
-    table = []
-    for r in pick(rows, implementation=OURS):
-        one = {
-            x["implementation"]: x
-            for x in pick(rows, **{key: r[key] for key in ("dtype", "D", "causal", "N")})
-        }
-        table.append(
-            {
-                "dtype": r["dtype"], "D": r["D"], "causal": "yes" if r["causal"] else "no",
-                "N": r["N"], "time": time(r["ms_p50"]), "TFLOP/s": f"{tflops(r):.0f}",
-                **{
-                    f"{label}, TFLOP/s": f"{tflops(one[name]):.0f}" if name in one else None
-                    for label, name in (("cuDNN", CUDNN), ("flash", FLASH), ("Flex", FLEX))
-                },
-                **{
-                    f"of {label}": f"{one[name]['ms_p50'] / r['ms_p50']:.2f}"
-                    if name in one
-                    else None
-                    for label, name in (("cuDNN", CUDNN), ("flash", FLASH), ("Flex", FLEX))
-                },
-            }
-        )  # fmt: skip
+    others = {"cuDNN": CUDNN, "flash": FLASH, "Flex": FLEX}
 
     def where(key):
         D, causal, N = key
@@ -120,7 +99,7 @@ def forward(results):
         caption=f"Up is faster. bfloat16; float16 is in the table. {cell(16_384)} tokens and 2048 "
         "columns at every length: batch times N, and heads times D, stay the same. With a mask "
         f"only the visible scores count as work. {MEDIANS}",
-        table=table,
+        table=charts.rates_beside(rows, OURS, others),
         plot=figure,
         height=400,
         narrow=stacked([_case(*case) for case in CASES], 1200, 90),

@@ -91,26 +91,6 @@ def forward(results):
     peak = results[0].ceilings["matmul_bfloat16"]["per_s_p50"] / 1e12
     best, worst = max(cudnn, key=cudnn.get), min(cudnn, key=cudnn.get)
     others = {"cuDNN": CUDNN, "flash_attention": TRITON, "flash": FLASH, "Flex": FLEX}
-    table = []
-    for r in pick(rows, implementation=OURS):
-        one = {
-            x["implementation"]: x
-            for x in pick(rows, **{key: r[key] for key in ("dtype", "D", "causal", "N")})
-        }
-        table.append(
-            {
-                "dtype": r["dtype"], "D": r["D"], "causal": "yes" if r["causal"] else "no",
-                "N": r["N"], "time": time(r["ms_p50"]), "TFLOP/s": f"{tflops(r):.0f}",
-                **{
-                    f"{label}, TFLOP/s": f"{tflops(one[name]):.0f}" if name in one else None
-                    for label, name in others.items()
-                },
-                **{
-                    f"of {label}": f"{one[name]['ms_p50'] / r['ms_p50']:.2f}" if name in one else None
-                    for label, name in others.items()
-                },
-            }
-        )  # fmt: skip
 
     def where(key):
         D, causal, N = key
@@ -122,7 +102,7 @@ def forward(results):
         caption=f"Up is faster. bfloat16; float16 is in the table. {cell(16_384)} tokens and 2048 "
         "columns at every length: batch times N, and heads times D, stay the same. With a mask "
         f"only the visible scores count as work. {MEDIANS}",
-        table=table,
+        table=charts.rates_beside(rows, OURS, others),
         plot=figure,
         height=400,
         narrow=stacked(TITLES, 1200, 90),

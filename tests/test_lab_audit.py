@@ -75,6 +75,16 @@ def test_some_pages_are_renewed_in_a_report_of_the_same_machine(tmp_path):
         audit.renewed({**newer, "cpu": "another"}, tmp_path)
 
 
+def test_pages_can_be_chosen_and_an_unknown_one_is_named(tmp_path):
+    for page in ("", "posts/x"):
+        (tmp_path / page).mkdir(parents=True, exist_ok=True)
+        (tmp_path / page / "index.html").write_text("")
+    assert audit.pages(tmp_path) == ["", "posts/x/"]
+    assert audit.pages(tmp_path, ["posts/x/"]) == ["posts/x/"]
+    with pytest.raises(store.DataError, match="no page posts/z/; there are /, /posts/x/"):
+        audit.pages(tmp_path, ["posts/z/"])
+
+
 def test_the_median_ignores_one_bad_run():
     made = report()
     made["pages"]["posts/x/"]["ours"][0] = asdict(changed(first_paint_ms=9000))

@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -175,12 +175,20 @@ def build(folder: Path, stock: bool = False, address: str = "") -> Path:
     return folder
 
 
-def pages(site: Path) -> list[str]:
-    """Addresses of the pages of a built site, relative to its root."""
+def pages(site: Path, chosen: Iterable[str] = ()) -> list[str]:
+    """Addresses of the pages of a built site, relative to its root; only the chosen, if any are.
+
+    Raises DataError for a chosen one that is not there, and for a site without pages.
+    """
     found = sorted(p.parent.relative_to(site).as_posix() for p in site.rglob("index.html"))
     if not found:
         raise store.DataError(f"{site} holds no page")
-    return ["" if page == "." else f"{page}/" for page in found]
+    every = ["" if page == "." else f"{page}/" for page in found]
+    chosen = list(chosen)
+    if unknown := set(chosen) - set(every):
+        there = ", ".join(f"/{page}" for page in every)
+        raise store.DataError(f"no page {', '.join(sorted(unknown))}; there are {there}")
+    return chosen or every
 
 
 @contextmanager
@@ -255,7 +263,7 @@ def _is_index(path: str) -> bool:
 
 
 def measure(
-    chosen: list[str] | None = None,
+    chosen: Iterable[str] = (),
     runs: int = RUNS,
     advance: Callable[[str], None] = lambda _page: None,
 ) -> dict[str, Any]:
@@ -266,7 +274,7 @@ def measure(
             build(mine, address=our_server.address)
             build(stock, stock=True, address=stock_server.address)
             samples: dict[str, dict[str, list[Sample]]] = {}
-            for page in chosen or pages(mine):
+            for page in pages(mine, chosen):
                 open_slowly(browser, our_server, page)  # a first opening compresses and warms
                 open_slowly(browser, stock_server, page)
                 both: dict[str, list[Sample]] = {"ours": [], "stock": []}
@@ -393,7 +401,7 @@ def write(report: dict[str, Any], folder: Path = REPORT) -> None:
     store.write_whole(folder / "table.md", table(report))
 
 
-def screenshots(folder: Path, chosen: list[str] | None = None) -> list[Path]:
+def screenshots(folder: Path, chosen: Iterable[str] = ()) -> list[Path]:
     """Render each page in light and dark, on a laptop and on a phone, into `folder`."""
     made = []
     shutil.rmtree(folder, ignore_errors=True)
@@ -402,10 +410,7 @@ def screenshots(folder: Path, chosen: list[str] | None = None) -> list[Path]:
         chromium() as browser,
         Server(Path(built)) as server,
     ):
-        every = pages(build(Path(built), address=server.address))
-        if unknown := set(chosen or ()) - set(every):
-            raise store.DataError(f"no page {', '.join(unknown)}; there are {', '.join(every)}")
-        addresses = chosen or every
+        addresses = pages(build(Path(built), address=server.address), chosen)
         for width, viewport in (("laptop", LAPTOP), ("phone", PHONE)):
             for scheme in ("light", "dark"):
                 context = browser.new_context(viewport=viewport, color_scheme=scheme)

@@ -1,5 +1,6 @@
 """attention_memory: formulas against what is counted, to the byte; and what they refuse."""
 
+import functools
 import itertools
 import json
 import math
@@ -8,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -37,10 +38,39 @@ LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_the_formula_is_what_eager_attention_holds(causal, backward, dtype):
-    for sizes in itertools.product((1, 3), (1, 2), (1, 2, 40, 63, 64, 65, 200), (1, 40, 64)):
+    lengths = (1, 2, 40, 42, 43, 63, 64, 65, 200)
+    for sizes in itertools.product((1, 3), (1, 2), lengths, (1, 40, 64)):
         options = {"dtype": dtype, "causal": causal, "backward": backward}
         assert_bytes(attention_memory(*sizes, **options)["eager"], counted_eager(*sizes, **options))
         # --8<-- [end:test]
+
+
+# --8<-- [start:inside]
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_one_square_of_training_is_not_seen_from_outside(causal):
+    options = {"causal": causal, "backward": True}
+    for N, squares in ((10, 0), (20, 0), (64, 1), (65, 1), (200, 1)):  # few keys: another peak
+        said = attention_memory(2, 3, N, 64, **options)
+        seen = counted_eager(2, 3, N, 64, **options, inside={})
+        assert_bytes(said["eager"], seen + squares * said["scores"])
+
+
+@pytest.mark.skipif(not ON_GPU, reason="no device to ask")
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_the_device_holds_what_the_formula_says(causal, backward):
+    for H, N, D in ((2, 32, 128), (3, 64, 64), (3, 256, 64)):
+        empty = {"device": "cuda", "dtype": torch.float16, "requires_grad": backward}
+        q, k, v = (torch.randn(1, H, N, D, **empty) for _ in range(3))
+        attention = module.eager_attention
+        run = (module.training_step, attention) if backward else (attention,)
+        module.measured_peak(*run, q, k, v, causal=causal)
+        stats = torch.cuda.memory_stats()  # what was asked for, without what is rounded up
+        asked = stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
+        said = attention_memory(1, H, N, D, torch.float16, causal=causal, backward=backward)
+        assert_bytes(said["eager"], 3 * said["q"] + asked)
+        # --8<-- [end:inside]
 
 
 @pytest.mark.numerical
@@ -79,6 +109,13 @@ def test_the_named_tensors_fit_and_the_peak_does_not():
     named = sum(said[name] for name in ("q", "k", "v", "scores", "output"))
     assert named < 80 * 10**9 < said["eager"] == 140_660_178_944
     assert said["fused"] == 4_311_744_512
+
+
+def test_training_holds_four_squares_to_the_byte():
+    said = attention_memory(**LAYER, backward=True)
+    assert said["eager"] == 4 * 68_719_476_736 + 7 * 1_073_741_824 == 282_394_099_712
+    late = attention_memory(1, 1, 42, 64, backward=True)
+    assert late["eager"] == late["scores"] + 9 * late["q"]
 
 
 def test_a_peak_is_counted_without_taking_memory():
@@ -172,6 +209,8 @@ def test_the_file_runs_alone(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "scores       68.72 GB" in done.stdout
+    assert "training: eager  282.39 GB, counted  282.39 GB" in done.stdout
+    assert "seen from outside  213.67 GB" in done.stdout
     assert "\nOK\n" in done.stdout
 
 
@@ -189,15 +228,18 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)
-    monkeypatch.setattr(bench, "measured_peak", module.counted_peak)
+    as_on_a_gpu = functools.partial(module.counted_peak, inside=module.INSIDE)
+    monkeypatch.setattr(bench, "measured_peak", as_on_a_gpu)
 
     @dataclass
     class OnCpu(Lab):
         """Calls what it should time, and says that it took a millisecond."""
 
+        results: dict = field(default_factory=dict)  # what each call returned last
+
         def time(self, case, calls, *, flops, bytes_compulsory):
             for name, call in calls.items():
-                call()
+                self.results[name] = call()
                 row = {"implementation": name, **case, "ms_p20": 1.0, "ms_p50": 1.0, "ms_p80": 1.0}
                 yield row | {"flops": flops, "bytes_compulsory": bytes_compulsory}
 
@@ -304,6 +346,8 @@ def test_intensity_counts_every_step(stand_in, monkeypatch):
         assert row["bytes_moved"] >= row["bytes_compulsory"] > 0
         assert row["flops"] > 0
         assert {"dtype", "heads", "N", "M", "D"} <= row.keys()
+    eager, last = stand_in.results["eager"], stand_in.results["weights · v"]
+    assert torch.equal(last, eager), "the steps take what eager attention has there"
 
 
 def _small(each):
@@ -493,7 +537,9 @@ def test_the_peaks_are_told_as_they_fall():
     assert "4.0× for eager PyTorch and PyTorch's math" in said["growth"]
     assert "2.0× for `flash_attention`, PyTorch's flash and PyTorch's cuDNN." in said["growth"]
     assert "to the byte" in said["formula"]
-    assert "the same, to the byte, at every N" in said["training"]
+    assert "the same, to the byte, at every N, and 4 N × N tensors" in said["training"]
+    assert "what the backward of the softmax makes is all" in said["training"]
+    assert "more is workspace" in said["training"], "of cuDNN"
     assert said["bump"] == ""
     assert "2.00× what eager holds" in said["math"]
     assert "computes in float32" in said["math"]
@@ -504,6 +550,42 @@ def test_the_peaks_are_told_as_they_fall():
     assert (
         "something else" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
     )
+
+
+def test_a_difference_from_the_formula_is_told():
+    def training(change):
+        rows = list(invented_peaks())
+        for row in rows:
+            if row["implementation"] == "torch:eager" and row["backward"]:
+                row["bytes_requested"] += change(2 * row["heads"] * row["N"] ** 2)
+            elif row["implementation"] == "torch:cudnn":
+                row["bytes_requested"] = row["bytes_fused"]
+        return drawn("peak_memory", invented("peak_memory", rows)).sentences["training"]
+
+    assert "at every N exactly one N × N tensor less." in training(lambda square: -square)
+    assert "at every N exactly 2 N × N tensors more." in training(lambda square: 2 * square)
+    assert "the difference is at most" in training(lambda square: 64)
+    assert "workspace" not in training(lambda square: 0)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_not_seen_from_outside_is_told(inside):
+    rows = list(bench.counted(Lab("interpreter")))
+    assert all(r["eager_formula"] == r["eager_counted"] for r in rows)
+    for row in rows:
+        hidden = row["square"] if row["backward"] else 0
+        assert row["eager_counted"] - row["eager_seen"] == hidden
+        if not inside:
+            row["eager_counted"] = row["eager_seen"]
+    figure = figures.counted([invented("counted", rows)])
+    said = figure.sentences["training"]
+    if inside:
+        assert said.startswith("A training step takes 282.4 GB.")
+        assert "213.7 GB are seen. The other 68.7 GB, a fourth N × N tensor, the" in said
+        assert figure.finding.endswith("to the byte.")
+    else:
+        assert said.endswith("and those are three.")
+        assert figure.finding.endswith("the formulas are off.")
 
 
 def test_what_an_operation_takes_for_itself_is_told():

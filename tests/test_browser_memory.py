@@ -143,7 +143,7 @@ def test_a_change_is_announced_and_the_address_shows_it_again(calculator):
     case = next(c for c in cases() if c["B"] == "32")  # the card's names are the file's
     assert "H200, eager" in case["largest"]
     shown, said = totals(page), page.locator(SUMMARY).inner_text()
-    assert shown[0][:2] == ("27.7\u00a0GB", "fits into 141\u00a0GB")
+    assert shown[0][:2] == ("36.2\u00a0GB", "fits into 141\u00a0GB")
     assert shown[0][0] in said
     assert "memory=32.32.2048.64.float16.h200.training.causal" in page.url
     page.reload()
@@ -281,7 +281,7 @@ def test_it_works_by_keyboard(calculator):
 def test_it_fits_a_phone_and_a_finger(calculator):
     page = calculator(viewport=PHONE, has_touch=True, is_mobile=True)
     page.get_by_role("radio", name="and backward").tap()
-    assert totals(page)[0][0] == "213.7\u00a0GB"
+    assert totals(page)[0][0] == "282.4\u00a0GB"
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     touched = f"{BOX} :is(button, select, input[type=text], .am-memory-choice label)"
     heights = page.locator(touched).evaluate_all("all => all.map(b => b.offsetHeight)")

@@ -299,7 +299,7 @@ def test_the_file_runs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("D", "causal", "M", "row"),
     [(64, False, 1, 0), (64, False, 2047, 0), (64, False, 2048, 1), (64, False, 10**6, 1),
-     (64, True, 8191, 0), (64, True, 8192, 1), (128, False, 2047, 0), (128, False, 2048, 1),
+     (64, True, 1, 0), (64, True, 10**6, 0), (128, False, 1, 0), (128, False, 10**6, 0),
      (128, True, 1, 0), (128, True, 10**6, 0)],
 )  # fmt: skip
 def test_which_row_of_the_table(D, causal, M, row):
@@ -612,15 +612,16 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     assert found.tensor_core == "wgmma"
     assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
     assert not serialised(found), found.said
-    if causal or M % chosen.BLOCK_N:  # what a mask needs is spilled for the time of a loop
+    ragged = M % chosen.BLOCK_N != 0
+    if causal or ragged:  # what a mask needs is spilled for the time of a loop
         assert found.spill_store_bytes <= 64, found
     else:
         assert found.spill_store_bytes == found.spill_load_bytes == 0, found
     found = loops(found.sass())
-    assert len(found) == 2 * chosen.CONSUMERS
-    assert [loop.masked for loop in found] == [causal or M % chosen.BLOCK_N != 0, False] * (
-        len(found) // 2
-    )
+    # Where steps overlap, the first one stands before the loops: enough for a tile that is cut off.
+    with_a_mask = causal or (ragged and not chosen.OVERLAP)
+    of_each = [True, False] if with_a_mask else [False]
+    assert [loop.masked for loop in found] == of_each * chosen.CONSUMERS
     for loop in found:
         assert loop.products == D // 16 + chosen.BLOCK_N // 16  # scores, and values
         assert loop.exponentials == 64 + 2  # 64 · BLOCK_N scores and two rows in 128 threads

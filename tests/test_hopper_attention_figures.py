@@ -39,7 +39,7 @@ def rows_of(name, lab):
     """Made-up rows with the fields that the bench function of that name gives."""
     if name == "rungs":  # without the check on a GPU
         for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
-            there = [r for r in bench.RUNGS if case["D"] == 64 or r != "three consumers"]
+            there = [r for r in bench.RUNGS if case["D"] == 64 or r not in bench.FOR_64]
             yield from lab.time_attention(bench.same_work(case), [OURS, "torch:cudnn"], there)
     elif name == "error":
         names = [OURS, "flash_attention", "torch:flash", "torch:cudnn", "torch:eager"]

@@ -11,6 +11,7 @@ from .oracle import causal_mask, eager_attention
 from .rooms import load, rooms, source_file
 
 Attention = Callable[..., torch.Tensor]
+TOKENS, HIDDEN = 16_384, 2048  # of same_work: batch · N, and heads · D
 
 BACKENDS = {
     "torch:math": SDPBackend.MATH,
@@ -71,6 +72,11 @@ def _compiled_flex(
 
 def _not_later(b: Any, h: Any, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     return row >= column
+
+
+def same_work(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with the batch and the heads that keep tokens and hidden size the same."""
+    return case | {"batch": TOKENS // case["N"], "heads": HIDDEN // case["D"]}
 
 
 def resolve(name: str) -> Attention | None:

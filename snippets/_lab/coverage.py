@@ -43,7 +43,7 @@ SHAPES = (
     Shape(65, 3, 24),
 )  # fmt: skip
 # Too much for a kernel that goes key by key in the interpreter: that takes a millisecond a key.
-LARGE = (Shape(64, 64, 64), Shape(65, 127, 48), Shape(129, 130, 128))
+LARGE = (Shape(64, 64, 64), Shape(65, 127, 48), Shape(129, 130, 128), Shape(129, 256, 128))
 Case = dict[str, Any]
 
 

@@ -114,6 +114,7 @@ def counted(results):
             + (", causal mask" if r["causal"] else ""),
             "eager, formula": r["eager_formula"],
             "eager, counted": r["eager_counted"],
+            "eager, seen from outside": r["eager_seen"],
             "eager": _size(r["eager_counted"]),
             "fused, counted": r["fused_counted"],
             "fused": _size(r["fused_counted"]),
@@ -125,7 +126,9 @@ def counted(results):
         f"operation {_size(first['fused_counted'])}"
         + ("; the formulas say the same, to the byte." if exact else "; the formulas are off."),
         caption=f"{_layer(first)}. Most bytes held at once, q, k and v included, counted on tensors "
-        "that have a shape and no memory. “Training” is a forward and a backward. Fused: the "
+        "that have a shape and no memory. “Training” is a forward and a backward. Counted is what is "
+        "seen from outside operations, and what the softmax's backward makes inside itself on a GPU. "
+        "Fused: the "
         "operation in which PyTorch fuses attention on a CPU; a kernel's own workspace is not seen.",
         table=[
             {
@@ -134,6 +137,7 @@ def counted(results):
                 "mask": "causal" if r["causal"] else "none",
                 "eager, formula": r["eager_formula"],
                 "eager, counted": r["eager_counted"],
+                "eager, seen from outside": r["eager_seen"],
                 "fused, formula": r["fused_formula"],
                 "fused, counted": r["fused_counted"],
             }
@@ -148,7 +152,7 @@ def counted(results):
             "between forward and backward is one N × N tensor, the weights: the backward of the "
             "softmax needs its result and not its input, so the scores are gone by then. But in the "
             "backward the weights meet their gradient and the gradient of the scores, and those are "
-            "three.",
+            f"three{_of_inside(training)}.",
             "causal": "A causal mask adds "
             f"{_size(causal['eager_counted'] - first['eager_counted'])} and takes nothing away. Eager "
             "attention computes and stores the hidden half of the scores too, and then hides it.",
@@ -160,6 +164,19 @@ def counted(results):
             f"{ratio(training['eager_counted'] / training['fused_counted'])} less.",
         },
     )  # fmt: skip
+
+
+def _of_inside(row):
+    """The rest of a training step's count: what an operation makes that nobody outside sees."""
+    inside = row["eager_counted"] - row["eager_seen"]
+    if inside == 0:
+        return ""
+    return (
+        f": from outside {_size(row['eager_seen'])} are seen. The other {_size(inside)}"
+        + (", a fourth N × N tensor," if inside == row["square"] else "")
+        + " the backward of the softmax makes inside itself: a GPU multiplies the weights with "
+        "their gradient first, and stores the product until the operation returns"
+    )
 
 
 def calculator(results):
@@ -344,6 +361,7 @@ def peak_memory(results):
 
 
 SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
+SEEN = 3  # N × N tensors that the operations of a training step hand to each other
 IN_BLOCKS = "attention_memory:exercise"
 
 
@@ -368,32 +386,45 @@ def _of_training(rows, N):
     last = only(both, N=N)
     # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
     square = {r["N"]: r["bytes_eager"] / 2 for r in _peaks(rows, "torch:eager", backward=False)}
-    more = {r["bytes_requested"] - r["bytes_eager"] for r in both}
     each = {(r["bytes_requested"] - r["bytes_eager"]) / square[r["N"]] for r in both}
     text = (
         f"Forward and backward together ask for {_size(last['bytes_requested'])} at N {N}, where the "
-        f"formula says {_size(last['bytes_eager'])}"
+        f"formula says {_size(last['bytes_eager'])}: "
     )
-    if more == {0}:
-        return f"{text}: the same, to the byte, at every N."
-    if each == {1}:
+    squares = last["bytes_eager"] // square[N]
+    if each == {0}:
         text += (
-            ": at every N exactly one N × N tensor more. The backward of the softmax makes it for "
-            "itself: on a GPU PyTorch multiplies the weights with their gradient first, and stores the "
-            "product. An account that listens to operations from outside does not see what happens "
-            "inside of one, so believe the device: this training step holds four squares, not three"
+            f"the same, to the byte, at every N, and {squares:.0f} N × N tensors at the longest."
         )
+        if squares > SEEN:
+            text += (
+                " The device's account includes what operations make inside themselves, and what the "
+                "backward of the softmax makes is all that has to be added."
+            )
+    elif len(each) == 1:
+        (more,) = each
+        count = "one N × N tensor" if abs(more) == 1 else f"{abs(more):.3g} N × N tensors"
+        text += f"at every N exactly {count} {'more' if more > 0 else 'less'}."
+    else:
+        off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in both)
+        text += f"the difference is at most {_percent(off)}."
     fused = [
-        f"{_size(r['bytes_requested'])} for {_named(r['implementation'])}"
+        r
         for r in pick(rows, backward=True, N=N)
         if r["implementation"] not in ("torch:eager", "torch:math")
     ]
-    formula = _size(last["bytes_fused"])
-    return text + (
-        f". The fused backends have a workspace too: {listed(fused)}, where the formula says {formula}."
-        if fused
-        else "."
-    )
+    if fused:
+        some = [f"{_size(r['bytes_requested'])} for {_named(r['implementation'])}" for r in fused]
+        text += (
+            f" The fused backends ask for {listed(some)}, where the formula says "
+            f"{_size(last['bytes_fused'])}"
+            + (
+                ": more is workspace of their own, which no formula here knows."
+                if any(r["bytes_requested"] > r["bytes_fused"] for r in fused)
+                else "."
+            )
+        )
+    return text
 
 
 def _bump(rows, names):
@@ -752,9 +783,8 @@ def intensity(results):
         + ".",
         caption="float16; 16 heads, decoding 64. FLOPs and bytes by formula, every tensor that an "
         "operation reads or writes moved once; both axes logarithmic. Colour: the ceiling of which "
-        "at least half is reached (blue memory, orange arithmetic, grey neither). The softmax alone "
-        "takes scores without the factor 1/√D. Ceilings measured in the same run, memory's by reading: "
-        "a share can be a little over 100 %.",
+        "at least half is reached (blue memory, orange arithmetic, grey neither). Ceilings measured "
+        "in the same run, memory's by reading: a share can be a little over 100 %.",
         table=[
             {
                 "work": _kind(r),

@@ -46,8 +46,9 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     """Bytes of each tensor of attention, and the most that is held at once.
 
     "eager" and "fused" are the peaks of `eager_attention` and of a kernel that keeps the scores on
-    chip, q, k and v included; with `backward` those of a training step. Raises TypeError or
-    ValueError for sizes that are no positive integers and for other dtypes.
+    chip, q, k and v included; with `backward` those of a training step on a GPU (a CPU's softmax
+    does without the product below). Raises TypeError or ValueError for sizes that are no positive
+    integers and for other dtypes.
     """
     _refuse(B=B, H=H, N=N, D=D)
     size = _size(dtype)
@@ -56,9 +57,10 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     mask = N * N if causal else 0  # one byte for each pair, shared by all heads
     logsumexp = B * H * N * 4  # one float32 for each query, whatever the dtype
     if backward:
-        # Weights, their gradient and the scores' gradient meet in the softmax's backward. With
-        # fewer keys than columns the peak comes later, beside all the gradients.
-        eager = max(3 * square + 4 * rows + mask, square + 6 * rows)
+        # In the softmax's backward weights, their gradient and the scores' gradient meet, and a
+        # GPU stores the product of the first two besides. With few keys (N below 2 D / 3, without
+        # a mask) the peak comes later, beside all the gradients.
+        eager = max(4 * square + 4 * rows + mask, square + 6 * rows)
         fused = 5 * rows + logsumexp  # the result, its gradient, those of q, k and v
     else:
         eager = square + max(square, rows) + mask  # scores and weights, or weights and result
@@ -112,27 +114,37 @@ def _size(dtype):
     # --8<-- [end:refusals]
 
 
-# --8<-- [start:counted]
+# --8<-- [start:inside]
+# What operations on a GPU make inside and free before they return, in tensors of their result's
+# size. The softmax's backward first stores the weights times their gradient.
+INSIDE = {torch.ops.aten._softmax_backward_data.default: 1}
+# --8<-- [end:inside]
+
+
+# --8<-- [start:listener]
 class _Allocations(TorchDispatchMode):
     """Adds up the storages that operations make while it is on, and takes off those that go."""
 
-    def __init__(self):
+    def __init__(self, inside):
         super().__init__()
         self.now = self.peak = 0
         self._alive = set()
+        self._inside = inside
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         before = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if _is_tensor(x)}
         result = operation(*args, **(kwargs or {}))
-        for tensor in filter(_is_tensor, tree_leaves(result)):
+        made = [x for x in tree_leaves(result) if _is_tensor(x)]
+        for tensor in made:
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key in before | self._alive:
                 continue  # a view, or the result of an operation in place
             self._alive.add(key)
             self.now += storage.nbytes()
-            self.peak = max(self.peak, self.now)
             weakref.finalize(storage, self._gone, key, storage.nbytes())
+        inside = self._inside.get(operation, 0) * sum(x.nbytes for x in made)
+        self.peak = max(self.peak, self.now + inside)
         return result
 
     def _gone(self, key, size):
@@ -142,15 +154,18 @@ class _Allocations(TorchDispatchMode):
 
 def _is_tensor(value):
     return isinstance(value, torch.Tensor)
+    # --8<-- [end:listener]
 
 
-def counted_peak(function, *args, **options):
+# --8<-- [start:counted]
+def counted_peak(function, *args, inside=None, **options):
     """Most bytes that a call holds at once in new tensors; for tensors on "meta" or the CPU.
 
     A tensor on "meta" has a shape and no memory, so a peak of any size can be counted anywhere.
-    What an operation allocates and frees within itself is not seen.
+    What an operation allocates and frees within itself is not seen: it counts where `inside`
+    names the operation, and `INSIDE` does for a GPU.
     """
-    with _Allocations() as allocations:
+    with _Allocations(inside or {}) as allocations:
         function(*args, **options)
     return allocations.peak
     # --8<-- [end:counted]
@@ -189,10 +204,14 @@ def main():
         said = attention_memory(B, H, N, D, backward=backward)
         q, k, v = torch.empty(3, B, H, N, D, device="meta", requires_grad=backward)
         run = (training_step, eager_attention) if backward else (eager_attention,)
-        counted = 3 * said["q"] + counted_peak(*run, q, k, v)
+        counted = 3 * said["q"] + counted_peak(*run, q, k, v, inside=INSIDE)
+        seen = 3 * said["q"] + counted_peak(*run, q, k, v)
         wrong += counted != said["eager"]
         print(f"{'training' if backward else 'forward'}: eager {_gb(said['eager'])}, ", end="")
         print(f"counted {_gb(counted)}, fused {_gb(said['fused'])}")
+        if counted != seen:
+            print(f"  seen from outside {_gb(seen)}; the rest the softmax's backward on a GPU")
+            print("  makes inside: the weights times their gradient, one N x N")
         for name in ("A100 80 GB", "H200"):
             fits = "fits" if said["eager"] <= CARDS[name] * 10**9 else "does not fit"
             longest = largest_length(CARDS[name] * 10**9, B, H, D, backward=backward)
@@ -206,6 +225,11 @@ def main():
         for name, attention in (("eager", eager_attention), ("fused", sdpa)):
             peak = 3 * said["q"] + measured_peak(attention, q, k, v)
             print(f"{name}: formula {said[name] / 1e6:.2f} MB, measured {peak / 1e6:.2f} MB")
+        said = attention_memory(1, 16, 2048, D, backward=True)
+        q, k, v = (x.requires_grad_() for x in (q, k, v))
+        peak = 3 * said["q"] + measured_peak(training_step, eager_attention, q, k, v)
+        print(f"eager, training: formula {said['eager'] / 1e6:.2f} MB, ", end="")
+        print(f"measured {peak / 1e6:.2f} MB")
     return 1 if wrong else 0
 
 

@@ -41,9 +41,15 @@ MUTANTS = [
     ),
     Mutant(
         "backward counted as two",
-        "max(3 * square + 4 * rows + mask",
+        "max(4 * square + 4 * rows + mask",
         "max(2 * square + 4 * rows + mask",
         "The softmax's backward reads the weights and their gradient, and writes a third N × N.",
+    ),
+    Mutant(
+        "the inside of an operation forgotten",
+        "max(4 * square + 4 * rows + mask",
+        "max(3 * square + 4 * rows + mask",
+        "On a GPU the softmax's backward also stores weights times gradient, unseen from outside.",
     ),
     Mutant(
         "gradients forgotten",

@@ -2,37 +2,33 @@
 
 import functools
 import itertools
+import textwrap
 from unittest.mock import patch
 
 import torch
 import triton
 
-from snippets._lab.competitors import resolve
+from snippets._lab.competitors import resolve, same_work
 from snippets._lab.mutation import variant
 from snippets._lab.oracle import assert_attention, causal_mask, deviation, make_qkv
-from snippets._lab.rooms import measured_on
+from snippets._lab.rooms import measured_on, source_file
 
 from . import exercise, kernel
 from .kernel import Tiles, flash_attention
 
 OURS = "flash_attention"
-TOKENS, HIDDEN = 16_384, 2048  # of every case: batch · N, and heads · D
 
 
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     dtypes = [torch.float16, torch.bfloat16, torch.float32]
-    for dtype, D, (N, M) in itertools.product(dtypes, (64, 128), ((1, 65), (130, 257), (257, 130))):
+    lengths = ((1, 65), (130, 256), (257, 130))
+    for dtype, D, (N, M) in itertools.product(dtypes, (64, 128), lengths):
         q, k, v = make_qkv(1, 2, N=N, M=M, D=D, dtype=dtype, device=device)
         assert_attention(flash_attention(q, k, v), q, k, v)
         mask = causal_mask(N, M, device=device)
         assert_attention(flash_attention(q, k, v, causal=True), q, k, v, mask=mask)
         assert_attention(exercise.flash_attention(q, k, v), q, k, v)
-
-
-def same_work(case):
-    """The case with the batch and the heads that keep tokens and hidden size the same."""
-    return case | {"batch": TOKENS // case["N"], "heads": HIDDEN // case["D"]}
 
 
 # --8<-- [start:forward]
@@ -48,17 +44,42 @@ def forward(lab):
         # --8<-- [end:forward]
 
 
+# --8<-- [start:two_loops]
+def in_two_loops():
+    """The text of the loop, and the text of two: without a mask as far as possible, then with."""
+    text = source_file(OURS).read_text(encoding="utf-8")
+    loop = text[text.index("    for start in tl.range(") : text.index("    return acc, l_i, m_i\n")]
+    two = loop.replace("(0, end,", "(first, last,").replace("start >= full:", "second:")
+    return loop, (
+        "    for second in tl.static_range(2 if MASKED else 1):\n"
+        "        first = full if second else 0\n"
+        "        last = full if MASKED and not second else end\n"
+    ) + textwrap.indent(two, "    ")
+    # --8<-- [end:two_loops]
+
+
+# --8<-- [start:order]
+ROUNDED, SUMMED = "rounded = p.to(q.dtype)", "l_i = l_i * alpha + row_sum"
+PRODUCT = 'acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")'
+OTHER_ORDER = [  # the order in which one would write it: sum, correction, rounding, product
+    (f"{ROUNDED}  #", f"{SUMMED}  #"),
+    (f"{PRODUCT}\n        {SUMMED}", f"{ROUNDED}\n        {PRODUCT}"),
+]
+# --8<-- [end:order]
+
+
 # --8<-- [start:rungs]
-PLAIN = Tiles(128, 64, 4, 3)  # for both head dimensions, no spills and no warp specialisation
+PLAIN = Tiles(64, 64, 4, 3)  # for both head dimensions, no spills and no warp specialisation
+NO_BRANCH = ("if MASKED and start >= full:", "if MASKED:")  # on every tile, if there is a mask
 RUNGS = {  # what a step changes: texts of kernel.py, and tiles
     "exp by e": (
         [("p = tl.exp2(s * scale_log2 - m_sub[:, None])",
           "p = tl.exp((s * scale_log2 - m_sub[:, None]) / LOG2_E)"),
          ("alpha = tl.exp2(m_i - m_sub)", "alpha = tl.exp((m_i - m_sub) / LOG2_E)")], PLAIN),
     "a mask on every tile": (
-        [("full = full // BLOCK_N * BLOCK_N", "full = 0"),
-         ("if CAUSAL or RAGGED or WARP", "if True or WARP"),
-         ("DESCRIPTORS, CAUSAL or RAGGED,", "DESCRIPTORS, True,")], PLAIN),
+        [("if MASKED and start >= full:", "if True:")], PLAIN),
+    "two loops": ([in_two_loops()], PLAIN),
+    "lines in another order": (OTHER_ORDER, PLAIN),
     "pointers": ([("described := _can_describe(architecture, q, k, v)", "described := False")],
                  PLAIN),
     "shortest rows first": ([("tile = tiles - 1 - tile", "tile = tile + 0")], PLAIN),
@@ -67,10 +88,12 @@ RUNGS = {  # what a step changes: texts of kernel.py, and tiles
          ("b, h = pid // tiles // H, pid // tiles % H",
           "b, h = pid % (tl.num_programs(0) // tiles) // H, pid % H")], PLAIN),
     "nothing in flight": ([], PLAIN._replace(num_stages=1)),
-    "small tiles": ([], PLAIN._replace(BLOCK_M=64)),
     "all of the above": ([], PLAIN),
+    "taller tiles": ([], PLAIN._replace(BLOCK_M=128)),
     "large tiles": ([], Tiles(128, 128, 8, 2)),
-    "warp specialisation": ([], Tiles(128, 128, 4, 2, True)),
+    "warp specialisation": (
+        [NO_BRANCH, ("tiles.warp_specialize and not masked", "tiles.warp_specialize")],
+        Tiles(128, 128, 4, 2, True)),
 }  # fmt: skip
 # --8<-- [end:rungs]
 
@@ -126,7 +149,7 @@ def sweep(lab):
         case = same_work(case)
         launchers = {tiles: with_tiles(flash_attention, tiles) for tiles in SWEEP}
         tensors = lab.qkv(case)
-        reasons = {t: why_not(case, tensors, launcher) for t, launcher in launchers.items()}
+        reasons = {t: why_not(case, tensors, t, launcher) for t, launcher in launchers.items()}
         fits = {label(t): launcher for t, launcher in launchers.items() if not reasons[t]}
         timed = {row["implementation"]: row for row in lab.time_attention(case, [OURS], fits)}
         yield timed[OURS]
@@ -135,8 +158,10 @@ def sweep(lab):
             yield {**row, **case, **tiles._asdict()}
 
 
-def why_not(case, tensors, launcher):
-    """Why a launcher cannot run this case on the GPU at hand; "" if it can."""
+def why_not(case, tensors, tiles, launcher):
+    """Why a launcher with these tiles cannot run this case on the GPU at hand; "" if it can."""
+    if tiles.warp_specialize and case["causal"]:
+        return "not divided among warps: the loop holds a branch"
     try:
         launcher(*tensors, causal=case["causal"])
     except triton.runtime.errors.OutOfResources as error:
@@ -254,11 +279,11 @@ def example():
 # --8<-- [start:steps]
 @measured_on("interpreter")
 def steps(lab):
-    """The kernel's own variables, tile by tile, for queries 0 to 3, in both of its loops."""
+    """The kernel's own variables, tile by tile, for queries 0 to 3."""
     from snippets._lab.watch import softmax_steps, watch
 
     launcher = with_tiles(flash_attention, Tiles(4, 4, 4, 1))  # four queries, four keys
-    names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "MASKED"]
+    names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "full"]
     q, k, v = example()
     for case in lab.each(example=list(EXAMPLES)):
         causal = EXAMPLES[case["example"]]
@@ -266,7 +291,9 @@ def steps(lab):
             out = launcher(q, k, v, causal=causal)
         assert_attention(out, q, k, v, mask=causal_mask(8, 14) if causal else None)
         program = (1, 0, 0) if causal else (0, 0, 0)  # causal: the last rows start first
-        mine, masked = one_loop(turns, program)
+        mine = [turn for turn in turns if turn.program == program]
+        for turn in mine[1:]:  # what the running maximum is compared with, in base 2
+            turn.values["scores"] = turn.values["s"] * turn.values["scale_log2"]
         recorded = softmax_steps(mine, program, keys=14)
         last = recorded[-1]
         divided = torch.tensor(last["acc"]) / torch.tensor(last["l"])[:, None]
@@ -274,20 +301,7 @@ def steps(lab):
             raise RuntimeError("the last step divided by l is not what the launcher returned")
         for row in recorded:
             shown = {name: [x[:COLUMNS] for x in row[name]] for name in ("acc", "acc_before")}
-            yield case | row | shown | {"masked": masked[row["start"]]}
+            yield case | row | shown | {"masked": row["start"] >= mine[0].values["full"]}
         yield case | {"base": "2", "queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS,
                       "result": out[0, 0, :4, :COLUMNS].tolist()}  # fmt: skip
         # --8<-- [end:steps]
-
-
-def one_loop(turns, program):
-    """The turns of a program as if it had one loop, and start of a tile → whether it was masked.
-
-    The kernel calls _attend for the tiles without a mask and again for those with one. A call's
-    first turn stands before its first trip and repeats what the call before ended with.
-    """
-    mine = [turn for turn in turns if turn.program == program]
-    trips = [turn for turn in mine if "start" in turn.values]
-    for turn in trips:  # what the running maximum is compared with, in base 2
-        turn.values["scores"] = turn.values["s"] * turn.values["scale_log2"]
-    return [mine[0], *trips], {t.values["start"]: t.values["MASKED"] for t in trips}

@@ -135,14 +135,17 @@ def forward(results):
 STEPS = {
     "exp by e": ("exp2 in place of exp", "base", False),
     "a mask on every tile": ("a mask only where needed", "split", False),
-    "small tiles": ("more queries a program", "tall", False),
+    "two loops": ("one loop, with a branch", "branch", False),
+    "lines in another order": ("lines in the fastest order", "lines", False),
     "pointers": ("descriptors in place of pointers", "descriptors", False),
     "heads side by side": ("rows of a head side by side", "heads", False),
     "shortest rows first": ("longest rows first", "order", False),
     "nothing in flight": ("loads in flight", "flight", False),
+    "taller tiles": ("more queries a program", "tall", True),
     "large tiles": ("larger tiles on more warps", "large", True),
     "warp specialisation": ("warp specialisation", "specialised", True),
 }
+UNDER_A_MASK = ("shortest rows first", "two loops")
 BASE = "all of the above"
 
 
@@ -153,8 +156,8 @@ def _gains(rows):
     for rung, (_, _, further) in STEPS.items():
         gains[rung] = {}
         for case in CASES:
-            if rung == "shortest rows first" and not case[1]:
-                continue  # without a mask all rows are equally long
+            if rung in UNDER_A_MASK and not case[1]:
+                continue  # without a mask all rows are equally long, and there is one loop
             if (rung, *case) in ms:
                 gain = ms[rung, *case] / ms[BASE, *case]
                 gains[rung][case] = 1 / gain if further else gain
@@ -747,19 +750,19 @@ def steps(results):
     m, total = first["m"][0], first["l"][0]
     return Figure(
         finding=f"Of the {len(full)} tiles of the full example {sum(full)} "
-        f"{'goes' if sum(full) == 1 else 'go'} through the loop with a mask, of the {len(causal)} of "
-        f"the causal one {sum(causal)}; {_many(skipped)} skipped.",
+        f"{'needs' if sum(full) == 1 else 'need'} a mask, of the {len(causal)} of the causal one "
+        f"{sum(causal)}; {_many(skipped)} skipped.",
         caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, base "
         "2: this page's kernel with smaller tiles, recorded in the interpreter between two trips of "
-        "its loops; the kernel is not changed. The last accumulator divided by the sum is, bit for "
+        "its loop; the kernel is not changed. The last accumulator divided by the sum is, bit for "
         "bit, what the launcher returned.",
         **player("flash_attention", rows),
         sentences={
-            "loops": "In the full example the tiles of keys "
+            "masked": "In the full example the tiles of keys "
             + _tiles_of(rows, "every key", masked=False)
             + " need no mask; the last holds only keys "
             + _tiles_of(rows, "every key", masked=True)
-            + " and the masked loop takes it. In the causal one the masked loop starts earlier: keys "
+            + " and is masked. In the causal one masks begin earlier: keys "
             + _tiles_of(rows, "causal", masked=False)
             + " are visible to all four queries, of keys "
             + _tiles_of(rows, "causal", masked=True)
@@ -775,7 +778,7 @@ def _many(skipped):
 
 
 def _tiles_of(rows, example, masked):
-    """The keys of the tiles that went through one of the loops: "0 to 11", "12 and 13"."""
+    """The keys of the tiles with a mask, or of those without: "0 to 11", "12 and 13"."""
     chosen = [r["start"] for r in rows if r["example"] == example and r.get("masked") is masked]
     last = only([r for r in rows if "result" in r], example=example)
     first, end = min(chosen), min(max(chosen) + last["tile"], last["keys"])

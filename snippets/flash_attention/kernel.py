@@ -37,7 +37,8 @@ class Tiles(NamedTuple):
 
 
 # --8<-- [start:table]
-# Architecture → largest tile width that a row is for → tiles for full and for causal attention.
+# Architecture → largest tile width that a row is for → tiles without a mask, and with one: causal,
+# or keys that fill no whole number of tiles.
 TILES = {
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
         64: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
@@ -101,32 +102,37 @@ def _load_rows(
 # --8<-- [start:attend]
 @triton.jit
 def _attend(
-    acc, l_i, m_i, q, k, v, b, h, first, last, last_key, M, scale_log2, stride_km, stride_vm,
-    D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    MASKED: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+    q, k, v, b, h, full, end, last_key, M, scale_log2, stride_km, stride_vm,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, MASKED: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """Fold keys and values first … last - 1 of head (b, h) into acc, l_i and m_i."""
-    for start in tl.range(first, last, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
+    """Fold keys and values 0 … end - 1 of head (b, h), a tile at a time: acc, l_i and m_i."""
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
+    for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
         k_tile = _load_rows(k, b, h, start, M, stride_km, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
         s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
-        if MASKED:
+        if MASKED and start >= full:  # the same answer for all threads
             offs_n = start + tl.arange(0, BLOCK_N)
             s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
         # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
         m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
         alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
-        l_i = l_i * alpha + tl.sum(p, axis=1)
+        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
+        row_sum = tl.sum(p, axis=1)
+        rounded = p.to(q.dtype)  # here, and l_i last: the fastest order, as measured
         acc = acc * alpha[:, None]
         v_tile = _load_rows(v, b, h, start, M, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
-        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+        acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
+        l_i = l_i * alpha + row_sum
         m_i = m_new
     return acc, l_i, m_i
     # --8<-- [end:attend]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])  # M = 1 as a constant crashes the assembler of Triton 3.6.0
 def _flash_attention_kernel(
     q_ptr, k, v,  # k and v: descriptors of [B, Hkv, M, D], or pointers to the first element
     out_ptr, lse_ptr,  # [B, H, N, D] and, or None, [B, H, N]: contiguous
@@ -136,7 +142,7 @@ def _flash_attention_kernel(
     shift, scale_log2,  # causal: query n sees keys up to n + shift; scale · log2(e)
     D: tl.constexpr,
     CAUSAL: tl.constexpr,
-    RAGGED: tl.constexpr,  # M is no multiple of BLOCK_N
+    MASKED: tl.constexpr,  # causal, or M is no multiple of BLOCK_N
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
@@ -168,7 +174,7 @@ def _flash_attention_kernel(
     full = full // BLOCK_N * BLOCK_N  # whole tiles that need no mask
     # --8<-- [end:which_keys]
 
-    # --8<-- [start:loops]
+    # --8<-- [start:loop]
     q_ptr += b.to(tl.int64) * stride_qb + h.to(tl.int64) * stride_qh
     if not DESCRIPTORS:  # from here on pointers to the head, as q
         k += b.to(tl.int64) * stride_kb + hk.to(tl.int64) * stride_kh
@@ -180,23 +186,11 @@ def _flash_attention_kernel(
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:
         q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, N, stride_qn, D, BLOCK_M, BLOCK_D, False)
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
-    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
-    if WARP_SPECIALIZE:  # the compiler divides one loop among warps, not two
-        full = 0
-    else:
-        acc, l_i, m_i = _attend(
-            acc, l_i, m_i, q_tile, k, v, b, hk, 0, full, last_key, M, scale_log2,
-            stride_km, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS, False, False,
-        )  # fmt: skip
-    if CAUSAL or RAGGED or WARP_SPECIALIZE:
-        acc, l_i, m_i = _attend(
-            acc, l_i, m_i, q_tile, k, v, b, hk, full, end, last_key, M, scale_log2,
-            stride_km, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS, CAUSAL or RAGGED,
-            WARP_SPECIALIZE,
-        )  # fmt: skip
-    # --8<-- [end:loops]
+    acc, l_i, m_i = _attend(
+        q_tile, k, v, b, hk, full, end, last_key, M, scale_log2, stride_km, stride_vm,
+        D, BLOCK_M, BLOCK_N, BLOCK_D, DESCRIPTORS, MASKED, WARP_SPECIALIZE,
+    )  # fmt: skip
+    # --8<-- [end:loop]
 
     # --8<-- [start:store]
     l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
@@ -244,17 +238,18 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, N, D), (_, Hkv, M, _) = q.shape, k.shape
     architecture, BLOCK_D, kv = _architecture(q), triton.next_power_of_2(D), (k, v)
-    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal)
+    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal, M)
+    masked = causal or M % tiles.BLOCK_N != 0
     if described := _can_describe(architecture, q, k, v):
         kv = (TensorDescriptor.from_tensor(x, [1, 1, tiles.BLOCK_N, BLOCK_D]) for x in kv)
-    specialize = described and tiles.warp_specialize
+    specialize = described and tiles.warp_specialize and not masked  # no loop with a branch
     if specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
         triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
         _flash_attention_kernel[(triton.cdiv(N, tiles.BLOCK_M) * B * H,)](
             q, *kv, out, lse, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
             H, H // Hkv, N, M, M - N if align == "bottom_right" else 0, scale * LOG2_E.value,
-            D=D, CAUSAL=causal, RAGGED=M % tiles.BLOCK_N != 0,
+            D=D, CAUSAL=causal, MASKED=masked,
             BLOCK_M=tiles.BLOCK_M, BLOCK_N=tiles.BLOCK_N, BLOCK_D=BLOCK_D,
             DESCRIPTORS=described, WARP_SPECIALIZE=specialize,
             num_warps=tiles.num_warps, num_stages=tiles.num_stages,
@@ -280,14 +275,15 @@ def _architecture(x):
     return known.get(found, "sm_89")
 
 
-def _tiles(architecture, dtype, BLOCK_D, causal):
+def _tiles(architecture, dtype, BLOCK_D, causal, M):
     """The Tiles for a problem; raise where the architecture has none."""
     if dtype == torch.bfloat16 and architecture == "sm_75":
         raise TypeError("q is torch.bfloat16; float16 and float32 are allowed on this GPU")
     if BLOCK_D > (widest := max(TILES[architecture])):
         raise ValueError(f"q has head dimension above {widest}, the most on this GPU")
     rows = TILES["float32" if dtype == torch.float32 else architecture]
-    return next(pair[causal] for width, pair in rows.items() if BLOCK_D <= width)
+    pair = next(pair for width, pair in rows.items() if BLOCK_D <= width)
+    return pair[causal or M % pair[0].BLOCK_N != 0]
     # --8<-- [end:architecture]
 
 

@@ -41,8 +41,8 @@ MUTANTS = [
     ),
     Mutant(
         "sum not rescaled",
-        "l_i = l_i * alpha + tl.sum(p, axis=1)",
-        "l_i = l_i + tl.sum(p, axis=1)",
+        "l_i = l_i * alpha + row_sum",
+        "l_i = l_i + row_sum",
         "When the maximum moves, the sum of the weights keeps its old scale.",
     ),
     Mutant(
@@ -71,8 +71,8 @@ MUTANTS = [
     ),
     Mutant(
         "last tile dropped",
-        "RAGGED=M % tiles.BLOCK_N != 0",
-        "RAGGED=False",
+        "full, end = M, M",
+        "full, end = M, M // BLOCK_N * BLOCK_N",
         "The keys after the last whole tile never arrive.",
     ),
     Mutant(

@@ -25,6 +25,12 @@ LOG2_E = gl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU
 DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
 ROWS = gl.constexpr(64)  # queries of a consumer: what one tensor-core instruction of Hopper takes
+# A number for each of the four threads that share a row of scores, held by that thread.
+FOUR = gl.constexpr(
+    gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+    )
+)
 
 
 # --8<-- [start:variant]
@@ -46,10 +52,10 @@ class Variant(NamedTuple):
 VARIANTS = {
     64: (
         (Variant(1, 2, 3, True, False, True), Variant(2048, 3, 2, False, False, False)),
-        (Variant(1, 2, 3, True, True, True), Variant(8192, 3, 2, False, False, False)),
+        (Variant(1, 2, 3, True, True, True),),
     ),
     128: (
-        (Variant(1, 2, 2, True, False, True), Variant(2048, 2, 2, True, True, False)),
+        (Variant(1, 2, 2, True, True, False),),
         (Variant(1, 2, 2, True, True, False),),
     ),
 }
@@ -194,6 +200,20 @@ def _release(channel, count, V: gl.constexpr):
     # --8<-- [end:products]
 
 
+# --8<-- [start:sums]
+@gluon.jit
+def _summed(l_i, alpha, e):
+    """l_i · alpha + the sums of the rows of e; with an l_i of [ROWS, 4] a sum for each thread."""
+    if len(l_i.shape) == 1:
+        l_i = l_i * alpha + gl.sum(e, axis=1)  # the four threads of a row exchange their sums
+    else:  # nothing moves: of every eight columns each of the threads has two next to each other
+        own = gl.sum(gl.sum(e.reshape([ROWS, e.shape[1] // 8, 4, 2]), axis=3), axis=1)
+        alpha = gl.convert_layout(alpha, gl.SliceLayout(1, FOUR))
+        l_i = l_i * alpha[:, None] + gl.convert_layout(own, FOUR)
+    return l_i
+    # --8<-- [end:sums]
+
+
 # --8<-- [start:softmax]
 @gluon.jit
 def _softmax(s, m_i, l_i, start, last_key, p, MASKED: gl.constexpr, s_layout: gl.constexpr):
@@ -206,7 +226,7 @@ def _softmax(s, m_i, l_i, start, last_key, p, MASKED: gl.constexpr, s_layout: gl
     m_sub = gl.where(m_new == float("-inf"), 0.0, m_new)
     e = gl.exp2(s * p.scale_log2 - m_sub[:, None])
     alpha = gl.exp2(m_i - m_sub)
-    return e, alpha, m_new, l_i * alpha + gl.sum(e, axis=1)
+    return e, alpha, m_new, _summed(l_i, alpha, e)
     # --8<-- [end:softmax]
 
 
@@ -228,8 +248,6 @@ def _step(
     s = warpgroup_mma_wait(1, deps=[scores])  # products end in order: one may still run
     _release(k, count, V)
     e_next, alpha, m_i, l_i = _softmax(s, m_i, l_i, start, last_key, p, MASKED, s_layout)
-    if V.Q_IN_REGISTERS and q_tile.shape[1] == 128:  # registers are short: keep 16 bits of each
-        e_next = gl.convert_layout(e_next.to(k.buffers.dtype), e_layout)
     # These values arrived long ago. Without a barrier here the compiler moves the wait below above
     # the exponentials, and nothing is left to run under the product.
     mbarrier.wait(v.full.index((count - 1) % V.STAGES), (count - 1) // V.STAGES & 1)
@@ -285,7 +303,11 @@ def _consumer(
         if CAUSAL:
             last_key = gl.minimum(last_key, offs_m + p.shift)
         m_i = gl.full([ROWS], float("-inf"), gl.float32, rows)  # largest score so far
-        l_i = gl.zeros([ROWS], gl.float32, rows)  # sum of exp2(score - m_i) so far
+        # The sum of exp2(score - m_i) so far; in a kernel with masks, of each of a row's threads.
+        if MASKED:
+            l_i = gl.zeros([ROWS, 4], gl.float32, FOUR)
+        else:
+            l_i = gl.zeros([ROWS], gl.float32, rows)
         acc = gl.zeros([ROWS, D], gl.float32, acc_layout)  # the same sum, of values
 
         mbarrier.wait(q.full.index(who), turn & 1)
@@ -307,15 +329,14 @@ def _consumer(
                 _release(k, count, V)
                 start = (n - 1) * V.BLOCK_N
                 e, _, m_i, l_i = _softmax(s, m_i, l_i, start, last_key, p, MASKED, s_layout)
-                if V.Q_IN_REGISTERS and D == 128:
-                    e = gl.convert_layout(e.to(dtype), e_layout)
                 masked = gl.maximum(masked, 1)
-                for i in range(1, masked):
-                    start = (n - 1 - i) * V.BLOCK_N
-                    e, acc, m_i, l_i = _step(
-                        q_tile, e, acc, m_i, l_i, start, count + i, last_key, p, k, v, turns, who,
-                        MASKED, s_layout, e_layout, V,
-                    )  # fmt: skip
+                if CAUSAL:  # else no tile but the first needs a mask
+                    for i in range(1, masked):
+                        start = (n - 1 - i) * V.BLOCK_N
+                        e, acc, m_i, l_i = _step(
+                            q_tile, e, acc, m_i, l_i, start, count + i, last_key, p, k, v, turns,
+                            who, True, s_layout, e_layout, V,
+                        )  # fmt: skip
                 for i in range(masked, n):
                     start = (n - 1 - i) * V.BLOCK_N
                     e, acc, m_i, l_i = _step(
@@ -332,12 +353,13 @@ def _consumer(
         # --8<-- [end:overlapping]
         # --8<-- [start:one_by_one]
         else:
-            for i in range(0, masked):
-                start = (n - 1 - i) * V.BLOCK_N
-                acc, m_i, l_i = _step_alone(
-                    q_tile, acc, m_i, l_i, start, count + i, last_key, p, k, v,
-                    MASKED, s_layout, e_layout, V,
-                )  # fmt: skip
+            if MASKED:
+                for i in range(0, masked):
+                    start = (n - 1 - i) * V.BLOCK_N
+                    acc, m_i, l_i = _step_alone(
+                        q_tile, acc, m_i, l_i, start, count + i, last_key, p, k, v,
+                        True, s_layout, e_layout, V,
+                    )  # fmt: skip
             for i in range(masked, n):
                 start = (n - 1 - i) * V.BLOCK_N
                 acc, m_i, l_i = _step_alone(
@@ -349,6 +371,8 @@ def _consumer(
 
         # --8<-- [end:one_by_one]
         # --8<-- [start:store]
+        if MASKED:
+            l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
         out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
         tma.store_wait(0)  # the rows of the tile before have left their buffer

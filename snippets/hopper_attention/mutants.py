@@ -52,14 +52,26 @@ MUTANTS = [
     ),
     Mutant(
         "sum not rescaled",
-        "return e, alpha, m_new, l_i * alpha + gl.sum(e, axis=1)",
-        "return e, alpha, m_new, l_i + gl.sum(e, axis=1)",
+        "l_i = l_i * alpha + gl.sum(e, axis=1)",
+        "l_i = l_i + gl.sum(e, axis=1)",
         "When the maximum moves, the sum of the weights keeps its old scale.",
     ),
     Mutant(
+        "sums of the threads not rescaled",
+        "l_i = l_i * alpha[:, None] + ",
+        "l_i = l_i + ",
+        "When the maximum moves, the sums that the threads keep have their old scale.",
+    ),
+    Mutant(
+        "one thread's sum",
+        "l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)",
+        "l_i = gl.convert_layout(gl.max(l_i, axis=1), rows)",
+        "Of the four threads that share a row only one's weights are counted in the sum.",
+    ),
+    Mutant(
         "maximum not kept",
-        "return e, alpha, m_new, l_i * alpha + gl.sum(e, axis=1)",
-        "return e, alpha, gl.max(s, axis=1) * p.scale_log2, l_i * alpha + gl.sum(e, axis=1)",
+        "return e, alpha, m_new, _summed(l_i, alpha, e)",
+        "return e, alpha, gl.max(s, axis=1) * p.scale_log2, _summed(l_i, alpha, e)",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(

@@ -167,7 +167,7 @@ class Program:
             program_id=lambda axis: Scalar(program), num_programs=lambda axis: Scalar(programs),
             allocate_shared_memory=self._allocate, warp_specialize=self._partitions,
             SliceLayout=named("slice"), NVMMADistributedLayout=named("product"),
-            DotOperandLayout=named("operand"),
+            DotOperandLayout=named("operand"), DistributedLinearLayout=named("linear"),
         )  # fmt: skip
         self.names = {
             "gl": self.gl,

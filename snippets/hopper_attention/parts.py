@@ -19,6 +19,7 @@ from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
 
 KERNEL = Path(__file__).with_name("kernel.py")
+CONSTANTS = ("VARIANTS = ", "ROWS = gl.", "FOUR = gl.", "LOG2_E = gl.")  # that the kernel reads
 TOO_MANY = 50_000  # events of one part: its loop does not end
 SURROUNDINGS = {  # of gpu_code, beside what stands in for Gluon
     "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
@@ -195,8 +196,9 @@ class _Tracer:
     def _names(self, source: str) -> dict[str, Any]:
         """Names of kernel.py: what runs on the GPU, and the classes and constants it needs."""
         nothing = Value()
-        numbers = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "zeros", "full",
-                   "arange", "exp2", "log2", "max", "sum")  # fmt: skip
+        numbers = ("SliceLayout", "NVMMADistributedLayout", "DistributedLinearLayout",
+                   "DotOperandLayout", "zeros", "full", "arange", "exp2", "log2", "max",
+                   "sum")  # fmt: skip
         gl = SimpleNamespace(
             **dict.fromkeys(numbers, lambda *_, **__: nothing),
             constexpr=lambda value: value,
@@ -302,7 +304,7 @@ def gpu_code(source: str) -> CodeType:
         or (isinstance(s, ast.FunctionDef) and s.decorator_list
             and "gluon.jit" in ast.unparse(s.decorator_list[0]))
         or (isinstance(s, ast.Assign)
-            and ast.unparse(s).startswith(("VARIANTS = ", "ROWS = gl.", "LOG2_E = gl.")))
+            and ast.unparse(s).startswith(CONSTANTS))
     ]  # fmt: skip
     return compile(ast.Module(kept, []), KERNEL.name, "exec")
 

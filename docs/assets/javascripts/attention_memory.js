@@ -55,7 +55,7 @@
     const mask = causal ? N * N : 0n;
     const logsumexp = B * H * N * 4n;
     const eager = backward
-      ? larger(3n * square + 4n * rows + mask, square + 6n * rows)
+      ? larger(4n * square + 4n * rows + mask, square + 6n * rows)
       : square + larger(square, rows) + mask;
     const fused = (backward ? 5n : 1n) * rows + logsumexp;
     return {

@@ -47,15 +47,8 @@ def sanitize(post: str, tool: str) -> str:
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise CannotSanitize("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
-    command = [
-        program,
-        "--tool",
-        tool,
-        *TOOLS[tool],
-        sys.executable,
-        "-m",
-        "snippets._lab.sanitize",
-    ]
+    command = [program, "--tool", tool, *TOOLS[tool]]
+    command += [sys.executable, "-m", "snippets._lab.sanitize", post]
     # Without torch's caching allocator every tensor is an allocation of its own, with its own end.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(
@@ -80,7 +73,8 @@ def outcome(post: str, tool: str, output: str) -> str:
         wrong = f"; a wrong result: {reason}"
     if summary[2].startswith("0 "):
         return f"known: {summary[2]}{wrong}" if wrong else f"clean: {summary[2]}"
-    if tool == "racecheck" and handed_over(found := hazards(output)):
+    found = hazards(output) if tool == "racecheck" else []
+    if f"({len(found)} errors, 0 warnings)" in summary[2] and handed_over(found):  # all were read
         return (
             f"known: {len(found)} hazards, each on the byte by which Triton tells a warp its part "
             f"of the work{wrong}"

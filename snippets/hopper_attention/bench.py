@@ -104,7 +104,7 @@ POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
         ex2.approx.ftz.f32 $0, $4;
         ex2.approx.ftz.f32 $1, $5;
         ex2.approx.ftz.f32 $2, $6;
-        max.f32 x, $7, 0fC2FC0000;
+        max.f32 x, $7, 0fC2FE0000;
         add.rm.f32 r, x, 0f4B400000;
         mov.b32 n, r;
         sub.f32 f, r, 0f4B400000;

@@ -120,7 +120,7 @@ def rung(name):
 
 @measured_on("gpu")
 def ladder(lab):
-    """One step taken back at a time, and two steps further, each correct, all in turn."""
+    """One step taken back at a time, and three steps further, each correct, all in turn."""
     rungs = {name: rung(name) for name in RUNGS}
     for launcher in rungs.values():
         for causal in (False, True):

@@ -198,7 +198,7 @@ def ladder(results):
     figure.update_yaxes(automargin=True)
     every = [(x - 1) * 100 for by_case in gains.values() for x in by_case.values()]
     low, high = min(0, *every), max(0, *every)
-    room = 0.55 * (high - low) + 1  # for the numbers beside the bars
+    room = 0.9 * (high - low) + 1  # for the numbers beside the bars
     figure.update_xaxes(
         ticksuffix=" %", range=[low - room * (0.15 if low > -1 else 1), high + room]
     )

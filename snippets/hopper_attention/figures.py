@@ -142,7 +142,7 @@ STEPS = {
     PAIRS: ("programs that stay", WITH, "causal tiles in pairs", "pairs"),
     "queries in registers": (PAIRS, WITH, "queries in registers instead of turns", "queries"),
     "three consumers": (PAIRS, WITH, "three consumers", "three"),
-    "sums the other way": (PAIRS, WITHOUT, "each thread's sums its own, under a mask only", "sums"),
+    "sums the other way": (PAIRS, WITHOUT, "sums kept by each thread, under a mask", "sums"),
     "stored by the threads": (PAIRS, WITHOUT, "rows stored by the copy engine", "engine"),
     "a division for each element": (PAIRS, WITHOUT, "one reciprocal a row", "reciprocal"),
     "weights packed at once": (PAIRS, WITHOUT, "weights packed a step later", "packed"),

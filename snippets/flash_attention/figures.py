@@ -739,11 +739,11 @@ def memory(results):
 
 def steps(results):
     rows = results[0].rows
-    loops = {
+    masked = {
         name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
         for name in dict.fromkeys(r["example"] for r in rows)
     }
-    full, causal = loops["every key"], loops["causal"]
+    full, causal = masked["every key"], masked["causal"]
     last = only([r for r in rows if "result" in r], example="causal")
     skipped = -(-last["keys"] // last["tile"]) - len(causal)
     first = next(r for r in rows if "scores" in r)

@@ -26,11 +26,9 @@ DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
 ROWS = gl.constexpr(64)  # queries of a consumer: what one tensor-core instruction of Hopper takes
 # A number for each of the four threads that share a row of scores, held by that thread.
-FOUR = gl.constexpr(
-    gl.DistributedLinearLayout(
-        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
-    )
-)
+FOUR = gl.constexpr(gl.DistributedLinearLayout(
+    [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4],
+))  # fmt: skip
 
 
 # --8<-- [start:variant]
@@ -54,10 +52,7 @@ VARIANTS = {
         (Variant(1, 2, 3, True, False, True), Variant(2048, 3, 2, False, False, False)),
         (Variant(1, 2, 3, True, True, True),),
     ),
-    128: (
-        (Variant(1, 2, 2, True, True, False),),
-        (Variant(1, 2, 2, True, True, False),),
-    ),
+    128: ((Variant(1, 2, 2, True, True, False),), (Variant(1, 2, 2, True, True, False),)),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
 # --8<-- [end:table]
@@ -233,9 +228,8 @@ def _softmax(s, m_i, l_i, start, last_key, p, MASKED: gl.constexpr, s_layout: gl
 # --8<-- [start:step]
 @gluon.jit
 def _step(
-    q_tile, e, acc, m_i, l_i, start, count, last_key, p, k, v, turns,
-    who: gl.constexpr, MASKED: gl.constexpr, s_layout: gl.constexpr, e_layout: gl.constexpr,
-    V: gl.constexpr,
+    q_tile, e, acc, m_i, l_i, start, count, last_key, p, k, v, turns, who: gl.constexpr,
+    MASKED: gl.constexpr, s_layout: gl.constexpr, e_layout: gl.constexpr, V: gl.constexpr,
 ):  # fmt: skip
     """Fold a tile of keys into m_i and l_i, and the values of the tile before into acc."""
     if V.PING_PONG:  # mine: the other consumer has issued its products and does its softmax
@@ -368,7 +362,6 @@ def _consumer(
                 )  # fmt: skip
             if not V.Q_IN_REGISTERS:
                 mbarrier.arrive(q.empty.index(who), count=1)
-
         # --8<-- [end:one_by_one]
         # --8<-- [start:store]
         if MASKED:

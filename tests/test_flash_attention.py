@@ -63,11 +63,12 @@ def test_head_dimensions(D, dtype):
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    ("M", "causal"), [(256, False), (150, False), (150, True)], ids=["whole", "ragged", "causal"]
+)
 @pytest.mark.parametrize(("architecture", "width"), ROWS)
-def test_every_row_of_the_table(architecture, width, causal, monkeypatch):
+def test_every_row_of_the_table(architecture, width, M, causal, monkeypatch):
     """A GPU runs its own rows; the interpreter runs all, the descriptors of some included."""
-    M = 150 if causal else 256  # whole tiles: the row's first tiles
     dtype = torch.float32 if architecture == "float32" else torch.float16
     if architecture != "float32" and not ON_GPU:
         monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
@@ -124,6 +125,14 @@ def test_scores_of_ten_thousand(dtype):
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert (q.double() @ k.double().mT).abs().max() > 1e4
     check(q, k, v, scale=1.0)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [64, 128])
+def test_keys_behind_the_last_weigh_nothing(D):
+    """The zeros that fill the last tile would have a score of 0, and all others are far below."""
+    q, k, v = make_qkv(1, 1, N=3, M=133, D=D, dtype=torch.float16, device=DEVICE)
+    check(q.abs(), -k.abs(), v, scale=10.0)
 
 
 @pytest.mark.numerical
@@ -199,9 +208,10 @@ def test_rows_without_a_key_are_zero():
     assert lse[:, :, 190:].isfinite().all()
 
 
+@pytest.mark.parametrize("D", [32, 128])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_nan_stays_where_it_belongs(dtype):
-    q, k, v = make_qkv(1, 1, N=150, D=32, dtype=dtype, device=DEVICE)
+def test_a_nan_stays_where_it_belongs(dtype, D):
+    q, k, v = make_qkv(1, 1, N=150, D=D, dtype=dtype, device=DEVICE)
     broken = q.clone()
     broken[:, :, 7] = math.nan
     out = flash_attention(broken, k, v)
@@ -509,13 +519,27 @@ def compiler():
 def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeypatch):
     """No row spills registers or needs more shared memory than its GPU has."""
     monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
-    for width, causal in itertools.product(TILES[architecture], (False, True)):
-        tensors = [torch.empty(1, 2, 256, width, dtype=torch.float16) for _ in "qkv"]
+    masks = ((256, False), (250, False), (256, True))  # none, the end of the keys, causal
+    for width, (M, causal) in itertools.product(TILES[architecture], masks):
+        tensors = [torch.empty(1, 2, n, width, dtype=torch.float16) for n in (256, M, M)]
         options = {"causal": causal}
         (found,) = compiler.resources(flash_attention, tensors, options, target=architecture)
         assert found.error is None, found
         assert found.tensor_core == TENSOR_CORE[architecture]
         assert found.spill_store_bytes == 0, found
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+def test_the_edge_is_added_by_the_tensor_cores(compiler, monkeypatch):
+    """The page says that this sum costs no instruction."""
+    monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_90")
+    additions = []
+    for M in (256, 250):
+        tensors = [torch.empty(1, 2, n, 128, dtype=torch.float16) for n in (256, M, M)]
+        (found,) = compiler.resources(flash_attention, tensors, {}, target="sm_90")
+        additions.append(found.sass().count(" FADD "))
+    assert additions[0] == additions[1] > 0
 
 
 # What the page draws: the recorded steps, and figures of made-up rows.

@@ -70,14 +70,17 @@ OTHER_ORDER = [  # the order in which one would write it: sum, correction, round
 
 # --8<-- [start:rungs]
 PLAIN = Tiles(64, 64, 4, 3)  # for both head dimensions, no spills and no warp specialisation
-NO_BRANCH = ("if MASKED and start >= full:", "if MASKED:")  # on every tile, if there is a mask
+NO_BRANCH = [  # the mask on every tile, if there is one
+    ("if MASKED and WARP_SPECIALIZE:", "if False:"),
+    ("elif MASKED and start >= full:", "elif MASKED:"),
+]
 RUNGS = {  # what a step changes: texts of kernel.py, and tiles
     "exp by e": (
         [("p = tl.exp2(s * scale_log2 - m_sub[:, None])",
           "p = tl.exp((s * scale_log2 - m_sub[:, None]) / LOG2_E)"),
          ("alpha = tl.exp2(m_i - m_sub)", "alpha = tl.exp((m_i - m_sub) / LOG2_E)")], PLAIN),
     "a mask on every tile": (
-        [("if MASKED and start >= full:", "if True:")], PLAIN),
+        [("elif MASKED and start >= full:", "elif True:")], PLAIN),
     "two loops": ([in_two_loops()], PLAIN),
     "lines in another order": (OTHER_ORDER, PLAIN),
     "pointers": ([("described := _can_describe(architecture, q, k, v)", "described := False")],
@@ -92,7 +95,7 @@ RUNGS = {  # what a step changes: texts of kernel.py, and tiles
     "taller tiles": ([], PLAIN._replace(BLOCK_M=128)),
     "large tiles": ([], Tiles(128, 128, 8, 2)),
     "warp specialisation": (
-        [NO_BRANCH, ("tiles.warp_specialize and not masked", "tiles.warp_specialize")],
+        [*NO_BRANCH, ("tiles.warp_specialize and not causal", "tiles.warp_specialize")],
         Tiles(128, 128, 4, 2, True)),
 }  # fmt: skip
 # --8<-- [end:rungs]

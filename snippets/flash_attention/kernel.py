@@ -37,8 +37,7 @@ class Tiles(NamedTuple):
 
 
 # --8<-- [start:table]
-# Architecture → largest tile width that a row is for → tiles without a mask, and with one: causal,
-# or keys that fill no whole number of tiles.
+# Architecture → largest tile width that a row is for → tiles without a causal mask, and with one.
 TILES = {
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
         64: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
@@ -110,10 +109,13 @@ def _attend(
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
     l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
+    edge = tl.where(tl.arange(0, BLOCK_N) < M - full, 0.0, float("-inf"))  # [BLOCK_N]
     for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
         k_tile = _load_rows(k, b, h, start, M, stride_km, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
         s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
-        if MASKED and start >= full:  # the same answer for all threads
+        if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the edge
+            s += tl.maximum(edge, tl.where(start < full, 0.0, float("-inf")))[None, :]
+        elif MASKED and start >= full:  # the same answer for all threads
             offs_n = start + tl.arange(0, BLOCK_N)
             s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
@@ -238,11 +240,11 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, N, D), (_, Hkv, M, _) = q.shape, k.shape
     architecture, BLOCK_D, kv = _architecture(q), triton.next_power_of_2(D), (k, v)
-    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal, M)
+    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal)
     masked = causal or M % tiles.BLOCK_N != 0
     if described := _can_describe(architecture, q, k, v):
         kv = (TensorDescriptor.from_tensor(x, [1, 1, tiles.BLOCK_N, BLOCK_D]) for x in kv)
-    specialize = described and tiles.warp_specialize and not masked  # no loop with a branch
+    specialize = described and tiles.warp_specialize and not causal  # no loop with a branch
     if specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
         triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
@@ -275,15 +277,14 @@ def _architecture(x):
     return known.get(found, "sm_89")
 
 
-def _tiles(architecture, dtype, BLOCK_D, causal, M):
+def _tiles(architecture, dtype, BLOCK_D, causal):
     """The Tiles for a problem; raise where the architecture has none."""
     if dtype == torch.bfloat16 and architecture == "sm_75":
         raise TypeError("q is torch.bfloat16; float16 and float32 are allowed on this GPU")
     if BLOCK_D > (widest := max(TILES[architecture])):
         raise ValueError(f"q has head dimension above {widest}, the most on this GPU")
     rows = TILES["float32" if dtype == torch.float32 else architecture]
-    pair = next(pair for width, pair in rows.items() if BLOCK_D <= width)
-    return pair[causal or M % pair[0].BLOCK_N != 0]
+    return next(pair[causal] for width, pair in rows.items() if BLOCK_D <= width)
     # --8<-- [end:architecture]
 
 

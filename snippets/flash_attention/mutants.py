@@ -58,6 +58,12 @@ MUTANTS = [
         "The mask is off by one: a query does not see the last key it should see.",
     ),
     Mutant(
+        "key beyond the end",
+        "tl.arange(0, BLOCK_N) < M - full",
+        "tl.arange(0, BLOCK_N) <= M - full",
+        "The last tile counts one key that does not exist: zeros, with the weight of a score of 0.",
+    ),
+    Mutant(
         "mask off by one",
         "last_key = tl.minimum(last_key, offs_m + shift)",
         "last_key = tl.minimum(last_key, offs_m + shift + 1)",

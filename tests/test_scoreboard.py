@@ -100,11 +100,12 @@ def test_a_wrong_kernel_stops_it(monkeypatch):
             return real(name)
         return lambda q, k, v: v.mean(-2, keepdim=True).expand(q.shape)
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     monkeypatch.setattr(bench, "KERNELS", KERNELS[-2:])
-    bench.check("cpu")
+    bench.check(device)
     monkeypatch.setattr(bench, "resolve", planted)
     with pytest.raises(NumericalMismatch):
-        bench.check("cpu")
+        bench.check(device)
 
 
 class Stand:
@@ -140,11 +141,12 @@ def work(case):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """torch.cuda's memory counters without a GPU."""
+    """torch.cuda's memory counters without a GPU, and one that cannot run the last kernel."""
     for name, value in (("max_memory_allocated", 300), ("memory_allocated", 100)):
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     for name in ("synchronize", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(bench, "kernels_here", lambda dtype: KERNELS)
     sdpa = bench.resolve("torch:sdpa")
     # The kernels have their own tests; here only their rows are of interest.
     monkeypatch.setattr(bench, "resolve", lambda n: eager_attention if n in KERNELS else sdpa)

@@ -7,6 +7,7 @@ a kill. The unchanged kernel runs first and must pass the very same tests.
 
 import atexit
 import functools
+import gc
 import importlib
 import importlib.util
 import multiprocessing
@@ -172,6 +173,8 @@ def _import_once() -> None:
         importlib.import_module(slow)
     from . import diagnosis, oracle  # noqa: F401
 
+    gc.freeze()  # what was imported is no garbage, and a child need not look through it
+
 
 def judge(
     room: str, source: str, tests: Path | None = None, *, first: str = "", derive: bool = False
@@ -214,9 +217,13 @@ def _killers(room: str) -> dict[str, str]:
 
 
 def rows(
-    room: str, each: Callable[..., Iterator[dict[str, Any]]], derive: bool = True
+    room: str,
+    each: Callable[..., Iterator[dict[str, Any]]],
+    *,
+    derive: bool = True,
+    at_once: int = 2,
 ) -> Iterator[dict[str, Any]]:
-    """One row for each mutant of a room, for the data file; two mutants run at a time.
+    """One row for each mutant of a room, for the data file; `at_once` of them run at a time.
 
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
     """
@@ -227,7 +234,7 @@ def rows(
         raise MutantError(f"{room}: two mutants have the same name")
     killers = _killers(room)
     derive = derive and interpreted(room)  # outputs are looked at in the interpreter
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         pending = {
             name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
             for name, text in sources.items()

@@ -15,7 +15,7 @@ import triton
 from snippets._lab import coverage, figures, store
 from snippets._lab.bench import Lab, jobs
 from snippets._lab.cards import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
-from snippets._lab.compiled import SHARED_LIMIT, Resources
+from snippets._lab.compiled import SHARED_LIMIT
 from snippets._lab.rooms import load
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
@@ -543,16 +543,6 @@ def test_long_lists_of_registers_are_cut_and_short_ones_are_not():
     )
     assert bench.shortened("w {%r1,%r2,%r3,%r4,%r5,%r6}, %d;") == "w {%r1, …, %r6}, %d;"
     assert bench.shortened("/*00b0*/   STL [R1], R2 ;") == "STL [R1], R2 ;"
-
-
-def test_side_by_side_keeps_the_order():
-    lab = Lab("compiler", "sm_90")
-    launches = [x for D in (64, 128) for x in launched(basic_attention, "sm_90", D=D)]
-    with lab.compiler as compiler:
-        found = list(compiler.side_by_side([*launches, *launches]))
-        assert [r.registers for r in found[:2]] == [r.registers for r in found[2:]]
-        assert all(isinstance(r, Resources) and r.error is None for r in found)
-        assert list(compiler.side_by_side([])) == []
 
 
 def test_an_architecture_cannot_be_changed():

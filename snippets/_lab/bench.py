@@ -174,7 +174,7 @@ class Session:
     force: bool = False
     advance: Callable[[str, int], None] = lambda case, total: None
     _flush: Flush | None = None
-    _compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
+    compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
     _ceilings: Row = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
 
@@ -201,7 +201,7 @@ class Session:
         self._check_room(job)
         lab = Lab(job.place, job.target, self.advance, self._flush if job.place == "gpu" else None)
         if job.place == "compiler":  # one process for all of them: starting it takes seconds
-            lab.compiler = self._compiler
+            lab.compiler = self.compiler
         watch = provenance.ClockWatch() if job.place == "gpu" else contextlib.nullcontext()
         with watch:
             rows = list(job.make_rows(lab))
@@ -283,7 +283,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
 
 
 def _mutants(room: str, lab: Lab) -> Iterator[Row]:
-    return mutation.rows(room, lab.each)
+    return mutation.rows(room, lab.each, at_once=1)  # other cores measure other rooms
 
 
 def _report(room: str, lab: Lab) -> Iterator[Row]:

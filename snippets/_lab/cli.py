@@ -2,13 +2,19 @@
 
 import argparse
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+)
 from rich.table import Table
 
 from . import store
@@ -91,6 +97,7 @@ def _evidence(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace, places: list[str]) -> int:
+    from . import workers
     from .bench import Session, jobs
     from .rooms import results
 
@@ -106,8 +113,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
     if not todo:
         console.print("nothing to measure here for this selection")
         return 0
-    table = Table("post", "result", "device", "outcome", "seconds", title="measured")
-    failures = 0
+    ended: dict[int, workers.Report] = {}
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -118,29 +124,33 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         transient=True,
     ) as progress:
         overall = progress.add_task("results", total=len(todo), case="")
-        inner = progress.add_task("cases", total=1, case="")
+        under_way: dict[int, TaskID] = {}
 
-        def advance(case: str, total: int) -> None:
-            progress.update(inner, advance=1, total=total, case=case)
+        def tell(report: workers.Report) -> None:
+            job = todo[report.job]
+            if report.job not in under_way:
+                name = " ".join(filter(None, (f"{job.post}/{job.result}", job.target)))
+                under_way[report.job] = progress.add_task(name, total=None, case="")
+            task = under_way[report.job]
+            if report.total:
+                progress.update(task, advance=1, total=report.total, case=report.case)
+            if report.outcome or report.error:
+                ended[report.job] = report
+                progress.remove_task(task)
+                progress.update(overall, advance=1)
 
-        session = Session(options.data, options.commit, options.force, advance)
-        for job in todo:
-            progress.reset(inner, total=1, case="")
-            progress.update(overall, case=f"{job.post}/{job.result}")
-            began = time.perf_counter()
-            try:
-                outcome = session.run(job)
-            except (PermissionError, KeyboardInterrupt):
-                raise
-            except Exception as error:  # noqa: BLE001 - the next result may still succeed
-                failures += 1
-                text = escape(f"{type(error).__name__}: {error}")
-                outcome = f"[red]failed[/], nothing stored: {text}"
-            progress.update(overall, advance=1)
-            seconds = f"{time.perf_counter() - began:.1f}"
-            table.add_row(job.post, job.result, job.folder, outcome, seconds)
+        session = Session(options.data, options.commit, options.force)
+        if places == ["gpu"]:
+            workers.in_turn(todo, session, tell)
+        else:
+            workers.side_by_side(todo, session, tell, processes=os.cpu_count() or 1)
+    table = Table("post", "result", "device", "outcome", "seconds", title="measured")
+    for at, report in sorted(ended.items()):
+        outcome = report.outcome or f"[red]failed[/], nothing stored: {escape(report.error)}"
+        job = todo[at]
+        table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
     console.print(table)
-    return 1 if failures else 0
+    return int(any(report.error for report in ended.values()))
 
 
 def _figures(options: argparse.Namespace) -> int:

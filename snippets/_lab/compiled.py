@@ -28,12 +28,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -178,14 +176,11 @@ class Compiler:
         # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._messages = Path(self._folder.name, "messages")
-        self._second: Compiler | None = None  # for what `side_by_side` compiles
 
     def __enter__(self) -> Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._second is not None:
-            self._second.__exit__()
         self._stop()
         self._folder.cleanup()
 
@@ -226,23 +221,6 @@ class Compiler:
         return [
             Launch.of(kernel, a, k, target) for kernel, a, k in _launches(launcher, args, kwargs)
         ]
-
-    def side_by_side(self, launches: Sequence[Launch]) -> Iterator[Resources]:
-        """The resources of each launch, in order, compiled by two processes at once."""
-        self._second = self._second or Compiler(self._cap_seconds)
-        free: SimpleQueue[Compiler] = SimpleQueue()
-        for compiler in (self, self._second):
-            free.put(compiler)
-
-        def one(launch: Launch) -> Resources:
-            compiler = free.get()
-            try:
-                return compiler.compiled(launch)
-            finally:
-                free.put(compiler)
-
-        with ThreadPoolExecutor(2) as pool:
-            yield from pool.map(one, launches)
 
     def compiled(self, cell: Launch) -> Resources:
         """The resources of one launch."""

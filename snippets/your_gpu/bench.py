@@ -189,14 +189,13 @@ def kernels(lab):
                 wanted.setdefault(key, (launch, {**about, "refused": None}))
         except (TypeError, ValueError) as error:
             wanted[call] = None, {**about, "kernel": None, "refused": f"{error}".splitlines()[0]}
-    found = lab.compiler.side_by_side([launch for launch, _ in wanted.values() if launch])
     steps = lab.each(kernel=range(1, len(wanted) + 1))
     for _, (launch, about) in zip(steps, wanted.values(), strict=True):
         if launch is None:
             yield about
         else:
             blocks = {k: v for k, v in constants(launch).items() if k.startswith(TILING)}
-            yield {**about, "blocks": blocks, **next(found).as_row()}
+            yield {**about, "blocks": blocks, **lab.compiler.compiled(launch).as_row()}
         # --8<-- [end:kernels]
 
 

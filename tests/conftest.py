@@ -15,6 +15,9 @@ except ModuleNotFoundError:  # the pages and figures are tested without torch to
 if torch is not None:
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates a kernel
+        from snippets._lab.interpreter import patch_once_a_launch
+
+        patch_once_a_launch()
     # Uninitialised memory holds NaN from here on: what a kernel forgets to write is seen.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True

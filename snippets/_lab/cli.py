@@ -80,7 +80,7 @@ def _bench(options: argparse.Namespace) -> int:
 
     if torch.cuda.is_available():
         return _measure(options, ["gpu"])
-    os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
+    _interpret()
     from .rooms import results
 
     console.print("No GPU that torch can use, so these timings stay as they are:")
@@ -92,8 +92,15 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _evidence(options: argparse.Namespace) -> int:
-    os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
+    _interpret()
     return _measure(options, ["interpreter", "compiler"])
+
+
+def _interpret() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
+    from .interpreter import patch_once_a_launch
+
+    patch_once_a_launch()
 
 
 def _measure(options: argparse.Namespace, places: list[str]) -> int:
@@ -190,7 +197,7 @@ def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
 
 
 def _mutants(options: argparse.Namespace) -> int:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    _interpret()
     from . import mutation
     from .rooms import room_file
 

@@ -1,0 +1,51 @@
+"""The interpreter replaces the language once a launch, and the kernel computes what it did."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from snippets._lab import interpreter as lab
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter")
+
+
+@triton.jit
+def _half_sum(x):
+    return tl.sum(x, axis=0) * 0.5
+
+
+@triton.jit
+def _sums_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    total = 0.0
+    for i in range(4):
+        total += _half_sum(tl.load(x_ptr + i * BLOCK + tl.arange(0, BLOCK)))
+    tl.store(out_ptr + tl.program_id(0), total)
+
+
+def sums(x):
+    out = torch.empty(3)
+    _sums_kernel[(3,)](x, out, BLOCK=8)
+    return out
+
+
+def test_what_a_kernel_computes_stays():
+    x = torch.randn(32)
+    torch.testing.assert_close(sums(x), x.sum().expand(3) / 2)
+
+
+def test_the_language_is_looked_through_once_for_each_module(monkeypatch):
+    lab.patch_once_a_launch()  # the conftest has: a second time changes nothing
+    looked = []
+    real = interpreter._patch_builtin
+    monkeypatch.setattr(
+        interpreter,
+        "_patch_builtin",
+        lambda package, *rest: looked.append(package) or real(package, *rest),
+    )
+    sums(torch.randn(32))
+    assert looked.count(tl) == 2, "for this module, and for the one in which tl.sum stands"
+    before = len(looked)
+    sums(torch.randn(32))
+    assert len(looked) == 2 * before, "each launch anew: what is replaced is restored after it"

@@ -122,14 +122,11 @@ def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
     (tmp_path / "main.cpp").write_text(CALCULATOR)
     command = ["g++", "-O0", "-w", f"-I{WHEEL}", "main.cpp", "-o", "calculator"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    header = (WHEEL / "cuda_occupancy.h").read_text("utf-8")  # older ones know fewer GPUs
-    known = [t for t in ARCHITECTURES if t[:3] == "sm_" and f"case {int(t[3:]) // 10}:" in header]
-    assert {"sm_75", "sm_80", "sm_89", "sm_90"} <= set(known)
     chance = random.Random(0)
     cases = [
         (target, chance.randint(16, 255), chance.choice([1, 2, 4, 8, 12, 16, 32]),
          chance.choice([0, 16, chance.randint(1, limits.shared_block), limits.shared_block]))
-        for target, limits in ((t, ARCHITECTURES[t]) for t in known)
+        for target, limits in ARCHITECTURES.items() if target.startswith("sm_")
         for _ in range(300)
     ]  # fmt: skip
     lines = []
@@ -144,12 +141,15 @@ def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
         text=True,
         check=True,
     )
-    want = [int(x) for x in done.stdout.split()]
-    assert len(want) == len(cases)
-    assert min(want) == 0, "some fit not even once"
-    assert len(set(want)) > 8
-    found = [programs_at_once(*case)[0] for case in cases]
-    wrong = [(c, f, w) for c, f, w in zip(cases, found, want, strict=True) if f != w]
+    want = dict(zip(cases, map(int, done.stdout.split()), strict=True))
+    unknown = -2  # what an older calculator says of every case of a newer GPU
+    known = {case[0] for case, w in want.items() if w != unknown}
+    assert {"sm_75", "sm_80", "sm_89", "sm_90"} <= known
+    want = {case: w for case, w in want.items() if case[0] in known}
+    assert min(want.values()) == 0, "some fit not even once"
+    assert len(set(want.values())) > 8
+    found = {case: programs_at_once(*case)[0] for case in want}
+    wrong = [(case, found[case], w) for case, w in want.items() if found[case] != w]
     assert not wrong, wrong[:5]
 
 

@@ -46,7 +46,7 @@ def launcher_of(model):
 def test_right_attention_has_no_mistake():
     found = examine(launcher_of(attend))
     assert found.right
-    assert found.probes == 15
+    assert found.probes == 2 * 16, "in float32 and in float16"
     assert "No mistake found" in found.text()
 
 
@@ -218,6 +218,24 @@ def test_two_mistakes_that_fit_are_both_named(monkeypatch):
 def test_a_mistake_counts_only_where_it_shows():
     """A right launcher without a mask is not accused of a mask that is off by one."""
     assert examine(lambda q, k, v: eager_attention(q, k, v)).right
+
+
+def test_a_mistake_in_16_bits_only_is_found():
+    def half_wrong(q, k, v):
+        out = eager_attention(q, k, v)
+        return torch.zeros_like(out) if q.dtype == torch.float16 else out
+
+    found = examine(half_wrong)
+    assert found.names == ("zeros",)
+    assert '"plain, float16"' in found.text()
+
+
+def test_a_mistake_in_the_tiles_of_wide_heads_is_found():
+    mutants = {m.name: m for m in load("flash_attention", "mutants").MUTANTS}
+    beyond = mutants["key beyond the end"]
+    found = examine(variant("flash_attention", [(beyond.old, beyond.new)]))
+    assert not found.right
+    assert found.probe == "wide heads, low scores, float16"
 
 
 def test_launchers_of_one_head_and_of_weights_are_examined_too():

@@ -1,7 +1,6 @@
 """Several results at once: each is stored, whoever measures it, and a fault of one is told."""
 
 import os
-import signal
 import time
 
 import pytest
@@ -97,7 +96,7 @@ def test_a_process_that_ends_by_itself_ends_the_run(session, told):
 def test_an_interruption_ends_all_processes(where, session):
     def interrupt(report):
         if where == "while waiting" and report.case:
-            os.kill(os.getpid(), signal.SIGINT)
+            raise KeyboardInterrupt
 
     def interrupted(lab):
         raise KeyboardInterrupt

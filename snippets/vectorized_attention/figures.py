@@ -243,7 +243,7 @@ def registers(results):
         caption="The compiler's own account, float32, over elements of the tile of keys divided by "
         "the program's 128 threads; circles D 64, squares 128, diamonds 256. 255 is the most "
         "registers a thread may have; the stack is where spilled values live. A triangle: stopped "
-        "after 20 s. Grey: other GPUs, compiled ahead of time.",
+        "after 20 s. Grey: other GPUs, compiled ahead of time, while other cores compiled too.",
         table=[
             {"device": r.label, "N": x["N"], "D": x["D"], "registers": x["registers"],
              "spill stores, bytes": x["spill_store_bytes"], "stack, bytes": x["stack_bytes"],

@@ -11,6 +11,10 @@ CUDA_GUIDE = (
     "CUDA C++ Programming Guide, technical specifications per compute capability",
     "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities",
 )
+CUDA_TRAITS = (
+    "the same as code, cuda::arch_traits",
+    "https://github.com/NVIDIA/cccl/blob/main/libcudacxx/include/cuda/__device/arch_traits.h",
+)
 OCCUPANCY = (
     "CUDA's occupancy calculator, cuda_occupancy.h",
     "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__OCCUPANCY.html",
@@ -29,7 +33,8 @@ LLVM = (
 class Architecture:
     """Limits of one multiprocessor (AMD: compute unit), the same for every card of a target.
 
-    NVIDIA: CUDA_GUIDE, and units of allocation from OCCUPANCY. AMD: AMD_SPECIFICATIONS and LLVM.
+    NVIDIA: CUDA_GUIDE and CUDA_TRAITS, units of allocation from OCCUPANCY.
+    AMD: AMD_SPECIFICATIONS and LLVM.
     """
 
     shared_block: int  # bytes of shared memory that one program may have

@@ -8,6 +8,7 @@ from snippets._lab.cards import (
     ARCHITECTURES,
     CARDS,
     CUDA_GUIDE,
+    CUDA_TRAITS,
     KIB,
     LLVM,
     programs_at_once,
@@ -187,7 +188,8 @@ def _limits(card):
 def _sources():
     """A list, one line for each column or card."""
     lines = [
-        f"- Registers, shared memory, threads: [{CUDA_GUIDE[0]}]({CUDA_GUIDE[1]}); for the MI300X "
+        f"- Registers, shared memory, threads: [{CUDA_GUIDE[0]}]({CUDA_GUIDE[1]}), "
+        f"and [{CUDA_TRAITS[0]}]({CUDA_TRAITS[1]}); for the MI300X "
         f"[{AMD_SPECIFICATIONS[0]}]({AMD_SPECIFICATIONS[1]}) and [{LLVM[0]}]({LLVM[1]}).",
     ]
     for card in CARDS:

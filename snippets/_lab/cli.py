@@ -20,6 +20,8 @@ from rich.table import Table
 from . import store
 from .rooms import DATA, FIGURES, ROOT, UnknownName, rooms
 
+PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
+
 console = Console()
 
 
@@ -150,7 +152,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         if places == ["gpu"]:
             workers.in_turn(todo, session, tell)
         else:
-            workers.side_by_side(todo, session, tell, processes=os.cpu_count() or 1)
+            workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
     for at, report in sorted(ended.items()):
         outcome = report.outcome or f"[red]failed[/], nothing stored: {escape(report.error)}"

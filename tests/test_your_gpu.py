@@ -144,7 +144,10 @@ def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
     want = dict(zip(cases, map(int, done.stdout.split()), strict=True))
     unknown = -2  # what an older calculator says of every case of a newer GPU
     known = {case[0] for case, w in want.items() if w != unknown}
-    assert {"sm_75", "sm_80", "sm_89", "sm_90"} <= known
+    every = {target for target in ARCHITECTURES if target.startswith("sm_")}
+    if torch.cuda.is_available():  # with a Triton of its own, perhaps; the pinned one knows all
+        every = {"sm_75", "sm_80", "sm_89", "sm_90"}
+    assert every <= known
     want = {case: w for case, w in want.items() if case[0] in known}
     assert min(want.values()) == 0, "some fit not even once"
     assert len(set(want.values())) > 8

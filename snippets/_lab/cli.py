@@ -199,7 +199,8 @@ def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
 
 
 def _mutants(options: argparse.Namespace) -> int:
-    _interpret()
+    if "TRITON_INTERPRET" not in os.environ:  # who sets it may want a GPU
+        _interpret()
     from . import mutation
     from .rooms import room_file
 

@@ -20,11 +20,10 @@ def patch_once_a_launch() -> None:
     launches: list[set[int]] = []  # the modules seen by each launch under way
 
     def patch_unless_seen(function: Any) -> Any:
-        module = id(function.__globals__)
-        if launches and module in launches[-1]:
+        seen = launches[-1] if launches else set()
+        if (module := id(function.__globals__)) in seen:
             return None
-        if launches:
-            launches[-1].add(module)
+        seen.add(module)
         return patch(function)
 
     def launch_anew(*args: Any, **kwargs: Any) -> Any:

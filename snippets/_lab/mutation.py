@@ -167,6 +167,7 @@ def _derived(module: ModuleType, room: str) -> str:
         return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
+@functools.cache
 def _import_once() -> None:
     """What takes seconds to import and every child needs; what is imported here it inherits."""
     for slow in ("torch", "torch._inductor", "triton", "pytest", "hypothesis"):

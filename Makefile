@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 LAB = $(PYTHON) -m snippets._lab
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
-ROOM_TESTS = $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_coverage.py
+ROOM_TESTS = $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
 
 # With an interpreter of your own nothing is installed.
 ifeq ($(PYTHON),$(VENV)/bin/python)
@@ -49,7 +49,7 @@ site: notebooks ## Build the site into site/, every warning an error
 
 .PHONY: notebooks
 notebooks: $(ALL) ## Run the notebooks; the site shows what they print
-	$(PYTHON) -m snippets._lab.notebooks
+	$(PYTHON) -m snippets._site.notebooks
 
 .PHONY: bench
 bench: $(ALL) ## Measure on this machine's GPU; without one: make evidence

@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # the pages and figures are tested without torch to
 if torch is not None:
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates a kernel
-        from snippets._lab.interpreter import patch_once_a_launch
+        from snippets._lab.probe.interpreter import patch_once_a_launch
 
         patch_once_a_launch()
     # Uninitialised memory holds NaN from here on: what a kernel forgets to write is seen.
@@ -51,7 +51,7 @@ def device():
 # Files that take long start first, so that at the end no core waits for another.
 LONGEST = (
     "test_browser_site.py", "test_browser_map.py", "test_flash_attention.py", "test_browser.py",
-    "test_browser_reading.py", "test_lab_figures.py", "test_browser_steps.py",
+    "test_browser_reading.py", "test_lab_figure.py", "test_browser_steps.py",
     "test_browser_memory.py", "test_lab_devices.py", "test_composed_attention.py",
 )  # fmt: skip
 

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from snippets._lab import store
-from snippets._lab.bench import Lab
-from snippets._lab.figures import fragment
-from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.draw.figure import fragment
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.measure.session import Lab
+from snippets._lab.results import store
 from snippets._lab.rooms import ROOT
 from snippets.attention_memory import bench, exercise, figures, module
 from snippets.attention_memory.bench import assert_bytes, counted_eager, counted_fused

@@ -14,8 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab import store
-from snippets._lab.oracle import (
+from snippets._lab.judge.oracle import (
     NumericalMismatch,
     TrivialInputs,
     assert_weights,
@@ -23,6 +22,7 @@ from snippets._lab.oracle import (
     eager_weights,
     make_qkv,
 )
+from snippets._lab.results import store
 from snippets._lab.rooms import DATA
 from snippets.attention_weights import bench, capture, exercise, kernel
 from snippets.attention_weights.kernel import attention_weights

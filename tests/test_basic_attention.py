@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab.oracle import assert_attention, make_qkv
+from snippets._lab.judge.oracle import assert_attention, make_qkv
 from snippets.basic_attention import exercise, kernel
 from snippets.basic_attention.kernel import basic_attention
 

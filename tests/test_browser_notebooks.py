@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from browser import PHONE, switch_scheme
 
-from snippets._lab import notebooks
 from snippets._lab.rooms import waiting
+from snippets._site import notebooks
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

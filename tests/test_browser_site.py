@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import LAPTOP, PHONE, SUBPATH, switch_scheme
 
-from snippets._lab.audit import BUDGETS, Server, pages, see_everything
+from snippets._site.checks.page_speed import BUDGETS, Server, pages, see_everything
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from snippets._lab import figures, provenance, rooms, store
-from snippets._lab.store import DataError
+from snippets._lab import rooms
+from snippets._lab.draw import figure
+from snippets._lab.results import staleness, store
+from snippets._lab.results.store import DataError
 from snippets.claims import figures as page
 from snippets.claims.sentences import CLAIMS, Case, cases_of, verdict
 
-EVERYTHING = figures._reference_first(list(store.scan()))
+EVERYTHING = figure._reference_first(list(store.scan()))
 PUBLISHED = [name for name, claim in CLAIMS.items() if claim.post not in rooms.waiting()]
 BASIC, ONE_LOAD = "basic_attention", "vectorized_attention"
 
@@ -178,7 +180,7 @@ def test_another_measurement_gives_another_verdict(name, tmp_path):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_claim_has_fresh_data(name):
     for result in page._measured(name, EVERYTHING):
-        assert not provenance.is_stale(result), f"{name}: measure {result.post} again"
+        assert not staleness.is_stale(result), f"{name}: measure {result.post} again"
         regimes = [c.regime for c in cases_of(name, result)]
         assert len(set(regimes)) == len(regimes) > 0
 
@@ -233,10 +235,10 @@ def test_waiting_claims_appear_with_their_data_and_nothing_else(monkeypatch):
 
 
 def test_every_source_is_linked_with_its_provenance():
-    made = figures.fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
+    made = figure.fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
     for name in PUBLISHED:
         for r in page._measured(name, EVERYTHING):
-            assert f"[{figures.cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
+            assert f"[{figure.cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
             assert r.source_hash in made
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab.oracle import NumericalMismatch
+from snippets._lab.judge.oracle import NumericalMismatch
 from snippets.coalescing import bench, exercise, kernel
 from snippets.coalescing.bench import assert_copied, assert_sums
 from snippets.coalescing.kernel import coalescing, line_sums
@@ -245,7 +245,7 @@ def test_exercise_sums_columns_by_tiles(shape, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("stride", [1, 2, 3, 8, 9, 16, 32])
 def test_counted_sectors_are_those_of_the_recorded_addresses(stride, dtype):
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     n = 1_100  # two programs
     x = ones(n * stride, dtype=dtype)
@@ -263,7 +263,7 @@ def test_requests_start_where_the_memory_starts():
     """The second element of a tensor is not the first of a sector."""
     if ON_GPU:
         pytest.skip("addresses are recorded in the interpreter")
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     for first, sectors in ((0, 4), (1, 5), (8, 4)):
         x = ones(64)[first : first + 32]

@@ -16,7 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from snippets._lab.oracle import NumericalMismatch, assert_attention, eager_attention, make_qkv
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    assert_attention,
+    eager_attention,
+    make_qkv,
+)
 from snippets.composed_attention import exercise, kernel
 from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
 from snippets.composed_attention.kernel import composed_attention, matmul, softmax, transpose

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab.compiled import Compiler
-from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention import bench, exercise, kernel, op
 from snippets.flash_attention.kernel import TILES, flash_attention
 
@@ -602,7 +602,7 @@ def rows_of(name, lab, monkeypatch):
 
 
 def made_up(name, rows):
-    from snippets._lab import store
+    from snippets._lab.results import store
 
     ceiling = {"per_s_p50": 4e12}
     return store.Result(
@@ -620,7 +620,7 @@ DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragg
 @pytest.mark.parametrize("name", [*DRAWN, "memory"])
 def test_figures_can_be_drawn_from_a_gpu(name, monkeypatch):
     pytest.importorskip("plotly")
-    from snippets._lab.figures import fragment
+    from snippets._lab.draw.figure import fragment
     from snippets.flash_attention import figures
 
     result = made_up(name, rows_of(name, Lab(), monkeypatch))

@@ -19,9 +19,9 @@ import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snippets._lab.compiled import SHARED_LIMIT, Compiler
-from snippets._lab.mutation import mutate, variant
-from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.mutants import mutate, variant
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets.hopper_attention import bench, exercise, kernel, on_cpu
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.mutants import MUTANTS

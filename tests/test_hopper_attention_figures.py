@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("plotly")
 
-from snippets._lab import store
-from snippets._lab.figures import fragment
+from snippets._lab.draw.figure import fragment
+from snippets._lab.results import store
 from snippets.hopper_attention import bench, figures
 
 OURS = bench.OURS

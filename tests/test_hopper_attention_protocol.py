@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snippets._lab.mutation import Mutant, mutate
+from snippets._lab.judge.mutants import Mutant, mutate
 from snippets.hopper_attention import diagram, kernel, parts, protocol
 from snippets.hopper_attention.parts import Arrive, Copy, Finish, Product, Wait, Work
 

@@ -4,8 +4,8 @@ import statistics
 
 import pytest
 
-from snippets._lab.physics import PhysicsError, refuse_impossible
-from snippets._lab.timing import Times, time_interleaved
+from snippets._lab.measure.timing import Times, time_interleaved
+from snippets._lab.results.physics import PhysicsError, refuse_impossible
 
 
 def ceiling(per_s):

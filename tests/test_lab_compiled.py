@@ -14,7 +14,13 @@ import torch
 import triton
 import triton.language as tl
 
-from snippets._lab.compiled import SHARED_LIMIT, Compiler, Resources, ahead_of_time, from_loaded
+from snippets._lab.probe.compiled import (
+    SHARED_LIMIT,
+    Compiler,
+    Resources,
+    ahead_of_time,
+    from_loaded,
+)
 from snippets.basic_attention.kernel import basic_attention
 
 pytestmark = pytest.mark.compiler
@@ -275,7 +281,7 @@ def test_what_cannot_be_described_is_refused(compiler):
 LOADED = """
 import json, types, torch, triton
 from triton.runtime.driver import driver
-from snippets._lab.compiled import _NoDevice, from_loaded
+from snippets._lab.probe.compiled import _NoDevice, from_loaded
 import tests.{module} as module
 
 device = _NoDevice("sm_80")

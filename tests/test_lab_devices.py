@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from snippets._lab import figures, store
-from snippets._lab.figures import draw_all
+from snippets._lab.draw import figure
+from snippets._lab.draw.figure import draw_all
+from snippets._lab.results import store
 from snippets._lab.rooms import DATA
 
 NAMES = ["NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "Tesla T4", "GPU B", "GPU C", "GPU D"]
@@ -92,7 +93,7 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
 
 
 def test_these_are_more_devices_than_line_styles():
-    assert len(NAMES) + 1 > len(set(figures.DASHES)), "or a chart of many was never drawn"
+    assert len(NAMES) + 1 > len(set(figure.DASHES)), "or a chart of many was never drawn"
 
 
 def test_a_device_lies_in_the_folder_of_its_name():

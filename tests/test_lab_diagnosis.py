@@ -15,12 +15,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snippets._lab import cli, diagnosis, store
-from snippets._lab.coverage import attention_rooms
-from snippets._lab.diagnosis import CannotDiagnose, diagnose, examine, find_launcher
-from snippets._lab.mistakes import MISTAKES, Probe, attend
-from snippets._lab.mutation import Mutant, mutate, variant
-from snippets._lab.oracle import eager_attention
+from snippets._lab import cli
+from snippets._lab.judge import diagnosis
+from snippets._lab.judge.diagnosis import CannotDiagnose, diagnose, examine, find_launcher
+from snippets._lab.judge.grid import attention_rooms
+from snippets._lab.judge.mistakes import MISTAKES, Probe, attend
+from snippets._lab.judge.mutants import Mutant, mutate, variant
+from snippets._lab.judge.oracle import eager_attention
+from snippets._lab.results import store
 from snippets._lab.rooms import ROOT, interpreted, load, room_file, rooms, source_file
 
 
@@ -376,7 +378,7 @@ def test_a_launcher_can_be_chosen(tmp_path):
 
 
 def load_file(path):
-    from snippets._lab.mutation import _module_at
+    from snippets._lab.judge.mutants import _module_at
 
     return _module_at(path, "chosen")
 

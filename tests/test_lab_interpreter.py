@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from snippets._lab import interpreter as lab
+from snippets._lab.probe import interpreter as lab
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter")
 

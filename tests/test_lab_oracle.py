@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from snippets._lab.oracle import (
+from snippets._lab.judge.oracle import (
     NumericalMismatch,
     TrivialInputs,
     assert_attention,

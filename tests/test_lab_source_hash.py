@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from snippets._lab.source_hash import canonical, closure, public_functions, source_hash
+from snippets._lab.results.source_hash import canonical, closure, public_functions, source_hash
 
 SOURCE = '''
 """A kernel's file."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from snippets._lab import store
-from snippets._lab.store import DataError, Result, folder_name, read, scan, write
+from snippets._lab.results import store
+from snippets._lab.results.store import DataError, Result, folder_name, read, scan, write
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = Result(

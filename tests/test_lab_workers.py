@@ -6,9 +6,10 @@ import time
 import pytest
 import torch
 
-from snippets._lab import store, workers
-from snippets._lab.bench import Job, Session
-from snippets._lab.workers import Report, in_turn, side_by_side
+from snippets._lab.measure import workers
+from snippets._lab.measure.session import Job, Session
+from snippets._lab.measure.workers import Report, in_turn, side_by_side
+from snippets._lab.results import store
 
 
 def job(post, rows, target="sm_90"):

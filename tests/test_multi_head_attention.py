@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from snippets._lab import store
-from snippets._lab.bench import Lab
-from snippets._lab.figures import DataError, fragment
-from snippets._lab.oracle import NumericalMismatch
-from snippets._lab.physics import refuse_impossible
+from snippets._lab.draw.figure import DataError, fragment
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.session import Lab
+from snippets._lab.results import store
+from snippets._lab.results.physics import refuse_impossible
 from snippets._lab.rooms import DATA, results
 from snippets.multi_head_attention import bench, exercise, module
 from snippets.multi_head_attention.module import (

@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from snippets._lab import figures as lab_figures
-from snippets._lab import rooms, store
-from snippets._lab.oracle import NumericalMismatch, eager_attention, make_qkv
+from snippets._lab import rooms
+from snippets._lab.draw import figure as lab_figures
+from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
+from snippets._lab.results import store
 from snippets.scoreboard import bench, differences
 from snippets.scoreboard import figures as page
 
@@ -85,7 +86,7 @@ def test_tf32_is_allowed_for_one_call_only():
 
 def test_every_attention_kernel_is_on_the_board():
     """A room that joins the series joins the board: its launcher takes q, k and v."""
-    from snippets._lab.coverage import attention_rooms
+    from snippets._lab.judge.grid import attention_rooms
 
     takes_v = [r for r in attention_rooms() if re.search(
         rf"def {r}\(\s*q, k, v", rooms.source_file(r).read_text("utf-8"))]  # fmt: skip
@@ -115,7 +116,7 @@ class Stand:
         self.place = place
 
     def each(self, **axes):
-        from snippets._lab.bench import Lab
+        from snippets._lab.measure.session import Lab
 
         yield from Lab(self.place).each(**axes)
 

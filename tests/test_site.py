@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from snippets._lab import store
+from snippets._lab.results import store
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB_PAGES = {
@@ -645,7 +645,7 @@ def test_nothing_is_asked_of_a_third_party():
     own = [
         p
         for p in files()
-        if (p.parts[:2] == ("docs", "assets") or p.parts[:3] == ("snippets", "_lab", "theme"))
+        if (p.parts[:2] == ("docs", "assets") or p.parts[:3] == ("snippets", "_site", "theme"))
         and "vendor" not in p.parts
         and p.suffix in (".js", ".css", ".svg", ".html")
     ]
@@ -771,11 +771,11 @@ FAULTS = {
         "a_room_imports_no_room", "outside its room",
     ),
     "a lab that imports a room": (
-        "snippets/_lab/bench.py", added(f"\nfrom snippets.{POST} import kernel\n"),
+        "snippets/_lab/measure/session.py", added(f"\nfrom snippets.{POST} import kernel\n"),
         "the_lab_knows_no_room", POST,
     ),
     "a lab that loads a room": (
-        "snippets/_lab/bench.py", added(f"\nload('{POST}', 'kernel')\n"),
+        "snippets/_lab/measure/session.py", added(f"\nload('{POST}', 'kernel')\n"),
         "the_lab_knows_no_room", "loads",
     ),
     "figures that need torch": (
@@ -939,7 +939,7 @@ FAULTS = {
         "nothing_is_asked_of_a_third_party", "fonts.example.com",
     ),
     "a template that asks a third party": (
-        "snippets/_lab/theme/main.html", added('<script src="//cdn.example.com/x.js"></script>'),
+        "snippets/_site/theme/main.html", added('<script src="//cdn.example.com/x.js"></script>'),
         "nothing_is_asked_of_a_third_party", "cdn.example.com",
     ),
     "a picture from a third party": (

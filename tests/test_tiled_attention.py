@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab import store
-from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.results import store
 from snippets.tiled_attention import bench, exercise, kernel
 from snippets.tiled_attention.kernel import tiled_attention
 
@@ -319,7 +319,7 @@ def test_nothing_of_size_n_times_m_is_allocated():
 @pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     q, k, v = make_qkv(N=48, D=16)
     with record({"q": q, "k": k, "v": v}) as trace:
@@ -530,7 +530,7 @@ def timed(lab, function):
 @pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "resources"])
 def test_figures_can_be_drawn_from_a_gpu(name):
     pytest.importorskip("plotly")
-    from snippets._lab.figures import fragment
+    from snippets._lab.draw.figure import fragment
     from snippets.tiled_attention import figures
 
     lab = Lab()

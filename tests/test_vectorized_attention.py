@@ -12,9 +12,9 @@ import triton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab import provenance
-from snippets._lab.bench import Lab
-from snippets._lab.oracle import assert_attention, make_qkv
+from snippets._lab.judge.oracle import assert_attention, make_qkv
+from snippets._lab.measure import machine
+from snippets._lab.measure.session import Lab
 from snippets.vectorized_attention import bench, exercise, kernel
 from snippets.vectorized_attention.kernel import vectorized_attention
 
@@ -273,7 +273,7 @@ def test_exercise_has_no_limit_on_the_keys():
 @pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
 @pytest.mark.parametrize(("N", "M", "D"), [(1, 1, 1), (3, 5, 8), (2, 65, 40)])
 def test_three_loads_a_program_and_every_key_for_each(N, M, D):
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     q, k, v = make_qkv(N=N, M=M, D=D)
     with record({"q": q, "k": k, "v": v}) as trace:
@@ -336,7 +336,7 @@ def test_a_gpu_compiles_ahead_for_itself(monkeypatch):
             asked.append(target)
             return []
 
-    monkeypatch.setattr(provenance, "gpu", lambda: {"capability": "9.0"})
+    monkeypatch.setattr(machine, "gpu", lambda: {"capability": "9.0"})
     for lab in (Lab("gpu"), Lab("compiler", "sm_75")):
         lab.__dict__["compiler"] = Compiler()
         assert list(lab.ahead_of_time(vectorized_attention)) == []

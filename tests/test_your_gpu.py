@@ -12,10 +12,12 @@ import pytest
 import torch
 import triton
 
-from snippets._lab import coverage, figures, store
-from snippets._lab.bench import Lab, jobs
-from snippets._lab.cards import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
-from snippets._lab.compiled import SHARED_LIMIT
+from snippets._lab.draw import figure
+from snippets._lab.judge import grid
+from snippets._lab.measure.session import Lab, jobs
+from snippets._lab.probe.compiled import SHARED_LIMIT
+from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
+from snippets._lab.results import store
 from snippets._lab.rooms import load
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
@@ -245,7 +247,7 @@ def test_results_are_measured_for_their_own_targets():
 @pytest.mark.parametrize("target", bench.TARGETS)
 def test_every_launcher_and_dtype_is_recorded(target):
     seen = {(r["launcher"], r["dtype"]) for r in stored(target)}
-    launchers = {*coverage.attention_rooms(), "coalescing", "line_sums"}
+    launchers = {*grid.attention_rooms(), "coalescing", "line_sums"}
     assert seen == {(name, dtype) for name in launchers for dtype in bench.DTYPES}
     kernels = {r["kernel"] for r in stored(target)}
     assert {"_transpose_kernel", "_matmul_kernel", "_softmax_kernel"} <= kernels
@@ -253,7 +255,7 @@ def test_every_launcher_and_dtype_is_recorded(target):
 
 def constants(table, target, path=()):
     """The block sizes of each configuration in a launcher's table that a target can choose."""
-    for path, value in coverage._leaves(table, ()):
+    for path, value in grid._leaves(table, ()):
         names = [key for key in path if key in ARCHITECTURES]
         if not names or target in names:
             yield tuple(value[:2])
@@ -262,7 +264,7 @@ def constants(table, target, path=()):
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "gfx942"])
 def test_every_configuration_a_launcher_can_choose_is_recorded(target):
     """By the first two block sizes; stages and warps follow from them in these tables."""
-    for room in set(coverage.attention_rooms()) - {"hopper_attention"}:
+    for room in set(grid.attention_rooms()) - {"hopper_attention"}:
         tables = getattr(load(room, "kernel"), "CONFIGURATIONS", {})
         found = {
             tuple(r["blocks"].values())[:2]
@@ -438,9 +440,9 @@ def test_what_is_not_stated_is_said():
 
 def test_the_figures_on_disk_are_drawn_from_the_data():
     for name in ("kernels", "excerpts"):
-        ordered = figures._reference_first(results(name))
-        for file, text in figures.fragment("your_gpu", name, getattr(drawn, name), ordered).items():
-            assert (figures.FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
+        ordered = figure._reference_first(results(name))
+        for file, text in figure.fragment("your_gpu", name, getattr(drawn, name), ordered).items():
+            assert (figure.FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
 
 
 # Excerpts.
@@ -448,7 +450,7 @@ def test_the_figures_on_disk_are_drawn_from_the_data():
 
 def test_every_post_with_a_kernel_has_an_excerpt_that_holds_what_it_claims():
     rows = STORED["excerpts", "sm_90"].rows
-    assert {r["post"] for r in rows} >= {*coverage.attention_rooms(), "coalescing"}
+    assert {r["post"] for r in rows} >= {*grid.attention_rooms(), "coalescing"}
     assert len(rows) == len(bench.POINTS)
     for row, point in zip(rows, bench.POINTS, strict=True):
         assert row["lines"]

@@ -1,1 +1,1 @@
-"""The apparatus every room uses: oracle, timing, provenance, store, trace, mutation, figures."""
+"""The apparatus every room uses, a folder a subject: results, probe, judge, draw, measure."""

@@ -17,8 +17,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from . import store
-from .rooms import DATA, FIGURES, ROOT, UnknownName, rooms
+from snippets._lab.results import store
+from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, rooms
 
 PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
 
@@ -83,7 +83,7 @@ def _bench(options: argparse.Namespace) -> int:
     if torch.cuda.is_available():
         return _measure(options, ["gpu"])
     _interpret()
-    from .rooms import results
+    from snippets._lab.rooms import results
 
     console.print("No GPU that torch can use, so these timings stay as they are:")
     for post in rooms() if options.post is None else [options.post]:
@@ -100,15 +100,15 @@ def _evidence(options: argparse.Namespace) -> int:
 
 def _interpret() -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
-    from .interpreter import patch_once_a_launch
+    from snippets._lab.probe.interpreter import patch_once_a_launch
 
     patch_once_a_launch()
 
 
 def _measure(options: argparse.Namespace, places: list[str]) -> int:
-    from . import workers
-    from .bench import Session, jobs
-    from .rooms import results
+    from snippets._lab.measure import workers
+    from snippets._lab.measure.session import Session, jobs
+    from snippets._lab.rooms import results
 
     if options.result is not None:
         posts = rooms() if options.post is None else [options.post]
@@ -163,9 +163,9 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
 
 
 def _figures(options: argparse.Namespace) -> int:
-    from . import figures
+    from snippets._lab.draw import figure
 
-    changed = figures.draw_all(options.data, options.out, write=not options.check)
+    changed = figure.draw_all(options.data, options.out, write=not options.check)
     for path in changed:
         console.print(f"{'differs' if options.check else 'wrote'} {path}", highlight=False)
     if options.check and changed:
@@ -176,7 +176,7 @@ def _figures(options: argparse.Namespace) -> int:
 
 
 def _stale(options: argparse.Namespace) -> int:
-    from .provenance import is_stale
+    from snippets._lab.results.staleness import is_stale
 
     found = list(store.scan())
     if not found:
@@ -201,8 +201,8 @@ def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
 def _mutants(options: argparse.Namespace) -> int:
     if "TRITON_INTERPRET" not in os.environ:  # who sets it may want a GPU
         _interpret()
-    from . import mutation
-    from .rooms import room_file
+    from snippets._lab.judge import mutants
+    from snippets._lab.rooms import room_file
 
     with_mutants = [r for r in rooms() if room_file(r, "mutants.py").exists()]
     if not (chosen := options.post or with_mutants):
@@ -215,10 +215,10 @@ def _mutants(options: argparse.Namespace) -> int:
     for post in chosen:
         table = Table("mutant", "killed by", "message", title=post)
         try:
-            for row in mutation.rows(post, _each_mutant, derive=False):
+            for row in mutants.rows(post, _each_mutant, derive=False):
                 cells = (row["mutant"], row["killed_by"], row["message"])
                 table.add_row(*map(escape, cells))
-        except mutation.MutantError as error:
+        except mutants.MutantError as error:
             console.print(f"[red]{escape(str(error))}[/]", highlight=False)
             return 1
         console.print(table)
@@ -226,7 +226,7 @@ def _mutants(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from .diagnosis import CannotDiagnose, diagnose
+    from snippets._lab.judge.diagnosis import CannotDiagnose, diagnose
 
     try:
         found = diagnose(options.file, options.launcher, options.seconds)
@@ -241,15 +241,15 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _sanitize(options: argparse.Namespace) -> int:
-    from . import sanitize
+    from snippets._lab.judge import sanitizers
 
     table = Table("post", "tool", "outcome", title="compute-sanitizer")
     outcomes = []
     for post in options.post or rooms():
-        for tool in sanitize.TOOLS:
+        for tool in sanitizers.TOOLS:
             try:
-                outcomes.append(sanitize.sanitize(post, tool))
-            except sanitize.CannotSanitize as error:
+                outcomes.append(sanitizers.sanitize(post, tool))
+            except sanitizers.CannotSanitize as error:
                 console.print(f"[red]nothing was checked:[/] {error}", highlight=False)
                 return 1
             table.add_row(post, tool, outcomes[-1])
@@ -258,7 +258,7 @@ def _sanitize(options: argparse.Namespace) -> int:
 
 
 def _proof(options: argparse.Namespace) -> int:
-    from .proof import proof, unreachable
+    from snippets._site.checks.proof import proof, unreachable
 
     wrong, outside = proof(options.site)
     if options.links:
@@ -273,7 +273,7 @@ def _proof(options: argparse.Namespace) -> int:
 
 
 def _spelling(options: argparse.Namespace) -> int:
-    from .proof import WORDS, misspelt, project_words, written
+    from snippets._site.checks.proof import WORDS, misspelt, project_words, written
 
     unknown = misspelt(written(), project_words())
     for word in unknown:
@@ -285,19 +285,19 @@ def _spelling(options: argparse.Namespace) -> int:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from . import audit
+    from snippets._site.checks import page_speed
 
-    report = audit.measure(
+    report = page_speed.measure(
         options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
     )
-    console.print(audit.table(report), markup=False, soft_wrap=True)
-    audit.write(audit.renewed(report) if options.page else report)
-    return 1 if audit.over(report) else 0
+    console.print(page_speed.table(report), markup=False, soft_wrap=True)
+    page_speed.write(page_speed.renewed(report) if options.page else report)
+    return 1 if page_speed.over(report) else 0
 
 
 def _screenshots(options: argparse.Namespace) -> int:
-    from . import audit
+    from snippets._site.checks import page_speed
 
-    made = audit.screenshots(options.out, options.page)
+    made = page_speed.screenshots(options.out, options.page)
     console.print(f"{len(made)} pictures in {options.out}", highlight=False)
     return 0

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from snippets._lab.competitors import resolve
-from snippets._lab.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from .exercise import attention_in_blocks, block_bytes

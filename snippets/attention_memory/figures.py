@@ -4,8 +4,8 @@ from math import log10
 
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import listed
-from snippets._lab.figures import (
+from snippets._lab.draw.charts import listed
+from snippets._lab.draw.figure import (
     DASHES,
     NAMES,
     Figure,

@@ -1,6 +1,6 @@
 """Wrong formulas: each is the page's module with one mistake, and a test that rejects it."""
 
-from snippets._lab.mutation import Mutant
+from snippets._lab.judge.mutants import Mutant
 
 MUTANTS = [
     Mutant(

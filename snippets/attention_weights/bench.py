@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from snippets._lab.oracle import (
+from snippets._lab.judge.oracle import (
     assert_weights,
     causal_mask,
     eager_weights,

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from snippets._lab.provenance import now
+from snippets._lab.measure.machine import now
+from snippets._lab.results.store import write_whole
 from snippets._lab.rooms import ROOT
-from snippets._lab.store import write_whole
 
 FOLDER = Path(__file__).with_name("capture")
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"

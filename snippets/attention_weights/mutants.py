@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.mutation import Mutant
+from snippets._lab.judge.mutants import Mutant
 
 MUTANTS = [
     Mutant(

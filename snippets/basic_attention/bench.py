@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import torch
 
-from snippets._lab.mutation import variant
-from snippets._lab.oracle import assert_attention, deviation, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import assert_attention, deviation, make_qkv
 from snippets._lab.rooms import measured_on
 
 from . import exercise, kernel
@@ -118,7 +118,7 @@ def registers(lab):
 @measured_on("interpreter")
 def traffic(lab):
     """Loads of each program, recorded while the interpreter runs the kernel."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     launchers = {"basic_attention": basic_attention, "exercise": exercise.basic_attention}
     for case in lab.each(
@@ -156,7 +156,7 @@ def traffic(lab):
 @measured_on("interpreter")
 def addresses(lab):
     """Which elements of q the program of query n loads when D is 512: the page's index example."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     q, k, v = make_qkv(N=4, M=2, D=512)
     with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:

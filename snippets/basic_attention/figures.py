@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.figures import (
+from snippets._lab.draw.figure import (
     DASHES,
     Figure,
     colour,

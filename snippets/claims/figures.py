@@ -1,9 +1,9 @@
 """The claims page: every sentence with its verdict by regime, from the results of all posts."""
 
-from snippets._lab.figures import Figure, cell, from_all, table
-from snippets._lab.provenance import is_stale
+from snippets._lab.draw.figure import Figure, cell, from_all, table
+from snippets._lab.results.staleness import is_stale
+from snippets._lab.results.store import DataError
 from snippets._lab.rooms import waiting
-from snippets._lab.store import DataError
 
 from .sentences import CLAIMS, cases_of, verdict
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 
-from snippets._lab.figures import only, pick, ratio, time
-from snippets._lab.store import DataError, Result
+from snippets._lab.draw.figure import only, pick, ratio, time
+from snippets._lab.results.store import DataError, Result
 
 BASIC, ONE_LOAD, SDPA, EAGER = (
     "basic_attention", "vectorized_attention", "torch:sdpa", "torch:eager",

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from snippets._lab.competitors import resolve
-from snippets._lab.oracle import NumericalMismatch, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, make_qkv
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from .exercise import BLOCK_N, column_sums
@@ -127,7 +127,7 @@ def transposed(lab):
 @measured_on("interpreter")
 def lanes(lab):
     """Where the lanes of one request read, for each stride: recorded in the interpreter."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     for case in lab.each(dtype=DTYPES, stride=list(range(1, 33))):
         x = torch.zeros(LANES * case["stride"], dtype=getattr(torch, case["dtype"]))
@@ -168,7 +168,7 @@ def touched(request):
 @measured_on("interpreter")
 def sectors(lab):
     """Sectors for each request of 32 lanes: this page's kernels, and attention's loads."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     for case in lab.each(dtype=DTYPES):
         for read, (call, tensors, name) in reads(getattr(torch, case["dtype"])).items():

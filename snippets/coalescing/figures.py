@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from snippets._lab.figures import (
+from snippets._lab.draw.figure import (
     DASHES,
     Figure,
     colour,

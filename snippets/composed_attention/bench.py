@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import torch
 
-from snippets._lab.competitors import resolve
-from snippets._lab.oracle import NumericalMismatch, assert_attention, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, make_qkv
+from snippets._lab.measure.competitors import resolve
+from snippets._lab.measure.timing import Times
 from snippets._lab.rooms import measured_on
-from snippets._lab.timing import Times
 
 from . import exercise, kernel
 from .kernel import composed_attention
@@ -253,7 +253,7 @@ def memory_traffic(lab):
 
     Loads are not compared: several programs load the same tile, and L2 serves the repetition.
     """
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     for case in lab.each(dtype=DTYPES, D=[64], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
         N, D, dtype = case["N"], case["D"], getattr(torch, case["dtype"])

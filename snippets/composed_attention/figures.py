@@ -5,7 +5,7 @@ import itertools
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.figures import (
+from snippets._lab.draw.figure import (
     DASHES,
     NAMES,
     Figure,

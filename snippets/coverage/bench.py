@@ -2,22 +2,22 @@
 
 from functools import partial
 
-from snippets._lab import coverage
-from snippets._lab.oracle import eager_attention
+from snippets._lab.judge.grid import LAYOUTS, SHAPES, cell, rows
+from snippets._lab.judge.oracle import eager_attention
 from snippets._lab.rooms import measured_on
 
 
 def check(device):
     """Raise unless a cell can fail: the mean of V is not attention, and eager PyTorch is."""
     case = {
-        "shape": coverage.SHAPES[3], "dtype": "float32", "mask": "full",
-        "layout": coverage.LAYOUTS[0], "configuration": None,
+        "shape": SHAPES[3], "dtype": "float32", "mask": "full",
+        "layout": LAYOUTS[0], "configuration": None,
     }  # fmt: skip
     for run, outcome in (
         (partial(eager_attention, scale=0.0), "failed"),
         (eager_attention, "passed"),
     ):
-        found = coverage.cell(run, case, device)
+        found = cell(run, case, device)
         if found["outcome"] != outcome:
             raise RuntimeError(f"a cell that must have {outcome} has {found['outcome']}")
 
@@ -25,4 +25,4 @@ def check(device):
 @measured_on("gpu", "interpreter")
 def grid(lab):
     """Error and outcome of every launcher over dtype, shape, mask, layout and configuration."""
-    yield from coverage.rows(lab.place, lab.each)
+    yield from rows(lab.place, lab.each)

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from snippets._lab.figures import Figure, cell
-from snippets._lab.store import DataError
+from snippets._lab.draw.figure import Figure, cell
+from snippets._lab.results.store import DataError
 
 AXES = ("dtype", "mask", "layout", "configuration")
 FILTERS = ("launcher", "device", "dtype", "mask", "layout", "outcome")

@@ -8,9 +8,9 @@ from unittest.mock import patch
 import torch
 import triton
 
-from snippets._lab.competitors import resolve, same_work
-from snippets._lab.mutation import variant
-from snippets._lab.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.rooms import measured_on, source_file
 
 from . import exercise, kernel
@@ -283,7 +283,7 @@ def example():
 @measured_on("interpreter")
 def steps(lab):
     """The kernel's own variables, tile by tile, for queries 0 to 3."""
-    from snippets._lab.watch import softmax_steps, watch
+    from snippets._lab.probe.variables import softmax_steps, watch
 
     launcher = with_tiles(flash_attention, Tiles(4, 4, 4, 1))  # four queries, four keys
     names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "full"]

@@ -2,8 +2,8 @@
 
 from plotly.subplots import make_subplots
 
-from snippets._lab import charts
-from snippets._lab.charts import (
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import (
     LEGEND,
     between,
     ceilings,
@@ -19,7 +19,7 @@ from snippets._lab.charts import (
     useless,
     verdict,
 )
-from snippets._lab.figures import (
+from snippets._lab.draw.figure import (
     Figure,
     cell,
     colour,
@@ -31,7 +31,7 @@ from snippets._lab.figures import (
     ratio,
     time,
 )
-from snippets._lab.player import player
+from snippets._lab.draw.players import player
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import torch
 
-from snippets._lab.competitors import resolve, same_work
-from snippets._lab.mutation import variant
-from snippets._lab.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.rooms import measured_on
 
 from . import kernel, sass

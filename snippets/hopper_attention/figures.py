@@ -4,8 +4,8 @@ import itertools
 
 from plotly.subplots import make_subplots
 
-from snippets._lab import charts
-from snippets._lab.charts import (
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import (
     LEGEND,
     between,
     ceilings,
@@ -20,7 +20,7 @@ from snippets._lab.charts import (
     useless,
     verdict,
 )
-from snippets._lab.figures import (
+from snippets._lab.draw.figure import (
     Figure,
     cell,
     colour,

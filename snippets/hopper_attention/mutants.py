@@ -4,7 +4,7 @@ Mistakes with barriers are not among them: what those do depends on the moment, 
 the protocol rejects them.
 """
 
-from snippets._lab.mutation import Mutant
+from snippets._lab.judge.mutants import Mutant
 
 MUTANTS = [
     Mutant(

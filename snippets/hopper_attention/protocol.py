@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from snippets._lab.mutation import CONTROL, Mutant, MutantError, mutate
+from snippets._lab.judge.mutants import CONTROL, Mutant, MutantError, mutate
 
 from .parts import (
     KERNEL,

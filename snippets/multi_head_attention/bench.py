@@ -11,10 +11,10 @@ import triton.language as tl
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from snippets._lab import store
-from snippets._lab.oracle import NumericalMismatch
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.timing import Times
+from snippets._lab.results import store
 from snippets._lab.rooms import measured_on
-from snippets._lab.timing import Times
 
 from . import exercise
 from .module import (

@@ -7,8 +7,8 @@ import re
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, listed, stacked
-from snippets._lab.figures import (
+from snippets._lab.draw.charts import LEGEND, listed, stacked
+from snippets._lab.draw.figure import (
     DASHES,
     NAMES,
     Figure,

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from snippets._lab.competitors import resolve
-from snippets._lab.oracle import assert_attention, deviation, eager_attention, make_qkv
+from snippets._lab.judge.oracle import assert_attention, deviation, eager_attention, make_qkv
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 # In the order of the series: each answers what was slow about the one before.
@@ -69,7 +69,7 @@ def error_and_memory(attention, tensors):
 @measured_on("interpreter")
 def ladder(lab):
     """What the programs of each kernel load, recorded, for the same small head."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     for case in lab.each(implementation=KERNELS, dtype=["float16"], N=[32], M=[64], D=[64]):
         q, k, v = lab.qkv(case)

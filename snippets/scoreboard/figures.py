@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import plotly.graph_objects as go
 
-from snippets._lab import charts
-from snippets._lab.figures import (
+from snippets._lab.draw import charts
+from snippets._lab.draw.figure import (
     DASHES,
     NAMES,
     Figure,

@@ -5,9 +5,9 @@ import itertools
 
 import torch
 
-from snippets._lab.competitors import resolve
-from snippets._lab.mutation import variant
-from snippets._lab.oracle import assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from . import exercise, kernel
@@ -173,7 +173,7 @@ def worth_timing(row):
 @measured_on("interpreter")
 def traffic(lab):
     """Loads of one head, recorded while the interpreter runs the kernels."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     N, D = 64, 64
     names = ["basic_attention", "vectorized_attention:exercise", OURS]
@@ -214,7 +214,7 @@ def example():
 @measured_on("interpreter")
 def steps(lab):
     """The kernel's own variables, tile by tile, for its first program: four queries, four keys."""
-    from snippets._lab.watch import SOFTMAX, softmax_steps, watch
+    from snippets._lab.probe.variables import SOFTMAX, softmax_steps, watch
 
     launcher = with_tiles(4, 4, 4)  # nothing of the kernel changes but the size of its tiles
     q, k, v = example()

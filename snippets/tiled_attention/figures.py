@@ -4,8 +4,17 @@ import itertools
 
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, MILLISECONDS, curves, faster, listed, ms_of, span, stacked
-from snippets._lab.figures import (
+from snippets._lab.draw.charts import (
+    LEGEND,
+    MILLISECONDS,
+    curves,
+    faster,
+    listed,
+    ms_of,
+    span,
+    stacked,
+)
+from snippets._lab.draw.figure import (
     Figure,
     cell,
     colour,
@@ -17,7 +26,7 @@ from snippets._lab.figures import (
     ratio,
     time,
 )
-from snippets._lab.player import player
+from snippets._lab.draw.players import player
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"

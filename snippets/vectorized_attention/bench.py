@@ -4,9 +4,9 @@ import torch
 import triton
 import triton.language as tl
 
-from snippets._lab.competitors import resolve
-from snippets._lab.mutation import variant
-from snippets._lab.oracle import assert_attention, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import assert_attention, make_qkv
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from . import exercise
@@ -158,7 +158,7 @@ def latency(lab):
 @measured_on("interpreter")
 def traffic(lab):
     """Loads of each program, recorded while the interpreter runs the kernels."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     names = ["basic_attention", "vectorized_attention", "vectorized_attention:exercise"]
     for case in lab.each(case=["one program", "whole head"], implementation=names):
@@ -209,7 +209,7 @@ def grids():
 @measured_on("interpreter")
 def broadcasting(lab):
     """What two aranges of four make, printed; and the addresses the kernel itself builds."""
-    from snippets._lab.trace import record
+    from snippets._lab.probe.memory_trace import record
 
     q, k, v = make_qkv(N=1, M=3, D=3)
     with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:

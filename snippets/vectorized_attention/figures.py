@@ -3,8 +3,8 @@
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from snippets._lab.charts import LEGEND, faster, stacked
-from snippets._lab.figures import (
+from snippets._lab.draw.charts import LEGEND, faster, stacked
+from snippets._lab.draw.figure import (
     DASHES,
     Figure,
     cell,

@@ -17,8 +17,8 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 
-from snippets._lab.cards import ARCHITECTURES, CARDS
-from snippets._lab.coverage import attention_rooms
+from snippets._lab.judge.grid import attention_rooms
+from snippets._lab.probe.gpus import ARCHITECTURES, CARDS
 from snippets._lab.rooms import load, measured_on
 
 TARGETS = tuple(dict.fromkeys(card.target for card in CARDS))

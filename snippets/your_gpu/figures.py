@@ -3,7 +3,9 @@
 import html
 from collections import Counter
 
-from snippets._lab.cards import (
+from snippets._lab.draw.charts import listed
+from snippets._lab.draw.figure import Figure, table
+from snippets._lab.probe.gpus import (
     AMD_SPECIFICATIONS,
     ARCHITECTURES,
     CARDS,
@@ -13,9 +15,7 @@ from snippets._lab.cards import (
     LLVM,
     programs_at_once,
 )
-from snippets._lab.charts import listed
-from snippets._lab.figures import Figure, table
-from snippets._lab.store import DataError
+from snippets._lab.results.store import DataError
 
 SHOWN_FIRST = "H200"  # without a choice, and without a script
 DTYPES = ("float16", "bfloat16", "float32")

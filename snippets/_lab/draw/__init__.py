@@ -1,0 +1,1 @@
+"""From raw results to charts and sentences. No torch, no triton."""

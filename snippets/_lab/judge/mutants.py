@@ -1,0 +1,271 @@
+"""Shows that a room's tests can fail: runs them against wrong variants of its kernel.
+
+Killed means: the mutant was imported, ran, and a numerical assertion rejected its result. A crash,
+a refusal, a time-out or an `old` text that is not found exactly once is an error of the mutant, not
+a kill. The unchanged kernel runs first and must pass the very same tests.
+"""
+
+import atexit
+import functools
+import gc
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from snippets._lab.results import store
+from snippets._lab.rooms import ROOT, interpreted, load, source_file, test_file
+
+SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
+CONTROL = "unchanged kernel"
+
+
+class MutantError(RuntimeError):
+    """A mutant could not be judged; the text says which and why."""
+
+
+class Mutant(NamedTuple):
+    """A wrong kernel: replace `old`, which must occur exactly once, by `new`."""
+
+    name: str
+    old: str
+    new: str
+    diagnosis: str  # one sentence a reader with this mistake would want to read
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests said: "survived", "killed" with the test's name and message, or "error"."""
+
+    outcome: str
+    test: str = ""
+    message: str = ""
+    derived: str = ""  # what the output alone says about the mistake
+
+
+def mutate(source: str, mutant: Mutant) -> str:
+    """The wrong source. Raises MutantError unless `old` is found exactly once."""
+    if (times := source.count(mutant.old)) != 1:
+        raise MutantError(f"{mutant.name}: its old text occurs {times} times, not once")
+    return source.replace(mutant.old, mutant.new)
+
+
+def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+    """The room's launcher with texts of its file replaced: for timing parts of a kernel.
+
+    Raises MutantError unless each old text is found exactly once.
+    """
+    source = source_file(room).read_text(encoding="utf-8")
+    for old, new in changes:
+        source = mutate(source, Mutant("variant", old, new, ""))
+    folder = tempfile.mkdtemp(prefix="variant_")  # triton reads the kernel's text from its file
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / source_file(room).name
+    path.write_text(source, encoding="utf-8")
+    module, execute = _module_at(path, f"variant_of_{room}")
+    execute()
+    return getattr(module, room)
+
+
+def _module_at(path: str | Path, name: str) -> tuple[ModuleType, Callable[[], None]]:
+    """The module of a file, still empty, and the call that executes the file in it."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # a .py path always has a spec
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    return module, functools.partial(spec.loader.exec_module, module)
+
+
+class _Judge:
+    """pytest plugin: remembers the first failure and how many tests passed.
+
+    The test called `first` goes first: what killed a mutant before will kill it again, and soon.
+    """
+
+    def __init__(self, first: str = "") -> None:
+        self.first = first
+        self.passed = 0
+        self.failure: Verdict | None = None
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: item.name != self.first)
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        if call.excinfo is None:
+            self.passed += call.when == "call"
+        elif self.failure is None and not call.excinfo.errisinstance(_skipped()):
+            numerical = call.excinfo.type.__name__ == "NumericalMismatch" and call.when == "call"
+            message = f"{call.excinfo.value}".splitlines()[0] if f"{call.excinfo.value}" else ""
+            outcome = "killed" if numerical else "error"
+            text = message if numerical else f"{call.excinfo.type.__name__}: {message}"
+            self.failure = Verdict(outcome, item.name, text)
+
+    def verdict(self) -> Verdict:
+        if self.failure:
+            return self.failure
+        if not self.passed:
+            return Verdict("error", "", "no numerical test ran")
+        return Verdict("survived", "", f"{self.passed} tests passed")
+
+
+def _skipped() -> type[BaseException]:
+    import pytest
+
+    return pytest.skip.Exception
+
+
+def _judge_in_child(
+    room: str, path: str, tests: str, first: str, derive: bool, channel: Any
+) -> None:
+    """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
+    import pytest
+    import torch
+
+    # Threads do not survive a fork: a child that waits for its parent's would wait for ever.
+    torch.set_num_threads(1)
+    # The parent may hold the unchanged kernel, and modules that took something from it.
+    package = f"snippets.{room}"
+    for held in [m for m in sys.modules if f"{m}.".startswith(f"{package}.")]:
+        del sys.modules[held]
+    sys.modules.pop(Path(tests).stem, None)
+    name = f"{package}.{source_file(room).stem}"
+    module, execute = _module_at(path, name)
+    judge = _Judge(first)
+    try:
+        setattr(importlib.import_module(package), source_file(room).stem, module)
+        sys.modules[name] = module
+        execute()
+    except Exception as error:  # noqa: BLE001 - whatever importing raises is the verdict
+        channel.send(Verdict("error", "", f"import failed: {type(error).__name__}: {error}"))
+        return
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is asked for, and they take a second
+    sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
+    arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
+    pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
+    verdict = judge.verdict()
+    if derive and verdict.outcome == "killed":
+        verdict = replace(verdict, derived=_derived(module, room))
+    channel.send(verdict)
+
+
+def _derived(module: ModuleType, room: str) -> str:
+    """The mistake's name according to the room's outputs; empty where no model explains them."""
+    from snippets._lab.judge.diagnosis import CannotDiagnose, examine, find_launcher
+
+    try:
+        return ", ".join(examine(find_launcher(module, room)).names)
+    except CannotDiagnose:
+        return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
+
+
+@functools.cache
+def _import_once() -> None:
+    """What takes seconds to import and every child needs; what is imported here it inherits."""
+    for slow in ("torch", "torch._inductor", "triton", "pytest", "hypothesis"):
+        importlib.import_module(slow)
+    from snippets._lab.judge import (
+        diagnosis,  # noqa: F401
+        oracle,  # noqa: F401
+    )
+
+    gc.freeze()  # what was imported is no garbage, and a child need not look through it
+
+
+def judge(
+    room: str, source: str, tests: Path | None = None, *, first: str = "", derive: bool = False
+) -> Verdict:
+    """Run the room's numerical tests against `source` in a process of its own.
+
+    The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
+    its output alone tells about the mistake.
+    """
+    _import_once()
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    tests = tests or test_file(room)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / source_file(room).name
+        path.write_text(source, encoding="utf-8")
+        child = context.Process(
+            target=_judge_in_child, args=(room, str(path), str(tests), first, derive, there)
+        )
+        child.start()
+        there.close()
+        try:
+            verdict: Verdict = (
+                here.recv()
+                if here.poll(SECONDS)
+                else Verdict("error", "", f"no verdict within {SECONDS} s")
+            )
+        except EOFError:
+            child.join()
+            verdict = Verdict("error", "", f"the process ended with exit code {child.exitcode}")
+        child.kill()
+        child.join()
+    return verdict
+
+
+def _killers(room: str) -> dict[str, str]:
+    """Mutant → the test that killed it when it was judged last; empty if that is not known."""
+    known = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
+    return {row["mutant"]: row["killed_by"] for result in known for row in result.rows}
+
+
+def rows(
+    room: str,
+    each: Callable[..., Iterator[dict[str, Any]]],
+    *,
+    derive: bool = True,
+    at_once: int = 2,
+) -> Iterator[dict[str, Any]]:
+    """One row for each mutant of a room, for the data file; `at_once` of them run at a time.
+
+    Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
+    """
+    mutants: list[Mutant] = load(room, "mutants").MUTANTS
+    source = source_file(room).read_text(encoding="utf-8")
+    sources = {CONTROL: source} | {m.name: mutate(source, m) for m in mutants}
+    if len(sources) != len(mutants) + 1:
+        raise MutantError(f"{room}: two mutants have the same name")
+    killers = _killers(room)
+    derive = derive and interpreted(room)  # outputs are looked at in the interpreter
+    with ThreadPoolExecutor(at_once) as pool:
+        pending = {
+            name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
+            for name, text in sources.items()
+        }
+        try:
+            verdicts = {
+                case["mutant"]: pending[case["mutant"]].result()
+                for case in each(mutant=list(pending))
+            }
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for the others
+            raise
+    wrong = [
+        f"{name}: {v.outcome} {v.test} {v.message}"
+        for name, v in verdicts.items()
+        if v.outcome != ("survived" if name == CONTROL else "killed")
+    ]
+    if wrong:
+        raise MutantError(f"{room}:\n  " + "\n  ".join(wrong))
+    for mutant in mutants:
+        found = verdicts[mutant.name]
+        yield {
+            "mutant": mutant.name,
+            "diagnosis": mutant.diagnosis,
+            "old": mutant.old,
+            "new": mutant.new,
+            "killed_by": found.test,
+            "message": found.message,
+            "derived": found.derived,
+        }

@@ -1,0 +1,121 @@
+"""Runs a room's kernels under NVIDIA's compute-sanitizer: bad memory accesses and races."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from typing import NamedTuple
+
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.rooms import ROOT, load
+
+TOOLS = {"memcheck": (), "racecheck": ("--racecheck-report", "hazard", "--print-limit", "100000")}
+SECONDS = 600
+WARP = 32
+# (post, tool) → why a wrong result under this tool is the tool's doing, with the evidence.
+WRONG_UNDER_A_TOOL: dict[tuple[str, str], str] = {
+    (
+        "flash_attention",
+        "racecheck",
+    ): "Triton 3.6.0's warp specialisation initialises barriers that "
+    "nobody uses where the first tile of keys will lie, and racecheck takes that memory for "
+    "barriers from then on; without those ten lines of PTX 12 of 12 results are right under it, "
+    "with them 4"
+}
+
+
+class CannotSanitize(RuntimeError):
+    """compute-sanitizer is missing or does not work on this machine; the text says which."""
+
+
+class Hazard(NamedTuple):
+    """What racecheck found: two threads of a program at the same byte of shared memory."""
+
+    kind: str  # "RAW": read after write
+    byte: int
+    before: tuple[str, int]  # where in which kernel, and the thread
+    after: tuple[str, int]
+
+
+def sanitize(post: str, tool: str) -> str:
+    """Outcome of one tool on the kernels of one post, as a sentence that starts with a verdict.
+
+    "clean", "known" (reports, all known to be false) or "FAULTS". Raises CannotSanitize.
+    """
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        raise CannotSanitize("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
+    command = [program, "--tool", tool, *TOOLS[tool]]
+    command += [sys.executable, "-m", "snippets._lab.judge.sanitizers", post]
+    # Without torch's caching allocator every tensor is an allocation of its own, with its own end.
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+        timeout=SECONDS,
+    )  # fmt: skip
+    return outcome(post, tool, done.stdout + done.stderr)
+
+
+def outcome(post: str, tool: str, output: str) -> str:
+    """What a tool's output says, as `sanitize` returns it."""
+    summary = re.search(r"(ERROR SUMMARY|RACECHECK SUMMARY): (.*)", output)
+    result = re.search(r"^check (passed|failed.*)$", output, re.MULTILINE)
+    if result is None or summary is None:
+        lines = [x for x in output.splitlines() if x.strip()][-3:]
+        raise CannotSanitize(f"{tool} does not work on this machine: {' / '.join(lines)}")
+    wrong = ""
+    if result[1] != "passed":
+        reason = WRONG_UNDER_A_TOOL.get((post, tool))
+        if reason is None:
+            return f"FAULTS: {result[0]}"
+        wrong = f"; a wrong result: {reason}"
+    if summary[2].startswith("0 "):
+        return f"known: {summary[2]}{wrong}" if wrong else f"clean: {summary[2]}"
+    found = hazards(output) if tool == "racecheck" else []
+    if f"({len(found)} errors, 0 warnings)" in summary[2] and handed_over(found):  # all were read
+        return (
+            f"known: {len(found)} hazards, each on the byte by which Triton tells a warp its part "
+            f"of the work{wrong}"
+        )
+    return f"FAULTS: {summary[2]}"
+
+
+def hazards(output: str) -> list[Hazard]:
+    """What racecheck printed, hazard by hazard."""
+    pattern = re.compile(
+        r"(\w+) hazard detected at __shared__ (0x[0-9a-f]+) in block .*\n"
+        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in .*\n"
+        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in "
+    )
+    return [
+        Hazard(kind, int(byte, 16), (first, int(one)), (second, int(other)))
+        for kind, byte, one, first, other, second in pattern.findall(output)
+    ]
+
+
+# --8<-- [start:handed_over]
+def handed_over(found: list[Hazard]) -> bool:
+    """Whether all hazards are Triton's way to start the warps of a warp-specialised kernel.
+
+    The first warps write a byte for each of the others, all threads meet at a barrier, and each of
+    the others reads its byte. racecheck does not see the barrier. So between two places of the code
+    the bytes must follow the warps: the same distance for all of them. Nothing else is excused.
+    """
+    bases = defaultdict(set)
+    for hazard in found:
+        writer, reader = hazard.before[1] // WARP, hazard.after[1] // WARP
+        if hazard.kind != "RAW" or not writer < 4 <= reader:
+            return False
+        bases[hazard.before[0], hazard.after[0]].add(hazard.byte - reader)
+    return bool(found) and all(len(base) == 1 for base in bases.values())
+    # --8<-- [end:handed_over]
+
+
+if __name__ == "__main__":
+    try:
+        load(sys.argv[1], "bench").check("cuda")
+        print("check passed")
+    except NumericalMismatch as error:
+        print(f"check failed: {error}")

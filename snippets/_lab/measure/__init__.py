@@ -1,0 +1,1 @@
+"""Clocks, ceilings and competitors: everything that needs the machine."""

@@ -1,0 +1,314 @@
+"""Runs the bench functions of the rooms and stores what they return."""
+
+import contextlib
+import functools
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from snippets._lab.judge import mutants
+from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.measure import ceilings, machine
+from snippets._lab.measure.competitors import Attention, resolve
+from snippets._lab.measure.timing import Flush, time_interleaved
+from snippets._lab.probe import compiled
+from snippets._lab.results import physics, staleness, store
+from snippets._lab.rooms import (
+    DATA,
+    UnknownName,
+    interpreted,
+    load,
+    results,
+    room_file,
+    rooms,
+    source_file,
+)
+
+SEED = 0
+TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100")
+Row = dict[str, Any]
+
+
+@dataclass
+class Lab:
+    """What a bench function is given: where it runs, and the instruments."""
+
+    place: str
+    target: str = ""  # of a compiler result, e.g. "sm_90"
+    advance: Callable[[str, int], None] = lambda case, total: None
+    flush: Flush | None = None
+
+    def each(self, **axes: Sequence[Any]) -> Iterator[Row]:
+        """Every combination of the axes, last axis fastest; moves the progress bar along."""
+        combinations = list(itertools.product(*axes.values()))
+        for values in combinations:
+            case = dict(zip(axes, values, strict=True))
+            self.advance(", ".join(f"{k} {v}" for k, v in case.items()), len(combinations))
+            yield case
+
+    def qkv(self, case: Row, device: str | None = None) -> tuple[torch.Tensor, ...]:
+        """q, k, v of a case (N, D, dtype; M, batch and heads where given) on this lab's device."""
+        lead = tuple(case[name] for name in ("batch", "heads") if name in case)
+        return make_qkv(
+            *lead,
+            N=case["N"],
+            M=case.get("M", case["N"]),
+            D=case["D"],
+            dtype=getattr(torch, case["dtype"]),
+            device=device or ("cuda" if self.place == "gpu" else "cpu"),
+            seed=SEED,
+        )
+
+    def resources(self, launcher: Callable[..., Any], *tensors: torch.Tensor) -> Iterator[Row]:
+        """Registers, spills, stack and shared memory of the kernels that the launcher launches.
+
+        On a GPU those of the loaded kernels, elsewhere those compiled ahead of time for the target.
+        """
+        if self.place == "gpu":
+            found = compiled.from_loaded(launcher, *tensors)
+        else:
+            found = self.compiler.resources(launcher, tensors, target=self.target)
+        yield from (kernel.as_row() for kernel in found)
+
+    def ahead_of_time(self, launcher: Callable[..., Any], *tensors: torch.Tensor) -> Iterator[Row]:
+        """As `resources`, but compiled ahead of time on a GPU too, for the GPU at hand.
+
+        So the seconds to compile are known, and a kernel that takes too long is stopped under the
+        compiler's cap: its "error" is then "> 20 s", and it must not be launched.
+        """
+        target = self.target or f"sm_{machine.gpu()['capability'].replace('.', '')}"
+        found = self.compiler.resources(launcher, tensors, target=target)
+        yield from (kernel.as_row() for kernel in found)
+
+    @functools.cached_property
+    def compiler(self) -> compiled.Compiler:
+        """One compiling process for all cases of a result; it ends with this object."""
+        return compiled.Compiler()
+
+    def time_attention(
+        self, case: Row, names: Iterable[str], variants: Mapping[str, Attention] | None = None
+    ) -> Iterator[Row]:
+        """Time the named implementations on one case, interleaved; one row for each.
+
+        A name whose room does not exist yet is left out. Out of memory becomes a row that says so.
+        `variants` are further functions of q, k, v, by the name their rows get. Where the case says
+        so they are called with causal=True, and the FLOPs are those of the visible scores.
+        """
+        self._require_gpu()
+        calls = {name: function for name in names if (function := resolve(name))}
+        calls |= variants or {}
+        q, k, v = self.qkv(case)
+        (N, D), M = q.shape[-2:], k.shape[-2]
+        heads = q.numel() // (N * D)
+        options = {"causal": True} if case.get("causal") else {}
+        scores = sum(min(M, max(0, n + 1 + M - N)) for n in range(N)) if options else N * M
+        tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
+        yield from self.time(
+            case,
+            {name: functools.partial(f, q, k, v, **options) for name, f in calls.items()},
+            flops=4 * heads * scores * D,
+            bytes_compulsory=tensors * q.element_size(),
+        )
+
+    def _require_gpu(self) -> Flush:
+        if self.flush is None:
+            raise RuntimeError("timing needs a GPU; mark the result measured_on('gpu')")
+        return self.flush
+
+    def time(
+        self,
+        case: Row,
+        calls: Mapping[str, Callable[[], object]],
+        *,
+        flops: float,
+        bytes_compulsory: int,
+    ) -> Iterator[Row]:
+        """Time calls that do the same work, interleaved; one row for each.
+
+        The case names the dtype. `flops` and `bytes_compulsory` (what must move between the chip
+        and its memory) are those of one call. A call that runs out of memory gets a row that says
+        so, and the others are timed without it.
+        """
+        flush = self._require_gpu()
+        fits = {}
+        for name, call in calls.items():
+            try:
+                call()
+                fits[name] = call
+            except torch.cuda.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                yield {"implementation": name, **case, "error": "out of memory"}
+        if not fits:
+            return
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        for name, taken in time_interleaved(fits, flush).items():
+            yield {
+                "implementation": name,
+                **case,
+                **taken.as_row(),
+                "flops": flops,
+                "bytes_compulsory": bytes_compulsory,
+                "fits_l2": bytes_compulsory < l2,
+            }
+
+
+MakeRows = Callable[[Lab], Iterable[Row]]
+
+
+@dataclass
+class Job:
+    """One result to measure on one device."""
+
+    post: str
+    result: str
+    place: str
+    folder: str
+    device: Row
+    make_rows: MakeRows
+    source_hash: str  # of what was imported: the files may be edited while it is measured
+    target: str = ""
+
+
+@dataclass
+class Session:
+    """One run of bench or evidence: what its results share."""
+
+    data: Path = DATA
+    commit: str = ""
+    force: bool = False
+    advance: Callable[[str, int], None] = lambda case, total: None
+    _flush: Flush | None = None
+    compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
+    _ceilings: Row = field(default_factory=dict)
+    _checked: set[str] = field(default_factory=set)
+
+    def up_to_date(self, job: Job) -> bool:
+        """A result stands if its code, torch and triton are those it was measured with."""
+        path = store.path_of(job.folder, job.post, job.result, self.data)
+        try:
+            old = store.read(path, self.data)
+        except store.DataError:
+            return False  # missing, damaged or of an old schema: measure again
+        same = all(old.versions.get(p) == machine.versions()[p] for p in ("torch", "triton"))
+        return same and old.source_hash == job.source_hash
+
+    def run(self, job: Job) -> str:
+        """Measure and store one result; the outcome in words. Raises what the measuring raises."""
+        if not self.force and self.up_to_date(job):
+            return "up to date"
+        path = store.path_of(job.folder, job.post, job.result, self.data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(f"{path.parent} cannot be written to; nothing was measured")
+        if job.place == "gpu":
+            self._prepare_gpu()
+        self._check_room(job)
+        lab = Lab(job.place, job.target, self.advance, self._flush if job.place == "gpu" else None)
+        if job.place == "compiler":  # one process for all of them: starting it takes seconds
+            lab.compiler = self.compiler
+        watch = machine.ClockWatch() if job.place == "gpu" else contextlib.nullcontext()
+        with watch:
+            rows = list(job.make_rows(lab))
+        if job.place == "gpu":
+            for row in rows:
+                physics.refuse_impossible(row, self._ceilings)
+            job.device.update(watch.summary())  # type: ignore[union-attr]
+        result = store.Result(
+            post=job.post,
+            result=job.result,
+            place=job.place,
+            folder=job.folder,
+            device=job.device,
+            versions=machine.versions(),
+            commit=self.commit or machine.commit(),
+            measured_at=machine.now(),
+            seed=SEED,
+            source_hash=job.source_hash,
+            rows=rows,
+            ceilings=self._ceilings if job.place == "gpu" else {},
+        )
+        store.write(result, self.data)
+        failed = sum(bool(row.get("error")) for row in rows)
+        return f"{len(rows)} rows" + (f", {failed} of them without a value" if failed else "")
+
+    def _prepare_gpu(self) -> None:
+        if self._flush is None:
+            self.advance("ceilings of the device", 1)
+            flush = Flush()
+            self._ceilings = ceilings.measure(flush)
+            self._flush = flush  # last: without ceilings the next result measures them again
+
+    def _check_room(self, job: Job) -> None:
+        """No number from a wrong kernel: the room's check must pass on this device first."""
+        if job.place == "compiler" or job.post in self._checked:
+            return
+        self.advance("correctness", 1)
+        load(job.post, "bench").check("cuda" if job.place == "gpu" else "cpu")
+        self._checked.add(job.post)
+
+
+def jobs(place: str, post: str | None = None, result: str | None = None) -> list[Job]:
+    """What there is to measure at a place, in the order of rooms and their bench files."""
+    if place == "gpu":
+        device = machine.gpu()
+        folder = store.folder_name(device["name"])
+    else:
+        device, folder = {"name": "Triton's interpreter"}, place
+    found = []
+    for room in rooms() if post is None else [post]:
+        wanted: dict[str, tuple[tuple[str, ...], MakeRows]] = {
+            name: (function.measured_on, function)  # type: ignore[attr-defined]
+            for name, function in results(room).items()
+        }
+        if source_file(room).exists():
+            runs_on = ("gpu", "interpreter") if interpreted(room) else ("gpu",)
+            wanted["report"] = runs_on, functools.partial(_report, room)
+        if room_file(room, "mutants.py").exists():
+            wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
+        for name, (places, function) in wanted.items():
+            if place not in places or result not in (None, name):
+                continue
+            try:
+                code = staleness.result_hash(room, name)
+            except ValueError as error:
+                raise UnknownName(f"{room}/{name} cannot be measured: {error}") from None
+            if place == "compiler":
+                for target in getattr(function, "targets", ()) or TARGETS:
+                    about = {"name": f"{target}, compiled ahead of time"}
+                    found.append(
+                        Job(room, name, place, f"compiler/{target}", about, function, code, target)
+                    )
+            else:
+                about = dict(device)
+                if place == "interpreter" and source_file(room).exists() and not interpreted(room):
+                    about = {"name": "plain Python"}  # the room plays its kernel without Triton
+                found.append(Job(room, name, place, folder, about, function, code))
+    return found
+
+
+def _mutants(room: str, lab: Lab) -> Iterator[Row]:
+    return mutants.rows(room, lab.each, at_once=1)  # other cores measure other rooms
+
+
+def _report(room: str, lab: Lab) -> Iterator[Row]:
+    """What `python kernel.py` prints when the file lies alone in an empty folder."""
+    for _ in lab.each(command=[f"python {source_file(room).name}"]):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / source_file(room).name
+            copy.write_bytes(source_file(room).read_bytes())
+            environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+            done = subprocess.run(
+                [sys.executable, copy.name], cwd=folder, env=environment,
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"{copy.name} alone failed:\n{done.stdout}{done.stderr}")
+        yield from ({"line": line} for line in done.stdout.splitlines())

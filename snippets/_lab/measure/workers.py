@@ -1,0 +1,135 @@
+"""Measures the jobs of one run: one after the other, or several at once without a GPU.
+
+Timing on a GPU wants the machine to itself. What needs no GPU is counted, compiled or judged, and
+there each core gets a process of its own, which takes the jobs of one room or target at a time.
+"""
+
+import gc
+import itertools
+import multiprocessing
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from snippets._lab.measure.session import Job, Session
+from snippets._lab.probe.compiled import Compiler
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a job is: `outcome` or `error` say that it has ended, `total` that a case began."""
+
+    job: int  # its place in the list of jobs
+    case: str = ""
+    total: int = 0
+    outcome: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+
+Tell = Callable[[Report], None]
+
+
+def in_turn(jobs: Sequence[Job], session: Session, tell: Tell) -> None:
+    """Measure and store one after the other; a failure is told, and the next goes on.
+
+    Raises PermissionError where nothing can be stored.
+    """
+    for at in range(len(jobs)):
+        _measure(jobs, at, session, tell)
+
+
+def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: int) -> None:
+    """As `in_turn`, in several processes; they run the code that this one has imported.
+
+    Raises what `in_turn` raises, and RuntimeError if a process ends by itself.
+    """
+    groups = deque(_groups(jobs))
+    if min(processes, len(groups)) < 2:
+        in_turn(jobs, session, tell)
+        return
+    gc.freeze()  # what was imported is no garbage, and no process need look through it
+    context = multiprocessing.get_context("fork")
+    workers: dict[Connection, BaseProcess] = {}
+    try:
+        while groups and len(workers) < processes:
+            here, there = context.Pipe()
+            inherited = [*workers, here]  # a copy of these would keep the process from ending
+            process = context.Process(target=_work, args=(jobs, session, there, inherited))
+            process.start()
+            there.close()
+            workers[here] = process
+            here.send(groups.popleft())
+        while workers:
+            for connection in wait(list(workers)):
+                assert isinstance(connection, Connection)
+                try:
+                    message = connection.recv()
+                except EOFError:
+                    workers[connection].join()
+                    code = workers[connection].exitcode
+                    raise RuntimeError(f"a measuring process ended with exit code {code}") from None
+                if isinstance(message, Report):
+                    tell(message)
+                elif isinstance(message, BaseException):
+                    raise message
+                elif groups:
+                    connection.send(groups.popleft())
+                else:
+                    connection.send(None)
+                    workers.pop(connection).join()
+    finally:
+        for worker in workers.values():
+            worker.terminate()
+        for worker in workers.values():
+            worker.join()
+
+
+def _groups(jobs: Sequence[Job]) -> list[list[int]]:
+    """Which jobs one process takes together: those of a room share its check and its caches."""
+    together = itertools.groupby(
+        range(len(jobs)), key=lambda at: (jobs[at].post, jobs[at].place, jobs[at].target)
+    )
+    return [list(group) for _, group in together]
+
+
+def _work(
+    jobs: Sequence[Job], session: Session, channel: Connection, inherited: Sequence[Connection]
+) -> None:
+    """Take groups from the channel until there are no more, and tell it how they fare."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for connection in inherited:
+        connection.close()
+    torch.set_num_threads(1)  # the other cores have their own work
+    with Compiler() as compiler:
+        session = replace(session, compiler=compiler)
+        while (group := channel.recv()) is not None:
+            try:
+                for at in group:
+                    _measure(jobs, at, session, channel.send)
+            except (PermissionError, KeyboardInterrupt) as error:
+                channel.send(error)
+                return
+            channel.send(None)
+
+
+def _measure(jobs: Sequence[Job], at: int, session: Session, tell: Tell) -> None:
+    tell(Report(at))
+    session.advance = lambda case, total: tell(Report(at, case, total))
+    began = time.perf_counter()
+    outcome = error = ""
+    try:
+        outcome = session.run(jobs[at])
+    except PermissionError:
+        raise
+    except Exception as caught:  # noqa: BLE001 - the next result may still succeed
+        error = f"{type(caught).__name__}: {caught}"
+    tell(Report(at, outcome=outcome, error=error, seconds=time.perf_counter() - began))

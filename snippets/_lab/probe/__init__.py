@@ -1,0 +1,1 @@
+"""What a kernel loads, computes and compiles to."""

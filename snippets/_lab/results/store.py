@@ -1,0 +1,183 @@
+"""Raw results on disk: one JSON file per device, post and result, replaced whole or not at all."""
+
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from snippets._lab.results.physics import PhysicsError, refuse_impossible
+from snippets._lab.rooms import DATA
+
+SCHEMA = 1
+
+
+class DataError(ValueError):
+    """A data file is missing, truncated, tampered with or of another schema; the text says what."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one bench function returned, and everything needed to believe it."""
+
+    post: str
+    result: str
+    place: str  # gpu, interpreter or compiler
+    folder: str  # below docs/data: "nvidia_h200", "interpreter", "compiler/sm_90"
+    device: dict[str, Any]
+    versions: dict[str, str]
+    commit: str
+    measured_at: str  # UTC, ISO 8601
+    seed: int
+    source_hash: str
+    rows: list[dict[str, Any]]
+    ceilings: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def label(self) -> str:
+        """The device as a reader knows it, e.g. "NVIDIA H200"."""
+        return str(self.device["name"])
+
+    @property
+    def date(self) -> str:
+        """Day of the measurement, e.g. "2026-11-21"."""
+        return self.measured_at[:10]
+
+
+TYPES = {
+    "schema": int,
+    "post": str,
+    "result": str,
+    "place": str,
+    "folder": str,
+    "device": dict,
+    "versions": dict,
+    "commit": str,
+    "measured_at": str,
+    "seed": int,
+    "source_hash": str,
+    "ceilings": dict,
+    "rows": list,
+}
+VERSIONS = ("python", "torch", "triton", "cuda", "cudnn")
+FORMS = {"measured_at": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "source_hash": "[0-9a-f]{16}"}
+
+
+def folder_name(device_name: str) -> str:
+    """Folder of a device: "NVIDIA GeForce RTX 4090" → "nvidia_geforce_rtx_4090"."""
+    return re.sub(r"[^a-z0-9]+", "_", device_name.lower()).strip("_")
+
+
+def path_of(folder: str, post: str, result: str, data: Path = DATA) -> Path:
+    """Where a result lies."""
+    return data / folder / post / f"{result}.json"
+
+
+def _finite(value: object, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{where} is {value}; a result holds finite numbers only")
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, item in items:
+        _finite(item, f"{where}.{key}")
+
+
+def write(result: Result, data: Path = DATA) -> Path:
+    """Replace the result's file atomically: an interruption leaves the old file as it was.
+
+    Raises DataError for an empty or non-finite result, OSError naming an unwritable folder.
+    """
+    if not result.rows:
+        raise DataError(f"{result.post}/{result.result} has no rows; nothing is written")
+    _finite(asdict(result), f"{result.post}/{result.result}")
+    path = path_of(result.folder, result.post, result.result, data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, dumps(asdict(result)))
+    return path
+
+
+def dumps(value: dict[str, Any]) -> str:
+    """JSON with one row a line: small, and readable in a diff."""
+    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in value["rows"])
+    head = json.dumps({k: v for k, v in value.items() if k != "rows"}, indent=1, ensure_ascii=False)
+    return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file beside its place and move it in: readers see the old one or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp makes it private
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path, data: Path = DATA) -> Result:
+    """Read one result. Raises DataError that names the file and what is wrong with it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not whole JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds a {type(value).__name__}, not an object")
+    if value.get("schema") != SCHEMA:
+        raise DataError(
+            f"{path} has schema {value.get('schema')!r}, this code reads {SCHEMA}: measure it again"
+        )
+    for name, kind in TYPES.items():
+        if type(value.get(name)) is not kind:  # isinstance would take true for a number
+            raise DataError(f"{path}: {name!r} is {value.get(name)!r}, not a {kind.__name__}")
+    if unknown := value.keys() - TYPES.keys():
+        raise DataError(f"{path} has unknown fields: {', '.join(sorted(unknown))}")
+    if not value["rows"] or not all(isinstance(row, dict) for row in value["rows"]):
+        raise DataError(f"{path}: rows must be objects, at least one")
+    if not isinstance(value["device"].get("name"), str):
+        raise DataError(f"{path}: the device has no name")
+    if not all(isinstance(value["versions"].get(name), str) for name in VERSIONS):
+        raise DataError(f"{path}: versions must name {', '.join(VERSIONS)}")
+    for name, form in FORMS.items():
+        if not re.fullmatch(form, value[name]):
+            raise DataError(f"{path}: {name!r} is {value[name]!r}, not of the form {form}")
+    found = Result(**value)
+    if path != (place := path_of(found.folder, found.post, found.result, data)):
+        raise DataError(f"{path} says that it belongs at {place}")
+    _finite(value, str(path))
+    _possible(found, path)
+    return found
+
+
+def _possible(result: Result, path: Path) -> None:
+    """Raise DataError for times that no clock gives, or that the result's own ceilings exclude."""
+    for number, row in enumerate(result.rows):
+        for name in (n for n in row if n.startswith("ms_") and n != "ms_samples"):
+            if isinstance(row[name], int | float) and row[name] <= 0:
+                raise DataError(f"{path}: rows.{number}.{name} is {row[name]}; a time is positive")
+        if result.ceilings and {"ms_p50", "bytes_compulsory", "flops", "dtype"} <= row.keys():
+            try:
+                refuse_impossible(row, result.ceilings)
+            except PhysicsError as error:
+                raise DataError(f"{path}: rows.{number} claims {error}") from None
+
+
+def scan(data: Path = DATA) -> Iterator[Result]:
+    """All results on disk, by path. Leftovers of interrupted writes (.part) are not results."""
+    for path in sorted(data.rglob("*.json")):
+        yield read(path, data)

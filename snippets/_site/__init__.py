@@ -1,0 +1,1 @@
+"""What MkDocs needs to make the site: one hook, reading aids, notebooks, packing."""

@@ -1,0 +1,1 @@
+"""What is asked of the built site: valid HTML, live links, spelling, speed."""

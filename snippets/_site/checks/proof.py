@@ -1,0 +1,210 @@
+"""Proof-reading: the built pages as HTML, their links, and the spelling of what is written.
+
+HTML is read by a parser that follows the standard and reports where a browser would have to guess.
+What a parser does not judge is asked here: each id is unique, what refers to an id finds it, no
+control lies in another, text holds no block, a caption comes first or last in its figure, and
+nothing is written as in the last century. Links inside the site must lead to a file, and to an id
+in it; links to elsewhere are followed on demand only.
+"""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from justhtml import JustHTML
+
+from snippets._lab.rooms import ROOT
+
+WORDS = Path(__file__).with_name("words.txt")
+HOST = "https://this.site"  # where the pages lie while their links are resolved
+CONTROLS = {"a", "button", "input", "select", "textarea", "summary", "details", "iframe"}
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+TEXT_ONLY = HEADINGS | {
+    "p", "span", "em", "strong", "code", "b", "i", "small", "button", "summary", "abbr", "pre",
+}  # fmt: skip
+BLOCKS = HEADINGS | {
+    "div", "p", "ul", "ol", "dl", "table", "figure", "pre", "section", "article", "aside", "nav",
+    "blockquote", "form", "details",
+}  # fmt: skip
+OBSOLETE = {"center", "font", "big", "tt", "strike", "marquee", "frame", "frameset", "acronym"}
+REFERENCES = ("for", "aria-labelledby", "aria-describedby", "aria-controls", "list", "headers")
+PARENTS = {
+    "dt": {"dl", "div"},
+    "dd": {"dl", "div"},
+    "td": {"tr"},
+    "th": {"tr"},
+    "li": {"ul", "ol", "menu"},
+    "tr": {"thead", "tbody", "tfoot", "table"},
+    "figcaption": {"figure"},
+    "summary": {"details"},
+    "option": {"select", "optgroup", "datalist"},
+}
+CODE = re.compile(
+    r"^( *)(```+|~~~+).*?^\1\2\s*$|<(pre|code)\b.*?</\3>|&\w+;", re.MULTILINE | re.DOTALL
+)
+NO_PROSE = re.compile(
+    r"\A---\n.*?\n---\n|<!--.*?-->|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]+\$|^.*--8<--.*$|<[^>]*>|\{[^}]*\}"
+    r"|\]\([^)]*\)|https?://\S+|^::: .*$|/[\w./-]+|\b\w+(?:[_./]\w+)+",
+    re.DOTALL | re.MULTILINE,
+)
+WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
+
+
+class Page:
+    """One built page: its elements, ids and links."""
+
+    def __init__(self, text: str) -> None:
+        document = JustHTML(text, sanitize=False, collect_errors=True)
+        self.faults = [f"line {e.line}: {e.code}" for e in document.errors]
+        self.elements = list(_walk(document.root, ()))
+        self.faults += _between(document.root)
+        self.ids = [a["id"] for _, a, _ in self.elements if a.get("id")]
+        self.names = {a["name"] for t, a, _ in self.elements if t == "a" and a.get("name")}
+        self.links = [
+            str(attributes[name])
+            for _, attributes, _ in self.elements
+            for name in ("href", "src")
+            if attributes.get(name)
+        ]
+
+    def complaints(self) -> list[str]:
+        """Sentences about what is no valid HTML."""
+        found = list(self.faults)
+        found += sorted({f"id {i!r} occurs twice" for i in self.ids if self.ids.count(i) > 1})
+        known = set(self.ids)
+        for tag, attributes, above in self.elements:
+            parent = above[-1] if above else ""
+            if tag in OBSOLETE:
+                found.append(f"<{tag}> is obsolete")
+            if "svg" in above or "math" in above:
+                continue
+            if tag in PARENTS and parent not in PARENTS[tag]:
+                found.append(f"<{tag}> in <{parent}>")
+            if tag in BLOCKS and (outside := next((t for t in above if t in TEXT_ONLY), "")):
+                found.append(f"<{tag}> in <{outside}>")
+            if tag in CONTROLS - {"summary", "details"}:
+                found += [f"<{tag}> in <{t}>" for t in above if t in ("a", "button")]
+            if tag == "img" and "alt" not in attributes:
+                found.append(f"a picture without a text: {attributes.get('src')}")
+            for name in REFERENCES:
+                for target in str(attributes.get(name) or "").split():
+                    if target not in known:
+                        found.append(f"{name}={target!r} finds nothing")
+        return found
+
+
+def _walk(
+    node: Any, above: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
+    for child in node.children or ():
+        if child.name.startswith(("#", "!")):
+            continue
+        yield child.name, child.attrs or {}, above
+        yield from _walk(child, (*above, child.name))
+
+
+def _between(node: Any) -> Iterator[str]:
+    """Captions that are neither the first nor the last part of their figure."""
+    parts = [child for child in node.children or () if not child.name.startswith(("#", "!"))]
+    if node.name == "figure" and "figcaption" in [part.name for part in parts[1:-1]]:
+        yield "<figcaption> between other parts of a <figure>"
+    for part in parts:
+        yield from _between(part)
+
+
+def proof(site: Path) -> tuple[list[str], list[str]]:
+    """What is wrong in a built site, as sentences, and its links to elsewhere.
+
+    Raises ValueError where there is no page.
+    """
+    pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
+    if not pages:
+        raise ValueError(f"{site} holds no page: nothing was checked")
+    wrong, outside = [], set()
+    for path, page in pages.items():
+        name = path.relative_to(site).as_posix()
+        wrong += [f"{name}: {text}" for text in page.complaints()]
+        base = f"{HOST}/{name.removesuffix('index.html')}"
+        for link in page.links:
+            target = urlsplit(urljoin(base, link))
+            if target.scheme not in ("http", "https"):
+                continue
+            if target.netloc != urlsplit(HOST).netloc:
+                outside.add(link)
+            elif name != "404.html":  # its links begin at the host, which is not known here
+                wrong += [f"{name}: {text}" for text in _dead(site, pages, target)]
+    return list(dict.fromkeys(wrong)), sorted(outside)
+
+
+def _dead(site: Path, pages: dict[Path, Page], target: Any) -> list[str]:
+    path = unquote(target.path).lstrip("/")
+    file = site / path / "index.html" if not path or path.endswith("/") else site / path
+    if not file.is_file():
+        return [f"the link to /{path} leads nowhere"]
+    page, fragment = pages.get(file), unquote(target.fragment)
+    if page and fragment and fragment not in page.ids and fragment not in page.names:
+        return [f"the link to /{path}#{fragment} finds no such place"]
+    return []
+
+
+def unreachable(links: Iterable[str], seconds: float = 20) -> list[str]:
+    """The links that do not answer, each with the reason. Asks the network."""
+
+    def ask(link: str) -> str | None:
+        agent = {"User-Agent": "Mozilla/5.0 (link check)"}
+        request = urllib.request.Request(link.split("#")[0], headers=agent)
+        try:
+            with urllib.request.urlopen(request, timeout=seconds):
+                return None
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            return f"{link}: {error}"
+
+    with ThreadPoolExecutor(8) as pool:
+        return [answer for answer in pool.map(ask, links) if answer]
+
+
+def prose(text: str) -> str:
+    """Markdown without front matter, code, formulas, markup and addresses."""
+    return NO_PROSE.sub(" ", CODE.sub(" ", text))
+
+
+def project_words(file: Path = WORDS) -> set[str]:
+    """The project's own words. Raises ValueError unless they are sorted and each is needed once."""
+    lines = [x for x in file.read_text("utf-8").splitlines() if x and not x.startswith("#")]
+    if lines != sorted(set(lines), key=lambda word: (word.lower(), word)):
+        raise ValueError(f"{file.name} is not sorted, or has a word twice")
+    return {line.lower() for line in lines}
+
+
+def written(root: Path = ROOT) -> list[Path]:
+    """The texts people read: pages, what they include, and the files at the top."""
+    files = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    return sorted(f for f in files if "vendor" not in f.parts)
+
+
+def misspelt(files: Iterable[Path], own: set[str]) -> list[str]:
+    """Words that neither the English list nor the project's knows, each with its first place.
+
+    Raises ValueError where there is no text.
+    """
+    from spellchecker import SpellChecker
+
+    if not (files := list(files)):
+        raise ValueError("no text: nothing was checked")
+
+    english = SpellChecker(language="en")
+    places: dict[str, str] = {}
+    for file in files:
+        text = file.read_text("utf-8")
+        if "figures" in file.parts:  # their tables are data
+            text = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)
+        for word in WORD.findall(prose(text)):
+            plain = re.sub(r"['’]s?$|['’](?:t|re|ve|ll|d|m)$", "", word).lower()
+            if plain not in own and word.lower() not in own and plain not in english:
+                places.setdefault(plain, file.name)
+    return [f"{word} ({place})" for word, place in sorted(places.items())]

@@ -1,0 +1,377 @@
+"""The notebooks: run into a cache, and shown as pages like any other. The third MkDocs hook.
+
+mkdocs-jupyter turns a notebook into a page, but cannot do these:
+
+- run it when, and only when, something that it uses has changed: `make notebooks` does that,
+  outside docs/, and the page shows the executed copy if it belongs to the code as it is now;
+- leave out half a megabyte of style and scripts, some of them from elsewhere: the page is put
+  together again from its text, code and outputs, in the elements that other pages have;
+- hold a notebook back together with its post, and offer it for download with the address in it
+  from which its first cell installs.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from bs4 import BeautifulSoup, Tag
+from jupyter_client.manager import AsyncKernelManager
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from snippets._lab.results import store
+from snippets._lab.rooms import ROOT, UnknownName, waiting
+
+NOTEBOOKS = ROOT / "docs" / "notebooks"
+CACHE = ROOT / ".cache" / "notebooks"
+RECORD = "attention_measured"  # in an executed copy's metadata: what it was made from
+PACKAGES = ("torch", "triton", "numpy")  # whose versions an output may depend on
+CELL_SECONDS = 120
+REPOSITORY = 'REPOSITORY = ""'  # a line of the first cell
+
+# The folder of this process with what mkdocs-jupyter reads; it goes when the process does.
+_made: list[tempfile.TemporaryDirectory[str]] = []
+_shown: list[str] = []  # posts whose notebook is in the site that is being built
+
+
+class NotebookError(Exception):
+    """A notebook that cannot be run or shown; the message names it and what is wrong."""
+
+
+# Running.
+
+
+def posts(folder: Path = NOTEBOOKS) -> list[str]:
+    """The posts that have a notebook. Raises UnknownName if there is none at all."""
+    found = sorted(path.stem for path in folder.glob("*.ipynb"))
+    if not found:
+        raise UnknownName(f"there is no notebook in {folder}")
+    return found
+
+
+def code(notebook: Any) -> str:
+    """All code of a notebook, as one program."""
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+def used(program: str, root: Path = ROOT) -> list[Path]:
+    """The files below snippets/ that a program imports, directly or through each other."""
+    found: set[Path] = set()
+    todo = [(program, "")]  # a text, and the package that it is in
+    while todo:
+        text, package = todo.pop()
+        for name in _imported(text, package):
+            parts = name.split(".")
+            if parts[0] != "snippets":
+                continue
+            for end in range(1, len(parts) + 1):
+                module = root.joinpath(*parts[:end])
+                for path in (module / "__init__.py", module.with_suffix(".py")):
+                    if path.is_file() and path not in found:
+                        found.add(path)
+                        inside = ".".join(path.parent.relative_to(root).parts)
+                        todo.append((path.read_text("utf-8"), inside))
+    return sorted(found)
+
+
+def _imported(text: str, package: str) -> Iterable[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from (f"{base}.{alias.name}" for alias in node.names)  # a module, or in one
+
+
+def source_of(path: Path, root: Path = ROOT) -> str:
+    """A hash of a notebook and of every file that it uses."""
+    digest = hashlib.sha256(path.read_bytes())
+    for file in used(code(nbformat.read(path, as_version=4)), root):
+        digest.update(b"\0" + file.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that are there; a site can be built without them."""
+    installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
+    known = {name: importlib.metadata.version(name) for name in PACKAGES if name in installed}
+    return {"python": platform.python_version(), **known}
+
+
+def executed(path: Path, cache: Path = CACHE, root: Path = ROOT) -> Any | None:
+    """The cached copy of a notebook with its outputs; None if there is none that is up to date."""
+    copy = cache / path.name
+    if not copy.exists():
+        return None
+    notebook = nbformat.read(copy, as_version=4)
+    record = notebook.metadata.get(RECORD, {})
+    now = versions()
+    if "torch" not in now:  # nothing here could have run it, so only its source can be compared
+        now = record.get("versions", {})
+    same = record.get("source") == source_of(path, root) and record.get("versions") == now
+    return notebook if same else None
+
+
+def run(notebook: Any, folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a notebook's cells in `folder`; its outputs are added to it.
+
+    Raises NotebookError for a cell that raises (nbclient's default, unlike mkdocs-jupyter's) or
+    takes longer than two minutes.
+    """
+    resources = {"metadata": {"path": str(folder)}}
+    with tempfile.TemporaryDirectory(prefix="kernel-") as private:
+        # Sockets in a folder of our own: ports can be taken, and others can listen.
+        manager = AsyncKernelManager(
+            transport="ipc", connection_file=str(Path(private) / "kernel.json")
+        )
+        client = NotebookClient(
+            notebook,
+            km=manager,
+            timeout=CELL_SECONDS,
+            resources=resources,
+            record_timing=False,
+            coalesce_streams=True,  # what a cell prints is one output
+        )
+        try:
+            client.execute(env=dict(environment), cleanup_kc=True)
+        except (CellExecutionError, TimeoutError) as error:
+            raise NotebookError(str(error)) from error
+
+
+def environment(folder: Path, **settings: str) -> dict[str, str]:
+    """An environment without a GPU and without what this process has set for itself.
+
+    The interpreter is not switched on here: a notebook does that.
+    """
+    ours = ("TRITON_INTERPRET", "ATTENTION_MEASURED_SOURCE", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    own = {"CUDA_VISIBLE_DEVICES": "", "IPYTHONDIR": str(folder)}
+    return {**kept, **own, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **settings}
+
+
+def renew(path: Path, cache: Path = CACHE, root: Path = ROOT) -> bool:
+    """Run a notebook, unless its copy is up to date: then False. Raises NotebookError."""
+    if executed(path, cache, root) is not None:
+        return False
+    notebook = nbformat.read(path, as_version=4)
+    record = {"source": source_of(path, root), "versions": versions()}
+    with tempfile.TemporaryDirectory() as folder:
+        run(notebook, Path(folder), environment(Path(folder), PYTHONPATH=str(root)))
+    notebook.metadata[RECORD] = record
+    cache.mkdir(parents=True, exist_ok=True)
+    store.write_whole(cache / path.name, nbformat.writes(notebook))
+    return True
+
+
+def main() -> int:
+    """Run every notebook that is not up to date; the exit code is 1 if one fails."""
+    wrong = 0
+    for post in posts():
+        began = time.perf_counter()
+        try:
+            ran = renew(NOTEBOOKS / f"{post}.ipynb")
+        except NotebookError as error:
+            print(f"{post}: {error}", file=sys.stderr)
+            wrong += 1
+            continue
+        print(f"{post}: {f'run, {time.perf_counter() - began:.1f} s' if ran else 'up to date'}")
+    return 1 if wrong else 0
+
+
+# Showing.
+
+
+@event_priority(100)  # before mkdocs-jupyter looks for notebooks
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Give mkdocs-jupyter the executed copies, and nothing of a post that waits."""
+    folder = Path(_temporary())
+    (folder / "notebooks").mkdir(parents=True, exist_ok=True)
+    _shown.clear()
+    for post in posts():
+        file = files.get_file_from_path(f"notebooks/{post}.ipynb")
+        if file is None:
+            continue
+        files.remove(file)
+        if post in waiting():
+            continue
+        path = NOTEBOOKS / f"{post}.ipynb"
+        notebook = executed(path) or nbformat.read(path, as_version=4)
+        copy = folder / file.src_uri
+        copy.write_text(nbformat.writes(addressed(notebook, config.repo_url)), "utf-8")
+        # No File.generated: mkdocs-jupyter asks a file for the folder that it is in.
+        here, there = str(folder), config.site_dir
+        files.append(File(file.src_uri, here, there, config.use_directory_urls))
+        _shown.append(post)
+    return files
+
+
+def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
+    """What a page says about itself: search finds the post, not its notebook as well."""
+    if not _is_notebook(page):
+        return None
+    notebook = _read(page)
+    text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    title = text.partition("\n")[0].removeprefix("# ")
+    about = f"{title}. Its code in cells to run and to change, with a GPU or without."
+    head = f"title: {json.dumps(title)}\ndescription: {json.dumps(about)}"
+    return f"---\n{head}\nsearch:\n  exclude: true\n---\n\n{text}\n"
+
+
+@event_priority(50)  # before the other hooks, which then see a page like any other
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the page together from what the cells hold, and leave everything else."""
+    if not _is_notebook(page):
+        return content
+    post = page.file.name
+    try:
+        body = rebuilt(content, list(_flat(page.toc)))
+    except NotebookError as error:
+        raise PluginError(f"{page.file.src_uri}: {error}") from error
+    about = files.get_file_from_path(f"posts/{post}.md")
+    if about is None:
+        raise PluginError(f"{page.file.src_uri}: there is no post of this name")
+    row = (
+        f'<div class="am-file"><p><code>docs/notebooks/{post}.ipynb</code> '
+        f'<a href="../{post}.ipynb" download>Download</a> '
+        f'<a href="{about.url_relative_to(page.file)}">The post</a></p></div>\n'
+        f'<p class="am-run">{said(_read(page))}</p>'
+    )
+    head, end, rest = body.partition("</h1>")
+    return f"{head}{end}\n{row}{rest}"
+
+
+@event_priority(-50)  # after the hook that says which picture a link to the page shows
+def on_page_context(
+    context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation
+) -> dict[str, Any]:
+    """A notebook has the picture of its post."""
+    if _is_notebook(page):
+        context["reading"]["card"] = f"assets/social/posts-{page.file.name}.png"
+    return context
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Publish each notebook for download, as it is stored but for the address."""
+    for post in _shown:
+        stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
+        copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(nbformat.writes(addressed(stored, config.repo_url)) + "\n", "utf-8")
+
+
+def addressed(notebook: Any, repository: str | None) -> Any:
+    """The notebook with the repository's address in its first cell. Raises NotebookError."""
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    if first.source.count(REPOSITORY) != 1:
+        raise NotebookError(f"the first cell has no line {REPOSITORY}")
+    if repository:
+        line = REPOSITORY.replace('""', json.dumps(f"git+{repository}"))
+        first.source = first.source.replace(REPOSITORY, line)
+    return notebook
+
+
+def said(notebook: Any) -> str:
+    """A sentence on where the outputs come from."""
+    record = notebook.metadata.get(RECORD)
+    if record is None:
+        return "The cells have not been run for this copy of the page: <code>make notebooks</code>."
+    names = {"python": "Python", "torch": "torch", "triton": "Triton"}
+    known = [f"{names[n]} {v}" for n, v in record["versions"].items() if n in names]
+    return escape(f"The outputs come from a CPU: {', '.join(known)}.")
+
+
+def rebuilt(content: str, anchors: list[AnchorLink]) -> str:
+    """A page of mkdocs-jupyter in the elements of this site: text, code and printed output.
+
+    Raises NotebookError for headings that differ from the table of contents, and for outputs that
+    are not text.
+    """
+    soup = BeautifulSoup(content, "html.parser")
+    parts = []
+    for cell in soup.select(".jp-Cell:not(.jp-Cell .jp-Cell)"):  # code cells are wrapped twice
+        if "jp-MarkdownCell" in _classes(cell):
+            parts += [text.decode_contents().strip() for text in cell.select(".jp-MarkdownOutput")]
+            continue
+        for block in cell.select(".jp-InputArea .highlight-ipynb pre"):
+            inner = block.decode_contents().strip()
+            parts.append(
+                f'<div class="language-python highlight"><pre><code>{inner}\n</code></pre></div>'
+            )
+        for output in cell.select(".jp-OutputArea-output"):
+            printed = output.select("pre")
+            if len(printed) != 1 or output.select("img, svg, table, script, iframe"):
+                raise NotebookError("a cell has an output that is not text")
+            text = escape(printed[0].get_text().strip("\n"), quote=False)
+            parts.append(f'<pre class="am-output" tabindex="0">{text}</pre>')
+    if not parts:
+        raise NotebookError("the page has no cells")
+    page = "\n".join(parts)
+    return _headed(page, anchors)
+
+
+def _headed(page: str, anchors: list[AnchorLink]) -> str:
+    """Headings as on other pages: with the table of contents' names, and a link to themselves."""
+    names = iter([anchor.id for anchor in anchors])
+
+    def head(match: re.Match[str]) -> str:
+        level, text = match[1], match[2]
+        text = re.sub(r'<a class="anchor-link".*?</a>', "", text).strip()
+        name = next(names, None)
+        if name is None:
+            raise NotebookError(f"the table of contents lacks the heading {text!r}")
+        link = f'<a class="headerlink" href="#{name}" aria-label="Link to this section">#</a>'
+        return f'<h{level} id="{name}">{text}{link}</h{level}>'
+
+    page = re.sub(r"<h([1-6])\b[^>]*>(.*?)</h\1>", head, page, flags=re.DOTALL)
+    if (left := next(names, None)) is not None:
+        raise NotebookError(f"the table of contents has {left!r}, and the page no such heading")
+    return page
+
+
+def _flat(links: Iterable[AnchorLink]) -> Iterable[AnchorLink]:
+    for link in links:
+        yield link
+        yield from _flat(link.children)
+
+
+def _classes(tag: Tag) -> list[str]:
+    return list(tag.get_attribute_list("class"))
+
+
+def _is_notebook(page: Page) -> bool:
+    return bool(page.file.src_uri.endswith(".ipynb"))
+
+
+def _read(page: Page) -> Any:
+    return nbformat.read(page.file.abs_src_path, as_version=4)
+
+
+def _temporary() -> str:
+    if not _made:
+        _made.append(tempfile.TemporaryDirectory(prefix="notebooks-"))
+    return _made[0].name
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""What compute-sanitizer prints, and what is made of it; the tool itself needs a GPU."""
+
+import pytest
+
+from snippets._lab.judge import sanitizers
+
+HAZARD = """\
+========= Error: Potential {kind} hazard detected at __shared__ {byte:#x} in block (2,0,0) :
+=========     Write Thread ({writer},0,0) at _kernel+{wrote} in kernel.py:371
+=========     Read Thread ({reader},0,0) at _kernel+0x120 in kernel.py:371
+=========     Current Value : 2
+=========
+"""
+SUMMARY = "========= RACECHECK SUMMARY: {n} hazards displayed ({n} errors, 0 warnings)\n"
+# Written by the first four warps, read by warps 4 to 7, a byte for each.
+HANDED_OVER = [
+    {"kind": "RAW", "byte": 0x30590 + i, "writer": 31, "reader": 128 + 32 * i, "wrote": "0x8960"}
+    for i in range(4)
+]
+
+
+def printed(found, check="check passed"):
+    text = "".join(HAZARD.format(**hazard) for hazard in found)
+    return f"========= COMPUTE-SANITIZER\n{text}{check}\n{SUMMARY.format(n=len(found))}"
+
+
+def test_nothing_found_is_clean():
+    assert sanitizers.outcome("a_post", "racecheck", printed([])).startswith("clean: 0 hazards")
+
+
+def test_the_hand_over_between_warps_is_known():
+    two_kernels = [
+        *HANDED_OVER,
+        *({**h, "byte": h["byte"] - 64, "wrote": "0x99"} for h in HANDED_OVER),
+    ]
+    assert len(sanitizers.hazards(printed(two_kernels))) == 8
+    said = sanitizers.outcome("a_post", "racecheck", printed(two_kernels))
+    assert said.startswith("known: 8 hazards, each on the byte by which")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"byte": 0x30000},  # shared memory that holds something else
+        {"kind": "WAR"},
+        {"writer": 160},  # a warp that is not one of the first four
+        {"reader": 96},  # one of the first four
+        {"byte": 0x30594},  # another warp's byte
+    ],
+    ids=str,
+)
+def test_one_other_hazard_is_a_fault(change):
+    found = [*HANDED_OVER[:-1], HANDED_OVER[-1] | change]
+    assert sanitizers.outcome("a_post", "racecheck", printed(found)).startswith("FAULTS: 4 hazards")
+
+
+def test_what_cannot_be_read_is_a_fault():
+    text = printed(HANDED_OVER).replace("Read Thread (128,0,0)", "Read Thread (128,1,0)")
+    assert sanitizers.outcome("a_post", "racecheck", text).startswith("FAULTS: 4 hazards")
+
+
+def test_memcheck_excuses_nothing():
+    text = printed(HANDED_OVER).replace("RACECHECK SUMMARY", "ERROR SUMMARY")
+    assert sanitizers.outcome("a_post", "memcheck", text).startswith("FAULTS")
+
+
+def test_a_wrong_result_is_a_fault_unless_its_cause_is_known():
+    text = printed([], check="check failed: largest difference nan from float64")
+    for post, tool in (("a_post", "racecheck"), ("flash_attention", "memcheck")):
+        said = sanitizers.outcome(post, tool, text)
+        assert said == "FAULTS: check failed: largest difference nan from float64"
+    said = sanitizers.outcome("flash_attention", "racecheck", text)
+    assert said.startswith("known: 0 hazards")
+    assert "a wrong result: " in said
+
+
+def test_a_tool_that_does_not_run_is_no_result():
+    with pytest.raises(sanitizers.CannotSanitize, match=r"memcheck does not work .* not supported"):
+        sanitizers.outcome("a_post", "memcheck", "========= Error: Device not supported\n")
+
+
+def test_without_the_tool_it_says_where_it_comes_from(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(sanitizers.CannotSanitize, match="CUDA toolkit"):
+        sanitizers.sanitize("a_post", "memcheck")

@@ -1,0 +1,534 @@
+"""Measuring and its command line: what is stored, what is left alone, and what is said about it.
+
+A room of a few lines stands in for the real ones; its results fail and stop on demand.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import snippets
+from snippets._lab import cli, rooms
+from snippets._lab.measure import ceilings, competitors, machine, session
+from snippets._lab.measure.session import Lab, jobs
+from snippets._lab.measure.timing import Times
+from snippets._lab.results import staleness, store
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNEL = '''
+"""Attention that is easy to get right."""
+
+def fake_attention(q, k, v):
+    import torch  # not above: `python kernel.py` is to be quick here
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+'''
+REPORT = """
+def main():
+    print("OK")
+
+if __name__ == "__main__":
+    main()
+"""
+BENCH = """
+from snippets._lab.rooms import measured_on
+
+calls, trouble = [], {}
+
+def act(name):
+    calls.append(name)
+    if name in trouble:
+        raise trouble[name]
+
+def check(device):
+    act(f"check on {device}")
+
+@measured_on("interpreter")
+def first(lab):
+    for case in lab.each(N=[1, 2]):
+        yield {**case, "loads": 10 * case["N"]}
+    act("first")
+
+@measured_on("interpreter")
+def second(lab):
+    yield {"loads": 1}
+    act("second")
+
+@measured_on("interpreter")
+def third(lab):
+    act("third")
+    yield {"loads": 3}
+
+@measured_on("gpu")
+def timed(lab):
+    act("timed")
+    for case in lab.each(dtype=["float32"], D=[8], N=[16, 32, 64]):
+        yield from lab.time_attention(case, ["fake_attention", "no_such_room_yet", "torch:sdpa"])
+"""
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """The stand-in room; its folder."""
+    folder = tmp_path / "snippets" / "fake_attention"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "kernel.py").write_text(KERNEL + REPORT)
+    (folder / "bench.py").write_text(BENCH)
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
+    monkeypatch.setattr(cli, "console", Console(width=400))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    yield folder
+    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def lab(room, data, capsys):
+    """Runs a command; returns its exit code and what it printed."""
+
+    def run(*arguments):
+        code = cli.main([*arguments, "--data", str(data), "--commit", "abc"])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def in_room():
+    return rooms.load("fake_attention", "bench")
+
+
+def stored(data):
+    """Result → its file's content."""
+    return {p.stem: p.read_bytes() for p in sorted(data.rglob("*.json"))}
+
+
+def test_every_result_is_stored_with_where_it_comes_from(lab, data):
+    code, out = lab("evidence")
+    assert code == 0
+    assert "2 rows" in out
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    result = store.read(data / "interpreter" / "fake_attention" / "first.json", data)
+    assert result.rows == [{"N": 1, "loads": 10}, {"N": 2, "loads": 20}]
+    assert (result.place, result.folder, result.commit) == ("interpreter", "interpreter", "abc")
+    assert result.device == {"name": "Triton's interpreter"}
+    assert result.source_hash == staleness.result_hash("fake_attention", "first")
+    assert result.versions == machine.versions()
+    report = store.read(data / "interpreter" / "fake_attention" / "report.json", data)
+    assert report.rows == [{"line": "OK"}]
+
+
+def test_the_check_comes_first_and_once(lab):
+    lab("evidence")
+    assert in_room().calls == ["check on cpu", "first", "second", "third"]
+
+
+def test_nothing_is_stored_from_a_room_that_fails_its_check(lab, data):
+    in_room().trouble["check on cpu"] = AssertionError("largest difference 1.0")
+    code, out = lab("evidence")
+    assert code == 1
+    assert "failed, nothing stored: AssertionError: largest difference 1.0" in out
+    assert stored(data) == {}
+    assert "first" not in in_room().calls
+
+
+def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data):
+    lab("evidence")
+    before = stored(data)
+    folder = data / "interpreter" / "fake_attention"
+    in_room().calls.clear()
+
+    code, out = lab("evidence")
+    assert (code, out.count("up to date"), in_room().calls) == (0, 4, [])
+    assert stored(data) == before
+
+    (folder / "first.json").unlink()
+    (folder / "report.json").write_text('{"schema": 1, "rows": [')
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"loads": 3', '"loads": 1 + 2'))
+    code, out = lab("evidence")
+    assert (code, out.count("up to date")) == (0, 1)
+    assert in_room().calls == ["check on cpu", "first", "third"]
+    assert set(stored(data)) == set(before)
+    assert stored(data)["second"] == before["second"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"schema": 1', '"schema": 0'),
+        ('"triton": "', '"triton": "0.'),
+        ('"torch": "', '"torch": "0.'),
+    ],
+    ids=["old schema", "other triton", "other torch"],
+)
+def test_what_was_measured_otherwise_is_measured_again(old, new, lab, data):
+    lab("evidence", "--result", "second")
+    path = data / "interpreter" / "fake_attention" / "second.json"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    code, out = lab("evidence", "--result", "second")
+    assert (code, "up to date" in out) == (0, False)
+    store.read(path, data)
+
+
+def test_force_measures_what_is_up_to_date(lab):
+    lab("evidence", "--result", "second")
+    in_room().calls.clear()
+    lab("evidence", "--result", "second", "--force")
+    assert in_room().calls == ["check on cpu", "second"]
+
+
+def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
+    lab("evidence")
+    before = stored(data)
+    in_room().trouble["second"] = RuntimeError("no [/luck] today")  # not rich's markup
+    code, out = lab("evidence", "--force")
+    assert code == 1
+    assert "failed, nothing stored: RuntimeError: no [/luck] today" in out
+    assert stored(data)["second"] == before["second"]
+    assert "third" in in_room().calls[-3:]
+
+
+@pytest.mark.parametrize(
+    "rows", ["return []", "return [{'ms': float('nan')}]", "return [{'x': 1j}]"]
+)
+def test_what_cannot_be_stored_leaves_no_file(rows, lab, room, data):
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('yield {"loads": 1}', rows))
+    code, out = lab("evidence", "--result", "second")
+    assert code == 1
+    assert "failed, nothing stored" in out
+    assert [p for p in data.rglob("*") if p.is_file()] == []
+
+
+def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
+    in_room().trouble["second"] = KeyboardInterrupt()
+    code, out = lab("evidence")
+    assert code == 130
+    assert "every result stored so far is whole" in out
+    assert list(stored(data)) == ["first"]
+
+    first = stored(data)["first"]
+    in_room().trouble.clear()
+    in_room().calls.clear()
+    assert lab("evidence")[0] == 0
+    assert in_room().calls == ["check on cpu", "second", "third"]
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    assert stored(data)["first"] == first
+
+
+def test_an_interrupted_repetition_leaves_the_old_file(lab, data):
+    lab("evidence")
+    before = stored(data)
+    in_room().trouble["first"] = KeyboardInterrupt()
+    assert lab("evidence", "--force")[0] == 130
+    assert stored(data) == before
+
+
+def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data, monkeypatch):
+    before = staleness.result_hash("fake_attention", "second")
+
+    def edit_meanwhile(name):
+        text = (room / "bench.py").read_text()
+        (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 1 + 1}'))
+
+    monkeypatch.setattr(in_room(), "act", edit_meanwhile)
+    lab("evidence", "--result", "second")
+    result = store.read(data / "interpreter" / "fake_attention" / "second.json", data)
+    assert result.source_hash == before != staleness.result_hash("fake_attention", "second")
+    assert staleness.is_stale(result)
+
+
+@pytest.mark.parametrize("command", ["bench", "evidence"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--post", "flsah"], "no post is called 'flsah'; there are: fake_attention"),
+        (["--post", "flsah", "--result", "first"], "no post is called 'flsah'"),
+        (
+            ["--post", "fake_attention", "--result", "frist"],
+            "no result of fake_attention is called",
+        ),
+        (["--result", "frist"], "'frist'; there are: first, second, third, timed, report, mutants"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_known_ones(command, arguments, message, lab, data):
+    code, out = lab(command, *arguments)
+    assert code == 2
+    assert message in out
+    assert not data.exists()
+
+
+def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    code, out = lab("evidence")
+    assert code == 2
+    assert f"{data}/interpreter/fake_attention cannot be written to; nothing was measured" in out
+    assert in_room().calls == []
+
+
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_measured(lab, data):
+    data.write_text("a file where the folder should be")
+    code, out = lab("evidence")
+    assert code != 0
+    assert str(data) in out
+    assert in_room().calls == []
+
+
+def test_bench_without_a_gpu_says_what_it_leaves_alone_and_measures_the_rest(lab, data):
+    code, out = lab("bench")
+    assert code == 0
+    assert "No GPU" in out
+    assert "fake_attention: timed" in out
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    assert "timed" not in in_room().calls
+
+
+def test_a_selection_with_nothing_for_this_machine_says_so(lab, data):
+    code, out = lab("bench", "--result", "timed")
+    assert code == 0
+    assert "nothing to measure here" in out
+    assert not data.exists()
+
+
+# A GPU that is not there: 1 ms for every call, and no memory for a length of 32.
+CEILINGS = {
+    name: {"per_s_p20": 1e12, "per_s_p50": 1e12, "per_s_p80": 1e12}
+    for name in ("read", "write", "copy", "fma_float32", "matmul_float32", "matmul_tf32")
+}
+
+
+class NoClock(contextlib.nullcontext):
+    def summary(self):
+        return {"sm_clock_mhz": [1.0, 2.0, 3.0]}
+
+
+@pytest.fixture
+def gpu(room, monkeypatch):
+    """A fake device; returns a dict in which a test may change how long a call takes."""
+    taken = {"ms": 1.0}
+
+    def time_them(calls, flush):
+        return {name: Times([taken["ms"]] * 3) for name in calls}
+
+    def resolve_one_that_is_greedy(name):
+        function = resolve(name)
+
+        def greedy(q, k, v):
+            if q.shape[-2] == 32:
+                raise torch.cuda.OutOfMemoryError("tried to allocate 3 PiB")
+            return function(q, k, v)
+
+        return greedy if name == "fake_attention" else function
+
+    def inputs(*leading, device, **options):
+        assert device == "cuda"
+        return make_qkv(*leading, **options)
+
+    make_qkv, resolve = session.make_qkv, session.resolve
+    about = {"name": "Some GPU 9000", "l2_bytes": 4096}
+    properties = types.SimpleNamespace(L2_cache_size=4096)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(session, "resolve", resolve_one_that_is_greedy)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(machine, "gpu", lambda: dict(about))
+    monkeypatch.setattr(machine, "versions", lambda: dict.fromkeys(store.VERSIONS, "1"))
+    monkeypatch.setattr(machine, "ClockWatch", NoClock)
+    monkeypatch.setattr(ceilings, "measure", lambda flush: CEILINGS)
+    monkeypatch.setattr(session, "Flush", lambda: "flushed")
+    monkeypatch.setattr(session, "make_qkv", inputs)
+    monkeypatch.setattr(session, "time_interleaved", time_them)
+    return taken
+
+
+def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data):
+    code, out = lab("bench", "--result", "timed")
+    assert code == 0
+    assert "6 rows, 1 of them without a value" in out
+    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    names = ["fake_attention", "torch:sdpa"]  # a room that does not exist yet is left out
+    assert [(r["implementation"], r["N"]) for r in result.rows] == [
+        (name, N) for N in (16, 32, 64) for name in names
+    ]
+    assert [r.get("error") for r in result.rows] == [None, None, "out of memory", None, None, None]
+    assert "ms_p50" not in result.rows[2]  # only the greedy one; the other was timed without it
+    assert result.rows[3]["ms_p50"] == 1.0
+
+
+def test_a_timed_row_says_what_it_moved_and_where_it_ran(lab, gpu, data):
+    lab("bench", "--result", "timed")
+    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    row, large = result.rows[0], result.rows[-1]
+    assert row["ms_p50"] == 1.0
+    assert row["flops"] == 4 * 16 * 16 * 8
+    assert row["bytes_compulsory"] == 4 * 16 * 8 * 4
+    assert (row["fits_l2"], large["fits_l2"]) == (True, False)
+    assert result.ceilings == CEILINGS
+    assert result.device["sm_clock_mhz"] == [1.0, 2.0, 3.0]
+    assert in_room().calls == ["check on cuda", "timed"]
+
+
+def test_a_row_beyond_physics_stops_the_result(lab, gpu, data):
+    gpu["ms"] = 1e-8
+    code, out = lab("bench", "--result", "timed")
+    assert code == 1
+    assert "PhysicsError" in out
+    assert stored(data) == {}
+
+
+def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, monkeypatch):
+    answers = [RuntimeError("busy"), CEILINGS]
+
+    def measure(flush):
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ceilings, "measure", measure)
+    code, _ = lab("bench")
+    assert code == 1
+    assert list(stored(data)) == ["report"]
+    assert store.read(next(data.rglob("*.json")), data).ceilings == CEILINGS
+
+
+def test_timing_needs_a_gpu():
+    with pytest.raises(RuntimeError, match=r"measured_on\('gpu'\)"):
+        next(Lab("interpreter").time_attention({"N": 1}, ["torch:sdpa"]))
+
+
+def test_each_gives_every_combination_and_moves_the_bar():
+    moved = []
+    lab = Lab("interpreter", advance=lambda case, total: moved.append((case, total)))
+    found = list(lab.each(dtype=["float32", "float16"], N=[1, 2]))
+    assert found == [
+        {"dtype": "float32", "N": 1}, {"dtype": "float32", "N": 2},
+        {"dtype": "float16", "N": 1}, {"dtype": "float16", "N": 2},
+    ]  # fmt: skip
+    assert moved[0] == ("dtype float32, N 1", 4)
+    assert len(moved) == 4
+
+
+def test_a_compiler_result_is_measured_for_every_target(room):
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('@measured_on("gpu")', '@measured_on("compiler")'))
+    found = jobs("compiler")
+    assert [job.folder for job in found] == [f"compiler/{t}" for t in session.TARGETS]
+    assert {job.target for job in found} == set(session.TARGETS)
+    assert {job.result for job in found} == {"timed"}
+
+
+def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch):
+    monkeypatch.setattr(machine, "gpu", lambda: {"name": "made up"})
+
+    def places():
+        return [p for p in ("gpu", "interpreter") if any(j.result == "report" for j in jobs(p))]
+
+    assert places() == ["gpu", "interpreter"]
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
+    assert places() == ["gpu"]
+
+
+def test_evidence_of_such_a_kernel_is_not_the_interpreters(lab, room):
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('on("gpu")', 'on("interpreter")'))
+    (job,) = (j for j in jobs("interpreter") if j.result == "timed")
+    assert job.device == {"name": "plain Python"}
+
+
+def test_a_report_that_fails_is_not_stored(lab, room, data):
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))
+    code, out = lab("evidence", "--result", "report")
+    assert code == 1
+    assert "kernel.py alone failed" in out
+    assert "WRONG" in out
+    assert stored(data) == {}
+
+
+def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
+    (room / "kernel.py").write_text(KERNEL)
+    code, out = lab("evidence")
+    assert code == 2
+    assert "fake_attention/report cannot be measured: no top-level definition of 'main'" in out
+
+
+def test_a_room_of_the_lab_without_results_is_no_error(room):
+    (room / "bench.py").unlink()
+    assert [job.result for job in jobs("interpreter")] == ["report"]
+
+
+def test_places_are_checked():
+    with pytest.raises(ValueError, match="allowed are gpu, interpreter, compiler"):
+        rooms.measured_on("tpu")
+    with pytest.raises(ValueError, match="allowed are"):
+        rooms.measured_on()
+
+
+@pytest.mark.parametrize("name", ["torch:sdpa", "torch:eager", "torch:math"])
+def test_pytorchs_own_are_found_by_name(name):
+    q, k, v = session.make_qkv(2, N=5, M=7, D=8)
+    want = competitors.eager_attention(q, k, v)
+    q = q.mT.contiguous().mT
+    torch.testing.assert_close(competitors.resolve(name)(q, k, v), want)
+    torch.testing.assert_close(competitors.resolve(name)(q[0], k[0], v[0]), want[0])
+
+
+def test_rooms_are_found_by_name_and_those_to_come_are_left_out(room):
+    (room / "kernel.py").write_text(KERNEL)
+    assert competitors.resolve("fake_attention").__module__ == "snippets.fake_attention.kernel"
+    assert competitors.resolve("attention_of_tomorrow") is None
+    with pytest.raises(ValueError, match="no implementation is called 'torch:fast'; allowed are"):
+        competitors.resolve("torch:fast")
+
+
+def test_stale_results_are_listed(lab, room, data, capsys, monkeypatch):
+    lab("evidence")
+    scan = store.scan
+    monkeypatch.setattr(store, "scan", lambda: scan(data))
+    assert cli.main(["stale"]) == 0
+    assert "0 stale results of 4" in capsys.readouterr().out
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 2}'))
+    assert cli.main(["stale"]) == 0
+    out = capsys.readouterr().out
+    assert "stale: interpreter/fake_attention/second" in out
+    assert "1 stale results of 4" in out
+
+
+def test_a_check_with_nothing_to_check_fails(lab, data, capsys, monkeypatch):
+    monkeypatch.setattr(store, "scan", lambda: iter(()))
+    assert cli.main(["stale"]) == 1
+    assert cli.main(["mutants"]) == 1
+    assert capsys.readouterr().out.count("nothing was checked") == 2
+
+
+def test_mutants_of_an_unknown_post(lab, capsys):
+    assert cli.main(["mutants", "fake_attention"]) == 2
+    assert "fake_attention: no mutants; posts that have some:" in capsys.readouterr().out
+
+
+def test_help_names_every_command():
+    command = [sys.executable, "-m", "snippets._lab", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("bench", "evidence", "figures", "stale", "mutants"))

@@ -1,0 +1,104 @@
+"""Reading a kernel's variables in the interpreter: what is recorded, and what cannot be."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from snippets._lab.probe.variables import softmax_steps, watch
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
+
+
+@triton.jit
+def _sums_kernel(x_ptr, out_ptr, n: tl.constexpr):
+    total = tl.zeros([2], tl.float32)
+    for i in range(n):
+        total += tl.load(x_ptr + 2 * i + tl.arange(0, 2))
+    for j in range(1):
+        last = total * 2 + j
+    tl.store(out_ptr + tl.program_id(0) * 2 + tl.arange(0, 2), last)
+
+
+@triton.jit
+def _straight_kernel(x_ptr):
+    tl.store(x_ptr, 1.0)
+
+
+def run(programs=1):
+    x, out = torch.arange(6.0), torch.zeros(programs, 2)
+    _sums_kernel[(programs,)](x, out, 3)
+    return out
+
+
+def test_variables_are_read_at_each_head_of_a_loop_and_copied():
+    with watch(_sums_kernel, ["i", "total", "last"]) as turns:
+        out = run()
+    assert [t.loop for t in turns] == [0, 0, 0, 0, 1, 1]
+    totals = [t.values["total"].tolist() for t in turns]
+    assert totals == [[0, 0], [0, 1], [2, 4], [6, 9], [6, 9], [6, 9]]
+    assert [t.values.get("i") for t in turns] == [None, 0, 1, 2, 2, 2]
+    assert ["last" in t.values for t in turns] == [False] * 5 + [True]
+    assert turns[-1].values["last"].tolist() == out[0].tolist()
+
+
+def test_each_program_is_named_and_the_kernel_computes_as_before():
+    with watch(_sums_kernel, ["total"]) as turns:
+        watched = run(programs=3)
+    assert sorted({t.program for t in turns}) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+    assert torch.equal(watched, run(programs=3))
+
+
+def test_the_tracing_of_before_is_back_afterwards():
+    def tracer(frame, event, argument):
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(KeyError), watch(_sums_kernel, ["total"]):
+            raise KeyError
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+
+
+def test_what_cannot_be_watched_is_said():
+    with pytest.raises(ValueError, match="does not run in Triton's interpreter"), watch(run, []):
+        pass
+    with (
+        pytest.raises(ValueError, match="_straight_kernel has no loop"),
+        watch(_straight_kernel, []),
+    ):
+        pass
+    with pytest.raises(RuntimeError, match="did not run"), watch(_sums_kernel, ["total"]):
+        pass
+    with pytest.raises(RuntimeError, match="never assigned nothing"):  # noqa: SIM117
+        with watch(_sums_kernel, ["total", "nothing"]):
+            run()
+
+
+def test_a_second_loop_does_not_count_a_tile_twice():
+    def values(start, m):
+        tile = np.full((1, 2), 0.5, np.float32)
+        one = np.ones(1, np.float32)
+        state = {"m_i": one * m, "l_i": one, "acc": tile, "alpha": one, "p": tile, "scores": tile}
+        return state | ({} if start is None else {"start": start})
+
+    from snippets._lab.probe.variables import Turn
+
+    first = values(None, -np.inf)
+    for name in ("alpha", "p", "scores"):
+        del first[name]
+    turns = [first, values(0, 1), values(0, 1), values(2, 1)]
+    turns = [Turn((0, 0, 0), loop, v) for loop, v in zip([0, 0, 1, 1], turns, strict=True)]
+    turns.append(Turn((1, 0, 0), 0, values(0, 7)))
+    turns.insert(3, turns[0])  # a loop in a function of its own: its second call knows no start yet
+    rows = softmax_steps(turns, (0, 0, 0), keys=3, scale=2.0)
+    assert rows[0]["scores"] == [[1.0, 1.0]]
+    assert [row["start"] for row in rows] == [0, 2]
+    assert rows[0]["m_before"] == [None]
+    assert rows[1]["share"] == [[0.5, 0.5, 0.5]]

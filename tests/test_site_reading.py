@@ -1,0 +1,280 @@
+"""The reading aids: glossary words, tables that fold, Markdown versions, times and dates, pictures.
+
+Rules about the pages (the reference is complete, the glossary has what the series talks about) are
+functions of a text, and each is shown to reject a text with one fault.
+"""
+
+import ast
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from snippets._lab import rooms
+from snippets._site import reading
+
+ROOT = Path(__file__).resolve().parents[1]
+GLOSSARY = (ROOT / "docs" / reading.GLOSSARY).read_text("utf-8")
+REFERENCE = (ROOT / "docs" / reading.LAUNCHERS).read_text("utf-8")
+EXPECTED_TERMS = {
+    "program", "warp", "tile", "spill", "sector", "roofline", "ridge", "occupancy", "hbm", "l2",
+    "multiprocessor", "tensor-core", "wgmma", "tma", "logsumexp", "gqa", "head", "kv-cache",
+    "arithmetic-intensity",
+}  # fmt: skip
+
+
+def mark(content, page="some_post"):
+    return reading.mark(content, reading.definitions(GLOSSARY), "../g/", page)
+
+
+def marked(content, page="some_post"):
+    return re.findall(r'class="am-term" href="../g/#([\w-]+)"', mark(content, page))
+
+
+# What the pages must have.
+
+
+def undocumented(reference, published):
+    """Launchers of published posts that the reference lacks."""
+    documented = reading.IDENTIFIER.findall(reference)
+    found = [p for p in published if (ROOT / f"snippets/{p}/kernel.py").exists()]
+    assert found, "no launcher at all"
+    return [p for p in found if f"snippets.{p}.kernel.{p}" not in documented]
+
+
+def published():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
+
+
+def test_every_launcher_of_a_published_post_is_in_the_reference():
+    assert undocumented(REFERENCE, published()) == []
+    fault = REFERENCE.replace("::: snippets.coalescing.kernel.coalescing\n", "")
+    assert undocumented(fault, published()) == ["coalescing"]
+
+
+def test_the_front_page_lists_every_published_post():
+    text = (ROOT / "docs/index.md").read_text("utf-8")
+
+    def missing(text):
+        return [p for p in published() if f"](posts/{p}.md)" not in text]
+
+    assert missing(text) == []
+    assert missing(text.replace("(posts/coalescing.md)", "(posts/coalescing)")) == ["coalescing"]
+
+
+def test_the_reference_names_functions_that_exist_and_have_a_docstring():
+    found = reading.IDENTIFIER.findall(REFERENCE)
+    assert found
+    for identifier in found:
+        module, _, name = identifier.rpartition(".")
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8")
+        defined = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+        assert name in defined, f"{module} has no {name}"
+        assert ast.get_docstring(defined[name]), f"{identifier} has no docstring"
+
+
+def faults_of_glossary(text):
+    """Entries that are missing, twice there, or too long for a tooltip."""
+    entries = [(m["id"], " ".join(m["text"].split())) for m in reading.ENTRY.finditer(text)]
+    ids = [name for name, _ in entries]
+    anchors = re.findall(r"\{ #([\w-]+)", text)
+    return {
+        *(f"no {name}" for name in EXPECTED_TERMS - set(ids)),
+        *(f"{name} twice" for name in ids if ids.count(name) > 1),
+        *(f"{name} is not read" for name in set(anchors) - set(ids)),
+        *(f"{name} is long" for name, words in entries if len(words) > 320),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", None),
+        ("{ #warp }", "{ #wrap }", "no warp"),
+        ("{ #lane }", "{ #warp }", "warp twice"),
+        ("{ #lane }\n:   ", "{ #lane }\n: ", "lane is not read"),
+        (
+            ":   One of the 32 threads",
+            ":   " + "word " * 80 + "One of the 32 threads",
+            "lane is long",
+        ),
+    ],
+)
+def test_the_glossary_has_what_the_series_talks_about(old, new, fault):
+    assert old in GLOSSARY
+    faults = faults_of_glossary(GLOSSARY.replace(old, new))
+    assert faults == set() if fault is None else fault in faults
+
+
+# Marking words.
+
+
+def test_the_first_use_of_a_word_leads_to_its_definition():
+    text = mark("<p>Two warps, and then a warp.</p>")
+    assert text.count("am-term") == 1
+    assert 'href="../g/#warp" title="32 threads that execute' in text
+    assert (
+        text.replace(re.search(r"<a .*?</a>", text)[0], "warps", 1)
+        == "<p>Two warps, and then a warp.</p>"
+    )
+
+
+def test_plurals_beginnings_of_sentences_and_acronyms_are_words_too():
+    assert marked("<p>Tiles, SMs, tensor cores; kernel launches.</p>") == [
+        "tile", "multiprocessor", "tensor-core", "kernel-launch",
+    ]  # fmt: skip
+    assert marked("<p>sms, warped, tile-wise, hbm</p>") == []
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        "<h2>A warp</h2>",
+        "warp outside text",
+        "<p><code>warp</code></p>",
+        '<p><a href="x">a warp</a></p>',
+        "<table><tr><td><p>warp</p></td></tr></table>",
+        "<details><summary>warp</summary></details>",
+        '<p class="am-finding">warp</p>',
+        '<p class="admonition-title">warp</p>',
+        "<p><math><mtext>warp</mtext></math></p>",
+        '<p><!-- warp --><span title="warp">x</span></p>',
+    ],
+)
+def test_titles_code_links_and_tables_are_left_alone(quiet):
+    assert mark(quiet) == quiet
+    assert marked(quiet + "<p>warp</p>") == ["warp"], "the next use is marked"
+
+
+def test_a_page_that_explains_a_word_does_not_lead_away_from_itself():
+    assert marked("<p>coalescing</p>") == ["coalescing"]
+    assert marked("<p>coalescing</p>", page="coalescing") == []
+
+
+def test_definitions_are_plain_text():
+    for entry in reading.definitions(GLOSSARY):
+        assert not re.search(r"[\[\]`*$\\]", entry.text), entry
+        assert entry.text.endswith("."), entry
+
+
+# Tables.
+
+
+def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
+    def table(columns):
+        heads = "".join(f"<th>h{i}</th>" for i in range(columns))
+        cells = "".join(f'<td style="text-align: right;">{i}</td>' for i in range(columns))
+        return f"<table><thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
+
+    wide = reading.fold(table(4))
+    assert wide.startswith("<table data-fold>")
+    assert re.findall(r'<td data-label="(h\d)" style="text-align: right;">\d', wide) == [
+        "h0",
+        "h1",
+        "h2",
+        "h3",
+    ]
+    assert reading.fold(table(3)) == table(3)
+    row = wide[wide.index("<tr><td") : wide.index("</tbody>")]
+    few = table(4).replace("</tbody>", row * (reading.FLOWS_FROM - 2) + "</tbody>")
+    assert reading.fold(few).startswith("<table data-fold>")
+    assert reading.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
+        '<table data-fold="flow">'
+    )
+    for made in (wide, table(3)):
+        boxed = reading.boxed(made)
+        assert '<div class="md-typeset__table"><table class="am-table"' in boxed
+        assert boxed.endswith("</table></div></div>")
+        assert boxed.count("am-table") == 1
+
+
+# Times and dates.
+
+
+def test_reading_time_counts_what_is_not_folded():
+    words = f"<p>{'word ' * 2 * reading.WORDS_A_MINUTE}</p>"
+    code = "line\n" * reading.CODE_LINES_A_MINUTE
+    code = f"<pre><code>{code}</code></pre>"
+    assert reading.minutes(words) == 2
+    assert reading.minutes(words + code) == 3
+    assert reading.minutes(f"<p>one</p><details>{words}<details>{code}</details></details>") == 1
+
+
+def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
+    def result(folder, name, place, at):
+        path = tmp_path / folder / "post" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"place": place, "measured_at": at, "device": {"name": folder}}))
+
+    assert reading.last_measured(tmp_path, "post") is None
+    result("interpreter", "traffic", "interpreter", "2026-12-01T00:00:00Z")
+    assert reading.last_measured(tmp_path, "post") is None
+    result("one", "forward", "gpu", "2026-11-03T23:00:00Z")
+    result("two", "forward", "gpu", "2026-11-02T23:00:00Z")
+    assert reading.last_measured(tmp_path, "post") == {"day": "3 November 2026", "device": "one"}
+
+
+def test_every_published_post_says_when_it_was_measured():
+    for post in published():
+        assert reading.last_measured(rooms.DATA, post), post
+
+
+# Markdown versions.
+
+
+def test_markdown_has_no_html_no_attributes_and_relative_links():
+    text = """# A
+<p class="am-lead" markdown>Lead, $\\frac{a}{b}$.</p>
+
+<figure class="am-figure" markdown>
+<p class="am-finding" markdown>
+It is so.
+</p>
+[Data](/data/x.json){ .am-source } [File](/snippets/a/kernel.py){ download }
+</figure>
+<!-- gone -->
+<svg role="img" aria-label="Q times K">
+<text>Q</text></svg>
+a &#124; b&#95;c
+
+```python
+x = {"<p>": 1}  # [D](/y){ .z }
+```
+"""
+    assert (
+        reading.as_markdown(text, "posts/a.md")
+        == """# A
+Lead, $\\frac{a}{b}$.
+
+**It is so.**
+[Data](../data/x.json) [File](../snippets/a/kernel.py)
+
+*Diagram: Q times K*
+a &#124; b_c
+
+```python
+x = {"<p>": 1}  # [D](/y){ .z }
+```
+"""
+    )
+
+
+# Pictures.
+
+
+def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():
+    title = "A title so long that it needs three lines of the picture to be read"
+    picture = reading.card(title, "Part II", "Attention, Measured")
+    image = Image.open(io.BytesIO(picture))
+    assert (image.format, image.size) == ("PNG", (1200, 630))
+    right = (730, 0, 1200, 630)
+    plain = Image.open(io.BytesIO(reading.card("", "Part II", "Attention, Measured")))
+    assert image.crop(right).tobytes() == plain.crop(right).tobytes(), "the title leaves its half"
+    assert image.tobytes() != plain.tobytes()
+    reading.card.cache_clear()
+    assert reading.card(title, "Part II", "Attention, Measured") == picture
+    assert reading.card(title + " x", "Part II", "Attention, Measured") != picture

@@ -345,14 +345,14 @@ def test_intensity_counts_every_step(stand_in, monkeypatch):
     for row in rows:
         assert row["bytes_moved"] >= row["bytes_compulsory"] > 0
         assert row["flops"] > 0
-        assert {"dtype", "heads", "N", "M", "D"} <= row.keys()
+        assert {"dtype", "heads", "M", "N", "D"} <= row.keys()
     eager, last = stand_in.results["eager"], stand_in.results["weights · v"]
     assert torch.equal(last, eager), "the steps take what eager attention has there"
 
 
 def _small(each):
     def small(self, **axes):
-        short = {"N": [4, 8], "M": [16], "D": [8], "heads": [2]}
+        short = {"M": [4, 8], "N": [16], "D": [8], "heads": [2]}
         return each(self, **{k: short.get(k, v) for k, v in axes.items()})
 
     return small
@@ -477,18 +477,18 @@ def ms(seconds):
 
 
 def invented_intensity(slower=1.0):
-    for D, N in itertools.product((64, 128), (2048, 8192)):
-        work = bench.eager_work(16, N, D)
-        work["torch:sdpa"] = bench.fused_work(16, N, N, D)
+    for D, M in itertools.product((64, 128), (2048, 8192)):
+        work = bench.eager_work(16, M, D)
+        work["torch:sdpa"] = bench.fused_work(16, M, M, D)
         for name, (flops, moved) in work.items():
-            yield row_of(name, flops, moved, 16, N, N, D, slower)
-    for M in (2048, 16_384):
-        yield row_of("torch:sdpa", *bench.fused_work(64, 1, M, 128), 64, 1, M, 128, slower)
+            yield row_of(name, flops, moved, 16, M, M, D, slower)
+    for N in (2048, 16_384):
+        yield row_of("torch:sdpa", *bench.fused_work(64, 1, N, 128), 64, 1, N, 128, slower)
 
 
-def row_of(name, flops, moved, heads, N, M, D, slower):
+def row_of(name, flops, moved, heads, M, N, D, slower):
     seconds = max(flops / 1e14, moved / 1e12) * 1.25 * slower
-    case = {"implementation": name, "dtype": "float16", "heads": heads, "N": N, "M": M, "D": D}
+    case = {"implementation": name, "dtype": "float16", "heads": heads, "M": M, "N": N, "D": D}
     return {**case, **ms(seconds), "flops": flops, "bytes_moved": moved}
 
 

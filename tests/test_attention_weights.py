@@ -45,10 +45,10 @@ def make_qk(*leading, **sizes):
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("M", AWKWARD)
-@pytest.mark.parametrize("N", QUERIES)
-def test_equals_float64(N, M, dtype):
-    q, k = make_qk(N=N, M=M, D=40, dtype=dtype, seed=1)
+@pytest.mark.parametrize("N", AWKWARD)
+@pytest.mark.parametrize("M", QUERIES)
+def test_equals_float64(M, N, dtype):
+    q, k = make_qk(M=M, N=N, D=40, dtype=dtype, seed=1)
     assert_weights(attention_weights(q, k), q, k)
     # --8<-- [end:test]
 
@@ -56,10 +56,10 @@ def test_equals_float64(N, M, dtype):
 # --8<-- [start:test_causal]
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", ALIGN)
-@pytest.mark.parametrize(("N", "M"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
-def test_causal(N, M, align):
-    q, k = make_qk(2, N=N, M=M, D=16)
-    mask = causal_mask(N, M, align=align, device=DEVICE)
+@pytest.mark.parametrize(("M", "N"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
+def test_causal(M, N, align):
+    q, k = make_qk(2, M=M, N=N, D=16)
+    mask = causal_mask(M, N, align=align, device=DEVICE)
     assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
     # --8<-- [end:test_causal]
 
@@ -67,19 +67,19 @@ def test_causal(N, M, align):
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_causal_in_every_dtype_and_at_the_bottom_right_by_default(dtype):
-    q, k = make_qk(2, 2, N=3, M=6, D=24, dtype=dtype)
+    q, k = make_qk(2, 2, M=3, N=6, D=24, dtype=dtype)
     assert_weights(attention_weights(q, k, causal=True), q, k, mask=causal_mask(3, 6).to(DEVICE))
 
 
 def test_a_query_that_sees_no_key_gets_zeros():
-    q, k = make_qk(N=5, M=2, D=8)
+    q, k = make_qk(M=5, N=2, D=8)
     weights = attention_weights(q, k, causal=True)  # queries 0 to 2 see none
     assert weights[:3].eq(0).all()
     torch.testing.assert_close(weights.sum(-1), torch.tensor([0.0, 0, 0, 1, 1], device=DEVICE))
 
 
 def test_rows_sum_to_one_and_hidden_keys_get_exactly_nothing():
-    q, k = make_qk(2, N=4, M=7, D=16)
+    q, k = make_qk(2, M=4, N=7, D=16)
     weights = attention_weights(q, k, causal=True)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, device=DEVICE))
     assert weights[:, ~causal_mask(4, 7)].eq(0).all()
@@ -88,20 +88,20 @@ def test_rows_sum_to_one_and_hidden_keys_get_exactly_nothing():
 @pytest.mark.numerical
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
 def test_head_dimensions(D):
-    q, k = make_qk(N=2, M=17, D=D)
+    q, k = make_qk(M=2, N=17, D=D)
     assert_weights(attention_weights(q, k), q, k)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
 def test_batch_and_heads(leading):
-    q, k = make_qk(*leading, N=2, M=9, D=16)
+    q, k = make_qk(*leading, M=2, N=9, D=16)
     assert_weights(attention_weights(q, k), q, k)
 
 
 @pytest.mark.numerical
 def test_transposed_tensors():
-    q, k = (x.mT.contiguous().mT for x in make_qk(2, N=3, M=5, D=8))
+    q, k = (x.mT.contiguous().mT for x in make_qk(2, M=3, N=5, D=8))
     assert not k.is_contiguous()
     assert_weights(attention_weights(q, k), q, k)
 
@@ -122,7 +122,7 @@ def test_slices_of_a_larger_tensor():
 
 @pytest.mark.numerical
 def test_one_key_for_all_heads_by_a_stride_of_zero():
-    q, k = make_qk(4, N=2, M=5, D=8)
+    q, k = make_qk(4, M=2, N=5, D=8)
     k = k[:1].expand(4, -1, -1)
     assert_weights(attention_weights(q, k), q, k)
 
@@ -131,7 +131,7 @@ def test_one_key_for_all_heads_by_a_stride_of_zero():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_of_ten_thousand(dtype, causal):
-    q, k = make_qk(N=3, M=33, D=64, dtype=dtype)
+    q, k = make_qk(M=3, N=33, D=64, dtype=dtype)
     q, k = (x / x.norm(dim=-1, keepdim=True) * 300 for x in (q, k))
     scores = q.double() @ k.double().mT
     assert scores.max() > 1e4
@@ -144,33 +144,33 @@ def test_scores_of_ten_thousand(dtype, causal):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
 def test_scale(scale):
-    q, k = make_qk(N=3, M=7, D=16)
+    q, k = make_qk(M=3, N=7, D=16)
     assert_weights(attention_weights(q, k, scale=scale), q, k, scale=scale)
 
 
 @pytest.mark.numerical
 @given(
     leading=st.lists(st.integers(1, 2), max_size=2),
-    N=st.integers(1, 3),
-    M=st.integers(1, 40),
+    M=st.integers(1, 3),
+    N=st.integers(1, 40),
     D=st.integers(1, 70),
     dtype=st.sampled_from(DTYPES),
     mask=st.sampled_from([None, *ALIGN]),
     transposed=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_shape(leading, N, M, D, dtype, mask, transposed, seed):
+def test_any_shape(leading, M, N, D, dtype, mask, transposed, seed):
     # At D 1 a small q can leave the weights almost equal; a wider q keeps the test meaningful.
-    q, k = make_qk(*leading, N=N, M=M, D=D, dtype=dtype, seed=seed, spread=9.0)
+    q, k = make_qk(*leading, M=M, N=N, D=D, dtype=dtype, seed=seed, spread=9.0)
     if transposed:
         q, k = (x.mT.contiguous().mT for x in (q, k))
     options = {"causal": True, "align": mask} if mask else {}
-    visible = causal_mask(N, M, align=mask, device=DEVICE) if mask else None
+    visible = causal_mask(M, N, align=mask, device=DEVICE) if mask else None
     assert_weights(attention_weights(q, k, **options), q, k, mask=visible)
 
 
 def test_zero_scores_give_equal_weights():
-    _, k = make_qk(N=2, M=11, D=16)
+    _, k = make_qk(M=2, N=11, D=16)
     weights = attention_weights(torch.zeros_like(k[:2]), k)
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / 11))
 
@@ -188,7 +188,7 @@ def test_offsets_beyond_32_bits():
 
 
 def test_inputs_stay_as_they_were():
-    tensors = make_qk(2, N=3, M=5, D=8)
+    tensors = make_qk(2, M=3, N=5, D=8)
     before = [x.clone() for x in tensors]
     attention_weights(*tensors, causal=True)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
@@ -196,7 +196,7 @@ def test_inputs_stay_as_they_were():
 
 def qk(**changes):
     """Valid arguments with some replaced."""
-    q, k = make_qk(2, N=3, M=5, D=8)
+    q, k = make_qk(2, M=3, N=5, D=8)
     return {"q": q, "k": k} | changes
 
 
@@ -218,7 +218,7 @@ REFUSED = {
     "no query": (lambda: qk(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
     "no key": (lambda: qk(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
     "no batch": (lambda: qk(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
-    "other heads": (lambda: qk(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other heads": (lambda: qk(k=ones(3, 5, 8)), ValueError, "asks for (2, 'N', 8)"),
     "other rank": (lambda: qk(k=ones(5, 8)), ValueError, "k is (5, 8); q"),
     "other head dimension": (lambda: qk(k=ones(2, 5, 9)), ValueError, "k is (2, 5, 9); q"),
     "wide head": (lambda: {n: ones(2, 1025) for n in "qk"}, ValueError, "at most 1024"),
@@ -251,7 +251,7 @@ def test_refusals(case, monkeypatch):
 
 
 def test_gradient_is_allowed_where_none_is_recorded():
-    q, k = make_qk(N=2, M=3, D=8)
+    q, k = make_qk(M=2, N=3, D=8)
     with torch.no_grad():
         assert_weights(attention_weights(q.requires_grad_(), k), q, k)
 
@@ -276,20 +276,20 @@ def test_the_file_runs_alone(tmp_path):
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("N", "M"), [(1, 1), (3, 9), (5, 2)])
-def test_exercise_returns_the_entropy_too(N, M, causal):
-    q, k = make_qk(2, N=N, M=M, D=12)
-    mask = causal_mask(N, M).to(DEVICE) if causal else None
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (3, 9), (5, 2)])
+def test_exercise_returns_the_entropy_too(M, N, causal):
+    q, k = make_qk(2, M=M, N=N, D=12)
+    mask = causal_mask(M, N).to(DEVICE) if causal else None
     weights, entropy = exercise.attention_weights(q, k, causal=causal)
     assert_weights(weights, q, k, mask=mask)
     want = torch.special.entr(eager_weights(q.double(), k.double(), mask=mask)).sum(-1)
     assert entropy.dtype == torch.float32
-    # |dH/dw| = |log w + 1|, so float32's rounding of the weights moves H by a few eps · log M.
+    # |dH/dw| = |log w + 1|, so float32's rounding of the weights moves H by a few eps · log N.
     torch.testing.assert_close(entropy.double(), want, rtol=1e-5, atol=1e-6)
 
 
 def test_exercise_has_an_entropy_where_weights_round_to_zero():
-    q, k = make_qk(N=3, M=8, D=16, spread=300.0)
+    q, k = make_qk(M=3, N=8, D=16, spread=300.0)
     weights, entropy = exercise.attention_weights(q, k)
     assert weights.eq(0).any()
     assert entropy.isfinite().all()
@@ -297,7 +297,7 @@ def test_exercise_has_an_entropy_where_weights_round_to_zero():
 
 @pytest.mark.parametrize("wrong", ["equal", "shifted", "nan"])
 def test_the_yardstick_rejects(wrong):
-    q, k = make_qk(N=3, M=5, D=16)
+    q, k = make_qk(M=3, N=5, D=16)
     right = eager_weights(q, k)
     out = {
         "equal": torch.full_like(right, 1 / 5),
@@ -309,7 +309,7 @@ def test_the_yardstick_rejects(wrong):
 
 
 def test_the_yardstick_refuses_inputs_that_prove_nothing():
-    _, k = make_qk(N=3, M=5, D=16)
+    _, k = make_qk(M=3, N=5, D=16)
     q = torch.zeros_like(k[:3])
     with pytest.raises(TrivialInputs):
         assert_weights(attention_weights(q, k), q, k)

@@ -26,10 +26,10 @@ QUERIES = AWKWARD if ON_GPU else [3]
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("M", AWKWARD)
-@pytest.mark.parametrize("N", QUERIES)
-def test_equals_float64(N, M, dtype):
-    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+@pytest.mark.parametrize("N", AWKWARD)
+@pytest.mark.parametrize("M", QUERIES)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(basic_attention(q, k, v), q, k, v)
     # --8<-- [end:test]
 
@@ -37,20 +37,20 @@ def test_equals_float64(N, M, dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
 def test_head_dimensions(D):
-    q, k, v = make_qkv(N=2, M=17, D=D, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=17, D=D, device=DEVICE)
     assert_attention(basic_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
 def test_batch_and_heads(leading):
-    q, k, v = make_qkv(*leading, N=2, M=9, D=16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=2, N=9, D=16, device=DEVICE)
     assert_attention(basic_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 def test_transposed_tensors():
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert not k.is_contiguous()
     assert_attention(basic_attention(q, k, v), q, k, v)
@@ -72,7 +72,7 @@ def test_slices_of_a_larger_tensor():
 
 @pytest.mark.numerical
 def test_one_key_for_all_heads_by_a_stride_of_zero():
-    q, k, v = make_qkv(4, N=2, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(4, M=2, N=5, D=8, device=DEVICE)
     k, v = (x[:1].expand(4, -1, -1) for x in (k, v))
     assert_attention(basic_attention(q, k, v), q, k, v)
 
@@ -80,7 +80,7 @@ def test_one_key_for_all_heads_by_a_stride_of_zero():
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(N=3, M=33, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=33, D=64, dtype=dtype, device=DEVICE)
     q = q / q.norm(dim=-1, keepdim=True) * 300
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert ((q.double() @ k.double().mT).abs().max() * 1.0) > 1e4
@@ -90,30 +90,30 @@ def test_scores_of_ten_thousand(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
 def test_scale(scale):
-    q, k, v = make_qkv(N=3, M=7, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=7, D=16, device=DEVICE)
     assert_attention(basic_attention(q, k, v, scale=scale), q, k, v, scale=scale)
 
 
 @pytest.mark.numerical
 @given(
     leading=st.lists(st.integers(1, 3), max_size=2),
-    N=st.integers(1, 3),
-    M=st.integers(1, 40),
+    M=st.integers(1, 3),
+    N=st.integers(1, 40),
     D=st.integers(1, 70),
     dtype=st.sampled_from(DTYPES),
     transposed=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_shape(leading, N, M, D, dtype, transposed, seed):
+def test_any_shape(leading, M, N, D, dtype, transposed, seed):
     # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
-    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
     if transposed:
         q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert_attention(basic_attention(q, k, v), q, k, v)
 
 
 def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(N=2, M=11, D=16, device=DEVICE)
+    _, k, v = make_qkv(M=2, N=11, D=16, device=DEVICE)
     out = basic_attention(torch.zeros_like(k[:2]), k, v)
     torch.testing.assert_close(out, v.mean(0).expand(2, -1))
 
@@ -131,7 +131,7 @@ def test_offsets_beyond_32_bits():
 
 
 def test_inputs_stay_as_they_were():
-    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    tensors = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     before = [x.clone() for x in tensors]
     basic_attention(*tensors)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
@@ -139,7 +139,7 @@ def test_inputs_stay_as_they_were():
 
 def qkv(**changes):
     """Valid arguments with some replaced."""
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     return {"q": q, "k": k, "v": v} | changes
 
 
@@ -161,7 +161,7 @@ REFUSED = {
     "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
     "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
     "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
-    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'N', 8)"),
     "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
     "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
@@ -191,7 +191,7 @@ def test_refusals(case, monkeypatch):
 
 
 def test_gradient_is_allowed_where_none_is_recorded():
-    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=3, D=8, device=DEVICE)
     with torch.no_grad():
         assert_attention(basic_attention(q.requires_grad_(), k, v), q, k, v)
 
@@ -215,7 +215,7 @@ def test_the_file_runs_alone(tmp_path):
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("N", [1, 2, 3])
-def test_exercise_serves_two_queries(N):
-    q, k, v = make_qkv(2, N=N, M=9, D=12, device=DEVICE)
+@pytest.mark.parametrize("M", [1, 2, 3])
+def test_exercise_serves_two_queries(M):
+    q, k, v = make_qkv(2, M=M, N=9, D=12, device=DEVICE)
     assert_attention(exercise.basic_attention(q, k, v), q, k, v)

@@ -50,7 +50,7 @@ def times_of(name, other, factor):
     """A change: `name` takes `factor` times as long as `other` does in the same case."""
 
     def change(rows):
-        key = ("dtype", "N", "M", "D", "heads")
+        key = ("dtype", "M", "N", "D", "heads")
         found = {
             tuple(map(r.get, key)): r["ms_p50"] for r in rows if where(implementation=other)(r)
             if "ms_p50" in r
@@ -107,9 +107,9 @@ CEILINGS = {
 }
 
 
-def _intensity(implementation, N, M, ms, moved):
-    return {"implementation": implementation, "N": N, "M": M, "D": 64, "ms_p50": ms,
-            "flops": 4 * N * M * 64, "bytes_moved": moved}  # fmt: skip
+def _intensity(implementation, M, N, ms, moved):
+    return {"implementation": implementation, "M": M, "N": N, "D": 64, "ms_p50": ms,
+            "flops": 4 * M * N * 64, "bytes_moved": moved}  # fmt: skip
 
 
 # Rows of posts that no GPU has measured yet, made up: round numbers that no card ever gave.

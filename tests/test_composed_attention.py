@@ -32,7 +32,7 @@ ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
 # The interpreter takes milliseconds a program: there every size is met once as N and once as M.
-PAIRS = [(N, M) for i, N in enumerate(AWKWARD) for j, M in enumerate(AWKWARD)
+PAIRS = [(M, N) for i, M in enumerate(AWKWARD) for j, N in enumerate(AWKWARD)
          if ON_GPU or (3 * i + j) % 7 == 2]  # fmt: skip
 STEPS = ["_transpose_kernel", "_matmul_kernel", "_softmax_kernel", "_matmul_kernel"]
 KERNELS = set(STEPS)
@@ -181,18 +181,18 @@ def test_groups_of_tiles_that_do_not_fill():
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("N", "M"), PAIRS)
-def test_equals_float64(N, M, dtype):
-    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+@pytest.mark.parametrize(("M", "N"), PAIRS)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(composed_attention(q, k, v), q, k, v)
     # --8<-- [end:test]
 
 
 # --8<-- [start:test_numpy]
 @pytest.mark.numerical
-@pytest.mark.parametrize(("N", "M", "D"), [(16, 16, 16), (1, 16, 16), (33, 2000, 64)])
-def test_equals_numpy(N, M, D):
-    q, k, v = make_qkv(N=N, M=M, D=D, device=DEVICE, spread=1.0)
+@pytest.mark.parametrize(("M", "N", "D"), [(16, 16, 16), (1, 16, 16), (33, 2000, 64)])
+def test_equals_numpy(M, N, D):
+    q, k, v = make_qkv(M=M, N=N, D=D, device=DEVICE, spread=1.0)
     a, b, c = (x.cpu().numpy().astype(np.float64) for x in (q, k, v))
     weights = np.exp(a @ b.T - (a @ b.T).max(axis=1, keepdims=True))
     want = weights / weights.sum(axis=1, keepdims=True) @ c
@@ -206,14 +206,14 @@ def test_equals_numpy(N, M, D):
 @pytest.mark.numerical
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
 def test_head_dimensions(D):
-    q, k, v = make_qkv(N=2, M=17, D=D, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=17, D=D, device=DEVICE)
     assert_attention(composed_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_query_as_a_vector(dtype):
-    q, k, v = make_qkv(N=1, M=70, D=48, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=1, N=70, D=48, dtype=dtype, device=DEVICE)
     out = composed_attention(q[0], k, v)
     assert out.shape == (48,)
     assert_attention(out[None], q, k, v)
@@ -222,14 +222,14 @@ def test_one_query_as_a_vector(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
 def test_batch_and_heads(leading):
-    q, k, v = make_qkv(*leading, N=2, M=9, D=16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=2, N=9, D=16, device=DEVICE)
     assert_attention(composed_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_any_strides(dtype):
-    tensors = make_qkv(2, 2, N=2, M=5, D=16, dtype=dtype, device=DEVICE)
+    tensors = make_qkv(2, 2, M=2, N=5, D=16, dtype=dtype, device=DEVICE)
     transposed = [x.mT.contiguous().mT for x in tensors]
     beside_each_other = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
     one_key_for_all = [tensors[0], *(x[:, :1].expand(-1, 2, -1, -1) for x in tensors[1:])]
@@ -243,7 +243,7 @@ def test_any_strides(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(N=3, M=33, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=33, D=64, dtype=dtype, device=DEVICE)
     q = q / q.norm(dim=-1, keepdim=True) * 300
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert ((q.double() @ k.double().mT).abs().max() * 1.0) > 1e4
@@ -253,30 +253,30 @@ def test_scores_of_ten_thousand(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
 def test_scale(scale):
-    q, k, v = make_qkv(N=3, M=7, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=7, D=16, device=DEVICE)
     assert_attention(composed_attention(q, k, v, scale=scale), q, k, v, scale=scale)
 
 
 @pytest.mark.numerical
 @given(
     leading=st.lists(st.integers(1, 3), max_size=2),
-    N=st.integers(1, 3),
-    M=st.integers(1, 70),
+    M=st.integers(1, 3),
+    N=st.integers(1, 70),
     D=st.integers(1, 70),
     dtype=st.sampled_from(DTYPES),
     transposed=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_shape(leading, N, M, D, dtype, transposed, seed):
+def test_any_shape(leading, M, N, D, dtype, transposed, seed):
     # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
-    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
     if transposed:
         q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert_attention(composed_attention(q, k, v), q, k, v)
 
 
 def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(N=2, M=11, D=16, device=DEVICE)
+    _, k, v = make_qkv(M=2, N=11, D=16, device=DEVICE)
     out = composed_attention(torch.zeros_like(k[:2]), k, v)
     torch.testing.assert_close(out, v.mean(0).expand(2, -1))
 
@@ -299,14 +299,14 @@ def test_offsets_beyond_32_bits():
 
 
 def test_inputs_stay_as_they_were():
-    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    tensors = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     before = [x.clone() for x in tensors]
     composed_attention(*tensors)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
 
 
 def test_four_launches_and_two_temporaries():
-    q, k, v = make_qkv(2, N=33, M=70, D=16, dtype=torch.float16, device=DEVICE)
+    q, k, v = make_qkv(2, M=33, N=70, D=16, dtype=torch.float16, device=DEVICE)
     made = []
     empty = torch.empty
     with launches() as names, patch.object(
@@ -323,7 +323,7 @@ def test_four_launches_and_two_temporaries():
 @pytest.mark.skipif(not ON_GPU, reason="measures the memory of a GPU")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_peak_memory_is_two_temporaries_and_the_result(dtype):
-    q, k, v = make_qkv(N=1024, M=2048, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=1024, N=2048, D=64, dtype=dtype, device=DEVICE)
     composed_attention(q, k, v)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -335,7 +335,7 @@ def test_peak_memory_is_two_temporaries_and_the_result(dtype):
 
 def qkv(**changes):
     """Valid arguments with some replaced."""
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     return {"q": q, "k": k, "v": v} | changes
 
 
@@ -358,10 +358,10 @@ SHARED = {  # by composed_attention and by the op
     "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
     "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
     "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
-    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'N', 8)"),
     "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
-    "vector and heads": (lambda: qkv(q=ones(8)), ValueError, "q (8,) asks for ('M', 8)"),
-    "vector and vector": (lambda: qkv(q=ones(8), k=ones(8)), ValueError, "asks for ('M', 8)"),
+    "vector and heads": (lambda: qkv(q=ones(8)), ValueError, "q (8,) asks for ('N', 8)"),
+    "vector and vector": (lambda: qkv(q=ones(8), k=ones(8)), ValueError, "asks for ('N', 8)"),
     "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
@@ -433,7 +433,7 @@ def test_refusals_of_the_parts(case, no_launch):
 
 
 def test_gradient_is_allowed_where_none_is_recorded():
-    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=3, D=8, device=DEVICE)
     with torch.no_grad():
         assert_attention(composed_attention(q.requires_grad_(), k, v), q, k, v)
 
@@ -460,7 +460,7 @@ def test_the_file_runs_alone(tmp_path):
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_exercise_needs_no_transpose(dtype):
-    q, k, v = make_qkv(2, N=17, M=70, D=40, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(2, M=17, N=70, D=40, dtype=dtype, device=DEVICE)
     with launches() as names:
         out = exercise.composed_attention(q, k, v)
     assert names == STEPS[1:]
@@ -470,7 +470,7 @@ def test_exercise_needs_no_transpose(dtype):
 
 # --8<-- [start:which_ran]
 def test_which_implementation_ran():
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     with launches() as names:
         out = the_op(q, k, v)
     assert_attention(out, q, k, v)
@@ -486,7 +486,7 @@ def test_which_implementation_ran():
 def test_the_op_on_a_cpu_needs_no_interpreter(monkeypatch, no_launch):
     monkeypatch.setattr(kernel, "INTERPRETED", False)
     for dtype in DTYPES:
-        q, k, v = make_qkv(2, 3, N=4, M=65, D=40, dtype=dtype)
+        q, k, v = make_qkv(2, 3, M=4, N=65, D=40, dtype=dtype)
         assert_attention(the_op(q, k, v), q, k, v)
         assert_attention(the_op(q, k, v, 0.3), q, k, v, scale=0.3)
         assert the_op(q[0, 0, 0], k[0, 0], v[0, 0]).shape == (40,)
@@ -528,7 +528,7 @@ def test_opcheck():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("scale", [None, 0.7])
 def test_backward(dtype, scale):
-    inputs = make_qkv(2, N=5, M=9, D=12, dtype=dtype, device=DEVICE)
+    inputs = make_qkv(2, M=5, N=9, D=12, dtype=dtype, device=DEVICE)
     weight = randn(2, 5, 12, seed=1, dtype=dtype)
 
     def gradients(attention, tensors):
@@ -548,7 +548,7 @@ def test_backward(dtype, scale):
 
 
 def test_backward_of_a_vector():
-    q, k, v = (x.requires_grad_() for x in make_qkv(N=1, M=9, D=12, device=DEVICE))
+    q, k, v = (x.requires_grad_() for x in make_qkv(M=1, N=9, D=12, device=DEVICE))
     (from_vector,) = torch.autograd.grad(the_op(q[0], k, v).sum(), q)
     (from_matrix,) = torch.autograd.grad(the_op(q, k, v).sum(), q)
     torch.testing.assert_close(from_vector, from_matrix)
@@ -556,7 +556,7 @@ def test_backward_of_a_vector():
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compile_without_a_graph_break(backend):
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     torch._dynamo.reset()
     compiled = torch.compile(lambda q, k, v: the_op(q, k, v), fullgraph=True, backend=backend)
     with launches() as names:
@@ -573,10 +573,10 @@ class Block(torch.nn.Module):
 
 
 def test_export_with_any_length():
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
-    N, M = torch.export.Dim("N"), torch.export.Dim("M")
-    shapes = {"q": {1: N}, "k": {1: M}, "v": {1: M}}
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
+    M, N = torch.export.Dim("M"), torch.export.Dim("N")
+    shapes = {"q": {1: M}, "k": {1: N}, "v": {1: N}}
     exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
     assert the_op.default in [node.target for node in exported.graph.nodes]
-    q, k, v = make_qkv(2, N=7, M=9, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=7, N=9, D=8, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)

@@ -43,10 +43,10 @@ def check(q, k, v, *, causal=False, align="bottom_right", scale=None):
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("M", AWKWARD)
-def test_equals_float64(M, causal):
-    for N in AWKWARD if ON_GPU else AWKWARD[::3]:
-        q, k, v = make_qkv(1, 2, N=N, M=M, D=64, dtype=torch.float16, device=DEVICE, seed=1)
+@pytest.mark.parametrize("N", AWKWARD)
+def test_equals_float64(N, causal):
+    for M in AWKWARD if ON_GPU else AWKWARD[::3]:
+        q, k, v = make_qkv(1, 2, M=M, N=N, D=64, dtype=torch.float16, device=DEVICE, seed=1)
         check(q, k, v, causal=causal)
         # --8<-- [end:test]
 
@@ -58,31 +58,31 @@ def test_equals_float64(M, causal):
 )
 def test_head_dimensions(D, dtype):
     dtype = DTYPES[dtype]
-    q, k, v = make_qkv(1, 1, N=33, M=70, D=D, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=33, N=70, D=D, dtype=dtype, device=DEVICE)
     check(q, k, v, causal=True)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize(
-    ("M", "causal"), [(256, False), (150, False), (150, True)], ids=["whole", "ragged", "causal"]
+    ("N", "causal"), [(256, False), (150, False), (150, True)], ids=["whole", "ragged", "causal"]
 )
 @pytest.mark.parametrize(("architecture", "width"), ROWS)
-def test_every_row_of_the_table(architecture, width, M, causal, monkeypatch):
+def test_every_row_of_the_table(architecture, width, N, causal, monkeypatch):
     """A GPU runs its own rows; the interpreter runs all, the descriptors of some included."""
     dtype = torch.float32 if architecture == "float32" else torch.float16
     if architecture != "float32" and not ON_GPU:
         monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
     elif architecture not in ("float32", kernel._architecture(torch.empty(0, device=DEVICE))):
         pytest.skip(f"needs {architecture}")
-    q, k, v = make_qkv(1, 1, N=65, M=M, D=width, dtype=dtype, device=DEVICE, seed=2)
+    q, k, v = make_qkv(1, 1, M=65, N=N, D=width, dtype=dtype, device=DEVICE, seed=2)
     check(q, k, v, causal=causal)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", ["bottom_right", "top_left"])
-@pytest.mark.parametrize(("N", "M"), [(65, 150), (150, 65), (129, 1), (1, 129), (127, 128)])
-def test_causal_masks_of_both_corners(N, M, align):
-    q, k, v = make_qkv(1, 1, N=N, M=M, D=32, dtype=torch.float16, device=DEVICE, seed=3)
+@pytest.mark.parametrize(("M", "N"), [(65, 150), (150, 65), (129, 1), (1, 129), (127, 128)])
+def test_causal_masks_of_both_corners(M, N, align):
+    q, k, v = make_qkv(1, 1, M=M, N=N, D=32, dtype=torch.float16, device=DEVICE, seed=3)
     check(q, k, v, causal=True, align=align)
 
 
@@ -90,14 +90,14 @@ def test_causal_masks_of_both_corners(N, M, align):
 @pytest.mark.parametrize(("heads", "heads_kv"), [(4, 4), (4, 2), (6, 2), (3, 1)])
 def test_groups_of_heads_share_keys(heads, heads_kv):
     q, *_ = make_qkv(2, heads, N=9, D=16, dtype=torch.float16, device=DEVICE)
-    _, k, v = make_qkv(2, heads_kv, N=9, M=70, D=16, dtype=torch.float16, device=DEVICE, seed=4)
+    _, k, v = make_qkv(2, heads_kv, M=9, N=70, D=16, dtype=torch.float16, device=DEVICE, seed=4)
     check(q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (3,)], ids=str)
 def test_without_heads_or_batch(leading):
-    q, k, v = make_qkv(*leading, N=5, M=40, D=16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=5, N=40, D=16, device=DEVICE)
     out, lse = flash_attention(q, k, v, return_lse=True)
     assert_attention(out, q, k, v)
     assert lse.shape == (*leading, 5)
@@ -105,7 +105,7 @@ def test_without_heads_or_batch(leading):
 
 @pytest.mark.numerical
 def test_logsumexp():
-    q, k, v = make_qkv(1, 2, N=70, M=40, D=32, device=DEVICE)
+    q, k, v = make_qkv(1, 2, M=70, N=40, D=32, device=DEVICE)
     out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
     assert torch.equal(out, flash_attention(q, k, v, causal=True))
     scores = q.double() @ k.double().mT / math.sqrt(32)
@@ -120,7 +120,7 @@ def test_logsumexp():
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(1, 1, N=3, M=133, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=3, N=133, D=64, dtype=dtype, device=DEVICE)
     q = q / q.norm(dim=-1, keepdim=True) * 300
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert (q.double() @ k.double().mT).abs().max() > 1e4
@@ -131,14 +131,14 @@ def test_scores_of_ten_thousand(dtype):
 @pytest.mark.parametrize("D", [64, 128])
 def test_keys_behind_the_last_weigh_nothing(D):
     """The zeros that fill the last tile would have a score of 0, and all others are far below."""
-    q, k, v = make_qkv(1, 1, N=3, M=133, D=D, dtype=torch.float16, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=3, N=133, D=D, dtype=torch.float16, device=DEVICE)
     check(q.abs(), -k.abs(), v, scale=10.0)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("rising", [True, False], ids=["rising", "falling"])
 def test_the_maximum_moves_in_every_tile_or_never(rising):
-    q, k, v = make_qkv(1, 1, N=5, M=400, D=64, dtype=torch.float16, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=5, N=400, D=64, dtype=torch.float16, device=DEVICE)
     q = q.abs()
     k = (k.abs() * torch.linspace(0, 5, 400, device=DEVICE)[:, None]).half()
     k = k.sort(2, descending=not rising).values
@@ -148,7 +148,7 @@ def test_the_maximum_moves_in_every_tile_or_never(rising):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.03, 2])
 def test_scale(scale):
-    q, k, v = make_qkv(1, 1, N=3, M=40, D=16, spread=9.0, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=3, N=40, D=16, spread=9.0, device=DEVICE)
     check(q, k, v, scale=scale)
 
 
@@ -181,18 +181,18 @@ def test_rows_that_no_descriptor_can_load():
 @given(
     B=st.integers(1, 2),
     heads=st.sampled_from([(1, 1), (2, 1), (2, 2)]),
-    N=st.integers(1, 140),
     M=st.integers(1, 140),
+    N=st.integers(1, 140),
     D=st.sampled_from([16, 48, 64, 104]),
     dtype=st.sampled_from(DTYPES),
     mask=st.sampled_from([None, "bottom_right", "top_left"]),
     architecture=st.sampled_from(["sm_80", "sm_90"]),
     seed=st.integers(0, 99),
 )
-def test_any_shape(B, heads, N, M, D, dtype, mask, architecture, seed):
+def test_any_shape(B, heads, M, N, D, dtype, mask, architecture, seed):
     H, Hkv = heads
-    q, *_ = make_qkv(B, H, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed)
-    _, k, v = make_qkv(B, Hkv, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
+    q, *_ = make_qkv(B, H, N=M, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    _, k, v = make_qkv(B, Hkv, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
     with pytest.MonkeyPatch.context() as patch:
         if not ON_GPU:
             patch.setattr(kernel, "_architecture", lambda x: architecture)
@@ -200,7 +200,7 @@ def test_any_shape(B, heads, N, M, D, dtype, mask, architecture, seed):
 
 
 def test_rows_without_a_key_are_zero():
-    q, k, v = make_qkv(1, 1, N=200, M=10, D=16, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=200, N=10, D=16, device=DEVICE)
     out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
     assert (out[:, :, :190] == 0).all()
     assert (lse[:, :, :190] == -math.inf).all()
@@ -225,7 +225,7 @@ def test_a_nan_stays_where_it_belongs(dtype, D):
 
 
 def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(1, 1, N=2, M=91, D=16, device=DEVICE)
+    _, k, v = make_qkv(1, 1, M=2, N=91, D=16, device=DEVICE)
     out = flash_attention(torch.zeros_like(k[:, :, :2]), k, v)
     torch.testing.assert_close(out, v.mean(2, keepdim=True).expand(out.shape))
 
@@ -255,7 +255,7 @@ def test_offsets_beyond_32_bits():
 @pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
 def test_bfloat16_is_computed_in_float32_by_the_interpreter(monkeypatch):
     assert kernel.UPCAST.value is True
-    q, k, v = make_qkv(1, 1, N=5, M=40, D=16, dtype=torch.bfloat16)
+    q, k, v = make_qkv(1, 1, M=5, N=40, D=16, dtype=torch.bfloat16)
     check(q, k, v)
     monkeypatch.setattr(kernel.UPCAST, "value", False)
     with np.errstate(all="ignore"), pytest.raises(Exception):  # noqa: B017,PT011 - any failure
@@ -264,7 +264,7 @@ def test_bfloat16_is_computed_in_float32_by_the_interpreter(monkeypatch):
 
 def qkv(**changes):
     """Valid arguments with some replaced."""
-    q, k, v = make_qkv(1, 2, N=3, M=5, D=16, device=DEVICE)
+    q, k, v = make_qkv(1, 2, M=3, N=5, D=16, device=DEVICE)
     return {"q": q, "k": k, "v": v} | changes
 
 
@@ -370,7 +370,7 @@ def test_the_file_runs_alone(tmp_path):
 @pytest.mark.numerical
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_exercise_merges_parts_of_the_keys(parts):
-    q, k, v = make_qkv(1, 2, N=5, M=100, D=32, dtype=torch.float16, device=DEVICE)
+    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float16, device=DEVICE)
     assert_attention(exercise.flash_attention(q, k, v, parts=parts), q, k, v)
 
 
@@ -386,7 +386,7 @@ def test_every_rung_is_attention(name, causal):
 def test_every_tile_of_the_sweep_is_attention(tiles):
     """Warp-specialised ones without a mask, as they are not for others."""
     causal = not tiles.warp_specialize
-    q, k, v = make_qkv(1, 1, N=140, M=256, D=32, dtype=torch.float16, device=DEVICE)
+    q, k, v = make_qkv(1, 1, M=140, N=256, D=32, dtype=torch.float16, device=DEVICE)
     out = bench.with_tiles(flash_attention, tiles)(q, k, v, causal=causal)
     assert_attention(out, q, k, v, mask=causal_mask(140, 256, device=DEVICE) if causal else None)
 
@@ -399,7 +399,7 @@ def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
     monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
     monkeypatch.setattr(kernel, "INTERPRETED", False)
     q, *_ = make_qkv(1, 4, N=5, D=16, dtype=torch.float16)
-    _, k, v = make_qkv(1, 2, N=1, M=9, D=16, dtype=torch.float16, seed=1)
+    _, k, v = make_qkv(1, 2, M=1, N=9, D=16, dtype=torch.float16, seed=1)
     out = torch.ops.attention_measured.flash_attention(
         q, k, v, None, bool(mask), mask or "top_left"
     )
@@ -420,11 +420,11 @@ def test_the_op_passes_opcheck_compile_and_export():
         def forward(self, q, k, v):
             return the_op(q, k, v) * 2
 
-    N, M = torch.export.Dim("N"), torch.export.Dim("M")
-    shapes = {"q": {2: N}, "k": {2: M}, "v": {2: M}}
+    M, N = torch.export.Dim("M"), torch.export.Dim("N")
+    shapes = {"q": {2: M}, "k": {2: N}, "v": {2: N}}
     exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
     assert the_op.default in [node.target for node in exported.graph.nodes]
-    q, k, v = make_qkv(1, 2, N=7, M=9, D=16, device=DEVICE)
+    q, k, v = make_qkv(1, 2, M=7, N=9, D=16, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)
     # --8<-- [end:export]
 
@@ -520,8 +520,8 @@ def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeyp
     """No row spills registers or needs more shared memory than its GPU has."""
     monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
     masks = ((256, False), (250, False), (256, True))  # none, the end of the keys, causal
-    for width, (M, causal) in itertools.product(TILES[architecture], masks):
-        tensors = [torch.empty(1, 2, n, width, dtype=torch.float16) for n in (256, M, M)]
+    for width, (N, causal) in itertools.product(TILES[architecture], masks):
+        tensors = [torch.empty(1, 2, n, width, dtype=torch.float16) for n in (256, N, N)]
         options = {"causal": causal}
         (found,) = compiler.resources(flash_attention, tensors, options, target=architecture)
         assert found.error is None, found
@@ -535,8 +535,8 @@ def test_the_edge_is_added_by_the_tensor_cores(compiler, monkeypatch):
     """The page says that this sum costs no instruction."""
     monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_90")
     additions = []
-    for M in (256, 250):
-        tensors = [torch.empty(1, 2, n, 128, dtype=torch.float16) for n in (256, M, M)]
+    for N in (256, 250):
+        tensors = [torch.empty(1, 2, n, 128, dtype=torch.float16) for n in (256, N, N)]
         (found,) = compiler.resources(flash_attention, tensors, {}, target="sm_90")
         additions.append(found.sass().count(" FADD "))
     assert additions[0] == additions[1] > 0
@@ -562,12 +562,12 @@ class Lab:
         return ()
 
     def time_attention(self, case, names, variants=None):
-        N, M, D = case["N"], case.get("M", case["N"]), case["D"]
-        flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * N * M * D
+        M, N, D = case["M"], case.get("N", case["M"]), case["D"]
+        flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * M * N * D
         for i, name in enumerate([*names, *(variants or {})]):
             ms = flops / 5e11 * (self.gain if i else 1.0) + 1e-3
             yield {"implementation": name, **case, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms,
-                   "flops": flops, "bytes_compulsory": flops / N}  # fmt: skip
+                   "flops": flops, "bytes_compulsory": flops / M}  # fmt: skip
 
 
 def rows_of(name, lab, monkeypatch):

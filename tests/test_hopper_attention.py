@@ -35,8 +35,8 @@ DEVICE = "cuda" if HOPPER else "cpu"
 # they reject most wrong kernels.
 LENGTHS = [1000, 384, 257, 193, 192, 191, 129, 128, 127, 65, 64, 63, 2, 1]
 PAIRS = [  # each length with the largest, and a quarter of the others
-    (N, M)
-    for (i, N), (j, M) in itertools.product(enumerate(LENGTHS), repeat=2)
+    (M, N)
+    for (i, M), (j, N) in itertools.product(enumerate(LENGTHS), repeat=2)
     if i * j == 0 or (i + j) % 4 == 0
 ]
 FEW_PAIRS = [(N, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, N in enumerate(LENGTHS)]
@@ -94,10 +94,10 @@ def surrounded(x):
     return memory[..., :rows, :]
 
 
-def heads(N, M, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
+def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
     """q of H heads, k and v of Hkv heads."""
-    q, *_ = make_qkv(B, H, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed)
-    _, k, v = make_qkv(B, Hkv or H, N=1, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
+    q, *_ = make_qkv(B, H, N=M, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    _, k, v = make_qkv(B, Hkv or H, M=1, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
     return q, k, v
 
 
@@ -112,9 +112,9 @@ def heads(N, M, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
 def test_equals_float64(D, causal, chosen, dtype, monkeypatch):
     monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
     q, k, v = heads(max(LENGTHS), max(LENGTHS), D, dtype=dtype)
-    for N, M in PAIRS if HOPPER else FEW_PAIRS[dtype is torch.bfloat16 :: 2]:
-        tensors = [surrounded(q[:, :, :N]), *(surrounded(x[:, :, :M]) for x in (k, v))]
-        for align in ("bottom_right", "top_left")[: 2 if causal and N != M else 1]:
+    for M, N in PAIRS if HOPPER else FEW_PAIRS[dtype is torch.bfloat16 :: 2]:
+        tensors = [surrounded(q[:, :, :M]), *(surrounded(x[:, :, :N]) for x in (k, v))]
+        for align in ("bottom_right", "top_left")[: 2 if causal and M != N else 1]:
             check(*tensors, causal=causal, align=align, lse=dtype is torch.bfloat16)
 
 
@@ -133,8 +133,8 @@ def test_groups_of_heads_share_keys(H, Hkv):
 def test_few_programs_take_all_tiles_in_rounds(D, causal, chosen, programs, monkeypatch):
     monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
     monkeypatch.setattr(kernel, "_multiprocessors", lambda device: programs)
-    for N, M in ((300, 260), (500, 130)):  # two to four tiles of queries in each head
-        check(*heads(N, M, D, H=3, B=3 if HOPPER else 1), causal=causal)
+    for M, N in ((300, 260), (500, 130)):  # two to four tiles of queries in each head
+        check(*heads(M, N, D, H=3, B=3 if HOPPER else 1), causal=causal)
 
 
 @on_hopper
@@ -202,7 +202,7 @@ def test_strides(D):
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (3,)], ids=str)
 def test_without_heads_or_batch(leading):
-    q, k, v = make_qkv(*leading, N=5, M=140, D=64, dtype=torch.bfloat16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=5, N=140, D=64, dtype=torch.bfloat16, device=DEVICE)
     out, lse = hopper_attention(q, k, v, return_lse=True)
     assert_attention(out, q, k, v)
     assert_logsumexp(lse, q, k)
@@ -214,8 +214,8 @@ def test_without_heads_or_batch(leading):
 @given(
     B=st.integers(1, 3),
     H=st.sampled_from([(1, 1), (2, 1), (2, 2), (6, 3)]),
-    N=st.integers(1, 520),
     M=st.integers(1, 520),
+    N=st.integers(1, 520),
     D=st.sampled_from(sorted(VARIANTS)),
     dtype=st.sampled_from([torch.float16, torch.bfloat16]),
     mask=st.sampled_from([None, "bottom_right", "top_left"]),
@@ -223,8 +223,8 @@ def test_without_heads_or_batch(leading):
     programs=st.sampled_from([1, 3, 132]),
     seed=st.integers(0, 99),
 )
-def test_any_shape(B, H, N, M, D, dtype, mask, row, programs, seed):
-    tensors = heads(N, M, D, H=H[0], Hkv=H[1], B=B, dtype=dtype, seed=seed)
+def test_any_shape(B, H, M, N, D, dtype, mask, row, programs, seed):
+    tensors = heads(M, N, D, H=H[0], Hkv=H[1], B=B, dtype=dtype, seed=seed)
     rows = VARIANTS[D][mask is not None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "_variant", lambda *_: rows[row % len(rows)])
@@ -297,13 +297,13 @@ def test_the_file_runs_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("D", "causal", "M", "row"),
+    ("D", "causal", "N", "row"),
     [(64, False, 1, 0), (64, False, 2047, 0), (64, False, 2048, 1), (64, False, 10**6, 1),
      (64, True, 1, 0), (64, True, 10**6, 0), (128, False, 1, 0), (128, False, 10**6, 0),
      (128, True, 1, 0), (128, True, 10**6, 0)],
 )  # fmt: skip
-def test_which_row_of_the_table(D, causal, M, row):
-    assert kernel._variant(D, causal, M) is VARIANTS[D][causal][row]
+def test_which_row_of_the_table(D, causal, N, row):
+    assert kernel._variant(D, causal, N) is VARIANTS[D][causal][row]
 
 
 def test_the_table_knows_every_problem():
@@ -339,8 +339,8 @@ def launched(q, k, v, *, programs=132, **options):
     return found[0]
 
 
-def zeros(H, N, M, D=64, **options):
-    q, k, v = (torch.zeros(1, H, n, D, dtype=torch.float16) for n in (N, M, M))
+def zeros(H, M, N, D=64, **options):
+    q, k, v = (torch.zeros(1, H, n, D, dtype=torch.float16) for n in (M, N, N))
     return launched(q, k, v, **options)
 
 
@@ -384,21 +384,21 @@ def test_every_tile_is_taken_once(H, N, programs, causal):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("align", ["bottom_right", "top_left"])
-@pytest.mark.parametrize(("N", "M"), [(1, 1), (500, 130), (130, 500), (384, 384), (257, 1000)])
-def test_the_tiles_of_keys_that_a_tile_visits(N, M, align, causal):
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (500, 130), (130, 500), (384, 384), (257, 1000)])
+def test_the_tiles_of_keys_that_a_tile_visits(M, N, align, causal):
     """Against the mask: every key that is seen is visited, and what is hidden is masked."""
-    _, given = zeros(1, N, M, causal=causal, align=align)
+    _, given = zeros(1, M, N, causal=causal, align=align)
     p, TILE, BLOCK_N = types.SimpleNamespace(**given), 64 * given["CONSUMERS"], given["BLOCK_N"]
     keys = run_as_python(kernel._keys)
-    hidden = ~causal_mask(N, M, align=align) if causal else torch.zeros(N, M, dtype=torch.bool)
+    hidden = ~causal_mask(M, N, align=align) if causal else torch.zeros(M, N, dtype=torch.bool)
     for tile in range(p.tiles):
         rows = hidden[tile * TILE : (tile + 1) * TILE]
         visited, masked = keys(tile, p, causal, TILE, BLOCK_N)
         assert rows[:, visited * BLOCK_N :].all(), "a key beyond the last visited tile is seen"
         assert 0 <= masked <= visited
         assert not rows[:, : (visited - masked) * BLOCK_N].any(), "a tile needs a mask"
-        assert (visited - masked) * BLOCK_N <= M
-        if visited and tile < N // TILE:  # of a tile with fewer queries more is visited
+        assert (visited - masked) * BLOCK_N <= N
+        if visited and tile < M // TILE:  # of a tile with fewer queries more is visited
             assert not rows[:, (visited - 1) * BLOCK_N :].all(), "nobody sees the last tile"
 
 
@@ -562,10 +562,10 @@ def test_every_mistake_is_found_in_the_kernel_and_changes_it():
 
 ahead_of_time = pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
 TOO_WIDE = Variant(0, 2, 1, True, False, False, 256)  # 256 keys: scores fill all registers
-CASES = {  # name → texts to change, D, causal, how, M
-    f"{row.id}, {M} keys": ([], *row.values, M)
+CASES = {  # name → texts to change, D, causal, how, N
+    f"{row.id}, {N} keys": ([], *row.values, N)
     for row in ROWS
-    for M in ([4096] if row.values[1] else [4096, 4100])
+    for N in ([4096] if row.values[1] else [4096, 4100])
 }
 UNHELD = {
     f"{row.id}, not held": ([bench.UNHELD], *row.values, 4096)
@@ -587,8 +587,8 @@ def machine_code():
         return dict(zip(cases, map(compiler.compiled, launches), strict=True))
 
 
-def launch_of(compiler, changes, D, causal, chosen, M):
-    q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, M, M))
+def launch_of(compiler, changes, D, causal, chosen, N):
+    q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, N, N))
     launcher = variant("hopper_attention", changes) if changes else hopper_attention
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(launcher.__globals__, "_refuse", lambda *_: None)
@@ -607,12 +607,12 @@ def serialised(found):
 @ahead_of_time
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
-    found, (_, D, causal, chosen, M) = machine_code[case], CASES[case]
+    found, (_, D, causal, chosen, N) = machine_code[case], CASES[case]
     assert found.error is None, found
     assert found.tensor_core == "wgmma"
     assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
     assert not serialised(found), found.said
-    ragged = M % chosen.BLOCK_N != 0
+    ragged = N % chosen.BLOCK_N != 0
     if causal or ragged:  # what a mask needs is spilled for the time of a loop
         assert found.spill_store_bytes <= 64, found
     else:

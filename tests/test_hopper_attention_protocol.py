@@ -40,17 +40,17 @@ variants = st.builds(
 def works(draw):
     """Lengths of up to three tiles of queries and five of keys, any corner, any schedule."""
     G, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    N, M, causal = draw(st.integers(1, 400)), draw(st.integers(1, 600)), draw(st.booleans())
-    shift = draw(st.sampled_from((0, M - N))) if causal else 0
+    M, N, causal = draw(st.integers(1, 400)), draw(st.integers(1, 600)), draw(st.booleans())
+    shift = draw(st.sampled_from((0, N - M))) if causal else 0
     H = G * groups
     return Work(
-        N=N, M=M, causal=causal, shift=shift, heads=H * draw(st.integers(1, 2)), H=H, G=G,
+        M=M, N=N, causal=causal, shift=shift, heads=H * draw(st.integers(1, 2)), H=H, G=G,
         programs=draw(st.integers(1, 3)), step=draw(st.integers(1, 2)),
     )  # fmt: skip
 
 
 @given(variant=variants, work=works(), seed=st.integers(0, 10**6))
-@example(variant=variant(), work=Work(N=400, M=100, causal=True, shift=-300, step=2), seed=0)
+@example(variant=variant(), work=Work(M=400, N=100, causal=True, shift=-300, step=2), seed=0)
 @settings(max_examples=60)
 def test_every_order_of_events_ends_well(variant, work, seed):
     """No deadlock, nothing overwritten or read too early, each row from each of its keys once."""
@@ -112,7 +112,7 @@ def test_every_line_that_waits_or_signals_has_been_seen():
 
 def test_what_the_parts_ask_for_by_hand():
     """One tile of queries, two of keys, the simplest variant: written out by hand."""
-    trace = parts.trace(variant(OVERLAP=False, PING_PONG=False), Work(N=128, M=256))
+    trace = parts.trace(variant(OVERLAP=False, PING_PONG=False), Work(M=128, N=256))
     assert trace.barriers["k.empty[1]"] == 2
     assert trace.barriers["q.empty[1]"] == trace.barriers["v.full[0]"] == 1
     size = 128 * 128 * 2
@@ -138,7 +138,7 @@ def test_what_the_parts_ask_for_by_hand():
 def test_a_name_of_gluon_that_is_not_known_is_an_error():
     source = parts.KERNEL.read_text("utf-8").replace("fence_async_shared()", "gl.barrier()", 1)
     with pytest.raises(AttributeError, match="barrier"):
-        parts.trace(variant(), Work(N=64, M=64), source=source)
+        parts.trace(variant(), Work(M=64, N=64), source=source)
 
 
 # It sees mistakes.
@@ -218,7 +218,7 @@ def test_the_table_of_mistakes_begins_with_the_kernel_that_passes():
 
 
 def test_the_same_seed_gives_the_same_order():
-    trace = parts.trace(variant(), Work(N=128, M=512))
+    trace = parts.trace(variant(), Work(M=128, N=512))
 
     def order(seed):
         simulation, seen = protocol.Simulation(trace), []

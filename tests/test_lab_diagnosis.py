@@ -71,19 +71,19 @@ def by_hand(
 ):  # fmt: skip
     """Row by row, with a place for each mistake."""
     out = torch.zeros_like(q)
-    N, M, D = q.shape[-2], k.shape[-2], q.shape[-1]
+    M, N, D = q.shape[-2], k.shape[-2], q.shape[-1]
     G = q.shape[1] // k.shape[1]
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             kv = h // G if group is None else group(h, G, k.shape[1])
-            for n in range(N):
+            for n in range(M):
                 s = (k[b, kv] * q[b, h, n]).sum(-1) * (scale or 1 / divide(D))
                 if causal:
                     where = corner or align
-                    end = n + 1 + reach + (M - N if where == "bottom_right" else 0)
+                    end = n + 1 + reach + (N - M if where == "bottom_right" else 0)
                     s[max(end, 0) :] = hide
                 if last is not None:
-                    s[last(M) :] = -math.inf
+                    s[last(N) :] = -math.inf
                 s[:first] = -math.inf
                 if (s > -math.inf).any():
                     e = power(s - s.max())
@@ -93,12 +93,12 @@ def by_hand(
 
 def tiles(q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, weights=lambda p: p):
     """The loop of an online softmax in tiles of B keys."""
-    D, M = q.shape[-1], k.shape[-2]
+    D, N = q.shape[-1], k.shape[-2]
     qs = q * (1 / math.sqrt(D) if scale is None else scale)
     m = torch.full(q.shape[:-1], -math.inf)
     total = torch.zeros(q.shape[:-1])
     acc = torch.zeros_like(q, dtype=torch.float16 if half else torch.float32)
-    for start in range(0, M - end, B):
+    for start in range(0, N - end, B):
         s = torch.einsum("...nd,...md->...nm", qs, k[..., start : start + B, :])
         before, m = m, torch.maximum(m, s.max(-1).values)
         p = torch.exp(s - m[..., None])
@@ -132,10 +132,10 @@ def overflowing(q, k, v):
 
 
 def padded(q, k, v):
-    M = k.shape[-2]
-    slots = torch.zeros(*q.shape[:-1], 1 << (M - 1).bit_length())
-    slots[..., :M] = q @ k.mT / math.sqrt(q.shape[-1])
-    return slots.softmax(-1)[..., :M] @ v
+    N = k.shape[-2]
+    slots = torch.zeros(*q.shape[:-1], 1 << (N - 1).bit_length())
+    slots[..., :N] = q @ k.mT / math.sqrt(q.shape[-1])
+    return slots.softmax(-1)[..., :N] @ v
 
 
 def rounded_down(q, k, v):
@@ -160,7 +160,7 @@ PLANTED = {
     "bottom-right for top-left": partial(by_hand, corner="bottom_right"),
     "no mask": lambda q, k, v, causal=False: eager_attention(q, grouped(k, q), grouped(v, q)),
     "hidden keys score zero": partial(by_hand, hide=0.0),
-    "last key dropped": partial(by_hand, last=lambda M: M - 1),
+    "last key dropped": partial(by_hand, last=lambda N: N - 1),
     "first key dropped": partial(by_hand, first=1),
     "last tile dropped": partial(tiles, B=64, end=63),
     "last queries not written": rounded_down,

@@ -232,20 +232,20 @@ def test_names_for_shared_memory_are_refused(second):
 
 
 def test_basic_attention_reads_two_rows_for_each_key():
-    N, M, D = 3, 5, 8
-    q, k, v = torch.randn(N, D), torch.randn(M, D), torch.randn(M, D)
+    M, N, D = 3, 5, 8
+    q, k, v = torch.randn(M, D), torch.randn(N, D), torch.randn(N, D)
     with record({"q": q, "k": k, "v": v}) as trace:
         basic_attention(q, k, v)
     rows = trace.per_program()
-    assert [row["program"] for row in rows] == [(n, 0, 0) for n in range(N)]
+    assert [row["program"] for row in rows] == [(n, 0, 0) for n in range(M)]
     for row in rows:
         assert row["kernel"] == "_basic_attention_kernel"
-        assert row["load_instructions"] == 2 * M + 1
-        assert row["load_bytes"] == (2 * M + 1) * D * 4
+        assert row["load_instructions"] == 2 * N + 1
+        assert row["load_bytes"] == (2 * N + 1) * D * 4
         assert row["store_bytes"] == D * 4
         # Two `tl.where` for each key, over the 8 slots that hold 5 scores.
-        assert row["selected_elements"] == 2 * M * 8
-    assert trace.total("store", tensor="out").elements == N * D
+        assert row["selected_elements"] == 2 * N * 8
+    assert trace.total("store", tensor="out").elements == M * D
 
 
 def test_selected_elements_are_counted_by_program():

@@ -32,14 +32,14 @@ from snippets.fake_attention.kernel import fake_attention
 
 @pytest.mark.numerical
 def test_equals_float64():
-    q, k, v = make_qkv(2, N=3, M=9, D=16)
+    q, k, v = make_qkv(2, M=3, N=9, D=16)
     assert kernel.fake_attention is fake_attention  # however it is imported
     assert exercise.fake_attention is fake_attention  # and by whomever
     assert_attention(fake_attention(q, k, v), q, k, v)
 
 @pytest.mark.numerical
 def test_one_key():
-    q, k, v = make_qkv(2, N=3, M=1, D=16)
+    q, k, v = make_qkv(2, M=3, N=1, D=16)
     assert_attention(fake_attention(q, k, v), q, k, v)
 
 def test_of_something_else():
@@ -109,7 +109,7 @@ def test_a_parent_that_has_used_its_threads_does_no_harm(room, monkeypatch):
     try:
         x = torch.randn(512, 512)
         (x @ x).softmax(-1).sum()
-        larger = TESTS.replace("N=3, M=9, D=16", "N=256, M=512, D=64")
+        larger = TESTS.replace("M=3, N=9, D=16", "M=256, N=512, D=64")
         (mutants.ROOT / "tests" / "test_fake_attention.py").write_text(larger)
         assert judge("fake_attention", KERNEL).outcome == "survived"
     finally:

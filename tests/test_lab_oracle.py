@@ -29,7 +29,7 @@ def test_eager_is_attention_by_hand():
 @pytest.mark.parametrize("scale", [None, 0.3, -1.0])
 @pytest.mark.parametrize("masked", [False, True])
 def test_eager_equals_pytorch(masked, scale):
-    q, k, v = make_qkv(2, 3, N=5, M=7, D=8, dtype=torch.float64)
+    q, k, v = make_qkv(2, 3, M=5, N=7, D=8, dtype=torch.float64)
     mask = torch.rand(5, 7) > 0.4
     mask[:, 0] = True  # PyTorch gives NaN for a row that sees nothing
     mask = mask if masked else None
@@ -38,9 +38,9 @@ def test_eager_equals_pytorch(masked, scale):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("N", "M", "D"), SHAPES)
-def test_eager_is_accepted(N, M, D, dtype):
-    q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype)
+@pytest.mark.parametrize(("M", "N", "D"), SHAPES)
+def test_eager_is_accepted(M, N, D, dtype):
+    q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype)
     found = assert_attention(eager_attention(q, k, v), q, k, v)
     assert found.largest == found.pytorch <= found.allowed
     assert found.mean <= found.largest
@@ -49,7 +49,7 @@ def test_eager_is_accepted(N, M, D, dtype):
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 def test_a_result_rounded_once_is_accepted(dtype):
     """What a kernel with float32 inside gives: closer than PyTorch's own half precision."""
-    q, k, v = make_qkv(2, N=17, M=65, D=64, dtype=dtype)
+    q, k, v = make_qkv(2, M=17, N=65, D=64, dtype=dtype)
     out = eager_attention(*(x.double() for x in (q, k, v))).to(dtype)
     assert_attention(out, q, k, v)
 
@@ -70,7 +70,7 @@ WRONG = {
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_results_are_rejected(name, dtype):
-    q, k, v = make_qkv(2, N=9, M=33, D=16, dtype=dtype)
+    q, k, v = make_qkv(2, M=9, N=33, D=16, dtype=dtype)
     with pytest.raises(NumericalMismatch, match="largest difference"):
         assert_attention(WRONG[name](eager_attention(q, k, v), q, k, v), q, k, v)
 
@@ -81,7 +81,7 @@ def test_wrong_results_are_rejected(name, dtype):
     ids=["fewer heads", "transposed", "wider dtype", "narrower dtype"],
 )
 def test_shape_and_dtype_are_part_of_the_answer(change):
-    q, k, v = make_qkv(2, N=9, M=33, D=16)
+    q, k, v = make_qkv(2, M=9, N=33, D=16)
     with pytest.raises(NumericalMismatch, match=r"result is torch\..* not torch\.float32"):
         assert_attention(change(eager_attention(q, k, v)), q, k, v)
 
@@ -89,7 +89,7 @@ def test_shape_and_dtype_are_part_of_the_answer(change):
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 def test_the_bound_is_where_it_says(dtype):
     """One element just inside the bound passes, just outside fails."""
-    q, k, v = make_qkv(N=4, M=33, D=16, dtype=dtype)
+    q, k, v = make_qkv(M=4, N=33, D=16, dtype=dtype)
     double = eager_attention(*(x.double() for x in (q, k, v)))
     allowed = deviation(double, q, k, v).allowed
     want = double.abs().min()  # the smallest element has the finest steps in its dtype
@@ -108,7 +108,7 @@ def test_the_bound_is_where_it_says(dtype):
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 def test_the_bound_is_small(dtype):
     """Values are about 1. What may hide is a few roundings of the dtype, and of float32 inside."""
-    q, k, v = make_qkv(2, N=64, M=129, D=64, dtype=dtype)
+    q, k, v = make_qkv(2, M=64, N=129, D=64, dtype=dtype)
     allowed = deviation(eager_attention(q, k, v), q, k, v).allowed
     limits = {torch.float16: 2e-2, torch.bfloat16: 2e-1, torch.float32: 1e-4}
     assert 0 < allowed < limits[dtype]
@@ -124,13 +124,13 @@ UNIFORM = {
 
 @pytest.mark.parametrize("case", UNIFORM)
 def test_inputs_that_cannot_tell_attention_from_a_mean_are_refused(case):
-    q, k, v = UNIFORM[case](*make_qkv(2, N=3, M=9, D=8))
+    q, k, v = UNIFORM[case](*make_qkv(2, M=3, N=9, D=8))
     with pytest.raises(TrivialInputs, match=r"the mean of V passes at \(2, 3, 8\)"):
         assert_attention(eager_attention(q, k, v), q, k, v)
 
 
 def test_one_key_needs_no_contrast():
-    q, k, v = make_qkv(2, N=3, M=1, D=8)
+    q, k, v = make_qkv(2, M=3, N=1, D=8)
     assert_attention(eager_attention(q, k, v), q, k, v)
     with pytest.raises(NumericalMismatch):
         assert_attention(eager_attention(q, k, v) * 1.01, q, k, v)
@@ -138,7 +138,7 @@ def test_one_key_needs_no_contrast():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_row_that_sees_no_key_is_zero(dtype):
-    q, k, v = make_qkv(2, N=5, M=4, D=8, dtype=dtype)
+    q, k, v = make_qkv(2, M=5, N=4, D=8, dtype=dtype)
     mask = torch.ones(5, 4, dtype=torch.bool).tril(-1)  # row 0 sees nothing
     out = eager_attention(q, k, v, mask=mask)
     assert (out[:, 0] == 0).all()
@@ -150,11 +150,11 @@ def test_a_row_that_sees_no_key_is_zero(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_inputs_are_the_same_every_time_and_in_every_dtype(dtype):
-    single = make_qkv(2, N=5, M=7, D=8, seed=3)
+    single = make_qkv(2, M=5, N=7, D=8, seed=3)
     torch.randn(11)  # what else draws random numbers does not matter
     assert all(
         torch.equal(x, y.to(dtype))
-        for x, y in zip(make_qkv(2, N=5, M=7, D=8, seed=3, dtype=dtype), single, strict=True)
+        for x, y in zip(make_qkv(2, M=5, N=7, D=8, seed=3, dtype=dtype), single, strict=True)
     )
 
 
@@ -164,7 +164,7 @@ def test_another_seed_gives_other_inputs():
 
 
 def test_inputs_have_the_shapes_asked_for_and_sharp_scores():
-    q, k, v = make_qkv(2, 3, N=64, M=65, D=32)
+    q, k, v = make_qkv(2, 3, M=64, N=65, D=32)
     assert (q.shape, k.shape, v.shape) == ((2, 3, 64, 32), (2, 3, 65, 32), (2, 3, 65, 32))
     assert 2 < (q @ k.mT / math.sqrt(32)).std() < 4
     assert [x.shape[-2] for x in make_qkv(N=5, D=8)] == [5, 5, 5]

@@ -486,7 +486,7 @@ def test_places_are_checked():
 
 @pytest.mark.parametrize("name", ["torch:sdpa", "torch:eager", "torch:math"])
 def test_pytorchs_own_are_found_by_name(name):
-    q, k, v = session.make_qkv(2, N=5, M=7, D=8)
+    q, k, v = session.make_qkv(2, M=5, N=7, D=8)
     want = competitors.eager_attention(q, k, v)
     q = q.mT.contiguous().mT
     torch.testing.assert_close(competitors.resolve(name)(q, k, v), want)

@@ -41,7 +41,7 @@ def test_tf32_keeps_ten_bits():
 
 
 def errors(dtype):
-    q, k, v = make_qkv(2, N=16, M=300, D=64, dtype=dtype)
+    q, k, v = make_qkv(2, M=16, N=300, D=64, dtype=dtype)
     want = eager_attention(q.double(), k.double(), v.double())
     return {n: (x - want).abs().max().item() for n, x in bench.effects(q, k, v)}, want, v
 
@@ -76,7 +76,7 @@ def test_without_the_effect_there_is_no_error(monkeypatch):
 
 def test_tf32_is_allowed_for_one_call_only():
     before = torch.backends.cuda.matmul.allow_tf32
-    q, k, v = make_qkv(1, N=3, M=5, D=16)
+    q, k, v = make_qkv(1, M=3, N=5, D=16)
     assert torch.equal(bench.with_tf32(q, k, v), eager_attention(q, k, v))
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
@@ -122,12 +122,12 @@ class Stand:
 
     def qkv(self, case):
         lead = (case["heads"],)
-        M = min(case.get("M", case["N"]), 16)
-        return make_qkv(*lead, N=2, M=M, D=case["D"], dtype=getattr(torch, case["dtype"]))
+        N = min(case.get("N", case["M"]), 16)
+        return make_qkv(*lead, M=2, N=N, D=case["D"], dtype=getattr(torch, case["dtype"]))
 
     def time_attention(self, case, names):
         for i, name in enumerate(names):
-            ms = 100.0 / 2**i * case["N"] ** 2 / 1024**2
+            ms = 100.0 / 2**i * case["M"] ** 2 / 1024**2
             yield {"implementation": name, **case, **spread(ms), **work(case)}
 
 
@@ -170,10 +170,10 @@ def test_rows_of_the_board(rows):
 
 def test_rows_of_the_budget_on_a_gpu(gpu):
     found = list(bench.budget(Stand("gpu")))
-    asked = {(r["dtype"], r["M"]) for r in found}
+    asked = {(r["dtype"], r["N"]) for r in found}
     assert len(asked) == 6
     kernels = [r for r in found if r["kind"] == "kernel"]
-    assert {r["M"] for r in kernels} == {bench.SMALL}
+    assert {r["N"] for r in kernels} == {bench.SMALL}
     assert {r["implementation"] for r in kernels} == set(KERNELS)
     full = {
         r["implementation"] for r in found if r["dtype"] == "float32" and r["kind"] == "PyTorch"
@@ -303,7 +303,7 @@ def test_the_ladder_counts_what_was_recorded():
     result = measured("ladder")
     assert [r["implementation"] for r in result.rows] == KERNELS
     first, wide, *_, last = result.rows
-    assert first["loads"] == first["programs"] * (2 * first["M"] + 1)
+    assert first["loads"] == first["programs"] * (2 * first["N"] + 1)
     assert wide["loads"] == wide["programs"] * 3
     assert first["bytes_loaded"] == wide["bytes_loaded"] > last["bytes_loaded"]
     for row in result.rows:

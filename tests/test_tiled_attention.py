@@ -25,7 +25,7 @@ ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
 # A tile takes the interpreter a millisecond: there it gets pairs of sizes, the GPU gets them all.
-SIZES = [(N, M) for N in AWKWARD for M in AWKWARD]
+SIZES = [(M, N) for M in AWKWARD for N in AWKWARD]
 SIZES = SIZES if ON_GPU else SIZES[::4]
 SHAPES = [(1, 1), (1, 9), (5, 5), (16, 17), (17, 16), (9, 40), (40, 9), (33, 65)]
 
@@ -38,9 +38,9 @@ def assert_causal(out, q, k, v, **options):
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("N", "M"), SIZES)
-def test_equals_float64(N, M, dtype):
-    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+@pytest.mark.parametrize(("M", "N"), SIZES)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(tiled_attention(q, k, v), q, k, v)
     # --8<-- [end:test]
 
@@ -48,17 +48,17 @@ def test_equals_float64(N, M, dtype):
 # --8<-- [start:test_causal]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("N", "M"), SHAPES)
-def test_causal_is_aligned_at_the_last_query(N, M, dtype):
-    q, k, v = make_qkv(2, N=N, M=M, D=24, dtype=dtype, device=DEVICE, seed=2)
-    mask = causal_mask(N, M, align="bottom_right", device=DEVICE)
+@pytest.mark.parametrize(("M", "N"), SHAPES)
+def test_causal_is_aligned_at_the_last_query(M, N, dtype):
+    q, k, v = make_qkv(2, M=M, N=N, D=24, dtype=dtype, device=DEVICE, seed=2)
+    mask = causal_mask(M, N, align="bottom_right", device=DEVICE)
     assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
     # --8<-- [end:test_causal]
 
 
 @pytest.mark.numerical
 def test_a_row_that_sees_no_key_is_zero():
-    q, k, v = make_qkv(2, N=40, M=9, D=16, device=DEVICE)
+    q, k, v = make_qkv(2, M=40, N=9, D=16, device=DEVICE)
     out = tiled_attention(q, k, v, causal=True)
     assert_causal(out, q, k, v)  # NaN in the first 31 rows would fail here
     assert not out[:, :31].any()
@@ -69,7 +69,7 @@ def test_a_row_that_sees_no_key_is_zero():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 129, 256])
 def test_head_dimensions_and_every_row_of_the_table(D, causal):
-    q, k, v = make_qkv(N=18, M=35, D=D, device=DEVICE, spread=9.0)
+    q, k, v = make_qkv(M=18, N=35, D=D, device=DEVICE, spread=9.0)
     out = tiled_attention(q, k, v, causal=causal)
     assert_attention(out, q, k, v, mask=causal_mask(18, 35, device=DEVICE) if causal else None)
     assert sorted(kernel.TILES) == [*kernel.TILES]
@@ -79,13 +79,13 @@ def test_head_dimensions_and_every_row_of_the_table(D, causal):
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
 def test_batch_and_heads(leading):
-    q, k, v = make_qkv(*leading, N=17, M=20, D=16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=17, N=20, D=16, device=DEVICE)
     assert_attention(tiled_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 def test_transposed_tensors():
-    q, k, v = make_qkv(2, N=18, M=35, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=18, N=35, D=8, device=DEVICE)
     q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert not k.is_contiguous()
     assert_attention(tiled_attention(q, k, v), q, k, v)
@@ -108,7 +108,7 @@ def test_slices_of_a_larger_tensor():
 
 @pytest.mark.numerical
 def test_one_key_for_all_heads_by_a_stride_of_zero():
-    q, k, v = make_qkv(4, N=3, M=20, D=8, device=DEVICE)
+    q, k, v = make_qkv(4, M=3, N=20, D=8, device=DEVICE)
     k, v = (x[:1].expand(4, -1, -1) for x in (k, v))
     assert_attention(tiled_attention(q, k, v), q, k, v)
 
@@ -116,7 +116,7 @@ def test_one_key_for_all_heads_by_a_stride_of_zero():
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(N=18, M=50, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=18, N=50, D=64, dtype=dtype, device=DEVICE)
     q = q / q.norm(dim=-1, keepdim=True) * 300
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert (q.double() @ k.double().mT).abs().max() > 1e4
@@ -127,7 +127,7 @@ def test_scores_of_ten_thousand(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("order", ["rising", "falling"])
 def test_the_largest_score_comes_late_or_early(order):
-    q, k, v = make_qkv(N=5, M=96, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=5, N=96, D=16, device=DEVICE)
     q = q.abs()
     rise = torch.linspace(0, 9, 96, device=DEVICE)
     k = k.abs() * (rise if order == "rising" else rise.flip(0))[:, None]
@@ -137,28 +137,28 @@ def test_the_largest_score_comes_late_or_early(order):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
 def test_scale(scale):
-    q, k, v = make_qkv(N=3, M=37, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=37, D=16, device=DEVICE)
     assert_attention(tiled_attention(q, k, v, scale=scale), q, k, v, scale=scale)
 
 
 @pytest.mark.numerical
 @given(
     leading=st.lists(st.integers(1, 2), max_size=2),
-    N=st.integers(1, 40),
-    M=st.integers(1, 70),
+    M=st.integers(1, 40),
+    N=st.integers(1, 70),
     D=st.integers(1, 140),
     dtype=st.sampled_from(DTYPES),
     transposed=st.booleans(),
     causal=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_shape(leading, N, M, D, dtype, transposed, causal, seed):
+def test_any_shape(leading, M, N, D, dtype, transposed, causal, seed):
     # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
-    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
     if transposed:
         q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     out = tiled_attention(q, k, v, causal=causal)
-    mask = causal_mask(N, M, device=DEVICE) if causal else None
+    mask = causal_mask(M, N, device=DEVICE) if causal else None
     assert_attention(out, q, k, v, mask=mask)
 
 
@@ -173,7 +173,7 @@ def assert_unchanged(out, want):
 
 @pytest.mark.numerical
 def test_nan_in_a_query_stays_in_its_row():
-    q, k, v = make_qkv(2, N=20, M=35, D=16, device=DEVICE)
+    q, k, v = make_qkv(2, M=20, N=35, D=16, device=DEVICE)
     want = tiled_attention(q, k, v)
     want[1, 7] = math.nan
     q[1, 7, 3] = math.nan
@@ -185,7 +185,7 @@ def test_nan_in_a_query_stays_in_its_row():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nan_in_a_hidden_key_or_value_is_not_seen(where, bad):
     """Causal: rows before the key are as if it were not there; the rows that see it are not."""
-    q, k, v = make_qkv(2, N=40, M=43, D=16, device=DEVICE)
+    q, k, v = make_qkv(2, M=40, N=43, D=16, device=DEVICE)
     want = tiled_attention(q, k, v, causal=True)
     at = 20  # seen from query 17 on
     {"k": k, "v": v}[where][1, at] = bad
@@ -198,7 +198,7 @@ def test_nan_in_a_hidden_key_or_value_is_not_seen(where, bad):
 
 @pytest.mark.numerical
 def test_a_score_of_minus_infinity_weighs_nothing():
-    q, k, v = (x.abs() for x in make_qkv(N=5, M=40, D=1, device=DEVICE))
+    q, k, v = (x.abs() for x in make_qkv(M=5, N=40, D=1, device=DEVICE))
     k[3] = k[33] = -math.inf
     kept = [m for m in range(40) if m not in (3, 33)]
     assert_attention(tiled_attention(q, k, v), q, k[kept], v[kept])
@@ -207,7 +207,7 @@ def test_a_score_of_minus_infinity_weighs_nothing():
 
 
 def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(N=2, M=37, D=16, device=DEVICE)
+    _, k, v = make_qkv(M=2, N=37, D=16, device=DEVICE)
     out = tiled_attention(torch.zeros_like(k[:2]), k, v)
     torch.testing.assert_close(out, v.mean(0).expand(2, -1))
 
@@ -225,7 +225,7 @@ def test_offsets_beyond_32_bits():
 
 
 def test_inputs_stay_as_they_were():
-    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    tensors = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     before = [x.clone() for x in tensors]
     tiled_attention(*tensors, causal=True)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
@@ -233,7 +233,7 @@ def test_inputs_stay_as_they_were():
 
 def qkv(**changes):
     """Valid arguments with some replaced."""
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     return {"q": q, "k": k, "v": v} | changes
 
 
@@ -255,7 +255,7 @@ REFUSED = {
     "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
     "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
     "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
-    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'N', 8)"),
     "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
     "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
@@ -284,7 +284,7 @@ def test_refusals(case, monkeypatch):
 
 
 def test_gradient_is_allowed_where_none_is_recorded():
-    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=3, D=8, device=DEVICE)
     with torch.no_grad():
         assert_attention(tiled_attention(q.requires_grad_(), k, v), q, k, v)
 
@@ -338,7 +338,7 @@ def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_exercise_gives_the_logsumexp(dtype):
-    q, k, v = make_qkv(2, N=18, M=37, D=12, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(2, M=18, N=37, D=12, dtype=dtype, device=DEVICE)
     out, lse = exercise.tiled_attention_with_lse(q, k, v)
     assert_attention(out, q, k, v)
     want = (q.double() @ k.double().mT / math.sqrt(12)).logsumexp(-1)
@@ -350,7 +350,7 @@ def test_exercise_gives_the_logsumexp(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("cut", [1, 8, 20, 36])
 def test_exercise_makes_one_result_of_two(cut):
-    q, k, v = make_qkv(2, 2, N=5, M=37, D=12, device=DEVICE)
+    q, k, v = make_qkv(2, 2, M=5, N=37, D=12, device=DEVICE)
     first = exercise.tiled_attention_with_lse(q, k[..., :cut, :], v[..., :cut, :])
     second = exercise.tiled_attention_with_lse(q, k[..., cut:, :], v[..., cut:, :])
     out, lse = exercise.merge(*first, *second)
@@ -430,7 +430,7 @@ def test_the_recorded_example_shows_what_the_page_says(recorded):
 @pytest.mark.numerical
 def test_the_order_of_axes_and_the_tiles_change_no_result():
     """What the page's figures compare is the same attention."""
-    q, k, v = make_qkv(2, N=20, M=37, D=24, device=DEVICE)
+    q, k, v = make_qkv(2, M=20, N=37, D=24, device=DEVICE)
     for launcher in (
         bench.with_tiles(8, 32, 4),
         bench.with_tiles(32, 8, 16),

@@ -29,38 +29,38 @@ QUERIES = AWKWARD if ON_GPU else [1, 3]
 # --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("M", AWKWARD)
-@pytest.mark.parametrize("N", QUERIES)
-def test_equals_float64(N, M, dtype):
-    q, k, v = make_qkv(N=N, M=M, D=40, dtype=dtype, device=DEVICE, seed=1)
+@pytest.mark.parametrize("N", AWKWARD)
+@pytest.mark.parametrize("M", QUERIES)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(vectorized_attention(q, k, v), q, k, v)
     # --8<-- [end:test]
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("N", AWKWARD)
-def test_numbers_of_queries(N):
-    q, k, v = make_qkv(N=N, M=65, D=24, device=DEVICE, seed=2)
+@pytest.mark.parametrize("M", AWKWARD)
+def test_numbers_of_queries(M):
+    q, k, v = make_qkv(M=M, N=65, D=24, device=DEVICE, seed=2)
     assert_attention(vectorized_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
 def test_head_dimensions(D):
-    q, k, v = make_qkv(N=2, M=17, D=D, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=17, D=D, device=DEVICE)
     assert_attention(vectorized_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
 def test_batch_and_heads(leading):
-    q, k, v = make_qkv(*leading, N=2, M=9, D=16, device=DEVICE)
+    q, k, v = make_qkv(*leading, M=2, N=9, D=16, device=DEVICE)
     assert_attention(vectorized_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 def test_transposed_tensors():
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert not k.is_contiguous()
     assert_attention(vectorized_attention(q, k, v), q, k, v)
@@ -82,7 +82,7 @@ def test_slices_of_a_larger_tensor():
 
 @pytest.mark.numerical
 def test_one_key_for_all_heads_by_a_stride_of_zero():
-    q, k, v = make_qkv(4, N=2, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(4, M=2, N=5, D=8, device=DEVICE)
     k, v = (x[:1].expand(4, -1, -1) for x in (k, v))
     assert_attention(vectorized_attention(q, k, v), q, k, v)
 
@@ -90,7 +90,7 @@ def test_one_key_for_all_heads_by_a_stride_of_zero():
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(N=3, M=33, D=64, dtype=dtype, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=33, D=64, dtype=dtype, device=DEVICE)
     q = q / q.norm(dim=-1, keepdim=True) * 300
     k = k / k.norm(dim=-1, keepdim=True) * 300
     assert ((q.double() @ k.double().mT).abs().max() * 1.0) > 1e4
@@ -100,30 +100,30 @@ def test_scores_of_ten_thousand(dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
 def test_scale(scale):
-    q, k, v = make_qkv(N=3, M=7, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=3, N=7, D=16, device=DEVICE)
     assert_attention(vectorized_attention(q, k, v, scale=scale), q, k, v, scale=scale)
 
 
 @pytest.mark.numerical
 @given(
     leading=st.lists(st.integers(1, 3), max_size=2),
-    N=st.integers(1, 3),
-    M=st.integers(1, 140),
+    M=st.integers(1, 3),
+    N=st.integers(1, 140),
     D=st.integers(1, 70),
     dtype=st.sampled_from(DTYPES),
     transposed=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_shape(leading, N, M, D, dtype, transposed, seed):
+def test_any_shape(leading, M, N, D, dtype, transposed, seed):
     # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
-    q, k, v = make_qkv(*leading, N=N, M=M, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
     if transposed:
         q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
     assert_attention(vectorized_attention(q, k, v), q, k, v)
 
 
 def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(N=2, M=11, D=16, device=DEVICE)
+    _, k, v = make_qkv(M=2, N=11, D=16, device=DEVICE)
     out = vectorized_attention(torch.zeros_like(k[:2]), k, v)
     torch.testing.assert_close(out, v.mean(0).expand(2, -1))
 
@@ -141,7 +141,7 @@ def test_offsets_beyond_32_bits():
 
 
 def test_inputs_stay_as_they_were():
-    tensors = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    tensors = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     before = [x.clone() for x in tensors]
     vectorized_attention(*tensors)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
@@ -149,7 +149,7 @@ def test_inputs_stay_as_they_were():
 
 def qkv(**changes):
     """Valid arguments with some replaced."""
-    q, k, v = make_qkv(2, N=3, M=5, D=8, device=DEVICE)
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     return {"q": q, "k": k, "v": v} | changes
 
 
@@ -171,7 +171,7 @@ REFUSED = {
     "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
     "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
     "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
-    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'M', 8)"),
+    "other heads": (lambda: qkv(k=ones(3, 5, 8)), ValueError, "asks for (2, 'N', 8)"),
     "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); q"),
     "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
@@ -208,7 +208,7 @@ def test_refusals(case, monkeypatch):
 
 
 def test_gradient_is_allowed_where_none_is_recorded():
-    q, k, v = make_qkv(N=2, M=3, D=8, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=3, D=8, device=DEVICE)
     with torch.no_grad():
         assert_attention(vectorized_attention(q.requires_grad_(), k, v), q, k, v)
 
@@ -230,13 +230,13 @@ def test_the_file_runs_alone(tmp_path):
     assert "\nOK\n" in done.stdout
 
 
-@pytest.mark.parametrize(("M", "D"), [(1024, 1024), (16_384, 64), (16_384, 33), (8192, 128)])
-def test_a_tile_at_the_limit_is_launched(M, D, monkeypatch):
+@pytest.mark.parametrize(("N", "D"), [(1024, 1024), (16_384, 64), (16_384, 33), (8192, 128)])
+def test_a_tile_at_the_limit_is_launched(N, D, monkeypatch):
     launched = []
     monkeypatch.setattr(
         kernel, "_vectorized_attention_kernel", {(1,): lambda *_, **tile: launched.append(tile)}
     )
-    vectorized_attention(ones(1, D), ones(M, D), ones(M, D))
+    vectorized_attention(ones(1, D), ones(N, D), ones(N, D))
     (tile,) = launched
     assert tile["BLOCK_M"] * tile["BLOCK_D"] == kernel.MAX_TILE
 
@@ -247,16 +247,16 @@ def test_the_limit_is_tritons_own():
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("M", [1, 2, 31, 32, 33, 63, 64, 65, 129])
-def test_exercise_takes_32_keys_at_a_time(M, dtype):
-    q, k, v = make_qkv(2, N=2, M=M, D=12, dtype=dtype, device=DEVICE)
+@pytest.mark.parametrize("N", [1, 2, 31, 32, 33, 63, 64, 65, 129])
+def test_exercise_takes_32_keys_at_a_time(N, dtype):
+    q, k, v = make_qkv(2, M=2, N=N, D=12, dtype=dtype, device=DEVICE)
     assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("rising", [True, False], ids=["rising", "falling"])
 def test_exercise_corrects_when_a_later_block_holds_the_largest_score(rising):
-    q, k, v = make_qkv(N=2, M=96, D=16, device=DEVICE)
+    q, k, v = make_qkv(M=2, N=96, D=16, device=DEVICE)
     q = q.abs()
     k = (k.abs() * torch.linspace(0, 9, 96, device=DEVICE)[:, None]).sort(0, not rising).values
     assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
@@ -264,25 +264,25 @@ def test_exercise_corrects_when_a_later_block_holds_the_largest_score(rising):
 
 @pytest.mark.numerical
 def test_exercise_has_no_limit_on_the_keys():
-    q, k, v = make_qkv(N=1, M=16_385, D=64, device=DEVICE)
+    q, k, v = make_qkv(M=1, N=16_385, D=64, device=DEVICE)
     with pytest.raises(ValueError, match="16385 keys"):
         vectorized_attention(q, k, v)
     assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
-@pytest.mark.parametrize(("N", "M", "D"), [(1, 1, 1), (3, 5, 8), (2, 65, 40)])
-def test_three_loads_a_program_and_every_key_for_each(N, M, D):
+@pytest.mark.parametrize(("M", "N", "D"), [(1, 1, 1), (3, 5, 8), (2, 65, 40)])
+def test_three_loads_a_program_and_every_key_for_each(M, N, D):
     from snippets._lab.probe.memory_trace import record
 
-    q, k, v = make_qkv(N=N, M=M, D=D)
+    q, k, v = make_qkv(M=M, N=N, D=D)
     with record({"q": q, "k": k, "v": v}) as trace:
         vectorized_attention(q, k, v)
     total = trace.total("load")
-    assert total.instructions == 3 * N
-    assert total.elements == N * (1 + 2 * M) * D
+    assert total.instructions == 3 * M
+    assert total.elements == M * (1 + 2 * N) * D
     assert trace.total("load", tensor="other").instructions == 0
-    assert trace.total("store").elements == N * D
+    assert trace.total("store").elements == M * D
 
 
 @pytest.mark.skipif(ON_GPU, reason="the page's example runs in the interpreter")
@@ -292,14 +292,14 @@ def test_the_example_of_broadcasting():
     assert addresses.flatten().tolist() == list(range(16))
 
 
-@pytest.mark.parametrize("M", [2, 7, 256])
-def test_the_chain_visits_every_row_once(M):
-    assert bench.chain(M, 4, DEVICE)().item() == 0  # the last row leads back to the first
-    following = bench.next_rows(M, 4).flatten()
+@pytest.mark.parametrize("N", [2, 7, 256])
+def test_the_chain_visits_every_row_once(N):
+    assert bench.chain(N, 4, DEVICE)().item() == 0  # the last row leads back to the first
+    following = bench.next_rows(N, 4).flatten()
     visited = [0]
     while (at := following[visited[-1]].item()) != 0:
         visited.append(at)
-    assert visited == [4 * row for row in range(M)]
+    assert visited == [4 * row for row in range(N)]
 
 
 class Stub:

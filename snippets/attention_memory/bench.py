@@ -287,9 +287,9 @@ def eager_work(H, N, D):
     }
 
 
-def fused_work(H, N, M, D):
-    """The same of one fused call for N queries and M keys: q, k, v and the result move once."""
-    return 4 * H * N * M * D, 2 * H * (2 * N + 2 * M) * D
+def fused_work(H, M, N, D):
+    """The same of one fused call for M queries and N keys: q, k, v and the result move once."""
+    return 4 * H * M * N * D, 2 * H * (2 * M + 2 * N) * D
     # --8<-- [end:work]
 
 
@@ -303,7 +303,7 @@ def normal(lab, *shape):
 def intensity(lab):
     """Time of attention's steps, of a fused call, and of one query against a long cache."""
     for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[2048, 4096, 8192]):
-        q, k, v = (normal(lab, 1, case["heads"], case["N"], case["D"]) for _ in range(3))
+        q, k, v = (normal(lab, 1, case["heads"], case["M"], case["D"]) for _ in range(3))
         scores = (q * case["D"] ** -0.5) @ k.mT  # as eager attention has them
         weights = scores.softmax(-1)
         steps = {
@@ -312,29 +312,29 @@ def intensity(lab):
             "weights · v": lambda weights=weights, v=v: weights @ v,
             "eager": lambda q=q, k=k, v=v: eager_attention(q, k, v),
         }
-        work = eager_work(case["heads"], case["N"], case["D"])
-        least = fused_work(case["heads"], case["N"], case["N"], case["D"])[1]
+        work = eager_work(case["heads"], case["M"], case["D"])
+        least = fused_work(case["heads"], case["M"], case["M"], case["D"])[1]
         for name, call in steps.items():
             flops, moved = work[name]
             compulsory = least if name == "eager" else moved  # L2 may serve what eager reads again
             for row in lab.time(case, {name: call}, flops=flops, bytes_compulsory=compulsory):
-                yield {**row, "M": case["N"], "bytes_moved": moved}
+                yield {**row, "N": case["M"], "bytes_moved": moved}
                 # --8<-- [end:intensity]
         del scores, weights, steps
-        yield from _time_fused(lab, case, case["N"])
+        yield from _time_fused(lab, case, case["M"])
     for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[32_768]):
-        yield from _time_fused(lab, case, case["N"])
-    for case in lab.each(dtype=["float16"], heads=[64], D=[128], N=[1], M=[2048, 16_384, 131_072]):
-        yield from _time_fused(lab, case, case.pop("M"))
+        yield from _time_fused(lab, case, case["M"])
+    for case in lab.each(dtype=["float16"], heads=[64], D=[128], M=[1], N=[2048, 16_384, 131_072]):
+        yield from _time_fused(lab, case, case.pop("N"))
 
 
-def _time_fused(lab, case, M):
-    q = normal(lab, 1, case["heads"], case["N"], case["D"])
-    k, v = (normal(lab, 1, case["heads"], M, case["D"]) for _ in range(2))
-    flops, moved = fused_work(case["heads"], case["N"], M, case["D"])
+def _time_fused(lab, case, N):
+    q = normal(lab, 1, case["heads"], case["M"], case["D"])
+    k, v = (normal(lab, 1, case["heads"], N, case["D"]) for _ in range(2))
+    flops, moved = fused_work(case["heads"], case["M"], N, case["D"])
     call = {"torch:sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}
     for row in lab.time(case, call, flops=flops, bytes_compulsory=moved):
-        yield {**row, "M": M, "bytes_moved": moved}
+        yield {**row, "N": N, "bytes_moved": moved}
 
 
 # --8<-- [start:probe]

@@ -720,7 +720,7 @@ def _verdict(row, ceilings):
 
 
 def _case(row):
-    where = f"{row['M']} keys" if row["N"] == 1 else f"N {row['N']}"
+    where = f"{row['N']} keys" if row["M"] == 1 else f"M {row['M']}"
     return f"{where}, D {row['D']}"
 
 
@@ -788,8 +788,8 @@ def intensity(results):
         table=[
             {
                 "work": _kind(r),
-                "N": r["N"],
-                "keys": r["M"],
+                "M": r["M"],
+                "keys": r["N"],
                 "D": r["D"],
                 "FLOP a byte": round(r["flops"] / r["bytes_moved"], 2),
                 "time": time(r["ms_p50"]),
@@ -888,12 +888,12 @@ def _limited(rows, ceilings):
 
 def _regime(some, rows):
     """Some of the rows, named by what varies among all of them."""
-    cache = {r["N"] for r in rows} == {1}
-    lengths = sorted({r["M"] for r in some})
-    if any(r["M"] in lengths and r not in some for r in rows):  # then D decides as well
+    cache = {r["M"] for r in rows} == {1}
+    lengths = sorted({r["N"] for r in some})
+    if any(r["N"] in lengths and r not in some for r in rows):  # then D decides as well
         return listed([_case(r) for r in some])
     named = listed([str(length) for length in lengths])
-    return f"{named} keys" if cache else f"N {named}"
+    return f"{named} keys" if cache else f"M {named}"
 
 
 def _found(rows, ceilings):

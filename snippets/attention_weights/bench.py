@@ -36,12 +36,12 @@ CLAIMS = [
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for N, M, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128), (4, 3, 16)):
-            q, k, _ = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+        for M, N, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128), (4, 3, 16)):
+            q, k, _ = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
             assert_weights(attention_weights(q, k), q, k)
             assert_weights(exercise.attention_weights(q, k)[0], q, k)
             for align in ("bottom_right", "top_left"):
-                mask = causal_mask(N, M, align=align, device=device)
+                mask = causal_mask(M, N, align=align, device=device)
                 assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
 
 
@@ -74,7 +74,7 @@ def attention_map(lab):
 
 
 def rounded(weights):
-    """[heads, N, M] as nested lists with four decimals: what a map shows and a page can carry."""
+    """[heads, M, N] as nested lists with four decimals: what a map shows and a page can carry."""
     return [[[round(x, 4) for x in row] for row in head] for head in weights.tolist()]
 
 

@@ -26,36 +26,36 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 @triton.jit
 def _attention_weights_kernel(
     q_ptr, k_ptr, out_ptr,  # pointers to the first element of each tensor
-    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_ob, stride_oh, stride_on, stride_om,
-    H, N, M, D,  # heads, queries, keys, head dimension
-    first_sees,  # how many keys query 0 sees; each later query sees one more, at most M
+    stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_ob, stride_oh, stride_om, stride_on,
+    H, M, N, D,  # heads, queries, keys, head dimension
+    first_sees,  # how many keys query 0 sees; each later query sees one more, at most N
     scale,
-    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least M
+    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a row: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of weights: how much one query attends to each key.
 
-    Reads its query row once and each key row that it sees once; writes one row of M weights.
+    Reads its query row once and each key row that it sees once; writes one row of N weights.
     The float32 scores stay on chip: memory sees only the finished weights.
     """
     # --8<-- [start:which_query]
-    pid = tl.program_id(0)  # 0 … B·H·N - 1
-    n = (pid % N).to(tl.int64)  # int64: an offset may pass 2^31 elements
-    h = (pid // N % H).to(tl.int64)
-    b = (pid // N // H).to(tl.int64)
+    pid = tl.program_id(0)  # 0 … B·H·M - 1
+    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    h = (pid // M % H).to(tl.int64)
+    b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
 
     # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn + offs_d * stride_qd
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm + offs_d * stride_qd
     q = tl.load(q_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     # --8<-- [end:load_query]
 
     # --8<-- [start:scores]
-    visible = tl.minimum(first_sees + n, M)  # keys 0 … visible - 1; none if 0 or less
+    visible = tl.minimum(first_sees + n, N)  # keys 0 … visible - 1; none if 0 or less
     slots = tl.arange(0, BLOCK_M)  # [BLOCK_M]
     scores = tl.full([BLOCK_M], float("-inf"), tl.float32)  # not seen: exp(-inf) = 0
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
@@ -63,7 +63,7 @@ def _attention_weights_kernel(
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
         score = tl.sum(q * k, axis=0) * scale
         scores = tl.where(slots == m, score, scores)  # scores[m] = score
-        k_row += stride_km
+        k_row += stride_kn
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
@@ -74,9 +74,9 @@ def _attention_weights_kernel(
     # --8<-- [end:softmax]
 
     # --8<-- [start:store]
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
     weights = weights.to(out_ptr.dtype.element_ty)
-    tl.store(out_row + slots.to(tl.int64) * stride_om, weights, mask=slots < M)
+    tl.store(out_row + slots.to(tl.int64) * stride_on, weights, mask=slots < N)
     # --8<-- [end:store]
 
 
@@ -85,15 +85,15 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
     """softmax(q kᵀ · scale): how much each query attends to each key; rows sum to one.
 
     Args:
-        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
-        k: [..., M, D], with q's leading dimensions, dtype and device.
+        q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k: [..., N, D], with q's leading dimensions, dtype and device.
         scale: factor on the scores; 1/√D if None.
         causal: hide the keys after a query's own place.
-        align: the corner of [N, M] where the causal mask's diagonal ends or starts:
-            "bottom_right", query i sees keys j ≤ i + M - N, or "top_left", j ≤ i.
+        align: the corner of [M, N] where the causal mask's diagonal ends or starts:
+            "bottom_right", query i sees keys j ≤ i + N - M, or "top_left", j ≤ i.
 
     Returns:
-        [..., N, M] in q's dtype; scores and softmax are float32. A query that sees no key
+        [..., M, N] in q's dtype; scores and softmax are float32. A query that sees no key
         gets a row of zeros.
 
     Raises:
@@ -105,15 +105,15 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
     scale = _checked_options(q.shape[-1], scale, causal, align)
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     q4, k4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, out))  # views: [B, H, …, …]
-    B, H, N, D = q4.shape
-    M = k4.shape[2]
-    first_sees = M if not causal else 1 if align == "top_left" else 1 + M - N
+    B, H, M, D = q4.shape
+    N = k4.shape[2]
+    first_sees = N if not causal else 1 if align == "top_left" else 1 + N - M
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _attention_weights_kernel[(B * H * N,)](
+        _attention_weights_kernel[(B * H * M,)](
             q4, k4, out4,
             *q4.stride(), *k4.stride(), *out4.stride(),
-            H, N, M, D, first_sees, scale,
-            BLOCK_M=triton.next_power_of_2(M),
+            H, M, N, D, first_sees, scale,
+            BLOCK_M=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
         )  # fmt: skip
     return out
@@ -142,7 +142,7 @@ def _refuse(q, k):
     if q.shape[-1] > MAX_HEAD_DIM:
         raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} works")
     if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = (*q.shape[:-2], "M", q.shape[-1])
+        want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k is {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
     if k.shape[-2] > MAX_KEYS:
         raise ValueError(f"k has {k.shape[-2]} keys; at most {MAX_KEYS} fit in registers")
@@ -176,8 +176,8 @@ def main():
     """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
-    k = torch.randn(2, 4, 33, 64, device=device)  # [B, H, M, D]; 33 fills no tile
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
+    k = torch.randn(2, 4, 33, 64, device=device)  # [B, H, N, D]; 33 fills no tile
     want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1)
     error = (attention_weights(q, k).double() - want).abs()
     torch_error = ((q @ k.mT / math.sqrt(64)).softmax(-1) - want).abs().max()

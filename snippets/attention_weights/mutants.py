@@ -47,29 +47,29 @@ MUTANTS = [
     ),
     Mutant(
         "mask off by one",
-        "tl.minimum(first_sees + n, M)",
-        "tl.minimum(first_sees + n + 1, M)",
+        "tl.minimum(first_sees + n, N)",
+        "tl.minimum(first_sees + n + 1, N)",
         "Every query sees one key of the future.",
     ),
     Mutant(
         "own key hidden",
-        "tl.minimum(first_sees + n, M)",
-        "tl.minimum(first_sees + n - 1, M)",
+        "tl.minimum(first_sees + n, N)",
+        "tl.minimum(first_sees + n - 1, N)",
         "No query sees the key at its own place; without a mask, query 0 misses the last key.",
     ),
     Mutant(
         "future, not past",
         "for m in range(visible):",
-        "start = tl.maximum(visible, 0) % M\n"
-        "    k_row += start * stride_km\n"
-        "    for m in range(start, M):",
+        "start = tl.maximum(visible, 0) % N\n"
+        "    k_row += start * stride_kn\n"
+        "    for m in range(start, N):",
         "The mask points the other way: a query sees the keys after its place.",
     ),
     Mutant(
         "corners swapped",
-        '1 if align == "top_left" else 1 + M - N',
-        '1 + M - N if align == "top_left" else 1',
-        "The mask is aligned with the other corner: only N = M hides the mistake.",
+        '1 if align == "top_left" else 1 + N - M',
+        '1 + N - M if align == "top_left" else 1',
+        "The mask is aligned with the other corner: only M = N hides the mistake.",
     ),
     Mutant(
         "last key dropped",

@@ -18,8 +18,8 @@ DTYPES = ["float16", "bfloat16", "float32"]
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for N, M, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128)):
-            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+        for M, N, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128)):
+            q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
             assert_attention(basic_attention(q, k, v), q, k, v)
             assert_attention(exercise.basic_attention(q, k, v), q, k, v)
 
@@ -53,26 +53,26 @@ def reuse(lab):
 
 
 # --8<-- [start:bytes_loaded]
-def bytes_loaded(N, M, D, itemsize):
-    """Bytes that the N programs of a head load: each its query and every key and value."""
-    return N * (1 + 2 * M) * D * itemsize
+def bytes_loaded(M, N, D, itemsize):
+    """Bytes that the M programs of a head load: each its query and every key and value."""
+    return M * (1 + 2 * N) * D * itemsize
     # --8<-- [end:bytes_loaded]
 
 
-def bytes_loaded_by_pairs(N, M, D, itemsize):
+def bytes_loaded_by_pairs(M, N, D, itemsize):
     """The same for the exercise's kernel: two queries share one pass over keys and values."""
-    return (N + (N + 1) // 2 * 2 * M) * D * itemsize
+    return (M + (M + 1) // 2 * 2 * N) * D * itemsize
 
 
 # --8<-- [start:parts]
 PARTS = {
     "all slots, no loads": [
-        ("k_row += stride_km", "k_row += 0"),
-        ("v_row += stride_vm", "v_row += 0"),
+        ("k_row += stride_kn", "k_row += 0"),
+        ("v_row += stride_vn", "v_row += 0"),
     ],
     "all loads, no slots": [
         ("scores = tl.where(slots == m, score, scores)", "last = score"),
-        ("for m in range(M):\n        k = ", "last = 0.0\n    for m in range(M):\n        k = "),
+        ("for m in range(N):\n        k = ", "last = 0.0\n    for m in range(N):\n        k = "),
         ("tl.sum(tl.where(slots == m, weights, 0.0), axis=0)", "last"),
     ],
     "one warp, not four": [("BLOCK_D=triton", "num_warps=1, BLOCK_D=triton")],
@@ -124,10 +124,10 @@ def traffic(lab):
     for case in lab.each(
         case=["one program", "whole head", "transposed keys", "one decoding step", "two queries"]
     ):
-        N, M, D = {"one program": (1, 1024, 512), "one decoding step": (1, 64, 64)}.get(
+        M, N, D = {"one program": (1, 1024, 512), "one decoding step": (1, 64, 64)}.get(
             case["case"], (8, 64, 64)
         )
-        q, k, v = make_qkv(N=N, M=M, D=D)
+        q, k, v = make_qkv(M=M, N=N, D=D)
         if case["case"] == "transposed keys":
             k = k.mT.contiguous().mT
         launcher = launchers["exercise" if case["case"] == "two queries" else "basic_attention"]
@@ -138,8 +138,8 @@ def traffic(lab):
         keys = trace.total("load", tensor="k")
         yield {
             **case,
-            "N": N,
             "M": M,
+            "N": N,
             "D": D,
             "programs": len(trace.per_program()),
             "loads": total.instructions,
@@ -158,7 +158,7 @@ def addresses(lab):
     """Which elements of q the program of query n loads when D is 512: the page's index example."""
     from snippets._lab.probe.memory_trace import record
 
-    q, k, v = make_qkv(N=4, M=2, D=512)
+    q, k, v = make_qkv(M=4, N=2, D=512)
     with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:
         basic_attention(q, k, v)
     for case in lab.each(query=[0, 1, 2, 3]):

@@ -10,39 +10,39 @@ from .kernel import _refuse, _scale_or_default
 @triton.jit
 def _two_queries_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr,
-    stride_qb, stride_qh, stride_qn, stride_qd,
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    H, N, M, D,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D,
     scale,
     BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One program computes rows n and n + 1 of the output; the last program may have only one."""
     # --8<-- [start:two_queries]
-    pairs = tl.cdiv(N, 2)
-    pid = tl.program_id(0)  # 0 … B·H·⌈N/2⌉ - 1
+    pairs = tl.cdiv(M, 2)
+    pid = tl.program_id(0)  # 0 … B·H·⌈M/2⌉ - 1
     n = (pid % pairs).to(tl.int64) * 2
     h = (pid // pairs % H).to(tl.int64)
     b = (pid // pairs // H).to(tl.int64)
 
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
     mask_d = offs_d < D
-    mask_second = mask_d & (n + 1 < N)  # N may be odd
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn + offs_d * stride_qd
+    mask_second = mask_d & (n + 1 < M)  # M may be odd
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm + offs_d * stride_qd
     q_first = tl.load(q_row, mask=mask_d, other=0.0).to(tl.float32)
-    q_second = tl.load(q_row + stride_qn, mask=mask_second, other=0.0).to(tl.float32)
+    q_second = tl.load(q_row + stride_qm, mask=mask_second, other=0.0).to(tl.float32)
 
     slots = tl.arange(0, BLOCK_M)
     first = tl.full([BLOCK_M], float("-inf"), tl.float32)
     second = tl.full([BLOCK_M], float("-inf"), tl.float32)
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(M):
+    for m in range(N):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # loaded once …
         first = tl.where(slots == m, tl.sum(q_first * k, axis=0) * scale, first)  # … used twice
         second = tl.where(slots == m, tl.sum(q_second * k, axis=0) * scale, second)
-        k_row += stride_km
+        k_row += stride_kn
     # --8<-- [end:two_queries]
 
     first = tl.exp(first - tl.max(first, axis=0))
@@ -53,15 +53,15 @@ def _two_queries_kernel(
     acc_first = tl.zeros([BLOCK_D], tl.float32)
     acc_second = tl.zeros([BLOCK_D], tl.float32)
     v_row = v_ptr + b * stride_vb + h * stride_vh + offs_d * stride_vd
-    for m in range(M):
+    for m in range(N):
         v = tl.load(v_row, mask=mask_d, other=0.0).to(tl.float32)
         acc_first += tl.sum(tl.where(slots == m, first, 0.0), axis=0) * v
         acc_second += tl.sum(tl.where(slots == m, second, 0.0), axis=0) * v
-        v_row += stride_vm
+        v_row += stride_vn
 
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on + offs_d * stride_od
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om + offs_d * stride_od
     tl.store(out_row, acc_first.to(out_ptr.dtype.element_ty), mask=mask_d)
-    tl.store(out_row + stride_on, acc_second.to(out_ptr.dtype.element_ty), mask=mask_second)
+    tl.store(out_row + stride_om, acc_second.to(out_ptr.dtype.element_ty), mask=mask_second)
 
 
 def basic_attention(q, k, v, *, scale=None):
@@ -69,15 +69,15 @@ def basic_attention(q, k, v, *, scale=None):
     _refuse(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
-    B, H, N, D = q4.shape
-    M = k4.shape[2]
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
+    B, H, M, D = q4.shape
+    N = k4.shape[2]
     with torch.cuda.device_of(q):
-        _two_queries_kernel[(B * H * triton.cdiv(N, 2),)](
+        _two_queries_kernel[(B * H * triton.cdiv(M, 2),)](
             q4, k4, v4, out4,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, N, M, D, scale,
-            BLOCK_M=triton.next_power_of_2(M),
+            H, M, N, D, scale,
+            BLOCK_M=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
         )  # fmt: skip
     return out

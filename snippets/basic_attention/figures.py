@@ -408,7 +408,7 @@ def traffic(results):
     rows = {r["case"]: r for r in results[0].rows}
     one, head, step = rows["one program"], rows["whole head"], rows["one decoding step"]
     turned, pairs = rows["transposed keys"], rows["two queries"]
-    keys = one["M"] * one["D"]
+    keys = one["N"] * one["D"]
     names = [
         "slots rewritten by where",
         "elements of V loaded",
@@ -433,10 +433,10 @@ def traffic(results):
     return Figure(
         finding=f"For one row of output a program loads {one['elements']:,} elements and rewrites "
         f"{one['selected_elements']:,} slots.",
-        caption=f"One program, {one['M']} keys, D {one['D']}: recorded while the interpreter ran the "
+        caption=f"One program, {one['N']} keys, D {one['D']}: recorded while the interpreter ran the "
         "kernel.",
         table=[
-            {"case": r["case"], "N": r["N"], "M": r["M"], "D": r["D"], "programs": r["programs"],
+            {"case": r["case"], "M": r["M"], "N": r["N"], "D": r["D"], "programs": r["programs"],
              "loads": r["loads"], "elements": r["elements"], "bytes loaded": r["bytes_loaded"],
              "compulsory bytes": r["bytes_compulsory"], "32-byte sectors": r["sectors"],
              "slots rewritten": r["selected_elements"]}
@@ -445,23 +445,23 @@ def traffic(results):
         plot=figure,
         height=280,
         sentences={
-            "count": f"With {one['M']} keys of {one['D']} columns a program issues {one['loads']:,} "
-            f"loads (2 · {one['M']} + 1) and reads {one['elements']:,} elements: "
+            "count": f"With {one['N']} keys of {one['D']} columns a program issues {one['loads']:,} "
+            f"loads (2 · {one['N']} + 1) and reads {one['elements']:,} elements: "
             f"{one['elements'] // one['D']:,} times the {one['D']} of its query.",
             "claim_count": "**“1,048,888 elements for each program.”** 2 · "
-            f"{one['M']} · {one['D']} + {one['D']} is {one['elements']:,}, and that is what the "
+            f"{one['N']} · {one['D']} + {one['D']} is {one['elements']:,}, and that is what the "
             "recorder saw.",
-            "where": f"`tl.where` rewrote {one['selected_elements']:,} slots, 2 · {one['M']}², "
+            "where": f"`tl.where` rewrote {one['selected_elements']:,} slots, 2 · {one['N']}², "
             f"{one['selected_elements'] / one['elements']:.1f} times as many elements as were loaded.",
-            "shared": f"A head of {head['N']} queries and {head['M']} keys loads "
+            "shared": f"A head of {head['M']} queries and {head['N']} keys loads "
             f"{head['bytes_loaded']:,} bytes where {head['bytes_compulsory']:,} would do, "
             f"{head['bytes_loaded'] / head['bytes_compulsory']:.1f} times as many; with two queries "
             f"a program it is {pairs['bytes_loaded']:,}.",
             "claim_decode": "**“A KV cache will fix the sharing.”** A KV cache saves *computing* "
             "keys and values again while a text grows by one token. That step has one query: it loads "
-            f"{step['bytes_loaded']:,} bytes (M {step['M']}, D {step['D']}) and all "
+            f"{step['bytes_loaded']:,} bytes (N {step['N']}, D {step['D']}) and all "
             f"{step['bytes_compulsory']:,} of them are compulsory, so there is nothing to share. Where "
-            f"there is, with {head['N']} queries, the cache changes nothing: "
+            f"there is, with {head['M']} queries, the cache changes nothing: "
             f"{head['bytes_loaded']:,} bytes loaded for {head['bytes_compulsory']:,}.",
             "transposed": f"With rows of k side by side a load of {turned['D']} float32 columns "
             f"touches {head['key_sectors'] // head['key_loads']} sectors; with k transposed "

@@ -25,31 +25,31 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 @triton.jit
 def _basic_attention_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr,  # pointers to the first element of each tensor
-    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    H, N, M, D,  # heads, queries, keys, head dimension
+    stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least M
+    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a row: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of the output: one query against every key of its head.
 
     Reads its query row once, then each key row and each value row once; writes one output row.
-    The row of M scores stays on chip: memory never sees it.
+    The row of N scores stays on chip: memory never sees it.
     """
     # --8<-- [start:which_query]
-    pid = tl.program_id(0)  # 0 … B·H·N - 1
-    n = (pid % N).to(tl.int64)  # int64: an offset may pass 2^31 elements
-    h = (pid // N % H).to(tl.int64)
-    b = (pid // N // H).to(tl.int64)
+    pid = tl.program_id(0)  # 0 … B·H·M - 1
+    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    h = (pid // M % H).to(tl.int64)
+    b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
 
     # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     # --8<-- [end:load_query]
 
@@ -57,11 +57,11 @@ def _basic_attention_kernel(
     slots = tl.arange(0, BLOCK_M)  # [BLOCK_M]
     scores = tl.full([BLOCK_M], float("-inf"), tl.float32)  # an unused slot weighs exp(-inf) = 0
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(M):
+    for m in range(N):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
         score = tl.sum(q * k, axis=0) * scale
         scores = tl.where(slots == m, score, scores)  # scores[m] = score: rewrites every slot
-        k_row += stride_km
+        k_row += stride_kn
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
@@ -72,15 +72,15 @@ def _basic_attention_kernel(
     # --8<-- [start:values]
     acc = tl.zeros([BLOCK_D], tl.float32)
     v_row = v_ptr + b * stride_vb + h * stride_vh + offs_d * stride_vd
-    for m in range(M):
+    for m in range(N):
         v = tl.load(v_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
         weight = tl.sum(tl.where(slots == m, weights, 0.0), axis=0)  # weights[m]
         acc += weight * v
-        v_row += stride_vm
+        v_row += stride_vn
     # --8<-- [end:values]
 
     # --8<-- [start:store]
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
     tl.store(out_row + offs_d * stride_od, acc.to(out_ptr.dtype.element_ty), mask=mask_d)
     # --8<-- [end:store]
 
@@ -90,12 +90,12 @@ def basic_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each query.
 
     Args:
-        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
-        k, v: [..., M, D], with q's leading dimensions, dtype and device.
+        q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k, v: [..., N, D], with q's leading dimensions, dtype and device.
         scale: factor on the scores; 1/√D if None.
 
     Returns:
-        [..., N, D] in q's dtype. Scores, softmax and sums are float32.
+        [..., M, D] in q's dtype. Scores, softmax and sums are float32.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -105,15 +105,15 @@ def basic_attention(q, k, v, *, scale=None):
     _refuse(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # views: [B, H, N, D]
-    B, H, N, D = q4.shape
-    M = k4.shape[2]
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # views: [B, H, M, D]
+    B, H, M, D = q4.shape
+    N = k4.shape[2]
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
-        _basic_attention_kernel[(B * H * N,)](
+        _basic_attention_kernel[(B * H * M,)](
             q4, k4, v4, out4,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, N, M, D, scale,
-            BLOCK_M=triton.next_power_of_2(M),
+            H, M, N, D, scale,
+            BLOCK_M=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
         )  # fmt: skip
     return out
@@ -141,7 +141,7 @@ def _refuse(q, k, v):
     if q.shape[-1] > MAX_HEAD_DIM:
         raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} is allowed")
     if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = (*q.shape[:-2], "M", q.shape[-1])
+        want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
     if k.shape[-2] > MAX_KEYS:
         raise ValueError(f"k has {k.shape[-2]} keys; at most {MAX_KEYS} fit a row of scores")
@@ -170,8 +170,8 @@ def main():
     """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
-    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, M, D] each; 33 fills no tile
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, N, D] each; 33 fills no tile
     want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
     error = (basic_attention(q, k, v).double() - want).abs()
     torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()

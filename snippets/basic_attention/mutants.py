@@ -29,14 +29,14 @@ MUTANTS = [
     ),
     Mutant(
         "last key dropped",
-        "for m in range(M):\n        k = ",
-        "for m in range(M - 1):\n        k = ",
+        "for m in range(N):\n        k = ",
+        "for m in range(N - 1):\n        k = ",
         "The loop over the keys ends one early: the last key is never looked at.",
     ),
     Mutant(
         "last value dropped",
-        "for m in range(M):\n        v = ",
-        "for m in range(M - 1):\n        v = ",
+        "for m in range(N):\n        v = ",
+        "for m in range(N - 1):\n        v = ",
         "The loop over the values ends one early: the last value never arrives.",
     ),
     Mutant(
@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant(
         "mean of V",
         "weight = tl.sum(tl.where(slots == m, weights, 0.0), axis=0)",
-        "weight = 1.0 / M",
+        "weight = 1.0 / N",
         "Every value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(

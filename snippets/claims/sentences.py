@@ -183,8 +183,8 @@ def attention_is_memory_bound(result):
     cases = []
     for r in pick(result.rows):
         if r["implementation"] in kinds:
-            kind = "one query, a cache" if r["N"] == 1 else kinds[r["implementation"]]
-            length = f"{r['M']:,} keys" if r["N"] == 1 else f"N {r['N']:,}"
+            kind = "one query, a cache" if r["M"] == 1 else kinds[r["implementation"]]
+            length = f"{r['N']:,} keys" if r["M"] == 1 else f"M {r['M']:,}"
             memory = _memory_share(r, result, r["bytes_moved"])
             bound = _is_memory_bound(r, result, True, r["bytes_moved"])
             measured = f"{memory * 100:.0f} % of the memory's ceiling"
@@ -283,7 +283,7 @@ def a_program_is_a_thread(result):
 def elements_for_each_program(result):
     row = only(result.rows, case="one program")
     elements = row["elements"]
-    return [Case(f"M {row['M']}, D {row['D']}", elements == 1_048_888, f"{elements:,} elements")]
+    return [Case(f"N {row['N']}, D {row['D']}", elements == 1_048_888, f"{elements:,} elements")]
 
 
 @claim(
@@ -369,10 +369,10 @@ def slow_because_of_cache_misses(result):
 def slow_because_nothing_is_parallel(result):
     rows = pick(result.rows, implementation=BASIC)
     cases = []
-    for M in _values(rows, "M"):
-        one, many = (only(rows, N=N, M=M)["ms_p50"] for N in (1, 1024))
+    for N in _values(rows, "N"):
+        one, many = (only(rows, M=M, N=N)["ms_p50"] for M in (1, 1024))
         measured = f"1024 programs take {ratio(many / one)} the time of one"
-        cases.append(Case(f"{M:,} keys", many / one >= 512, measured))
+        cases.append(Case(f"{N:,} keys", many / one >= 512, measured))
     return cases
 
 
@@ -388,7 +388,7 @@ def a_kv_cache_removes_redundant_loads(result):
     for name, label in (("one decoding step", "one query"), ("whole head", "a head of queries")):
         row = only(result.rows, case=name)
         again = row["bytes_loaded"] / row["bytes_compulsory"]
-        regime = f"{label}: N {row['N']}, M {row['M']}"
+        regime = f"{label}: M {row['M']}, N {row['N']}"
         cases.append(Case(regime, again == 1, f"{ratio(again)} the bytes it must read"))
     return cases
 
@@ -433,7 +433,7 @@ def fewer_memory_operations(result):
 def each_key_is_loaded_once(result):
     cases = []
     for row in pick(result.rows, implementation=ONE_LOAD):
-        times = row["key_elements"] / (row["M"] * row["D"])
+        times = row["key_elements"] / (row["N"] * row["D"])
         regime = f"{row['case']}: {row['programs']} program{'s' * (row['programs'] > 1)}"
         cases.append(Case(regime, times == 1, f"{times:g} times"))
     return cases
@@ -468,7 +468,7 @@ def a_trip_takes_a_hundred_nanoseconds(result):
         ("each load waits", "each load waits for the one before", 1),
         (BASIC, "one key at a time", 2),
     ):
-        short, long = (only(result.rows, implementation=name, N=1, M=M) for M in (256, 1024))
+        short, long = (only(result.rows, implementation=name, M=1, N=N) for N in (256, 1024))
         ns = (long["ms_p50"] - short["ms_p50"]) / (loads * 768) * 1e6
         cases.append(Case(label, 100 / 1.5 <= ns <= 150, f"{ns:.0f} ns a load"))
     return cases
@@ -484,11 +484,11 @@ def a_trip_takes_a_hundred_nanoseconds(result):
 def nearly_all_time_is_a_memory_stall(result):
     cases = []
     names = (BASIC, "the same row each trip")
-    for M in _values(pick(result.rows, implementation=BASIC, N=1024), "M"):
-        whole, cached = (only(result.rows, implementation=i, N=1024, M=M)["ms_p50"] for i in names)
+    for N in _values(pick(result.rows, implementation=BASIC, M=1024), "N"):
+        whole, cached = (only(result.rows, implementation=i, M=1024, N=N)["ms_p50"] for i in names)
         left = cached / whole
         measured = f"{left * 100:.0f} % of {time(whole)} is left"
-        cases.append(Case(f"1024 queries, {M:,} keys", left <= 0.1, measured))
+        cases.append(Case(f"1024 queries, {N:,} keys", left <= 0.1, measured))
     return cases
 
 
@@ -502,11 +502,11 @@ def nearly_all_time_is_a_memory_stall(result):
 def as_slow_as_a_calculator(result):
     cases = []
     for name, label in ((BASIC, "one key at a time"), (ONE_LOAD, "all keys in one load")):
-        row = only(result.rows, implementation=name, N=1024, M=1024)
+        row = only(result.rows, implementation=name, M=1024, N=1024)
         rate = row["flops"] / row["ms_p50"] * 1e3
         share = rate / result.ceilings["fma_float32"]["per_s_p50"]
         measured = f"{rate / 1e12:.2f} TFLOP/s, {share * 100:.1f} % of the best"
-        cases.append(Case(f"{label}, N 1024", share <= 1e-3, measured))
+        cases.append(Case(f"{label}, M 1024", share <= 1e-3, measured))
     return cases
 
 

@@ -30,8 +30,8 @@ def check(device):
         for C in (1, 1000, 5000):
             x = make_qkv(N=3, D=C, dtype=dtype, device=device)[0]
             assert_softmax(kernel.softmax(x), x)
-        for N, M, D in ((1, 1, 64), (3, 65, 40), (70, 129, 128)):
-            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+        for M, N, D in ((1, 1, 64), (3, 65, 40), (70, 129, 128)):
+            q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
             for attention in (
                 composed_attention, exercise.composed_attention, composed_attention_op
             ):  # fmt: skip
@@ -103,12 +103,12 @@ def steps(q, k, v):
 
     name → (call, FLOPs, bytes that only memory has, bytes it reads and writes anywhere)
     """
-    heads, N, D = q.shape
-    M, size = k.shape[-2], q.element_size()
-    k_t, out = k.new_empty(heads, D, M), torch.empty_like(q)
-    scores = torch.empty(heads, N, M, dtype=torch.float32, device=q.device)
-    weights = scores.view(q.dtype)[..., :M]
-    queries, keys, pairs = heads * N * D * size, heads * M * D * size, heads * N * M
+    heads, M, D = q.shape
+    N, size = k.shape[-2], q.element_size()
+    k_t, out = k.new_empty(heads, D, N), torch.empty_like(q)
+    scores = torch.empty(heads, M, N, dtype=torch.float32, device=q.device)
+    weights = scores.view(q.dtype)[..., :N]
+    queries, keys, pairs = heads * M * D * size, heads * N * D * size, heads * M * N
     product = 2 * pairs * D
     return {
         "transpose": (lambda: kernel._run_transpose(k, k_t), 0, keys, 2 * keys),
@@ -230,9 +230,9 @@ def strides(lab):
 
 
 # --8<-- [start:bytes]
-def bytes_through_memory(N, M, D, size):
+def bytes_through_memory(M, N, D, size):
     """Bytes that each of the four kernels reads and writes, each tensor counted once."""
-    queries, keys, pairs = N * D * size, M * D * size, N * M
+    queries, keys, pairs = M * D * size, N * D * size, M * N
     return {
         "transpose": 2 * keys,
         "scores": queries + keys + 4 * pairs,  # scores are float32
@@ -241,9 +241,9 @@ def bytes_through_memory(N, M, D, size):
     }
 
 
-def bytes_fused(N, M, D, size):
+def bytes_fused(M, N, D, size):
     """Bytes that any kernel must move: q, k and v in, the result out."""
-    return 2 * (N + M) * D * size
+    return 2 * (M + N) * D * size
     # --8<-- [end:bytes]
 
 

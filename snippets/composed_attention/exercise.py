@@ -10,10 +10,10 @@ def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v without a copy of k; contract as in kernel.py."""
     _refuse(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
-    N, (M, D) = _sizes(q)[1], k.shape[-2:]
-    _refuse_launch(k, (N, M), (N, D), row=M)
-    scores = torch.empty((*q.shape[:-1], M), dtype=torch.float32, device=q.device)
-    weights = scores.view(q.dtype)[..., :M]
+    M, (N, D) = _sizes(q)[1], k.shape[-2:]
+    _refuse_launch(k, (M, N), (M, D), row=N)
+    scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    weights = scores.view(q.dtype)[..., :N]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
     _run_matmul(q, k.mT, scores, scale)  # a view: strides swapped, no copy

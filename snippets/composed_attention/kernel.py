@@ -255,13 +255,13 @@ def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v from a transpose, a product, a softmax and another product.
 
     Args:
-        q: [D] or [..., N, D]; leading dimensions are batch and heads, at most two.
-        k, v: [..., M, D], with q's leading dimensions, dtype and device. Any strides.
+        q: [D] or [..., M, D]; leading dimensions are batch and heads, at most two.
+        k, v: [..., N, D], with q's leading dimensions, dtype and device. Any strides.
         scale: factor on the scores; 1/√D if None.
 
     Returns:
         q's shape and dtype. Scores, softmax and sums are float32; weights are rounded to q's
-        dtype before they meet v. Takes memory for kᵀ and for N · M float32 scores.
+        dtype before they meet v. Takes memory for kᵀ and for M · N float32 scores.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -270,17 +270,17 @@ def composed_attention(q, k, v, *, scale=None):
     """
     _refuse(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
-    N, (M, D) = _sizes(q)[1], k.shape[-2:]
-    _refuse_launch(k, (D, M), (N, M), (N, D), row=M)
-    k_t = torch.empty((*k.shape[:-2], D, M), dtype=k.dtype, device=k.device)
-    scores = torch.empty((*q.shape[:-1], M), dtype=torch.float32, device=q.device)
-    weights = scores.view(q.dtype)[..., :M]  # no new memory: each row where its scores were
+    M, (N, D) = _sizes(q)[1], k.shape[-2:]
+    _refuse_launch(k, (D, N), (M, N), (M, D), row=N)
+    k_t = torch.empty((*k.shape[:-2], D, N), dtype=k.dtype, device=k.device)
+    scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    weights = scores.view(q.dtype)[..., :N]  # no new memory: each row where its scores were
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
-    _run_transpose(k, k_t)  # [..., D, M]
-    _run_matmul(q, k_t, scores, scale)  # [..., N, M]
-    _run_softmax(scores, weights)  # [..., N, M]
-    return _run_matmul(weights, v, out)  # [..., N, D]
+    _run_transpose(k, k_t)  # [..., D, N]
+    _run_matmul(q, k_t, scores, scale)  # [..., M, N]
+    _run_softmax(scores, weights)  # [..., M, N]
+    return _run_matmul(weights, v, out)  # [..., M, D]
     # --8<-- [end:launcher]
 
 
@@ -310,7 +310,7 @@ def _refuse(q, k, v):
     """Raise for what is not attention, wherever it would run."""
     _refuse_tensors(1, q=q, k=k, v=v)
     if k.shape != (*q.shape[:-2], *k.shape[-2:-1], q.shape[-1]) or k.dim() < 2:
-        want = (*q.shape[:-2], "M", q.shape[-1])
+        want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
@@ -347,8 +347,8 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch_attention = torch.nn.functional.scaled_dot_product_attention
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
-    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, M, D] each; 33 fills no tile
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, N, D] each; 33 fills no tile
     want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
     error = (composed_attention(q, k, v).double() - want).abs()
     torch_error = (torch_attention(q, k, v) - want).abs().max()

@@ -73,14 +73,14 @@ MUTANTS = [
     ),
     Mutant(
         "softmax left out",
-        "    _run_softmax(scores, weights)  # [..., N, M]\n",
+        "    _run_softmax(scores, weights)  # [..., M, N]\n",
         "    weights.copy_(scores)\n",
         "The values are mixed with the scores themselves.",
     ),
     Mutant(
         "mean of V",
         "return _run_matmul(weights, v, out)",
-        "return _run_matmul(weights.fill_(1.0 / M), v, out)",
+        "return _run_matmul(weights.fill_(1.0 / N), v, out)",
         "Every value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(
@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         "keys not transposed",
-        "    _run_transpose(k, k_t)  # [..., D, M]\n",
+        "    _run_transpose(k, k_t)  # [..., D, N]\n",
         "    k_t.copy_(k.reshape(k_t.shape))\n",
         "The numbers of k are only given the shape of its transpose: rows and columns mix.",
     ),

@@ -27,7 +27,7 @@ def _on_cpu(q, k, v, scale=None):
 
 
 def _weights(q, k, scale):
-    return (q.float() @ k.float().mT * scale).softmax(-1)  # [..., N, M]
+    return (q.float() @ k.float().mT * scale).softmax(-1)  # [..., M, N]
 
 
 @composed_attention_op.register_fake
@@ -42,7 +42,7 @@ def _shapes_only(q, k, v, scale=None):
 # --8<-- [start:backward]
 def _remember(ctx, inputs, output):
     q, k, v, scale = inputs
-    ctx.save_for_backward(q, k, v)  # and not the weights: N · M numbers are computed again
+    ctx.save_for_backward(q, k, v)  # and not the weights: M · N numbers are computed again
     ctx.scale = _scale_or_default(scale, q.shape[-1])
 
 
@@ -50,9 +50,9 @@ def _backward(ctx, grad):
     """Gradients of q, k, v in plain PyTorch, in float32."""
     tensors = [*ctx.saved_tensors, grad]
     q, k, v, grad = (x.float().reshape(*x.shape[:-2], -1, x.shape[-1]) for x in tensors)
-    weights = _weights(q, k, ctx.scale)  # [..., N, M]
+    weights = _weights(q, k, ctx.scale)  # [..., M, N]
     grad_weights = grad @ v.mT
-    mean = (weights * grad_weights).sum(-1, keepdim=True)  # [..., N, 1]
+    mean = (weights * grad_weights).sum(-1, keepdim=True)  # [..., M, 1]
     grad_scores = weights * (grad_weights - mean) * ctx.scale
     grads = grad_scores @ k, grad_scores.mT @ q, weights.mT @ grad
     pairs = zip(grads, ctx.saved_tensors, strict=True)

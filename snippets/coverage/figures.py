@@ -7,7 +7,7 @@ from snippets._lab.results.store import DataError
 
 AXES = ("dtype", "mask", "layout", "configuration")
 FILTERS = ("launcher", "device", "dtype", "mask", "layout", "outcome")
-COLUMNS = (*FILTERS[:5], "configuration", "N", "M", "D", "error", "allowed", "outcome", "reason")
+COLUMNS = (*FILTERS[:5], "configuration", "M", "N", "D", "error", "allowed", "outcome", "reason")
 
 
 def grid(results):
@@ -34,7 +34,7 @@ def grid(results):
     failed = outcomes["failed"]
     said = f"{failed} {'fails' if failed == 1 else 'fail'}" if failed else "none fails"
     wrong = [
-        f"{r['launcher']} on {cell(r['device'])} ({r['dtype']}, N {r['N']}, M {r['M']}, D {r['D']}, {r['mask']}: "
+        f"{r['launcher']} on {cell(r['device'])} ({r['dtype']}, M {r['M']}, N {r['N']}, D {r['D']}, {r['mask']}: "
         f"{cell(r.get('reason') or 'wrong')})"
         for r in every
         if r["outcome"] == "failed"

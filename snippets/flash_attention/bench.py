@@ -23,10 +23,10 @@ def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     dtypes = [torch.float16, torch.bfloat16, torch.float32]
     lengths = ((1, 65), (130, 256), (257, 130))
-    for dtype, D, (N, M) in itertools.product(dtypes, (64, 128), lengths):
-        q, k, v = make_qkv(1, 2, N=N, M=M, D=D, dtype=dtype, device=device)
+    for dtype, D, (M, N) in itertools.product(dtypes, (64, 128), lengths):
+        q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=dtype, device=device)
         assert_attention(flash_attention(q, k, v), q, k, v)
-        mask = causal_mask(N, M, device=device)
+        mask = causal_mask(M, N, device=device)
         assert_attention(flash_attention(q, k, v, causal=True), q, k, v, mask=mask)
         assert_attention(exercise.flash_attention(q, k, v), q, k, v)
 
@@ -211,12 +211,12 @@ def kernels(lab):
 
 @measured_on("gpu")
 def roofline(lab):
-    """Time over length for the roofline: intensity grows with N; one query has next to none."""
+    """Time over length for the roofline: intensity grows with M; one query has next to none."""
     for case in lab.each(dtype=["bfloat16"], D=[128], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
         case = {**case, "batch": 4, "heads": 16}
-        names = [OURS, "torch:cudnn"] + ["torch:eager"] * (case["N"] <= 4096)
+        names = [OURS, "torch:cudnn"] + ["torch:eager"] * (case["M"] <= 4096)
         yield from lab.time_attention(case, names)
-    for case in lab.each(dtype=["bfloat16"], D=[128], N=[1], M=[4096, 16_384]):
+    for case in lab.each(dtype=["bfloat16"], D=[128], M=[1], N=[4096, 16_384]):
         yield from lab.time_attention({**case, "batch": 8, "heads": 16}, [OURS, "torch:sdpa"])
 
 
@@ -275,7 +275,7 @@ COLUMNS = 4  # of 16, for a player that fits a page
 
 def example():
     """q [1, 1, 8, 16], k and v [1, 1, 14, 16] in steps of 0.1, float16."""
-    q, k, v = make_qkv(1, 1, N=8, M=14, D=16, seed=147, spread=1.5)
+    q, k, v = make_qkv(1, 1, M=8, N=14, D=16, seed=147, spread=1.5)
     return [((x * 10).round() / 10).half() for x in (q, k, v)]
 
 

@@ -519,16 +519,16 @@ def roofline(results):
     memory, peak = ceilings(results[0])
     ridge = peak / memory
     share = {
-        r["N"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
+        r["M"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
         for r in pick(rows, implementation=OURS)
-        if r.get("M", r["N"]) == r["N"]
+        if r.get("N", r["M"]) == r["M"]
     }
-    one = [r for r in pick(rows, implementation=OURS) if r["N"] == 1 and r.get("M", 1) > 1]
-    streamed = {r["M"]: r["bytes_compulsory"] / r["ms_p50"] * 1e3 / memory for r in one}
+    one = [r for r in pick(rows, implementation=OURS) if r["M"] == 1 and r.get("N", 1) > 1]
+    streamed = {r["N"]: r["bytes_compulsory"] / r["ms_p50"] * 1e3 / memory for r in one}
     last, first = max(share), min(share)
     return Figure(
-        finding=f"At N {cell(last)} the kernel does {share[last] * 100:.0f} % of what the tensor cores "
-        f"of this GPU do at best, at N {first} {share[first] * 100:.0f} % of what its memory allows.",
+        finding=f"At M {cell(last)} the kernel does {share[last] * 100:.0f} % of what the tensor cores "
+        f"of this GPU do at best, at M {first} {share[first] * 100:.0f} % of what its memory allows.",
         caption="bfloat16, D 128, 16 heads, no mask, batch 4 (8 where there is one query). Bytes: "
         "each tensor once. The slope is the fastest "
         "measured traffic with memory, the flat part a plain bfloat16 matrix product, both of the "
@@ -536,7 +536,7 @@ def roofline(results):
         table=[
             {
                 "implementation": name_of(r["implementation"], results[0], results[:1]),
-                "N": r["N"], "M": r.get("M", r["N"]),
+                "M": r["M"], "N": r.get("N", r["M"]),
                 "FLOP a byte": intensity(r),
                 "TFLOP/s": tflops(r),
                 "TB/s": r["bytes_compulsory"] / r["ms_p50"] * 1e3 / 1e12,
@@ -549,12 +549,12 @@ def roofline(results):
         sentences={
             "ridge": f"On this GPU the two ceilings meet at {ridge:.0f} FLOP a byte "
             f"({peak / 1e12:.0f} TFLOP/s over {memory / 1e12:.2f} TB/s): with 16 bits a number, at "
-            f"N {2 * ridge:.0f}.",
+            f"M {2 * ridge:.0f}.",
             "rest": "Of the ceiling above it the kernel reaches "
-            + listed([f"{x * 100:.0f} % at N {cell(N)}" for N, x in sorted(share.items())])
+            + listed([f"{x * 100:.0f} % at M {cell(M)}" for M, x in sorted(share.items())])
             + ".",
             "one": "One query takes "
-            + listed([f"{x * 100:.0f} % of the bandwidth at M {cell(M)}" for M, x in streamed.items()])
+            + listed([f"{x * 100:.0f} % of the bandwidth at N {cell(N)}" for N, x in streamed.items()])
             + ".",
         },
     )  # fmt: skip

@@ -11,7 +11,7 @@ NAME = "attention_measured"  # AutoModel.from_pretrained(path, attn_implementati
 
 # --8<-- [start:register]
 def attend(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, **options):
-    """What a model calls: query [B, H, N, D] → ([B, N, H, D], None); the mask [B, M] or None."""
+    """What a model calls: query [B, H, M, D] → ([B, M, H, D], None); the mask [B, N] or None."""
     for name in ("sliding_window", "softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
             raise ValueError(f"{name} is {options[name]!r}; flash_attention has none of it")

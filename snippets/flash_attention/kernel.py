@@ -101,7 +101,7 @@ def _load_rows(
 # --8<-- [start:attend]
 @triton.jit
 def _attend(
-    q, k, v, b, h, full, end, last_key, M, scale_log2, stride_km, stride_vm,
+    q, k, v, b, h, full, end, last_key, N, scale_log2, stride_kn, stride_vn,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     DESCRIPTORS: tl.constexpr, MASKED: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
@@ -109,9 +109,9 @@ def _attend(
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
     l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
-    edge = tl.where(tl.arange(0, BLOCK_N) < M - full, 0.0, float("-inf"))  # [BLOCK_N]
+    edge = tl.where(tl.arange(0, BLOCK_N) < N - full, 0.0, float("-inf"))  # [BLOCK_N]
     for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
-        k_tile = _load_rows(k, b, h, start, M, stride_km, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
+        k_tile = _load_rows(k, b, h, start, N, stride_kn, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
         s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
         if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the edge
             s += tl.maximum(edge, tl.where(start < full, 0.0, float("-inf")))[None, :]
@@ -126,7 +126,7 @@ def _attend(
         row_sum = tl.sum(p, axis=1)
         rounded = p.to(q.dtype)  # here, and l_i last: the fastest order, as measured
         acc = acc * alpha[:, None]
-        v_tile = _load_rows(v, b, h, start, M, stride_vm, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
+        v_tile = _load_rows(v, b, h, start, N, stride_vn, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
         acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
         l_i = l_i * alpha + row_sum
         m_i = m_new
@@ -134,17 +134,17 @@ def _attend(
     # --8<-- [end:attend]
 
 
-@triton.jit(do_not_specialize=["M"])  # M = 1 as a constant crashes the assembler of Triton 3.6.0
+@triton.jit(do_not_specialize=["N"])  # N = 1 as a constant crashes the assembler of Triton 3.6.0
 def _flash_attention_kernel(
-    q_ptr, k, v,  # k and v: descriptors of [B, Hkv, M, D], or pointers to the first element
-    out_ptr, lse_ptr,  # [B, H, N, D] and, or None, [B, H, N]: contiguous
-    stride_qb, stride_qh, stride_qn,  # step to the next batch, head, row; columns lie side by side
-    stride_kb, stride_kh, stride_km, stride_vb, stride_vh, stride_vm,
-    H, G, N, M,  # heads of queries, how many of them share a head of keys, queries, keys
+    q_ptr, k, v,  # k and v: descriptors of [B, Hkv, N, D], or pointers to the first element
+    out_ptr, lse_ptr,  # [B, H, M, D] and, or None, [B, H, M]: contiguous
+    stride_qb, stride_qh, stride_qm,  # step to the next batch, head, row; columns lie side by side
+    stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    H, G, M, N,  # heads of queries, how many of them share a head of keys, queries, keys
     shift, scale_log2,  # causal: query n sees keys up to n + shift; scale · log2(e)
     D: tl.constexpr,
     CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,  # causal, or M is no multiple of BLOCK_N
+    MASKED: tl.constexpr,  # causal, or N is no multiple of BLOCK_N
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
@@ -156,7 +156,7 @@ def _flash_attention_kernel(
     [BLOCK_M, BLOCK_D], l_i and m_i stay in registers, the tiles of k and v in shared memory.
     """
     # --8<-- [start:which_rows]
-    tiles = tl.cdiv(N, BLOCK_M)
+    tiles = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B · H · tiles - 1: neighbours share a head, so its k and v
     tile = pid % tiles
     if CAUSAL:
@@ -167,12 +167,12 @@ def _flash_attention_kernel(
     # --8<-- [end:which_rows]
 
     # --8<-- [start:which_keys]
-    last_key = tl.full([BLOCK_M], M - 1, tl.int32)  # [BLOCK_M]: the last key that a query sees
-    full, end = M, M  # every query of the block sees keys below full; none sees a key from end on
+    last_key = tl.full([BLOCK_M], N - 1, tl.int32)  # [BLOCK_M]: the last key that a query sees
+    full, end = N, N  # every query of the block sees keys below full; none sees a key from end on
     if CAUSAL:
         last_key = tl.minimum(last_key, offs_m + shift)
-        full = tl.minimum(M, tl.maximum(tile * BLOCK_M + shift + 1, 0))
-        end = tl.minimum(M, tl.maximum((tile + 1) * BLOCK_M + shift, 0))
+        full = tl.minimum(N, tl.maximum(tile * BLOCK_M + shift + 1, 0))
+        end = tl.minimum(N, tl.maximum((tile + 1) * BLOCK_M + shift, 0))
     full = full // BLOCK_N * BLOCK_N  # whole tiles that need no mask
     # --8<-- [end:which_keys]
 
@@ -182,14 +182,14 @@ def _flash_attention_kernel(
         k += b.to(tl.int64) * stride_kb + hk.to(tl.int64) * stride_kh
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
-        q = tl.make_tensor_descriptor(q_ptr, [N, D], [stride_qn, 1], [BLOCK_M, BLOCK_D])
+        q = tl.make_tensor_descriptor(q_ptr, [M, D], [stride_qm, 1], [BLOCK_M, BLOCK_D])
         # Dividing moves what gives this row, wherever it stands: offs_m keeps its tile * BLOCK_M.
         q_tile = q.load([(tile + 1) * BLOCK_M - BLOCK_M, 0])
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:
-        q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, N, stride_qn, D, BLOCK_M, BLOCK_D, False)
+        q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, M, stride_qm, D, BLOCK_M, BLOCK_D, False)
     acc, l_i, m_i = _attend(
-        q_tile, k, v, b, hk, full, end, last_key, M, scale_log2, stride_km, stride_vm,
+        q_tile, k, v, b, hk, full, end, last_key, N, scale_log2, stride_kn, stride_vn,
         D, BLOCK_M, BLOCK_N, BLOCK_D, DESCRIPTORS, MASKED, WARP_SPECIALIZE,
     )  # fmt: skip
     # --8<-- [end:loop]
@@ -198,12 +198,12 @@ def _flash_attention_kernel(
     l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
     out = acc * (1.0 / l_i)[:, None]  # one division a row
     offs_d = tl.arange(0, BLOCK_D)
-    row = (b.to(tl.int64) * H + h) * N + offs_m  # [BLOCK_M]
+    row = (b.to(tl.int64) * H + h) * M + offs_m  # [BLOCK_M]
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
-    mask = (offs_m < N)[:, None] & (offs_d < D)[None, :]
+    mask = (offs_m < M)[:, None] & (offs_d < D)[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
     if lse_ptr is not None:
-        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=offs_m < N)
+        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=offs_m < M)
     # --8<-- [end:store]
 
 
@@ -214,17 +214,17 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     Source: Dao 2023, https://arxiv.org/abs/2307.08691, algorithm 1
 
     Args:
-        q: [..., H, N, D], float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;
+        q: [..., H, M, D], float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;
             H and a batch may be left out. Any strides, but the D columns of a row lie side by side.
-        k, v: [..., Hkv, M, D], H a multiple of Hkv: groups of query heads share a head of keys.
+        k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
         scale: positive factor on the scores; 1/√D if None.
-        causal: query n sees the keys up to n + M - N; those without any get zeros.
-        align: where the triangle of visible keys sits if N ≠ M: "bottom_right", as above, or
+        causal: query n sees the keys up to n + N - M; those without any get zeros.
+        align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
             "top_left": query n sees the keys up to n.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
-        [..., H, N, D] in q's dtype; with return_lse also [..., H, N] in float32.
+        [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -238,19 +238,19 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, N, D), (_, Hkv, M, _) = q.shape, k.shape
+    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     architecture, BLOCK_D, kv = _architecture(q), triton.next_power_of_2(D), (k, v)
     tiles = _tiles(architecture, q.dtype, BLOCK_D, causal)
-    masked = causal or M % tiles.BLOCK_N != 0
+    masked = causal or N % tiles.BLOCK_N != 0
     if described := _can_describe(architecture, q, k, v):
         kv = (TensorDescriptor.from_tensor(x, [1, 1, tiles.BLOCK_N, BLOCK_D]) for x in kv)
     specialize = described and tiles.warp_specialize and not causal  # no loop with a branch
     if specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
         triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _flash_attention_kernel[(triton.cdiv(N, tiles.BLOCK_M) * B * H,)](
+        _flash_attention_kernel[(triton.cdiv(M, tiles.BLOCK_M) * B * H,)](
             q, *kv, out, lse, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            H, H // Hkv, N, M, M - N if align == "bottom_right" else 0, scale * LOG2_E.value,
+            H, H // Hkv, M, N, N - M if align == "bottom_right" else 0, scale * LOG2_E.value,
             D=D, CAUSAL=causal, MASKED=masked,
             BLOCK_M=tiles.BLOCK_M, BLOCK_N=tiles.BLOCK_N, BLOCK_D=BLOCK_D,
             DESCRIPTORS=described, WARP_SPECIALIZE=specialize,
@@ -351,8 +351,8 @@ def main():
     """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 200, 64, device=device).half()  # [B, H, N, D]
-    k, v = torch.randn(2, 2, 2, 333, 64, device=device).half()  # [B, Hkv, M, D] each
+    q = torch.randn(2, 4, 200, 64, device=device).half()  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 2, 333, 64, device=device).half()  # [B, Hkv, N, D] each
     heads = q.double(), *(x.double().repeat_interleave(2, dim=1) for x in (k, v))
     want = (heads[0] @ heads[1].mT / math.sqrt(64)).softmax(-1) @ heads[2]
     error = (flash_attention(q, k, v).double() - want).abs()

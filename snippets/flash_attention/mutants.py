@@ -59,8 +59,8 @@ MUTANTS = [
     ),
     Mutant(
         "key beyond the end",
-        "tl.arange(0, BLOCK_N) < M - full",
-        "tl.arange(0, BLOCK_N) <= M - full",
+        "tl.arange(0, BLOCK_N) < N - full",
+        "tl.arange(0, BLOCK_N) <= N - full",
         "The last tile counts one key that does not exist: zeros, with the weight of a score of 0.",
     ),
     Mutant(
@@ -71,14 +71,14 @@ MUTANTS = [
     ),
     Mutant(
         "other corner",
-        'M - N if align == "bottom_right" else 0',
-        'M - N if align == "top_left" else 0',
+        'N - M if align == "bottom_right" else 0',
+        'N - M if align == "top_left" else 0',
         "The triangle of the causal mask sits in the other corner.",
     ),
     Mutant(
         "last tile dropped",
-        "full, end = M, M",
-        "full, end = M, M // BLOCK_N * BLOCK_N",
+        "full, end = N, N",
+        "full, end = N, N // BLOCK_N * BLOCK_N",
         "The keys after the last whole tile never arrive.",
     ),
     Mutant(
@@ -107,8 +107,8 @@ MUTANTS = [
     ),
     Mutant(
         "keys for values",
-        "v_tile = _load_rows(v, b, h, start, M, stride_vm,",
-        "v_tile = _load_rows(k, b, h, start, M, stride_km,",
+        "v_tile = _load_rows(v, b, h, start, N, stride_vn,",
+        "v_tile = _load_rows(k, b, h, start, N, stride_kn,",
         "The weights are summed over the keys again and not over the values.",
     ),
     Mutant(

@@ -28,13 +28,13 @@ def flash_attention_op(
 def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
     _refuse(q, k, v, causal, align)
-    N, M = q.shape[-2], k.shape[-2]
+    M, N = q.shape[-2], k.shape[-2]
     if q.dim() > 2:  # query heads that share a head of keys
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for x in (k, v))
-    scores = q.float() @ k.float().mT * _scale_or_default(scale, q.shape[-1])  # [..., N, M]
+    scores = q.float() @ k.float().mT * _scale_or_default(scale, q.shape[-1])  # [..., M, N]
     if causal:
-        shift = M - N if align == "bottom_right" else 0
-        hidden = torch.ones(N, M, dtype=torch.bool).triu(shift + 1)
+        shift = N - M if align == "bottom_right" else 0
+        hidden = torch.ones(M, N, dtype=torch.bool).triu(shift + 1)
         scores = scores.masked_fill(hidden, float("-inf"))
         weights = scores.softmax(-1).masked_fill(hidden, 0.0)  # a row without a key: zeros
     else:

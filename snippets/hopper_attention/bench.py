@@ -24,11 +24,11 @@ OURS = "hopper_attention"
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     with played(hopper_attention) if device == "cpu" else contextlib.nullcontext():
-        for dtype, D, (N, M) in itertools.product(
+        for dtype, D, (M, N) in itertools.product(
             kernel.DTYPES, kernel.WIDTHS, ((1, 65), (130, 384), (257, 130))
         ):
-            q, k, v = make_qkv(1, 2, N=N, M=M, D=D, dtype=dtype, device=device)
-            mask = causal_mask(N, M, device=device)
+            q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=dtype, device=device)
+            mask = causal_mask(M, N, device=device)
             for rows, causal in zip(VARIANTS[D], (False, True), strict=True):
                 for chosen in rows:
                     out = with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
@@ -227,7 +227,7 @@ def configurations():
 
 def compiled(compiler, launcher, D, causal, ragged, chosen):
     """The kernel that a launcher would launch, compiled ahead of time for Hopper."""
-    q, k, v = make_qkv(1, 2, N=1024, M=1000 if ragged else 1024, D=D, dtype=torch.bfloat16)
+    q, k, v = make_qkv(1, 2, M=1024, N=1000 if ragged else 1024, D=D, dtype=torch.bfloat16)
     names = launcher.__globals__
     assumed = {"_refuse": lambda *_: None, "_multiprocessors": lambda _: 132, "_variant":
                lambda *_: chosen}  # fmt: skip
@@ -258,11 +258,11 @@ def fuzz(lab):
     for case in lab.each(dtype=["float16", "bfloat16"], D=[64, 128], causal=[False, True]):
         draw, used = random.Random(f"{case}"), []
         for seed in range(SHAPES):
-            N, M, G = draw.randint(1, 400), draw.randint(1, 400), draw.choice((1, 2, 4))
-            q, k, v = make_qkv(draw.randint(1, 2), 4, N=N, M=M, D=case["D"], seed=seed,
+            M, N, G = draw.randint(1, 400), draw.randint(1, 400), draw.choice((1, 2, 4))
+            q, k, v = make_qkv(draw.randint(1, 2), 4, M=M, N=N, D=case["D"], seed=seed,
                                dtype=getattr(torch, case["dtype"]), device="cuda")  # fmt: skip
             options = {"align": draw.choice(("bottom_right", "top_left"))} if case["causal"] else {}
-            mask = causal_mask(N, M, device="cuda", **options) if case["causal"] else None
+            mask = causal_mask(M, N, device="cuda", **options) if case["causal"] else None
             launch = with_variant(
                 hopper_attention, draw.choice(VARIANTS[case["D"]][case["causal"]])
             )

@@ -133,7 +133,7 @@ class _Clock(Simulation):
 
 def play(variant: Any, tiles: int, D: int = 128) -> tuple[list[Span], list[Signal]]:
     """What a program does with one tile of queries and so many tiles of keys, and when."""
-    work = Work(N=64 * variant.CONSUMERS, M=tiles * variant.BLOCK_N)
+    work = Work(M=64 * variant.CONSUMERS, N=tiles * variant.BLOCK_N)
     return _Clock(trace(variant, work), D // 64).play()
 
 
@@ -204,8 +204,8 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
     sharp = 5 if to > x else -5
     return (
         f'<g fill="none" stroke="{colour}" stroke-width="1.4" opacity="{0.55 if late else 1}">'
-        f'<path d="M{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"{dash}/>'
-        f'<path d="M{to - sharp} {to_y - 3}L{to} {to_y}l{-sharp} 3"/></g>'
+        f'<path d="N{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"{dash}/>'
+        f'<path d="N{to - sharp} {to_y - 3}L{to} {to_y}l{-sharp} 3"/></g>'
     )
 
 

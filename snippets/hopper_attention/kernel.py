@@ -63,8 +63,8 @@ class Problem(NamedTuple):
 
     H: Any  # heads of queries
     G: Any  # how many of them share a head of keys
-    N: Any  # queries
-    M: Any  # keys
+    M: Any  # queries
+    N: Any  # keys
     tiles: Any  # of queries, of a head
     total: Any  # tiles of all heads and batches
     step: Any  # tiles that a program takes in a row
@@ -128,11 +128,11 @@ def _next(ticket, p):
 @gluon.jit
 def _keys(tile, p, CAUSAL: gl.constexpr, TILE: gl.constexpr, BLOCK_N: gl.constexpr):
     """How many tiles of keys a tile of queries visits, and how many of them need a mask."""
-    end = p.M
-    seen_by_all = p.M
+    end = p.N
+    seen_by_all = p.N
     if CAUSAL:
-        end = gl.minimum(p.M, gl.maximum((tile + 1) * TILE + p.shift, 0))
-        seen_by_all = gl.minimum(p.M, gl.maximum(tile * TILE + p.shift + 1, 0))
+        end = gl.minimum(p.N, gl.maximum((tile + 1) * TILE + p.shift, 0))
+        seen_by_all = gl.minimum(p.N, gl.maximum(tile * TILE + p.shift + 1, 0))
     n = gl.cdiv(end, BLOCK_N)
     return n, n - seen_by_all // BLOCK_N
     # --8<-- [end:schedule]
@@ -293,7 +293,7 @@ def _consumer(
         n, masked = _keys(tile, p, CAUSAL, ROWS * V.CONSUMERS, V.BLOCK_N)
         first = (tile * V.CONSUMERS + who) * ROWS
         offs_m = first + gl.arange(0, ROWS, rows)
-        last_key = gl.zeros([ROWS], gl.int32, rows) + (p.M - 1)  # the last that a query sees
+        last_key = gl.zeros([ROWS], gl.int32, rows) + (p.N - 1)  # the last that a query sees
         if CAUSAL:
             last_key = gl.minimum(last_key, offs_m + p.shift)
         m_i = gl.full([ROWS], float("-inf"), gl.float32, rows)  # largest score so far
@@ -374,8 +374,8 @@ def _consumer(
         fence_async_shared()  # the copy engine must see what these warps wrote
         tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)
         if lse_ptr is not None:
-            row = head.to(gl.int64) * p.N + offs_m
-            gl.store(lse_ptr + row, (m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < p.N)
+            row = head.to(gl.int64) * p.M + offs_m
+            gl.store(lse_ptr + row, (m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < p.M)
         turn += 1
         count += n
         ticket = _next(ticket, p)
@@ -384,12 +384,12 @@ def _consumer(
 
 
 # --8<-- [start:kernel]
-@gluon.jit(do_not_specialize=["H", "G", "N", "M", "tiles", "total", "step", "shift"])
+@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "shift"])
 def _hopper_attention_kernel(
-    q_desc, k_desc, v_desc,  # of [B, H, N, D] and [B, Hkv, M, D]
-    out_desc,  # of [B · H, N, D]
-    lse_ptr,  # [B, H, N], contiguous, or None
-    H, G, N, M, tiles, total, step, shift, scale_log2,  # see Problem
+    q_desc, k_desc, v_desc,  # of [B, H, M, D] and [B, Hkv, N, D]
+    out_desc,  # of [B · H, M, D]
+    lse_ptr,  # [B, H, M], contiguous, or None
+    H, G, M, N, tiles, total, step, shift, scale_log2,  # see Problem
     CAUSAL: gl.constexpr,
     MASKED: gl.constexpr,  # whether some tile of keys needs a mask
     CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,  # see Variant
@@ -399,7 +399,7 @@ def _hopper_attention_kernel(
 ):  # fmt: skip
     """One program for each multiprocessor takes tiles of queries until none is left."""
     V: gl.constexpr = Variant(0, CONSUMERS, STAGES, OVERLAP, PING_PONG, Q_IN_REGISTERS, BLOCK_N)
-    p = Problem(H, G, N, M, tiles, total, step, shift, scale_log2)
+    p = Problem(H, G, M, N, tiles, total, step, shift, scale_log2)
     q = _channel(q_desc, V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
@@ -444,17 +444,17 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     Source: Shah et al. 2024, https://arxiv.org/abs/2407.08608, sections 3.1 and 3.2
 
     Args:
-        q: [..., H, N, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
+        q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
             columns of a row lie side by side, other strides are multiples of 16 bytes.
-        k, v: [..., Hkv, M, D], H a multiple of Hkv: groups of query heads share a head of keys.
+        k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
         scale: positive factor on the scores; 1/√D if None.
-        causal: query n sees the keys up to n + M - N; those without any get zeros.
-        align: where the triangle of visible keys sits if N ≠ M: "bottom_right", as above, or
+        causal: query n sees the keys up to n + N - M; those without any get zeros.
+        align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
             "top_left": query n sees the keys up to n.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
-        [..., H, N, D] in q's dtype; with return_lse also [..., H, N] in float32.
+        [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -466,18 +466,18 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, N, D), (_, Hkv, M, _) = q.shape, k.shape
-    variant = _variant(D, causal, M)
-    tiles = triton.cdiv(N, ROWS.value * variant.CONSUMERS)
+    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
+    variant = _variant(D, causal, N)
+    tiles = triton.cdiv(M, ROWS.value * variant.CONSUMERS)
     total, programs = B * H * tiles, _multiprocessors(q.device)
     # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
     step = 2 if causal and total > programs else 1
     with torch.cuda.device_of(q):  # launch where the tensors are
         _hopper_attention_kernel[(min(programs, triton.cdiv(total, step)),)](
             _describe(q, ROWS.value), _describe(k, variant.BLOCK_N), _describe(v, variant.BLOCK_N),
-            _describe(out.view(B * H, N, D), ROWS.value), lse,
-            H, H // Hkv, N, M, tiles, total, step, M - N if align == "bottom_right" else 0,
-            scale * LOG2_E.value, causal, causal or M % variant.BLOCK_N != 0,
+            _describe(out.view(B * H, M, D), ROWS.value), lse,
+            H, H // Hkv, M, N, tiles, total, step, N - M if align == "bottom_right" else 0,
+            scale * LOG2_E.value, causal, causal or N % variant.BLOCK_N != 0,
             *variant[1:], *REGISTERS[variant.CONSUMERS], num_warps=4,
         )  # fmt: skip
     return (out, lse) if return_lse else out
@@ -490,9 +490,9 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 # --8<-- [end:registers]
 
 
-def _variant(D, causal, M):
+def _variant(D, causal, N):
     """The last Variant for a problem that is for so many keys."""
-    return [variant for variant in VARIANTS[D][causal] if variant.KEYS <= M][-1]
+    return [variant for variant in VARIANTS[D][causal] if variant.KEYS <= N][-1]
 
 
 def _multiprocessors(device):
@@ -570,8 +570,8 @@ def main():
         print("NOT CHECKED: this kernel needs an H100 or H200; Triton's interpreter has no Gluon")
         return 1
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 200, 64, device="cuda").half()  # [B, H, N, D]
-    k, v = torch.randn(2, 2, 2, 333, 64, device="cuda").half()  # [B, Hkv, M, D] each
+    q = torch.randn(2, 4, 200, 64, device="cuda").half()  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 2, 333, 64, device="cuda").half()  # [B, Hkv, N, D] each
     heads = q.double(), *(x.double().repeat_interleave(2, dim=1) for x in (k, v))
     want = (heads[0] @ heads[1].mT / math.sqrt(64)).softmax(-1) @ heads[2]
     error = (hopper_attention(q, k, v).double() - want).abs()

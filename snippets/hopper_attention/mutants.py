@@ -88,13 +88,13 @@ MUTANTS = [
     ),
     Mutant(
         "other corner",
-        'M - N if align == "bottom_right" else 0',
-        'M - N if align == "top_left" else 0',
+        'N - M if align == "bottom_right" else 0',
+        'N - M if align == "top_left" else 0',
         "The triangle of the causal mask sits in the other corner.",
     ),
     Mutant(
         "zeros behind the last key",
-        "causal or M % variant.BLOCK_N != 0,",
+        "causal or N % variant.BLOCK_N != 0,",
         "causal,",
         "The copy engine fills the last tile of keys with zeros, and nothing hides their scores.",
     ),

@@ -104,8 +104,8 @@ class StoreWait(NamedTuple):
 class Work(NamedTuple):
     """A problem and how it is divided; as the launcher of kernel.py does, if not told otherwise."""
 
-    N: int  # queries
-    M: int  # keys
+    M: int  # queries
+    N: int  # keys
     causal: bool = False
     shift: int = 0  # query n sees keys up to n + shift
     heads: int = 1  # of queries, of all batches
@@ -324,7 +324,7 @@ def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int =
     tracer = _Tracer(source or KERNEL.read_text("utf-8"), work, program)
     rows = tracer.names["ROWS"]
     tile = rows * variant.CONSUMERS
-    tiles = -(-work.N // tile)
+    tiles = -(-work.M // tile)
 
     def desc(name: str, *block: int) -> SimpleNamespace:
         size = SimpleNamespace(nbytes=2 * math.prod(block))
@@ -335,9 +335,9 @@ def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int =
         "k_desc": desc("k", 1, 1, variant.BLOCK_N, D),
         "v_desc": desc("v", 1, 1, variant.BLOCK_N, D),
         "out_desc": desc("out", 1, rows, D),
-        "H": work.H, "G": work.G, "N": work.N, "M": work.M, "shift": work.shift,
+        "H": work.H, "G": work.G, "M": work.M, "N": work.N, "shift": work.shift,
         "tiles": tiles, "total": work.heads * tiles, "step": work.step,
-        "CAUSAL": work.causal, "MASKED": work.causal or work.M % variant.BLOCK_N != 0,
+        "CAUSAL": work.causal, "MASKED": work.causal or work.N % variant.BLOCK_N != 0,
         **dict.fromkeys(("lse_ptr", "scale_log2", "MANY", "FEW", "num_warps")),
     }  # fmt: skip
     kernel = tracer.names["_hopper_attention_kernel"]

@@ -234,13 +234,13 @@ class Simulation:
                 raise Fault(f"{about}: keys of {k_block} instead of those from {start}")
             if v_block != k_block:
                 raise Fault(f"{about}: weights of keys {k_block} with values of {v_block}")
-            seen_by_all = min(work.M, first + work.shift + 1 if work.causal else work.M)
+            seen_by_all = min(work.N, first + work.shift + 1 if work.causal else work.N)
             if not masked and start + width > seen_by_all:
                 raise Fault(f"{about}: keys from {start} are not masked")
             keys[start] += 1
-        last = min(first + rows, work.N) - 1
-        visible = max(0, min(work.M, last + work.shift + 1) if work.causal else work.M)
-        missed = set(range(0, visible, width)) - set(keys) if first < work.N else ()
+        last = min(first + rows, work.M) - 1
+        visible = max(0, min(work.N, last + work.shift + 1) if work.causal else work.N)
+        missed = set(range(0, visible, width)) - set(keys) if first < work.M else ()
         if missed or [n for n in keys.values() if n > 1]:
             found = sorted(keys.elements())
             raise Fault(f"{part}, head {head}, rows from {first}: tiles of keys at {found}")
@@ -264,8 +264,8 @@ def check(variant: Any, work: Work, orders: int = 1, seed: int = 0, source: str 
             simulation = Simulation(traced)
             events += simulation.run(random.Random(f"{seed} {program} {i}"))
         stored += simulation.stored
-    found = Counter((head, row) for head, row, _ in stored if row < work.N)
-    wanted = {(h, row) for h in range(work.heads) for row in range(0, work.N, traced.rows)}
+    found = Counter((head, row) for head, row, _ in stored if row < work.M)
+    wanted = {(h, row) for h in range(work.heads) for row in range(0, work.M, traced.rows)}
     if missing := sorted(wanted - set(found)):
         raise Fault(f"head {missing[0][0]}, rows from {missing[0][1]}: stored by no program")
     if twice := sorted(place for place, times in found.items() if times > 1):
@@ -407,8 +407,8 @@ MISTAKES = [
 
 # Whole and ragged tiles, several tiles of queries for a program, and queries that see no key.
 WORK = (
-    Work(N=300, M=1000, heads=2, H=2, G=2, programs=2),
-    Work(N=500, M=300, causal=True, shift=-200, heads=2, H=2, programs=2, step=2),
+    Work(M=300, N=1000, heads=2, H=2, G=2, programs=2),
+    Work(M=500, N=300, causal=True, shift=-200, heads=2, H=2, programs=2, step=2),
 )
 
 

@@ -28,7 +28,7 @@ def kernels_here(dtype):
 def check(device):
     """Raise unless every kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.float32):
-        q, k, v = make_qkv(2, N=3, M=65, D=64, dtype=dtype, device=device)
+        q, k, v = make_qkv(2, M=3, N=65, D=64, dtype=dtype, device=device)
         for name in kernels_here(dtype):
             assert_attention(resolve(name)(q, k, v), q, k, v)
 
@@ -71,7 +71,7 @@ def ladder(lab):
     """What the programs of each kernel load, recorded, for the same small head."""
     from snippets._lab.probe.memory_trace import record
 
-    for case in lab.each(implementation=KERNELS, dtype=["float16"], N=[32], M=[64], D=[64]):
+    for case in lab.each(implementation=KERNELS, dtype=["float16"], M=[32], N=[64], D=[64]):
         q, k, v = lab.qkv(case)
         with record({"q": q, "k": k, "v": v}) as trace:
             assert_attention(resolve(case["implementation"])(q, k, v), q, k, v)
@@ -143,7 +143,7 @@ def budget(lab):
     dtypes = ["float16", "bfloat16", "float32"] if gpu else ["float16", "float32"]
     for case in lab.each(dtype=dtypes, heads=[4 if gpu else 1], D=[64],
                          N=[SMALL, LARGE] if gpu else [4]):  # fmt: skip
-        case = {**case, "M": case["N"] if gpu else SMALL}
+        case = {**case, "N": case["M"] if gpu else SMALL}
         q, k, v = lab.qkv(case)
         want = eager_attention(q.double(), k.double(), v.double())
         for kind, name, out in results_of(case, gpu, q, k, v):
@@ -161,7 +161,7 @@ def budget(lab):
 def results_of(case, gpu, q, k, v):
     """(kind, name, result) of all that can be asked about a case."""
     yield from (("effect", name, out) for name, out in effects(q, k, v))
-    for name in kernels_here(q.dtype) if case["M"] == SMALL else []:
+    for name in kernels_here(q.dtype) if case["N"] == SMALL else []:
         yield "kernel", name, resolve(name)(q, k, v)
     for name in TORCH if gpu else ["torch:eager", "torch:sdpa"]:
         if case["dtype"] != "float32" or name not in SIXTEEN_BITS_ONLY:

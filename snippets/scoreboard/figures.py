@@ -246,7 +246,7 @@ def ladder(results):
         finding=f"From {names[0]} to {names[-1]} the programs of one small head load "
         f"{first['bytes_loaded']:,} and {last['bytes_loaded']:,} bytes, and the kernel has "
         f"{lines[names[0]]} and {lines[names[-1]]} lines; {LAST} has {lines[LAST]}.",
-        caption=f"N {first['N']}, M {first['M']}, D {first['D']}, {first['dtype']}: recorded while the "
+        caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}: recorded while the "
         "interpreter ran the kernels. Lines without comments and docstrings, of the kernels alone. A load is one "
         f"load of the text; with tiles it brings many rows. The interpreter cannot run {LAST}, so its loads are "
         "not recorded.",
@@ -261,17 +261,17 @@ def budget(results):
     result = shown[0]
     rows = pick(result.rows)
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    M = min(r["M"] for r in rows)  # all kernels take it
+    N = min(r["N"] for r in rows)  # all kernels take it
 
     def at(name, dtype):
-        return only(rows, implementation=name, dtype=dtype, M=M)["error_largest"]
+        return only(rows, implementation=name, dtype=dtype, N=N)["error_largest"]
 
     figure = go.Figure()
     symbols = {"float16": "circle", "bfloat16": "square", "float32": "diamond"}
     names = [n for kind in ("effect", "kernel", "PyTorch") for n in dict.fromkeys(
         r["implementation"] for r in rows if r["kind"] == kind)]  # fmt: skip
     for device, dtype in ((d, t) for d in range(len(shown)) for t in dtypes):
-        measured = pick(shown[device].rows, dtype=dtype, M=M)
+        measured = pick(shown[device].rows, dtype=dtype, N=N)
         chosen = [r for name in names for r in pick(measured, implementation=name)]
         figure.add_scatter(
             y=[_named(r["implementation"]) for r in chosen],
@@ -298,13 +298,13 @@ def budget(results):
     stored, weights = at("the result is stored", half), at("P in 16 bits", half)
     exp, exp2 = at("exp in float32", half), at("exp2 in float32", half)
     tf32 = at("products in TF32", "float32")
-    real = pick(rows, implementation="torch:eager, TF32", M=M)
+    real = pick(rows, implementation="torch:eager, TF32", N=N)
     plain = at("torch:eager", "float32")
     said = "as much as" if exp2 == exp else "less than" if exp2 < exp else "more than"
     return Figure(
         finding=f"In float16 storing the result costs {stored:.1e} and weights of 16 bits cost {weights:.1e}; "
         f"taking exp2 in the place of exp costs {exp2:.1e}, {said} exp itself ({exp:.1e}).",
-        caption=f"M {M}, D {rows[0]['D']}; largest difference from float64 attention of the same rounded inputs. "
+        caption=f"N {N}, D {rows[0]['D']}; largest difference from float64 attention of the same rounded inputs. "
         "Grey: PyTorch models with all in float64 except the one effect. Coloured: what really runs, with all "
         "its effects together.",
         table=[
@@ -313,8 +313,8 @@ def budget(results):
                 "what": r["kind"],
                 "of": _named(r["implementation"]),
                 "dtype": r["dtype"],
-                "N": r["N"],
                 "M": r["M"],
+                "N": r["N"],
                 "largest": f"{r['error_largest']:.1e}",
                 "mean": f"{r['error_mean']:.1e}",
             }

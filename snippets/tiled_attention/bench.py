@@ -21,9 +21,9 @@ OURS = "tiled_attention"
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for N, M, D in ((1, 1, 64), (33, 65, 40), (18, 40, 128), (5, 19, 256)):
-            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
-            mask = causal_mask(N, M, device=device)
+        for M, N, D in ((1, 1, 64), (33, 65, 40), (18, 40, 128), (5, 19, 256)):
+            q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
+            mask = causal_mask(M, N, device=device)
             assert_attention(tiled_attention(q, k, v), q, k, v)
             assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
             out, _ = exercise.tiled_attention_with_lse(q, k, v)
@@ -51,7 +51,7 @@ def one_tile(lab):
 @measured_on("gpu")
 def causal(lab):
     """With and without the mask, 16 heads; and the same kernel when no tile is skipped."""
-    no_skip = variant(OURS, [("tl.minimum(M, first + BLOCK_M + M - N)", "M")])
+    no_skip = variant(OURS, [("tl.minimum(N, first + BLOCK_M + N - M)", "N")])
     sdpa = resolve("torch:sdpa")
     variants = {
         "causal": functools.partial(tiled_attention, causal=True),
@@ -175,22 +175,22 @@ def traffic(lab):
     """Loads of one head, recorded while the interpreter runs the kernels."""
     from snippets._lab.probe.memory_trace import record
 
-    N, D = 64, 64
+    M, D = 64, 64
     names = ["basic_attention", "vectorized_attention:exercise", OURS]
     for case in lab.each(implementation=names, causal=[False, True]):
         options = {"causal": True} if case["causal"] else {}
         launcher = resolve(case["implementation"])
         if launcher is None or (case["causal"] and case["implementation"] != OURS):
             continue  # the earlier kernels have no mask
-        q, k, v = make_qkv(N=N, D=D)
+        q, k, v = make_qkv(N=M, D=D)
         with record({"q": q, "k": k, "v": v}) as trace:
             out = launcher(q, k, v, **options)
-        assert_attention(out, q, k, v, mask=causal_mask(N, N) if case["causal"] else None)
+        assert_attention(out, q, k, v, mask=causal_mask(M, M) if case["causal"] else None)
         total = trace.total("load")
         yield {
             **case,
-            "N": N,
-            "M": N,
+            "M": M,
+            "N": M,
             "D": D,
             "programs": len(trace.per_program()),
             "loads": total.instructions,
@@ -206,7 +206,7 @@ EXAMPLES = {"every key": False, "causal": True}
 
 def example():
     """q [8, 4] in steps of 0.2, k and v [14, 4] in steps of 0.1: scores have two decimals."""
-    q, k, v = make_qkv(N=8, M=14, D=4, seed=122, spread=1.5)
+    q, k, v = make_qkv(M=8, N=14, D=4, seed=122, spread=1.5)
     return (q * 5).round() / 5, (k * 10).round() / 10, (v * 10).round() / 10
 
 

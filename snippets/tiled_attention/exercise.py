@@ -10,37 +10,37 @@ from .kernel import _refuse, _scale_or_default, _tiles
 @triton.jit
 def _with_lse_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
-    stride_qb, stride_qh, stride_qn, stride_qd,
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
     stride_lb, stride_lh, stride_ln,
-    H, N, M, D,
+    H, M, N, D,
     scale,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """The page's kernel without the causal mask; it also writes m_i + log(l_i) of each row."""
-    blocks = tl.cdiv(N, BLOCK_M)
+    blocks = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)
     h = (pid // blocks % H).to(tl.int64)
     b = (pid // blocks // H).to(tl.int64)
     offs_m = pid % blocks * BLOCK_M + tl.arange(0, BLOCK_M).to(tl.int64)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
-    mask_m = offs_m < N
+    mask_m = offs_m < M
     mask_d = offs_d < D
     q_tile = q_ptr + b * stride_qb + h * stride_qh
-    q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qn
+    q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qm
     q = tl.load(q_tile, mask=mask_d[:, None] & mask_m[None, :], other=0.0).to(tl.float32) * scale
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l_i = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for start in range(0, M, BLOCK_N):
+    for start in range(0, N, BLOCK_N):
         offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)
-        mask_n = offs_n < M
+        mask_n = offs_n < N
         k_tile = k_ptr + b * stride_kb + h * stride_kh
-        k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_km
+        k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_kn
         k = tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :], other=0.0).to(tl.float32)
         scores = tl.sum(q[:, :, None] * k[:, None, :], axis=0)
         scores = tl.where(mask_n[None, :], scores, float("-inf"))
@@ -51,7 +51,7 @@ def _with_lse_kernel(
         l_i = l_i * alpha + tl.sum(p, axis=1)
         m_i = m_new
         v_tile = v_ptr + b * stride_vb + h * stride_vh
-        v_tile += offs_n[:, None] * stride_vm + offs_d[None, :] * stride_vd
+        v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
         v = tl.load(v_tile, mask=mask_n[:, None] & mask_d[None, :], other=0.0).to(tl.float32)
         acc = acc * alpha[:, None] + tl.sum(tl.trans(p)[:, :, None] * v[:, None, :], axis=0)
     # --8<-- [start:lse]
@@ -61,26 +61,26 @@ def _with_lse_kernel(
     tl.store(lse_row, lse, mask=mask_m)
     # --8<-- [end:lse]
     out_tile = out_ptr + b * stride_ob + h * stride_oh
-    out_tile += offs_m[:, None] * stride_on + offs_d[None, :] * stride_od
+    out_tile += offs_m[:, None] * stride_om + offs_d[None, :] * stride_od
     mask = mask_m[:, None] & mask_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 def tiled_attention_with_lse(q, k, v, *, scale=None):
-    """(softmax(q kᵀ · scale) v, its logsumexp [..., N] in float32); contract as in kernel.py."""
+    """(softmax(q kᵀ · scale) v, its logsumexp [..., M] in float32); contract as in kernel.py."""
     _refuse(q, k, v, causal=False)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
-    lse3 = lse[(None,) * (3 - lse.dim())]  # [B, H, N]
-    B, H, N, D = q4.shape
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
+    lse3 = lse[(None,) * (3 - lse.dim())]  # [B, H, M]
+    B, H, M, D = q4.shape
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
     with torch.cuda.device_of(q):
-        _with_lse_kernel[(B * H * triton.cdiv(N, BLOCK_M),)](
+        _with_lse_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
             q4, k4, v4, out4, lse3,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(), *lse3.stride(),
-            H, N, k4.shape[2], D, scale,
+            H, M, k4.shape[2], D, scale,
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=triton.next_power_of_2(D),
             num_warps=num_warps,
         )  # fmt: skip
@@ -89,10 +89,10 @@ def tiled_attention_with_lse(q, k, v, *, scale=None):
 
 # --8<-- [start:merge]
 def merge(out_a, lse_a, out_b, lse_b):
-    """Attention over two sets of keys from attention over each: out [..., N, D], lse [..., N]."""
+    """Attention over two sets of keys from attention over each: out [..., M, D], lse [..., M]."""
     m = torch.maximum(lse_a, lse_b)
     m = m.masked_fill(m == float("-inf"), 0.0)  # a row of nothing on both sides stays one
-    a, b = (lse_a - m).exp(), (lse_b - m).exp()  # [..., N]: the two l, relative to one maximum
+    a, b = (lse_a - m).exp(), (lse_b - m).exp()  # [..., M]: the two l, relative to one maximum
     total = (a + b).clamp(min=torch.finfo(torch.float32).tiny)
     out = (out_a * (a / total)[..., None] + out_b * (b / total)[..., None]).to(out_a.dtype)
     return out, m + (a + b).log()

@@ -30,13 +30,13 @@ CONFIGURATIONS = {"_tiles": TILES}  # what the coverage grid chooses among
 @triton.jit
 def _tiled_attention_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr,  # pointers to the first element of each tensor
-    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    H, N, M, D,  # heads, queries, keys, head dimension
+    stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    CAUSAL: tl.constexpr,  # query n sees keys 0 … n + M - N only
+    CAUSAL: tl.constexpr,  # query n sees keys 0 … n + N - M only
     BLOCK_M: tl.constexpr,  # queries of a program: rows of the scores
     BLOCK_N: tl.constexpr,  # keys of a tile: columns of the scores
     BLOCK_D: tl.constexpr,  # columns of q, k and v: a power of two, at least D
@@ -45,23 +45,23 @@ def _tiled_attention_kernel(
 
     Reads its queries once and then every key and value of its head (causal: those that its last
     query sees), BLOCK_N at a time; writes its rows once. On chip: the queries, one tile of keys,
-    scores and values, and for each query m_i, l_i and acc, whatever N and M are.
+    scores and values, and for each query m_i, l_i and acc, whatever M and N are.
     """
     # --8<-- [start:which_queries]
-    blocks = tl.cdiv(N, BLOCK_M)
+    blocks = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B·H·blocks - 1
     first = pid % blocks * BLOCK_M
     h = (pid // blocks % H).to(tl.int64)  # int64: an offset may pass 2^31 elements
     b = (pid // blocks // H).to(tl.int64)
     offs_m = first + tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]: these queries
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
-    mask_m = offs_m < N
+    mask_m = offs_m < M
     mask_d = offs_d < D
     # --8<-- [end:which_queries]
 
     # --8<-- [start:start]
     q_tile = q_ptr + b * stride_qb + h * stride_qh
-    q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qn
+    q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qm
     q = tl.load(q_tile, mask=mask_d[:, None] & mask_m[None, :], other=0.0).to(tl.float32)
     q = q * scale  # [BLOCK_D, BLOCK_M]: a query is a column
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
@@ -70,22 +70,22 @@ def _tiled_attention_kernel(
     # --8<-- [end:start]
 
     # --8<-- [start:visible]
-    stop = M  # keys from here on are seen by none of these queries
+    stop = N  # keys from here on are seen by none of these queries
     if CAUSAL:
-        stop = tl.minimum(M, first + BLOCK_M + M - N)
+        stop = tl.minimum(N, first + BLOCK_M + N - M)
     # --8<-- [end:visible]
     for start in range(0, stop, BLOCK_N):
         # --8<-- [start:scores]
         offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]: these keys
-        mask_n = offs_n < M
+        mask_n = offs_n < N
         k_tile = k_ptr + b * stride_kb + h * stride_kh
-        k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_km
+        k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_kn
         k = tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :], other=0.0).to(tl.float32)
         # [BLOCK_D, BLOCK_M, BLOCK_N], summed along the first axis: a thread adds up by itself.
         scores = tl.sum(q[:, :, None] * k[:, None, :], axis=0)  # [BLOCK_M, BLOCK_N]
         visible = mask_n[None, :]
         if CAUSAL:
-            visible = visible & (offs_n[None, :] <= offs_m[:, None] + M - N)
+            visible = visible & (offs_n[None, :] <= offs_m[:, None] + N - M)
         scores = tl.where(visible, scores, float("-inf"))
         # --8<-- [end:scores]
 
@@ -101,11 +101,11 @@ def _tiled_attention_kernel(
 
         # --8<-- [start:values]
         v_tile = v_ptr + b * stride_vb + h * stride_vh
-        v_tile += offs_n[:, None] * stride_vm + offs_d[None, :] * stride_vd
+        v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
         v = tl.load(v_tile, mask=mask_n[:, None] & mask_d[None, :], other=0.0).to(tl.float32)
         weights, values = tl.trans(p)[:, :, None], v[:, None, :]  # summed over the keys, axis 0
         acc = acc * alpha[:, None]
-        if CAUSAL and start + BLOCK_N > first + 1 + M - N:
+        if CAUSAL and start + BLOCK_N > first + 1 + N - M:
             # Some query does not see the whole tile. Its weight is 0, but 0 · NaN is NaN.
             seen = tl.trans(visible)[:, :, None]
             acc += tl.sum(tl.where(seen, weights * values, 0.0), axis=0)
@@ -116,7 +116,7 @@ def _tiled_attention_kernel(
     # --8<-- [start:finish]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no key at all: zeros
     out_tile = out_ptr + b * stride_ob + h * stride_oh
-    out_tile += offs_m[:, None] * stride_on + offs_d[None, :] * stride_od
+    out_tile += offs_m[:, None] * stride_om + offs_d[None, :] * stride_od
     mask = mask_m[:, None] & mask_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
     # --8<-- [end:finish]
@@ -124,19 +124,19 @@ def _tiled_attention_kernel(
 
 # --8<-- [start:launcher]
 def tiled_attention(q, k, v, *, scale=None, causal=False):
-    """softmax(q kᵀ · scale) v with a running softmax: any N and M, nothing of size N · M.
+    """softmax(q kᵀ · scale) v with a running softmax: any M and N, nothing of size M · N.
 
     Sources: Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867 (the running softmax);
     Dao et al. 2022, algorithm 1, https://arxiv.org/abs/2205.14135 (tiles, m, l and the sum).
 
     Args:
-        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
-        k, v: [..., M, D], with q's leading dimensions, dtype and device; D at most 256.
+        q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k, v: [..., N, D], with q's leading dimensions, dtype and device; D at most 256.
         scale: factor on the scores; 1/√D if None.
-        causal: query n sees keys 0 … n + M - N only (the last query sees all keys).
+        causal: query n sees keys 0 … n + N - M only (the last query sees all keys).
 
     Returns:
-        [..., N, D] in q's dtype. Scores, softmax and sums are float32. A row without a visible
+        [..., M, D] in q's dtype. Scores, softmax and sums are float32. A row without a visible
         key, or whose scores are all -inf, is 0.
 
     Raises:
@@ -145,14 +145,14 @@ def tiled_attention(q, k, v, *, scale=None, causal=False):
     _refuse(q, k, v, causal)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
-    B, H, N, D = q4.shape
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
+    B, H, M, D = q4.shape
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _tiled_attention_kernel[(B * H * triton.cdiv(N, BLOCK_M),)](
+        _tiled_attention_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
             q4, k4, v4, out4,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, N, k4.shape[2], D, scale,
+            H, M, k4.shape[2], D, scale,
             CAUSAL=causal,
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=triton.next_power_of_2(D),
             num_warps=num_warps,
@@ -187,7 +187,7 @@ def _refuse(q, k, v, causal):
     if q.shape[-1] > max(TILES):
         raise ValueError(f"q has head dimension {q.shape[-1]}; at most {max(TILES)} is allowed")
     if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = (*q.shape[:-2], "M", q.shape[-1])
+        want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
@@ -218,8 +218,8 @@ def main():
     """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 65, 64, device=device)  # [B, H, N, D]; 65 fills no block
-    k, v = torch.randn(2, 2, 4, 97, 64, device=device)  # [B, H, M, D] each; nor does 97
+    q = torch.randn(2, 4, 65, 64, device=device)  # [B, H, M, D]; 65 fills no block
+    k, v = torch.randn(2, 2, 4, 97, 64, device=device)  # [B, H, N, D] each; nor does 97
     want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
     error = (tiled_attention(q, k, v).double() - want).abs()
     torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()

@@ -59,8 +59,8 @@ MUTANTS = [
     ),
     Mutant(
         "last tile dropped",
-        "stop = M  # keys",
-        "stop = tl.maximum(M - BLOCK_N, 1)  # keys",
+        "stop = N  # keys",
+        "stop = tl.maximum(N - BLOCK_N, 1)  # keys",
         "The loop ends one tile too early: the last keys are never seen.",
     ),
     Mutant(
@@ -71,26 +71,26 @@ MUTANTS = [
     ),
     Mutant(
         "mask off by one",
-        "offs_n[None, :] <= offs_m[:, None] + M - N",
-        "offs_n[None, :] <= offs_m[:, None] + M - N + 1",
+        "offs_n[None, :] <= offs_m[:, None] + N - M",
+        "offs_n[None, :] <= offs_m[:, None] + N - M + 1",
         "The causal mask is off by one: every query sees one key of its future.",
     ),
     Mutant(
         "diagonal hidden",
-        "offs_n[None, :] <= offs_m[:, None] + M - N",
-        "offs_n[None, :] < offs_m[:, None] + M - N",
+        "offs_n[None, :] <= offs_m[:, None] + N - M",
+        "offs_n[None, :] < offs_m[:, None] + N - M",
         "A query does not see the key of its own position.",
     ),
     Mutant(
         "other corner",
-        "offs_n[None, :] <= offs_m[:, None] + M - N",
+        "offs_n[None, :] <= offs_m[:, None] + N - M",
         "offs_n[None, :] <= offs_m[:, None]",
-        "The mask is aligned to the top left: with N ≠ M the wrong keys are hidden.",
+        "The mask is aligned to the top left: with M ≠ N the wrong keys are hidden.",
     ),
     Mutant(
         "causal tile skipped too early",
-        "stop = tl.minimum(M, first + BLOCK_M + M - N)",
-        "stop = tl.minimum(M, first + BLOCK_M + M - N - BLOCK_N)",
+        "stop = tl.minimum(N, first + BLOCK_M + N - M)",
+        "stop = tl.minimum(N, first + BLOCK_M + N - M - BLOCK_N)",
         "The loop stops before the tile on the diagonal: the newest keys are missing.",
     ),
     Mutant(

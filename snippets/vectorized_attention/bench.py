@@ -20,8 +20,8 @@ WIDTHS = [64, 128, 256]
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for N, M, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128)):
-            q, k, v = make_qkv(2, N=N, M=M, D=D, dtype=dtype, device=device)
+        for M, N, D in ((1, 1, 64), (3, 65, 40), (2, 129, 128)):
+            q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
             assert_attention(vectorized_attention(q, k, v), q, k, v)
             assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
 
@@ -103,29 +103,29 @@ def remedies(lab):
 
 # --8<-- [start:chain]
 @triton.jit
-def _chain_kernel(next_ptr, out_ptr, M):
-    """One program loads from M rows; each load brings the address of the next."""
+def _chain_kernel(next_ptr, out_ptr, N):
+    """One program loads from N rows; each load brings the address of the next."""
     at = tl.load(next_ptr)
-    for _ in range(M - 1):
+    for _ in range(N - 1):
         at = tl.load(next_ptr + at)
     tl.store(out_ptr, at)
     # --8<-- [end:chain]
 
 
-def next_rows(M, D):
-    """int32 [M, D]: column 0 of a row holds the first element of the next; the last leads to 0."""
-    following = torch.zeros(M, D, dtype=torch.int32)
-    following[:, 0] = (torch.arange(M) + 1) % M * D
+def next_rows(N, D):
+    """int32 [N, D]: column 0 of a row holds the first element of the next; the last leads to 0."""
+    following = torch.zeros(N, D, dtype=torch.int32)
+    following[:, 0] = (torch.arange(N) + 1) % N * D
     return following
 
 
-def chain(M, D, device="cuda"):
-    """A function that loads from M rows, one after the other; the result is element 0 again."""
-    following = next_rows(M, D).to(device)
+def chain(N, D, device="cuda"):
+    """A function that loads from N rows, one after the other; the result is element 0 again."""
+    following = next_rows(N, D).to(device)
     out = torch.empty(1, dtype=torch.int32, device=device)
 
     def follow(*_):
-        _chain_kernel[(1,)](following, out, M, num_warps=1)
+        _chain_kernel[(1,)](following, out, N, num_warps=1)
         return out
 
     return follow
@@ -133,8 +133,8 @@ def chain(M, D, device="cuda"):
 
 # --8<-- [start:same_row]
 SAME_ROW = [
-    ("k_row += stride_km", "k_row += 0"),
-    ("v_row += stride_vm", "v_row += 0"),
+    ("k_row += stride_kn", "k_row += 0"),
+    ("v_row += stride_vn", "v_row += 0"),
 ]
 # --8<-- [end:same_row]
 
@@ -147,10 +147,10 @@ def latency(lab):
     and a chain of loads of which each waits for the one before.
     """
     same_row = variant("basic_attention", SAME_ROW)
-    for case in lab.each(dtype=["float32"], D=[64], N=[1, 1024], M=[256, 512, 1024]):
+    for case in lab.each(dtype=["float32"], D=[64], M=[1, 1024], N=[256, 512, 1024]):
         variants = {"the same row each trip": same_row}
-        if case["N"] == 1:
-            variants["each load waits"] = chain(case["M"], case["D"])
+        if case["M"] == 1:
+            variants["each load waits"] = chain(case["N"], case["D"])
         names = ["basic_attention", "vectorized_attention"]
         yield from lab.time_attention(case, names, variants)
 
@@ -162,8 +162,8 @@ def traffic(lab):
 
     names = ["basic_attention", "vectorized_attention", "vectorized_attention:exercise"]
     for case in lab.each(case=["one program", "whole head"], implementation=names):
-        N, M, D = (1, 1024, 64) if case["case"] == "one program" else (8, 64, 64)
-        q, k, v = make_qkv(N=N, M=M, D=D)
+        M, N, D = (1, 1024, 64) if case["case"] == "one program" else (8, 64, 64)
+        q, k, v = make_qkv(M=M, N=N, D=D)
         launcher = resolve(case["implementation"])
         with record({"q": q, "k": k, "v": v}) as trace:
             out = launcher(q, k, v)
@@ -171,8 +171,8 @@ def traffic(lab):
         total = trace.total("load")
         yield {
             **case,
-            "N": N,
             "M": M,
+            "N": N,
             "D": D,
             "programs": len(trace.per_program()),
             "loads": total.instructions,
@@ -211,7 +211,7 @@ def broadcasting(lab):
     """What two aranges of four make, printed; and the addresses the kernel itself builds."""
     from snippets._lab.probe.memory_trace import record
 
-    q, k, v = make_qkv(N=1, M=3, D=3)
+    q, k, v = make_qkv(M=1, N=3, D=3)
     with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:
         vectorized_attention(q, k, v)
     (load,) = (a for a in trace.accesses if a.tensor == "k")

@@ -10,36 +10,36 @@ from .kernel import _refuse, _scale_or_default
 @triton.jit
 def _blocks_of_keys_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr,
-    stride_qb, stride_qh, stride_qn, stride_qd,
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    H, N, M, D,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D,
     scale,
-    BLOCK_M: tl.constexpr,  # keys of one trip, whatever M is
+    BLOCK_M: tl.constexpr,  # keys of one trip, whatever N is
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One program computes one row of the output; only BLOCK_M keys are on chip at a time."""
-    pid = tl.program_id(0)  # 0 … B·H·N - 1
-    n = (pid % N).to(tl.int64)
-    h = (pid // N % H).to(tl.int64)
-    b = (pid // N // H).to(tl.int64)
+    pid = tl.program_id(0)  # 0 … B·H·M - 1
+    n = (pid % M).to(tl.int64)
+    h = (pid // M % H).to(tl.int64)
+    b = (pid // M // H).to(tl.int64)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
     mask_d = offs_d < D
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)
 
     # --8<-- [start:blocks]
     offs_m = tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]
     k_tile = k_ptr + b * stride_kb + h * stride_kh
-    k_tile += offs_m[:, None] * stride_km + offs_d[None, :] * stride_kd
+    k_tile += offs_m[:, None] * stride_kn + offs_d[None, :] * stride_kd
     v_tile = v_ptr + b * stride_vb + h * stride_vh
-    v_tile += offs_m[:, None] * stride_vm + offs_d[None, :] * stride_vd
+    v_tile += offs_m[:, None] * stride_vn + offs_d[None, :] * stride_vd
     largest = tl.full([], float("-inf"), tl.float32)  # of the scores seen so far
     total = tl.full([], 0.0, tl.float32)  # of their exponentials, relative to `largest`
     acc = tl.zeros([BLOCK_D], tl.float32)  # of the values, weighted by them
-    for start in range(0, M, BLOCK_M):
-        mask_m = start + offs_m < M  # the last block may be shorter
+    for start in range(0, N, BLOCK_M):
+        mask_m = start + offs_m < N  # the last block may be shorter
         mask = mask_m[:, None] & mask_d[None, :]
         k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
         scores = tl.where(mask_m, tl.sum(q[None, :] * k, axis=1) * scale, float("-inf"))
@@ -50,12 +50,12 @@ def _blocks_of_keys_kernel(
         acc = acc * correction + tl.sum(weights[:, None] * v, axis=0)
         total = total * correction + tl.sum(weights, axis=0)
         largest = new_largest
-        k_tile += BLOCK_M * stride_km
-        v_tile += BLOCK_M * stride_vm
+        k_tile += BLOCK_M * stride_kn
+        v_tile += BLOCK_M * stride_vn
     out = acc / total  # the division waits until every key has been seen
     # --8<-- [end:blocks]
 
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
     tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)
 
 
@@ -64,14 +64,14 @@ def vectorized_attention(q, k, v, *, scale=None):
     _refuse(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
-    B, H, N, D = q4.shape
-    M = k4.shape[2]
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
+    B, H, M, D = q4.shape
+    N = k4.shape[2]
     with torch.cuda.device_of(q):
-        _blocks_of_keys_kernel[(B * H * N,)](
+        _blocks_of_keys_kernel[(B * H * M,)](
             q4, k4, v4, out4,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, N, M, D, scale,
+            H, M, N, D, scale,
             BLOCK_M=32,
             BLOCK_D=triton.next_power_of_2(D),
         )  # fmt: skip

@@ -399,7 +399,7 @@ def latency(results):
     }
     figure = go.Figure()
     for device, shown in enumerate(results):
-        chosen = {r["implementation"]: r for r in pick(shown.rows, N=1, M=1024)}
+        chosen = {r["implementation"]: r for r in pick(shown.rows, M=1, N=1024)}
         figure.add_bar(
             y=list(labels.values())[::-1],
             x=[chosen[i]["ms_p50"] * 1e3 for i in labels][::-1],
@@ -417,8 +417,8 @@ def latency(results):
         showlegend=len(results) > 1, margin={"t": 10, "r": 10, "l": 10, "b": 50}, bargap=0.35
     )
 
-    def ms(implementation, N, M):
-        return only(rows, implementation=implementation, N=N, M=M)["ms_p50"]
+    def ms(implementation, M, N):
+        return only(rows, implementation=implementation, M=M, N=N)["ms_p50"]
 
     # Differences between two lengths leave out what a launch costs.
     trip = (ms(BASIC, 1, 1024) - ms(BASIC, 1, 256)) / (2 * 768) * 1e6
@@ -427,9 +427,9 @@ def latency(results):
     overlap = step > trip
     full, cached = ms(BASIC, 1024, 1024), ms("the same row each trip", 1024, 1024)
     left = cached / full
-    work = only(rows, implementation=BASIC, N=1024, M=1024)
+    work = only(rows, implementation=BASIC, M=1024, N=1024)
     rates = {
-        i: work["flops"] / only(rows, implementation=i, N=1024, M=1024)["ms_p50"] * 1e3
+        i: work["flops"] / only(rows, implementation=i, M=1024, N=1024)["ms_p50"] * 1e3
         for i in (BASIC, OURS)
     }
     peak = result.ceilings["fma_float32"]["per_s_p50"]
@@ -441,12 +441,12 @@ def latency(results):
         "loop stays at the first row. The third is a chain: each load brings the address of the "
         "next row, and computes nothing.",
         table=[
-            {"N": N, "keys": M, **{
+            {"M": M, "keys": N, **{
                 label.replace("1024 loads, each", "as many loads, each"):
                     time(found[0]["ms_p50"]) if found else None
                 for i, label in labels.items()
-                for found in [pick(rows, implementation=i, N=N, M=M)]}}
-            for N in (1, 1024) for M in (256, 512, 1024)
+                for found in [pick(rows, implementation=i, M=M, N=N)]}}
+            for M in (1, 1024) for N in (256, 512, 1024)
         ],
         plot=figure,
         height=280,
@@ -468,7 +468,7 @@ def latency(results):
             "stall reasons needs the GPU's performance counters, which the machine of these "
             "measurements does not open to us, so it is not repeated here. What can be done is to "
             "take the memory away: with the same row again and again, always in the nearest cache, "
-            f"one key at a time takes {left * 100:.0f} % of its time (N 1024, D 64). "
+            f"one key at a time takes {left * 100:.0f} % of its time (M 1024, D 64). "
             + (
                 "Were 97 % of it waiting for memory, about 3 % would be left."
                 + (
@@ -482,7 +482,7 @@ def latency(results):
             ),
             "claim_calculator": "**“A GPU of 83 TFLOP/s at the speed of a 2005 calculator.”** The "
             f"float32 units of this GPU do {peak / 1e12:.0f} TFLOP/s at best, measured in the same "
-            f"run. At N 1024, D 64 one key at a time does {rates[BASIC] / 1e12:.2f} TFLOP/s, "
+            f"run. At M 1024, D 64 one key at a time does {rates[BASIC] / 1e12:.2f} TFLOP/s, "
             f"{rates[BASIC] / peak * 100:.1f} % of that; all keys in one load "
             f"{rates[OURS] / 1e12:.2f}, {rates[OURS] / peak * 100:.1f} %. Little indeed, but no "
             "calculator: the comparison is a figure of speech.",
@@ -514,16 +514,16 @@ def traffic(results):
     a, b, c = (one[i] for i in names)
     same = a["bytes_loaded"] == b["bytes_loaded"] == c["bytes_loaded"]
     shared = head[OURS]
-    times = shared["key_elements"] // (shared["M"] * shared["D"])
+    times = shared["key_elements"] // (shared["N"] * shared["D"])
     return Figure(
         finding=f"A program's loads fall from {a['loads']:,} to {b['loads']}; its bytes "
         + (f"stay at {b['bytes_loaded']:,}." if same else f"become {b['bytes_loaded']:,}."),
-        caption=f"One program, {a['M']} keys, D {a['D']}, float32: recorded while the interpreter "
+        caption=f"One program, {a['N']} keys, D {a['D']}, float32: recorded while the interpreter "
         "ran the kernels. An instruction is one `tl.load` of the text; the hardware splits each "
         "into many.",
         table=[
-            {"case": r["case"], "kernel": labels[names.index(r["implementation"])], "N": r["N"],
-             "M": r["M"], "D": r["D"], "loads": r["loads"], "elements": r["elements"],
+            {"case": r["case"], "kernel": labels[names.index(r["implementation"])], "M": r["M"],
+             "N": r["N"], "D": r["D"], "loads": r["loads"], "elements": r["elements"],
              "bytes loaded": r["bytes_loaded"], "compulsory bytes": r["bytes_compulsory"],
              "32-byte sectors": r["sectors"], "slots written by where": r["selected_elements"]}
             for r in rows
@@ -532,14 +532,14 @@ def traffic(results):
         height=240,
         narrow=stacked(["load instructions", "bytes"], 460, 0) | {"margin": {"t": 40, "r": 20, "l": 10, "b": 10}},
         sentences={
-            "count": f"With {b['M']} keys of {b['D']} columns a program issues {b['loads']} loads "
-            f"where one key at a time takes {a['loads']:,} (2 · {a['M']} + 1). It reads "
+            "count": f"With {b['N']} keys of {b['D']} columns a program issues {b['loads']} loads "
+            f"where one key at a time takes {a['loads']:,} (2 · {a['N']} + 1). It reads "
             f"{b['elements']:,} elements, "
             + ("exactly as many as before." if same else f"before: {a['elements']:,}."),
             "slots": f"`tl.where` writes {b['selected_elements']:,} elements instead of "
             f"{a['selected_elements']:,}: there is no slot to aim at any more.",
             "claim_trips": "**“1024 trips become 2, 512× fewer memory operations.”** The loops go "
-            f"from 2 · {a['M']} trips to none, and load instructions from {a['loads']:,} to "
+            f"from 2 · {a['N']} trips to none, and load instructions from {a['loads']:,} to "
             f"{b['loads']}, {ratio(a['loads'] / b['loads'])} fewer. "
             + (
                 f"Bytes do not change: {a['bytes_loaded']:,} before and after, in "
@@ -548,7 +548,7 @@ def traffic(results):
                 else f"Bytes go from {a['bytes_loaded']:,} to {b['bytes_loaded']:,}."
             ),
             "claim_once": "**“Each key is loaded exactly once.”** Once in each program. A head of "
-            f"{shared['N']} queries and {shared['M']} keys has {shared['programs']} programs, so "
+            f"{shared['M']} queries and {shared['N']} keys has {shared['programs']} programs, so "
             f"each key is loaded {times} times: {shared['bytes_loaded']:,} bytes where "
             f"{shared['bytes_compulsory']:,} would do, "
             + (
@@ -556,7 +556,7 @@ def traffic(results):
                 if shared["bytes_loaded"] == head[BASIC]["bytes_loaded"]
                 else f"with one key at a time {head[BASIC]['bytes_loaded']:,}."
             ),
-            "blocks": f"32 keys at a time issue {c['loads']} loads for {c['M']} keys, of "
+            "blocks": f"32 keys at a time issue {c['loads']} loads for {c['N']} keys, of "
             + ("the same bytes." if same else f"{c['bytes_loaded']:,} bytes."),
         },
     )  # fmt: skip

@@ -25,13 +25,13 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 @triton.jit
 def _vectorized_attention_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr,  # pointers to the first element of each tensor
-    stride_qb, stride_qh, stride_qn, stride_qd,  # step to the next batch, head, row, column
-    stride_kb, stride_kh, stride_km, stride_kd,
-    stride_vb, stride_vh, stride_vm, stride_vd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    H, N, M, D,  # heads, queries, keys, head dimension
+    stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    BLOCK_M: tl.constexpr,  # rows of a tile: a power of two, at least M
+    BLOCK_M: tl.constexpr,  # rows of a tile: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a tile: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of the output: one query against every key of its head.
@@ -41,26 +41,26 @@ def _vectorized_attention_kernel(
     has 255 registers at most: a larger tile spills to memory, and the gain is lost.
     """
     # --8<-- [start:which_query]
-    pid = tl.program_id(0)  # 0 … B·H·N - 1
-    n = (pid % N).to(tl.int64)  # int64: an offset may pass 2^31 elements
-    h = (pid // N % H).to(tl.int64)
-    b = (pid // N // H).to(tl.int64)
+    pid = tl.program_id(0)  # 0 … B·H·M - 1
+    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    h = (pid // M % H).to(tl.int64)
+    b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
 
     # --8<-- [start:grid]
     offs_m = tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
-    mask_m = offs_m < M  # keys that exist
+    mask_m = offs_m < N  # keys that exist
     mask_d = offs_d < D  # columns that exist
     mask = mask_m[:, None] & mask_d[None, :]  # [BLOCK_M, BLOCK_D]
     k_tile = k_ptr + b * stride_kb + h * stride_kh
-    k_tile += offs_m[:, None] * stride_km + offs_d[None, :] * stride_kd  # addresses
+    k_tile += offs_m[:, None] * stride_kn + offs_d[None, :] * stride_kd  # addresses
     v_tile = v_ptr + b * stride_vb + h * stride_vh
-    v_tile += offs_m[:, None] * stride_vm + offs_d[None, :] * stride_vd
+    v_tile += offs_m[:, None] * stride_vn + offs_d[None, :] * stride_vd
     # --8<-- [end:grid]
 
     # --8<-- [start:scores]
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qn
+    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
     scores = tl.sum(q[None, :] * k, axis=1) * scale  # [BLOCK_M]: a row of k each
@@ -75,7 +75,7 @@ def _vectorized_attention_kernel(
     # --8<-- [start:values]
     v = tl.load(v_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
     out = tl.sum(weights[:, None] * v, axis=0)  # [BLOCK_D]: down the columns
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_on
+    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
     tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)
     # --8<-- [end:values]
 
@@ -84,18 +84,18 @@ def _vectorized_attention_kernel(
 def vectorized_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each query, all keys in one load.
 
-    Mind the cliff: a program holds next_power_of_2(M) · next_power_of_2(D) elements in
+    Mind the cliff: a program holds next_power_of_2(N) · next_power_of_2(D) elements in
     registers. From about 32,768 of them on they spill; soon a loop over the keys is faster, and
     compiling takes seconds, then minutes.
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
 
     Args:
-        q: [..., N, D]; leading dimensions are batch and heads (at most two). Any strides.
-        k, v: [..., M, D], with q's leading dimensions, dtype and device.
+        q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
+        k, v: [..., N, D], with q's leading dimensions, dtype and device.
         scale: factor on the scores; 1/√D if None.
 
     Returns:
-        [..., N, D] in q's dtype. Scores, softmax and sums are float32.
+        [..., M, D] in q's dtype. Scores, softmax and sums are float32.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -104,15 +104,15 @@ def vectorized_attention(q, k, v, *, scale=None):
     _refuse_large_tile(*k.shape[-2:])
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, N, D]
-    B, H, N, D = q4.shape
-    M = k4.shape[2]
+    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
+    B, H, M, D = q4.shape
+    N = k4.shape[2]
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _vectorized_attention_kernel[(B * H * N,)](
+        _vectorized_attention_kernel[(B * H * M,)](
             q4, k4, v4, out4,
             *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, N, M, D, scale,
-            BLOCK_M=triton.next_power_of_2(M),
+            H, M, N, D, scale,
+            BLOCK_M=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
         )  # fmt: skip
     return out
@@ -140,7 +140,7 @@ def _refuse(q, k, v):
     if q.shape[-1] > MAX_HEAD_DIM:
         raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} is allowed")
     if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = (*q.shape[:-2], "M", q.shape[-1])
+        want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
@@ -153,12 +153,12 @@ def _refuse(q, k, v):
 
 
 # --8<-- [start:large_tile]
-def _refuse_large_tile(M, D):
+def _refuse_large_tile(N, D):
     """Raise if Triton would refuse to compile a tile of all keys."""
-    rows, columns = triton.next_power_of_2(M), triton.next_power_of_2(D)
+    rows, columns = triton.next_power_of_2(N), triton.next_power_of_2(D)
     if rows * columns > MAX_TILE:
         raise ValueError(
-            f"k has {M} keys of {D} columns, a tile of {rows} x {columns} = "
+            f"k has {N} keys of {D} columns, a tile of {rows} x {columns} = "
             f"{rows * columns} elements; at most {MAX_TILE} are allowed"
         )
     # --8<-- [end:large_tile]
@@ -179,8 +179,8 @@ def main():
     """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, N, D]
-    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, M, D] each; 33 fills no tile
+    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, N, D] each; 33 fills no tile
     want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
     error = (vectorized_attention(q, k, v).double() - want).abs()
     torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()

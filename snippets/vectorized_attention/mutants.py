@@ -29,8 +29,8 @@ MUTANTS = [
     ),
     Mutant(
         "last key dropped",
-        "mask_m = offs_m < M ",
-        "mask_m = offs_m < tl.maximum(M - 1, 1) ",
+        "mask_m = offs_m < N ",
+        "mask_m = offs_m < tl.maximum(N - 1, 1) ",
         "The mask of the keys is off by one: the last key and its value never arrive.",
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = [
     ),
     Mutant(
         "row stride left out",
-        "offs_m[:, None] * stride_vm",
+        "offs_m[:, None] * stride_vn",
         "offs_m[:, None]",
         "The row number is not multiplied by the row's stride: the tile's rows overlap.",
     ),

@@ -78,9 +78,9 @@ def probes(leading: bool, dtype: torch.dtype, device: str) -> Iterator[Probe]:
     B, H = (2, 2) if leading else (1, 1)
 
     def make(
-        name: str, N: int, M: int, D: int = 16, heads: tuple[int, int] = (1, 1), **rest: Any
+        name: str, M: int, N: int, D: int = 16, heads: tuple[int, int] = (1, 1), **rest: Any
     ) -> Probe:
-        q, k, v = make_qkv(*heads, N=N, M=M, D=D, seed=N + M + D, spread=1.5)
+        q, k, v = make_qkv(*heads, M=M, N=N, D=D, seed=M + N + D, spread=1.5)
         return Probe(name, *(x.to(dtype) for x in (q, k, v)), **rest)
 
     yield make("plain", 3, 9, 32, (B, H))
@@ -101,13 +101,13 @@ def probes(leading: bool, dtype: torch.dtype, device: str) -> Iterator[Probe]:
     top = (large.q.float() @ large.k.float().mT).amax(-1, keepdim=True) / 32**0.5
     yield Probe(large.name, (large.q.float() * 120 / top).to(dtype), large.k, large.v)
     yield make("a scale of 0.3", 3, 7, scale=0.3)
-    for name, N, M in (
+    for name, M, N in (
         ("as many queries as keys", 7, 7),
         ("fewer queries than keys", 5, 9),
         ("more queries than keys", 9, 5),
     ):
-        yield make(f"causal, {name}", N, M, causal=True)
-        yield make(f"top-left, {name}", N, M, causal=True, align="top_left")
+        yield make(f"causal, {name}", M, N, causal=True)
+        yield make(f"top-left, {name}", M, N, causal=True, align="top_left")
     if leading:
         wide = make("", 2, 5, 16, (1, 6))
         yield Probe("grouped heads", wide.q, wide.k[:, :2], wide.v[:, :2])
@@ -118,7 +118,7 @@ def _tensors(p: Probe) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def call(launcher: Launcher, p: Probe, leading: bool, device: str) -> Tensor | None:
-    """The launcher's output as [B, H, N, D]; None if it has no option that the probe asks for.
+    """The launcher's output as [B, H, M, D]; None if it has no option that the probe asks for.
 
     A launcher that takes no v returns weights: they are multiplied with v here, in float64.
     """

@@ -38,12 +38,12 @@ LAYOUTS = ("row by row", "heads side by side", "columns apart", "slices", "group
 class Shape(NamedTuple):
     """Queries, keys, columns."""
 
-    N: int
     M: int
+    N: int
     D: int
 
 
-# Around the powers of two that tiles have, N ≠ M, columns that fill no tile, one key, one query.
+# Around the powers of two that tiles have, M ≠ N, columns that fill no tile, one key, one query.
 SHAPES = (
     Shape(1, 1, 64), Shape(3, 2, 16), Shape(2, 63, 40), Shape(3, 65, 64), Shape(1, 129, 128),
     Shape(65, 3, 24),
@@ -210,10 +210,10 @@ def cases(room: str, place: str) -> list[Case]:
 
 def tensors(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of a case, laid out as it says: fewer heads where there are many queries."""
-    N, M, D = case["shape"]
+    M, N, D = case["shape"]
     dtype, layout = getattr(torch, case["dtype"]), case["layout"]
-    heads = (1, 4) if layout == "grouped heads" else (1, 2) if N > 3 else (2, 2)
-    q, k, v = make_qkv(*heads, N=N, M=M, D=D, dtype=dtype, device=device, seed=N + M + D)
+    heads = (1, 4) if layout == "grouped heads" else (1, 2) if M > 3 else (2, 2)
+    q, k, v = make_qkv(*heads, M=M, N=N, D=D, dtype=dtype, device=device, seed=M + N + D)
     if layout == "heads side by side":
         q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
     if layout == "columns apart":
@@ -266,9 +266,9 @@ def cell(run: Callable[..., Tensor], case: Case, device: str) -> Case:
 def _deviation(
     out: Tensor, q: Tensor, k: Tensor, v: Tensor, options: Case, weights: bool
 ) -> Deviation:
-    N, M = q.shape[-2], k.shape[-2]
+    M, N = q.shape[-2], k.shape[-2]
     align = options.get("align", "bottom_right")
-    mask = causal_mask(N, M, align=align, device=q.device) if options else None
+    mask = causal_mask(M, N, align=align, device=q.device) if options else None
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     if weights:
         return weights_deviation(out, q, k, mask=mask)

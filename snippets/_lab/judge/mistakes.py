@@ -21,7 +21,7 @@ NAN, INF = math.nan, math.inf
 
 @dataclass(frozen=True)
 class Probe:
-    """One input of a launcher: q [B, H, N, D], k and v [B, H_kv, M, D], and its options."""
+    """One input of a launcher: q [B, H, M, D], k and v [B, H_kv, N, D], and its options."""
 
     name: str
     q: Tensor
@@ -33,7 +33,7 @@ class Probe:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """N, M, D."""
+        """M, N, D."""
         return self.q.shape[-2], self.k.shape[-2], self.q.shape[-1]
 
     @property
@@ -60,12 +60,12 @@ class Mistake:
 
 
 def visible(p: Probe, shift: int = 0, align: str = "") -> Tensor:
-    """[N, M], True where a query sees a key; with `shift`, that many keys more than it should."""
-    N, M, _ = p.sizes
+    """[M, N], True where a query sees a key; with `shift`, that many keys more than it should."""
+    M, N, _ = p.sizes
     if not p.causal:
-        return torch.ones(N, M, dtype=torch.bool)
-    first = M - N if (align or p.align) == "bottom_right" else 0
-    return torch.arange(M) <= torch.arange(N)[:, None] + first + shift
+        return torch.ones(M, N, dtype=torch.bool)
+    first = N - M if (align or p.align) == "bottom_right" else 0
+    return torch.arange(N) <= torch.arange(M)[:, None] + first + shift
 
 
 def softmax(scores: Tensor, hidden: float = 0.0) -> Tensor:
@@ -120,7 +120,7 @@ def mask_moved(shift: int, p: Probe) -> Tensor:
 
 
 def first_query_misses_last_key(p: Probe) -> Tensor:
-    """The mask moved where there is none too: query n sees M + n - 1 keys, at most M."""
+    """The mask moved where there is none too: query n sees N + n - 1 keys, at most N."""
     mask = visible(p, -1).clone()
     if not p.causal:
         mask[0, -1] = False
@@ -155,7 +155,7 @@ def hidden_row_mean(p: Probe) -> Tensor:
 
 
 def keys_kept(first: int, last: Callable[[int], int], empty: float, p: Probe) -> Tensor | None:
-    """Only keys first … last(M) - 1, with their values; a row of none gives `empty`."""
+    """Only keys first … last(N) - 1, with their values; a row of none gives `empty`."""
     if p.causal:
         return None
     mask = visible(p).clone()
@@ -246,8 +246,8 @@ def padded(slots: Callable[[int], int], p: Probe) -> Tensor | None:
     return attend(p, k=k, v=v, mask=torch.ones(p.sizes[0], slots(p.sizes[1]), dtype=torch.bool))
 
 
-def up_to_tile(tile: int, M: int) -> int:
-    return -(-M // tile) * tile
+def up_to_tile(tile: int, N: int) -> int:
+    return -(-N // tile) * tile
 
 
 def base(b: float, p: Probe) -> Tensor:
@@ -398,7 +398,7 @@ MISTAKES: dict[str, Mistake] = {
         [P(mask_moved, -1), first_query_misses_last_key],
     ),
     "top-left for bottom-right": Mistake(
-        "Your mask is top-left; the spec is bottom-right: query i sees keys j ≤ i + M - N.",
+        "Your mask is top-left; the spec is bottom-right: query i sees keys j ≤ i + N - M.",
         [P(corner, dict.fromkeys(("bottom_right", "top_left"), "top_left"))],
     ),
     "bottom-right for top-left": Mistake(
@@ -407,7 +407,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "corners swapped": Mistake(
         "Your mask is bottom-right where the spec is top-left, and top-left where it is "
-        "bottom-right: only N = M hides the mistake.",
+        "bottom-right: only M = N hides the mistake.",
         [P(corner, {"bottom_right": "top_left", "top_left": "bottom_right"})],
         needs="top-left, fewer queries than keys",
     ),
@@ -428,11 +428,11 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "last key dropped": Mistake(
         "The last key is never looked at: a loop or a mask ends one early.",
-        [P(keys_kept, 0, lambda M: M - 1, empty) for empty in (NAN, 0.0)],
+        [P(keys_kept, 0, lambda N: N - 1, empty) for empty in (NAN, 0.0)],
     ),
     "first key dropped": Mistake(
         "The first key is never looked at: a loop or a mask begins one late.",
-        [P(keys_kept, 1, lambda M: M, empty) for empty in (NAN, 0.0)],
+        [P(keys_kept, 1, lambda N: N, empty) for empty in (NAN, 0.0)],
     ),
     "last value dropped": Mistake(
         "The loop over the values ends one early: the last value never arrives.",
@@ -444,15 +444,15 @@ MISTAKES: dict[str, Mistake] = {
             P(keys_kept, 0, last, empty)
             for tile, empty in itertools.product(TILES, (NAN, 0.0))
             for last in (
-                P(lambda t, M: M // t * t, tile),
-                P(lambda t, M: (M - 1) // t * t, tile),
-                P(lambda t, M: max((M - 1) // t * t, t), tile),
+                P(lambda t, N: N // t * t, tile),
+                P(lambda t, N: (N - 1) // t * t, tile),
+                P(lambda t, N: max((N - 1) // t * t, t), tile),
             )
         ],
     ),
     "first tile dropped": Mistake(
         "The first tile of keys is never looked at: the loop begins a tile late.",
-        [P(keys_kept, tile, lambda M: M, empty) for tile in TILES for empty in (NAN, 0.0)],
+        [P(keys_kept, tile, lambda N: N, empty) for tile in TILES for empty in (NAN, 0.0)],
     ),
     "last column dropped": Mistake(
         "The mask of the columns is off by one: the last column is not read.",

@@ -21,11 +21,11 @@ def eager_weights(
 ) -> Tensor:
     """softmax(q kᵀ · scale), written out in q's own dtype.
 
-    q [..., N, D]; k [..., M, D]; mask [N, M] or wider, True where a key is visible. A row
+    q [..., M, D]; k [..., N, D]; mask [M, N] or wider, True where a key is visible. A row
     with no visible key gives zeros.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q * scale) @ k.mT  # [..., N, M]; scaled first, so that float16 does not overflow
+    scores = (q * scale) @ k.mT  # [..., M, N]; scaled first, so that float16 does not overflow
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
     weights = scores.softmax(-1)
@@ -37,7 +37,7 @@ def eager_weights(
 def eager_attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """softmax(q kᵀ · scale) v in q's own dtype; v [..., M, D], else as in eager_weights.
+    """softmax(q kᵀ · scale) v in q's own dtype; v [..., N, D], else as in eager_weights.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
@@ -46,11 +46,11 @@ def eager_attention(
 
 
 def causal_mask(
-    N: int, M: int, *, align: str = "bottom_right", device: str | torch.device = "cpu"
+    M: int, N: int, *, align: str = "bottom_right", device: str | torch.device = "cpu"
 ) -> Tensor:
-    """[N, M], True where query i may see key j: j ≤ i + M - N, or j ≤ i with align "top_left"."""
-    shift = {"bottom_right": M - N, "top_left": 0}[align]
-    rows, columns = torch.arange(N, device=device), torch.arange(M, device=device)
+    """[M, N], True where query i may see key j: j ≤ i + N - M, or j ≤ i with align "top_left"."""
+    shift = {"bottom_right": N - M, "top_left": 0}[align]
+    rows, columns = torch.arange(M, device=device), torch.arange(N, device=device)
     return columns <= rows[:, None] + shift
 
 
@@ -165,7 +165,7 @@ def assert_weights(
     scale: float | None = None,
     mask: Tensor | None = None,
 ) -> Deviation:
-    """Raise NumericalMismatch unless `out` [..., N, M] is softmax(q kᵀ · scale) within rounding.
+    """Raise NumericalMismatch unless `out` [..., M, N] is softmax(q kᵀ · scale) within rounding.
 
     Raises TrivialInputs if equal weights for all visible keys would pass too. (Where no query
     sees more than one key they are the right answer, so nothing is asked.)
@@ -193,7 +193,7 @@ def make_qkv(
     seed: int = 0,
     spread: float = 3.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Reproducible q [*leading, N, D] and k, v [*leading, M, D], the same on every device.
+    """Reproducible q [*leading, M, D] and k, v [*leading, N, D], the same on every device.
 
     Drawn on the CPU from N(0, 1) and then rounded to `dtype`; q is `spread` times wider, so that
     the scores' standard deviation is about `spread` and the softmax is far from uniform.
@@ -204,5 +204,5 @@ def make_qkv(
     def draw(rows: int) -> Tensor:
         return torch.randn(*leading, rows, D, generator=generator)
 
-    q, k, v = draw(N) * spread, draw(M), draw(M)
+    q, k, v = draw(M) * spread, draw(N), draw(N)
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)

@@ -24,7 +24,7 @@ BACKENDS = {
 def _sdpa(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, **options: Any
 ) -> torch.Tensor:
-    """PyTorch's own attention; it takes [B, H, N, D] and chooses its backend by itself."""
+    """PyTorch's own attention; it takes [B, H, M, D] and chooses its backend by itself."""
     if causal:
         _refuse_two_corners(q, k)
         options["is_causal"] = True
@@ -37,7 +37,7 @@ def _sdpa(
 
 def _refuse_two_corners(q: torch.Tensor, k: torch.Tensor) -> None:
     if q.shape[-2] != k.shape[-2]:
-        raise ValueError("causal is True and N is not M: PyTorch aligns the other corner there")
+        raise ValueError("causal is True and M is not N: PyTorch aligns the other corner there")
 
 
 def _eager(
@@ -51,7 +51,7 @@ def _eager(
 def _flex(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, **options: Any
 ) -> torch.Tensor:
-    """FlexAttention, compiled afresh for each shape, as its makers advise; q [B, H, N, D]."""
+    """FlexAttention, compiled afresh for each shape, as its makers advise; q [B, H, M, D]."""
     attend, block_mask = _compiled_flex(q.shape, k.shape, q.dtype, q.device, causal)
     out: torch.Tensor = attend(q, k, v, block_mask=block_mask, **options)
     return out

@@ -59,8 +59,8 @@ class Lab:
         lead = tuple(case[name] for name in ("batch", "heads") if name in case)
         return make_qkv(
             *lead,
-            N=case["N"],
             M=case.get("M", case["N"]),
+            N=case["N"],
             D=case["D"],
             dtype=getattr(torch, case["dtype"]),
             device=device or ("cuda" if self.place == "gpu" else "cpu"),
@@ -106,10 +106,10 @@ class Lab:
         calls = {name: function for name in names if (function := resolve(name))}
         calls |= variants or {}
         q, k, v = self.qkv(case)
-        (N, D), M = q.shape[-2:], k.shape[-2]
-        heads = q.numel() // (N * D)
+        (M, D), N = q.shape[-2:], k.shape[-2]
+        heads = q.numel() // (M * D)
         options = {"causal": True} if case.get("causal") else {}
-        scores = sum(min(M, max(0, n + 1 + M - N)) for n in range(N)) if options else N * M
+        scores = sum(min(N, max(0, m + 1 + N - M)) for m in range(M)) if options else M * N
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
         yield from self.time(
             case,

@@ -13,7 +13,7 @@ from typing import Any
 from snippets._lab.results.physics import PhysicsError, refuse_impossible
 from snippets._lab.rooms import DATA
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class DataError(ValueError):

@@ -1,5 +1,6 @@
 """Several results at once: each is stored, whoever measures it, and a fault of one is told."""
 
+import multiprocessing
 import os
 import time
 
@@ -48,7 +49,7 @@ def rows_of(session, job):
 
 
 def children():
-    return [c for c in workers.multiprocessing.active_children() if c.is_alive()]
+    return [c for c in multiprocessing.active_children() if c.is_alive()]
 
 
 def test_each_job_is_stored_and_told_from_its_beginning_to_its_end(session, told):
@@ -88,7 +89,7 @@ def test_a_failure_is_told_and_the_others_go_on(run, session, told):
 
 
 def test_a_process_that_ends_by_itself_ends_the_run(session, told):
-    with pytest.raises(RuntimeError, match="ended with exit code 7"):
+    with pytest.raises(RuntimeError, match="ended with exit status 7"):
         side_by_side([job("a", dying), job("b", process)], session, told.append, processes=2)
     assert not children()
 

@@ -1,8 +1,11 @@
 """Where things are: the rooms, their files, and the modules behind a name."""
 
+import functools
 import importlib
+import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +64,27 @@ def load(room: str, module: str) -> ModuleType:
     """Import a module of a room, e.g. load("basic_attention", "bench")."""
     room_file(room, module)
     return importlib.import_module(f"snippets.{room}.{module}")
+
+
+def module_at(path: Path, name: str) -> tuple[ModuleType, Callable[[], None]]:
+    """The module of a file, still empty, and the call that executes the file in it.
+
+    Raises ImportError for what is no Python file.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    return module, functools.partial(spec.loader.exec_module, module)
+
+
+def load_file(path: Path, name: str = "") -> ModuleType:
+    """Import a file that no package holds, as a module of this name (its own if left out)."""
+    name = name or path.stem
+    module, execute = module_at(path, name)
+    sys.modules[name] = module  # dataclasses, pickle and triton look there
+    execute()
+    return module
 
 
 def measured_on(

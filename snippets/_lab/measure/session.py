@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from snippets._lab import child
 from snippets._lab.judge import mutants
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure import ceilings, machine
@@ -33,6 +33,7 @@ from snippets._lab.rooms import (
 )
 
 SEED = 0
+REPORT_SECONDS = 300  # for a kernel's own check, compiling included
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100")
 Row = dict[str, Any]
 
@@ -305,10 +306,12 @@ def _report(room: str, lab: Lab) -> Iterator[Row]:
             copy = Path(folder) / source_file(room).name
             copy.write_bytes(source_file(room).read_bytes())
             environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-            done = subprocess.run(
-                [sys.executable, copy.name], cwd=folder, env=environment,
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            done = child.run(
+                [sys.executable, copy.name],
+                seconds=REPORT_SECONDS,
+                cwd=Path(folder),
+                env=environment,
+            )
         if done.returncode != 0:
-            raise RuntimeError(f"{copy.name} alone failed:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{copy.name} alone failed:\n{done.stdout}")
         yield from ({"line": line} for line in done.stdout.splitlines())

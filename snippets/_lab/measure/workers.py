@@ -6,18 +6,17 @@ there each core gets a process of its own, which takes the jobs of one room or t
 
 import gc
 import itertools
-import multiprocessing
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 
 import torch
 
+from snippets._lab.child import GRACE, Child, Ended, first_to_speak
 from snippets._lab.measure.session import Job, Session
 from snippets._lab.probe.compiled import Compiler
 
@@ -56,40 +55,30 @@ def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: i
         in_turn(jobs, session, tell)
         return
     gc.freeze()  # what was imported is no garbage, and no process need look through it
-    context = multiprocessing.get_context("fork")
-    workers: dict[Connection, BaseProcess] = {}
+    children: list[Child] = []
     try:
-        while groups and len(workers) < processes:
-            here, there = context.Pipe()
-            inherited = [*workers, here]  # a copy of these would keep the process from ending
-            process = context.Process(target=_work, args=(jobs, session, there, inherited))
-            process.start()
-            there.close()
-            workers[here] = process
-            here.send(groups.popleft())
-        while workers:
-            for connection in wait(list(workers)):
-                assert isinstance(connection, Connection)
-                try:
-                    message = connection.recv()
-                except EOFError:
-                    workers[connection].join()
-                    code = workers[connection].exitcode
-                    raise RuntimeError(f"a measuring process ended with exit code {code}") from None
-                if isinstance(message, Report):
-                    tell(message)
-                elif isinstance(message, BaseException):
-                    raise message
-                elif groups:
-                    connection.send(groups.popleft())
-                else:
-                    connection.send(None)
-                    workers.pop(connection).join()
+        while groups and len(children) < processes:
+            children.append(Child(_work, jobs, session))
+            children[-1].send(groups.popleft())
+        while children:
+            child = first_to_speak(children)
+            try:
+                message = child.receive()
+            except Ended as error:
+                raise RuntimeError(f"while measuring, {error}") from None
+            if isinstance(message, Report):
+                tell(message)
+            elif isinstance(message, BaseException):
+                raise message
+            elif groups:
+                child.send(groups.popleft())
+            else:
+                child.send(None)
+                children.remove(child)
+                child.stop(GRACE)
     finally:
-        for worker in workers.values():
-            worker.terminate()
-        for worker in workers.values():
-            worker.join()
+        for child in children:
+            child.stop(GRACE)
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[int]]:
@@ -100,14 +89,9 @@ def _groups(jobs: Sequence[Job]) -> list[list[int]]:
     return [list(group) for _, group in together]
 
 
-def _work(
-    jobs: Sequence[Job], session: Session, channel: Connection, inherited: Sequence[Connection]
-) -> None:
+def _work(channel: Connection, jobs: Sequence[Job], session: Session) -> None:
     """Take groups from the channel until there are no more, and tell it how they fare."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    for connection in inherited:
-        connection.close()
     torch.set_num_threads(1)  # the other cores have their own work
     with Compiler() as compiler:
         session = replace(session, compiler=compiler)

@@ -18,18 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import io
 import os
 import re
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -47,8 +43,9 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from snippets._lab.child import Child, Ended, TooSlow
 from snippets._lab.probe.gpus import ARCHITECTURES
-from snippets._lab.rooms import ROOT
+from snippets._lab.rooms import load_file
 
 SHARED_LIMIT = {target: limits.shared_block for target, limits in ARCHITECTURES.items()}
 TENSOR_MEMORY_COLUMNS = 512  # sm_100; Triton refuses to load a kernel that asks for more
@@ -172,8 +169,7 @@ class Compiler:
 
     def __init__(self, cap_seconds: float = 20.0) -> None:
         self._cap_seconds = cap_seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._child: Child | None = None
         # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._messages = Path(self._folder.name, "messages")
@@ -225,18 +221,17 @@ class Compiler:
 
     def compiled(self, cell: Launch) -> Resources:
         """The resources of one launch."""
-        connection = self._started()
+        child = self._started()
         said_before = self._messages.stat().st_size
-        connection.send(cell)
-        if not connection.poll(self._cap_seconds):
+        child.send(cell)
+        try:
+            answer: Resources = child.receive(self._cap_seconds)
+        except TooSlow:
             self._stop()
             return cell.failed(f"> {self._cap_seconds:g} s")
-        try:
-            answer: Resources = connection.recv()
-        except EOFError:
-            status = self._process.wait() if self._process else None
+        except Ended as error:
             self._stop()
-            return cell.failed(f"the compiler ended with exit status {status}")
+            return cell.failed(f"the compiler has no answer: {error}")
         if answer.error and not answer.ptx:  # Triton's passes print the reason, and raise less
             said = self._messages.read_bytes()[said_before:].decode(errors="replace")
             reasons = re.findall(r"error: (.*)", said)
@@ -244,48 +239,28 @@ class Compiler:
                 return dataclasses.replace(answer, error=f"{answer.error} ({reasons[0]})")
         return answer
 
-    def _started(self) -> Connection:
-        if self._connection is not None:
-            return self._connection
-        ours, theirs = Pipe()
+    def _started(self) -> Child:
+        if self._child is not None:
+            return self._child
         environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
         environment |= {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
             "TRITON_ALWAYS_COMPILE": "1",
             "TRITON_CACHE_DIR": self._folder.name,
             "TMPDIR": self._folder.name,
         }
-        command = f"from {__name__} import serve; serve({theirs.fileno()})"
-        with self._messages.open("ab") as messages:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=messages,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # so that stopping it stops its ptxas too
-            )
-        theirs.close()
-        self._connection = ours
+        self._child = Child(serve, fresh=True, env=environment, said=self._messages)
         try:
-            if not ours.poll(START_SECONDS):
-                raise EOFError
-            ours.recv()
-        except EOFError:
+            self._child.receive(START_SECONDS)
+        except (Ended, TooSlow):
             self._stop()
             said = self._messages.read_text(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"the compiling process did not start: {said}") from None
-        return ours
+        return self._child
 
     def _stop(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._connection is not None:
-            self._connection.close()
-        self._process = self._connection = None
+        if self._child is not None:
+            self._child.stop()  # its ptxas too
+        self._child = None
 
 
 @dataclass(frozen=True)
@@ -344,13 +319,7 @@ class Launch:
         """The kernel, from its file as it is now: a mutant may have changed it."""
         version = (self.file, Path(self.file).stat().st_mtime_ns)
         if version not in _modules:
-            spec = importlib.util.spec_from_file_location(self.module, self.file)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"cannot import {Path(self.file).name}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[self.module] = module  # dataclasses and pickle look there
-            spec.loader.exec_module(module)
-            _modules[version] = module
+            _modules[version] = load_file(Path(self.file), self.module)
         kernel = getattr(_modules[version], self.kernel)
         while not isinstance(kernel, JITFunction):
             kernel = kernel.fn  # under autotune or heuristics
@@ -495,9 +464,8 @@ def _first_kernel(x_ptr):  # type: ignore[no-untyped-def]
     tl.store(x_ptr, 1.0)
 
 
-def serve(descriptor: int) -> None:
+def serve(connection: Connection) -> None:
     """The compiling process: answer each Launch that comes with Resources, until told to end."""
-    connection = Connection(descriptor)
     # The first compilation also hashes Triton's library: no kernel's time.
     _compiled(_first_kernel, Launch("", "", "", (_Pointer(torch.float32, 0),), {}, "sm_90"))
     connection.send("ready")

@@ -39,8 +39,8 @@ def sleeping(channel):
 
 def leaving_a_note(channel, note):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    channel.send("ready")
     try:
+        channel.send("ready")
         time.sleep(60)
     finally:
         Path(note).write_text("tidied up")

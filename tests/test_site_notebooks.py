@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,7 +61,10 @@ def test_the_first_cell_installs_only_what_is_missing(there, monkeypatch):
     monkeypatch.setenv("ATTENTION_MEASURED_SOURCE", "a.whl")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if there else None)
     monkeypatch.setattr("subprocess.run", lambda command, check: installed.append(command))
+    monkeypatch.setitem(sys.modules, "attention_measured", SimpleNamespace(__path__=["lies here"]))
+    monkeypatch.setattr("sys.path", [*sys.path])
     exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
+    assert ("lies here" in sys.path) is not there, "installed rooms are found where they lie"
     assert installed == (
         [] if there else [[sys.executable, "-m", "pip", "install", "--quiet", "a.whl"]]
     )
@@ -92,6 +96,12 @@ def wheel(tmp_path_factory):
     return built
 
 
+def test_the_wheel_shadows_nobodys_snippets(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name.split("/")[0] for name in packed.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"attention_measured"}
+
+
 @pytest.mark.parametrize("post", POSTS)
 def test_a_notebook_runs_from_an_empty_folder(post, wheel, tmp_path):
     empty, private, target = (tmp_path / name for name in ("empty", "private", "target"))
@@ -107,7 +117,7 @@ def test_a_notebook_runs_from_an_empty_folder(post, wheel, tmp_path):
     }
     notebook = stored(post)
     notebooks.run(notebook, empty, notebooks.environment(private, **settings))
-    assert (target / "snippets" / post).is_dir()
+    assert (target / "attention_measured" / "snippets" / post).is_dir()
     assert list(empty.iterdir()) == []
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert {(output.output_type, output.name) for output in outputs} == {("stream", "stdout")}

@@ -11,6 +11,7 @@ ADDRESS ?= 127.0.0.1:8000
 export NO_MKDOCS_2_WARNING := 1
 
 LAB = $(PYTHON) -m snippets._lab
+SITE = $(PYTHON) -m snippets._site
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
 ROOM_TESTS = $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
@@ -20,12 +21,15 @@ ifeq ($(PYTHON),$(VENV)/bin/python)
 DOCS := $(VENV)/.docs-installed
 ALL := $(VENV)/.all-installed
 MODELS := $(VENV)/.models-installed
-PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses auto --maxprocesses 8
 endif
+# One site and one browser serve a file's tests; all other tests go wherever there is time.
+ANYWHERE := $(if $(PARALLEL),$(PARALLEL) --dist worksteal)
+BY_FILE := $(if $(PARALLEL),$(PARALLEL) --dist loadfile)
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured"
 	@echo "  COMMIT=1a2b3c records the commit where there is no git"
@@ -40,8 +44,16 @@ setup: $(ALL) ## Make .venv with everything the tests need
 
 .PHONY: test
 test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
-	$(PYTHON) -m pytest -m "not mutants and not alone" $(PARALLEL)
-	$(PYTHON) -m pytest -m alone tests/test_browser_map.py
+	$(PYTHON) -m pytest -m "not mutants and not browser and not compiler" --durations 10 $(ANYWHERE)
+
+.PHONY: test-browser
+test-browser: $(ALL) ## Read the built site in Chromium
+	$(PYTHON) -m pytest -m "browser and not alone" --durations 10 $(BY_FILE) tests
+	$(PYTHON) -m pytest -m "browser and alone" tests
+
+.PHONY: test-compiler
+test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU needed
+	$(PYTHON) -m pytest -m compiler --durations 10 $(ANYWHERE) tests
 
 .PHONY: site
 site: notebooks ## Build the site into site/, every warning an error
@@ -52,19 +64,21 @@ notebooks: $(ALL) ## Run the notebooks; the site shows what they print
 	$(PYTHON) -m snippets._site.notebooks
 
 .PHONY: bench
-bench: $(ALL) ## Measure on this machine's GPU; without one: make evidence
+bench: $(ALL) ## Measure on this machine's GPU; without one: make bench-cpu
 	$(LAB) bench $(SELECT)
 
-.PHONY: evidence
-evidence: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
-	$(LAB) evidence $(SELECT)
+.PHONY: bench-cpu evidence
+bench-cpu: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
+	$(LAB) bench-cpu $(SELECT)
 
-.PHONY: capture
-capture: $(MODELS) ## Take queries, keys and weights from the model again (installs transformers)
+evidence: bench-cpu
+
+.PHONY: capture-model
+capture-model: $(MODELS) ## Take queries, keys and weights from the model again (installs transformers)
 	$(PYTHON) -m snippets.attention_weights.capture
 
 .PHONY: models
-models: $(MODELS) ## Install what make capture and its test need
+models: $(MODELS) ## Install what make capture-model and its test need
 
 .PHONY: figures
 figures: $(ALL) ## Draw docs/figures from docs/data
@@ -77,26 +91,26 @@ check: $(ALL) ## Lint, types, spelling, figures reproduce, stale results, strict
 	$(PYTHON) -m mypy
 	$(LAB) figures --check
 	$(LAB) stale
-	$(LAB) spelling
+	$(SITE) spelling
 	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
-	$(LAB) proof .cache/site
+	$(SITE) check-html .cache/site
 
 .PHONY: spelling
 spelling: $(ALL) ## Look up every word of the pages
-	$(LAB) spelling
+	$(SITE) spelling
 
 .PHONY: links
 links: $(ALL) ## Follow every link that leads away from the site (asks the network)
 	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/site
-	$(LAB) proof --links .cache/site
+	$(SITE) links .cache/site
 
-.PHONY: audit
-audit: $(ALL) ## Measure how quick each page is, beside the theme's stock page (takes minutes)
-	$(LAB) audit $(PAGE)
+.PHONY: page-speed
+page-speed: $(ALL) ## Measure how quick each page is, beside the theme's stock page (takes minutes)
+	$(SITE) page-speed $(PAGE)
 
 .PHONY: screenshots
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
-	$(LAB) screenshots $(PAGE)
+	$(SITE) screenshots $(PAGE)
 
 .PHONY: mutants
 mutants: $(ALL) ## Show that the tests reject every wrong kernel
@@ -111,11 +125,11 @@ diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_k
 gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
 	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 	  || { echo "gpu-test needs a GPU that torch can use; without one: make test"; exit 1; }
-	$(PYTHON) -m pytest -m "not mutants" $(if $(POST),tests/test_$(POST).py,$(ROOM_TESTS))
+	$(PYTHON) -m pytest -m "not mutants and not browser" $(if $(POST),tests/test_$(POST).py,$(ROOM_TESTS))
 
 .PHONY: sanitize
 sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)
-	$(PYTHON) -m snippets._lab sanitize $(POST)
+	$(LAB) sanitize $(POST)
 
 .PHONY: clean
 clean: ## Remove the built site and all caches; data, figures and .venv stay

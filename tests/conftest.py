@@ -23,6 +23,7 @@ if torch is not None:
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(min(2, torch.get_num_threads()))
 
+from browser import CHROMIUM
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -48,33 +49,42 @@ def device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-# Files that take long start first, so that at the end no core waits for another.
-LONGEST = (
-    "test_browser_site.py", "test_browser_map.py", "test_flash_attention.py", "test_browser.py",
-    "test_browser_reading.py", "test_lab_figure.py", "test_browser_steps.py",
-    "test_browser_memory.py", "test_lab_devices.py", "test_composed_attention.py",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items):
-    order = {name: at for at, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)))
-
-
 def pytest_collection_finish():
     gc.freeze()  # what was imported is no garbage: looking through it takes a sixth of the time
 
 
-_browser = {"not run": 0}
+# The browser's checks are a command of their own. Where there is no browser, `make test` says how
+# many there are that nobody runs; a hosted run that leaves them out has failed.
+_browser_checks = {"left out": 0}
+
+
+def pytest_deselected(items):
+    _browser_checks["left out"] += sum(
+        item.get_closest_marker("browser") is not None for item in items
+    )
 
 
 def pytest_runtest_logreport(report):
-    if report.skipped and "browser" in report.keywords:
-        _browser["not run"] += 1
+    _browser_checks["left out"] += report.skipped and "browser" in report.keywords
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    left_out = getattr(node, "workeroutput", {}).get("browser checks", 0)
+    _browser_checks["left out"] = max(_browser_checks["left out"], left_out)
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # one of several processes: the first one tells
+        session.config.workeroutput["browser checks"] = _browser_checks["left out"]
+    elif _browser_checks["left out"] and CHROMIUM is None and os.environ.get("CI") == "true":
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter):
-    if _browser["not run"]:
+    if (left_out := _browser_checks["left out"]) and CHROMIUM is None:
         terminalreporter.write_line(
-            f"{_browser['not run']} browser checks NOT RUN: install chromium", yellow=True
+            f"{left_out} browser checks NOT RUN: install chromium", yellow=True
         )
+    elif left_out:
+        terminalreporter.write_line(f"{left_out} browser checks run by: make test-browser")

@@ -307,7 +307,7 @@ def test_a_kill_table_has_the_mistakes_that_its_kernel_can_make(room):
     mutants = {m.name for m in load(room, "mutants").MUTANTS}
     stored = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
     if not stored:
-        pytest.skip("its mutants have not been run yet: make evidence")
+        pytest.skip("its mutants have not been run yet: make bench-cpu")
     names = mutants | {row.get("derived") for r in stored for row in r.rows}
     wanted = {"zeros", "mean of V", "no scale", "max not subtracted"}
     if not interpreted(room):

@@ -1,6 +1,6 @@
 """The coverage grid: which cells there are, what a cell says, and that none is skipped everywhere.
 
-Without a GPU a handful of cells run; the grid itself is `make evidence`. On a GPU all of them run.
+Without a GPU a handful of cells run; the grid itself is `make bench-cpu`. On a GPU all of them run.
 """
 
 import sys

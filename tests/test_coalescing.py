@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets.coalescing import bench, exercise, kernel
-from snippets.coalescing.bench import assert_copied, assert_sums
+from snippets.coalescing.checks import assert_copied, assert_sums
 from snippets.coalescing.kernel import coalescing, line_sums
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -98,19 +98,20 @@ def test_any_copy(L, stride, step, first, dtype):
 
 @pytest.mark.numerical
 @given(
-    N=st.integers(1, 12),
     M=st.integers(1, 12),
+    N=st.integers(1, 12),
     long=st.sampled_from([1, 90, 110]),
     transposed=st.booleans(),
     dtype=st.sampled_from(DTYPES),
 )
-def test_any_sums(N, M, long, transposed, dtype):
-    x = draw(N, M * long, dtype=dtype)
+def test_any_sums(M, N, long, transposed, dtype):
+    x = draw(M, N * long, dtype=dtype)
     dim = 1
     if transposed:
         x, dim = x.T, 0
     assert_sums(line_sums(x, dim=dim), x, dim=dim)
-    assert_sums(exercise.column_sums(x.T if dim else x), x.T if dim else x, dim=0, block=128)
+    lines = x.T if dim else x
+    assert_sums(exercise.column_sums(lines), lines, dim=0, block=exercise.BLOCK_M)
 
 
 @pytest.mark.skipif(ON_GPU, reason="the large case needs only address space on a CPU")
@@ -123,7 +124,7 @@ def test_offsets_beyond_32_bits():
     matrix = torch.as_strided(memory, (2, 4), (far, 1))
     assert_sums(line_sums(matrix, dim=1), matrix, dim=1)
     assert_sums(line_sums(matrix, dim=0), matrix, dim=0)
-    assert_sums(exercise.column_sums(matrix), matrix, dim=0, block=128)
+    assert_sums(exercise.column_sums(matrix), matrix, dim=0, block=exercise.BLOCK_M)
 
 
 def test_inputs_stay_as_they_were():
@@ -237,8 +238,8 @@ def test_the_file_runs_alone(tmp_path):
 @pytest.mark.parametrize("shape", [(1, 1), (127, 31), (128, 32), (129, 33), (5, 100), (1_030, 3)])
 def test_exercise_sums_columns_by_tiles(shape, dtype):
     x = draw(*shape, dtype=dtype)
-    assert_sums(exercise.column_sums(x), x, dim=0, block=exercise.BLOCK_N)
-    assert_sums(exercise.column_sums(x.T), x.T, dim=0, block=exercise.BLOCK_N)
+    assert_sums(exercise.column_sums(x), x, dim=0, block=exercise.BLOCK_M)
+    assert_sums(exercise.column_sums(x.T), x.T, dim=0, block=exercise.BLOCK_M)
 
 
 @pytest.mark.skipif(ON_GPU, reason="addresses are recorded in the interpreter")
@@ -253,9 +254,9 @@ def test_counted_sectors_are_those_of_the_recorded_addresses(stride, dtype):
         coalescing(x, stride=stride)
     touched = set()
     for load in (a for a in trace.accesses if a.operation == "load"):
-        for request in bench.requests(load, x):
-            touched |= bench.touched(request)
-    counted = bench.bytes_of_sectors(n, stride, x.element_size())
+        for request in bench._requests(load, x):
+            touched |= bench._touched(request)
+    counted = bench._bytes_of_sectors(n, stride, x.element_size())
     assert len(touched) * bench.SECTOR == counted
 
 
@@ -269,5 +270,5 @@ def test_requests_start_where_the_memory_starts():
         x = ones(64)[first : first + 32]
         with record({"x": x}, keep_addresses=True) as trace:
             coalescing(x, stride=1)
-        (request,) = bench.requests(trace.accesses[0], x)
-        assert len(bench.touched(request)) == sectors
+        (request,) = bench._requests(trace.accesses[0], x)
+        assert len(bench._touched(request)) == sectors

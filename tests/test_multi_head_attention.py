@@ -20,6 +20,7 @@ from snippets._lab.results import store
 from snippets._lab.results.physics import refuse_impossible
 from snippets._lab.rooms import DATA, results
 from snippets.multi_head_attention import bench, exercise, module
+from snippets.multi_head_attention.checks import assert_same
 from snippets.multi_head_attention.module import (
     AttentionHead,
     MultiHeadAttention,
@@ -58,9 +59,14 @@ def masks(B, N):
     blind = causal.expand(B, N, N).clone()
     blind[-1, N // 2] = False
     return {
-        "none": None, "causal": causal, "padding": padding, "both": causal & padding,
-        "blind query": blind, "integers": causal.int(), "of a batch of one": causal[None],
-    }  # fmt: skip
+        "none": None,
+        "causal": causal,
+        "padding": padding,
+        "both": causal & padding,
+        "blind query": blind,
+        "integers": causal.int(),
+        "of a batch of one": causal[None],
+    }
 
 
 # --8<-- [start:reference]
@@ -93,7 +99,7 @@ def assert_layer(out, loop, x, mask=None):
     )
     largest = values * loop.W_o.weight.abs().sum(-1).max().item() + loop.W_o.bias.abs().max().item()
     terms = 2 * x.shape[2] + x.shape[1] + loop.W_o.weight.shape[1]
-    bench.assert_same(out, want, slack=(terms + scores) * torch.finfo(x.dtype).eps * largest)
+    assert_same(out, want, slack=(terms + scores) * torch.finfo(x.dtype).eps * largest)
     # --8<-- [end:reference]
 
 
@@ -166,7 +172,7 @@ def test_equals_the_module_of_pytorch(form, mask):
     if hidden is not None and hidden.dim() == 3:
         hidden = hidden.expand(2, 5, 5).repeat_interleave(3, dim=0)  # and there it is [B·H, N, N]
     want = theirs(x, x, x, attn_mask=hidden, need_weights=False)[0]
-    bench.assert_same(modules[form](x, mask), want, slack=rounding(want))
+    assert_same(modules[form](x, mask), want, slack=rounding(want))
     # --8<-- [end:test_torch]
 
 
@@ -189,7 +195,7 @@ def test_gradients_equal_pytorch(mask):
         gradients[form] = stacked(dict(zip(["x", *weights], found, strict=True)))
     for form in FORMS:
         for name, want in gradients["PyTorch"].items():
-            bench.assert_same(gradients[form][name], want, slack=rounding(want))
+            assert_same(gradients[form][name], want, slack=rounding(want))
     # --8<-- [end:test_gradients]
 
 
@@ -216,7 +222,7 @@ def test_gradients_equal_the_module_of_pytorch():
     g_x, q, k, v, *g_out = torch.autograd.grad(vectorized(x), weights, sent_back)
     pairs = [(g_x, want_x), (torch.cat([q, k, v]), want_in), *zip(g_out, want_out, strict=True)]
     for found, want in pairs:
-        bench.assert_same(found, want, slack=rounding(want))
+        assert_same(found, want, slack=rounding(want))
 
 
 # --8<-- [start:test_blind]
@@ -226,7 +232,7 @@ def test_a_query_that_sees_nothing_gives_zeros(form):
     layer, x, mask = make()[form], tokens().requires_grad_(), torch.ones(5, 5, device=DEVICE).int()
     mask[3] = 0
     out = layer(x, mask)
-    bench.assert_same(out[:, 3], layer.W_o.bias.expand(2, -1), slack=0.0)  # W_o of zeros
+    assert_same(out[:, 3], layer.W_o.bias.expand(2, -1), slack=0.0)  # W_o of zeros
     assert not torch.autograd.grad(out.sum(), x)[0].isnan().any()
 
 
@@ -246,8 +252,8 @@ def test_one_head_that_sees_nothing_gives_zeros():
     head, x = AttentionHead(8, 4).to(**OPTIONS), tokens(E=8)
     mask = torch.ones(5, 5, device=DEVICE).tril(-1).bool()  # query 0 sees no key
     out = head(x, mask)
-    bench.assert_same(out[:, 0], torch.zeros(2, 4, **OPTIONS), slack=0.0)
-    bench.assert_same(out[:, 1], head.W_v(x)[:, 0], slack=rounding(out))  # it sees one
+    assert_same(out[:, 0], torch.zeros(2, 4, **OPTIONS), slack=0.0)
+    assert_same(out[:, 1], head.W_v(x)[:, 0], slack=rounding(out))  # it sees one
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -283,10 +289,14 @@ def test_projections_have_no_bias_and_the_last_one_has():
 
 REFUSED = {
     "heads that cannot share": (
-        lambda: MultiHeadAttention(10, 3), ValueError, "embed_dim is 10, which 3 heads cannot",
+        lambda: MultiHeadAttention(10, 3),
+        ValueError,
+        "embed_dim is 10, which 3 heads cannot",
     ),
     "the same at once": (
-        lambda: MultiHeadAttentionVectorized(10, 4), ValueError, "or give head_dim",
+        lambda: MultiHeadAttentionVectorized(10, 4),
+        ValueError,
+        "or give head_dim",
     ),
     "no head": (lambda: MultiHeadAttention(8, 0), ValueError, "num_heads is 0; it must be at"),
     "half a head": (lambda: MultiHeadAttention(8, 0.5), TypeError, "num_heads is a float; a whole"),
@@ -294,10 +304,11 @@ REFUSED = {
     "negative width": (lambda: AttentionHead(-8, 4), ValueError, "embed_dim is -8"),
     "no width": (lambda: MultiHeadAttention(8, 2, 0), ValueError, "head_dim is 0"),
     "no torch module": (
-        lambda: MultiHeadAttentionVectorized(8, 2, 3).as_torch(), ValueError,
+        lambda: MultiHeadAttentionVectorized(8, 2, 3).as_torch(),
+        ValueError,
         "num_heads * head_dim must be embed_dim, 2 * 3 is not 8",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -320,13 +331,14 @@ REFUSED_INPUTS = {
     "float mask": ((X, torch.ones(5, 5)), TypeError, "mask is torch.float32; bool and integers"),
     "mask elsewhere": ((X, torch.ones(5, 5, device="meta").bool()), ValueError, "mask is on meta"),
     "mask of a batch": (
-        (X, torch.ones(2, 5).bool()), ValueError,
+        (X, torch.ones(2, 5).bool()),
+        ValueError,
         "mask has shape (2, 5); allowed are (5, 5), (2, 5, 5) and, for padding, (2, 1, 5)",
     ),
     "mask of heads": ((X, torch.ones(2, 3, 5, 5).bool()), ValueError, "mask has shape (2, 3, 5, 5"),
     "other batch": ((X, torch.ones(3, 5, 5).bool()), ValueError, "mask has shape (3, 5, 5)"),
     "fewer keys": ((X, torch.ones(5, 1).bool()), ValueError, "mask has shape (5, 1)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", [*FORMS, "head"])
@@ -368,9 +380,14 @@ class StandIn(Lab):
             call()
             self.clock += 1.0
             yield {
-                "implementation": name, **case, "ms_p20": self.clock, "ms_p50": self.clock,
-                "ms_p80": self.clock, "flops": flops, "bytes_compulsory": bytes_compulsory,
-            }  # fmt: skip
+                "implementation": name,
+                **case,
+                "ms_p20": self.clock,
+                "ms_p50": self.clock,
+                "ms_p80": self.clock,
+                "flops": flops,
+                "bytes_compulsory": bytes_compulsory,
+            }
 
 
 CEILING = {f"per_s_p{p}": 1e12 for p in (20, 50, 80)}
@@ -392,11 +409,12 @@ def without_gpu(monkeypatch):
     monkeypatch.setattr(bench, "SIZES", {"small": size, "large": size})
     monkeypatch.setattr(bench, "SMALL", size)
     monkeypatch.setattr(bench, "HEADS", [1, 8])
-    monkeypatch.setattr(bench, "WIDTHS", [60, 64, 65, 72, 128])
+    monkeypatch.setattr(bench, "WIDTHS", {64: [60, 64, 65, 72], 128: [128]})
     monkeypatch.setattr(bench, "BURST", 3)
-    quick = functools.partial(bench.host_times, budget_ms=0.0)
-    monkeypatch.setattr(bench, "host_times", lambda calls, samples=2: quick(calls, samples=2))
-    monkeypatch.setattr(bench, "BATCH", 4)
+    quick = functools.partial(bench._host_times, budget_ms=0.0)
+    monkeypatch.setattr(bench, "_host_times", lambda calls, samples=2: quick(calls, samples=2))
+    monkeypatch.setattr(bench, "BATCH", 2)
+    monkeypatch.setattr(bench, "BATCH_HEADS", 2)
     monkeypatch.setattr(bench, "TOKENS", 4)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
@@ -412,7 +430,7 @@ def without_gpu(monkeypatch):
             call()
         return ["Memset", *seen]
 
-    monkeypatch.setattr(bench, "kernels_seen", kernels_seen)
+    monkeypatch.setattr(bench, "_kernels_seen", kernels_seen)
 
 
 GPU_RESULTS = ["launches", "layer_time", "empty_launch", "head_dim"]
@@ -442,23 +460,39 @@ def test_rows_of_a_gpu_can_be_stored_and_drawn(name, without_gpu, figures, tmp_p
 
 def invented(name, rows, label="Some GPU"):
     return store.Result(
-        post="multi_head_attention", result=name, place="gpu",
-        folder=store.folder_name(label), device={"name": label},
-        versions=dict.fromkeys(store.VERSIONS, "1"), commit="unknown",
-        measured_at="2026-11-21T10:00:00Z", seed=0, source_hash="0" * 16, rows=rows,
+        post="multi_head_attention",
+        result=name,
+        place="gpu",
+        folder=store.folder_name(label),
+        device={"name": label},
+        versions=dict.fromkeys(store.VERSIONS, "1"),
+        commit="unknown",
+        measured_at="2026-11-21T10:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=rows,
         ceilings=CEILINGS,
-    )  # fmt: skip
+    )
 
 
 def launches_of(figures, loop, wide):
     """Rows of launches with these counts for 8 heads."""
     return [
         {
-            "implementation": form, "passes": passes, "heads": heads, "dtype": "float16", "B": 1,
-            "N": 1, "E": 1, "launches": loop if form == figures.LOOP else wide, "kernels": ["a"],
+            "implementation": form,
+            "passes": passes,
+            "heads": heads,
+            "dtype": "float16",
+            "B": 1,
+            "N": 1,
+            "E": 1,
+            "launches": loop if form == figures.LOOP else wide,
+            "kernels": ["a"],
         }
-        for form in figures.FORMS for passes in figures.PASSES for heads in (1, 8, 32)
-    ]  # fmt: skip
+        for form in figures.FORMS
+        for passes in figures.PASSES
+        for heads in (1, 8, 32)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -479,20 +513,25 @@ def test_the_claim_about_launches_is_judged(loop, wide, words, figures):
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        ([6, 7, 8, 9], "holds for all four"), ([1, 2, 11, 12], "holds for none of them"),
-        ([1, 2, 3, 4], "is too high"), ([11, 12, 13, 14], "is too low"),
+        ([6, 7, 8, 9], "holds for all four"),
+        ([1, 2, 11, 12], "holds for none of them"),
+        ([1, 2, 3, 4], "is too high"),
+        ([11, 12, 13, 14], "is too low"),
         ([2, 7, 3, 4], "holds for b; the other 3 lie below it"),
         ([6, 7, 11, 4], "holds for a and b; the other 2 lie above and below it"),
     ],
-)  # fmt: skip
+)
 def test_the_claim_about_one_launch_is_judged(host, words, figures):
     rows = [
         {
-            "implementation": name, "clock": clock, "launches": 100,
+            "implementation": name,
+            "clock": clock,
+            "launches": 100,
             **dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), micros / 10),
         }
-        for name, micros in zip("abcd", host, strict=True) for clock in ("host", "gpu")
-    ]  # fmt: skip
+        for name, micros in zip("abcd", host, strict=True)
+        for clock in ("host", "gpu")
+    ]
     figure = figures.empty_launch([invented("empty_launch", rows)])
     assert f"The claim {words.rstrip('.')}." in figure.sentences["claim"]
 
@@ -503,11 +542,18 @@ def test_where_the_loop_or_the_plain_layer_is_ahead_is_said(ahead, figures):
     of[figures.SDPA] = 9.0 if ahead else 0.5
     rows = [
         {
-            "implementation": form, "size": "large", "clock": "gpu", "passes": passes,
-            "heads": heads, "E": 64, "ms_p50": of[form] if heads < 4 else 1.0,
+            "implementation": form,
+            "size": "large",
+            "clock": "gpu",
+            "passes": passes,
+            "heads": heads,
+            "E": 64,
+            "ms_p50": of[form] if heads < 4 else 1.0,
         }
-        for form in of for passes in figures.PASSES for heads in (1, 2, 4)
-    ]  # fmt: skip
+        for form in of
+        for passes in figures.PASSES
+        for heads in (1, 2, 4)
+    ]
     few, wide = figures._few(rows), figures._wide_heads(rows)
     assert ("With 1 and 2 heads the GPU is done with the loop sooner" in few) == ahead
     assert ("With 1 head of 64 columns it is the other way round: 9 ms" in wide) == ahead
@@ -543,10 +589,10 @@ def test_kernels_are_counted_on_the_gpu_and_in_order(monkeypatch):
             torch.profiler, "profile", lambda profile=profile, **_: contextlib.nullcontext(profile)
         )
         if found is events:
-            assert bench.kernels_seen(lambda: calls.append(1)) == ["Memset (Device)", "second"]
+            assert bench._kernels_seen(lambda: calls.append(1)) == ["Memset (Device)", "second"]
         else:
             with pytest.raises(RuntimeError, match="saw no kernel"):
-                bench.kernels_seen(lambda: None)
+                bench._kernels_seen(lambda: None)
     assert len(calls) == 4  # warmed up, then profiled, twice
 
 
@@ -554,13 +600,14 @@ def test_work_of_a_layer():
     size = {"B": 2, "N": 3, "E": 4}
     projections, scores = 4 * 2 * (2 * 3) * 4 * 4, 2 * 2 * 2 * 3 * 3 * 4
     weights = 4 * 4 * 4
-    assert bench.work_of(size, "forward") == (projections + scores, 2 * (2 * 24 + weights))
-    flops, count = bench.work_of(size, "forward and backward")
+    assert bench._work_of(size, "forward") == (projections + scores, 2 * (2 * 24 + weights))
+    flops, count = bench._work_of(size, "forward and backward")
     assert (flops, count) == (3 * (projections + scores), 2 * 2 * (2 * 24 + weights))
 
 
 def test_products_multiply_what_they_say(monkeypatch):
-    monkeypatch.setattr(bench, "BATCH", 8)
+    monkeypatch.setattr(bench, "BATCH", 4)
+    monkeypatch.setattr(bench, "BATCH_HEADS", 2)
     monkeypatch.setattr(bench, "TOKENS", 6)
     for operation, flops, numbers in (
         ("scores", 2 * 8 * 6 * 6 * 5, 8 * (6 * 5 + 6 * 5 + 6 * 6)),
@@ -568,7 +615,7 @@ def test_products_multiply_what_they_say(monkeypatch):
         ("attention", 4 * 8 * 6 * 6 * 5, 8 * 4 * 6 * 5),
     ):
         case = {"operation": operation, "D": 5, "dtype": "float32"}
-        calls, found, count = bench.products(case, DEVICE)
+        calls, found, count = bench._products(case, DEVICE)
         assert (found, count) == (flops, 4 * numbers)
         outs = [call() for call in calls.values()]
         assert outs[0].shape == ((4, 2, 6, 6) if operation == "scores" else (4, 2, 6, 5))
@@ -597,9 +644,18 @@ def test_the_journey_sees_every_step():
     rows = [r for r in bench.shapes(Lab("interpreter")) if r["form"] == "vectorized"]
     operations = [r["operation"] for r in rows if r["lane"] == "W_q"]
     assert operations == [
-        "W_q", "view", "transpose", "matmul", "mul", "softmax", "matmul", "transpose",
-        "contiguous", "view", "W_o",
-    ]  # fmt: skip
+        "W_q",
+        "view",
+        "transpose",
+        "matmul",
+        "mul",
+        "softmax",
+        "matmul",
+        "transpose",
+        "contiguous",
+        "view",
+        "W_o",
+    ]
     assert rows[-1]["shape"] == rows[0]["x"]
 
 
@@ -627,12 +683,14 @@ def test_conventions_say_the_same_and_differ_on_a_blind_query():
 def test_behaviour_of_known_heads():
     ahead, equal = torch.zeros(4, 4).double(), torch.full((4, 4), 0.25).double()
     ahead[range(4), [0, 0, 1, 2]] = 1.0  # the token before; the first itself
-    found = bench.behaviour(torch.stack([ahead, equal]), 0)
+    found = bench._behaviour(torch.stack([ahead, equal]), 0)
     assert found["to_previous"] == 1.0
     assert found["entropy_relative"] == 0.0
     assert found["distance_strongest"] == found["distance_mean"] == 0.75
     assert found["elsewhere"] == pytest.approx(0.75)
-    assert bench.behaviour(torch.stack([ahead, equal]), 1)["entropy_relative"] == pytest.approx(1.0)
+    assert bench._behaviour(torch.stack([ahead, equal]), 1)["entropy_relative"] == pytest.approx(
+        1.0
+    )
 
 
 def test_a_figure_without_its_rows_says_so(figures):

@@ -8,17 +8,16 @@ import triton
 import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
+from .checks import assert_bytes, counted_eager, counted_fused
 from .exercise import attention_in_blocks, block_bytes
 from .module import (
     CARDS,
-    INSIDE,
     SIZES,
     attention_memory,
-    counted_peak,
     eager_attention,
     largest_length,
     measured_peak,
@@ -42,42 +41,6 @@ def check(device):
         assert_attention(eager_attention(q, k, v, causal=causal), q, k, v, mask=mask)
     budget = 7 * block_bytes(2, 3, 70, 20, q.dtype)
     assert_attention(attention_in_blocks(q, k, v, budget=budget), q, k, v)
-
-
-# --8<-- [start:counting]
-def assert_bytes(said, counted):
-    """Raise NumericalMismatch unless a formula says what was counted, to the byte."""
-    if said != counted:
-        raise NumericalMismatch(
-            f"difference {abs(said - counted):,} bytes from the {counted:,} counted, allowed 0"
-        )
-
-
-def counted_eager(B, H, N, D, dtype=torch.float32, *, causal=False, backward=False, inside=INSIDE):
-    """The peak of eager attention as counted, q, k and v included; no memory is taken.
-
-    With what operations on a GPU make inside themselves, or with what `inside` says.
-    """
-    options = {"causal": causal, "inside": inside}
-    return _counted(eager_attention, (B, H, N, D), dtype, backward, **options)
-
-
-def counted_fused(B, H, N, D, dtype=torch.float32, *, backward=False):
-    """The same of the operation in which PyTorch fuses attention on a CPU."""
-    return _counted(_fused, (B, H, N, D), dtype, backward)
-
-
-def _counted(attention, shape, dtype, backward, **options):
-    empty = {"device": "meta", "dtype": dtype, "requires_grad": backward}
-    q, k, v = (torch.empty(*shape, **empty) for _ in range(3))
-    held = 3 * q.numel() * q.element_size()
-    run = (training_step, attention) if backward else (attention,)
-    return held + counted_peak(*run, q, k, v, **options)
-
-
-def _fused(q, k, v):
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
-    # --8<-- [end:counting]
 
 
 @measured_on("interpreter")
@@ -151,9 +114,12 @@ def calculator(lab):
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16_384]
 TORCH = ["torch:eager", "torch:math", "torch:flash", "torch:cudnn", "torch:efficient"]
 KERNELS = [
-    "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
+    "basic_attention",
+    "vectorized_attention",
+    "composed_attention",
+    "tiled_attention",
     "flash_attention",
-]  # fmt: skip
+]
 # One query a program is slow with many keys, and a tile of all keys compiles for long.
 LONGEST = {"basic_attention": 4096, "vectorized_attention": 512}
 BUDGET = 64 << 20  # bytes for the exercise's blocks
@@ -200,12 +166,12 @@ def _peak(lab, case, attention):
 
 # --8<-- [start:walk]
 @triton.jit
-def _walk_kernel(x_ptr, out_ptr, n_tiles, trips, BLOCK: tl.constexpr):
-    """Each program reads `trips` tiles, one after the other and round again; all start apart."""
+def _walk_kernel(x_ptr, out_ptr, n_tiles, iterations, BLOCK: tl.constexpr):
+    """Each program reads `iterations` tiles in turn, and round again; all start apart."""
     tile = tl.program_id(0) * n_tiles // tl.num_programs(0)
     offs = tl.arange(0, BLOCK)
     acc = tl.zeros([BLOCK], tl.float32)
-    for _ in range(trips):
+    for _ in range(iterations):
         acc += tl.load(x_ptr + tl.cast(tile, tl.int64) * BLOCK + offs)
         tile = tl.where(tile + 1 == n_tiles, 0, tile + 1)
     tl.store(out_ptr + tl.program_id(0), tl.sum(acc, axis=0))
@@ -214,29 +180,29 @@ def _walk_kernel(x_ptr, out_ptr, n_tiles, trips, BLOCK: tl.constexpr):
 
 # --8<-- [start:turn]
 @triton.jit
-def _turn_kernel(x_ptr, out_ptr, trips, SIDE: tl.constexpr):
-    """x ← xᵀ + y on chip: a trip writes the tile to shared memory and reads it back, turned."""
+def _turn_kernel(x_ptr, out_ptr, iterations, SIDE: tl.constexpr):
+    """x ← xᵀ + y on chip: an iteration writes the tile to shared memory and reads it turned."""
     offs = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]  # [SIDE, SIDE]
     y = tl.load(x_ptr + offs)
     x = y
-    for _ in range(trips):
+    for _ in range(iterations):
         x = tl.trans(x) + y  # neighbours in a column become neighbours in a row: threads trade
     tl.store(out_ptr + tl.program_id(0) * SIDE * SIDE + offs, x)
     # --8<-- [end:turn]
 
 
-WALK_TRIPS, TURN_TRIPS = 1024, 2048
+WALK_ITERATIONS, TURN_ITERATIONS = 1024, 2048
 BLOCK, SIDE = 4096, 64  # 16 kB a tile, both
 SMALLEST, LARGEST = 2 * BLOCK * 4, 1 << 30  # bytes of a working set: two tiles … 1 GiB
 
 
-def walk(x, out, trips):
-    _walk_kernel[(len(out),)](x, out, x.numel() // BLOCK, trips, BLOCK=BLOCK)
+def _walk(x, out, iterations):
+    _walk_kernel[(len(out),)](x, out, x.numel() // BLOCK, iterations, BLOCK=BLOCK)
     return out
 
 
-def turn(x, out, trips):
-    _turn_kernel[(len(out),)](x, out, trips, SIDE=SIDE)
+def _turn(x, out, iterations):
+    _turn_kernel[(len(out),)](x, out, iterations, SIDE=SIDE)
     return out
 
 
@@ -260,14 +226,16 @@ def hierarchy(lab):
     out = torch.empty(4 * device.multi_processor_count, device="cuda")
     for case in lab.each(dtype=["float32"], set_bytes=sets):
         x = torch.randn(case["set_bytes"] // 4, device="cuda")
-        calls = {"walk": lambda x=x: walk(x, out, WALK_TRIPS)}
+        calls = {"walk": lambda x=x: _walk(x, out, WALK_ITERATIONS)}
         for row in lab.time(case, calls, flops=0, bytes_compulsory=case["set_bytes"]):
-            loaded = len(out) * WALK_TRIPS * BLOCK * 4
+            loaded = len(out) * WALK_ITERATIONS * BLOCK * 4
             yield {"kind": "walk", **row, "bytes_loaded": loaded}
     x = torch.randn(SIDE, SIDE, device="cuda")
     out = torch.empty(8 * device.multi_processor_count, SIDE, SIDE, device="cuda")
-    calls = {"turn": lambda: turn(x, out, TURN_TRIPS)}
-    moved = out.numel() * 4 * 2 * TURN_TRIPS  # each element written and read, once a trip
+    calls = {"turn": lambda: _turn(x, out, TURN_ITERATIONS)}
+    moved = (
+        out.numel() * 4 * 2 * TURN_ITERATIONS
+    )  # each element written and read, once an iteration
     for case in lab.each(dtype=["float32"], tile=[SIDE]):
         for row in lab.time(case, calls, flops=0, bytes_compulsory=out.numel() * 4):
             yield {"kind": "turn", **row, "bytes_shared": moved}
@@ -275,7 +243,7 @@ def hierarchy(lab):
 
 
 # --8<-- [start:work]
-def eager_work(H, N, D):
+def _eager_work(H, N, D):
     """Steps of eager attention in float16: name → (FLOPs, bytes moved if each moves once)."""
     products, square, rows = 2 * H * N * N * D, 2 * H * N * N, 2 * H * N * D
     return {
@@ -287,13 +255,13 @@ def eager_work(H, N, D):
     }
 
 
-def fused_work(H, M, N, D):
+def _fused_work(H, M, N, D):
     """The same of one fused call for M queries and N keys: q, k, v and the result move once."""
     return 4 * H * M * N * D, 2 * H * (2 * M + 2 * N) * D
     # --8<-- [end:work]
 
 
-def normal(lab, *shape):
+def _normal(lab, *shape):
     device = "cuda" if lab.place == "gpu" else "cpu"
     return torch.randn(*shape, device=device, dtype=torch.float16)
 
@@ -303,8 +271,9 @@ def normal(lab, *shape):
 def intensity(lab):
     """Time of attention's steps, of a fused call, and of one query against a long cache."""
     for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[2048, 4096, 8192]):
-        q, k, v = (normal(lab, 1, case["heads"], case["M"], case["D"]) for _ in range(3))
-        scores = (q * case["D"] ** -0.5) @ k.mT  # as eager attention has them
+        H, N, D = case["heads"], case["N"], case["D"]
+        q, k, v = (_normal(lab, 1, H, N, D) for _ in range(3))
+        scores = (q * D**-0.5) @ k.mT  # as eager attention has them
         weights = scores.softmax(-1)
         steps = {
             "q · kᵀ": lambda q=q, k=k: q @ k.mT,
@@ -312,29 +281,40 @@ def intensity(lab):
             "weights · v": lambda weights=weights, v=v: weights @ v,
             "eager": lambda q=q, k=k, v=v: eager_attention(q, k, v),
         }
-        work = eager_work(case["heads"], case["M"], case["D"])
-        least = fused_work(case["heads"], case["M"], case["M"], case["D"])[1]
+        work = _eager_work(H, N, D)
+        least = _fused_work(H, M=N, N=N, D=D)[1]
         for name, call in steps.items():
             flops, moved = work[name]
             compulsory = least if name == "eager" else moved  # L2 may serve what eager reads again
+            about = {"M": N, "work": WORK[name], "product": name != "softmax"}
             for row in lab.time(case, {name: call}, flops=flops, bytes_compulsory=compulsory):
-                yield {**row, "N": case["M"], "bytes_moved": moved}
+                yield {**row, **about, "bytes_moved": moved}
                 # --8<-- [end:intensity]
         del scores, weights, steps
-        yield from _time_fused(lab, case, case["M"])
+        yield from _time_fused(lab, case | {"M": N}, "SDPA")
     for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[32_768]):
-        yield from _time_fused(lab, case, case["M"])
+        yield from _time_fused(lab, case | {"M": case["N"]}, "SDPA")
     for case in lab.each(dtype=["float16"], heads=[64], D=[128], M=[1], N=[2048, 16_384, 131_072]):
-        yield from _time_fused(lab, case, case.pop("N"))
+        yield from _time_fused(lab, case, "decode")
 
 
-def _time_fused(lab, case, N):
-    q = normal(lab, 1, case["heads"], case["M"], case["D"])
-    k, v = (normal(lab, 1, case["heads"], N, case["D"]) for _ in range(2))
-    flops, moved = fused_work(case["heads"], case["M"], N, case["D"])
+WORK = {  # a step of eager attention, as a row names it
+    "q · kᵀ": "eager: q · kᵀ",
+    "softmax": "eager: softmax",
+    "weights · v": "eager: weights · v",
+    "eager": "eager, all",
+}
+
+
+def _time_fused(lab, case, work):
+    """Time of SDPA for M queries and N keys."""
+    H, M, N, D = (case[size] for size in ("heads", "M", "N", "D"))
+    q = _normal(lab, 1, H, M, D)
+    k, v = (_normal(lab, 1, H, N, D) for _ in range(2))
+    flops, moved = _fused_work(H, M, N, D)
     call = {"torch:sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}
     for row in lab.time(case, call, flops=flops, bytes_compulsory=moved):
-        yield {**row, "N": N, "bytes_moved": moved}
+        yield {**row, "work": work, "product": True, "bytes_moved": moved}
 
 
 # --8<-- [start:probe]
@@ -347,7 +327,7 @@ OPERATIONS = {
 }
 
 
-def backend_of(sdpa, *tensors, **options):
+def _backend_of(sdpa, *tensors, **options):
     """Backend that a call of SDPA takes, and the kernel that runs longest: the profiler's words."""
     on_gpu = torch.cuda.is_available()
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -368,7 +348,8 @@ def backend_of(sdpa, *tensors, **options):
     # --8<-- [end:probe]
 
 
-SHAPES = {  # name → (queries, D, heads of k and v, requires_grad); 8 heads and 1024 keys
+BATCH, HEADS, KEYS = 2, 8, 1024
+SHAPES = {  # name → (queries, D, heads of k and v, requires_grad)
     "D 64": (1024, 64, 8, False),
     "D 80": (1024, 80, 8, False),
     "D 128": (1024, 128, 8, False),
@@ -380,16 +361,16 @@ SHAPES = {  # name → (queries, D, heads of k and v, requires_grad); 8 heads an
 MASKS = ["none", "causal", "bool", "float"]
 
 
-def sdpa_call(case, device):
+def _sdpa_call(case, device):
     """Arguments of SDPA for a case: q, k, v and the options."""
-    N, D, kv_heads, gradient = SHAPES[case["shape"]]
+    M, D, kv_heads, gradient = SHAPES[case["shape"]]
     dtype = DTYPES[case["dtype"]]
-    q = torch.randn(2, 8, N, D, device=device).to(dtype)
-    k, v = torch.randn(2, 2, kv_heads, 1024, D, device=device).to(dtype).unbind(0)
-    options = {"is_causal": case["mask"] == "causal", "enable_gqa": kv_heads != 8}
+    q = torch.randn(BATCH, HEADS, M, D, device=device).to(dtype)
+    k, v = torch.randn(2, BATCH, kv_heads, KEYS, D, device=device).to(dtype).unbind(0)
+    options = {"is_causal": case["mask"] == "causal", "enable_gqa": kv_heads != HEADS}
     if case["mask"] in ("bool", "float"):
-        visible = causal_mask(N, 1024, device=device)
-        hidden = torch.zeros(N, 1024, device=device).masked_fill(~visible, float("-inf"))
+        visible = causal_mask(M, KEYS, device=device)
+        hidden = torch.zeros(M, KEYS, device=device).masked_fill(~visible, float("-inf"))
         options["attn_mask"] = visible if case["mask"] == "bool" else hidden.to(dtype)
     return [x.requires_grad_(gradient) for x in (q, k, v)], options
 
@@ -400,20 +381,21 @@ def backends(lab):
     """Which backend SDPA takes, which it could take, and what it says to one that it cannot."""
     device = "cuda" if lab.place == "gpu" else "cpu"
     for case in lab.each(dtype=list(DTYPES), mask=MASKS, shape=list(SHAPES)):
-        tensors, options = sdpa_call(case, device)
+        tensors, options = _sdpa_call(case, device)
         try:
             F.scaled_dot_product_attention(*tensors, **options)  # compiles and loads what it needs
         except RuntimeError as error:
             taken, kernel = "refused", str(error).splitlines()[0]
         else:
-            taken, kernel = backend_of(F.scaled_dot_product_attention, *tensors, **options)
-        row = {"kind": "chosen", **case, "backend": taken, "kernel": kernel}
+            taken, kernel = _backend_of(F.scaled_dot_product_attention, *tensors, **options)
+        about = {"batch": BATCH, "heads": HEADS, "M": tensors[0].shape[2], "N": KEYS}
+        row = {"kind": "chosen", **case, **about, "backend": taken, "kernel": kernel}
         yield row | _possible(tensors, options)
     for case in lab.each(dtype=list(DTYPES), mask=["none"], shape=["D 64"], forced=list(FORCED)):
-        tensors, options = sdpa_call(case, device)
+        tensors, options = _sdpa_call(case, device)
         row = {"kind": "forced", **case}
         try:
-            forced(FORCED[case["forced"]], *tensors, **options)
+            _forced(FORCED[case["forced"]], *tensors, **options)
         except RuntimeError as error:
             yield row | {"refused": str(error).splitlines()[0]}
         else:
@@ -430,7 +412,7 @@ FORCED = {
 
 
 # --8<-- [start:force]
-def forced(backend, q, k, v, **options):
+def _forced(backend, q, k, v, **options):
     """Scaled dot-product attention by one backend; RuntimeError where that one cannot."""
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(q, k, v, **options)

@@ -314,7 +314,7 @@ def peak_memory(results):
             if least
             else "; nothing that was measured holds less than a square."
         ),
-        caption=f"Most memory of one call beside q, k and v: 16 heads of D 64, {rows[0]['dtype']}, "
+        caption=f"Most memory of one call beside q, k and v: {rows[0]['heads']} heads of D {rows[0]['D']}, {rows[0]['dtype']}, "
         "by `torch.cuda.max_memory_allocated`; both axes logarithmic. Grey: the formulas. PyTorch "
         "hands out memory in pieces, so a little more may be held than was asked for."
         + (f" Without a value: {'; '.join(refused)}." if refused else ""),
@@ -685,18 +685,13 @@ def _one_head(sizes):
 
 
 STEPS = ["q · kᵀ", "softmax", "weights · v"]
-WORK = {
-    "q · kᵀ": "eager: q · kᵀ",
-    "softmax": "eager: softmax",
-    "weights · v": "eager: weights · v",
-    "eager": "eager, all",
-    "torch:sdpa": "SDPA",
-}
+WORK = {step: f"eager: {step}" for step in STEPS}
+EAGER, SDPA, DECODE = "eager, all", "SDPA", "decode"
 
 
 def _kind(row):
     """What a row of `intensity` is: a step of eager attention, a fused call or decoding."""
-    return "decode" if row["N"] == 1 else WORK[row["implementation"]]
+    return row["work"]
 
 
 def _memory(ceilings):
@@ -706,7 +701,7 @@ def _memory(ceilings):
 def _shares(row, ceilings):
     """Shares that a row reaches of memory's and of arithmetic's ceiling."""
     seconds = row["ms_p50"] / 1e3
-    unit = "fma_float32" if row["implementation"] == "softmax" else "matmul_float16"
+    unit = "matmul_float16" if row["product"] else "fma_float32"
     memory = row["bytes_moved"] / seconds / _memory(ceilings)
     return memory, row["flops"] / seconds / ceilings[unit]["per_s_p50"]
 
@@ -720,7 +715,7 @@ def _verdict(row, ceilings):
 
 
 def _case(row):
-    where = f"{row['N']} keys" if row["M"] == 1 else f"M {row['M']}"
+    where = f"{row['N']} keys" if row["M"] == 1 else f"N {row['N']}"
     return f"{where}, D {row['D']}"
 
 
@@ -730,7 +725,7 @@ def intensity(results):
         "arithmetic": colour("torch:sdpa"),
         "neither": colour("ceiling"),
     }
-    kinds = [*WORK.values(), "decode"]
+    kinds = [*WORK.values(), EAGER, SDPA, DECODE]
     figure = make_subplots(1, 1)
     for device, result in enumerate(results):
         top = result.ceilings["matmul_float16"]["per_s_p50"]
@@ -781,14 +776,14 @@ def intensity(results):
             )
         )
         + ".",
-        caption="float16; 16 heads, decoding 64. FLOPs and bytes by formula, every tensor that an "
+        caption=f"float16; {sdpa[0]['heads']} heads, decoding {by_kind['decode'][0]['heads']}. FLOPs and bytes by formula, every tensor that an "
         "operation reads or writes moved once; both axes logarithmic. Colour: the ceiling of which "
         "at least half is reached (blue memory, orange arithmetic, grey neither). Ceilings measured "
         "in the same run, memory's by reading: a share can be a little over 100 %.",
         table=[
             {
                 "work": _kind(r),
-                "M": r["M"],
+                "queries": r["M"],
                 "keys": r["N"],
                 "D": r["D"],
                 "FLOP a byte": round(r["flops"] / r["bytes_moved"], 2),
@@ -893,7 +888,7 @@ def _regime(some, rows):
     if any(r["N"] in lengths and r not in some for r in rows):  # then D decides as well
         return listed([_case(r) for r in some])
     named = listed([str(length) for length in lengths])
-    return f"{named} keys" if cache else f"M {named}"
+    return f"{named} keys" if cache else f"N {named}"
 
 
 def _found(rows, ceilings):
@@ -921,6 +916,7 @@ def backends(results):
     rows = results[0].rows
     chosen = pick(rows, kind="chosen")
     forced = pick(rows, kind="forced")
+    about = chosen[0]
     shapes = list(dict.fromkeys(r["shape"] for r in chosen))
     dtypes = list(dict.fromkeys(r["dtype"] for r in chosen))
     masks = [m for m in MASKS if any(r["mask"] == m for r in chosen)]
@@ -953,7 +949,7 @@ def backends(results):
         + ".",
         caption=f"The backend that `F.scaled_dot_product_attention` took by itself on "
         f"{cell(results[0].label)} with torch {cell(results[0].versions['torch'])}, as the profiler "
-        "saw it: 2 × 8 heads, 1024 keys, as many queries unless one is said. The kernel that ran "
+        f"saw it: {about['batch']} × {about['heads']} heads, {about['N']} keys, as many queries unless one is said. The kernel that ran "
         "longest, and the fused backends that say they could, are in the table.",
         table=[
             {

@@ -50,7 +50,7 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     does without the product below). Raises TypeError or ValueError for sizes that are no positive
     integers and for other dtypes.
     """
-    _refuse(B=B, H=H, N=N, D=D)
+    _check_inputs(B=B, H=H, N=N, D=D)
     size = _size(dtype)
     rows = B * H * N * D * size  # q, k, v, the result, and the gradient of each
     square = B * H * N * N * size  # the scores, the weights, and the gradient of each
@@ -79,7 +79,7 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
     `implementation` is "eager" or "fused"; `options` are those of `attention_memory`, whose errors
     it raises. Nothing is solved: more tokens never need less, so halving an interval finds it.
     """
-    _refuse(memory=memory)
+    _check_inputs(memory=memory)
     if implementation not in ("eager", "fused"):
         raise ValueError(f'implementation is {implementation!r}; allowed are "eager" and "fused"')
 
@@ -98,7 +98,7 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
 
 
 # --8<-- [start:refusals]
-def _refuse(**sizes):
+def _check_inputs(**sizes):
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}; it must be an integer")

@@ -65,14 +65,14 @@ MUTANTS = [
     ),
     Mutant(
         "scores kept beside the weights",
-        "    del scores\n",
-        "    keep = scores  # noqa: F841\n",
+        "del scores",
+        "keep = scores",
         "A name still in scope keeps its tensor, and the peak comes when the result is written.",
     ),
     Mutant(
         "the largest N is one too many",
-        "    return largest\n",
-        "    return largest + 1\n",
+        "return largest",
+        "return largest + 1",
         "The end of the interval that does not fit was taken for the one that does.",
     ),
 ]

@@ -17,15 +17,6 @@ from snippets._lab.draw.figure import (
 
 LEGEND = {"orientation": "h", "y": -0.22, "x": 0}
 MARKERS = {"float32": "circle", "float16": "diamond"}
-ITEMSIZE = {"float32": 4, "float16": 2}
-LANES, SECTOR = 32, 32
-SUMS = {
-    "line_sums:rows": "rows",
-    "line_sums:columns": "columns",
-    "line_sums:exercise": "columns, by tiles",
-    "torch:sum_rows": "PyTorch, rows",
-    "torch:sum_columns": "PyTorch, columns",
-}
 HALF = 0.5  # from this share of a ceiling on we say that the ceiling is what limits
 
 
@@ -102,7 +93,8 @@ def strides(results):
     }
     single, half = ours["float32"], ours["float16"]
     last = max(single)
-    alone = SECTOR // ITEMSIZE["float32"]  # from this stride on each element has its own sector
+    sector, size = single[1]["sector_bytes"], single[1]["element_bytes"]
+    alone = sector // size  # from this stride on each element has its own sector
     slower = single[last]["ms_p50"] / single[1]["ms_p50"]
     beyond = single[last]["ms_p50"] / single[alone]["ms_p50"]
     fetched = {
@@ -155,7 +147,7 @@ def strides(results):
             "first": f"At stride 1 the kernel moves {_useful(single[1]):.0f} GB/s, "
             f"{_percent(_useful(single[1]) * 1e9 / ceiling)} of what this GPU copies at best.",
             "sectors": f"At stride {alone} each float32 has a sector of its own: "
-            f"{SECTOR} bytes are fetched for {ITEMSIZE['float32']}. If whole sectors move, "
+            f"{sector} bytes are fetched for {size}. If whole sectors move, "
             f"{_allowed(single[alone], ceiling):.0f} useful GB/s are left of the ceiling; measured "
             f"are {_useful(single[alone]):.0f}.",
             "beyond": after,
@@ -170,6 +162,7 @@ def strides(results):
 
 def transposed(results):
     side = max(r["side"] for r in results[0].rows)
+    SUMS = {r["implementation"]: r["read"] for r in results[0].rows}
     figure = go.Figure()
     for device, result in enumerate(results):
         for dtype in reversed(MARKERS):  # bars are drawn from below
@@ -207,7 +200,7 @@ def transposed(results):
         return ms("line_sums:columns", dtype, side) / ms("line_sums:rows", dtype, side)
 
     best = only(rows, implementation="line_sums:rows", dtype="float32", side=side)
-    more = {dtype: SECTOR // size for dtype, size in ITEMSIZE.items()}
+    more = {r["dtype"]: r["sector_bytes"] // r["element_bytes"] for r in rows}
     if all(slower(dtype) < 0.9 * more[dtype] for dtype in MARKERS):
         sharing = (
             "The time grows less than the sectors do: programs of neighbouring columns ask for the "
@@ -266,7 +259,9 @@ def lanes(results):
     strides = sorted({r["stride"] for r in rows})
 
     def used(dtype, stride):
-        return LANES * ITEMSIZE[dtype] / (at[dtype, stride]["sectors"] * SECTOR)
+        row = at[dtype, stride]
+        asked = len(row["lane_bytes"]) * row["element_bytes"]
+        return asked / (row["sectors"] * row["sector_bytes"])
 
     numbers = [
         {"stride": s} | {
@@ -279,7 +274,8 @@ def lanes(results):
         for s in strides
     ]  # fmt: skip
     some = [x for x in numbers if x["stride"] in (1, 2, 3, 4, 8, 16, 32)]
-    alone = {t: min(s for s in strides if at[t, s]["sectors"] == LANES) for t in MARKERS}
+    count = len(rows[0]["lane_bytes"])
+    alone = {t: min(s for s in strides if at[t, s]["sectors"] == count) for t in MARKERS}
     one, far = at["float32", 1]["sectors"], at["float32", alone["float32"]]["sectors"]
     return Figure(
         finding=f"A warp's 32 float32 lie in {one} sectors at stride 1 and in {far} from stride "
@@ -300,7 +296,7 @@ def lanes(results):
         ),
         extra_files={
             "lanes_addresses.json": {
-                "sectorBytes": SECTOR,
+                "sectorBytes": rows[0]["sector_bytes"],
                 "requests": [
                     {
                         "dtype": r["dtype"],
@@ -313,7 +309,7 @@ def lanes(results):
             }
         },
         sentences={
-            "grow": f"At stride 1 the {LANES} lanes of a request touch {one} sectors in float32 and "
+            "grow": f"At stride 1 the {count} lanes of a request touch {one} sectors in float32 and "
             f"{at['float16', 1]['sectors']} in float16, and use every byte of them. With each step "
             f"of the stride the request spreads, until at stride {alone['float32']} (float32) or "
             f"{alone['float16']} (float16) every lane has a sector of its own and uses "
@@ -332,45 +328,46 @@ def sectors(results):
 
     def share(dtype, read):
         row = only(rows, dtype=dtype, read=read)
-        return row["bytes_used"] / (row["sectors"] * SECTOR)
+        return row["bytes_used"] / (row["sectors"] * row["sector_bytes"])
 
-    reads = list(dict.fromkeys(r["read"] for r in rows))
-    ours = [r for r in reads if r.startswith("attention") and "transposed" not in r]
+    reads = {r["read"]: r["label"] for r in rows}
+    late, turned = "copy:late", "attention:transposed"
+    ours = [r for r in reads if r.startswith("attention") and r != turned]
     whole = sum(share(t, r) == 1 for t in MARKERS for r in ours)
-    late, turned = "copy, stride 1, from the second element on", "attention, keys stored transposed"
+    D = only(rows, dtype="float32", read=ours[0])["D"]
     return Figure(
         finding=f"Attention's row loads use every byte of the sectors they touch in {whole} of "
         f"{len(ours) * len(MARKERS)} cases.",
         caption="32-byte sectors for each request of 32 neighbouring elements, from the addresses "
-        "that the interpreter recorded. Attention: the first kernel of the series, D 64.",
+        f"that the interpreter recorded. Attention: the first kernel of the series, D {D}.",
         table=[
-            {"read": r} | {
+            {"read": label} | {
                 f"{t}: {what}": value
                 for t in MARKERS
                 for what, value in (
                     ("sectors a request", per_request(t, r)), ("bytes used", _exact(share(t, r))),
                 )
             }
-            for r in reads
+            for r, label in reads.items()
         ],
         open_table=True,
         sentences={
             "late": "Where the first element is not the first of a sector, one more is touched: "
             f"{per_request('float32', late):.0f} sectors a request and not "
-            f"{per_request('float32', 'copy, stride 1'):.0f} in float32, "
+            f"{per_request('float32', 'copy:1'):.0f} in float32, "
             f"{per_request('float16', late):.0f} and not "
-            f"{per_request('float16', 'copy, stride 1'):.0f} in float16.",
+            f"{per_request('float16', 'copy:1'):.0f} in float16.",
             "attention": "A request for a row of queries, keys or values touches "
             f"{per_request('float32', ours[0]):.0f} sectors in float32 and "
             f"{per_request('float16', ours[0]):.0f} in float16, the fewest that can hold its bytes. "
             f"With k stored transposed it is {per_request('float32', turned):.0f} and "
             f"{per_request('float16', turned):.0f}.",
             "columns": "Down the columns a request touches "
-            f"{per_request('float32', 'sums of columns'):.0f} sectors, along the rows "
-            f"{per_request('float32', 'sums of rows'):.0f} (float32).",
+            f"{per_request('float32', 'sums:columns'):.0f} sectors, along the rows "
+            f"{per_request('float32', 'sums:rows'):.0f} (float32).",
             "tiles": "By tiles a request touches "
-            f"{per_request('float32', 'sums of columns, by tiles'):.0f} sectors in float32, where "
-            f"the walk down one column touches {per_request('float32', 'sums of columns'):.0f}.",
+            f"{per_request('float32', 'sums:exercise'):.0f} sectors in float32, where "
+            f"the walk down one column touches {per_request('float32', 'sums:columns'):.0f}.",
         },
     )  # fmt: skip
 
@@ -429,7 +426,7 @@ def bound(results):
         f"{counts[few]['memory'][0]} with {_count(few)} and {counts[many]['memory'][0]} with "
         f"{_count(many)}; in time that is {_percent(counts[few]['memory'][1])} and "
         f"{_percent(counts[many]['memory'][1])} of the layer.",
-        caption="PyTorch's operations of a layer 4096 wide, float16, one call each with L2 flushed "
+        caption=f"PyTorch's operations of a layer {rows[0]['width']} wide, float16, one call each with L2 flushed "
         "before; both axes logarithmic. FLOPs and bytes are counted from the formulas: every "
         "operand and result moves once. “Limited by” the ceiling of which an operation reaches the "
         "larger share, if that is at least half; else by neither. Ceilings measured in the same run.",

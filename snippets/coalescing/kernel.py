@@ -22,11 +22,12 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 @triton.jit
 def _coalescing_kernel(
-    x_ptr, out_ptr,
+    x_ptr,
+    out_ptr,
     step,  # elements from one that is read to the next: 1 if neighbours read neighbours
     n,  # elements to copy
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """One program copies BLOCK elements: lane i reads element i · step and writes element i.
 
     Reads and writes each of its elements once; nothing else of x is asked for.
@@ -42,11 +43,13 @@ def _coalescing_kernel(
 
 @triton.jit
 def _line_sums_kernel(
-    x_ptr, out_ptr,
-    stride_line, stride_item,  # step to the next line, and to the next item of a line
+    x_ptr,
+    out_ptr,
+    stride_line,  # step to the next line
+    stride_item,  # step to the next item of a line
     length,  # items of a line
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """One program adds up one line of a matrix, a row or a column: only the strides tell which.
 
     Reads each item of its line once, writes one number. The sum is float32 and stays on chip.
@@ -81,7 +84,7 @@ def coalescing(x, *, stride):
     Source: CUDA C++ Best Practices Guide, "Strided Accesses",
         https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
     """
-    _refuse(x, rank=1)
+    _check_inputs(x, rank=1)
     if isinstance(stride, bool) or not isinstance(stride, int):
         raise TypeError(f"stride is a {type(stride).__name__}; an int is allowed")
     if stride < 1:
@@ -100,30 +103,31 @@ def line_sums(x, *, dim):
     """The sums of a matrix along one dimension, one program for each sum.
 
     Args:
-        x: [N, M]. Any strides.
+        x: [M, N]. Any strides.
         dim: 1 adds up each row, 0 each column, as in torch.sum.
 
     Returns:
-        [N] for dim 1, [M] for dim 0, in x's dtype. Sums are float32, rounded once.
+        [M] for dim 1, [N] for dim 0, in x's dtype. Sums are float32, rounded once.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _refuse(x, rank=2)
-    _refuse_dim(dim)
+    _check_inputs(x, rank=2)
+    _check_dim(dim)
     lines = x if dim == 1 else x.T  # [lines, items of a line]: a view, nothing moves
     if lines.shape[0] > MAX_PROGRAMS:
         raise ValueError(f"x has {lines.shape[0]} lines; at most {MAX_PROGRAMS} may be")
     out = torch.empty(lines.shape[0], dtype=x.dtype, device=x.device)
-    items = lines.shape[1]
     with torch.cuda.device_of(x):
-        _line_sums_kernel[(lines.shape[0],)](x, out, *lines.stride(), items, BLOCK=BLOCK)
+        _line_sums_kernel[(lines.shape[0],)](
+            x, out, *lines.stride(), length=lines.shape[1], BLOCK=BLOCK
+        )
     return out
     # --8<-- [end:line_sums]
 
 
 # --8<-- [start:refusals]
-def _refuse(x, *, rank):
+def _check_inputs(x, *, rank):
     """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x is a {type(x).__name__}; it must be a torch.Tensor")
@@ -142,7 +146,7 @@ def _refuse(x, *, rank):
         raise ValueError(f"x is on {x.device}; the kernel needs a GPU, {hint}")
 
 
-def _refuse_dim(dim):
+def _check_dim(dim):
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise TypeError(f"dim is a {type(dim).__name__}; 0 or 1 is allowed")
     if dim not in (0, 1):

@@ -11,17 +11,13 @@ import triton.language as tl
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.timing import Times
 from snippets._lab.results import store
 from snippets._lab.rooms import measured_on
 
 from . import exercise
-from .module import (
-    PROJECTIONS,
-    MultiHeadAttention,
-    MultiHeadAttentionVectorized,
-)
+from .checks import assert_same
+from .module import PROJECTIONS, MultiHeadAttention, MultiHeadAttentionVectorized
 
 HEADS = [1, 2, 4, 8, 16, 32]
 SIZES = {"small": {"B": 8, "N": 128, "E": 512}, "large": {"B": 8, "N": 1024, "E": 1024}}
@@ -40,7 +36,7 @@ class WithSDPA(MultiHeadAttentionVectorized):
         # --8<-- [end:sdpa]
 
 
-def forms(E, heads, *, dtype, device, head_dim=None):
+def _forms(E, heads, *, dtype, device, head_dim=None):
     """The same weights in every form: name → module, and torch.nn's where it has one."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -57,31 +53,19 @@ def forms(E, heads, *, dtype, device, head_dim=None):
     return {f"multi_head_attention:{name}": module for name, module in found.items()}
 
 
-def tokens(case, *, dtype, device):
+def _tokens(case, *, dtype, device):
     """x [B, N, E] of a case; three times as wide as N(0, 1), so that no softmax is flat."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(case["B"], case["N"], case["E"], generator=generator) * 3
     return x.to(device, dtype)
 
 
-def run(module, x, mask=None):
+def _run(module, x, mask=None):
     """What a form gives for x; mask: bool, True where a key is visible."""
     if isinstance(module, torch.nn.MultiheadAttention):
         hidden = None if mask is None else ~mask
         return module(x, x, x, attn_mask=hidden, need_weights=False)[0]
     return module(x, mask)
-
-
-def assert_same(out, want, *, slack):
-    """Raise NumericalMismatch unless out is want within `slack`, which says why it is enough."""
-    if out.shape != want.shape or out.dtype != want.dtype:
-        raise NumericalMismatch(f"result is {out.dtype} {tuple(out.shape)}")
-    largest = (out - want).abs().max().item()
-    if not largest <= slack:  # written so that NaN fails
-        raise NumericalMismatch(
-            f"largest difference {largest:.2e} from PyTorch in float64, allowed {slack:.2e} "
-            f"at {tuple(out.shape)}"
-        )
 
 
 def check(device):
@@ -92,24 +76,24 @@ def check(device):
     """
     for heads, causal in itertools.product((1, 2, 8), (False, True)):
         case = {"B": 2, "N": 33, "E": 64}
-        x = tokens(case, dtype=torch.float64, device=device)
+        x = _tokens(case, dtype=torch.float64, device=device)
         mask = torch.ones(33, 33, device=device).tril().bool() if causal else None
-        modules = forms(64, heads, dtype=torch.float64, device=device)
-        want = run(modules.pop("multi_head_attention:torch"), x, mask)
+        modules = _forms(64, heads, dtype=torch.float64, device=device)
+        want = _run(modules.pop("multi_head_attention:torch"), x, mask)
         slack = 1000 * torch.finfo(x.dtype).eps * want.abs().max().item()
         for module in modules.values():
-            assert_same(run(module, x, mask), want, slack=slack)
+            assert_same(_run(module, x, mask), want, slack=slack)
 
 
 # --8<-- [start:call]
-def call_of(module, x, passes):
+def _call_of(module, x, passes):
     """A function that runs a layer: the output alone, or all gradients after it."""
     if passes == "forward":
         module.eval()
 
         def forward():
             with torch.no_grad():
-                return run(module, x)
+                return _run(module, x)
 
         return forward
     module.train()
@@ -118,7 +102,7 @@ def call_of(module, x, passes):
     sent_back = torch.ones_like(x)
 
     def forward_and_backward():
-        return torch.autograd.grad(run(module, x), wanted, sent_back)
+        return torch.autograd.grad(_run(module, x), wanted, sent_back)
 
     return forward_and_backward
     # --8<-- [end:call]
@@ -129,10 +113,10 @@ def call_of(module, x, passes):
 def launches(lab):
     """Kernels that one call of a layer launches, as torch.profiler saw them on the GPU."""
     for case in lab.each(dtype=["float16"], passes=PASSES, heads=HEADS):
-        x = tokens(SMALL, dtype=torch.float16, device=GPU)
-        modules = forms(SMALL["E"], case["heads"], dtype=torch.float16, device=GPU)
+        x = _tokens(SMALL, dtype=torch.float16, device=GPU)
+        modules = _forms(SMALL["E"], case["heads"], dtype=torch.float16, device=GPU)
         for name, module in modules.items():
-            seen = kernels_seen(call_of(module, x, case["passes"]))
+            seen = _kernels_seen(_call_of(module, x, case["passes"]))
             listed = case["heads"] == 8 and case["passes"] == "forward"
             kernels = [event for event in seen if not event.startswith(("Memcpy", "Memset"))]
             yield {
@@ -145,7 +129,7 @@ def launches(lab):
             }
 
 
-def kernels_seen(call):
+def _kernels_seen(call):
     """Names of everything on the GPU's timeline while `call` runs, in order."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     for _ in range(2):  # the first profile of a process may come out empty
@@ -161,7 +145,7 @@ def kernels_seen(call):
     # --8<-- [end:launches]
 
 
-def work_of(size, passes):
+def _work_of(size, passes):
     """(FLOPs, compulsory bytes) of a layer in float16; the backward pass has twice the products."""
     B, N, E = size["B"], size["N"], size["E"]
     products = 4 * 2 * B * N * E * E + 2 * 2 * B * N * N * E
@@ -176,19 +160,19 @@ def layer_time(lab):
     """Time of a layer over heads: on the GPU alone, and on the host's clock from call to call."""
     for case in lab.each(dtype=["float16"], size=[*SIZES], passes=PASSES, heads=HEADS):
         size = SIZES[case["size"]]
-        x = tokens(size, dtype=torch.float16, device=GPU)
-        modules = forms(size["E"], case["heads"], dtype=torch.float16, device=GPU)
-        calls = {name: call_of(module, x, case["passes"]) for name, module in modules.items()}
-        flops, count = work_of(size, case["passes"])
+        x = _tokens(size, dtype=torch.float16, device=GPU)
+        modules = _forms(size["E"], case["heads"], dtype=torch.float16, device=GPU)
+        calls = {name: _call_of(module, x, case["passes"]) for name, module in modules.items()}
+        flops, count = _work_of(size, case["passes"])
         case = {**size, **case}
-        on_gpu = lab.time({**case, "clock": "gpu"}, calls, flops=flops, bytes_compulsory=count)
-        yield from on_gpu
-        for name, taken in host_times(calls).items():
+        about = {**case, "clock": "gpu"}
+        yield from lab.time(about, calls, flops=flops, bytes_compulsory=count)
+        for name, taken in _host_times(calls).items():
             row = {"implementation": name, **case, "clock": "host", **taken.as_row()}
             yield {**row, "flops": flops, "bytes_compulsory": count}
 
 
-def host_times(calls, samples=7, budget_ms=5.0):
+def _host_times(calls, samples=7, budget_ms=5.0):
     """Times of one call among several back to back, from the host's side, in turns."""
     repeats = {}
     for name, call in calls.items():
@@ -235,23 +219,30 @@ def empty_launch(lab):
         "PyTorch, product 16 × 16": lambda: small @ small,
     }
     for case in lab.each(dtype=["float32"], launches=[BURST]):
-        bursts = {name: functools.partial(repeat, call, BURST) for name, call in calls.items()}
-        on_gpu = lab.time({**case, "clock": "gpu"}, bursts, flops=0, bytes_compulsory=0)
-        yield from on_gpu
-        for name, taken in host_times(bursts, samples=20).items():
+        bursts = {name: functools.partial(_repeat, call, BURST) for name, call in calls.items()}
+        yield from lab.time({**case, "clock": "gpu"}, bursts, flops=0, bytes_compulsory=0)
+        for name, taken in _host_times(bursts, samples=20).items():
             row = {"implementation": name, **case, "clock": "host", **taken.as_row()}
             yield {**row, "flops": 0, "bytes_compulsory": 0}
 
 
-def repeat(call, times):
+def _repeat(call, times):
     for _ in range(times):
         call()
     # --8<-- [end:empty_launch]
 
 
-WIDTHS = [*range(60, 73), 120, 122, 124, 126, 127, 128, 129, 130, 132, 134, 136]
+WIDTHS = {  # a width that kernels are made for → it and its neighbours
+    64: [*range(60, 73)],
+    128: [120, 122, 124, 126, 127, 128, 129, 130, 132, 134, 136],
+}
 NAMED = [63, 64, 65, 68, 72]  # widths whose kernels are looked up
-BATCH, TOKENS = 32, 1024  # 32 heads in all, 1024 tokens
+BATCH, BATCH_HEADS, TOKENS = 4, 8, 1024  # sentences, heads of each, tokens
+OPERATIONS = {  # operation → what a chart calls it
+    "scores": "scores, q·kᵀ",
+    "values": "values, weights·v",
+    "attention": "SDPA, both at once",
+}
 
 
 # --8<-- [start:head_dim]
@@ -259,41 +250,45 @@ BATCH, TOKENS = 32, 1024  # 32 heads in all, 1024 tokens
 def head_dim(lab):
     """Time of the two products of attention, and of SDPA, over the width of a head."""
     dtypes = ["float16", "bfloat16", "float32"]
-    operations = ["scores", "values", "attention"]
-    for case in lab.each(dtype=dtypes, operation=operations, D=WIDTHS):
-        calls, flops, count = products(case, device=GPU)
+    around = {D: width for width, near in WIDTHS.items() for D in near}
+    for case in lab.each(dtype=dtypes, operation=[*OPERATIONS], D=[*around]):
+        calls, flops, count = _products(case, device=GPU)
+        about = {"label": OPERATIONS[case["operation"]], "around": around[case["D"]]}
+        about |= {"batch": BATCH, "heads": BATCH_HEADS, "N": TOKENS}
         names = dict.fromkeys(calls)
         if case["D"] in NAMED:
-            names = {name: kernels_seen(call) for name, call in calls.items()}
+            names = {name: _kernels_seen(call) for name, call in calls.items()}
         for row in lab.time(case, calls, flops=flops, bytes_compulsory=count):
             seen = names[row["implementation"]]
-            yield {**row, "kernels": [kernel[:120] for kernel in seen] if seen else None}
+            yield {**row, **about, "kernels": [kernel[:120] for kernel in seen] if seen else None}
 
 
-def products(case, device):
-    """Calls, FLOPs and compulsory bytes of an operation of [4, 8, N, D] tensors."""
+def _products(case, device):
+    """Calls, FLOPs and compulsory bytes of an operation of [B, H, N, D] tensors."""
     dtype = getattr(torch, case["dtype"])
     generator = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(3, 4, BATCH // 4, TOKENS, case["D"], generator=generator)
-    q, k, v = (x.to(device, dtype) for x in (q, k, v))  # [4, 8, N, D] each
-    pairs, rows = BATCH * TOKENS * TOKENS, BATCH * TOKENS * case["D"]
+    q, k, v = torch.randn(3, BATCH, BATCH_HEADS, TOKENS, case["D"], generator=generator)
+    q, k, v = (x.to(device, dtype) for x in (q, k, v))  # [B, H, N, D] each
+    rows = q.numel()
+    pairs = BATCH * BATCH_HEADS * TOKENS * TOKENS
     product = 2 * pairs * case["D"]
     size = dtype.itemsize
     if case["operation"] == "attention":
         calls = {"torch:sdpa": lambda: scaled_dot_product_attention(q, k, v)}
         return calls, 2 * product, 4 * rows * size
     if case["operation"] == "scores":
-        left, right = q, k.mT  # [4, 8, N, D] · [4, 8, D, N]
+        left, right = q, k.mT  # [B, H, N, D] · [B, H, D, N]
     else:
-        left, right = torch.softmax(q @ k.mT * case["D"] ** -0.5, -1), v  # [4, 8, N, N] · v
+        weights = torch.softmax(q @ k.mT * case["D"] ** -0.5, -1)
+        left, right = weights, v  # [B, H, N, N] · [B, H, N, D]
     calls = {"torch:matmul": lambda: left @ right}
     if case["dtype"] == "float32":
-        calls["torch:matmul, TF32"] = lambda: with_tf32(left, right)
+        calls["torch:matmul, TF32"] = lambda: _with_tf32(left, right)
     return calls, product, (2 * rows + pairs) * size
     # --8<-- [end:head_dim]
 
 
-def with_tf32(a, b):
+def _with_tf32(a, b):
     """a @ b with float32 inputs cut to 10 bits of mantissa, as tensor cores take them."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -351,11 +346,11 @@ LETTERS = {"B": 2, "N": 5, "E": 16, "H": 3, "D": 4, "H·D": 12}  # all different
 def shapes(lab):
     """The shapes on the way through each form, as PyTorch saw them while the module ran."""
     for case in lab.each(form=["loop", "vectorized"]):
-        modules = forms(
+        modules = _forms(
             LETTERS["E"], LETTERS["H"], head_dim=LETTERS["D"], dtype=torch.float32, device="cpu"
         )
         module = modules[f"multi_head_attention:{case['form']}"]
-        x = tokens(LETTERS, dtype=torch.float32, device="cpu")
+        x = _tokens(LETTERS, dtype=torch.float32, device="cpu")
         with torch.no_grad(), Journey(module, x) as journey:
             module(x)
         letters = [f"{letter}={size}" for letter, size in LETTERS.items()]
@@ -407,9 +402,9 @@ def contiguity(lab):
 
 
 # --8<-- [start:conventions]
-def conventions(form, visible):
+def _conventions(form, visible):
     """name → (call, the mask that says the same as `visible`, 0 or False being hidden)."""
-    x = tokens({"B": 2, "N": len(visible), "E": 16}, dtype=torch.float64, device="cpu")
+    x = _tokens({"B": 2, "N": len(visible), "E": 16}, dtype=torch.float64, device="cpu")
     ours, sdpa = form["multi_head_attention:vectorized"], form["multi_head_attention:SDPA"]
     theirs = form["multi_head_attention:torch"]
     added = torch.zeros(visible.shape, dtype=x.dtype).masked_fill(~visible, -math.inf)
@@ -431,12 +426,14 @@ def conventions(form, visible):
         "SDPA, float": (fused, added),
         "nn.MultiheadAttention": (torch_module("train"), ~visible),
         "nn.MultiheadAttention, need_weights=False, train()": (
-            torch_module("train", need_weights=False), ~visible,
+            torch_module("train", need_weights=False),
+            ~visible,
         ),
         "nn.MultiheadAttention, need_weights=False, eval()": (
-            torch_module("eval", need_weights=False), ~visible,
+            torch_module("eval", need_weights=False),
+            ~visible,
         ),
-    }  # fmt: skip
+    }
     # --8<-- [end:conventions]
 
 
@@ -446,31 +443,31 @@ def masks(lab):
     visible = torch.tensor([[1, 1, 0, 0]] * 4).bool()  # keys 2 and 3 are padding
     blind = visible.clone()
     blind[1] = False  # query 1 sees no key
-    form = forms(16, 2, dtype=torch.float64, device="cpu")
-    right = conventions(form, visible)["this page"][0](visible)
+    form = _forms(16, 2, dtype=torch.float64, device="cpu")
+    right = _conventions(form, visible)["this page"][0](visible)
     bias = form["multi_head_attention:vectorized"].W_o.bias
-    for case in lab.each(convention=list(conventions(form, visible))):
-        call, said = conventions(form, visible)[case["convention"]]
-        _, said_blind = conventions(form, blind)[case["convention"]]
+    for case in lab.each(convention=list(_conventions(form, visible))):
+        call, said = _conventions(form, visible)[case["convention"]]
+        _, said_blind = _conventions(form, blind)[case["convention"]]
         yield {
             **case,
             "visible": visible[0].int().tolist(),
             "mask": [str(value) for value in said[0].tolist()],
             "difference": (call(said) - right).abs().max().item(),
-            "hidden_row": kind_of(call(said_blind)[:, 1] - bias),
-            "given_bool": handed(call, visible, right),
-            "given_float": handed(call, visible.double(), right),
+            "hidden_row": _kind_of(call(said_blind)[:, 1] - bias),
+            "given_bool": _handed(call, visible, right),
+            "given_float": _handed(call, visible.double(), right),
         }
 
 
-def kind_of(rows):
+def _kind_of(rows):
     """zeros, NaN or numbers: what attention gave, the bias of the last projection apart."""
     if rows.isnan().any():
         return "NaN"
     return "numbers" if rows.abs().max() > 0 else "zeros"
 
 
-def handed(call, mask, right):
+def _handed(call, mask, right):
     """What happens to a mask of this page in another convention: the error, or how wrong it is."""
     try:
         out = call(mask)
@@ -492,14 +489,15 @@ def heads(lab):
     for row in published.rows:
         weights = torch.tensor(row["weights"], dtype=torch.float64)  # [heads, N, N]
         sentences.setdefault(row["sentence"], {})[row["layer"]] = weights
-    for case in lab.each(layer=list(range(6)), head=list(range(12))):
-        found = [behaviour(s[case["layer"]], case["head"]) for s in sentences.values()]
+    layers = next(iter(sentences.values()))
+    for case in lab.each(layer=sorted(layers), head=list(range(len(layers[0])))):
+        found = [_behaviour(s[case["layer"]], case["head"]) for s in sentences.values()]
         mean = {key: sum(f[key] for f in found) / len(found) for key in found[0]}
         yield {**case, **mean, "sentences": list(sentences), "source_hash": published.source_hash}
 
 
 # --8<-- [start:behaviour]
-def behaviour(layer, head):
+def _behaviour(layer, head):
     """Averages over the queries of one head; layer [heads, N, N] holds its neighbours too."""
     weights = layer[head] / layer[head].sum(-1, keepdim=True)  # [N, N], published with 4 decimals
     N = len(weights)

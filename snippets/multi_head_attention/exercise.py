@@ -2,7 +2,7 @@
 
 import torch
 
-from .module import PROJECTIONS, MultiHeadAttentionVectorized, _refuse
+from .module import PROJECTIONS, MultiHeadAttentionVectorized, _check_inputs
 
 
 # --8<-- [start:fused]
@@ -17,7 +17,7 @@ class MultiHeadAttentionFused(MultiHeadAttentionVectorized):
         self.W_qkv = torch.nn.Linear(embed_dim, 3 * width, bias=False)
 
     def forward(self, x, mask=None):
-        _refuse(x, mask, self.W_qkv.weight)
+        _check_inputs(x, mask, self.W_qkv.weight)
         B, N, _ = x.shape
         qkv = self.W_qkv(x)  # [B, N, E] → [B, N, 3·H·D]
         qkv = qkv.view(B, N, 3, self.num_heads, self.head_dim)  # → [B, N, 3, H, D]

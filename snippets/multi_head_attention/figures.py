@@ -34,12 +34,6 @@ MILLISECONDS = {
                  "1 ms", "2 ms", "5 ms", "10 ms", "20 ms", "50 ms"],
 }  # fmt: skip
 DTYPES = {"float16": "#2b84c6", "bfloat16": "#1d9a78", "float32": "#d4602a"}
-OPERATIONS = {
-    "scores": "scores, q·kᵀ",
-    "values": "values, weights·v",
-    "attention": "SDPA, both at once",
-}
-NEAR = [range(60, 73), range(120, 137)]  # the widths of each column of panels
 LETTER_COLOURS = {
     "B": "#808a94",
     "N": "#2b84c6",
@@ -368,16 +362,18 @@ def empty_launch(results):
 def head_dim(results):
     result = results[0]
     rows, ceilings = result.rows, result.ceilings
+    OPERATIONS = {r["operation"]: r["label"] for r in rows}
+    NEAR = sorted({r["around"] for r in rows})  # the widths of each column of panels
     titles = list(OPERATIONS.values())
     figure = make_subplots(
-        3, 2, row_titles=titles, column_titles=["around 64", "around 128"], shared_yaxes=True,
+        3, 2, row_titles=titles, column_titles=[f"around {D}" for D in NEAR], shared_yaxes=True,
         vertical_spacing=0.07, horizontal_spacing=0.04,
     )  # fmt: skip
     for device, measured in enumerate(results):
         panels = itertools.product(enumerate(OPERATIONS, 1), enumerate(NEAR, 1), DTYPES.items())
         for (row, operation), (column, near), (dtype, shade) in panels:
             chosen = _product(measured.rows, operation, dtype)
-            widths = [D for D in sorted(chosen) if D in near]
+            widths = [D for D in sorted(chosen) if chosen[D]["around"] == near]
             figure.add_scatter(
                 x=widths,
                 y=[chosen[D]["ms_p50"] for D in widths],
@@ -396,7 +392,8 @@ def head_dim(results):
                 col=column,
             )
     for column, near in enumerate(NEAR, start=1):
-        figure.update_xaxes(tickvals=[D for D in near if D % 8 == 0], col=column)
+        widths = sorted({r["D"] for r in rows if r["around"] == near})
+        figure.update_xaxes(tickvals=[D for D in widths if D % 8 == 0], col=column)
         figure.update_xaxes(title="D, width of a head", row=3, col=column)
     figure.update_yaxes(**MILLISECONDS)
     figure.update_layout(legend=LEGEND | {"y": -0.08}, margin={"t": 40, "r": 30, "l": 60, "b": 80})
@@ -439,8 +436,8 @@ def head_dim(results):
     return Figure(
         finding=f"In float16 the scores of heads of 65 columns take {ratio(odd('scores', 'float16'))} "
         f"the time of 64, SDPA {ratio(odd('attention', 'float16'))}.",
-        caption="Time over the width of a head around 64 and 128; diamonds are multiples of 8. 32 heads "
-        "of 1024 tokens. Scores and values are products of whole matrices, which go through "
+        caption="Time over the width of a head around 64 and 128; diamonds are multiples of 8. "
+        f"{rows[0]['batch'] * rows[0]['heads']} heads of {rows[0]['N']} tokens. Scores and values are products of whole matrices, which go through "
         "memory; SDPA is PyTorch's fused attention. Medians, L2 flushed before each call.",
         table=[
             {

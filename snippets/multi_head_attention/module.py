@@ -21,14 +21,14 @@ class AttentionHead(nn.Module):
 
     def __init__(self, embed_dim, head_dim):
         super().__init__()
-        _refuse_sizes(embed_dim=embed_dim, head_dim=head_dim)
+        _check_sizes(embed_dim=embed_dim, head_dim=head_dim)
         self.W_q = nn.Linear(embed_dim, head_dim, bias=False)
         self.W_k = nn.Linear(embed_dim, head_dim, bias=False)
         self.W_v = nn.Linear(embed_dim, head_dim, bias=False)
         self.scale = head_dim**-0.5
 
     def forward(self, x, mask=None):
-        _refuse(x, mask, self.W_q.weight)
+        _check_inputs(x, mask, self.W_q.weight)
         q = self.W_q(x)  # [B, N, E] → [B, N, D]
         k = self.W_k(x)  # [B, N, E] → [B, N, D]
         v = self.W_v(x)  # [B, N, E] → [B, N, D]
@@ -91,7 +91,7 @@ class MultiHeadAttentionVectorized(nn.Module):
 
     # --8<-- [start:vectorized]
     def forward(self, x, mask=None):
-        _refuse(x, mask, self.W_q.weight)
+        _check_inputs(x, mask, self.W_q.weight)
         q = self.split(self.W_q(x))  # [B, N, E] → [B, N, H·D] → [B, H, N, D]
         k = self.split(self.W_k(x))  # [B, N, E] → [B, N, H·D] → [B, H, N, D]
         v = self.split(self.W_v(x))  # [B, N, E] → [B, N, H·D] → [B, H, N, D]
@@ -149,7 +149,7 @@ class MultiHeadAttentionVectorized(nn.Module):
 
 
 # --8<-- [start:refusals]
-def _refuse(x, mask, weight):
+def _check_inputs(x, mask, weight):
     """Raise for a wrong x or mask: which argument, what came, what is allowed."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x is a {type(x).__name__}; it must be a torch.Tensor")
@@ -184,7 +184,7 @@ def _refuse(x, mask, weight):
     # --8<-- [end:refusals]
 
 
-def _refuse_sizes(**sizes):
+def _check_sizes(**sizes):
     """Raise unless every size is a whole number above 0."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int):
@@ -195,7 +195,7 @@ def _refuse_sizes(**sizes):
 
 def _head_dim(embed_dim, num_heads, head_dim):
     """The width of a head; ValueError if it is not given and the heads cannot share embed_dim."""
-    _refuse_sizes(embed_dim=embed_dim, num_heads=num_heads)
+    _check_sizes(embed_dim=embed_dim, num_heads=num_heads)
     if head_dim is None:
         if embed_dim % num_heads:
             raise ValueError(
@@ -203,7 +203,7 @@ def _head_dim(embed_dim, num_heads, head_dim):
                 "num_heads that divides it, or give head_dim"
             )
         return embed_dim // num_heads
-    _refuse_sizes(head_dim=head_dim)
+    _check_sizes(head_dim=head_dim)
     return head_dim
 
 

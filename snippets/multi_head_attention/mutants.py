@@ -29,14 +29,14 @@ MUTANTS = [
     ),
     Mutant(
         "softmax over the queries",
-        "return scores.softmax(-1)\n",
-        "return scores.softmax(-2)\n",
+        "if mask is None:\n        return scores.softmax(-1)",
+        "if mask is None:\n        return scores.softmax(-2)",
         "The weights of a key add up to one, where those of a query should.",
     ),
     Mutant(
         "no scale in a head",
-        "scores = q @ k.mT * self.scale  # [B, N, D]",
-        "scores = q @ k.mT * 1.0  # [B, N, D]",
+        "self.scale = head_dim**-0.5",
+        "self.scale = 1.0",
         "One head does not divide by √D: its softmax is too sharp.",
     ),
     Mutant(
@@ -47,8 +47,7 @@ MUTANTS = [
     ),
     Mutant(
         "heads not split",
-        "x = x.view(B, N, self.num_heads, self.head_dim)  # [B, N, H·D] → [B, N, H, D]\n"
-        "        return x.transpose(1, 2)",
+        "x = x.view(B, N, self.num_heads, self.head_dim)\n        return x.transpose(1, 2)",
         "return x.view(B, self.num_heads, N, self.head_dim)",
         "The view cuts the tokens into heads and not each token's columns: the shape is right, the "
         "numbers are of other tokens.",
@@ -61,14 +60,14 @@ MUTANTS = [
     ),
     Mutant(
         "heads merged without a transpose",
-        "x = x.transpose(1, 2)  # [B, H, N, D] → [B, N, H, D]\n        return x.contiguous()",
+        "x = x.transpose(1, 2)\n        return x.contiguous()",
         "return x.contiguous()",
         "[B, H, N, D] is read as if it were [B, N, H·D]: the shape is right, the tokens are mixed.",
     ),
     Mutant(
         "one mask for each head",
-        "mask = mask[:, None]  #",
-        "mask = mask[:1, None]  #",
+        "mask = mask[:, None]",
+        "mask = mask[:1, None]",
         "Every sentence of the batch gets the mask of the first.",
     ),
     Mutant(
@@ -91,8 +90,8 @@ MUTANTS = [
     ),
     Mutant(
         "heads ignore the mask",
-        "[head(x, mask) for head in self.heads]  # H",
-        "[head(x) for head in self.heads]  # H",
+        "[head(x, mask) for head in self.heads]",
+        "[head(x) for head in self.heads]",
         "The loop does not hand the mask on: every token sees every other.",
     ),
     Mutant(

@@ -31,7 +31,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
-# The interpreter takes a millisecond a key for each query: there the awkward sizes go into M.
+# The interpreter takes a millisecond a key for each query: there the awkward sizes go into N.
 QUERIES = AWKWARD if ON_GPU else [3]
 ALIGN = ["bottom_right", "top_left"]
 MAP_BYTES = 250_000  # of one sentence
@@ -211,7 +211,9 @@ REFUSED = {
     "two dtypes": (lambda: qk(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
     "two devices": (lambda: qk(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
     "wrong device": (
-        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qk"}, ValueError, "needs a GPU",
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qk"},
+        ValueError,
+        "needs a GPU",
     ),
     "one dimension": (lambda: qk(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
     "five dimensions": (lambda: qk(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
@@ -225,7 +227,8 @@ REFUSED = {
     "many keys": (lambda: {"q": ones(2, 8), "k": ones(16_385, 8)}, ValueError, "16385 keys"),
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**31, 1), "k": ones(1, 1)},
-        ValueError, "at most 2147483647 rows",
+        ValueError,
+        "at most 2147483647 rows",
     ),
     "gradient": (lambda: qk(k=ones(2, 5, 8, requires_grad=True)), ValueError, "k requires grad"),
     "scale a string": (lambda: qk(scale="1"), TypeError, "scale is a str"),
@@ -234,10 +237,12 @@ REFUSED = {
     "causal a number": (lambda: qk(causal=1), TypeError, "causal is a int"),
     "causal a mask": (lambda: qk(causal=causal_mask(3, 5)), TypeError, "causal is a Tensor"),
     "unknown corner": (
-        lambda: qk(causal=True, align="middle"), ValueError, "align is 'middle'; bottom_right",
+        lambda: qk(causal=True, align="middle"),
+        ValueError,
+        "align is 'middle'; bottom_right",
     ),
     "corner of nothing": (lambda: qk(align="top_left"), ValueError, "but causal is False"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -379,13 +384,22 @@ def test_capture_can_be_taken_again(sentence):
 def as_result(rows, name):
     """Rows as if they had been measured."""
     return store.Result(
-        "attention_weights", name, "interpreter", "interpreter", {"name": "Triton's interpreter"},
-        {}, "unknown", "2026-11-21T12:00:00Z", 0, "0", rows,
-    )  # fmt: skip
+        post="attention_weights",
+        result=name,
+        place="interpreter",
+        folder="interpreter",
+        device={"name": "Triton's interpreter"},
+        versions={},
+        commit="unknown",
+        measured_at="2026-11-21T12:00:00Z",
+        seed=0,
+        source_hash="0",
+        rows=rows,
+    )
 
 
 def rows_of_the_map():
-    """What bench.attention_map returns, with the model's own weights in the place of ours."""
+    """What bench.attention_map returns, with the model's own weights instead of ours."""
     for sentence in bench.ON_THE_MAP:
         taken = capture.read(sentence)
         for layer in range(6):
@@ -394,10 +408,11 @@ def rows_of_the_map():
                 "layer": layer,
                 "text": taken.text,
                 "tokens": taken.tokens,
+                "pairs": bench.ON_THE_MAP[sentence],
                 "capture": taken.digest(),
                 "difference_largest": 0.0,
                 "difference_of_allowed": 0.0,
-                "weights": bench.rounded(taken.weights[layer]),
+                "weights": bench._rounded(taken.weights[layer]),
             }
 
 

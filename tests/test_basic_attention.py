@@ -19,7 +19,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
-# The interpreter takes a millisecond a key for each query: there the awkward sizes go into M.
+# The interpreter takes a millisecond a key for each query: there the awkward sizes go into N.
 QUERIES = AWKWARD if ON_GPU else [3]
 
 
@@ -154,7 +154,9 @@ REFUSED = {
     "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
     "two devices": (lambda: qkv(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
     "wrong device": (
-        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"}, ValueError, "needs a GPU",
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"},
+        ValueError,
+        "needs a GPU",
     ),
     "one dimension": (lambda: qkv(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
     "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
@@ -167,17 +169,20 @@ REFUSED = {
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
     "wide head": (lambda: {n: ones(2, 1025) for n in "qkv"}, ValueError, "at most 1024"),
     "many keys": (
-        lambda: {"q": ones(2, 8)} | {n: ones(16_385, 8) for n in "kv"}, ValueError, "16385 keys",
+        lambda: {"q": ones(2, 8)} | {n: ones(16_385, 8) for n in "kv"},
+        ValueError,
+        "16385 keys",
     ),
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError, "at most 2147483647 rows",
+        ValueError,
+        "at most 2147483647 rows",
     ),
     "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
     "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
     "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

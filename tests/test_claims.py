@@ -96,7 +96,7 @@ ALTERED = {
     "vectorising_is_three_to_five_times_faster": times_of(BASIC, ONE_LOAD, 4),
     "a_trip_takes_a_hundred_nanoseconds": scaled("ms_p50", 0.2),
     "nearly_all_time_is_a_memory_stall": scaled(
-        "ms_p50", 0.05, implementation="the same row each trip"
+        "ms_p50", 0.05, implementation="the same row each iteration"
     ),
     "as_slow_as_a_calculator": scaled("ms_p50", 1000),
 }

@@ -164,7 +164,9 @@ REFUSED = {
     "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
     "two devices": (lambda: qkv(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
     "wrong device": (
-        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"}, ValueError, "needs a GPU",
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"},
+        ValueError,
+        "needs a GPU",
     ),
     "one dimension": (lambda: qkv(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
     "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
@@ -177,31 +179,33 @@ REFUSED = {
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
     "wide head": (lambda: {n: ones(2, 1025) for n in "qkv"}, ValueError, "at most 1024"),
     "tile beyond the limit": (
-        lambda: {"q": ones(2, 64)} | {n: ones(16_385, 64) for n in "kv"}, ValueError,
+        lambda: {"q": ones(2, 64)} | {n: ones(16_385, 64) for n in "kv"},
+        ValueError,
         "k has 16385 keys of 64 columns, a tile of 32768 x 64 = 2097152 elements; at most 1048576",
     ),
     "columns round up too": (
-        lambda: {"q": ones(2, 65)} | {n: ones(8193, 65) for n in "kv"}, ValueError,
+        lambda: {"q": ones(2, 65)} | {n: ones(8193, 65) for n in "kv"},
+        ValueError,
         "a tile of 16384 x 128",
     ),
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError, "at most 2147483647 rows",
+        ValueError,
+        "at most 2147483647 rows",
     ),
     "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
     "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
     "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case, monkeypatch):
     arguments, error, message = REFUSED[case]
     arguments = arguments()
-    monkeypatch.setattr(
-        kernel, "_vectorized_attention_kernel", None
-    )  # a launch would be a TypeError
+    # A launch would be a TypeError.
+    monkeypatch.setattr(kernel, "_vectorized_attention_kernel", None)
     with pytest.raises(error) as caught:
         vectorized_attention(**arguments)
     assert message in str(caught.value)
@@ -238,7 +242,7 @@ def test_a_tile_at_the_limit_is_launched(N, D, monkeypatch):
     )
     vectorized_attention(ones(1, D), ones(N, D), ones(N, D))
     (tile,) = launched
-    assert tile["BLOCK_M"] * tile["BLOCK_D"] == kernel.MAX_TILE
+    assert tile["BLOCK_N"] * tile["BLOCK_D"] == kernel.MAX_TILE
 
 
 def test_the_limit_is_tritons_own():
@@ -287,15 +291,15 @@ def test_three_loads_a_program_and_every_key_for_each(M, N, D):
 
 @pytest.mark.skipif(ON_GPU, reason="the page's example runs in the interpreter")
 def test_the_example_of_broadcasting():
-    sums, addresses = bench.grids().values()
+    sums, addresses = bench._grids().values()
     assert sums.max() == 6
     assert addresses.flatten().tolist() == list(range(16))
 
 
 @pytest.mark.parametrize("N", [2, 7, 256])
 def test_the_chain_visits_every_row_once(N):
-    assert bench.chain(N, 4, DEVICE)().item() == 0  # the last row leads back to the first
-    following = bench.next_rows(N, 4).flatten()
+    assert bench._chain(N, 4, DEVICE)().item() == 0  # the last row leads back to the first
+    following = bench._next_rows(N, 4).flatten()
     visited = [0]
     while (at := following[visited[-1]].item()) != 0:
         visited.append(at)
@@ -320,12 +324,12 @@ class Stub:
 
 
 def test_what_took_too_long_is_not_tried_with_more_keys(monkeypatch):
-    monkeypatch.setattr(bench, "_compiled", {})
+    monkeypatch.setattr(bench, "_reports", {})
     lab = Stub(stops=64)
-    errors = [bench.compiled(lab, {"N": N, "D": 8})["error"] for N in (32, 64, 128, 256, 128)]
+    errors = [bench._report(lab, {"N": N, "D": 8})["error"] for N in (32, 64, 128, 256, 128)]
     assert errors == [None, "> 20 s", *["not tried: fewer keys took > 20 s"] * 3]
     assert lab.asked == [32, 64]
-    assert bench.compiled(lab, {"N": 128, "D": 4})["error"] == "> 20 s"  # another D is another tile
+    assert bench._report(lab, {"N": 128, "D": 4})["error"] == "> 20 s"  # another D is another tile
 
 
 def test_a_gpu_compiles_ahead_for_itself(monkeypatch):

@@ -1,6 +1,7 @@
 """What the page of attention_weights measures: one function for each result."""
 
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -14,22 +15,40 @@ from snippets._lab.judge.oracle import (
 from snippets._lab.rooms import measured_on
 
 from . import exercise
-from .capture import SENTENCES, read
+from .capture import read
 from .kernel import attention_weights
 
-ON_THE_MAP = [name for name in SENTENCES if name != "control"]
+# The sentences of the map, the first by default, and in each the pairs of places (query, key) whose
+# heads are pointed out.
+ON_THE_MAP = {
+    "pronoun": [(8, 2), (3, 2)],  # it → cat, sat → cat
+    "agreement": [(6, 2)],  # are → keys
+    "repetition": [(11, 2)],  # red → red
+    "code": [(12, 6), (7, 3)],  # b → b, ) → (
+}
 WIDTHS = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
 LENGTHS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
-# What is said about sentences, by places of tokens: this query attends to these keys, not to those.
+
+
+class Claim(NamedTuple):
+    """What is said about a sentence, by places: a query attends to some keys and ignores others."""
+
+    name: str
+    sentence: str
+    query: int
+    attended: list[int]
+    ignored: list[int]
+
+
 CLAIMS = [
-    ("pronoun", 3, [2, 6], [1, 5]),  # sat: cat and mat, not the
-    ("pronoun", 8, [2], [6]),  # it: cat, not mat …
-    ("control", 8, [6], [2]),  # … and mat, not cat, when it is soft
-    ("control", 8, [2], [6]),
-    ("agreement", 6, [2], [5]),  # are: keys, not cabinet
-    ("repetition", 11, [2], [12]),  # red: the red before, not bird
-    ("code", 12, [6], [4]),  # b: the b before, not a
-    ("code", 7, [3], [4, 6]),  # ): the bracket it closes
+    Claim("sat", "pronoun", 3, [2, 6], [1, 5]),  # sat: cat and mat, not the
+    Claim("it", "pronoun", 8, [2], [6]),  # it: cat, not mat …
+    Claim("it_is_the_mat", "control", 8, [6], [2]),  # … and mat, not cat, when it is soft
+    Claim("it_is_still_the_cat", "control", 8, [2], [6]),
+    Claim("are", "agreement", 6, [2], [5]),  # are: keys, not cabinet
+    Claim("red", "repetition", 11, [2], [12]),  # red: the red before, not bird
+    Claim("b", "code", 12, [6], [4]),  # b: the b before, not a
+    Claim("bracket", "code", 7, [3], [4, 6]),  # ): the bracket it closes
 ]
 
 
@@ -50,7 +69,7 @@ def check(device):
 def attention_map(lab):
     """The weights of all 72 heads of a real model, and their distance from the model's own."""
     device = "cuda" if lab.place == "gpu" else "cpu"
-    for case in lab.each(sentence=ON_THE_MAP):
+    for case in lab.each(sentence=list(ON_THE_MAP)):
         taken = read(case["sentence"])
         q, k = taken.q.float().to(device), taken.k.float().to(device)  # [6, 12, N, 32]
         weights = attention_weights(q, k)  # [6, 12, N, N]: layers in the place of a batch
@@ -65,15 +84,16 @@ def attention_map(lab):
                 "layer": layer,
                 "text": taken.text,
                 "tokens": taken.tokens,
+                "pairs": ON_THE_MAP[case["sentence"]],
                 "capture": taken.digest(),
                 "difference_largest": difference[layer].max().item(),
                 "difference_of_allowed": share[layer].max().item(),
-                "weights": rounded(weights[layer]),
+                "weights": _rounded(weights[layer]),
             }
             # --8<-- [end:attention_map]
 
 
-def rounded(weights):
+def _rounded(weights):
     """[heads, M, N] as nested lists with four decimals: what a map shows and a page can carry."""
     return [[[round(x, 4) for x in row] for row in head] for head in weights.tolist()]
 
@@ -86,28 +106,26 @@ def claims(lab):
     each that should be ignored gets less.
     """
     for case in lab.each(claim=list(range(len(CLAIMS)))):
-        sentence, query, attended, ignored = CLAIMS[case["claim"]]
-        taken = read(sentence)
-        rows = taken.weights[:, :, query].float()  # [6, 12, N]
+        claim = CLAIMS[case["claim"]]
+        taken = read(claim.sentence)
+        rows = taken.weights[:, :, claim.query].float()  # [6, 12, N]
         equal = 1 / rows.shape[-1]
-        agree = (rows[..., attended] > equal).all(-1) & (rows[..., ignored] < equal).all(-1)
-        winners = (rows.argmax(-1)[..., None] == torch.tensor(attended)).any(-1)
-        strongest = rows[..., attended].sum(-1)
+        attended, ignored = rows[..., claim.attended], rows[..., claim.ignored]  # [6, 12, keys]
+        agree = (attended > equal).all(-1) & (ignored < equal).all(-1)
+        winners = (rows.argmax(-1)[..., None] == torch.tensor(claim.attended)).any(-1)
+        strongest = attended.sum(-1)
         yield {
             **case,
-            "sentence": sentence,
+            **claim._asdict(),
             "text": taken.text,
-            "query": query,
-            "attended": attended,
-            "ignored": ignored,
             "tokens": taken.tokens,
             "heads": agree.numel(),
             "agree": agree.nonzero().tolist(),  # [layer, head], from zero
             "strongest_key": winners.nonzero().tolist(),
             "head_of_most": list(divmod(strongest.argmax().item(), rows.shape[1])),
             "most": strongest.max().item(),
-            "mean_attended": rows[..., attended].sum(-1).mean().item(),
-            "mean_ignored": rows[..., ignored].sum(-1).mean().item(),
+            "mean_attended": attended.sum(-1).mean().item(),
+            "mean_ignored": ignored.sum(-1).mean().item(),
             "mean_first": rows[..., 0].mean().item(),
         }
 
@@ -117,11 +135,11 @@ def heads_of_the_model(lab):
     """What each head does on average over all queries of the map's sentences, by itself."""
     sentences = [read(name) for name in ON_THE_MAP]
     for case in lab.each(layer=list(range(6)), head=list(range(12))):
-        found = [behaviour(s.weights[case["layer"], case["head"]].double()) for s in sentences]
+        found = [_behaviour(s.weights[case["layer"], case["head"]].double()) for s in sentences]
         yield {**case, **{key: sum(f[key] for f in found) / len(found) for key in found[0]}}
 
 
-def behaviour(weights):
+def _behaviour(weights):
     """Averages over the queries of one head, weights [N, N]."""
     N = len(weights)
     places = torch.arange(N)
@@ -176,11 +194,11 @@ def forward(lab):
     }
     for case in lab.each(dtype=["float32", "float16"], D=[64], heads=[16], N=LENGTHS):
         for row in lab.time_attention(case, [], variants):
-            yield row if "error" in row else row | work(row)
+            yield row if "error" in row else row | _work(row)
             # --8<-- [end:forward]
 
 
-def work(row):
+def _work(row):
     """FLOPs and bytes that this row cannot avoid: q, k and the weights, each once."""
     N, D, heads = row["N"], row["D"], row["heads"]
     causal = "causal" in row["implementation"]

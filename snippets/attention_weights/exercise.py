@@ -4,43 +4,58 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _checked_options, _refuse
+from .kernel import _check_inputs, _checked_options
 
 
 @triton.jit
 def _weights_and_entropy_kernel(
-    q_ptr, k_ptr, out_ptr, entropy_ptr,
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_ob, stride_oh, stride_om, stride_on,
-    H, M, N, D,
+    q_ptr,
+    k_ptr,
+    out_ptr,
+    entropy_ptr,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_on,
+    H,
+    M,
+    N,
+    D,
     first_sees,
     scale,
-    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
-):  # fmt: skip
+):
     """One program computes one row of weights and that row's entropy, both from the same scores."""
     pid = tl.program_id(0)
-    n = (pid % M).to(tl.int64)
+    m = (pid % M).to(tl.int64)
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
 
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
     mask_d = offs_d < D
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
+    q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)
 
-    visible = tl.minimum(first_sees + n, N)
-    slots = tl.arange(0, BLOCK_M)
-    scores = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    visible = tl.minimum(first_sees + m, N)
+    slots = tl.arange(0, BLOCK_N)
+    scores = tl.full([BLOCK_N], float("-inf"), tl.float32)
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(visible):
+    for n in range(visible):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)
-        scores = tl.where(slots == m, tl.sum(q * k, axis=0) * scale, scores)
+        scores = tl.where(slots == n, tl.sum(q * k, axis=0) * scale, scores)
         k_row += stride_kn
 
     # --8<-- [start:entropy]
-    shifted = scores - tl.where(visible > 0, tl.max(scores, axis=0), 0.0)  # [BLOCK_M], ≤ 0
+    shifted = scores - tl.where(visible > 0, tl.max(scores, axis=0), 0.0)  # [BLOCK_N], ≤ 0
     weights = tl.exp(shifted)
     total = tl.maximum(tl.sum(weights, axis=0), 1.0)
     weights = weights / total
@@ -51,7 +66,7 @@ def _weights_and_entropy_kernel(
     tl.store(entropy_ptr + pid.to(tl.int64), entropy)
     # --8<-- [end:entropy]
 
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
+    out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     weights = weights.to(out_ptr.dtype.element_ty)
     tl.store(out_row + slots.to(tl.int64) * stride_on, weights, mask=slots < N)
 
@@ -61,20 +76,27 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Contract as in kernel.py. The entropy is 0 for a query that sees one key or none.
     """
-    _refuse(q, k)
+    _check_inputs(q, k)
     scale = _checked_options(q.shape[-1], scale, causal, align)
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     entropy = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-    q4, k4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, out))
-    B, H, M, D = q4.shape
-    N = k4.shape[2]
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, out)]
+    strides = [step for x in tensors for step in x.stride()]
+    B, H, M, D = tensors[0].shape
+    N = k.shape[-2]
     first_sees = N if not causal else 1 if align == "top_left" else 1 + N - M
     with torch.cuda.device_of(q):
         _weights_and_entropy_kernel[(B * H * M,)](
-            q4, k4, out4, entropy,
-            *q4.stride(), *k4.stride(), *out4.stride(),
-            H, M, N, D, first_sees, scale,
-            BLOCK_M=triton.next_power_of_2(N),
+            *tensors,
+            entropy,
+            *strides,
+            H=H,
+            M=M,
+            N=N,
+            D=D,
+            first_sees=first_sees,
+            scale=scale,
+            BLOCK_N=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
-        )  # fmt: skip
+        )
     return out, entropy

@@ -32,7 +32,7 @@ def _attention_weights_kernel(
     H, M, N, D,  # heads, queries, keys, head dimension
     first_sees,  # how many keys query 0 sees; each later query sees one more, at most N
     scale,
-    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least N
+    BLOCK_N: tl.constexpr,  # slots for scores: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a row: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of weights: how much one query attends to each key.
@@ -42,7 +42,7 @@ def _attention_weights_kernel(
     """
     # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
-    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
@@ -50,31 +50,31 @@ def _attention_weights_kernel(
     # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm + offs_d * stride_qd
+    q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm + offs_d * stride_qd
     q = tl.load(q_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     # --8<-- [end:load_query]
 
     # --8<-- [start:scores]
-    visible = tl.minimum(first_sees + n, N)  # keys 0 … visible - 1; none if 0 or less
-    slots = tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    scores = tl.full([BLOCK_M], float("-inf"), tl.float32)  # not seen: exp(-inf) = 0
+    visible = tl.minimum(first_sees + m, N)  # keys 0 … visible - 1; none if 0 or less
+    slots = tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    scores = tl.full([BLOCK_N], float("-inf"), tl.float32)  # not seen: exp(-inf) = 0
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(visible):
+    for n in range(visible):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
         score = tl.sum(q * k, axis=0) * scale
-        scores = tl.where(slots == m, score, scores)  # scores[m] = score
+        scores = tl.where(slots == n, score, scores)  # scores[n] = score
         k_row += stride_kn
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
     largest = tl.where(visible > 0, tl.max(scores, axis=0), 0.0)  # -inf - (-inf) is NaN
-    weights = tl.exp(scores - largest)  # [BLOCK_M], between 0 and exp(0) = 1
+    weights = tl.exp(scores - largest)  # [BLOCK_N], between 0 and exp(0) = 1
     total = tl.sum(weights, axis=0)  # at least 1, or 0 for a query that sees no key
     weights = weights / tl.maximum(total, 1.0)
     # --8<-- [end:softmax]
 
     # --8<-- [start:store]
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
+    out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     weights = weights.to(out_ptr.dtype.element_ty)
     tl.store(out_row + slots.to(tl.int64) * stride_on, weights, mask=slots < N)
     # --8<-- [end:store]
@@ -90,7 +90,7 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
         scale: factor on the scores; 1/√D if None.
         causal: hide the keys after a query's own place.
         align: the corner of [M, N] where the causal mask's diagonal ends or starts:
-            "bottom_right", query i sees keys j ≤ i + N - M, or "top_left", j ≤ i.
+            "bottom_right", query m sees keys up to m + N - M, or "top_left", up to m.
 
     Returns:
         [..., M, N] in q's dtype; scores and softmax are float32. A query that sees no key
@@ -101,27 +101,26 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-    _refuse(q, k)
+    _check_inputs(q, k)
     scale = _checked_options(q.shape[-1], scale, causal, align)
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
-    q4, k4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, out))  # views: [B, H, …, …]
-    B, H, M, D = q4.shape
-    N = k4.shape[2]
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, out)]  # views: [B, H, …, …]
+    strides = [step for x in tensors for step in x.stride()]
+    B, H, M, D = tensors[0].shape
+    N = k.shape[-2]
     first_sees = N if not causal else 1 if align == "top_left" else 1 + N - M
-    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+    sizes = {"H": H, "M": M, "N": N, "D": D, "first_sees": first_sees}
+    block_n, block_d = triton.next_power_of_2(N), triton.next_power_of_2(D)
+    with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _attention_weights_kernel[(B * H * M,)](
-            q4, k4, out4,
-            *q4.stride(), *k4.stride(), *out4.stride(),
-            H, M, N, D, first_sees, scale,
-            BLOCK_M=triton.next_power_of_2(N),
-            BLOCK_D=triton.next_power_of_2(D),
-        )  # fmt: skip
+            *tensors, *strides, **sizes, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
+        )
     return out
     # --8<-- [end:launcher]
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k):
+def _check_inputs(q, k):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k)):
         if not isinstance(x, torch.Tensor):

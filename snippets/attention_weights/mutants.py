@@ -41,28 +41,28 @@ MUTANTS = [
     ),
     Mutant(
         "padding gets weight",
-        'tl.full([BLOCK_M], float("-inf"), tl.float32)',
-        "tl.full([BLOCK_M], 0.0, tl.float32)",
+        'tl.full([BLOCK_N], float("-inf"), tl.float32)',
+        "tl.full([BLOCK_N], 0.0, tl.float32)",
         "Keys that are not seen start at score 0 and not at -inf: they take part in the softmax.",
     ),
     Mutant(
         "mask off by one",
-        "tl.minimum(first_sees + n, N)",
-        "tl.minimum(first_sees + n + 1, N)",
+        "tl.minimum(first_sees + m, N)",
+        "tl.minimum(first_sees + m + 1, N)",
         "Every query sees one key of the future.",
     ),
     Mutant(
         "own key hidden",
-        "tl.minimum(first_sees + n, N)",
-        "tl.minimum(first_sees + n - 1, N)",
+        "tl.minimum(first_sees + m, N)",
+        "tl.minimum(first_sees + m - 1, N)",
         "No query sees the key at its own place; without a mask, query 0 misses the last key.",
     ),
     Mutant(
         "future, not past",
-        "for m in range(visible):",
+        "for n in range(visible):",
         "start = tl.maximum(visible, 0) % N\n"
         "    k_row += start * stride_kn\n"
-        "    for m in range(start, N):",
+        "    for n in range(start, N):",
         "The mask points the other way: a query sees the keys after its place.",
     ),
     Mutant(
@@ -73,14 +73,14 @@ MUTANTS = [
     ),
     Mutant(
         "last key dropped",
-        "for m in range(visible):",
-        "for m in range(visible - 1):",
+        "for n in range(visible):",
+        "for n in range(visible - 1):",
         "The loop over the keys ends one early: the last visible key is never looked at.",
     ),
     Mutant(
         "last column dropped",
-        "mask_d = offs_d < D ",
-        "mask_d = offs_d < D - 1 ",
+        "mask_d = offs_d < D",
+        "mask_d = offs_d < D - 1",
         "The mask of the columns is off by one: the last column of q and k is not read.",
     ),
     Mutant(

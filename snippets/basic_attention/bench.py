@@ -43,23 +43,24 @@ def heads(lab):
 @measured_on("gpu")
 def reuse(lab):
     """Bytes that programs load, beside the bytes that must come from memory, over time."""
-    loaded = {"basic_attention": bytes_loaded, "basic_attention:exercise": bytes_loaded_by_pairs}
+    count = {"basic_attention": _bytes_loaded, "basic_attention:exercise": _bytes_loaded_by_pairs}
     for case in lab.each(dtype=["float32"], D=[64], heads=[16], N=[256, 512, 1024, 2048, 4096]):
-        for row in lab.time_attention(case, list(loaded)):
+        itemsize = getattr(torch, case["dtype"]).itemsize
+        for row in lab.time_attention(case, list(count)):
             if "error" not in row:
-                count = loaded[row["implementation"]]
-                row["bytes_loaded"] = case["heads"] * count(case["N"], case["N"], case["D"], 4)
+                loaded = count[row["implementation"]](case["N"], case["N"], case["D"], itemsize)
+                row["bytes_loaded"] = case["heads"] * loaded
             yield row
 
 
 # --8<-- [start:bytes_loaded]
-def bytes_loaded(M, N, D, itemsize):
+def _bytes_loaded(M, N, D, itemsize):
     """Bytes that the M programs of a head load: each its query and every key and value."""
     return M * (1 + 2 * N) * D * itemsize
     # --8<-- [end:bytes_loaded]
 
 
-def bytes_loaded_by_pairs(M, N, D, itemsize):
+def _bytes_loaded_by_pairs(M, N, D, itemsize):
     """The same for the exercise's kernel: two queries share one pass over keys and values."""
     return (M + (M + 1) // 2 * 2 * N) * D * itemsize
 
@@ -71,11 +72,11 @@ PARTS = {
         ("v_row += stride_vn", "v_row += 0"),
     ],
     "all loads, no slots": [
-        ("scores = tl.where(slots == m, score, scores)", "last = score"),
-        ("for m in range(N):\n        k = ", "last = 0.0\n    for m in range(N):\n        k = "),
-        ("tl.sum(tl.where(slots == m, weights, 0.0), axis=0)", "last"),
+        ("scores = tl.where(slots == n, score, scores)", "last = score"),
+        ("pid = tl.program_id(0)", "pid = tl.program_id(0)\n    last = 0.0"),
+        ("tl.sum(tl.where(slots == n, weights, 0.0), axis=0)", "last"),
     ],
-    "one warp, not four": [("BLOCK_D=triton", "num_warps=1, BLOCK_D=triton")],
+    "one warp, not four": [("BLOCK_D=block_d", "BLOCK_D=block_d, num_warps=1")],
 }
 # --8<-- [end:parts]
 
@@ -109,10 +110,12 @@ def registers(lab):
 
     The last length is beyond what the launcher allows; the limit is lifted to show its reason.
     """
+    allowed = kernel.MAX_KEYS
     for case in lab.each(dtype=["float32"], D=[64, 256], N=[16, 256, 1024, 4096, 16384, 32768]):
         q, k, v = lab.qkv(case)
         with patch.object(kernel, "MAX_KEYS", case["N"]):
-            yield from ({**case, **row} for row in lab.resources(basic_attention, q[:1], k, v))
+            for row in lab.resources(basic_attention, q[:1], k, v):
+                yield {**case, "launcher_refuses": case["N"] > allowed, **row}
 
 
 @measured_on("interpreter")
@@ -120,17 +123,20 @@ def traffic(lab):
     """Loads of each program, recorded while the interpreter runs the kernel."""
     from snippets._lab.probe.memory_trace import record
 
-    launchers = {"basic_attention": basic_attention, "exercise": exercise.basic_attention}
-    for case in lab.each(
-        case=["one program", "whole head", "transposed keys", "one decoding step", "two queries"]
-    ):
-        M, N, D = {"one program": (1, 1024, 512), "one decoding step": (1, 64, 64)}.get(
-            case["case"], (8, 64, 64)
-        )
+    sizes = {  # M, N, D
+        "one program": (1, 1024, 512),
+        "whole head": (8, 64, 64),
+        "transposed keys": (8, 64, 64),
+        "one decoding step": (1, 64, 64),
+        "two queries": (8, 64, 64),
+    }
+    for case in lab.each(case=list(sizes)):
+        M, N, D = sizes[case["case"]]
         q, k, v = make_qkv(M=M, N=N, D=D)
         if case["case"] == "transposed keys":
             k = k.mT.contiguous().mT
-        launcher = launchers["exercise" if case["case"] == "two queries" else "basic_attention"]
+        pairs = case["case"] == "two queries"
+        launcher = exercise.basic_attention if pairs else basic_attention
         with record({"q": q, "k": k, "v": v}) as trace:
             out = launcher(q, k, v)
         assert_attention(out, q, k, v)
@@ -155,17 +161,20 @@ def traffic(lab):
 
 @measured_on("interpreter")
 def addresses(lab):
-    """Which elements of q the program of query n loads when D is 512: the page's index example."""
+    """Which elements of q each query's program loads when D is 512: the page's index example."""
     from snippets._lab.probe.memory_trace import record
 
-    q, k, v = make_qkv(M=4, N=2, D=512)
+    M, D = 4, 512
+    q, k, v = make_qkv(M=M, N=2, D=D)
     with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:
         basic_attention(q, k, v)
-    for case in lab.each(query=[0, 1, 2, 3]):
+    for case in lab.each(query=list(range(M))):
         (load,) = (a for a in trace.accesses if a.tensor == "q" and a.program[0] == case["query"])
         offsets = load.offsets // q.element_size()
         yield {
             **case,
+            "M": M,
+            "D": D,
             "first_element": int(offsets.min()),
             "last_element": int(offsets.max()),
             "neighbours": bool((offsets[1:] - offsets[:-1] == 1).all()),

@@ -4,44 +4,62 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _refuse, _scale_or_default
+from .kernel import _check_inputs, _scale_or_default
 
 
 @triton.jit
 def _two_queries_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr,
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_ob, stride_oh, stride_om, stride_od,
-    H, M, N, D,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_od,
+    H,
+    M,
+    N,
+    D,
     scale,
-    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """One program computes rows n and n + 1 of the output; the last program may have only one."""
+):
+    """One program computes rows m and m + 1 of the output; the last program may have only one."""
     # --8<-- [start:two_queries]
     pairs = tl.cdiv(M, 2)
     pid = tl.program_id(0)  # 0 … B·H·⌈M/2⌉ - 1
-    n = (pid % pairs).to(tl.int64) * 2
+    m = (pid % pairs).to(tl.int64) * 2
     h = (pid // pairs % H).to(tl.int64)
     b = (pid // pairs // H).to(tl.int64)
 
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
     mask_d = offs_d < D
-    mask_second = mask_d & (n + 1 < M)  # M may be odd
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm + offs_d * stride_qd
+    mask_second = mask_d & (m + 1 < M)  # M may be odd
+    q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm + offs_d * stride_qd
     q_first = tl.load(q_row, mask=mask_d, other=0.0).to(tl.float32)
     q_second = tl.load(q_row + stride_qm, mask=mask_second, other=0.0).to(tl.float32)
 
-    slots = tl.arange(0, BLOCK_M)
-    first = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    second = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    slots = tl.arange(0, BLOCK_N)
+    first = tl.full([BLOCK_N], float("-inf"), tl.float32)
+    second = tl.full([BLOCK_N], float("-inf"), tl.float32)
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(N):
+    for n in range(N):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # loaded once …
-        first = tl.where(slots == m, tl.sum(q_first * k, axis=0) * scale, first)  # … used twice
-        second = tl.where(slots == m, tl.sum(q_second * k, axis=0) * scale, second)
+        first = tl.where(slots == n, tl.sum(q_first * k, axis=0) * scale, first)  # … used twice
+        second = tl.where(slots == n, tl.sum(q_second * k, axis=0) * scale, second)
         k_row += stride_kn
     # --8<-- [end:two_queries]
 
@@ -53,31 +71,36 @@ def _two_queries_kernel(
     acc_first = tl.zeros([BLOCK_D], tl.float32)
     acc_second = tl.zeros([BLOCK_D], tl.float32)
     v_row = v_ptr + b * stride_vb + h * stride_vh + offs_d * stride_vd
-    for m in range(N):
+    for n in range(N):
         v = tl.load(v_row, mask=mask_d, other=0.0).to(tl.float32)
-        acc_first += tl.sum(tl.where(slots == m, first, 0.0), axis=0) * v
-        acc_second += tl.sum(tl.where(slots == m, second, 0.0), axis=0) * v
+        acc_first += tl.sum(tl.where(slots == n, first, 0.0), axis=0) * v
+        acc_second += tl.sum(tl.where(slots == n, second, 0.0), axis=0) * v
         v_row += stride_vn
 
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om + offs_d * stride_od
+    out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om + offs_d * stride_od
     tl.store(out_row, acc_first.to(out_ptr.dtype.element_ty), mask=mask_d)
     tl.store(out_row + stride_om, acc_second.to(out_ptr.dtype.element_ty), mask=mask_second)
 
 
 def basic_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each two queries; contract as in kernel.py."""
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
-    B, H, M, D = q4.shape
-    N = k4.shape[2]
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
+    strides = [step for x in tensors for step in x.stride()]
+    B, H, M, D = tensors[0].shape
+    N = k.shape[-2]
     with torch.cuda.device_of(q):
         _two_queries_kernel[(B * H * triton.cdiv(M, 2),)](
-            q4, k4, v4, out4,
-            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, M, N, D, scale,
-            BLOCK_M=triton.next_power_of_2(N),
+            *tensors,
+            *strides,
+            H=H,
+            M=M,
+            N=N,
+            D=D,
+            scale=scale,
+            BLOCK_N=triton.next_power_of_2(N),
             BLOCK_D=triton.next_power_of_2(D),
-        )  # fmt: skip
+        )
     return out

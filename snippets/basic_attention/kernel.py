@@ -31,7 +31,7 @@ def _basic_attention_kernel(
     stride_ob, stride_oh, stride_om, stride_od,
     H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    BLOCK_M: tl.constexpr,  # slots for scores: a power of two, at least N
+    BLOCK_N: tl.constexpr,  # slots for scores: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a row: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of the output: one query against every key of its head.
@@ -41,7 +41,7 @@ def _basic_attention_kernel(
     """
     # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
-    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
@@ -49,38 +49,38 @@ def _basic_attention_kernel(
     # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
+    q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     # --8<-- [end:load_query]
 
     # --8<-- [start:scores]
-    slots = tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    scores = tl.full([BLOCK_M], float("-inf"), tl.float32)  # an unused slot weighs exp(-inf) = 0
+    slots = tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    scores = tl.full([BLOCK_N], float("-inf"), tl.float32)  # an unused slot weighs exp(-inf) = 0
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
-    for m in range(N):
+    for n in range(N):
         k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
         score = tl.sum(q * k, axis=0) * scale
-        scores = tl.where(slots == m, score, scores)  # scores[m] = score: rewrites every slot
+        scores = tl.where(slots == n, score, scores)  # scores[n] = score: rewrites every slot
         k_row += stride_kn
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
-    weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_M], the largest is exp(0) = 1
+    weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_N], the largest is exp(0) = 1
     weights = weights / tl.sum(weights, axis=0)
     # --8<-- [end:softmax]
 
     # --8<-- [start:values]
     acc = tl.zeros([BLOCK_D], tl.float32)
     v_row = v_ptr + b * stride_vb + h * stride_vh + offs_d * stride_vd
-    for m in range(N):
+    for n in range(N):
         v = tl.load(v_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
-        weight = tl.sum(tl.where(slots == m, weights, 0.0), axis=0)  # weights[m]
+        weight = tl.sum(tl.where(slots == n, weights, 0.0), axis=0)  # weights[n]
         acc += weight * v
         v_row += stride_vn
     # --8<-- [end:values]
 
     # --8<-- [start:store]
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
+    out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     tl.store(out_row + offs_d * stride_od, acc.to(out_ptr.dtype.element_ty), mask=mask_d)
     # --8<-- [end:store]
 
@@ -102,26 +102,24 @@ def basic_attention(q, k, v, *, scale=None):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # views: [B, H, M, D]
-    B, H, M, D = q4.shape
-    N = k4.shape[2]
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
+    strides = [step for x in tensors for step in x.stride()]
+    B, H, M, D = tensors[0].shape
+    N = k.shape[-2]
+    block_n, block_d = triton.next_power_of_2(N), triton.next_power_of_2(D)
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _basic_attention_kernel[(B * H * M,)](
-            q4, k4, v4, out4,
-            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, M, N, D, scale,
-            BLOCK_M=triton.next_power_of_2(N),
-            BLOCK_D=triton.next_power_of_2(D),
-        )  # fmt: skip
+            *tensors, *strides, H=H, M=M, N=N, D=D, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
+        )
     return out
     # --8<-- [end:launcher]
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k, v):
+def _check_inputs(q, k, v):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor):

@@ -483,7 +483,7 @@ def a_trip_takes_a_hundred_nanoseconds(result):
 )
 def nearly_all_time_is_a_memory_stall(result):
     cases = []
-    names = (BASIC, "the same row each trip")
+    names = (BASIC, "the same row each iteration")
     for N in _values(pick(result.rows, implementation=BASIC, M=1024), "N"):
         whole, cached = (only(result.rows, implementation=i, M=1024, N=N)["ms_p50"] for i in names)
         left = cached / whole

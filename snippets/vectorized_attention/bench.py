@@ -32,7 +32,7 @@ def forward(lab):
     """Time of one head over length and dimension; what does not compile in time says so."""
     for case in lab.each(dtype=["float32"], D=WIDTHS, N=LENGTHS):
         names = ["basic_attention", "vectorized_attention:exercise", "torch:sdpa"]
-        if reason := compiled(lab, case)["error"]:
+        if reason := _report(lab, case)["error"]:
             yield {"implementation": "vectorized_attention", **case, "error": reason}
         else:
             names.insert(0, "vectorized_attention")
@@ -48,37 +48,36 @@ def registers(lab):
     """
     for case in lab.each(dtype=["float32"], D=WIDTHS, N=LENGTHS):
         if lab.place == "gpu" or case["D"] * case["N"] <= LARGEST:
-            yield {**case, **compiled(lab, case)}
+            yield {**case, **_report(lab, case)}
 
 
-_compiled = {}  # (place, target, D, N) → row: forward and registers share what a compiler said
+_reports = {}  # (place, target, D, N) → row: forward and registers share what a compiler said
 
 
-def compiled(lab, case):
+def _report(lab, case):
     """What compiling the kernel for a case takes and gives; its "error" says why it cannot run.
 
     Twice the keys never compile faster: beyond a length that was stopped no other is tried.
     """
     place = lab.place, lab.target, case["D"]
-    if (*place, case["N"]) not in _compiled:
-        shorter = [row for (*where, N), row in _compiled.items() if (*where,) == place]
+    if (*place, case["N"]) not in _reports:
+        shorter = [row for (*where, _), row in _reports.items() if (*where,) == place]
         stopped = [row for row in shorter if f"{row['error']}".startswith(">")]
         if stopped:
-            row = {name: None for name in stopped[0]} | {
-                name: stopped[0][name] for name in ("kernel", "target", "num_warps", "num_stages")
-            }
+            known = ("kernel", "target", "num_warps", "num_stages")
+            row = {name: stopped[0][name] if name in known else None for name in stopped[0]}
             row["error"] = f"not tried: fewer keys took {stopped[0]['error']}"
         else:
             (row,) = lab.ahead_of_time(vectorized_attention, *lab.qkv(case))
-        _compiled[*place, case["N"]] = row
-    return _compiled[*place, case["N"]]
+        _reports[*place, case["N"]] = row
+    return _reports[*place, case["N"]]
 
 
 # --8<-- [start:remedies]
 REMEDIES = {
-    "8 warps": [("BLOCK_D=triton", "num_warps=8, BLOCK_D=triton")],
-    "16 warps": [("BLOCK_D=triton", "num_warps=16, BLOCK_D=triton")],
-    "32 warps": [("BLOCK_D=triton", "num_warps=32, BLOCK_D=triton")],
+    "8 warps": [("BLOCK_D=block_d", "BLOCK_D=block_d, num_warps=8")],
+    "16 warps": [("BLOCK_D=block_d", "BLOCK_D=block_d, num_warps=16")],
+    "32 warps": [("BLOCK_D=block_d", "BLOCK_D=block_d, num_warps=32")],
 }
 # --8<-- [end:remedies]
 
@@ -89,14 +88,15 @@ def remedies(lab):
     variants = {name: variant("vectorized_attention", text) for name, text in REMEDIES.items()}
     kernels = {"vectorized_attention": vectorized_attention, **variants}
     for case in lab.each(dtype=["float32"], D=[64, 128], N=[512, 1024, 2048]):
-        said = {"vectorized_attention": compiled(lab, case)}
+        said = {"vectorized_attention": _report(lab, case)}
         for name, launcher in variants.items():
             (said[name],) = lab.ahead_of_time(launcher, *lab.qkv(case))
         fits = {name: kernels[name] for name, row in said.items() if not row["error"]}
         timed = {r["implementation"]: r for r in lab.time_attention(case, ["torch:sdpa"], fits)}
         yield timed.pop("torch:sdpa")
         for name, row in said.items():
-            about = {field: row[field] for field in ("registers", "stack_bytes", "compile_seconds")}
+            fields = ("num_warps", "registers", "stack_bytes", "compile_seconds")
+            about = {field: row[field] for field in fields}
             row = timed.get(name) or {"implementation": name, **case, "error": row["error"]}
             yield {**row, **about}
 
@@ -112,16 +112,16 @@ def _chain_kernel(next_ptr, out_ptr, N):
     # --8<-- [end:chain]
 
 
-def next_rows(N, D):
+def _next_rows(N, D):
     """int32 [N, D]: column 0 of a row holds the first element of the next; the last leads to 0."""
     following = torch.zeros(N, D, dtype=torch.int32)
     following[:, 0] = (torch.arange(N) + 1) % N * D
     return following
 
 
-def chain(N, D, device="cuda"):
+def _chain(N, D, device="cuda"):
     """A function that loads from N rows, one after the other; the result is element 0 again."""
-    following = next_rows(N, D).to(device)
+    following = _next_rows(N, D).to(device)
     out = torch.empty(1, dtype=torch.int32, device=device)
 
     def follow(*_):
@@ -141,16 +141,16 @@ SAME_ROW = [
 
 @measured_on("gpu")
 def latency(lab):
-    """What a trip around basic_attention's loop takes, alone and among 1024 programs.
+    """What an iteration of basic_attention's loop takes, alone and among 1024 programs.
 
     Beside it the same loop over one row again and again (wrong on purpose, no waiting for memory)
     and a chain of loads of which each waits for the one before.
     """
     same_row = variant("basic_attention", SAME_ROW)
     for case in lab.each(dtype=["float32"], D=[64], M=[1, 1024], N=[256, 512, 1024]):
-        variants = {"the same row each trip": same_row}
+        variants = {"the same row each iteration": same_row}
         if case["M"] == 1:
-            variants["each load waits"] = chain(case["N"], case["D"])
+            variants["each load waits"] = _chain(case["N"], case["D"])
         names = ["basic_attention", "vectorized_attention"]
         yield from lab.time_attention(case, names, variants)
 
@@ -196,7 +196,7 @@ def _grids_kernel(sums_ptr, addresses_ptr):
     # --8<-- [end:grids]
 
 
-def grids():
+def _grids():
     """Expression → the tile that it makes, for the page's example of broadcasting."""
     sums, addresses = torch.empty(2, 4, 4, dtype=torch.int64)
     _grids_kernel[(1,)](sums, addresses)
@@ -216,7 +216,7 @@ def broadcasting(lab):
         vectorized_attention(q, k, v)
     (load,) = (a for a in trace.accesses if a.tensor == "k")
     kernel_loads = "elements of k that the kernel loads (3 keys, 3 columns; -1: masked)"
-    tiles = grids() | {kernel_loads: torch.from_numpy(load.offsets // k.element_size())}
+    tiles = _grids() | {kernel_loads: torch.from_numpy(load.offsets // k.element_size())}
     for case in lab.each(expression=list(tiles)):
         tile = tiles[case["expression"]]
         for line in str(tile).splitlines():

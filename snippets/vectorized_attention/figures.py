@@ -393,7 +393,7 @@ def latency(results):
     result, rows = results[0], results[0].rows
     labels = {
         BASIC: "one key at a time",
-        "the same row each trip": "the same, one row again and again",
+        "the same row each iteration": "the same, one row again and again",
         "each load waits": "1024 loads, each waits for the last",
         OURS: "all keys in one load",
     }
@@ -425,7 +425,7 @@ def latency(results):
     step = (ms("each load waits", 1, 1024) - ms("each load waits", 1, 256)) / 768 * 1e6
     one, waits = ms(BASIC, 1, 1024), ms("each load waits", 1, 1024)
     overlap = step > trip
-    full, cached = ms(BASIC, 1024, 1024), ms("the same row each trip", 1024, 1024)
+    full, cached = ms(BASIC, 1024, 1024), ms("the same row each iteration", 1024, 1024)
     left = cached / full
     work = only(rows, implementation=BASIC, M=1024, N=1024)
     rates = {

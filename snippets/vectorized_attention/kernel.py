@@ -31,51 +31,51 @@ def _vectorized_attention_kernel(
     stride_ob, stride_oh, stride_om, stride_od,
     H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    BLOCK_M: tl.constexpr,  # rows of a tile: a power of two, at least N
+    BLOCK_N: tl.constexpr,  # rows of a tile: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a tile: a power of two, at least D
 ):  # fmt: skip
     """One program computes one row of the output: one query against every key of its head.
 
     Three loads: its query row, all keys, all values; writes one output row. Keys and values are
-    whole tiles in registers, BLOCK_M · BLOCK_D elements each, spread over 128 threads. A thread
+    whole tiles in registers, BLOCK_N · BLOCK_D elements each, spread over 128 threads. A thread
     has 255 registers at most: a larger tile spills to memory, and the gain is lost.
     """
     # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
-    n = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
+    m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
     # --8<-- [end:which_query]
 
     # --8<-- [start:grid]
-    offs_m = tl.arange(0, BLOCK_M).to(tl.int64)  # [BLOCK_M]
+    offs_n = tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
-    mask_m = offs_m < N  # keys that exist
+    mask_n = offs_n < N  # keys that exist
     mask_d = offs_d < D  # columns that exist
-    mask = mask_m[:, None] & mask_d[None, :]  # [BLOCK_M, BLOCK_D]
+    mask = mask_n[:, None] & mask_d[None, :]  # [BLOCK_N, BLOCK_D]
     k_tile = k_ptr + b * stride_kb + h * stride_kh
-    k_tile += offs_m[:, None] * stride_kn + offs_d[None, :] * stride_kd  # addresses
+    k_tile += offs_n[:, None] * stride_kn + offs_d[None, :] * stride_kd  # addresses
     v_tile = v_ptr + b * stride_vb + h * stride_vh
-    v_tile += offs_m[:, None] * stride_vn + offs_d[None, :] * stride_vd
+    v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
     # --8<-- [end:grid]
 
     # --8<-- [start:scores]
-    q_row = q_ptr + b * stride_qb + h * stride_qh + n * stride_qm
+    q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
-    k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
-    scores = tl.sum(q[None, :] * k, axis=1) * scale  # [BLOCK_M]: a row of k each
-    scores = tl.where(mask_m, scores, float("-inf"))  # absent keys weigh exp(-inf) = 0
+    k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_N, BLOCK_D]
+    scores = tl.sum(q[None, :] * k, axis=1) * scale  # [BLOCK_N]: a row of k each
+    scores = tl.where(mask_n, scores, float("-inf"))  # absent keys weigh exp(-inf) = 0
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
-    weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_M], the largest is exp(0) = 1
+    weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_N], the largest is exp(0) = 1
     weights = weights / tl.sum(weights, axis=0)
     # --8<-- [end:softmax]
 
     # --8<-- [start:values]
-    v = tl.load(v_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_D]
+    v = tl.load(v_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_N, BLOCK_D]
     out = tl.sum(weights[:, None] * v, axis=0)  # [BLOCK_D]: down the columns
-    out_row = out_ptr + b * stride_ob + h * stride_oh + n * stride_om
+    out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)
     # --8<-- [end:values]
 
@@ -100,27 +100,25 @@ def vectorized_attention(q, k, v, *, scale=None):
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _refuse(q, k, v)
-    _refuse_large_tile(*k.shape[-2:])
+    _check_inputs(q, k, v)
+    _check_tile(*k.shape[-2:])
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
-    B, H, M, D = q4.shape
-    N = k4.shape[2]
-    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
+    strides = [step for x in tensors for step in x.stride()]
+    B, H, M, D = tensors[0].shape
+    N = k.shape[-2]
+    block_n, block_d = triton.next_power_of_2(N), triton.next_power_of_2(D)
+    with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _vectorized_attention_kernel[(B * H * M,)](
-            q4, k4, v4, out4,
-            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, M, N, D, scale,
-            BLOCK_M=triton.next_power_of_2(N),
-            BLOCK_D=triton.next_power_of_2(D),
-        )  # fmt: skip
+            *tensors, *strides, H=H, M=M, N=N, D=D, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
+        )
     return out
     # --8<-- [end:launcher]
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k, v):
+def _check_inputs(q, k, v):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor):
@@ -153,7 +151,7 @@ def _refuse(q, k, v):
 
 
 # --8<-- [start:large_tile]
-def _refuse_large_tile(N, D):
+def _check_tile(N, D):
     """Raise if Triton would refuse to compile a tile of all keys."""
     rows, columns = triton.next_power_of_2(N), triton.next_power_of_2(D)
     if rows * columns > MAX_TILE:

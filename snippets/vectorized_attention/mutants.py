@@ -23,26 +23,26 @@ MUTANTS = [
     ),
     Mutant(
         "padding gets weight",
-        'tl.where(mask_m, scores, float("-inf"))',
-        "tl.where(mask_m, scores, 0.0)",
+        'tl.where(mask_n, scores, float("-inf"))',
+        "tl.where(mask_n, scores, 0.0)",
         "Absent keys keep a score of 0 and not -inf: they take part in the softmax.",
     ),
     Mutant(
         "last key dropped",
-        "mask_m = offs_m < N ",
-        "mask_m = offs_m < tl.maximum(N - 1, 1) ",
+        "mask_n = offs_n < N",
+        "mask_n = offs_n < tl.maximum(N - 1, 1)",
         "The mask of the keys is off by one: the last key and its value never arrive.",
     ),
     Mutant(
         "last column dropped",
-        "mask_d = offs_d < D ",
-        "mask_d = offs_d < D - 1 ",
+        "mask_d = offs_d < D",
+        "mask_d = offs_d < D - 1",
         "The mask of the columns is off by one: the last column is neither read nor written.",
     ),
     Mutant(
         "mean of V",
         "weights = tl.exp(scores - tl.max(scores, axis=0))",
-        "weights = tl.where(mask_m, 1.0, 0.0)",
+        "weights = tl.where(mask_n, 1.0, 0.0)",
         "Every value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(
@@ -71,8 +71,8 @@ MUTANTS = [
     ),
     Mutant(
         "row stride left out",
-        "offs_m[:, None] * stride_vn",
-        "offs_m[:, None]",
+        "offs_n[:, None] * stride_vn",
+        "offs_n[:, None]",
         "The row number is not multiplied by the row's stride: the tile's rows overlap.",
     ),
     Mutant(

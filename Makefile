@@ -61,7 +61,7 @@ site: notebooks ## Build the site into site/, every warning an error
 
 .PHONY: notebooks
 notebooks: $(ALL) ## Run the notebooks; the site shows what they print
-	$(PYTHON) -m snippets._site.notebooks
+	$(SITE) notebooks
 
 .PHONY: bench
 bench: $(ALL) ## Measure on this machine's GPU; without one: make bench-cpu

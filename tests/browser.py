@@ -8,47 +8,20 @@ it before pytest sees the plugin, and its assertions bring their own messages.
 import fcntl
 import os
 import re
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-LAPTOP = {"width": 1280, "height": 720}
-PHONE = {"width": 390, "height": 844}
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, Server, chromium, program
+
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
-NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers copy
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    prefix = "/"
-
-    def log_message(self, *_args: object) -> None:
-        pass
-
-    def translate_path(self, path: str) -> str:
-        inside = urlsplit(path).path
-        below = inside.startswith(self.prefix)
-        return super().translate_path("/" + inside.removeprefix(self.prefix) if below else "/\0")
-
-    def send_error(self, code: int, *_texts: object) -> None:
-        page = Path(self.directory, "404.html").read_bytes()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(page)
+NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
 
 
 def build(source: Path, folder: Path, address: str) -> None:
@@ -61,32 +34,16 @@ def build(source: Path, folder: Path, address: str) -> None:
 
 
 @contextmanager
-def served(folder: Path, prefix: str = "/") -> Iterator[str]:
-    """Serve a folder that may be filled later; yields its address."""
-    handler = type("Handler", (QuietHandler,), {"prefix": prefix})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"{OWN}{server.server_port}{prefix}"
-    server.shutdown()
-
-
-@contextmanager
-def built(source: Path, folder: Path, prefix: str = "/") -> Iterator[str]:
+def built(source: Path, folder: Path) -> Iterator[str]:
     """Build the site in `source` for the address it is served at; yields that address."""
-    with served(folder, prefix) as address:
-        build(source, folder, address)
-        yield address
+    with Server(folder) as server:
+        build(source, folder, server.address)
+        yield server.address
 
 
 @pytest.fixture(scope="session")
 def site_folder(tmp_path_factory):
-    """Where the files of `site` lie."""
-    return tmp_path_factory.mktemp("served") / "site"
-
-
-@pytest.fixture(scope="session")
-def site(site_folder, tmp_path_factory):
-    """The address of this site: one build for all workers, of which each serves a copy."""
+    """Where the files of `site` lie: one build for all workers, made for an address of nowhere."""
     run = tmp_path_factory.getbasetemp()
     run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
     one = run / "one-site"
@@ -95,27 +52,24 @@ def site(site_folder, tmp_path_factory):
         if not one.exists():
             build(ROOT, run / "unfinished", NOWHERE)
             (run / "unfinished").rename(one)
-    shutil.copytree(one, site_folder)
-    with served(site_folder, SUBPATH) as address:
-        named = [p for p in site_folder.rglob("*") if p.suffix in (".html", ".xml", ".txt", ".md")]
-        for path in named:
-            path.write_text(path.read_text("utf-8").replace(NOWHERE, address), "utf-8")
-        yield address
+    return one
+
+
+@pytest.fixture(scope="session")
+def site(site_folder):
+    """The address of this site."""
+    with Server(site_folder, SUBPATH, built_for=NOWHERE) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="session")
 def browser():
-    if CHROMIUM is None:
+    if program() is None:
         if os.environ.get("CI") == "true":
             pytest.fail("CI=true, and no chromium to check the site with")
         pytest.skip("no chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
-        yield browser
-        browser.close()
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture

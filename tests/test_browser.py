@@ -7,7 +7,9 @@ import gzip
 from urllib.parse import urlsplit
 
 import pytest
-from browser import LAPTOP, PHONE, plotly_is_loaded, switch_scheme
+from browser import plotly_is_loaded, switch_scheme
+
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

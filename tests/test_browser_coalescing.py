@@ -3,7 +3,9 @@
 import re
 
 import pytest
-from browser import LAPTOP, PHONE, switch_scheme
+from browser import switch_scheme
+
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

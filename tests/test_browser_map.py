@@ -9,7 +9,10 @@ import random
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import LAPTOP, PHONE, ROOT, built, plotly_is_loaded, switch_scheme
+from browser import built, plotly_is_loaded, switch_scheme
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

@@ -5,7 +5,10 @@ import re
 import shutil
 
 import pytest
-from browser import LAPTOP, PHONE, ROOT, built, switch_scheme
+from browser import built, switch_scheme
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

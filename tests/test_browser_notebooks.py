@@ -4,10 +4,11 @@ import json
 
 import nbformat
 import pytest
-from browser import PHONE, switch_scheme
+from browser import switch_scheme
 
 from snippets._lab.rooms import waiting
 from snippets._site import notebooks
+from snippets._site.checks.browser import PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from browser import LAPTOP, PHONE, ROOT
 from PIL import Image
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytest_plugins = ["browser"]
 in_browser = pytest.mark.browser

@@ -4,9 +4,10 @@ While its page waits for a GPU the slider's HTML is put into another page of the
 """
 
 import pytest
-from browser import PHONE, switch_scheme
+from browser import switch_scheme
 
 from snippets._lab import rooms
+from snippets._site.checks.browser import PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

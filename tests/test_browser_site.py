@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import LAPTOP, PHONE, SUBPATH, switch_scheme
+from browser import SUBPATH, switch_scheme
 
-from snippets._site.checks.page_speed import BUDGETS, Server, pages, see_everything
+from snippets._site.checks.browser import LAPTOP, PHONE, Server, see_everything
+from snippets._site.checks.browser import addresses as addresses_of
+from snippets._site.speed_table import BUDGETS
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]
@@ -46,7 +48,7 @@ FOCUS_RING = """() => {
 
 @pytest.fixture(scope="session")
 def addresses(site, site_folder):
-    found = [site + page for page in pages(site_folder)]
+    found = [site + page for page in addresses_of(site_folder)]
     assert len(found) >= 5, found
     return found
 
@@ -198,9 +200,9 @@ def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, ad
 
 
 def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
-    """The parts of `make audit` that do not depend on the machine."""
+    """The parts of `make page-speed` that do not depend on the machine."""
     with Server(site_folder) as server:
-        for address in pages(site_folder):
+        for address in addresses_of(site_folder):
             page = browser.new_page(viewport=PHONE)
             server.sent.clear()
             page.goto(server.address + address, wait_until="networkidle")

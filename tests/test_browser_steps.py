@@ -7,7 +7,10 @@ import json
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import LAPTOP, PHONE, ROOT, built, switch_scheme
+from browser import built, switch_scheme
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

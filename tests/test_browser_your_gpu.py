@@ -4,7 +4,10 @@ import json
 import re
 
 import pytest
-from browser import PHONE, ROOT, switch_scheme
+from browser import switch_scheme
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import PHONE
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]

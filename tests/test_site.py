@@ -230,7 +230,11 @@ def test_nothing_has_a_name_without_a_room():
         "lab page": [p.stem for p in (ROOT / "docs/lab").glob("*") if p.stem in LAB_PAGES],
         "notebook": [p.stem for p in (ROOT / "docs/notebooks").glob("*.ipynb")],
         "figures": [p.name for p in (ROOT / "docs/figures").glob("*")],
-        "data": [p.parent.name for p in (ROOT / "docs/data").rglob("*.json")],
+        "data": [
+            p.parent.name
+            for p in (ROOT / "docs/data").rglob("*.json")
+            if not (ROOT / f"snippets/_site/checks/{p.parent.name}.py").exists()
+        ],
         "test": [
             p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
             for p in (ROOT / "tests").glob("test_*.py")
@@ -428,8 +432,7 @@ def test_included_code_is_titled_with_its_file():
     for page, info, path in code:
         assert info == f'python title="{path}"', f"{page}: {info} shows {path}"
     in_fences = {path for _, _, path in code}
-    drawn = ("docs/figures/", "docs/assets/audit/")  # made by programs
-    outside = {path for path, _ in all_includes() if not path.startswith(drawn)}
+    outside = {path for path, _ in all_includes() if not path.startswith("docs/figures/")}
     assert outside == in_fences, "code is included outside a code block"
 
 
@@ -498,8 +501,9 @@ def test_every_result_on_disk_is_valid_and_belongs_to_a_room():
     wrong = []
     for result in results:
         kind = result.folder.split("/")[0]
-        place = kind if kind in ("interpreter", "compiler") else "gpu"
-        bench = {f.name for f in functions(f"snippets/{result.post}/bench.py")}
+        place = kind if kind in ("interpreter", "compiler", "browser") else "gpu"
+        own = "_site/checks/{}.py" if place == "browser" else "{}/bench.py"
+        bench = {f.name for f in functions(f"snippets/{own.format(result.post)}")}
         timed = any(key.startswith("ms") for row in result.rows for key in row)
         faults = {
             "no such result": result.result not in bench | EVERY_ROOM,

@@ -232,13 +232,13 @@ def test_a_post_that_waits_keeps_its_notebook_back(config, monkeypatch, tmp_path
     docs = str(notebooks.NOTEBOOKS.parent)
     names = [f"notebooks/{post}.ipynb" for post in POSTS]
     files = Files([File(name, docs, config.site_dir, True) for name in names])
-    published = notebooks.on_files(files, config)
+    notebooks.give(files, config)
     kept = [name for name in names if "attention_memory" not in name]
-    assert sorted(file.src_uri for file in published) == kept
-    for file in published:
+    assert sorted(file.src_uri for file in files) == kept
+    for file in files:
         assert "git+https://example.org/a/b" in Path(file.abs_src_path).read_text("utf-8")
         assert not Path(file.abs_src_path).is_relative_to(docs)
-    notebooks.on_post_build(config)
+    notebooks.publish(config)
     downloads = sorted((tmp_path / "notebooks").iterdir())
     assert [f"notebooks/{path.name}" for path in downloads] == kept
     for path in downloads:
@@ -256,7 +256,8 @@ def test_an_executed_copy_is_shown_and_says_what_ran_it(config, monkeypatch):
     monkeypatch.setattr(notebooks, "waiting", lambda: [])
     name = "notebooks/basic_attention.ipynb"
     files = Files([File(name, str(ROOT / "docs"), config.site_dir, True)])
-    (file,) = notebooks.on_files(files, config)
+    notebooks.give(files, config)
+    (file,) = files
     assert notebooks.RECORD in Path(file.abs_src_path).read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The reading aids: glossary words, tables that fold, Markdown versions, times and dates, pictures.
+"""What a build adds to pages: glossary words, tables that fold, badges, Markdown, dates, pictures.
 
 Rules about the pages (the reference is complete, the glossary has what the series talks about) are
 functions of a text, and each is shown to reject a text with one fault.
@@ -8,17 +8,19 @@ import ast
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from snippets._lab import rooms
-from snippets._site import reading
+from snippets._lab.results import staleness, store
+from snippets._site import about, cards, export, glossary, mending, reference, stale, tables
 
 ROOT = Path(__file__).resolve().parents[1]
-GLOSSARY = (ROOT / "docs" / reading.GLOSSARY).read_text("utf-8")
-REFERENCE = (ROOT / "docs" / reading.LAUNCHERS).read_text("utf-8")
+GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
+REFERENCE = (ROOT / "docs" / reference.PAGE).read_text("utf-8")
 EXPECTED_TERMS = {
     "program", "warp", "tile", "spill", "sector", "roofline", "ridge", "occupancy", "hbm", "l2",
     "multiprocessor", "tensor-core", "wgmma", "tma", "logsumexp", "gqa", "head", "kv-cache",
@@ -27,7 +29,7 @@ EXPECTED_TERMS = {
 
 
 def mark(content, page="some_post"):
-    return reading.mark(content, reading.definitions(GLOSSARY), "../g/", page)
+    return glossary.mark(content, glossary.definitions(GLOSSARY), "../g/", page)
 
 
 def marked(content, page="some_post"):
@@ -37,9 +39,9 @@ def marked(content, page="some_post"):
 # What the pages must have.
 
 
-def undocumented(reference, published):
+def undocumented(text, published):
     """Launchers of published posts that the reference lacks."""
-    documented = reading.IDENTIFIER.findall(reference)
+    documented = reference.IDENTIFIER.findall(text)
     found = [p for p in published if (ROOT / f"snippets/{p}/kernel.py").exists()]
     assert found, "no launcher at all"
     return [p for p in found if f"snippets.{p}.kernel.{p}" not in documented]
@@ -67,7 +69,7 @@ def test_the_front_page_lists_every_published_post():
 
 
 def test_the_reference_names_functions_that_exist_and_have_a_docstring():
-    found = reading.IDENTIFIER.findall(REFERENCE)
+    found = reference.IDENTIFIER.findall(REFERENCE)
     assert found
     for identifier in found:
         module, _, name = identifier.rpartition(".")
@@ -79,7 +81,7 @@ def test_the_reference_names_functions_that_exist_and_have_a_docstring():
 
 def faults_of_glossary(text):
     """Entries that are missing, twice there, or too long for a tooltip."""
-    entries = [(m["id"], " ".join(m["text"].split())) for m in reading.ENTRY.finditer(text)]
+    entries = [(m["id"], " ".join(m["text"].split())) for m in glossary.ENTRY.finditer(text)]
     ids = [name for name, _ in entries]
     anchors = re.findall(r"\{ #([\w-]+)", text)
     return {
@@ -156,9 +158,28 @@ def test_a_page_that_explains_a_word_does_not_lead_away_from_itself():
 
 
 def test_definitions_are_plain_text():
-    for entry in reading.definitions(GLOSSARY):
+    for entry in glossary.definitions(GLOSSARY):
         assert not re.search(r"[\[\]`*$\\]", entry.text), entry
         assert entry.text.endswith("."), entry
+
+
+# Code, links, and what Markdown leaves of HTML.
+
+
+def test_code_is_light_and_says_its_lines():
+    text = (
+        '<div class="language-python highlight"><pre><span></span><code>'
+        '<span class="n">a</span><span class="w"> </span><span class="o">=</span>\n'
+        '<span class="kn">b</span>\n</code></pre></div>'
+    )
+    made = mending.mended(text)
+    assert 'style="--am-lines: 2"' in made
+    assert '<code>a <span class="o">=</span>\n<span class="kn">b</span>' in made
+    links = '<a href="https://x.org">x</a> <a class="y" href="../z/">z</a>'
+    marked = mending.mended(links)
+    assert marked == links.replace("<a href", '<a rel="external" href')
+    stray = '<p><div class="x" markdown>\n<a href="y">z</a>\n</div></p>\n<p>t</p>'
+    assert mending.mended(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
 
 
 # Tables.
@@ -170,7 +191,7 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
         cells = "".join(f'<td style="text-align: right;">{i}</td>' for i in range(columns))
         return f"<table><thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
 
-    wide = reading.fold(table(4))
+    wide = tables.fold(table(4))
     assert wide.startswith("<table data-fold>")
     assert re.findall(r'<td data-label="(h\d)" style="text-align: right;">\d', wide) == [
         "h0",
@@ -178,15 +199,15 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
         "h2",
         "h3",
     ]
-    assert reading.fold(table(3)) == table(3)
+    assert tables.fold(table(3)) == table(3)
     row = wide[wide.index("<tr><td") : wide.index("</tbody>")]
-    few = table(4).replace("</tbody>", row * (reading.FLOWS_FROM - 2) + "</tbody>")
-    assert reading.fold(few).startswith("<table data-fold>")
-    assert reading.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
+    few = table(4).replace("</tbody>", row * (tables.FLOWS_FROM - 2) + "</tbody>")
+    assert tables.fold(few).startswith("<table data-fold>")
+    assert tables.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
         '<table data-fold="flow">'
     )
     for made in (wide, table(3)):
-        boxed = reading.boxed(made)
+        boxed = tables.boxed(made)
         assert '<div class="md-typeset__table"><table class="am-table"' in boxed
         assert boxed.endswith("</table></div></div>")
         assert boxed.count("am-table") == 1
@@ -196,12 +217,12 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
 
 
 def test_reading_time_counts_what_is_not_folded():
-    words = f"<p>{'word ' * 2 * reading.WORDS_A_MINUTE}</p>"
-    code = "line\n" * reading.CODE_LINES_A_MINUTE
+    words = f"<p>{'word ' * 2 * about.WORDS_A_MINUTE}</p>"
+    code = "line\n" * about.CODE_LINES_A_MINUTE
     code = f"<pre><code>{code}</code></pre>"
-    assert reading.minutes(words) == 2
-    assert reading.minutes(words + code) == 3
-    assert reading.minutes(f"<p>one</p><details>{words}<details>{code}</details></details>") == 1
+    assert about.minutes(words) == 2
+    assert about.minutes(words + code) == 3
+    assert about.minutes(f"<p>one</p><details>{words}<details>{code}</details></details>") == 1
 
 
 def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
@@ -210,17 +231,32 @@ def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"place": place, "measured_at": at, "device": {"name": folder}}))
 
-    assert reading.last_measured(tmp_path, "post") is None
+    assert about.last_measured(tmp_path, "post") is None
     result("interpreter", "traffic", "interpreter", "2026-12-01T00:00:00Z")
-    assert reading.last_measured(tmp_path, "post") is None
+    assert about.last_measured(tmp_path, "post") is None
     result("one", "forward", "gpu", "2026-11-03T23:00:00Z")
     result("two", "forward", "gpu", "2026-11-02T23:00:00Z")
-    assert reading.last_measured(tmp_path, "post") == {"day": "3 November 2026", "device": "one"}
+    assert about.last_measured(tmp_path, "post") == {"day": "3 November 2026", "device": "one"}
 
 
 def test_every_published_post_says_when_it_was_measured():
     for post in published():
-        assert reading.last_measured(rooms.DATA, post), post
+        assert about.last_measured(rooms.DATA, post), post
+
+
+# Badges.
+
+
+def test_a_result_whose_code_has_changed_has_a_badge_and_another_has_none(tmp_path, monkeypatch):
+    stored = store.read(store.path_of("browser", "page_speed", "pages"))
+    place = '.<span class="am-stale" data-result="browser/page_speed/pages"></span>\nx'
+    now = staleness.result_hash("page_speed", "pages")
+    for source_hash, badge in ((now, ""), ("0" * 16, stale.BADGE), (now, "")):
+        store.write(replace(stored, source_hash=source_hash), tmp_path)
+        stale.forget()
+        assert stale.shown(place, tmp_path) == f".{badge}\nx"
+    with pytest.raises(store.DataError, match="is missing"):
+        stale.shown(place.replace("page_speed", "gone"), tmp_path)
 
 
 # Markdown versions.
@@ -246,7 +282,7 @@ x = {"<p>": 1}  # [D](/y){ .z }
 ```
 """
     assert (
-        reading.as_markdown(text, "posts/a.md")
+        export.as_markdown(text, "posts/a.md")
         == """# A
 Lead, $\\frac{a}{b}$.
 
@@ -268,13 +304,13 @@ x = {"<p>": 1}  # [D](/y){ .z }
 
 def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():
     title = "A title so long that it needs three lines of the picture to be read"
-    picture = reading.card(title, "Part II", "Attention, Measured")
+    picture = cards.card(title, "Part II", "Attention, Measured")
     image = Image.open(io.BytesIO(picture))
     assert (image.format, image.size) == ("PNG", (1200, 630))
     right = (730, 0, 1200, 630)
-    plain = Image.open(io.BytesIO(reading.card("", "Part II", "Attention, Measured")))
+    plain = Image.open(io.BytesIO(cards.card("", "Part II", "Attention, Measured")))
     assert image.crop(right).tobytes() == plain.crop(right).tobytes(), "the title leaves its half"
     assert image.tobytes() != plain.tobytes()
-    reading.card.cache_clear()
-    assert reading.card(title, "Part II", "Attention, Measured") == picture
-    assert reading.card(title + " x", "Part II", "Attention, Measured") != picture
+    cards.card.cache_clear()
+    assert cards.card(title, "Part II", "Attention, Measured") == picture
+    assert cards.card(title + " x", "Part II", "Attention, Measured") != picture

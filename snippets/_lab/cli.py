@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from snippets._lab.results import store
-from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, rooms
+from snippets._lab.rooms import DATA, FIGURES, UnknownName, rooms
 
 PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
 
@@ -52,15 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--seconds", type=float, default=120.0, help="time limit")
     command = commands.add_parser("sanitize", help="run a post's kernels under compute-sanitizer")
     command.add_argument("post", nargs="*", help="default: all")
-    command = commands.add_parser("proof", help="check a built site's HTML and its own links")
-    command.add_argument("site", type=Path, help="folder of the built site")
-    command.add_argument("--links", action="store_true", help="follow links to elsewhere instead")
-    commands.add_parser("spelling", help="look up every word of the pages")
-    command = commands.add_parser("audit", help="measure how quick each page of the site is")
-    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
-    command = commands.add_parser("screenshots", help="render each page in four ways")
-    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
-    command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     options = parser.parse_args(arguments)
     try:
         return globals()[f"_{options.command.replace('-', '_')}"](options)
@@ -70,11 +61,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (UnknownName, store.DataError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
-
-
-def _page(address: str) -> str:
-    """An address as the audit names pages: without the slash in front; "/" is the front page."""
-    return address.lstrip("/")
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -255,49 +241,3 @@ def _sanitize(options: argparse.Namespace) -> int:
             table.add_row(post, tool, outcomes[-1])
     console.print(table)
     return int(any(outcome.startswith("FAULTS") for outcome in outcomes))
-
-
-def _proof(options: argparse.Namespace) -> int:
-    from snippets._site.checks.proof import proof, unreachable
-
-    wrong, outside = proof(options.site)
-    if options.links:
-        for link in outside:
-            console.print(link, highlight=False, soft_wrap=True)
-        wrong = unreachable(outside)
-    for text in wrong:
-        console.print(f"[red]{escape(text)}[/]", highlight=False, soft_wrap=True)
-    what = f"{len(outside)} links to elsewhere" if options.links else "HTML and links of the site"
-    console.print(f"{what}: {len(wrong)} faults", highlight=False)
-    return 1 if wrong else 0
-
-
-def _spelling(options: argparse.Namespace) -> int:
-    from snippets._site.checks.proof import WORDS, misspelt, project_words, written
-
-    unknown = misspelt(written(), project_words())
-    for word in unknown:
-        console.print(f"unknown word: {escape(word)}", highlight=False)
-    if unknown:
-        where = WORDS.relative_to(ROOT)
-        console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
-    return 1 if unknown else 0
-
-
-def _audit(options: argparse.Namespace) -> int:
-    from snippets._site.checks import page_speed
-
-    report = page_speed.measure(
-        options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
-    )
-    console.print(page_speed.table(report), markup=False, soft_wrap=True)
-    page_speed.write(page_speed.renewed(report) if options.page else report)
-    return 1 if page_speed.over(report) else 0
-
-
-def _screenshots(options: argparse.Namespace) -> int:
-    from snippets._site.checks import page_speed
-
-    made = page_speed.screenshots(options.out, options.page)
-    console.print(f"{len(made)} pictures in {options.out}", highlight=False)
-    return 0

@@ -1,4 +1,4 @@
-"""The notebooks: run into a cache, and shown as pages like any other. The third MkDocs hook.
+"""The notebooks: run into a cache, and shown as pages like any other.
 
 mkdocs-jupyter turns a notebook into a page, but cannot do these:
 
@@ -30,10 +30,7 @@ import nbformat
 from bs4 import BeautifulSoup, Tag
 from jupyter_client.manager import AsyncKernelManager
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
-from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink
 from nbclient import NotebookClient
@@ -184,7 +181,7 @@ def renew(path: Path, cache: Path = CACHE, root: Path = ROOT) -> bool:
     return True
 
 
-def main() -> int:
+def run_all() -> int:
     """Run every notebook that is not up to date; the exit code is 1 if one fails."""
     wrong = 0
     for post in posts():
@@ -202,8 +199,7 @@ def main() -> int:
 # Showing.
 
 
-@event_priority(100)  # before mkdocs-jupyter looks for notebooks
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+def give(files: Files, config: MkDocsConfig) -> None:
     """Give mkdocs-jupyter the executed copies, and nothing of a post that waits."""
     folder = Path(_temporary())
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
@@ -223,13 +219,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         here, there = str(folder), config.site_dir
         files.append(File(file.src_uri, here, there, config.use_directory_urls))
         _shown.append(post)
-    return files
 
 
-def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
-    """What a page says about itself: search finds the post, not its notebook as well."""
-    if not _is_notebook(page):
-        return None
+def is_notebook(page: Page) -> bool:
+    """Whether a page is made from a notebook."""
+    return bool(page.file.src_uri.endswith(".ipynb"))
+
+
+def source(page: Page) -> str:
+    """A page's text with what it says about itself: search finds the post, not its notebook too."""
     notebook = _read(page)
     text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     title = text.partition("\n")[0].removeprefix("# ")
@@ -238,19 +236,16 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
     return f"---\n{head}\nsearch:\n  exclude: true\n---\n\n{text}\n"
 
 
-@event_priority(50)  # before the other hooks, which then see a page like any other
-def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the page together from what the cells hold, and leave everything else."""
-    if not _is_notebook(page):
-        return content
+def as_page(content: str, page: Page, files: Files) -> str:
+    """Put a page together from what its cells hold, and leave everything else.
+
+    Raises NotebookError where that cannot be done.
+    """
     post = page.file.name
-    try:
-        body = rebuilt(content, list(_flat(page.toc)))
-    except NotebookError as error:
-        raise PluginError(f"{page.file.src_uri}: {error}") from error
+    body = rebuilt(content, list(_flat(page.toc)))
     about = files.get_file_from_path(f"posts/{post}.md")
     if about is None:
-        raise PluginError(f"{page.file.src_uri}: there is no post of this name")
+        raise NotebookError("there is no post of this name")
     row = (
         f'<div class="am-file"><p><code>docs/notebooks/{post}.ipynb</code> '
         f'<a href="../{post}.ipynb" download>Download</a> '
@@ -261,17 +256,12 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     return f"{head}{end}\n{row}{rest}"
 
 
-@event_priority(-50)  # after the hook that says which picture a link to the page shows
-def on_page_context(
-    context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation
-) -> dict[str, Any]:
+def card_path(page: Page) -> str:
     """A notebook has the picture of its post."""
-    if _is_notebook(page):
-        context["reading"]["card"] = f"assets/social/posts-{page.file.name}.png"
-    return context
+    return f"assets/social/posts-{page.file.name}.png"
 
 
-def on_post_build(config: MkDocsConfig) -> None:
+def publish(config: MkDocsConfig) -> None:
     """Publish each notebook for download, as it is stored but for the address."""
     for post in _shown:
         stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
@@ -359,10 +349,6 @@ def _classes(tag: Tag) -> list[str]:
     return list(tag.get_attribute_list("class"))
 
 
-def _is_notebook(page: Page) -> bool:
-    return bool(page.file.src_uri.endswith(".ipynb"))
-
-
 def _read(page: Page) -> Any:
     return nbformat.read(page.file.abs_src_path, as_version=4)
 
@@ -371,7 +357,3 @@ def _temporary() -> str:
     if not _made:
         _made.append(tempfile.TemporaryDirectory(prefix="notebooks-"))
     return _made[0].name
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

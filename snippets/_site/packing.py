@@ -26,20 +26,6 @@ import rjsmin
 import tinycss2
 from tinycss2.ast import Node
 
-# The repository link, which would ask its host for stars, and the colour scheme (see scheme.js).
-# The search dialog has no name. The scheme of a first visit is the system's, which the theme knows
-# only after its script has come; that there are scripts it says then too, and all is styled anew.
-MENDED = {
-    'class="md-source" data-md-component="source"': 'class="md-source"',
-    'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',
-    'data-md-component="search" role="dialog"': (
-        'data-md-component="search" role="dialog" aria-label="Search"'
-    ),
-    "<script>__md_scope=": '<script>document.documentElement.className="js",__md_scope=',
-    'var palette=__md_get("__palette");': (
-        'var palette=__md_get("__palette")||{color:{media:"(prefers-color-scheme)"}};'
-    ),
-}
 STYLESHEET = re.compile(r'[ \t]*<link rel="stylesheet" href="([^"]+)">\n?')
 SCRIPT = re.compile(r'[ \t]*<script src="([^"]+)"></script>\n?')
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -119,13 +105,6 @@ def _packed(scripts: list[Path], stem: str, widgets: str = "") -> Path:
     packed = scripts[0].with_name(f"{stem}.{_digest(text, 'md5').hex()[:8]}.js")
     packed.write_text(text, "utf-8")
     return packed
-
-
-def mended(page: str) -> str:
-    """A page of the theme with what it has too much or too little put right."""
-    for mark, other in MENDED.items():
-        page = page.replace(mark, other)
-    return page
 
 
 def policy_for(pages: Iterable[str]) -> str:

@@ -180,7 +180,8 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     Raises DataError that names a missing, truncated or tampered data file.
     """
     by_name: dict[tuple[str, str], list[Result]] = {}
-    everything = list(store.scan(data))
+    # What a browser measured of the site becomes a table when the site is built.
+    everything = [r for r in store.scan(data) if r.place != "browser"]
     for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
     files: dict[Path, str] = {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snippets._lab.results.source_hash import closure, public_functions, source_hash
 from snippets._lab.results.store import Result
-from snippets._lab.rooms import room_file, rooms, source_file, test_file
+from snippets._lab.rooms import SNIPPETS, room_file, rooms, source_file, test_file
 
 
 def result_hash(room: str, result: str) -> str:
@@ -12,6 +12,8 @@ def result_hash(room: str, result: str) -> str:
 
     The exercise's answer counts where the function measures it, the tests where they judge mutants.
     """
+    if (check := SNIPPETS / "_site" / "checks" / f"{room}.py").exists():
+        return source_hash([(check, [result])])  # what the site measures of itself
     source = source_file(room)
     if not source.exists():
         return _hash_of_lab_page(room, result)

@@ -26,8 +26,8 @@ class Result:
 
     post: str
     result: str
-    place: str  # gpu, interpreter or compiler
-    folder: str  # below docs/data: "nvidia_h200", "interpreter", "compiler/sm_90"
+    place: str  # gpu, interpreter, compiler or browser
+    folder: str  # below docs/data: "nvidia_h200", "interpreter", "compiler/sm_90", "browser"
     device: dict[str, Any]
     versions: dict[str, str]
     commit: str

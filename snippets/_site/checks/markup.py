@@ -1,4 +1,4 @@
-"""Proof-reading: the built pages as HTML, their links, and the spelling of what is written.
+"""The built pages as HTML, and their links.
 
 HTML is read by a parser that follows the standard and reports where a browser would have to guess.
 What a parser does not judge is asked here: each id is unique, what refers to an id finds it, no
@@ -7,7 +7,6 @@ nothing is written as in the last century. Links inside the site must lead to a 
 in it; links to elsewhere are followed on demand only.
 """
 
-import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -18,19 +17,40 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from justhtml import JustHTML
 
-from snippets._lab.rooms import ROOT
-
-WORDS = Path(__file__).with_name("words.txt")
 HOST = "https://this.site"  # where the pages lie while their links are resolved
 CONTROLS = {"a", "button", "input", "select", "textarea", "summary", "details", "iframe"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 TEXT_ONLY = HEADINGS | {
-    "p", "span", "em", "strong", "code", "b", "i", "small", "button", "summary", "abbr", "pre",
-}  # fmt: skip
+    "p",
+    "span",
+    "em",
+    "strong",
+    "code",
+    "b",
+    "i",
+    "small",
+    "button",
+    "summary",
+    "abbr",
+    "pre",
+}
 BLOCKS = HEADINGS | {
-    "div", "p", "ul", "ol", "dl", "table", "figure", "pre", "section", "article", "aside", "nav",
-    "blockquote", "form", "details",
-}  # fmt: skip
+    "div",
+    "p",
+    "ul",
+    "ol",
+    "dl",
+    "table",
+    "figure",
+    "pre",
+    "section",
+    "article",
+    "aside",
+    "nav",
+    "blockquote",
+    "form",
+    "details",
+}
 OBSOLETE = {"center", "font", "big", "tt", "strike", "marquee", "frame", "frameset", "acronym"}
 REFERENCES = ("for", "aria-labelledby", "aria-describedby", "aria-controls", "list", "headers")
 PARENTS = {
@@ -44,15 +64,6 @@ PARENTS = {
     "summary": {"details"},
     "option": {"select", "optgroup", "datalist"},
 }
-CODE = re.compile(
-    r"^( *)(```+|~~~+).*?^\1\2\s*$|<(pre|code)\b.*?</\3>|&\w+;", re.MULTILINE | re.DOTALL
-)
-NO_PROSE = re.compile(
-    r"\A---\n.*?\n---\n|<!--.*?-->|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]+\$|^.*--8<--.*$|<[^>]*>|\{[^}]*\}"
-    r"|\]\([^)]*\)|https?://\S+|^::: .*$|/[\w./-]+|\b\w+(?:[_./]\w+)+",
-    re.DOTALL | re.MULTILINE,
-)
-WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
 
 
 class Page:
@@ -117,7 +128,7 @@ def _between(node: Any) -> Iterator[str]:
         yield from _between(part)
 
 
-def proof(site: Path) -> tuple[list[str], list[str]]:
+def faults(site: Path) -> tuple[list[str], list[str]]:
     """What is wrong in a built site, as sentences, and its links to elsewhere.
 
     Raises ValueError where there is no page.
@@ -166,45 +177,3 @@ def unreachable(links: Iterable[str], seconds: float = 20) -> list[str]:
 
     with ThreadPoolExecutor(8) as pool:
         return [answer for answer in pool.map(ask, links) if answer]
-
-
-def prose(text: str) -> str:
-    """Markdown without front matter, code, formulas, markup and addresses."""
-    return NO_PROSE.sub(" ", CODE.sub(" ", text))
-
-
-def project_words(file: Path = WORDS) -> set[str]:
-    """The project's own words. Raises ValueError unless they are sorted and each is needed once."""
-    lines = [x for x in file.read_text("utf-8").splitlines() if x and not x.startswith("#")]
-    if lines != sorted(set(lines), key=lambda word: (word.lower(), word)):
-        raise ValueError(f"{file.name} is not sorted, or has a word twice")
-    return {line.lower() for line in lines}
-
-
-def written(root: Path = ROOT) -> list[Path]:
-    """The texts people read: pages, what they include, and the files at the top."""
-    files = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
-    return sorted(f for f in files if "vendor" not in f.parts)
-
-
-def misspelt(files: Iterable[Path], own: set[str]) -> list[str]:
-    """Words that neither the English list nor the project's knows, each with its first place.
-
-    Raises ValueError where there is no text.
-    """
-    from spellchecker import SpellChecker
-
-    if not (files := list(files)):
-        raise ValueError("no text: nothing was checked")
-
-    english = SpellChecker(language="en")
-    places: dict[str, str] = {}
-    for file in files:
-        text = file.read_text("utf-8")
-        if "figures" in file.parts:  # their tables are data
-            text = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)
-        for word in WORD.findall(prose(text)):
-            plain = re.sub(r"['’]s?$|['’](?:t|re|ve|ll|d|m)$", "", word).lower()
-            if plain not in own and word.lower() not in own and plain not in english:
-                places.setdefault(plain, file.name)
-    return [f"{word} ({place})" for word, place in sorted(places.items())]

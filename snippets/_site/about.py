@@ -1,0 +1,58 @@
+"""What a page says about itself: how long it takes, when its numbers were measured, its date."""
+
+import json
+import math
+import re
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
+
+from snippets._site import export
+
+WORDS_A_MINUTE = 220
+CODE_LINES_A_MINUTE = 20
+TAG = re.compile(r"<!--.*?-->|<[^>]+>", re.DOTALL)
+
+
+def context(page: Page, config: MkDocsConfig) -> dict[str, Any]:
+    """What the theme's templates show beside a page's own text."""
+    text = page.file.src_uri.startswith(("posts/", "lab/"))
+    data = Path(config.docs_dir) / "data"
+    return {
+        "minutes": minutes(page.content or "") if text else None,
+        "measured": last_measured(data, page.file.name) if text else None,
+        "markdown": page.file.src_uri if export.is_text(page) else None,
+        "card": export.card_path(page),
+    }
+
+
+def date_at_the_foot(page: Page) -> None:
+    """Give the page's date in the one form in which the theme shows it."""
+    day = page.meta.get("date")
+    if isinstance(day, date):
+        page.meta["git_creation_date_localized"] = f"{day.day} {day:%B %Y}"
+
+
+def minutes(content: str) -> int:
+    """Minutes to read a page's HTML: its words and its lines of code, what is folded left out."""
+    folded = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)
+    while folded.search(content):
+        content = folded.sub("", content)
+    code = re.findall(r"<pre\b.*?</pre>", content, re.DOTALL)
+    text = re.sub(r"<(pre|table|math)\b.*?</\1>|<[^>]+>", " ", content, flags=re.DOTALL)
+    lines = sum(len(TAG.sub("", block).strip().splitlines()) for block in code)
+    return math.ceil(len(text.split()) / WORDS_A_MINUTE + lines / CODE_LINES_A_MINUTE)
+
+
+def last_measured(data: Path, post: str) -> dict[str, str] | None:
+    """Day and device of a post's newest result from a GPU; None while no GPU has measured it."""
+    results = [json.loads(p.read_text("utf-8")) for p in data.glob(f"*/{post}/*.json")]
+    measured = [r for r in results if r["place"] == "gpu"]
+    if not measured:
+        return None
+    newest = max(measured, key=lambda r: r["measured_at"])
+    day = datetime.fromisoformat(newest["measured_at"]).date()
+    return {"day": f"{day.day} {day:%B %Y}", "device": newest["device"]["name"]}

@@ -1,0 +1,107 @@
+"""The command line of the site: run its notebooks, check what was built. `make` calls it."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from snippets._lab.results import store
+from snippets._lab.rooms import ROOT, UnknownName
+
+console = Console()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit code is 0 when all went well, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m snippets._site", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("notebooks", help="run every notebook that is not up to date")
+    command = commands.add_parser("check-html", help="check a built site's HTML and its own links")
+    command.add_argument("site", type=Path, help="folder of the built site")
+    command = commands.add_parser("links", help="follow a built site's links to elsewhere")
+    command.add_argument("site", type=Path, help="folder of the built site")
+    commands.add_parser("spelling", help="look up every word of the pages")
+    command = commands.add_parser("page-speed", help="measure how quick each page of the site is")
+    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
+    command = commands.add_parser("screenshots", help="render each page in four ways")
+    command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
+    command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
+    options = parser.parse_args(arguments)
+    try:
+        return globals()[f"_{options.command.replace('-', '_')}"](options)
+    except KeyboardInterrupt:
+        console.print("\nstopped; nothing was stored")
+        return 130
+    except (UnknownName, store.DataError, OSError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 2
+
+
+def _page(address: str) -> str:
+    """An address as the checks name pages: without the slash in front; "/" is the front page."""
+    return address.lstrip("/")
+
+
+def _notebooks(options: argparse.Namespace) -> int:
+    from snippets._site import notebooks
+
+    return notebooks.run_all()
+
+
+def _check_html(options: argparse.Namespace) -> int:
+    from snippets._site.checks.markup import faults
+
+    wrong, _ = faults(options.site)
+    return _verdict("HTML and links of the site", wrong)
+
+
+def _links(options: argparse.Namespace) -> int:
+    from snippets._site.checks.markup import faults, unreachable
+
+    _, outside = faults(options.site)
+    for link in outside:
+        console.print(link, highlight=False, soft_wrap=True)
+    return _verdict(f"{len(outside)} links to elsewhere", unreachable(outside))
+
+
+def _verdict(what: str, wrong: list[str]) -> int:
+    for text in wrong:
+        console.print(f"[red]{escape(text)}[/]", highlight=False, soft_wrap=True)
+    console.print(f"{what}: {len(wrong)} faults", highlight=False)
+    return 1 if wrong else 0
+
+
+def _spelling(options: argparse.Namespace) -> int:
+    from snippets._site.checks.spelling import WORDS, misspelt, project_words, written
+
+    unknown = misspelt(written(), project_words())
+    for word in unknown:
+        console.print(f"unknown word: {escape(word)}", highlight=False)
+    if unknown:
+        where = WORDS.relative_to(ROOT)
+        console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
+    return 1 if unknown else 0
+
+
+def _page_speed(options: argparse.Namespace) -> int:
+    from snippets._site import speed_table
+    from snippets._site.checks import page_speed
+
+    measured = page_speed.pages(
+        options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
+    )
+    console.print(speed_table.table(measured), markup=False, soft_wrap=True)
+    if options.page:
+        path = store.path_of(measured.folder, measured.post, measured.result)
+        measured = speed_table.renewed(measured, store.read(path))
+    store.write(measured)
+    return 1 if speed_table.over(measured) else 0
+
+
+def _screenshots(options: argparse.Namespace) -> int:
+    from snippets._site.checks.screenshots import screenshots
+
+    made = screenshots(options.out, options.page)
+    console.print(f"{len(made)} pictures in {options.out}", highlight=False)
+    return 0

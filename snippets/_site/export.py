@@ -1,0 +1,159 @@
+"""The site for other readers than browsers: each page as Markdown, llms.txt as their list, a feed.
+
+Includes are resolved. The feed, and for each page the picture that a link to it shows elsewhere,
+need the site's address and are written only where it is known.
+"""
+
+import ast
+import html
+import posixpath
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, time
+from email.utils import format_datetime
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from markdown import Markdown
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
+
+from snippets._site import stale
+from snippets._site.cards import card
+from snippets._site.reference import IDENTIFIER
+
+DIAGRAM = re.compile(r'<svg\b[^>]*\baria-label="([^"]*)"[^>]*>.*?</svg>', re.DOTALL)
+FENCED = re.compile(r"(^ *```[^\n]*\n.*?^ *```[^\S\n]*$)", re.MULTILINE | re.DOTALL)
+
+# What this build has seen so far: a page's Markdown by its source path, and the pages in order.
+_markdown: dict[str, str] = {}
+_nav: list[Page] = []
+
+
+def remember_order(pages: Iterable[Page]) -> None:
+    """Keep the pages in the order of the series."""
+    _nav[:] = pages
+
+
+def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> None:
+    """Keep a page's text for its Markdown version."""
+    text = stale.shown(_resolve(markdown, config), Path(config.docs_dir) / "data")
+    _markdown[page.file.src_uri] = as_markdown(text, page.file.src_uri)
+
+
+def write(config: MkDocsConfig) -> None:
+    """Write what is no page: Markdown and llms.txt; with an address, the feed and the pictures."""
+    site, address = Path(config.site_dir), config.site_url or ""
+    pages = [page for page in _nav if is_text(page)]
+    for page in pages:
+        _write(site / page.file.src_uri, _markdown[page.file.src_uri].encode())
+    _write(site / "llms.txt", llms(config, pages).encode())
+    if address:
+        posts = [page for page in pages if page.file.src_uri.startswith("posts/")]
+        _write(site / "feed.xml", feed(config, posts).encode())
+        for page in _nav:
+            section = page.parent.title if page.parent else ""
+            _write(site / card_path(page), card(page.title or "", section, config.site_name))
+
+
+def is_text(page: Page) -> bool:
+    """A page that search leaves out is a list made by the theme: there is no text in it."""
+    return not page.meta.get("search", {}).get("exclude", False)
+
+
+def card_path(page: Page) -> str:
+    """Where the picture of a page lies, from the root of the site."""
+    slug = str(page.file.src_uri).removesuffix(".md").replace("/", "-")
+    return f"assets/social/{slug}.png"
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _resolve(markdown: str, config: MkDocsConfig) -> str:
+    """A page's Markdown with its includes, and references replaced by signature and docstring."""
+    options = config.mdx_configs["pymdownx.snippets"]
+    parser = Markdown(
+        extensions=["pymdownx.snippets"], extension_configs={"pymdownx.snippets": options}
+    )
+    text = "\n".join(parser.preprocessors["snippet"].run(markdown.splitlines()))
+    root = Path(config.config_file_path).parent
+    return IDENTIFIER.sub(lambda match: _documented(root, match["identifier"]), text)
+
+
+def _documented(root: Path, identifier: str) -> str:
+    """Signature and docstring of a function, read and not imported."""
+    module, _, name = identifier.rpartition(".")
+    source = (root / module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+    function = next(n for n in ast.parse(source).body if getattr(n, "name", "") == name)
+    assert isinstance(function, ast.FunctionDef)
+    lines = source.splitlines()[function.lineno - 1 : function.body[0].end_lineno]
+    return "\n".join([f"### {name}", "", f"From `{module}`:", "", "```python", *lines, "```"])
+
+
+def as_markdown(text: str, source: str) -> str:
+    """Markdown for other readers than MkDocs: no HTML around it, no attributes, relative links."""
+    folder = posixpath.dirname(source) or "."
+    parts = FENCED.split(text)
+    for number in range(0, len(parts), 2):  # every second part is code
+        part = re.sub(r"<!--.*?-->", "", parts[number], flags=re.DOTALL)
+        part = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", part)
+        part = re.sub(r"<summary>(.*?)</summary>", r"**\1**", part)
+        part = DIAGRAM.sub(r"*Diagram: \1*", part)
+        part = re.sub(r"</?[a-z][^>]*>", "", part)
+        part = re.sub(r" ?\{ (?:[.#][^{}\n]*|download )\}", "", part)
+        part = re.sub(r"\]\(/([^)]*)\)", lambda m: f"]({posixpath.relpath(m[1], folder)})", part)
+        part = re.sub(r"&#?\w+;", _character, part)
+        parts[number] = re.sub(r"\n{3,}", "\n\n", part)
+    return "".join(parts).strip() + "\n"
+
+
+def _character(entity: re.Match[str]) -> str:
+    text = html.unescape(entity[0])
+    return entity[0] if text in "|<>&" else text
+
+
+def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:
+    """llms.txt: what the site is, and its pages as Markdown with their descriptions."""
+    lines = [
+        f"# {config.site_name}", "", f"> {config.site_description}", "",
+        "Each page is also Markdown: replace the last slash of its address with .md.",
+        "Code on a page is the code under test; data/ has the raw samples behind each number.",
+    ]  # fmt: skip
+    section = None
+    for page in pages:
+        title = page.parent.title if page.parent else "Start"
+        if title != section:
+            lines += ["", f"## {title}", ""]
+            section = title
+        link = f"{config.site_url or ''}{page.file.src_uri}"
+        lines.append(f"- [{page.title}]({link}): {page.meta.get('description', '')}")
+    return "\n".join(lines) + "\n"
+
+
+def feed(config: MkDocsConfig, posts: Iterable[Page]) -> str:
+    """RSS 2.0 of the posts, newest first."""
+    items = []
+    dated = [page for page in posts if "date" in page.meta]
+    for page in sorted(dated, key=lambda p: p.meta["date"], reverse=True):
+        day = datetime.combine(page.meta["date"], time(), UTC)
+        items.append(
+            f"<item><title>{escape(page.title)}</title><link>{escape(page.canonical_url)}</link>"
+            f"<guid>{escape(page.canonical_url)}</guid><pubDate>{format_datetime(day)}</pubDate>"
+            f"<description>{escape(page.meta['description'])}</description></item>"
+        )
+    address = escape(str(config.site_url))
+    return "\n".join(
+        [
+            '<?xml version="1.0" encoding="utf-8"?>',
+            '<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel>',
+            f"<title>{escape(config.site_name)}</title><link>{address}</link><language>en</language>",
+            f"<description>{escape(config.site_description)}</description>",
+            f'<atom:link href="{address}feed.xml" rel="self" type="application/rss+xml"/>',
+            *items,
+            "</channel></rss>",
+            "",
+        ]
+    )

@@ -1,0 +1,78 @@
+"""What Markdown and the theme's templates have too much or too little of, put right.
+
+- In an indented block, such as a folded answer, Markdown takes HTML for a part of a paragraph.
+  Browsers forgive the result, validators do not.
+- Links away from the site are marked. A heading's link to itself has a name and no title: the theme
+  makes a tooltip for each title while the page starts.
+- Code is most of a page's elements. A span whose color is the text's own is taken away, and a block
+  says how many lines it has, so that a browser can leave it aside until it comes near.
+- The theme asks the host of a repository for its number of stars from the reader's browser.
+"""
+
+import re
+
+# Names and spaces have no color of their own (--md-code-hl-name-color is the ink).
+PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
+CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
+
+# What Markdown leaves of HTML in an indented block.
+BLOCK = "(?:div|figure|figcaption|details|summary)"
+STRAY = re.compile(
+    rf"<p>(?=\s*</?{BLOCK}\b)|(?P<block></{BLOCK}>\s*)</p>|(?P<tag><[a-z]+\b[^<>]*) markdown>"
+)
+
+# A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.
+OUTWARD = re.compile(r'<a (?=[^>]*\bhref="https?://)(?![^>]*\brel=)')
+
+HEADERLINK = re.compile(r'(<a class="headerlink" href="[^"]*" )title(?==)')
+
+# Long and of little use in a search: tables of numbers, tests' names, code that stands elsewhere.
+UNSEARCHED = (
+    '<details class="am-data',
+    '<div class="am-kills"',
+    '<div class="am-ladder"',
+    '<div class="am-cards"',
+    '<div class="am-coverage"',
+    '<div class="am-backends"',
+    '<div class="am-journey"',
+    '<details class="example"',
+)
+
+# In the theme's templates: the repository link, which would ask its host for stars; the color
+# scheme, for which scheme.js stands in; the search dialog, which has no name. The scheme of a first
+# visit is the system's, which the theme knows only after its script has come; that there are
+# scripts it says then too, and all is styled anew.
+TEMPLATE = {
+    'class="md-source" data-md-component="source"': 'class="md-source"',
+    'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',
+    'data-md-component="search" role="dialog"': (
+        'data-md-component="search" role="dialog" aria-label="Search"'
+    ),
+    "<script>__md_scope=": '<script>document.documentElement.className="js",__md_scope=',
+    'var palette=__md_get("__palette");': (
+        'var palette=__md_get("__palette")||{color:{media:"(prefers-color-scheme)"}};'
+    ),
+}
+
+
+def mended(content: str) -> str:
+    """A page's HTML, mended as this module's docstring says."""
+    content = STRAY.sub(
+        lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
+    )
+    content = OUTWARD.sub('<a rel="external" ', content)
+    content = HEADERLINK.sub(r"\1aria-label", content)
+    content = PLAIN_SPAN.sub(r"\1", content)
+    content = CODE_BLOCK.sub(
+        lambda m: f'<div class="{m[1]}" style="--am-lines: {m[2].count(chr(10))}">', content
+    )
+    for quiet in UNSEARCHED:
+        content = content.replace(quiet, quiet.replace(" ", " data-search-exclude ", 1))
+    return content
+
+
+def mended_template(page: str) -> str:
+    """A whole page of the theme with what it has too much or too little of put right."""
+    for mark, other in TEMPLATE.items():
+        page = page.replace(mark, other)
+    return page

@@ -46,11 +46,16 @@ def weights(name: str) -> dict:
         return [row() for _ in tokens]
 
     return {
-        "sentence": name, "text": TEXTS[name], "tokens": tokens, "layers": LAYERS, "heads": HEADS,
+        "sentence": name,
+        "text": TEXTS[name],
+        "tokens": tokens,
+        "layers": LAYERS,
+        "heads": HEADS,
         "weights": [[head() for _ in range(HEADS)] for _ in range(LAYERS)],
-        "device": "none", "date": "2000-01-01",
+        "device": "none",
+        "date": "2000-01-01",
         "highlights": [{"layer": 4, "head": 3, "token": 2, "note": "A note on this head."}],
-    }  # fmt: skip
+    }
 
 
 def map_html(up: str) -> str:

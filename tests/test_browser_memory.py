@@ -207,15 +207,20 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(calculator):
 def test_the_largest_that_is_taken_and_one_more(calculator):
     page = calculator()
     for label, largest in (
-        ("Batch", 10**6), ("Heads", 10**4), ("N, tokens", 10**8), ("D, of a head", 10**4),
-    ):  # fmt: skip
+        ("Batch", 10**6),
+        ("Heads", 10**4),
+        ("N, tokens", 10**8),
+        ("D, of a head", 10**4),
+    ):
         page.get_by_label(label).fill(str(largest + 1))
         assert page.get_by_label(label).get_attribute("aria-invalid") == "true"
         page.get_by_label(label).fill(str(largest))
         assert page.get_by_label(label).get_attribute("aria-invalid") is None
     assert totals(page)[0] == (
-        "800.1\u00a0YB", "does not fit into 80\u00a0GB", "not even one token fits",
-    )  # fmt: skip
+        "800.1\u00a0YB",
+        "does not fit into 80\u00a0GB",
+        "not even one token fits",
+    )
     assert "N" not in re.findall("NaN|Infinity", page.locator(BOX).inner_text())
 
 

@@ -17,9 +17,13 @@ WAITS = "scoreboard" in rooms.waiting()
 PAGE = "lab/coverage/" if WAITS else "lab/scoreboard/"
 BOX = ".am-ladder"
 KERNELS = [
-    "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
-    "flash_attention", "hopper_attention",
-]  # fmt: skip
+    "basic_attention",
+    "vectorized_attention",
+    "composed_attention",
+    "tiled_attention",
+    "flash_attention",
+    "hopper_attention",
+]
 
 
 def html():

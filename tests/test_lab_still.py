@@ -8,8 +8,13 @@ def spec(*data, **layout):
 
 
 def test_a_line_lies_where_it_will_be_drawn():
-    trace = {"type": "scatter", "mode": "lines", "x": [1, 10, 100], "y": [0, None, 10],
-             "line": {"color": "#123456"}}  # fmt: skip
+    trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [1, 10, 100],
+        "y": [0, None, 10],
+        "line": {"color": "#123456"},
+    }
     html = preview(spec(trace, xaxis={"type": "log"}, yaxis={"range": [0, 10]}))
     assert 'stroke="#123456" d="M18 400M382 0"' in html
     trace["y"] = [0, 5, 10]
@@ -37,8 +42,10 @@ def test_lying_bars_leave_room_for_their_names():
 
 
 def test_panels_have_a_place_on_a_laptop_and_on_a_phone():
-    traces = [{"type": "scatter", "mode": "markers", "x": [1], "y": [1], "xaxis": a, "yaxis": b}
-              for a, b in (("x", "y"), ("x2", "y2"))]  # fmt: skip
+    traces = [
+        {"type": "scatter", "mode": "markers", "x": [1], "y": [1], "xaxis": a, "yaxis": b}
+        for a, b in (("x", "y"), ("x2", "y2"))
+    ]
     narrow = {"xaxis": {"domain": [0, 1]}, "yaxis": {"domain": [0.6, 1]}}
     axes = {"xaxis": {"domain": [0, 0.45]}, "xaxis2": {"domain": [0.55, 1]}}
     html = preview(spec(*traces, **axes, meta={"narrow": narrow}))

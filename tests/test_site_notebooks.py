@@ -156,8 +156,11 @@ def test_a_notebook_is_run_once_until_something_that_it_uses_changes(tmp_path, m
         return notebooks.renew(path, cache, tmp_path)
 
     assert [p.name for p in notebooks.used("import snippets.room.kernel", tmp_path)] == [
-        "__init__.py", "__init__.py", "kernel.py", "more.py",
-    ]  # fmt: skip
+        "__init__.py",
+        "__init__.py",
+        "kernel.py",
+        "more.py",
+    ]
     assert renewed()
     assert not renewed()
     (room / "other.py").write_text("unused = 1")

@@ -60,9 +60,13 @@ def test_the_script_of_a_widget_stays_apart_and_is_named_in_the_first(tmp_path):
     links = "".join(f'<script src="assets/javascripts/{n}.js"></script>\n' for n in ("w", "steps"))
     (tmp_path / "index.html").write_text(page(head=links), "utf-8")
     for name, text in {
-        "bundle.1a2b.min.js": "", "own.js": "", "w.js": "load(AM_WIDGETS)", "steps.js": "play()",
-        "../theme.css": "", "../own.css": "",
-    }.items():  # fmt: skip
+        "bundle.1a2b.min.js": "",
+        "own.js": "",
+        "w.js": "load(AM_WIDGETS)",
+        "steps.js": "play()",
+        "../theme.css": "",
+        "../own.css": "",
+    }.items():
         (scripts / name).write_text(text, "utf-8")
     packing.pack(tmp_path)
     (first,) = scripts.glob("site.*.js")
@@ -106,16 +110,34 @@ NAMES = packing.Names.of(
 @pytest.mark.parametrize(
     ("selector", "kept"),
     [
-        ("p", True), (".a", True), (".z", False), ("#b", True), ("#z", False),
-        (".a .z", False), (".a:hover", True), (".a::before", True), ("q", False),
-        ("[data-kind]", True), ("[data-kind=x]", True), ("[data-kind=y]", False),
+        ("p", True),
+        (".a", True),
+        (".z", False),
+        ("#b", True),
+        ("#z", False),
+        (".a .z", False),
+        (".a:hover", True),
+        (".a::before", True),
+        ("q", False),
+        ("[data-kind]", True),
+        ("[data-kind=x]", True),
+        ("[data-kind=y]", False),
         ("[data-kind^=y]", False),
-        ("[data-kind^=fac]", True), ("[data-none]", False), (".a:not(.z)", True),
-        (".a:is(.z, #b)", True), (".a:is(.z, .y)", False), (".made-here", True),
-        (".fact--3", True), ("[data-is-open]", True), (".md-version", False),
-        (".tabbed-x>:nth-child(3)", False), ("*", True), (":root", True), (".no-js p", True),
+        ("[data-kind^=fac]", True),
+        ("[data-none]", False),
+        (".a:not(.z)", True),
+        (".a:is(.z, #b)", True),
+        (".a:is(.z, .y)", False),
+        (".made-here", True),
+        (".fact--3", True),
+        ("[data-is-open]", True),
+        (".md-version", False),
+        (".tabbed-x>:nth-child(3)", False),
+        ("*", True),
+        (":root", True),
+        (".no-js p", True),
     ],
-)  # fmt: skip
+)
 def test_what_can_match(selector, kept):
     names = packing.Names(NAMES.words | {"tabbed-x"}, NAMES.stems, NAMES.tabs)
     assert bool(packing.purge(selector + "{top:0}", names)) is kept

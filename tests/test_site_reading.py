@@ -22,10 +22,26 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
 REFERENCE = (ROOT / "docs" / reference.PAGE).read_text("utf-8")
 EXPECTED_TERMS = {
-    "program", "warp", "tile", "spill", "sector", "roofline", "ridge", "occupancy", "hbm", "l2",
-    "multiprocessor", "tensor-core", "wgmma", "tma", "logsumexp", "gqa", "head", "kv-cache",
+    "program",
+    "warp",
+    "tile",
+    "spill",
+    "sector",
+    "roofline",
+    "ridge",
+    "occupancy",
+    "hbm",
+    "l2",
+    "multiprocessor",
+    "tensor-core",
+    "wgmma",
+    "tma",
+    "logsumexp",
+    "gqa",
+    "head",
+    "kv-cache",
     "arithmetic-intensity",
-}  # fmt: skip
+}
 
 
 def mark(content, page="some_post"):
@@ -127,8 +143,11 @@ def test_the_first_use_of_a_word_leads_to_its_definition():
 
 def test_plurals_beginnings_of_sentences_and_acronyms_are_words_too():
     assert marked("<p>Tiles, SMs, tensor cores; kernel launches.</p>") == [
-        "tile", "multiprocessor", "tensor-core", "kernel-launch",
-    ]  # fmt: skip
+        "tile",
+        "multiprocessor",
+        "tensor-core",
+        "kernel-launch",
+    ]
     assert marked("<p>sms, warped, tile-wise, hbm</p>") == []
 
 

@@ -118,10 +118,13 @@ def _character(entity: re.Match[str]) -> str:
 def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:
     """llms.txt: what the site is, and its pages as Markdown with their descriptions."""
     lines = [
-        f"# {config.site_name}", "", f"> {config.site_description}", "",
+        f"# {config.site_name}",
+        "",
+        f"> {config.site_description}",
+        "",
         "Each page is also Markdown: replace the last slash of its address with .md.",
         "Code on a page is the code under test; data/ has the raw samples behind each number.",
-    ]  # fmt: skip
+    ]
     section = None
     for page in pages:
         title = page.parent.title if page.parent else "Start"

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 PAGE = "reference/glossary.md"
 # Where no word is marked: links, code, titles, formulas, tables, and what a widget draws.
 UNMARKED = {
-    "a", "button", "code", "h1", "h2", "h3", "h4", "label", "math", "pre", "summary", "svg",
+    "a",
+    "button",
+    "code",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "label",
+    "math",
+    "pre",
+    "summary",
+    "svg",
     "table",
-}  # fmt: skip
+}
 UNMARKED_TEXT = re.compile(r'class="[^"]*\b(?:am-lead|am-finding|admonition-title)\b')
 TEXT = {"p", "li", "dd"}
 TAG = re.compile(r"(<!--.*?-->|<[^>]+>)", re.DOTALL)

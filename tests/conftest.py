@@ -23,8 +23,9 @@ if torch is not None:
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(min(2, torch.get_num_threads()))
 
-from browser import CHROMIUM
 from hypothesis import HealthCheck, settings
+
+from snippets._site.checks.browser import program
 
 settings.register_profile(
     "attention",
@@ -77,12 +78,12 @@ def pytest_testnodedown(node):
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):  # one of several processes: the first one tells
         session.config.workeroutput["browser checks"] = _browser_checks["left out"]
-    elif _browser_checks["left out"] and CHROMIUM is None and os.environ.get("CI") == "true":
+    elif _browser_checks["left out"] and program() is None and os.environ.get("CI") == "true":
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter):
-    if (left_out := _browser_checks["left out"]) and CHROMIUM is None:
+    if (left_out := _browser_checks["left out"]) and program() is None:
         terminalreporter.write_line(
             f"{left_out} browser checks NOT RUN: install chromium", yellow=True
         )

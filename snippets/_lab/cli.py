@@ -149,9 +149,9 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
 
 
 def _figures(options: argparse.Namespace) -> int:
-    from snippets._lab.draw import figure
+    from snippets._lab.draw import everything
 
-    changed = figure.draw_all(options.data, options.out, write=not options.check)
+    changed = everything.draw_all(options.data, options.out, write=not options.check)
     for path in changed:
         console.print(f"{'differs' if options.check else 'wrote'} {path}", highlight=False)
     if options.check and changed:

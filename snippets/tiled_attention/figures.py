@@ -1,32 +1,27 @@
 """The figures of the tiled_attention page: each draws the result of the same name."""
 
-import itertools
-
-from plotly.subplots import make_subplots
-
-from snippets._lab.draw.charts import (
-    LEGEND,
-    MILLISECONDS,
-    curves,
-    faster,
-    listed,
-    ms_of,
-    span,
-    stacked,
-)
-from snippets._lab.draw.figure import (
-    Figure,
-    cell,
-    colour,
-    device_name,
-    hover,
-    name_of,
+from snippets._lab.draw import charts, units
+from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.players import player
+from snippets._lab.draw.rows import (
+    TIME,
+    Quantity,
+    ceiling,
+    derived,
+    field,
+    gpus,
+    gpus_then_compiled,
     only,
     pick,
-    ratio,
-    time,
+    rate,
+    values,
 )
-from snippets._lab.draw.players import player
+from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.units import flops, number, ratio, share, time
+from snippets._lab.draw.words import Words, cell, faster, how_often, listed, many
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
@@ -35,267 +30,213 @@ WIDTHS = [64, 128]
 TILES = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
 THREADS = 32  # of a warp
 REGISTERS = 65_536  # of a multiprocessor, on every GPU from sm_70 on
+NEAR = 3  # times the fastest: what a chart of tiles has room for
+words = Words(__file__)
 
 
 def forward(results):
     rows = results[0].rows
-    lengths = sorted({r["N"] for r in rows})
+    heads, lengths = values(rows, "heads"), values(rows, "N")
+    compared = Comparison(rows, OURS, [BASIC, BLOCKS, SDPA], by=("heads", "D", "N"))
+    basic, blocks, sdpa = (compared[name] for name in compared.others)
+    full = compared.case(heads[-1], WIDTHS[0], lengths[-1])
+    reached = rate(compared.row(OURS, full))
+    peak = ceiling(results[0], "fma_float32")
+    names = {
+        "one key at a time": BASIC,
+        "32 keys at a time": BLOCKS,
+        "a block of queries": OURS,
+        "PyTorch SDPA": SDPA,
+    }
     panels = [
-        (f"{heads} head{'s' if heads > 1 else ''}, D {D}", {"D": D, "heads": heads})
-        for heads in (1, 16)
-        for D in WIDTHS
+        View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in WIDTHS
     ]
-    figure = curves(results, panels, [BASIC, BLOCKS, OURS, SDPA])
-    figure.update_yaxes(MILLISECONDS)
-    figure.update_xaxes(type="log", tickvals=lengths, title="N", range=[2.25, 3.8])
-    ms = ms_of(rows, "heads", "D", "N")
-    cells = [key[1:] for key in ms if key[0] == OURS]
-
-    def against(other):
-        return {c: ms[other, *c] / ms[OURS, *c] for c in cells if (other, *c) in ms}
-
-    basic, blocks, sdpa = against(BASIC), against(BLOCKS), against(SDPA)
-    many = results[0].device.get("multiprocessors")
-    full = 16, 64, max(lengths)
-    flops = only(rows, implementation=OURS, heads=16, D=64, N=max(lengths))["flops"]
-    peak = results[0].ceilings["fma_float32"]["per_s_p50"]
-    rate = flops / ms[OURS, *full] * 1e3
     return Figure(
-        finding=f"With 16 heads of {full[2]} queries and keys a block of queries a program is "
-        f"{faster(blocks[full])} than one query a program that takes 32 keys at a time, and "
-        f"{faster(sdpa[full])} than PyTorch.",
-        caption="float32, time of one call, both axes logarithmic: down is faster. One head of "
-        "few queries leaves most of the GPU idle. Medians; L2 flushed before every call; all take "
-        "turns.",
-        table=[
-            {
-                "heads": heads, "D": D, "N": N,
-                **{
-                    label: time(ms[name, heads, D, N]) if (name, heads, D, N) in ms else None
-                    for label, name in (
-                        ("one key at a time", BASIC), ("32 keys at a time", BLOCKS),
-                        ("a block of queries", OURS), ("PyTorch SDPA", SDPA),
-                    )
-                },
-                "against 32 keys": ratio(blocks[heads, D, N]),
-                "against PyTorch": ratio(sdpa[heads, D, N]),
-            }
-            for heads, D, N in cells
-        ],
-        plot=figure,
-        height=440,
-        narrow=stacked([title for title, _ in panels], 1260, 0),
+        finding=words(
+            "forward",
+            N=full.N,
+            heads=full.heads,
+            blocks=faster(blocks[full]),
+            sdpa=faster(sdpa[full]),
+        ),
+        caption=words("forward.caption"),
+        table=beside(
+            rows,
+            ["heads", "D", "N"],
+            names,
+            more=lambda case: {
+                "against 32 keys": _against(blocks, compared, case),
+                "against PyTorch": _against(sdpa, compared, case),
+            },
+        ),
+        plot=charts.lines(results, [BASIC, BLOCKS, OURS, SDPA], "N", TIME, panels, columns=2),
         sentences={
-            "earlier": f"Over the grid it is {span(basic.values())} than one key at a time and "
-            f"{span(blocks.values())} than 32 keys at a time." + _behind(blocks, many),
-            "pytorch": f"Against PyTorch it is {span(sdpa.values())}.",
-            "rate": f"At N {full[2]}, D 64, 16 heads it does {rate / 1e12:.1f} TFLOP/s, "
-            f"{rate / peak * 100:.0f} % of what the float32 units of this GPU do at best "
-            f"({peak / 1e12:.0f} TFLOP/s, measured in the same run).",
+            "earlier": words("forward.earlier", basic=basic.span(), blocks=blocks.span())
+            + _behind(blocks, results[0].device.get("multiprocessors")),
+            "pytorch": words("forward.pytorch", sdpa=sdpa.span()),
+            "rate": words(
+                "forward.rate",
+                N=full.N,
+                D=full.D,
+                heads=full.heads,
+                rate=flops(reached),
+                share=share(reached, peak),
+                peak=flops(peak),
+            ),
         },
-    )  # fmt: skip
+    )
 
 
-def _behind(gains, multiprocessors):
+def _against(other, compared, case):
+    at = compared.case(case["heads"], case["D"], case["N"])
+    return ratio(other[at]) if at in other else None
+
+
+def _behind(blocks, multiprocessors):
     """Where a block of queries is slower than one query a program, and whether it lacks programs."""
-    behind = sorted(case for case in gains if gains[case] < 1)
+    behind = sorted(blocks.behind)
     if not behind:
         return ""
     lengths = {}  # of each number of heads and D
-    for heads, D, N in behind:
-        lengths.setdefault((heads, D), []).append(str(N))
-    cells = listed(
-        [
-            f"{heads} head{'s' * (heads > 1)} of D {D} at N {listed(some)}"
-            for (heads, D), some in lengths.items()
-        ]
-    )
-    text = f" It is behind with {cells}."
-    programs = {(h, D, N): h * -(-N // TILES[D][0]) for h, D, N in gains}
-    if multiprocessors and all((programs[c] < multiprocessors) == (c in behind) for c in gains):
-        most = max(programs[c] for c in behind)
-        text += (
-            f" There it has {most} programs or fewer for {multiprocessors} multiprocessors, and "
-            "elsewhere more programs than multiprocessors: a block of queries is fewer programs, and "
-            "that is its price."
-        )
+    for case in behind:
+        lengths.setdefault((case.heads, case.D), []).append(case.N)
+    cells = [f"{many(h, 'head')} of D {D} at N {listed(some)}" for (h, D), some in lengths.items()]
+    text = " " + words("forward.behind", cells=listed(cells))
+    programs = {case: case.heads * -(-case.N // TILES[case.D][0]) for case in blocks}
+    if multiprocessors and all(
+        (programs[case] < multiprocessors) == (case in behind) for case in blocks
+    ):
+        most = max(programs[case] for case in behind)
+        text += " " + words("forward.programs", most=most, multiprocessors=multiprocessors)
     return text
 
 
 def one_tile(results):
     rows = results[0].rows
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
-    figure = curves(results, [("", {"D": 64})], names)
-    figure.update_yaxes(MILLISECONDS)
-    figure.update_xaxes(type="log", tickvals=[64, 128, 256, 512], title="N", range=[1.7, 2.8])
-    ms = ms_of(rows, "N")
-    lengths = sorted({r["N"] for r in rows})
-    gain = {N: ms[ONE_TILE, N] / ms[OURS, N] for N in lengths if (ONE_TILE, N) in ms}
-    ahead = [N for N in gain if gain[N] >= 1]
+    lengths = values(rows, "N")
+    gain = Comparison(rows, OURS, [ONE_TILE])[ONE_TILE]
+    ahead = [case.N for case in gain.ahead]
     return Figure(
-        finding=f"Where all keys still fit one tile, N {lengths[0]} to {lengths[-1]}, the loop over "
-        f"tiles is {span(gain.values())} than the single load.",
-        caption="One head, D 64, float32, both axes logarithmic. Medians; L2 flushed before every "
-        "call; all take turns.",
-        table=[
-            {"N": N, **{name_of(i, results[0], results[:1]):
-                        time(ms[i, N]) if (i, N) in ms else None for i in names}}
-            for N in lengths
-        ],
-        plot=figure,
-        height=380,
-        narrow={"height": 420, "legend": {"y": -0.32}},
+        finding=words("one_tile", first=lengths[0], last=lengths[-1], span=gain.span()),
+        caption=words("one_tile.caption"),
+        table=beside(rows, ["N"], {named(name): name for name in names}),
+        plot=charts.lines(results, names),
         sentences={
-            "short": (
-                f"It is ahead from N {ahead[0]} on."
-                if ahead and ahead == [N for N in gain if ahead[0] <= N]
-                else "It is ahead nowhere in this range: one head is a few blocks of queries, and "
-                "most of the GPU has none."
-                if not ahead
-                else f"It is ahead at N {', '.join(map(str, ahead))}."
-            ),
+            "short": words("one_tile.nowhere")
+            if not ahead
+            else words("one_tile.on", N=ahead[0])
+            if ahead == [case.N for case in gain if ahead[0] <= case.N]
+            else words("one_tile.some", lengths=listed(ahead))
         },
-    )  # fmt: skip
+    )
 
 
 def causal(results):
     rows = results[0].rows
-    order = {
-        OURS: "every key",
-        "causal": "causal",
-        "causal, no tile skipped": "causal, no tile skipped",
-        SDPA: "PyTorch, every key",
-        "torch:sdpa, causal": "PyTorch, causal",
-    }
-    lengths = sorted({r["N"] for r in rows})
-    figure = make_subplots(1, len(lengths), subplot_titles=[f"N {N}" for N in lengths])
-    for device, result in enumerate(results):
-        for column, N in enumerate(lengths, start=1):
-            chosen = {r["implementation"]: r for r in pick(result.rows, N=N)}
-            figure.add_bar(
-                y=list(order.values())[::-1],
-                x=[chosen[i]["ms_p50"] for i in order][::-1],
-                orientation="h",
-                name=device_name(result),
-                showlegend=column == 1 and len(results) > 1,
-                marker={
-                    "color": [colour(SDPA if "torch" in i else OURS) for i in order][::-1],
-                    "opacity": 0.75**device,
-                },
-                text=[time(chosen[i]["ms_p50"]) for i in order][::-1],
-                hovertext=[hover(chosen[i]) for i in order][::-1],
-                hovertemplate="%{y}: %{hovertext}",
-                row=1,
-                col=column,
-            )
-    figure.update_xaxes(title="ms", rangemode="tozero")
-    figure.update_yaxes(automargin=True)
-    figure.update_yaxes(showticklabels=False, col=2)
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50}, bargap=0.35)
-    ms = ms_of(rows, "N")
-    far = lengths[-1]
-    saved = ms[OURS, far] / ms["causal", far]
-    skipping = ms["causal, no tile skipped", far] / ms["causal", far]
-    masking = ms["causal, no tile skipped", far] / ms[OURS, far]
+    shown = [
+        Series(OURS, "every key"),
+        Series("causal", "causal", like=OURS),
+        Series("causal, no tile skipped", "causal, no tile skipped", like=OURS),
+        Series(SDPA, "PyTorch, every key"),
+        Series("torch:sdpa, causal", "PyTorch, causal"),
+    ]
+    lengths = values(rows, "N")
+    compared = Comparison(rows, "causal", [OURS, "causal, no tile skipped"])
+    full, unskipped = (compared[name] for name in compared.others)
+    far = compared.case(lengths[-1])
     return Figure(
-        finding=f"At N {far} the causal kernel is {faster(saved)} than the full one, because it "
-        "leaves the hidden tiles out."
-        if saved > 1
-        else f"At N {far} the causal kernel is {faster(saved)} than the full one.",
-        caption="16 heads, D 64, float32; N queries and keys. “No tile skipped” is the same kernel "
-        "with the loop up to the last key. Medians; L2 flushed before every call; all take turns.",
-        table=[
-            {"N": N, **{label: time(ms[i, N]) for i, label in order.items()},
-             "full by causal": ratio(ms[OURS, N] / ms["causal", N])}
-            for N in lengths
-        ],
-        plot=figure,
-        height=320,
-        narrow=stacked([f"N {N}" for N in lengths], 640, 10),
+        finding=words(
+            "causal" if full[far] > 1 else "causal.slower", N=far.N, saved=faster(full[far])
+        ),
+        caption=words("causal.caption"),
+        table=beside(
+            rows,
+            ["N"],
+            {s.name: s.key for s in shown},
+            more=lambda case: {"full by causal": ratio(full[compared.case(case["N"])])},
+        ),
+        plot=charts.bars(results, shown, TIME, charts.views("N {}", "N", lengths)),
         sentences={
-            "mask": f"The mask alone, with every tile still computed, makes the kernel "
-            f"{faster(1 / masking)}; leaving tiles out makes it {faster(skipping)} than that.",
+            "mask": words(
+                "causal.mask",
+                masking=faster(full[far] / unskipped[far]),
+                skipping=faster(unskipped[far]),
+            ),
         },
-    )  # fmt: skip
+    )
 
 
 def resources(results):
-    ahead = sorted(
-        (r for r in results if r.place == "compiler"),
-        key=lambda r: int(r.folder.rsplit("_", 1)[1]),
-    )
-    gpus = [r for r in results if r.place == "gpu"]
-    shown = gpus + ahead
-    main = gpus[0] if gpus else next(r for r in ahead if r.folder.endswith("sm_90"))
-    D = [64, 128, 256]
-    titles = ["shuffles", "multiply-adds"]
-    figure = make_subplots(1, 2, subplot_titles=titles, shared_yaxes=True)
-    both = (("first", "summed along the first axis"), ("last", "along the last"))
-    for device, (order, label) in itertools.product(range(max(1, len(gpus))), both):
-        rows = (gpus[device] if gpus else main).rows
-        chosen = [only(rows, order=order, D=d, dtype="float32", causal=False) for d in D]
-        name = label if not device else f"{label}, {device_name(gpus[device])}"
-        for column, field in enumerate(("shuffles", "multiply_adds"), start=1):
-            figure.add_bar(
-                y=[f"D {d}" for d in D][::-1],
-                x=[r[field] for r in chosen][::-1],
-                orientation="h",
-                name=name,
-                legendgroup=name,
-                showlegend=column == 1,
-                marker={"color": colour(OURS if order == "first" else "ceiling"),
-                        "opacity": 0.75**device},
-                text=[str(r[field]) for r in chosen][::-1],
-                hovertemplate="%{y}: %{x}",
-                row=1,
-                col=column,
-            )  # fmt: skip
-    figure.update_yaxes(automargin=True)
-    figure.update_layout(
-        barmode="group", legend=LEGEND | {"traceorder": "normal"},
-        margin={"t": 40, "r": 20, "l": 10, "b": 80},
-    )  # fmt: skip
-    first, last = (
-        only(main.rows, order=order, D=64, dtype="float32", causal=False)
-        for order in ("first", "last")
-    )
+    shown = gpus_then_compiled(results)
+    main = next(r for r in shown if r.place == "gpu" or r.folder.endswith("sm_90"))
+    orders = [
+        Series(OURS, "summed along the first axis", {"order": "first"}),
+        Series("context", "along the last", {"order": "last"}),
+    ]
+    plain = {"dtype": "float32", "causal": False}
+    first, last = (only(main.rows, order=order, D=64, **plain) for order in ("first", "last"))
     every = [x for r in shown for x in pick(r.rows, order="first")]
-    spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
     failed = [x for r in shown for x in r.rows if x["order"] == "first" and x["error"]]
-    here = pick(main.rows, order="first")
+    spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
+    here = [x["registers"] for x in pick(main.rows, order="first")]
+    device = cell(main.label.split(",")[0])
     return Figure(
-        finding=f"The axis that is summed first costs {first['shuffles']} shuffles at D 64; as the "
-        f"last axis it costs {last['shuffles']}, for the same products.",
-        caption=f"Machine instructions in the compiled kernel ({cell(main.label.split(',')[0])}), float32, tiles "
-        "of the table above: a shuffle hands a number from one thread to another. The loop over "
-        "tiles is most of the code, and there is one copy of it.",
-        table=[
-            {"target": r.label, "summed axis": x["order"], "D": x["D"], "dtype": x["dtype"],
-             "causal": "yes" if x["causal"] else "no", "registers": x["registers"],
-             "spill stores, bytes": x["spill_store_bytes"], "stack, bytes": x["stack_bytes"],
-             "shared, bytes": x["shared_bytes"], "multiply-adds": x["multiply_adds"],
-             "shuffles": x["shuffles"], "barriers": x["barriers"], "remark": x["error"]}
-            for r in shown for x in r.rows
-        ],
-        plot=figure,
-        height=300,
-        narrow=stacked(titles, 540, 0),
+        finding=words("resources", first=first["shuffles"], last=last["shuffles"]),
+        caption=words("resources.caption", device=device),
+        table=columns(
+            [{**x, "target": r.label} for r in shown for x in r.rows],
+            {
+                "target": "target",
+                "summed axis": "order",
+                "D": "D",
+                "dtype": "dtype",
+                "causal": "causal",
+                "registers": "registers",
+                "spill stores, bytes": "spill_store_bytes",
+                "stack, bytes": "stack_bytes",
+                "shared, bytes": "shared_bytes",
+                "multiply-adds": "multiply_adds",
+                "shuffles": "shuffles",
+                "barriers": "barriers",
+                "remark": "error",
+            },
+        ),
+        plot=charts.bars(
+            gpus(results) or [main],
+            [Series(OURS, f"D {D}", {"D": D, **plain}) for D in values(main.rows, "D")],
+            views=[
+                View("shuffles", y=field("shuffles", "instructions", units.whole)),
+                View("multiply-adds", y=field("multiply_adds", "instructions", units.whole)),
+            ],
+            groups=orders,
+        ),
         sentences={
-            "axis": f"Summed along the last axis the compiled kernel has {last['shuffles']} shuffles "
-            f"for {last['multiply_adds']} multiply-adds; along the first it has {first['shuffles']} "
-            f"for {first['multiply_adds']}.",
-            "spills": (
-                f"On none of the {len(shown)} targets does a row of the table spill"
+            "axis": words(
+                "resources.axis",
+                last=last["shuffles"],
+                last_adds=last["multiply_adds"],
+                first=first["shuffles"],
+                first_adds=first["multiply_adds"],
+            ),
+            "spills": words(
+                "resources.spills",
+                spill=words("resources.none", targets=len(shown))
                 if not spilled
-                else f"{len(spilled)} of {len(every)} compiled kernels spill, at most "
-                f"{max(x['spill_store_bytes'] for x in spilled)} bytes a thread"
-            )
-            + (f", and {len(failed)} cannot run" if failed else "")
-            + f"; on {cell(main.label.split(',')[0])} they take {min(x['registers'] for x in here)} to "
-            f"{max(x['registers'] for x in here)} registers a thread, of 255.",
+                else words(
+                    "resources.some",
+                    spilled=len(spilled),
+                    every=len(every),
+                    most=max(x["spill_store_bytes"] for x in spilled),
+                ),
+                failed=f", and {len(failed)} cannot run" if failed else "",
+                device=device,
+                fewest=min(here),
+                most=max(here),
+            ),
             "room": _room(first["registers"]),
         },
-    )  # fmt: skip
+    )
 
 
 def _room(registers):
@@ -303,168 +244,149 @@ def _room(registers):
     threads = THREADS * TILES[64][2]
     taken = threads * -(-registers // 8) * 8  # handed out to a warp by eights
     programs = REGISTERS // taken
-    text = f"A program of {threads} threads takes {taken:,} of a multiprocessor's {REGISTERS:,} registers"
+    text = words("resources.room", threads=threads, taken=taken, registers=REGISTERS)
     if programs == 1:
         return f"{text}: no second one fits beside it, so nobody else works there while it waits."
     return f"{text}, so {programs} fit beside each other and one can work while another waits."
 
 
-def _near(timed):
-    """The rows that a chart with room for three times the fastest shows."""
-    fastest = min(r["ms_p50"] for r in timed)
-    return [r for r in timed if r["ms_p50"] <= 3 * fastest]
+def _swept(rows, **wanted):
+    """The rows of the sweep, without PyTorch's."""
+    return pick([r for r in rows if "BLOCK_M" in r], **wanted)
 
 
 def _own(rows, D):
     """The row of the sweep with the tile of kernel.py's table."""
     BLOCK_M, BLOCK_N, num_warps = TILES[D]
-    swept = [r for r in rows if "BLOCK_M" in r]
-    return only(swept, D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=num_warps)
+    return only(_swept(rows), D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=num_warps)
+
+
+def _near(rows):
+    """The swept rows that a chart has room for, each with whether it is the table's own."""
+    for D in WIDTHS:
+        swept = _swept(rows, D=D)
+        fastest = min(r["ms_p50"] for r in swept)
+        own = _own(rows, D)
+        for r in swept:
+            if r["ms_p50"] <= NEAR * fastest:
+                yield {**r, "kind": "spills" if r["stack_bytes"] else "fits"}
+        yield {**own, "kind": "own"}
 
 
 def tiles(results):
     rows = results[0].rows
-    figure = make_subplots(1, 2, subplot_titles=[f"D {D}" for D in WIDTHS])
-    symbols = {8: "circle", 16: "square", 32: "diamond"}
-    for device, result in enumerate(results):
-        for column, D in enumerate(WIDTHS, start=1):
-            for BLOCK_M, symbol in symbols.items():
-                timed = pick([r for r in result.rows if "BLOCK_M" in r], D=D)
-                chosen = pick(_near(timed), BLOCK_M=BLOCK_M)
-                figure.add_scatter(
-                    x=[r["registers"] for r in chosen],
-                    y=[r["ms_p50"] for r in chosen],
-                    name=f"{BLOCK_M} queries"
-                    + ("" if len(results) == 1 else f", {device_name(result)}"),
-                    legendgroup=f"{BLOCK_M} {device}",
-                    showlegend=column == 1,
-                    mode="markers",
-                    marker={
-                        "symbol": [
-                            f"{symbol}-open" if r["stack_bytes"] else symbol for r in chosen
-                        ],
-                        "size": 10,
-                        "color": colour(OURS),
-                        "opacity": 0.75**device,
-                    },
-                    text=[
-                        f"{r['implementation']}: {hover(r)}<br>{r['registers']} registers, "
-                        f"{r['stack_bytes']} bytes of stack"
-                        for r in chosen
-                    ],
-                    hovertemplate="%{text}",
-                    row=1,
-                    col=column,
-                )
-        for column, D in enumerate(WIDTHS, start=1):
-            own = _own(result.rows, D)
-            figure.add_scatter(
-                x=[own["registers"]],
-                y=[own["ms_p50"]],
-                name="the kernel's table"
-                + ("" if len(results) == 1 else f", {device_name(result)}"),
-                legendgroup=f"own {device}",
-                showlegend=column == 1,
-                mode="markers",
-                marker={
-                    "symbol": "circle-open",
-                    "size": 20,
-                    "color": colour(SDPA),
-                    "line": {"width": 2},
-                },
-                hoverinfo="skip",
-                row=1,
-                col=column,
-            )
-    figure.update_xaxes(title="registers a thread")
-    figure.update_yaxes(rangemode="tozero", ticksuffix=" ms")
-    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
-    best, worst, used = {}, {}, {}
-    for D in WIDTHS:
-        timed = pick([r for r in rows if "BLOCK_M" in r], D=D)
-        best[D] = min(timed, key=lambda r: r["ms_p50"])
-        worst[D] = max(timed, key=lambda r: r["ms_p50"])
-        used[D] = _own(rows, D)
-    sdpa = {D: only(rows, implementation=SDPA, D=D)["ms_p50"] for D in WIDTHS}
+    swept = {D: _swept(rows, D=D) for D in WIDTHS}
+    best = {D: min(swept[D], key=TIME) for D in WIDTHS}
+    worst = {D: max(swept[D], key=TIME) for D in WIDTHS}
+    used = {D: _own(rows, D) for D in WIDTHS}
+    sdpa = {D: only(rows, implementation=SDPA, D=D) for D in WIDTHS}
     left = [r for r in rows if r.get("error")]
-    beyond = []
-    for D in WIDTHS:
-        timed = pick([r for r in rows if "BLOCK_M" in r], D=D)
-        far = [r for r in timed if r not in _near(timed)]
-        beyond += [f"{r['implementation']} at D {D} ({time(r['ms_p50'])})" for r in far]
-    behind = {D: used[D]["ms_p50"] / best[D]["ms_p50"] for D in WIDTHS}
-    return Figure(
-        finding="The tile decides: "
-        + "; ".join(
-            f"at D {D} from {time(best[D]['ms_p50'])} ({best[D]['implementation']}) to "
-            f"{time(worst[D]['ms_p50'])} ({worst[D]['implementation']})"
-            for D in WIDTHS
+    drawn = [(r["implementation"], r["D"]) for r in _near(rows)]
+    beyond = [
+        f"{r['implementation']} at D {D} ({TIME.text(r)})"
+        for D in WIDTHS
+        for r in swept[D]
+        if (r["implementation"], D) not in drawn
+    ]
+    behind = {D: TIME(used[D]) / TIME(best[D]) for D in WIDTHS}
+    taken = [
+        f"{TIME.text(used[D])} at D {D}, "
+        + (
+            "the fastest of all"
+            if used[D] is best[D]
+            else f"{ratio(behind[D])} the time of the fastest"
         )
-        + ".",
-        caption="16 heads of 1024 queries and keys, float32: queries × keys of a tile, and warps of "
-        "a program. A ring: the tile of the kernel's table. Open marks spill to the stack"
-        + (f"; {len(left)} tiles that do not run or spill more are in the table" if left else "")
-        + (f"; beyond the chart: {listed(beyond)}" if beyond else "")
-        + ". Medians; L2 flushed before every call; all take turns.",
-        table=[
-            {"D": r["D"], "tile": r["implementation"], "registers": r["registers"],
-             "spill stores, bytes": r["spill_store_bytes"], "stack, bytes": r["stack_bytes"],
-             "shared, bytes": r["shared_bytes"],
-             "time": None if r.get("error") else time(r["ms_p50"]), "remark": r.get("error")}
-            for r in rows if "BLOCK_M" in r
-        ],
-        plot=figure,
-        height=400,
-        narrow=stacked([f"D {D}" for D in WIDTHS], 720, 0),
+        for D in WIDTHS
+    ]
+    ends = [
+        f"at D {D} from {TIME.text(best[D])} ({best[D]['implementation']}) to "
+        f"{TIME.text(worst[D])} ({worst[D]['implementation']})"
+        for D in WIDTHS
+    ]
+    return Figure(
+        finding=f"The tile decides: {'; '.join(ends)}.",
+        caption=words(
+            "tiles.caption",
+            left=f"; {len(left)} tiles that do not run or spill more are in the table" * bool(left),
+            beyond=f"; beyond the chart: {listed(beyond)}" if beyond else "",
+        ),
+        table=columns(
+            [r for r in rows if "BLOCK_M" in r],
+            {
+                "D": "D",
+                "tile": "implementation",
+                "registers": "registers",
+                "spill stores, bytes": "spill_store_bytes",
+                "stack, bytes": "stack_bytes",
+                "shared, bytes": "shared_bytes",
+                "time": TIME,
+                "remark": lambda r: r.get("error"),
+            },
+        ),
+        plot=charts.points(
+            derived(results, lambda result: _near(result.rows)),
+            [
+                *(
+                    Series(
+                        OURS,
+                        f"{BLOCK_M} queries" + (", spills" if kind == "spills" else ""),
+                        {"BLOCK_M": BLOCK_M, "kind": kind},
+                        told=_told,
+                        symbol=symbol + ("-open" if kind == "spills" else ""),
+                    )
+                    for BLOCK_M, symbol in ((8, "circle"), (16, "square"), (32, "diamond"))
+                    for kind in ("fits", "spills")
+                ),
+                Series(SDPA, "the kernel's table", {"kind": "own"}, symbol="circle-open", size=20),
+            ],
+            field("registers", "registers a thread", number),
+            TIME,
+            charts.views("D {}", "D", WIDTHS),
+            log="",
+        ),
         sentences={
-            "chosen": "The table was written before this sweep, by the rule above and without a clock. "
-            "Its rows take "
-            + " and ".join(
-                f"{time(used[D]['ms_p50'])} at D {D}"
-                + (
-                    ", the fastest of all"
-                    if behind[D] == 1
-                    else f", {ratio(behind[D])} the time of the fastest"
-                )
-                for D in WIDTHS
-            )
-            + f"; PyTorch takes {time(sdpa[64])} and {time(sdpa[128])}.",
-            "rule": _of_rule(rows, best, used),
+            "chosen": words(
+                "tiles.chosen",
+                taken=listed(taken),
+                sdpa=TIME.text(sdpa[64]),
+                wide=TIME.text(sdpa[128]),
+            ),
+            "rule": _of_rule(best, used, swept),
         },
-    )  # fmt: skip
+    )
 
 
-def _of_rule(rows, best, used):
+def _told(row):
+    return (
+        f"{row['implementation']}, {TIME.text(row)}<br>{row['registers']} registers, "
+        f"{row['stack_bytes']} bytes of stack"
+    )
+
+
+def _of_rule(best, used, swept):
     """Whether the table's rule, the largest tile that spills nothing, finds the fastest tile."""
     if all(best[D] is used[D] for D in WIDTHS):
-        return "The rule holds here: its tiles are the fastest."
-    timed = pick([r for r in rows if "BLOCK_M" in r])
-    clean = [time(min(r["ms_p50"] for r in pick(timed, D=D, stack_bytes=0))) for D in WIDTHS]
-    kept = f"the fastest that spill nothing take {listed(clean)}"
-    keeps = (
-        " So it takes a clock to choose. The kernel keeps its table, because every other number on "
-        "this page was measured with it."
-    )
+        return words("tiles.holds")
+    clean = [time(min(map(TIME, pick(swept[D], stack_bytes=0)))) for D in WIDTHS]
+    kept = words("tiles.kept", clean=listed(clean))
+    keeps = " " + words("tiles.keeps")
     spilling = [D for D in WIDTHS if best[D]["stack_bytes"]]
     if not spilling:
-        return (
-            f"The rule is not the best one: {kept} at D {listed([str(D) for D in WIDTHS])}.{keeps}"
-        )
-    fastest = listed(
-        [
-            f"{best[D]['implementation']}, with {best[D]['stack_bytes']} bytes of stack a thread at D {D}"
-            for D in spilling
-        ]
-    )
-    text = (
-        f"The rule is not the best one. The fastest tiles spill a little ({fastest}); {kept}. A few "
-        "numbers on the stack, which the L1 cache serves, cost less than a smaller tile does."
-    )
-    most = max(timed, key=lambda r: r["stack_bytes"])
-    if most["ms_p50"] > 2 * best[most["D"]]["ms_p50"]:
-        text += (
-            f" Many cost much: with {most['stack_bytes']} bytes {most['implementation']} "
-            f"takes {time(most['ms_p50'])} at D {most['D']}."
+        return words("tiles.not_best", kept=kept, widths=listed(WIDTHS)) + keeps
+    fastest = [
+        f"{best[D]['implementation']}, with {best[D]['stack_bytes']} bytes of stack a thread at "
+        f"D {D}"
+        for D in spilling
+    ]
+    text = words("tiles.spill_a_little", fastest=listed(fastest), kept=kept)
+    most = max((r for D in WIDTHS for r in swept[D]), key=lambda r: r["stack_bytes"])
+    if TIME(most) > 2 * TIME(best[most["D"]]):
+        text += " " + words(
+            "tiles.many",
+            bytes=most["stack_bytes"],
+            tile=most["implementation"],
+            time=TIME.text(most),
+            D=most["D"],
         )
     return text + keeps
 
@@ -479,54 +401,63 @@ def traffic(results):
     }
     at = {(r["implementation"], r["causal"]): r for r in rows}
     shown = {key: label for key, label in labels.items() if key in at}
-    figure = make_subplots(
-        1,
-        2,
-        subplot_titles=["load instructions a query", "bytes loaded a query"],
-        shared_yaxes=True,
-    )
-    for column, field in enumerate(("loads", "bytes_loaded"), start=1):
-        each = [at[key][field] / at[key]["N"] for key in shown]
-        figure.add_bar(
-            y=list(shown.values())[::-1],
-            x=each[::-1],
-            orientation="h",
-            marker={"color": [colour(implementation) for implementation, _ in shown][::-1]},
-            text=[f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in each][::-1],
-            textposition="auto",
-            hovertemplate="%{y}: %{x:,}",
-            row=1,
-            col=column,
-        )
-    figure.update_yaxes(automargin=True)
-    figure.update_layout(showlegend=False, margin={"t": 40, "r": 20, "l": 10, "b": 40}, bargap=0.35)
     ours, before, masked = at[OURS, False], at[BLOCKS, False], at[OURS, True]
-    keys = before["key_bytes"] / ours["key_bytes"]
     return Figure(
-        finding=f"With 16 queries a program a head loads {ours['key_bytes']:,} bytes of K, where one "
-        f"query a program loads {before['key_bytes']:,}: {ratio(keys)} as much.",
-        caption=f"One head, {ours['N']} queries and keys, D {ours['D']}, float32: recorded while the "
-        "interpreter ran the kernels. An instruction is one `tl.load` of the text.",
-        table=[
-            {"kernel": label, "programs": at[key]["programs"], "loads": at[key]["loads"],
-             "bytes of K": at[key]["key_bytes"], "bytes of V": at[key]["value_bytes"],
-             "bytes loaded": at[key]["bytes_loaded"],
-             "compulsory bytes": at[key]["bytes_compulsory"]}
-            for key, label in shown.items()
-        ],
-        plot=figure,
-        height=300,
-        narrow=stacked(["load instructions a query", "bytes loaded a query"], 560, 10),
+        finding=words(
+            "traffic",
+            ours=units.thousands(ours["key_bytes"]),
+            before=units.thousands(before["key_bytes"]),
+            keys=ratio(before["key_bytes"] / ours["key_bytes"]),
+        ),
+        caption=words("traffic.caption", N=ours["N"], D=ours["D"]),
+        table=columns(
+            [at[key] for key in shown],
+            {
+                "kernel": lambda r: shown[r["implementation"], r["causal"]],
+                "programs": "programs",
+                "loads": "loads",
+                "bytes of K": "key_bytes",
+                "bytes of V": "value_bytes",
+                "bytes loaded": "bytes_loaded",
+                "compulsory bytes": "bytes_compulsory",
+            },
+        ),
+        plot=charts.bars(
+            results[:1],
+            [
+                Series(name, label, {"implementation": name, "causal": causal})
+                for (name, causal), label in shown.items()
+            ],
+            views=[
+                View("load instructions a query", y=_each("loads", "load instructions")),
+                View("bytes loaded a query", y=_each("bytes_loaded", "loaded", units.size)),
+            ],
+        ),
         sentences={
-            "fall": f"For {ours['N']} queries there are {ours['programs']} programs in the place of "
-            f"{before['programs']}, and {ours['loads']} loads in the place of {before['loads']}. "
-            f"{ours['bytes_loaded']:,} bytes come in, where one query a program asks for "
-            f"{before['bytes_loaded']:,}; each tensor once would be {ours['bytes_compulsory']:,}.",
-            "causal": f"The causal kernel loads {masked['key_bytes']:,} bytes of K where the full "
-            f"one loads {ours['key_bytes']:,}: {masked['key_bytes'] / ours['key_bytes'] * 100:.3g} %. "
-            "Longer sequences come closer to half.",
+            "fall": words(
+                "traffic.fall",
+                N=ours["N"],
+                programs=ours["programs"],
+                programs_before=before["programs"],
+                loads=ours["loads"],
+                loads_before=before["loads"],
+                bytes=units.thousands(ours["bytes_loaded"]),
+                bytes_before=units.thousands(before["bytes_loaded"]),
+                compulsory=units.thousands(ours["bytes_compulsory"]),
+            ),
+            "causal": words(
+                "traffic.causal",
+                masked=units.thousands(masked["key_bytes"]),
+                full=units.thousands(ours["key_bytes"]),
+                share=units.exact(masked["key_bytes"] / ours["key_bytes"]),
+            ),
         },
-    )  # fmt: skip
+    )
+
+
+def _each(name, called, unit=units.number):
+    """A count for each query."""
+    return Quantity(called, lambda r: r[name] / r["N"], unit)
 
 
 def steps(results):
@@ -535,51 +466,61 @@ def steps(results):
     last = only([r for r in rows if "result" in r], example="every key")
     one, two, three, four = ({k: v[0] for k, v in t.items() if isinstance(v, list)} for t in tiles)
 
-    def numbers(values):
-        return ", ".join(_two(x).replace("-", "−") for x in values if x is not None)
+    def numbers(found):
+        return ", ".join(_two(x) for x in found if x is not None)
 
-    terms = [f"e^{{{_two(s)} - {_two(one['m'], True)}}}" for s in one["scores"]]
-    corrected = two["l_before"] * two["alpha"]
+    terms = [f"e^{{{_math(s)} - {_math(one['m'], True)}}}" for s in one["scores"]]
     moved = sum(t["alpha"] != 1 for t in (two, three, four))
-    moves = {0: "never", 1: "once", 2: "twice"}.get(moved, f"{moved} times")
+    alpha = f"\\alpha = e^{{{_math(one['m'])} - {_math(two['m'], True)}}} = {_math(two['alpha'])}"
     return Figure(
-        finding=f"In {len(tiles)} tiles query 0 finds a larger score {moves} after the first; each "
-        f"time the sum and the accumulator are multiplied by α, and at the end they are right.",
-        caption="Four queries, 14 keys in tiles of four, four columns, small inputs: the first "
-        "program of the page's kernel with smaller tiles. Recorded in the interpreter, where a "
-        "kernel is a Python function and Python's own tracing reads its variables between two trips "
-        "of the loop; the kernel is not changed. The last accumulator divided by the sum is, bit "
-        "for bit, what the launcher returned.",
+        finding=words("steps", tiles=len(tiles), moves=how_often(moved)),
+        caption=words("steps.caption"),
         **player("tiled_attention", rows),
         sentences={
-            "first": f"Its scores with keys 0 to 3 are {numbers(one['scores'])}. The largest is "
-            f"$m = {_two(one['m'])}$, and the sum of their exponentials relative to it is\n\n$$\n"
-            f"l = {' + '.join(terms)} = {_two(one['l'])}.\n$$",
-            "second": f"Keys 4 to 7 give {numbers(two['scores'])}. Now {_two(two['m'])} is the "
-            f"largest, and $l = {_two(one['l'])}$ was relative to a smaller number. Multiply it by\n\n"
-            f"$$\n\\alpha = e^{{{_two(one['m'])} - {_two(two['m'], True)}}} = {_two(two['alpha'])}\n$$"
-            f"\n\nand it is {_two(corrected)}: exactly the sum that would have come out, had "
-            f"{_two(two['m'])} been known from the start. The four new exponentials add "
-            f"{_two(sum(two['p']))}, which makes {_two(two['l'])}.",
-            "third": f"Keys 8 to 11 hold nothing larger than {_two(two['m'])} (their best is "
-            f"{_two(max(three['scores']))}), so $\\alpha = e^0 = 1$ and their exponentials are just "
-            "added: "
-            f"$l = {_two(three['l'])}$.",
-            "fourth": f"The last two keys score {numbers(four['scores'])}. The maximum moves once "
-            f"more, $\\alpha = {_two(four['alpha'])}$, and $l$ ends at {_two(four['l'])}"
-            + (
-                ": less than before, though all that was added is positive, because its unit has grown."
-                if four["l"] < three["l"]
-                else "."
+            "first": words("steps.first", scores=numbers(one["scores"]), m=_math(one["m"]))
+            + f"\n\n$$\nl = {' + '.join(terms)} = {_math(one['l'])}.\n$$",
+            "second": words(
+                "steps.second", scores=numbers(two["scores"]), m=_two(two["m"]), l=_math(one["l"])
+            )
+            + f"\n\n$$\n{alpha}\n$$\n\n"
+            + words(
+                "steps.corrected",
+                corrected=_two(one["l"] * two["alpha"]),
+                m=_two(two["m"]),
+                added=_two(sum(two["p"])),
+                l=_two(two["l"]),
             ),
-            "end": f"The accumulator has had the same treatment and ends at "
-            f"({numbers(four['acc'])}). Divided by {_two(four['l'])} it is ({numbers(last['result'][0])}), "
-            "the row that the kernel stores.",
+            "third": words(
+                "steps.third",
+                m=_two(two["m"]),
+                best=_two(max(three["scores"])),
+                l=_math(three["l"]),
+            ),
+            "fourth": words(
+                "steps.fourth",
+                scores=numbers(four["scores"]),
+                alpha=_math(four["alpha"]),
+                l=_math(four["l"]),
+                less=": less than before, though all that was added is positive, because its unit "
+                "has grown."
+                if four["l"] < three["l"]
+                else ".",
+            ),
+            "end": words(
+                "steps.end",
+                acc=numbers(four["acc"]),
+                l=_two(four["l"]),
+                row=numbers(last["result"][0]),
+            ),
         },
     )
 
 
-def _two(value, inside=False):
-    """A number with two decimals; a negative one in brackets where a minus stands before it."""
-    text = f"{value:.2f}"
+def _two(value):
+    return units.decimals(value, 2)
+
+
+def _math(value, inside=False):
+    """Two decimals within a formula; a negative one in brackets where a minus stands before it."""
+    text = _two(value).replace(units.MINUS, "-")
     return f"({text})" if inside and value < 0 else text

@@ -1,307 +1,714 @@
-"""What charts of several rooms share: axes, words for quotients, whole charts, a phone's layout."""
+"""Charts from results: lines, points, bars, dots, a roofline, a heatmap.
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Each takes the results of all devices, the reference first, and says by names what is drawn: which
+series (implementations, or parts of the rows), which views (panels), which quantities. The loops
+over devices, colours, units, ticks, legends and the phone's layout are here; a room has none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from plotly.subplots import make_subplots
+from snippets._lab.draw import before, units
+from snippets._lab.draw.chart import (
+    Axis,
+    Band,
+    Chart,
+    Mark,
+    Panel,
+    Rule,
+    linear,
+    logarithmic,
+    round_powers,
+    round_steps,
+)
+from snippets._lab.draw.identity import ORDER, OTHERS, Identity, identity, strength
+from snippets._lab.draw.rows import (
+    INTENSITY,
+    RATE,
+    TIME,
+    Quantity,
+    Row,
+    ceiling,
+    device_name,
+    quantity,
+    spread,
+    values,
+)
+from snippets._lab.draw.units import Scale
+from snippets._lab.results.store import DataError, Result
 
-from snippets._lab.draw.figure import DASHES, colour, device_name, hover, name_of, pick, ratio, time
-from snippets._lab.results.store import Result
-
-MILLISECONDS = {
-    "type": "log",
-    "tickvals": [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300],
-    "ticktext": [
-        "10 µs", "30 µs", "100 µs", "300 µs", "1 ms", "3 ms", "10 ms", "30 ms", "100 ms", "300 ms",
-    ],
-}  # fmt: skip
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
-Row = Mapping[str, Any]
-
-
-def ms_of(rows: Iterable[Row], *axes: str) -> dict[tuple[Any, ...], float]:
-    """(implementation, value of each axis, …) → ms of the cells that were timed."""
-    return {(r["implementation"], *(r[a] for a in axes)): r["ms_p50"] for r in pick(rows)}
-
-
-def tflops(row: Row) -> float:
-    """TFLOP/s of a timed row."""
-    return float(row["flops"] / row["ms_p50"] * 1e3 / 1e12)
-
-
-def faster(value: float) -> str:
-    """A quotient of times in words: "3.1× faster", "2.5× slower"."""
-    return f"{ratio(value)} faster" if value >= 1 else f"{ratio(1 / value)} slower"
-
-
-def span(values: Iterable[float]) -> str:
-    """The range of some quotients of times in words."""
-    low, high = min(values := list(values)), max(values)
-    if low >= 1:
-        return f"{ratio(low)} to {ratio(high)} faster"
-    if high < 1:
-        return f"{ratio(1 / high)} to {ratio(1 / low)} slower"
-    return f"from {faster(low)} to {faster(high)}"
+Where = Mapping[str, Any] | Callable[[Row], bool]
+MOST_TICKS = 12  # values of an axis that are each a tick
+ERROR = Quantity("largest difference from float64", "largest", units.difference)
 
 
-def between(values: Iterable[float]) -> str:
-    """The range of some numbers: "0.77 to 0.92"."""
-    low, high = f"{min(values := list(values)):.2f}", f"{max(values):.2f}"
-    return low if low == high else f"{low} to {high}"
+@dataclass(frozen=True)
+class Series:
+    """What has one look and one name: a line, or a bar at its place.
+
+    `key` names the identity, and unless there is a `where` the rows with that `implementation`.
+    """
+
+    key: str
+    name: str = ""  # if not that of the identity
+    where: Where | None = None
+    value: Quantity | str | None = None  # if not that of the chart
+    like: str = ""  # the identity whose look it has, if not that of `key`
+    shade: int = 0  # tells parts of one room apart
+    dtype: str = ""  # seen in the dash
+    symbol: str = ""
+    dash: str = ""
+    joined: bool = True
+    width: float = 2
+    size: float = 0
+    spread: tuple[str, str] | None = None  # the fields of the ends of a bar of spread
+    told: Callable[[Row], str] | None = None  # what pointing at a mark says
+
+    @property
+    def look(self) -> Identity:
+        """Its colour, symbol and dash, and the name that it has."""
+        found = identity(self.like or self.key, self.shade, self.dtype)
+        return replace(found, name=self.name) if self.name else found
 
 
-def percent(gain: float) -> str:
-    """A quotient of times as a change: 1.12 is "+12 %"."""
-    return f"{(gain - 1) * 100:+.0f} %".replace("-", "−").replace("+0 ", "0 ").replace("−0 ", "0 ")
+@dataclass(frozen=True)
+class View:
+    """A panel: its title, its rows, and what it draws if not what the chart draws."""
+
+    title: str = ""
+    where: Where = field(default_factory=dict)
+    x: Quantity | str | None = None
+    y: Quantity | str | None = None
+    log: str | None = None
+    bands: Sequence[tuple[float, float, str]] = ()  # shaded ranges of x: from, to, identity
 
 
-def verdict(gains: Iterable[float], nothing: float) -> str:
-    """Whether a step pays, from its gains; one smaller than `nothing` is none."""
-    gains = list(gains)
-    many = len(gains)
-    paid = sum(x > 1 + nothing for x in gains)
-    lost = sum(x < 1 - nothing for x in gains)
-    if paid == many:
-        return "it pays everywhere" if many > 2 else "it pays"
-    if lost == many:
-        return "it does not pay: it costs time everywhere"
-    if not paid and not lost:
-        return "it changes nothing that can be measured here"
-    if not lost:
-        return f"it pays in {paid} of {many} cases and does no harm in the others"
-    if not paid:
-        return f"it does not pay: it costs time in {lost} of {many} cases and gains in none"
-    return f"it pays in {paid} of {many} cases and costs time in {lost}"
+@dataclass(frozen=True)
+class Reference:
+    """A line to compare with: a number, or one of each device, in the unit of the raw data."""
+
+    name: str
+    of: float | Callable[[Result], float]
+    across: str = "y"  # the axis that has its value
+    key: str = "ceiling"
 
 
-def useless(gains: Mapping[str, Iterable[float]], nothing: float) -> str:
-    """Which of some steps never pay, and which pay here and cost there."""
-    of = {step: list(values) for step, values in gains.items()}
-    paying = {step for step, values in of.items() if max(values) > 1 + nothing}
-    never = [step for step in of if step not in paying]
-    mixed = [step for step in of if step in paying and min(of[step]) < 1 - nothing]
-    told = f"Of no use in any case: {listed(never)}." if never else "Every step pays somewhere."
-    return told + (f" A gain in one case and a loss in another: {listed(mixed)}." if mixed else "")
+def at_ceiling(unit: str, name: str, across: str = "y") -> Reference:
+    """A ceiling that was measured in the same run: read, copy, memory, matmul_float16, …"""
+    return Reference(name, lambda result: ceiling(result, unit), across)
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them: "a", "a and b", "a, b and c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+Views = Mapping[str, Where] | Sequence[View]
+ALL = (View(),)
 
 
-def curves(
+def views(label: str, axis: str, cases: Sequence[Any]) -> list[View]:
+    """A panel for each value of a field: views("D {}", "D", [64, 128])."""
+    return [View(label.format(units.count(c) if _is_number(c) else c), {axis: c}) for c in cases]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def lines(
     results: Sequence[Result],
-    panels: Sequence[tuple[str, Row]],
-    names: Sequence[str],
-    of: Callable[[Row], float] = lambda row: row["ms_p50"],
-    along: str = "N",
-) -> Any:
-    """A figure with a panel for each (title, wanted), and in it a line for each implementation."""
-    figure = make_subplots(
-        1, len(panels), subplot_titles=[title for title, _ in panels], shared_yaxes=True
-    )
+    series: Sequence[str | Series],
+    x: Quantity | str = "N",
+    y: Quantity | str = TIME,
+    views: Views = ALL,
+    *,
+    log: str = "xy",
+    references: Sequence[Reference] = (),
+    columns: int = 0,
+    height: int = 0,
+    by_device: bool = False,
+    from_zero: bool = True,
+    ticks: Mapping[str, Sequence[float]] | None = None,
+    ends: Mapping[str, tuple[float, float]] | None = None,
+) -> Chart:
+    """A line for each series and device, in each view.
+
+    `log` names the logarithmic axes, "xy", "x", "y" or ""; `ticks` and `ends` are for what the rows
+    do not tell, by axis and in the unit of the raw data. `by_device` is for one series that is
+    compared between devices and targets: the first has its colour, the others are grey.
+    """
+    panels = _panels(views)
+    chosen = [s if isinstance(s, Series) else Series(s) for s in series]
+    raw = [_points(results, chosen, view, quantity(x), quantity(y), by_device) for view in panels]
+    quantities = [(quantity(v.x or x), quantity(v.y or y), _log(v, log)) for v in panels]
+    made = []
+    for i, view in enumerate(panels):
+        alike = [j for j in range(len(panels)) if quantities[j] == quantities[i]]
+        across, up, logs = quantities[i]
+        xs = [v for j in alike for point in raw[j] for v in point.x]
+        ys = [v for j in alike for point in raw[j] for v in point.ends() if v is not None]
+        if not xs or not ys:
+            raise DataError(f"nothing to draw of {up.name} in {view.title or 'the chart'}")
+        rules = _references(references, results)
+        ys += [value for value, r, _ in rules if r.across == "y"]
+        x_scale, x_axis = _axis(across, xs, "x" in logs, False, ticks, ends, "x")
+        y_scale, y_axis = _axis(up, ys, "y" in logs, from_zero, ticks, ends, "y")
+        made.append(
+            Panel(
+                view.title,
+                x_axis,
+                y_axis,
+                tuple(p.mark(x_scale, y_scale, across) for p in raw[i] if p.x),
+                tuple(_rule(r, v, n, x_scale, y_scale) for v, r, n in rules),
+                tuple(
+                    Band(low / x_scale.per, high / x_scale.per, identity(key).colour)
+                    for low, high, key in view.bands
+                ),
+            )
+        )
+    same = len({(id(up), logs) for _, up, logs in quantities}) == 1
+    return Chart(tuple(made), columns, same and len(made) > 1, height)
+
+
+def points(
+    results: Sequence[Result],
+    series: Sequence[str | Series],
+    x: Quantity | str,
+    y: Quantity | str = TIME,
+    views: Views = ALL,
+    **further: Any,
+) -> Chart:
+    """The same as `lines`, with nothing between the points."""
+    chosen = [replace(s if isinstance(s, Series) else Series(s), joined=False) for s in series]
+    return lines(results, chosen, x, y, views, **further)
+
+
+@dataclass
+class _Points:
+    """A series of one device in one view, in the units of the raw data."""
+
+    look: Identity
+    series: Series
+    name: str
+    opacity: float
+    x: list[float]
+    y: list[float | None]
+    rows: list[Row]
+    told: list[str]
+    device: int
+
+    def ends(self) -> list[float | None]:
+        if not self.series.spread:
+            return self.y
+        return [*self.y, *(r[end] for r in self.rows for end in self.series.spread)]
+
+    def mark(self, x: Scale, y: Scale, across: Quantity) -> Mark:
+        symbol = self.series.symbol or self.look.symbol
+        low, high = self.series.spread or ("", "")
+        return Mark(
+            kind="line" if self.series.joined else "dots",
+            name=self.name,
+            x=tuple(v / x.per for v in self.x),
+            y=tuple(None if v is None else v / y.per for v in self.y),
+            colours=(self.look.colour,),
+            symbols=(symbol,),
+            dash=self.series.dash or self.look.dash,
+            width=self.series.width,
+            size=self.series.size or (6 if self.series.joined else 9),
+            opacity=self.opacity,
+            hover=tuple(
+                f"{self.name}<br>{across.name} {x.text(at)}: "
+                f"{told or ('–' if v is None else y.text(v))}"
+                for at, v, told in zip(self.x, self.y, self.told, strict=True)
+            ),
+            low=tuple(r[low] / y.per for r in self.rows) if low else (),
+            high=tuple(r[high] / y.per for r in self.rows) if high else (),
+        )
+
+
+def _points(
+    results: Sequence[Result],
+    series: Sequence[Series],
+    view: View,
+    x: Quantity,
+    y: Quantity,
+    by_device: bool,
+) -> list[_Points]:
+    found = []
+    across = quantity(view.x or x)
     for device, result in enumerate(results):
-        for column, (_, wanted) in enumerate(panels, start=1):
-            for implementation in names:
-                chosen = pick(result.rows, implementation=implementation, **wanted)
-                name = name_of(implementation, result, results)
-                figure.add_scatter(
-                    x=[r[along] for r in chosen],
-                    y=[of(r) for r in chosen],
-                    name=name,
-                    legendgroup=name,
-                    showlegend=column == 1,
-                    mode="lines+markers",
-                    line={"color": colour(implementation), "dash": DASHES[device], "width": 2},
-                    marker={"size": 6},
-                    text=[hover(r) if "ms_p50" in r else "" for r in chosen],
-                    hovertemplate=f"{along} %{{x}}: %{{y:.3g}}<br>%{{text}}",
-                    row=1,
-                    col=column,
+        for one in series:
+            up = quantity(one.value or view.y or y)
+            rows = [
+                (at, r)
+                for r in _chosen(result.rows, _where(one), view.where)
+                if (at := across(r)) is not None
+            ]
+            rows.sort(key=lambda item: item[0])
+            look = one.look
+            name = look.name
+            opacity = strength(device)
+            if by_device:
+                name, opacity = device_name(result), 1.0
+                if device:
+                    grey = OTHERS["context"]
+                    look = replace(grey, symbol=ORDER[device % len(ORDER)])
+            elif len(results) > 1:
+                name = f"{name}, {device_name(result)}"
+            told = [one.told(r) if one.told else spread(r) if up is TIME else "" for _, r in rows]
+            found.append(
+                _Points(
+                    look,
+                    one,
+                    name,
+                    opacity,
+                    [at for at, _ in rows],
+                    [up(r) for _, r in rows],
+                    [r for _, r in rows],
+                    told,
+                    device,
                 )
-    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 100})
-    return figure
-
-
-def rates_beside(rows: Sequence[Row], ours: str, others: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A table: time and rate of one implementation, and of others, label → name, beside it."""
-    table = []
-    for r in pick(rows, implementation=ours):
-        case = {axis: r[axis] for axis in ("dtype", "D", "causal", "N")}
-        there = {x["implementation"]: x for x in pick(rows, **case)}
-        found = {label: there.get(name) for label, name in others.items()}
-        table.append(
-            {
-                "dtype": r["dtype"],
-                "D": r["D"],
-                "causal": "yes" if r["causal"] else "no",
-                "N": r["N"],
-                "time": time(r["ms_p50"]),
-                "TFLOP/s": f"{tflops(r):.0f}",
-                **{f"{label}, TFLOP/s": x and f"{tflops(x):.0f}" for label, x in found.items()},
-                **{
-                    f"of {label}": x and f"{x['ms_p50'] / r['ms_p50']:.2f}"
-                    for label, x in found.items()
-                },
-            }
-        )
-    return table
-
-
-def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Any:
-    """A figure of times, a panel a length: a dot for each implementation, named by `labels`."""
-    figure = make_subplots(
-        1, len(lengths), subplot_titles=[f"N {N}" for N in lengths], shared_yaxes=True
-    )
-    for device, result in enumerate(results):
-        for column, N in enumerate(lengths, start=1):
-            chosen = {r["implementation"]: r for r in pick(result.rows, N=N)}
-            there = [name for name in list(labels)[::-1] if name in chosen]
-            figure.add_scatter(
-                y=[labels[name] for name in there],
-                x=[chosen[name]["ms_p50"] for name in there],
-                mode="markers+text",
-                name=device_name(result),
-                showlegend=column == 1 and len(results) > 1,
-                marker={
-                    "size": 12,
-                    "color": [colour(name) for name in there],
-                    "opacity": 0.75**device,
-                },
-                text=[time(chosen[name]["ms_p50"]) for name in there],
-                textposition="middle right",
-                cliponaxis=False,
-                hovertext=[hover(chosen[name]) for name in there],
-                hovertemplate="%{y}: %{hovertext}",
-                row=1,
-                col=column,
             )
-    shown = [r for r in pick(results[0].rows) if r["implementation"] in labels]
-    every = [math.log10(r["ms_p50"]) for r in shown if r["N"] in lengths]
-    low, high = min(every), max(every)
-    figure.update_xaxes(
-        type="log",
-        tickvals=[0.01, 0.1, 1, 10, 100],
-        ticktext=["10 µs", "100 µs", "1 ms", "10 ms", "100 ms"],
-        range=[low - 0.2, high + 0.35 * len(lengths) * (high - low) + 0.1],  # and the numbers
+    return found
+
+
+def bars(
+    results: Sequence[Result],
+    places: Sequence[str | Series],
+    value: Quantity | str = TIME,
+    views: Views = ALL,
+    *,
+    groups: Sequence[Series] = (),
+    stacked: bool = False,
+    as_share: bool = False,
+    upright: bool = False,
+    log: bool = False,
+    references: Sequence[Reference] = (),
+    texts: bool = True,
+    columns: int = 0,
+    ends: tuple[float, float] | None = None,
+) -> Chart:
+    """A bar for each place, lying unless `upright`, in each view; of each device.
+
+    `groups` put several bars at a place, each with the look of its series; `stacked` puts them on
+    top of each other, and `as_share` counts them as parts of their sum.
+    """
+    return _on_names(
+        "bars",
+        results,
+        places,
+        value,
+        views,
+        groups=groups,
+        stacked=stacked,
+        as_share=as_share,
+        upright=upright,
+        log=log,
+        references=references,
+        texts=texts,
+        columns=columns,
+        ends=ends,
     )
-    figure.update_yaxes(
-        automargin=True, categoryorder="array", categoryarray=list(labels.values())[::-1]
+
+
+def dots(
+    results: Sequence[Result],
+    places: Sequence[str | Series],
+    value: Quantity | str = TIME,
+    views: Views = ALL,
+    *,
+    groups: Sequence[Series] = (),
+    log: bool = True,
+    references: Sequence[Reference] = (),
+    texts: bool = False,
+    columns: int = 0,
+    ends: tuple[float, float] | None = None,
+    several: bool = False,
+) -> Chart:
+    """A dot for each place in each view and device; with `several`, one for each of its rows."""
+    return _on_names(
+        "dots",
+        results,
+        places,
+        value,
+        views,
+        groups=groups,
+        log=log,
+        references=references,
+        texts=texts,
+        columns=columns,
+        ends=ends,
+        several=several,
     )
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
-    return figure
 
 
-def ceilings(result: Result) -> tuple[float, float]:
-    """Bytes/s of memory, the fastest way, and FLOP/s of a bfloat16 product, of the same run."""
-    memory = max(result.ceilings[way]["per_s_p50"] for way in ("read", "write", "copy"))
-    return memory, result.ceilings["matmul_bfloat16"]["per_s_p50"]
-
-
-def intensity(row: Row) -> float:
-    """FLOP for each compulsory byte."""
-    return float(row["flops"] / row["bytes_compulsory"])
-
-
-def roofline(results: Sequence[Result], names: Sequence[str]) -> Any:
-    """A figure of rates against intensity below the ceilings of the same run."""
-    figure = make_subplots(1, 1)
-    for device, result in enumerate(results):
-        memory, peak = ceilings(result)
-        intensities = [intensity(r) for r in pick(result.rows)]
-        ends = sorted([min(intensities) / 1.5, peak / memory, max(intensities) * 1.5])
-        figure.add_scatter(
-            x=ends,
-            y=[min(x * memory, peak) / 1e12 for x in ends],
-            mode="lines",
-            name="ceilings" if len(results) == 1 else f"ceilings, {device_name(result)}",
-            line={"color": colour("ceiling"), "width": 2},
-            hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s",
+def _on_names(
+    kind: str,
+    results: Sequence[Result],
+    places: Sequence[str | Series],
+    value: Quantity | str,
+    views: Views,
+    *,
+    groups: Sequence[Series],
+    log: bool,
+    references: Sequence[Reference],
+    texts: bool,
+    columns: int,
+    ends: tuple[float, float] | None,
+    stacked: bool = False,
+    as_share: bool = False,
+    upright: bool = False,
+    several: bool = False,
+) -> Chart:
+    """Bars or dots at places that have names."""
+    panels = _panels(views)
+    at = [s if isinstance(s, Series) else Series(s) for s in places]
+    names = tuple(s.look.name for s in at)
+    beside = len(results) * (1 if stacked or not groups else len(groups)) if kind == "bars" else 1
+    thick = 0.8 / beside
+    made, shown = [], []
+    for view in panels:
+        counted = quantity(view.y or view.x or value)
+        cells = []
+        for device, result in enumerate(results):
+            for g, group in enumerate(groups or (None,)):
+                found = [_found(result, s, group, view, several) for s in at]
+                numbers = [[counted(r) for r in rows] for rows in found]
+                cells.append((device, result, g, group, found, numbers))
+        if as_share:
+            for device in range(len(results)):
+                mine = [c[5] for c in cells if c[0] == device]
+                sums = [sum(n[i][0] or 0 for n in mine if n[i]) for i in range(len(at))]
+                for numbers in mine:
+                    numbers[:] = [[(x or 0) / sums[i] for x in n] for i, n in enumerate(numbers)]
+            counted = replace(counted, name="share", unit=units.percent)
+        shown.append((counted, cells))
+    for view, (counted, cells) in zip(panels, shown, strict=True):
+        alike = [c for other, c in shown if other == counted]
+        logged = _log(view, "v" if log else "") != ""
+        every = [x for cs in alike for c in cs for n in c[5] for x in n if x is not None]
+        if not every:
+            raise DataError(f"nothing to draw of {counted.name} in {view.title or 'the chart'}")
+        if stacked:
+            every += _sums(cells, len(results), len(at))
+        rules = _references(references, results)
+        scale, axis = _axis(
+            counted,
+            [*every, *(v for v, _, _ in rules)],
+            logged,
+            kind == "bars",
+            None,
+            {"v": ends} if ends else None,
+            "v",
         )
-        for name in names:
-            chosen = sorted(pick(result.rows, implementation=name), key=intensity)
-            figure.add_scatter(
-                x=[intensity(r) for r in chosen],
-                y=[tflops(r) for r in chosen],
-                mode="lines+markers",
-                name=name_of(name, result, results),
-                line={"color": colour(name), "width": 2},
-                marker={"size": 8, "opacity": 0.75**device},
-                text=[f"N {r['N']}, M {r.get('M', r['N'])}: {hover(r)}" for r in chosen],
-                hovertemplate="%{text}<br>%{y:.3g} TFLOP/s",
+        axis = replace(axis, room=texts and not upright)
+        stack: dict[tuple[int, int], float] = {}
+        marks = []
+        for device, result, g, group, found, numbers in cells:
+            slot = device if stacked or not groups else device * len(groups) + g
+            shift = (slot - (beside - 1) / 2) * thick if kind == "bars" else 0
+            marks.append(
+                _bar(
+                    kind,
+                    result,
+                    results,
+                    at,
+                    group,
+                    found,
+                    numbers,
+                    scale,
+                    shift,
+                    thick,
+                    device,
+                    texts,
+                    upright,
+                    stack if stacked else None,
+                    counted,
+                )
             )
-    figure.update_xaxes(type="log", title="FLOP a compulsory byte")
-    figure.update_yaxes(type="log", title="TFLOP/s")
-    figure.update_layout(legend=LEGEND | {"y": -0.22}, margin={"t": 10, "r": 20, "l": 70, "b": 100})
-    return figure
+        naming = Axis(low=-0.6, high=len(at) - 0.4, names=names)
+        if not upright:
+            naming = replace(naming, low=naming.high, high=naming.low)  # the first is on top
+        sides = (naming, axis) if upright else (axis, naming)
+        lines_across = "y" if upright else "x"
+        made.append(
+            Panel(
+                view.title,
+                *sides,
+                tuple(marks),
+                tuple(
+                    replace(_rule(r, v, n, scale, scale), across=lines_across) for v, r, n in rules
+                ),
+            )
+        )
+    same = len({id(c) for c, _ in shown}) == 1
+    return Chart(tuple(made), columns, shared_y=same or not upright, direct=False)
 
 
-def errors(results: Sequence[Result]) -> Any:
-    """A figure of each implementation's differences from float64: a panel a dtype, a dot a cell."""
+def _sums(cells: list[Any], devices: int, places: int) -> list[float]:
+    return [
+        sum(c[5][i][0] or 0 for c in cells if c[0] == device and c[5][i])
+        for device in range(devices)
+        for i in range(places)
+    ]
+
+
+def _found(
+    result: Result, place: Series, group: Series | None, view: View, several: bool
+) -> list[Row]:
+    own: Where = _where(place) if not group or place.where is not None or not group.where else {}
+    rows = _chosen(result.rows, own, view.where, *([_where(group)] if group else []))
+    if len(rows) > 1 and not several:
+        raise DataError(f"{len(rows)} rows for {place.name or place.key} in {view.title!r}")
+    return rows
+
+
+def _bar(
+    kind: str,
+    result: Result,
+    results: Sequence[Result],
+    places: Sequence[Series],
+    group: Series | None,
+    found: Sequence[Sequence[Row]],
+    numbers: Sequence[Sequence[float | None]],
+    scale: Scale,
+    shift: float,
+    thick: float,
+    device: int,
+    texts: bool,
+    upright: bool,
+    stack: dict[tuple[int, int], float] | None,
+    counted: Quantity,
+) -> Mark:
+    looks = [(group or s).look for s in places]
+    name = group.look.name if group else ""
+    if len(results) > 1:
+        name = f"{name}, {device_name(result)}" if name else device_name(result)
+    at, values_, hover, said, colours, base, symbols, low, high = ([] for _ in range(9))
+    for i, (place, rows, mine) in enumerate(zip(places, found, numbers, strict=True)):
+        for row, number in zip(rows, mine, strict=True):
+            if number is None:
+                continue
+            shown = number / scale.per
+            at.append(i + shift)
+            values_.append(shown)
+            told = place.told or (group.told if group else None)
+            label = place.look.name
+            head = f"{label}, {name}" if name else label
+            more = told(row) if told else spread(row) if counted is TIME else scale.text(number)
+            hover.append(f"{head}<br>{more}")
+            said.append(scale.text(number) if texts else "")
+            colours.append(looks[i].colour)
+            symbols.append((group.symbol if group else "") or place.symbol or looks[i].symbol)
+            ends = (group.spread if group else None) or place.spread
+            low.append(row[ends[0]] / scale.per if ends else shown)
+            high.append(row[ends[1]] / scale.per if ends else shown)
+            if stack is not None:
+                base.append(stack.get((device, i), 0.0))
+                stack[device, i] = base[-1] + shown
+    across, up = (at, values_) if upright else (values_, at)
+    return Mark(
+        kind=kind,
+        name=name,
+        x=tuple(across),
+        y=tuple(up),
+        colours=tuple(colours),
+        symbols=tuple(symbols),
+        size=11 if texts else 9,
+        opacity=strength(device),
+        hover=tuple(hover),
+        texts=tuple(said) if texts else (),
+        low=tuple(low) if low != values_ else (),
+        high=tuple(high) if high != values_ else (),
+        base=tuple(base),
+        thickness=thick,
+        upright=upright,
+        listed=bool(name),
+    )
+
+
+def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Chart:
+    """Times, a panel a length: a dot for each implementation, named by `labels`, and its number."""
+    places = [Series(key, name) for key, name in labels.items()]
+    shown = [View(f"N {units.count(N)}", {"N": N}) for N in lengths]
+    return dots(results, places, TIME, shown, texts=True)
+
+
+def errors(results: Sequence[Result]) -> Chart:
+    """Each implementation's differences from float64: a panel a dtype, a dot a cell."""
     first = results[0]
     devices = [first, *(r for r in results[1:] if r.place == "gpu")]
-    dtypes = list(dict.fromkeys(r["dtype"] for r in first.rows))
-    names = list(dict.fromkeys(r["implementation"] for r in first.rows))
-    labels = {name: name_of(name, first, results[:1]) for name in names}
-    figure = make_subplots(1, len(dtypes), subplot_titles=dtypes, shared_yaxes=True)
-    for column, dtype in enumerate(dtypes, start=1):
-        for device, result in enumerate(devices):
-            for name in names:
-                chosen = pick(result.rows, implementation=name, dtype=dtype)
-                figure.add_scatter(
-                    y=[labels[name]] * len(chosen),
-                    x=[r["largest"] for r in chosen],
-                    mode="markers",
-                    name=device_name(result),
-                    legendgroup=device_name(result),
-                    showlegend=device > 0 and column == 1 and name == names[0],
-                    marker={
-                        "size": 9,
-                        "symbol": "diamond-open" if device else "circle",
-                        "color": colour(name),
-                    },
-                    text=[f"D {r['D']}, N {r['N']}" for r in chosen],
-                    hovertemplate="%{y}, %{text}: %{x:.1e}",
-                    row=1,
-                    col=column,
-                )
-        largest = [r["largest"] for r in pick(first.rows, dtype=dtype)]
-        ticks = [(m, e) for e in range(-9, 1) for m in (1, 2, 5)]
-        figure.update_xaxes(
-            type="log",
-            tickvals=[m * 10.0**e for m, e in ticks],
-            ticktext=[f"{m}e{str(e).replace('-', '−')}" for m, e in ticks],
-            range=[math.log10(min(largest)) - 0.2, math.log10(max(largest)) + 0.2],
-            col=column,
+
+    def told(row: Row) -> str:
+        return f"D {row['D']}, N {units.count(row['N'])}: {units.error(row['largest'])}"
+
+    places = [Series(name, told=told) for name in values(first.rows, "implementation")]
+    shown = [View(dtype, {"dtype": dtype}) for dtype in values(first.rows, "dtype")]
+    return dots(devices, places, ERROR, shown, several=True)
+
+
+def roofline(
+    results: Sequence[Result],
+    series: Sequence[str | Series],
+    x: Quantity = INTENSITY,
+    y: Quantity = RATE,
+    *,
+    roofs: Mapping[str, str] | None = None,
+    memory: str = "memory",
+    height: int = 400,
+) -> Chart:
+    """Rates against intensity below the ceilings of the same run.
+
+    `roofs`: a unit's ceiling → what it is called. The slope is a way to move bytes: "read", or the
+    fastest of all ("memory").
+    """
+    chosen = [s if isinstance(s, Series) else Series(s) for s in series]
+    rows = [r for result in results for r in result.rows if not r.get("error")]
+    at = [v for r in rows if (v := x(r))]
+    made = []
+    for result in results:
+        slope = ceiling(result, memory)
+        ridges = [ceiling(result, unit) / slope for unit in roofs or {"matmul_bfloat16": ""}]
+        low, high = min(*at, *ridges) / 1.5, max(*at, *ridges) * 1.5
+        lifted = []
+        for dash, (unit, name) in zip(
+            ("solid", "dash", "dot"),
+            (roofs or {"matmul_bfloat16": "ceilings"}).items(),
+            strict=False,
+        ):
+            top = ceiling(result, unit)
+            lifted += [
+                {"roof": name, "dash": dash, "x": place, "y": min(place * slope, top)}
+                for place in (low, top / slope, high)
+            ]
+        made.append(replace(result, rows=[*result.rows, *lifted]))
+    names = {r["roof"]: r["dash"] for r in made[0].rows if "roof" in r}
+    across = Quantity(x.name, lambda r: r["x"] if "roof" in r else x(r), x.unit)
+    up = Quantity(y.name, lambda r: r["y"] if "roof" in r else y(r), y.unit)
+    tops = [
+        Series("ceiling", name, {"roof": name}, dash=dash, size=0.1) for name, dash in names.items()
+    ]
+    told = [
+        replace(s, told=s.told or (lambda r: f"{y.text(r)}<br>{spread(r)}"), size=s.size or 8)
+        for s in chosen
+    ]
+    return lines(made, [*tops, *told], across, up, log="xy", height=height)
+
+
+def heatmap(
+    results: Sequence[Result],
+    x: str,
+    y: str,
+    value: Quantity,
+    told: Callable[[Row], str] | None = None,
+) -> Chart:
+    """A cell for each pair of two fields, the stronger the larger its value; a panel a device."""
+    panels = []
+    for result in results:
+        columns, lines_ = values(result.rows, x), values(result.rows, y)
+        at = {(r[y], r[x]): r for r in result.rows}
+        grid = tuple(tuple(float(value(at[b, a]) or 0) for a in columns) for b in lines_)
+        cells = tuple(
+            tuple(
+                f"{y} {b}, {x} {a}: {value.text(at[b, a])}"
+                + (f"<br>{told(at[b, a])}" if told else "")
+                for a in columns
+            )
+            for b in lines_
         )
-    figure.update_yaxes(
-        automargin=True, categoryorder="array", categoryarray=list(labels.values())[::-1]
-    )
-    figure.update_layout(margin={"t": 40, "r": 20, "l": 10, "b": 50})
-    return figure
+        panels.append(
+            Panel(
+                device_name(result) if len(results) > 1 else "",
+                Axis(x, low=-0.5, high=len(columns) - 0.5, ticks=_each(columns)),
+                Axis(y, low=len(lines_) - 0.5, high=-0.5, ticks=_each(lines_)),
+                (),
+                grid=grid,
+                cells=cells,
+            )
+        )
+    return Chart(tuple(panels), 1, height=26 * len(panels[0].grid) + 20)
 
 
-def stacked(titles: Sequence[str], height: int, legend: int, left: int = 60) -> dict[str, Any]:
-    """Layout on a phone: the panels one below the other, `legend` pixels for the legend."""
-    foot = legend / height
-    step = (1 - foot) / len(titles)
-    layout: dict[str, Any] = {
-        "height": height,
-        "grid": {"rows": len(titles), "columns": 1},
-        "legend": {"x": 0, "xref": "container", "y": 0, "yanchor": "bottom", "yref": "container"},
-        "margin": {"t": 40, "r": 10, "l": left, "b": 10},
-        "annotations": [
-            {"text": title, "x": 0.5, "y": 1 - i * step, "xref": "paper", "yref": "paper",
-             "showarrow": False, "yanchor": "bottom"}
-            for i, title in enumerate(titles)
-        ],
-    }  # fmt: skip
-    for i in range(len(titles)):
-        name = "" if i == 0 else str(i + 1)
-        top = 1 - i * step
-        layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
-        layout[f"yaxis{name}"] = {
-            "domain": [top - step + 90 / height, top], "anchor": f"x{name}", "showticklabels": True,
-        }  # fmt: skip
-    return layout
+def _each(found: Sequence[Any]) -> tuple[tuple[float, str], ...]:
+    return tuple((float(i), str(v)) for i, v in enumerate(found))
+
+
+def _panels(given: Views) -> list[View]:
+    if isinstance(given, Mapping):
+        return [View(title, where) for title, where in given.items()]
+    return list(given)
+
+
+def _log(view: View, log: str) -> str:
+    return log if view.log is None else view.log
+
+
+def _where(one: Series) -> Where:
+    return {"implementation": one.key} if one.where is None else one.where
+
+
+def _chosen(rows: Sequence[Row], *wheres: Where) -> list[Row]:
+    """The measured rows that all of some conditions take."""
+
+    def taken(row: Row, where: Where) -> bool:
+        if callable(where):
+            return where(row)
+        return all(row.get(k) == v for k, v in where.items())
+
+    return [r for r in rows if not r.get("error") and all(taken(r, w) for w in wheres)]
+
+
+def _references(
+    references: Sequence[Reference], results: Sequence[Result]
+) -> list[tuple[float, Reference, str]]:
+    """(value, reference, name) of each, once or for each device."""
+    found = []
+    for reference in references:
+        if not callable(reference.of):
+            found.append((reference.of, reference, reference.name))
+            continue
+        for result in results:
+            name = reference.name
+            if len(results) > 1:
+                name = f"{name}, {device_name(result)}"
+            found.append((reference.of(result), reference, name))
+    return found
+
+
+def _rule(reference: Reference, value: float, name: str, x: Scale, y: Scale) -> Rule:
+    per = x.per if reference.across == "x" else y.per
+    look = identity(reference.key)
+    dash = "dash" if reference.key == "ceiling" else "solid"
+    return Rule(value / per, name, reference.across, look.colour, dash)
+
+
+def _axis(
+    of: Quantity,
+    found: Sequence[float],
+    log: bool,
+    from_zero: bool,
+    ticks: Mapping[str, Sequence[float]] | None,
+    ends: Mapping[str, tuple[float, float]] | None,
+    which: str,
+) -> tuple[Scale, Axis]:
+    """The one unit of an axis, its range and its ticks."""
+    scale = of.unit.scale(found, small=log)
+    shown = [v / scale.per for v in found]
+    if ends and which in ends:
+        low, high = (v / scale.per for v in ends[which])
+    else:
+        low, high = logarithmic(shown) if log else linear(shown, from_zero)
+    own = sorted(set(shown))
+    if ticks and which in ticks:
+        at = [v / scale.per for v in ticks[which]]
+    elif of.unit is units.whole and len(own) <= MOST_TICKS and which == "x":
+        at = own
+    else:
+        at = round_powers(low, high) if log else round_steps(low, high)
+    digits = units.power_of_ten if scale.digits is units.error else scale.digits
+    if digits is units.decimals:
+        digits = units.significant
+    title = f"{of.name}, {scale.name}" if scale.name else of.name
+    return scale, Axis(title, log, low, high, tuple((v, digits(v)) for v in at))
+
+
+def __getattr__(name: str) -> Any:
+    """What rooms used before this vocabulary, until the last of them is written in it."""
+    return getattr(before, name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from snippets._lab.draw.figure import table
+from snippets._lab.draw.tables import table
 
 FILE = "steps_frames.json"
 SHARED = ("base", "queries", "keys", "tile", "columns")  # fields of the row "result"
@@ -20,8 +20,8 @@ def player(room: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         mine = [row for row in rows if row["example"] == name]
         last = mine.pop()
         tiles = [{key: value for key, value in row.items() if key != "example"} for row in mine]
-        examples.append({"name": name, **{key: last[key] for key in SHARED}, "tiles": tiles,
-                         "result": last["result"]})  # fmt: skip
+        shared = {key: last[key] for key in SHARED}
+        examples.append({"name": name, **shared, "tiles": tiles, "result": last["result"]})
     summary = [
         {
             "example": example["name"],

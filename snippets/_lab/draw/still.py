@@ -1,203 +1,208 @@
-"""The light picture that stands in a figure's box until the real one is drawn.
+"""The still of a chart: labelled SVG that stands in a figure's box until the real one is drawn.
 
-Lines and bars only, from the same specification, one small SVG for each panel: a page carries its
-figures before any script has come, and what is drawn later lies where the picture was. Words, ticks
-and colour bars are left to the real figure; beside it stand its finding and its table.
+It is made from the same description, so ticks, names and numbers are those of the chart. Each panel
+is an <svg> of its own, placed by CSS variables for both kinds of screen; within it everything is at
+a share of its size, and text keeps its size however far it is stretched. Colours of text are the
+page's (currentColor).
 """
 
-import math
-from collections.abc import Iterable
-from typing import Any
+import html
+from collections.abc import Iterable, Sequence
 
-SIDE = 400  # of a panel's coordinates, which the style sheet stretches
-PAD = 0.05  # that an axis adds at each end where the figure gives no range
-GROUP = 0.8  # of a category's width for its bars
-NAME_PX = 6  # of a character of a category's name
-MARGINS = {"t": 100, "r": 80, "b": 80, "l": 80}  # Plotly's own
+from snippets._lab.draw import before
+from snippets._lab.draw.chart import (
+    CHARACTER,
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    Placement,
+    Rule,
+    Spot,
+    place,
+)
+from snippets._lab.draw.specification import LIGHTNESS
+
+SIDE = 400  # of a panel's coordinates
+DASH = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
 
 
-def preview(spec: dict[str, Any]) -> str:
-    """HTML for a specification ({"data": [...], "layout": {...}}), "" if there is no panel."""
-    layout = spec["layout"]
-    narrow = layout.get("meta", {}).get("narrow", {})
-    panels: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for trace in spec["data"]:
-        if trace["type"] in ("scatter", "bar", "heatmap") and trace.get("visible", True) is True:
-            panels.setdefault((trace.get("xaxis", "x"), trace.get("yaxis", "y")), []).append(trace)
-    drawn = []
-    for (x, y), traces in panels.items():
-        across, up = _axis(layout, x), _axis(layout, y)
-        shared = [t for (_, other), ts in panels.items() for t in ts if _same(layout, y, other)]
-        marks = "".join(_marks(traces, across, up, shared, layout.get("barmode", "group")))
-        place = _place(across, up, "") + _place(
-            {**across, **narrow.get(_key(x), {})}, {**up, **narrow.get(_key(y), {})}, "n"
+def still(chart: Chart) -> str:
+    """HTML for a chart: one SVG for each panel, and one for each kind of screen's words."""
+    wide, phone = place(chart, phone=False), place(chart, phone=True)
+    parts = []
+    for panel, spot, slim in zip(chart.panels, wide.spots, phone.spots, strict=True):
+        marks = "".join(_marks(panel, spot))
+        words = "".join(_words(panel, spot)), "".join(_words(panel, slim))
+        parts.append(
+            f'<svg style="{_variables(spot, "")}{_variables(slim, "n")}">'
+            f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{marks}</svg>'
+            f'<g class="am-wide">{words[0]}</g><g class="am-phone">{words[1]}</g></svg>'
         )
-        drawn.append(
-            f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" style="{place}">'
-            f"{marks}</svg>"
-        )
-    if not drawn:
+    sides = "".join(
+        f"--{k}:{wide.margin[k]}px;--n{k}:{phone.margin[k]}px;" for k in ("t", "r", "b", "l")
+    )
+    keys = _legend(wide, "am-wide") + _legend(phone, "am-phone")
+    return (
+        f'<div class="am-preview" aria-hidden="true" style="{sides}">{"".join(parts)}</div>{keys}'
+    )
+
+
+def _variables(spot: Spot, mark: str) -> str:
+    sizes = {
+        "x": spot.left,
+        "y": spot.bottom,
+        "w": spot.right - spot.left,
+        "h": spot.top - spot.bottom,
+    }
+    return "".join(f"--{mark}{k}:{100 * v:.4g}%;" for k, v in sizes.items())
+
+
+def _legend(placed: Placement, css: str) -> str:
+    """Names beside their colours, where they are not at the ends of the lines."""
+    if not placed.legend:
         return ""
-    margin = {**MARGINS, **layout.get("margin", {})}
-    names = [v for t in spec["data"] for v in t.get("y") or [] if isinstance(v, str)]
-    if names:  # Plotly makes room for the names at the left
-        margin["l"] = max(margin["l"], min(240, NAME_PX * max(map(len, names))))
-    slim = {**margin, **narrow.get("margin", {})}
-    sides = "".join(f"--{k}:{margin[k]}px;--n{k}:{slim[k]}px;" for k in "trbl")
-    return f'<div class="am-preview" aria-hidden="true" style="{sides}">{"".join(drawn)}</div>'
+    keys = "".join(
+        f'<span><i style="background:{_colour(item)}"></i>{item.name}</span>'
+        for item in placed.legend
+    )
+    return f'<div class="am-keys {css}" aria-hidden="true">{keys}</div>'
 
 
-def _key(axis: str) -> str:
-    return f"{axis[0]}axis{axis[1:]}"
+def _colour(item: Mark | Rule) -> str:
+    if isinstance(item, Rule):
+        return item.colour
+    return item.colours[0] if item.colours else "#808a94"
 
 
-def _axis(layout: dict[str, Any], axis: str) -> dict[str, Any]:
-    return dict(layout.get(_key(axis), {}))
+def _part(axis: Axis, value: float) -> float:
+    low, high = axis.at(axis.low), axis.at(axis.high)
+    return (axis.at(value) - low) / (high - low)
 
 
-def _same(layout: dict[str, Any], axis: str, other: str) -> bool:
-    """Whether two axes have one range."""
-    first = {axis, _axis(layout, axis).get("matches")}
-    return bool(first & {other, _axis(layout, other).get("matches")} - {None})
+def _x(axis: Axis, value: float) -> int:
+    return round(SIDE * _part(axis, value))
 
 
-def _place(across: dict[str, Any], up: dict[str, Any], mark: str) -> str:
-    left, right = across.get("domain", [0, 1])
-    low, high = up.get("domain", [0, 1])
-    values = {"x": left, "y": low, "w": right - left, "h": high - low}
-    return "".join(f"--{mark}{k}:{100 * v:.3g}%;" for k, v in values.items())
+def _y(axis: Axis, value: float) -> int:
+    return round(SIDE * (1 - _part(axis, value)))
 
 
-def _numbers(values: Iterable[Any]) -> list[float]:
-    return [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+def _text(words: str, place_: str, **attributes: object) -> str:
+    """A <text>; `place_` holds x and y, the attributes are written with a dash."""
+    more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f"<text {place_}{more}>{words}</text>"
 
 
-class _Scale:
-    """Where on a panel a value of an axis lies, from 0 to SIDE."""
-
-    def __init__(
-        self, axis: dict[str, Any], values: list[Any], bars: bool, from_zero: bool
-    ) -> None:
-        values = [v for v in values if v is not None]
-        numbers = _numbers(values)
-        self.log = axis.get("type") == "log"
-        self.names: list[Any] | None = None
-        if axis.get("type") == "category" or len(numbers) < len(values):
-            self.names = list(dict.fromkeys(values))
-            low, high = -0.5, len(self.names) - 0.5
-        else:
-            at = [self._at(v) for v in numbers if v > 0 or not self.log] or [0.0, 1.0]
-            low, high = min(at), max(at)
-            if from_zero and not self.log:
-                low, high = min(low, 0), max(high, 0) + PAD * max(high, 0)
-            else:
-                pad = 0.5 if bars and not self.log else PAD * (high - low) or 0.5
-                low, high = low - pad, high + pad
-        if "range" in axis:
-            low, high = axis["range"]
-        elif axis.get("autorange") == "reversed":
-            low, high = high, low
-        self.low, self.high = low, high
-
-    def _at(self, value: float) -> float:
-        return math.log10(value) if self.log else value
-
-    def __call__(self, value: Any, shift: float = 0) -> int | None:
-        """None for what an axis cannot show."""
-        if self.names is not None:
-            if value not in self.names:
-                return None
-            number = float(self.names.index(value))
-        elif not _numbers([value]) or (self.log and value <= 0):
-            return None
-        else:
-            number = self._at(value)
-        return round(SIDE * (number + shift - self.low) / (self.high - self.low))
+def _share(axis: Axis, value: float, upwards: bool = False) -> str:
+    part = _part(axis, value)
+    return f"{100 * (1 - part if upwards else part):.4g}%"
 
 
-def _marks(
-    traces: list[dict[str, Any]],
-    across: dict[str, Any],
-    up: dict[str, Any],
-    shared: list[dict[str, Any]],
-    barmode: str,
-) -> Iterable[str]:
-    bars = [t for t in traces if t["type"] == "bar"]
-    lying = any(t.get("orientation") == "h" for t in bars)
-    sums: dict[Any, float] = {}
-    if barmode == "stack":
-        for t in bars:
-            for place, value in _pairs(t, lying):
-                sums[place] = sums.get(place, 0) + (value or 0)
-    xs = [v for t in traces for v in t.get("x") or []] + (list(sums.values()) if lying else [])
-    ys = [v for t in shared for v in t.get("y") or []] + ([] if lying else list(sums.values()))
-    x = _Scale(across, xs, bool(bars) and not lying, lying)
-    y = _Scale(up, ys, lying, bool(bars) and not lying)
-    yield f'<path class="am-frame" d="M0 0V{SIDE}H{SIDE}"/>'
-    done: dict[Any, float] = {}
-    for t in traces:
-        colour = _colour(t)
-        if t["type"] == "heatmap":
-            yield f'<path class="am-area" d="M0 0H{SIDE}V{SIDE}H0Z"/>'
-        elif t["type"] == "scatter":
-            points = [(x(a), y(b)) for a, b in _pairs(t, False)]
-            yield _line(points, colour, "lines" in t.get("mode", "lines"))
-        else:
-            width = GROUP / (1 if barmode in ("stack", "overlay", "relative") else len(bars))
-            offset = (bars.index(t) * width if width < GROUP else 0) - GROUP / 2
-            yield _bars(t, x, y, lying, offset, width, done if barmode == "stack" else None, colour)
+def _words(panel: Panel, spot: Spot) -> Iterable[str]:
+    """Titles, ticks, names: all at shares of the panel, moved by pixels."""
+    middle, end = {"text_anchor": "middle"}, {"text_anchor": "end"}
+    named = [r for r in panel.rules if r.across == "x" and r.name]
+    if panel.title:
+        yield _text(html.escape(panel.title), f'y="-{20 if named else 6}" class="am-title"')
+    for value, text in spot.x.ticks:
+        for i, line in enumerate(text.split("<br>")):
+            yield _text(line, f'x="{_share(spot.x, value)}" y="100%"', dy=16 + 14 * i, **middle)
+    if panel.x.title:
+        yield _text(panel.x.title, 'x="50%" y="100%"', dy=36, **middle)
+    if spot.show_y:
+        for value, text in spot.y.ticks:
+            broken = text.split("<br>")
+            for i, line in enumerate(broken):
+                down = 4 + 14 * (i - (len(broken) - 1) / 2)
+                at = f'x="-6" y="{_share(spot.y, value, True)}"'
+                yield _text(line, at, dy=f"{down:g}", **end)
+        if panel.y.title:
+            wide = max((len(t) for _, t in spot.y.ticks), default=0) * CHARACTER + 16
+            turned = _text(panel.y.title, f'transform="rotate(-90)" y="-{wide:g}"', **middle)
+            yield f'<svg y="50%" overflow="visible">{turned}</svg>'
+    for rule in named:
+        yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', **middle)
+    for label in spot.labels:
+        name = f'<tspan fill="{label.colour}">{label.swatch}</tspan> {label.text}'
+        yield _text(name, f'x="100%" y="{100 * (1 - label.at):.4g}%"', dx=6, dy=4)
+    for mark in panel.marks:
+        shift = 5 if mark.kind == "bars" else 10
+        for x, y, text in zip(mark.x, mark.y, mark.texts, strict=False):
+            if text and x is not None and y is not None:
+                at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}"'
+                before = mark.kind == "bars" and x < 0
+                yield _text(text, at, dx=-shift if before else shift, dy=4, **end if before else {})
 
 
-def _pairs(trace: dict[str, Any], lying: bool) -> Iterable[tuple[Any, Any]]:
-    """Where each mark stands along its axis, and its value."""
-    across, up = trace.get("x") or [], trace.get("y") or []
-    return zip(up, across, strict=False) if lying else zip(across, up, strict=False)
+def _marks(panel: Panel, spot: Spot) -> Iterable[str]:
+    x, y = spot.x, spot.y
+    if panel.grid:
+        yield from _grid(panel, x, y)
+        return
+    lines = [f"M{_x(x, v)} 0V{SIDE}" for v, _ in x.ticks if not x.names]
+    lines += [f"M0 {_y(y, v)}H{SIDE}" for v, _ in y.ticks if not y.names]
+    yield f'<path class="am-frame" d="{"".join(lines)}"/>'
+    for band in panel.bands:
+        a, b = (min(max(_x(x, v), 0), SIDE) for v in (band.low, band.high))
+        fill = f'fill="{band.colour}" fill-opacity=".14"'
+        yield f'<path class="am-area" {fill} d="M{a} 0H{b}V{SIDE}H{a}Z"/>'
+    for rule in panel.rules:
+        upright = rule.across == "x"
+        path = f"M{_x(x, rule.value)} 0V{SIDE}" if upright else f"M0 {_y(y, rule.value)}H{SIDE}"
+        dash = f' stroke-dasharray="{DASH[rule.dash]}"' if rule.dash in DASH else ""
+        yield f'<path stroke="{rule.colour}"{dash} d="{path}"/>'
+    for mark in panel.marks:
+        faint = f' opacity="{mark.opacity:.3g}"' if mark.opacity < 1 else ""
+        yield from (f"<path{faint}{path}" for path in _drawn(mark, x, y))
 
 
-def _colour(trace: dict[str, Any]) -> str:
-    for part in ("line", "marker"):
-        colour = trace.get(part, {}).get("color")
-        if isinstance(colour, str) and '"' not in colour:
-            return f' stroke="{colour}"'
-    return ""
+def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
+    there = [i for i, (a, b) in enumerate(zip(mark.x, mark.y, strict=True))
+             if a is not None and b is not None]  # fmt: skip
+    at = [(_x(x, mark.x[i] or 0), _y(y, mark.y[i] or 0)) for i in there]
+    if mark.kind == "line" and at:
+        dash = f' stroke-dasharray="{DASH[mark.dash]}"' if mark.dash in DASH else ""
+        path = "L".join(f"{a} {b}" for a, b in at)
+        yield f' stroke="{mark.colours[0]}"{dash} d="M{path}"/>'
+    for colour, some in _by_colour(mark, there):
+        if mark.kind == "bars":
+            path = "".join(_bar(mark, i, x, y) for i in some)
+            yield f' class="am-bars" fill="{colour}" d="{path}"/>'
+        elif mark.size >= 1:
+            path = "".join(f"M{a} {b}h0" for i, (a, b) in zip(there, at, strict=True) if i in some)
+            yield f' class="am-dots" stroke="{colour}" d="{path}"/>'
 
 
-def _line(points: list[tuple[int | None, int | None]], colour: str, joined: bool) -> str:
-    path, pen = [], "M"
-    for across, up in points:
-        if across is None or up is None:
-            pen = "M"
-            continue
-        path.append(f"{pen}{across} {SIDE - up}" + ("" if joined else "h0"))
-        pen = "L" if joined else "M"
-    kind = "" if joined else ' class="am-dots"'
-    return f'<path{kind}{colour} d="{"".join(path)}"/>' if path else ""
+def _by_colour(mark: Mark, there: Sequence[int]) -> Iterable[tuple[str, list[int]]]:
+    found: dict[str, list[int]] = {}
+    for i in there:
+        found.setdefault(mark.colours[i if len(mark.colours) > 1 else 0], []).append(i)
+    return found.items()
 
 
-def _bars(
-    trace: dict[str, Any],
-    x: _Scale,
-    y: _Scale,
-    lying: bool,
-    offset: float,
-    width: float,
-    below: dict[Any, float] | None,
-    colour: str,
-) -> str:
-    along, length = (y, x) if lying else (x, y)
-    path = []
-    for place, value in _pairs(trace, lying):
-        first, last = along(place, offset), along(place, offset + width)
-        start = 0.0 if below is None else below.get(place, 0.0)
-        if below is not None:
-            below[place] = start + (value or 0)
-        foot, head = length(start), length(start + (value or 0))
-        foot = 0 if foot is None else foot
-        if first is None or last is None or head is None:
-            continue
-        if lying:
-            path.append(f"M{foot} {SIDE - first}H{head}V{SIDE - last}H{foot}Z")
-        else:
-            path.append(f"M{first} {SIDE - foot}V{SIDE - head}H{last}V{SIDE - foot}Z")
-    fill = colour.replace("stroke", "fill")
-    return f'<path class="am-bars"{fill} d="{"".join(path)}"/>' if path else ""
+def _bar(mark: Mark, i: int, x: Axis, y: Axis) -> str:
+    length, along = (y, x) if mark.upright else (x, y)
+    place_ = (mark.x if mark.upright else mark.y)[i] or 0
+    value = (mark.y if mark.upright else mark.x)[i] or 0
+    foot = mark.base[i] if mark.base else (length.low if length.log else 0)
+    half = mark.thickness / 2
+    if mark.upright:
+        a, b = _x(along, place_ - half), _x(along, place_ + half)
+        return f"M{a} {_y(length, foot)}V{_y(length, foot + value)}H{b}V{_y(length, foot)}Z"
+    a, b = _y(along, place_ - half), _y(along, place_ + half)
+    return f"M{_x(length, foot)} {a}H{_x(length, foot + value)}V{b}H{_x(length, foot)}Z"
+
+
+def _grid(panel: Panel, x: Axis, y: Axis) -> Iterable[str]:
+    for i, line in enumerate(panel.grid):
+        for j, value in enumerate(line):
+            step = min(max(round(value * (len(LIGHTNESS) - 1)), 0), len(LIGHTNESS) - 1)
+            a, b = _x(x, j - 0.5), _x(x, j + 0.5)
+            c, d = _y(y, i - 0.5), _y(y, i + 0.5)
+            yield f'<path class="am-area" fill="{LIGHTNESS[step][1]}" d="M{a} {c}H{b}V{d}H{a}Z"/>'
+
+
+def __getattr__(name: str) -> object:
+    """What was here before, until the last room has charts of this kind."""
+    return getattr(before, name)

@@ -1,0 +1,200 @@
+"""What a page includes of a figure: chart, finding, caption, folded table, provenance, sentences.
+
+It depends on data and drawing code only. Whether the code behind a number has changed since is
+worked out when the site is built: beside each link to a raw result stands an empty mark for it.
+"""
+
+import html
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from snippets._lab.draw import before
+from snippets._lab.draw.chart import Chart, place
+from snippets._lab.draw.specification import specification
+from snippets._lab.draw.still import still
+from snippets._lab.draw.tables import table
+from snippets._lab.draw.units import count
+from snippets._lab.draw.words import cell
+from snippets._lab.results.store import DataError, Result
+
+if TYPE_CHECKING:
+    from snippets._lab.draw.figure import Figure
+
+DIGITS = 6  # significant digits in a figure's specification
+MARKUP = re.compile(r"<[a-z/!?]|\]\(\s*\w*script:", re.IGNORECASE)
+INCLUDE = re.compile("--8<--")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
+# What site.css makes of a figure's text: characters a line, and its pixels, of title and caption;
+# and the pixels of the rule, the gaps and the folded lines.
+WIDE = ((84, 26), (127, 21.4), 80)
+NARROW = ((42, 23.5), (56, 21.4), 116)
+
+
+def fragment(
+    room: str, name: str, function: "Callable[[list[Result]], Figure]", results: list[Result]
+) -> dict[str, str]:
+    """The files of one figure: name → text."""
+    try:
+        figure = function(results)
+        own = not figure.sources  # else the finding is of all devices
+        results = results if own else list(figure.sources)
+        others = [(r, function([r]).finding) for r in results[1:] if own and r.place == "gpu"]
+    except Exception as error:
+        read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results if r.post == room)
+        read = read or "the results of all posts"
+        text = f"{type(error).__name__}: {error}"
+        raise DataError(f"figure {name} of {room} cannot be drawn from {read}: {text}") from error
+    for text in (figure.finding, figure.caption, *figure.sentences.values()):
+        if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
+            raise DataError(f"figure {name} of {room} has markup in a sentence: {found.group()}")
+    files = {}
+    also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
+    raw = ", ".join(
+        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
+        f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
+        for r in results
+    )
+    caption = f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}."
+    # A browser reads a block element's Markdown only if no line of it looks like indented code.
+    # What is folded is no part of the <figure>, where a caption comes first or last.
+    chart = figure.plot is not None and not figure.widget and not figure.open_table
+    kind = f'am-figure am-chart" style="{_room(figure, caption)}' if chart else "am-figure"
+    lines = [f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
+    lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
+    if figure.plot is not None:
+        files[f"{name}.json"], picture = _drawn(figure)
+        summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
+        tall, tall_on_a_phone = _heights(figure)
+        lines += [
+            f'<div class="am-plot" style="--am-height: {tall}px; --am-height-narrow: '
+            f'{tall_on_a_phone}px" role="group" aria-label="{summary}" markdown>',
+            f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
+            picture,
+            "</div>",
+        ]
+    if figure.widget:
+        lines += ["", figure.widget, ""]
+    for file, value in figure.extra_files.items():
+        files[file] = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":")) + "\n"
+    if figure.open_table:
+        css = f' class="{figure.table_class}"' if figure.table_class else ""
+        lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
+    lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
+    if not figure.open_table:
+        lines += _folded("am-data", "The numbers as a table", table(figure.table))
+    lines += _folded(
+        "am-data am-provenance", "Where these numbers come from", provenance_table(results)
+    )
+    lines.append("</div>")
+    files[f"{name}.md"] = "\n".join(lines) + "\n"
+    if figure.sentences:
+        files[f"{name}_sentences.md"] = (
+            "\n".join(
+                f"<!-- --8<-- [start:{section}] -->\n{text}\n<!-- --8<-- [end:{section}] -->"
+                for section, text in figure.sentences.items()
+            )
+            + "\n"
+        )
+    return files
+
+
+def _room(figure: "Figure", caption: str) -> str:
+    """About how high a chart is with its text, on a wide screen and on a phone, as CSS.
+
+    A browser reserves this for a figure that it leaves aside until it comes near.
+    """
+    title, caption = (TARGET.sub("]", _plain(text)) for text in (figure.finding, caption))
+    heights = []
+    for plot, (title_line, caption_line, around) in zip(
+        _heights(figure), (WIDE, NARROW), strict=True
+    ):
+        lines = [(title, title_line), (caption, caption_line)]
+        text = sum(math.ceil(len(words) / line) * px for words, (line, px) in lines)
+        heights.append(round(plot + text + around))
+    return f"--am-room: {heights[0]}px; --am-room-narrow: {heights[1]}px"
+
+
+def stale_mark(result: Result) -> str:
+    """An empty mark beside a raw result, which the site fills where the code has changed since."""
+    return (
+        f'<span class="am-stale" data-result="{result.folder}/{result.post}/{result.result}">'
+        "</span>"
+    )
+
+
+def _drawn(figure: "Figure") -> tuple[str, str]:
+    """A chart's specification as text, and the still that stands in its place."""
+    if isinstance(figure.plot, Chart):
+        return dumps(specification(figure.plot)), still(figure.plot)
+    return before.drawn(figure)
+
+
+def _heights(figure: "Figure") -> tuple[int, int]:
+    """Pixels of a chart on a wide screen and on a phone."""
+    if isinstance(figure.plot, Chart):
+        return place(figure.plot, phone=False).height, place(figure.plot, phone=True).height
+    return figure.height, figure.narrow.get("height", figure.height)
+
+
+def dumps(specification_: dict[str, Any]) -> str:
+    """A specification as one line of JSON, its numbers rounded."""
+    return json.dumps(_rounded(specification_), ensure_ascii=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        short = float(f"{value:.{DIGITS}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    if isinstance(value, dict):
+        if "bdata" in value:
+            raise DataError("a figure holds a NumPy array; give Plotly lists")
+        return {k: _rounded(v) for k, v in value.items()}
+    return [_rounded(v) for v in value] if isinstance(value, list) else value
+
+
+def _folded(css: str, title: str, lines: list[str]) -> list[str]:
+    return [
+        f'<details class="{css}" markdown>',
+        f"<summary>{title}</summary>",
+        "",
+        *lines,
+        "",
+        "</details>",
+    ]
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "").replace("*", "")
+
+
+def provenance_table(results: list[Result]) -> list[str]:
+    """One row a device: what it is, what ran on it, which code."""
+    rows = []
+    several = len({(r.post, r.result) for r in results}) > 1
+    for r in results:
+        d, v = r.device, r.versions
+        clock = d.get("sm_clock_mhz")
+        rows.append(
+            {
+                **({"result": f"{r.post}/{r.result}"} if several else {}),
+                "device": r.label,
+                "driver": d.get("driver"),
+                "power limit": f"{count(d['power_limit_w'])} W" if d.get("power_limit_w") else None,
+                "SM clock while measuring": f"{count(clock[0])}–{count(clock[2])} MHz"
+                if clock
+                else None,
+                "versions": f"Python {v['python']}, torch {v['torch']}, Triton {v['triton']}, "
+                f"CUDA {v['cuda']}, cuDNN {v['cudnn']}",
+                "measured (UTC)": r.measured_at,
+                "source hash": r.source_hash,
+                "commit": r.commit[:12],
+                "seed": r.seed,
+            }
+        )
+    if len(rows) == 1:
+        rows = [{"": key, " ": value} for key, value in rows[0].items()]
+    return table(rows)

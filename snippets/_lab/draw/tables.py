@@ -1,0 +1,94 @@
+"""The numbers below a chart: columns of one unit each, from rows."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from snippets._lab.draw.rows import TIME, Quantity, Row, pick
+from snippets._lab.draw.words import cell, yes
+from snippets._lab.results.store import DataError
+
+Column = str | Quantity | Callable[[Row], Any]
+
+
+class Numeral(str):
+    """A number that is already text: it is set to the right, as numbers are."""
+
+    __slots__ = ()
+
+
+def columns(
+    rows: Iterable[Row], wanted: Mapping[str, Column] | Sequence[tuple[str, Column]]
+) -> list[dict[str, Any]]:
+    """A table with a row for each row: head → a field, a quantity, or what makes the value.
+
+    A quantity's column has one unit, which its head names: "time, µs".
+    """
+    rows = list(rows)
+    table: list[dict[str, Any]] = [{} for _ in rows]
+    for head, column in dict(wanted).items():
+        if isinstance(column, Quantity):
+            titled, cells = _in_one_unit(head, column, [column(r) for r in rows])
+            head = titled
+        elif isinstance(column, str):
+            cells = [yes(r[column]) if isinstance(r[column], bool) else r[column] for r in rows]
+        else:
+            cells = [column(r) for r in rows]
+        for line, value in zip(table, cells, strict=True):
+            line[head] = value
+    return table
+
+
+def beside(
+    rows: Iterable[Row],
+    by: Sequence[str],
+    names: Mapping[str, Any],
+    value: Quantity = TIME,
+    more: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    name: str = "implementation",
+) -> list[dict[str, Any]]:
+    """A table with a row for each case and a column for each implementation, label → name.
+
+    All values have one unit, which the heads name. `more` makes further columns of a case, a dict
+    of the fields `by` and of each name's row (None where there is none).
+    """
+    rows = list(rows)
+    cases = list(dict.fromkeys(tuple(r[axis] for axis in by) for r in rows))
+    there = {(r[name], *(r[axis] for axis in by)): r for r in pick(rows)}
+    found = {(label, c): there.get((key, *c)) for c in cases for label, key in names.items()}
+    measured = [value(r) for r in found.values() if r is not None]
+    scale = value.unit.scale([v for v in measured if v is not None])
+    table = []
+    for case in cases:
+        at = dict(zip(by, case, strict=True))
+        line = {axis: yes(v) if isinstance(v, bool) else v for axis, v in at.items()}
+        for label in names:
+            row = found[label, case]
+            number = None if row is None else value(row)
+            text = None if number is None else Numeral(scale.number(number))
+            line[f"{label}, {scale.name}" if scale.name else label] = text
+        if more:
+            mine = {key: found[label, case] for label, key in names.items()}
+            line |= more({**at, **mine})
+        table.append(line)
+    return table
+
+
+def _in_one_unit(
+    head: str, quantity: Quantity, numbers: Sequence[float | None]
+) -> tuple[str, list[Any]]:
+    scale = quantity.unit.scale([x for x in numbers if x is not None])
+    said = f"{head}, {scale.name}" if scale.name and scale.name not in head else head
+    return said, [None if x is None else Numeral(scale.number(x)) for x in numbers]
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of a Markdown table; numbers are set to the right."""
+    if not rows:
+        raise DataError("a figure has an empty table")
+    heads = list(rows[0])
+    numeric = [all(isinstance(r[h], int | float | Numeral | None) for r in rows) for h in heads]
+    return [
+        f"| {' | '.join(cell(h) for h in heads)} |",
+        f"| {' | '.join('---:' if n else '---' for n in numeric)} |",
+        *(f"| {' | '.join(cell(r[h]) for h in heads)} |" for r in rows),
+    ]

@@ -1,0 +1,155 @@
+"""Every number of the site as text: one place that knows units, digits and signs.
+
+A unit is called with one number, in the unit of the raw data, for a sentence: `time(0.0127)` is
+"12.7 µs". What stands together, an axis or a column, has one unit: `time.scale(values)` chooses it
+for all of them, and `scale.number(value)` is the number alone.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+MINUS = "−"
+FEW = 0.005  # of a unit: what is smaller asks for the next smaller one where small values count
+MANY = 10_000  # from here on thousands are set apart
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, never as a power: "0.874", "12.7", "1234"."""
+    if value and abs(value) < 10.0 ** (1 - 2 * digits):
+        return error(value)
+    if abs(value) >= 10 ** (digits - 1):
+        return count(round(value))
+    return _sign(f"{value:.{digits}g}")
+
+
+def count(value: float) -> str:
+    """A whole number: "1024", "16,384"."""
+    whole = round(value)
+    return _sign(f"{whole:,}" if abs(whole) >= MANY else str(whole))
+
+
+def thousands(value: float) -> str:
+    """A whole number whose thousands are always set apart: "1,024"."""
+    return _sign(f"{round(value):,}")
+
+
+def decimals(value: float, places: int = 2) -> str:
+    """A number with so many decimals: "0.77"."""
+    return _sign(f"{value:,.{places}f}")
+
+
+def error(value: float) -> str:
+    """A difference from the right result: "1.2e−6"; 0 is "0"."""
+    if not value:
+        return "0"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{_sign(digits)}e{_sign(str(int(power)))}"
+
+
+def ratio(value: float) -> str:
+    """A factor: "0.78×", "7.6×", "514×"."""
+    if value < 1.995:
+        return f"{value:.2f}×"
+    return f"{value:.1f}×" if value < 9.95 else f"{count(value)}×"
+
+
+def share(part: float, whole: float = 1.0) -> str:
+    """A part of a whole: "84 %", "9.6 %"."""
+    return percent(part / whole)
+
+
+def exact(part: float) -> str:
+    """A part whose digits are counted, not measured: "12.5 %"."""
+    return f"{significant(100 * part)} %"
+
+
+def change(gain: float) -> str:
+    """A quotient as a change: 1.12 is "+12 %", 0.9 is "−10 %", 1.001 is "0 %"."""
+    whole = round((gain - 1) * 100)
+    return f"{_sign(f'{whole:+d}') if whole else '0'} %"
+
+
+def power_of_ten(value: float) -> str:
+    """A tick of an axis of errors: "1e−6"."""
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{_sign(str(int(power)))}"
+
+
+def _sign(text: str) -> str:
+    return text.replace("-", MINUS)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One unit for all numbers of an axis or a column."""
+
+    per: float  # one of it, in the unit of the raw data
+    name: str  # "ms"; "" where a number needs none
+    digits: Callable[[float], str] = significant
+
+    def number(self, value: float) -> str:
+        """The number alone, as it stands below a head that names the unit."""
+        return self.digits(value / self.per)
+
+    def text(self, value: float) -> str:
+        """The number and its unit."""
+        return f"{self.number(value)}{self.gap}{self.name}"
+
+    @property
+    def gap(self) -> str:
+        """What stands between a number and this unit."""
+        return " " if self.name not in ("", "×") else ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A kind of quantity: the units that it may have, from the smallest to the largest."""
+
+    steps: tuple[tuple[float, str], ...]
+    digits: Callable[[float], str] = significant
+    word: Callable[[float], str] | None = None  # for one number by itself, if not as in a column
+
+    def __call__(self, value: float) -> str:
+        """One number by itself, in the unit that suits it."""
+        return self.word(value) if self.word else self.scale([value], small=False).text(value)
+
+    def scale(self, values: Iterable[float], small: bool = True) -> Scale:
+        """One unit for all values: chosen by the least of them, or without `small` by the largest.
+
+        The least counts where it is read as well as the others: in a column, on a logarithmic axis.
+        """
+        sizes = [abs(v) for v in values if v] or [self.steps[0][0]]
+        per, name = self.steps[0]
+        for step, called in self.steps[1:]:
+            enough = min(sizes) >= FEW * step and max(sizes) >= step
+            if enough if small else max(sizes) >= 0.9995 * step:
+                per, name = step, called
+        return Scale(per, name, self.digits)
+
+
+def _decimal(*names: str) -> tuple[tuple[float, str], ...]:
+    return tuple((1000.0**power, name) for power, name in enumerate(names))
+
+
+def _binary(*names: str) -> tuple[tuple[float, str], ...]:
+    return tuple((1024.0**power, name) for power, name in enumerate(names))
+
+
+time = Unit(((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")))  # from milliseconds
+seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
+size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
+binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
+bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
+flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")))  # from FLOP a second
+number = Unit(((1.0, ""),))
+whole = Unit(((1.0, ""),), count)
+fraction = Unit(((1.0, ""),), decimals)
+difference = Unit(((1.0, ""),), error)
+times = Unit(((1.0, "×"),), word=ratio)
+
+
+def _percents(value: float) -> str:
+    return significant(value, 2) if abs(value) < 10 else count(value)
+
+
+percent = Unit(((0.01, "%"),), _percents)  # from a share of 1

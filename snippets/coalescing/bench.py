@@ -153,8 +153,8 @@ def sectors(lab):
             full = [r for a in loads for r in _requests(a, tensor) if len(r) == LANES]
             yield {
                 **case,
-                "read": read.key,
-                "label": read.label,
+                "key": read.key,
+                "read": read.label,
                 "D": read.D,
                 "requests": len(full),
                 "lanes": LANES,

@@ -323,18 +323,18 @@ def sectors(results):
     rows = results[0].rows
 
     def per_request(dtype, read):
-        row = only(rows, dtype=dtype, read=read)
+        row = only(rows, dtype=dtype, key=read)
         return row["sectors"] / row["requests"]
 
     def share(dtype, read):
-        row = only(rows, dtype=dtype, read=read)
+        row = only(rows, dtype=dtype, key=read)
         return row["bytes_used"] / (row["sectors"] * row["sector_bytes"])
 
-    reads = {r["read"]: r["label"] for r in rows}
+    reads = {r["key"]: r["read"] for r in rows}
     late, turned = "copy:late", "attention:transposed"
     ours = [r for r in reads if r.startswith("attention") and r != turned]
     whole = sum(share(t, r) == 1 for t in MARKERS for r in ours)
-    D = only(rows, dtype="float32", read=ours[0])["D"]
+    D = only(rows, dtype="float32", key=ours[0])["D"]
     return Figure(
         finding=f"Attention's row loads use every byte of the sectors they touch in {whole} of "
         f"{len(ours) * len(MARKERS)} cases.",

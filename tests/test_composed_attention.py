@@ -31,9 +31,13 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
-# The interpreter takes milliseconds a program: there every size is met once as N and once as M.
-PAIRS = [(M, N) for i, M in enumerate(AWKWARD) for j, N in enumerate(AWKWARD)
-         if ON_GPU or (3 * i + j) % 7 == 2]  # fmt: skip
+# The interpreter takes milliseconds a program: there every size is met once as M and once as N.
+PAIRS = [
+    (M, N)
+    for i, M in enumerate(AWKWARD)
+    for j, N in enumerate(AWKWARD)
+    if ON_GPU or (3 * i + j) % 7 == 2
+]
 STEPS = ["_transpose_kernel", "_matmul_kernel", "_softmax_kernel", "_matmul_kernel"]
 KERNELS = set(STEPS)
 the_op = torch.ops.attention_measured.composed_attention
@@ -75,27 +79,27 @@ def test_transpose(shape, dtype):
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("R", "K", "C"),
+    ("M", "K", "N"),
     [(16, 16, 16), (1, 1, 1), (1, 130, 65), (127, 15, 2), (129, 64, 63), (65, 300, 129)],
 )
-def test_matmul(R, K, C, dtype):
-    a, b = randn(R, K, dtype=dtype), randn(K, C, dtype=dtype, seed=1)
+def test_matmul(M, K, N, dtype):
+    a, b = randn(M, K, dtype=dtype), randn(K, N, dtype=dtype, seed=1)
     assert_matmul(matmul(a, b), a, b)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("C", [1, 2, 16, 63, 65, 129, 1000, 4096, 5000])
-def test_softmax(C, dtype):
-    x = randn(5, C, dtype=dtype, spread=3.0)
+@pytest.mark.parametrize("N", [1, 2, 16, 63, 65, 129, 1000, 4096, 5000])
+def test_softmax(N, dtype):
+    x = randn(5, N, dtype=dtype, spread=3.0)
     assert_softmax(softmax(x), x)
     # --8<-- [end:test_parts]
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("C", [16_384, 16_385, 32_768])
-def test_softmax_of_the_longest_rows(C):
-    x = randn(2, C, spread=3.0)
+@pytest.mark.parametrize("N", [16_384, 16_385, 32_768])
+def test_softmax_of_the_longest_rows(N):
+    x = randn(2, N, spread=3.0)
     assert_softmax(softmax(x), x)
 
 
@@ -144,15 +148,15 @@ def test_every_tile(tile, dtype, even, monkeypatch):
     monkeypatch.setattr(kernel, "FLOAT32_TILES", (tile,))
     # Two tiles each way, one of them almost empty; and one that is full everywhere.
     more = 0 if even else 2
-    R, C, K = tile.BLOCK_R + more, tile.BLOCK_C + more, 2 * tile.BLOCK_K - more
-    a, b = randn(R, K, dtype=dtype), randn(C, K, dtype=dtype, seed=1).mT
+    M, N, K = tile.BLOCK_M + more, tile.BLOCK_N + more, 2 * tile.BLOCK_K - more
+    a, b = randn(M, K, dtype=dtype), randn(N, K, dtype=dtype, seed=1).mT
     b = b.contiguous() if even else b
     assert_matmul(matmul(a, b), a, b)
 
 
 def test_every_tile_is_chosen_by_some_size():
     half, single = torch.empty(1, dtype=torch.float16), torch.empty(1)
-    sizes = {  # (matrices, R, C, K, tensor) → (BLOCK_R, BLOCK_C, num_stages)
+    sizes = {  # (matrices, M, N, K, tensor) → (BLOCK_M, BLOCK_N, num_stages)
         (1, 4096, 4096, 4096, half): (128, 256, 3),
         (1, 1536, 1536, 1536, half): (128, 128, 3),
         (16, 4096, 4096, 128, half): (128, 128, 2),  # two steps along K need no third stage
@@ -166,7 +170,7 @@ def test_every_tile_is_chosen_by_some_size():
     }
     for size, want in sizes.items():
         tile = kernel._choose_tile(*size)
-        assert (tile.BLOCK_R, tile.BLOCK_C, tile.num_stages) == want
+        assert (tile.BLOCK_M, tile.BLOCK_N, tile.num_stages) == want
     chosen = {kernel._choose_tile(*size)[:3] for size in sizes}
     assert chosen == {t[:3] for t in kernel.TENSOR_CORE_TILES + kernel.FLOAT32_TILES}
 
@@ -309,14 +313,19 @@ def test_four_launches_and_two_temporaries():
     q, k, v = make_qkv(2, M=33, N=70, D=16, dtype=torch.float16, device=DEVICE)
     made = []
     empty = torch.empty
-    with launches() as names, patch.object(
-        torch, "empty", lambda *a, **o: made.append(empty(*a, **o)) or made[-1]
-    ):  # fmt: skip
+
+    def remembered(*shape, **options):
+        made.append(empty(*shape, **options))
+        return made[-1]
+
+    with launches() as names, patch.object(torch, "empty", remembered):
         out = composed_attention(q, k, v)
     assert names == STEPS
     assert [(tuple(x.shape), x.dtype) for x in made] == [
-        ((2, 16, 70), torch.float16), ((2, 33, 70), torch.float32), ((2, 33, 16), torch.float16),
-    ]  # fmt: skip
+        ((2, 16, 70), torch.float16),
+        ((2, 33, 70), torch.float32),
+        ((2, 33, 16), torch.float16),
+    ]
     assert out is made[-1]
 
 
@@ -365,28 +374,35 @@ SHARED = {  # by composed_attention and by the op
     "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
     "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
-}  # fmt: skip
+}
 REFUSED = SHARED | {
     "wrong device": (
-        lambda: {n: meta(2, 5, 8) for n in "qkv"}, ValueError, "on meta; the kernels need a GPU",
+        lambda: {n: meta(2, 5, 8) for n in "qkv"},
+        ValueError,
+        "on meta; the kernels need a GPU",
     ),
     "many keys": (
-        lambda: {"q": ones(2, 8)} | {n: ones(32_769, 8) for n in "kv"}, ValueError,
+        lambda: {"q": ones(2, 8)} | {n: ones(32_769, 8) for n in "kv"},
+        ValueError,
         "32769 numbers; at most 32768",
     ),
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError, "2147483648 programs are needed; at most 2147483647",
+        ValueError,
+        "2147483648 programs are needed; at most 2147483647",
     ),
     "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
     "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
     "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
-}  # fmt: skip
+}
 REFUSED_PARTS = {
     "transpose a vector": (transpose, (ones(3),), ValueError, "x has shape (3,); 2 to 4"),
     "transpose float64": (transpose, (ones(3, 3).double(),), TypeError, "x is torch.float64"),
     "transpose too much": (
-        transpose, (ones(1, 1).expand(2**31, 1),), ValueError, "2147483648 programs",
+        transpose,
+        (ones(1, 1).expand(2**31, 1),),
+        ValueError,
+        "2147483648 programs",
     ),
     "transpose elsewhere": (transpose, (meta(3, 3),), ValueError, "on meta"),
     "softmax of nothing": (softmax, (ones(3, 0),), ValueError, "x has shape (3, 0); no dimension"),
@@ -394,18 +410,30 @@ REFUSED_PARTS = {
     "softmax too long": (softmax, (ones(32_769),), ValueError, "32769 numbers; at most 32768"),
     "softmax elsewhere": (softmax, (meta(3, 3),), ValueError, "on meta"),
     "product of other sizes": (
-        matmul, (ones(2, 3), ones(2, 3)), ValueError, "b has shape (2, 3); a (2, 3) asks for",
+        matmul,
+        (ones(2, 3), ones(2, 3)),
+        ValueError,
+        "b has shape (2, 3); a (2, 3) asks for",
     ),
     "product of other batches": (
-        matmul, (ones(2, 2, 3), ones(1, 3, 2)), ValueError, "asks for (2, 3, 'C')",
+        matmul,
+        (ones(2, 2, 3), ones(1, 3, 2)),
+        ValueError,
+        "asks for (2, 3, 'N')",
     ),
     "product of two dtypes": (
-        matmul, (ones(2, 3), ones(3, 2).half()), TypeError, "b is torch.float16 but a",
+        matmul,
+        (ones(2, 3), ones(3, 2).half()),
+        TypeError,
+        "b is torch.float16 but a",
     ),
     "product with gradient": (
-        matmul, (ones(2, 3), ones(3, 2, requires_grad=True)), ValueError, "b requires grad",
+        matmul,
+        (ones(2, 3), ones(3, 2, requires_grad=True)),
+        ValueError,
+        "b requires grad",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

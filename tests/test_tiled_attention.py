@@ -200,7 +200,7 @@ def test_nan_in_a_hidden_key_or_value_is_not_seen(where, bad):
 def test_a_score_of_minus_infinity_weighs_nothing():
     q, k, v = (x.abs() for x in make_qkv(M=5, N=40, D=1, device=DEVICE))
     k[3] = k[33] = -math.inf
-    kept = [m for m in range(40) if m not in (3, 33)]
+    kept = [n for n in range(40) if n not in (3, 33)]
     assert_attention(tiled_attention(q, k, v), q, k[kept], v[kept])
     k[:] = -math.inf
     assert not tiled_attention(q, k, v).any()
@@ -248,7 +248,9 @@ REFUSED = {
     "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
     "two devices": (lambda: qkv(k=torch.ones(2, 5, 8, device="meta")), ValueError, "k is on meta"),
     "wrong device": (
-        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"}, ValueError, "needs a GPU",
+        lambda: {n: torch.ones(2, 5, 8, device="meta") for n in "qkv"},
+        ValueError,
+        "needs a GPU",
     ),
     "one dimension": (lambda: qkv(q=ones(8)), ValueError, "q has shape (8,); 2 to 4"),
     "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "2 to 4 dimensions"),
@@ -262,7 +264,8 @@ REFUSED = {
     "wide head": (lambda: {n: ones(2, 257) for n in "qkv"}, ValueError, "257; at most 256"),
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**35, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError, "2147483648 programs; at most 2147483647",
+        ValueError,
+        "2147483648 programs; at most 2147483647",
     ),
     "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
     "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
@@ -270,7 +273,7 @@ REFUSED = {
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
     "causal a number": (lambda: qkv(causal=1), TypeError, "causal is a int; True and False"),
     "causal a corner": (lambda: qkv(causal="top_left"), TypeError, "causal is a str"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -307,7 +310,7 @@ def test_the_file_runs_alone(tmp_path):
 
 
 @pytest.mark.skipif(not ON_GPU, reason="memory is measured on a GPU")
-def test_nothing_of_size_n_times_m_is_allocated():
+def test_nothing_of_size_m_times_n_is_allocated():
     q, k, v = make_qkv(4, N=4096, D=16, device=DEVICE)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -469,7 +472,7 @@ class Lab:
 
 
 class Compiled:
-    cubin, error = b"code", None
+    cubin, error, num_warps = b"code", None, 8
 
     def __init__(self, spills):
         self.spills = spills
@@ -497,8 +500,11 @@ def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
     lab = Lab()
     rows = list(bench.swept(lab, {"dtype": "float32", "D": 8, "heads": 1, "N": 9}))
     assert [r["implementation"] for r in rows] == [
-        "torch:sdpa", "8 × 8, 4 warps", "8 × 16, 8 warps", "16 × 8, 4 warps",
-    ]  # fmt: skip
+        "torch:sdpa",
+        "8 × 8, 4 warps",
+        "8 × 16, 8 warps",
+        "16 × 8, 4 warps",
+    ]
     assert rows[-1]["error"] == "4096 bytes of stack a thread"
     assert "ms_p50" not in rows[-1]
     assert rows[1]["BLOCK_M"] == 8
@@ -510,11 +516,19 @@ def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
 
 def made_up(name, rows):
     return store.Result(
-        post="tiled_attention", result=name, place="gpu", folder="nvidia_made_up",
-        device={"name": "made up"}, versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown", measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16,
-        rows=rows, ceilings={"fma_float32": {"per_s_p50": 5e13}},
-    )  # fmt: skip
+        post="tiled_attention",
+        result=name,
+        place="gpu",
+        folder="nvidia_made_up",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=rows,
+        ceilings={"fma_float32": {"per_s_p50": 5e13}},
+    )
 
 
 def timed(lab, function):

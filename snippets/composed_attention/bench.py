@@ -2,6 +2,8 @@
 
 import functools
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -17,24 +19,29 @@ from .op import composed_attention_op
 
 DTYPES = ["float32", "float16"]
 LENGTHS = [256, 512, 1024, 2048, 4096]
+LAUNCHERS = (composed_attention, exercise.composed_attention, composed_attention_op)
+STEPS = {  # the four launches of a call, in their order, as a chart calls them
+    "transpose": "Kᵀ",
+    "scores": "scores = q·Kᵀ",
+    "softmax": "softmax",
+    "values": "weights·V",
+}
 
 
 def check(device):
     """Raise unless the kernels are right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        for R, K, C in ((1, 1, 1), (129, 64, 257), (300, 130, 65)):
-            a = make_qkv(N=R, D=K, dtype=dtype, device=device)[1]
-            b = make_qkv(N=C, D=K, dtype=dtype, device=device)[1].mT
+        for M, K, N in ((1, 1, 1), (129, 64, 257), (300, 130, 65)):
+            a = make_qkv(N=M, D=K, dtype=dtype, device=device)[1]
+            b = make_qkv(N=N, D=K, dtype=dtype, device=device)[1].mT
             assert_matmul(kernel.matmul(a, b), a, b)
             assert_transpose(kernel.transpose(a), a)
-        for C in (1, 1000, 5000):
-            x = make_qkv(N=3, D=C, dtype=dtype, device=device)[0]
+        for N in (1, 1000, 5000):
+            x = make_qkv(N=3, D=N, dtype=dtype, device=device)[0]
             assert_softmax(kernel.softmax(x), x)
         for M, N, D in ((1, 1, 64), (3, 65, 40), (70, 129, 128)):
             q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
-            for attention in (
-                composed_attention, exercise.composed_attention, composed_attention_op
-            ):  # fmt: skip
+            for attention in LAUNCHERS:
                 assert_attention(attention(q, k, v), q, k, v)
 
 
@@ -98,30 +105,32 @@ def forward(lab):
 
 
 # --8<-- [start:steps]
-def steps(q, k, v):
-    """The four launches of one call with their floating-point operations and their bytes.
+class Step(NamedTuple):
+    """One launch of a call, and its work."""
 
-    name → (call, FLOPs, bytes that only memory has, bytes it reads and writes anywhere)
-    """
+    call: Callable[[], object]
+    flops: int
+    bytes_compulsory: int  # that only memory has
+    bytes_moved: int  # that it reads and writes anywhere
+
+
+def steps(q, k, v):
+    """The four launches of one call, by the names of STEPS."""
     heads, M, D = q.shape
     N, size = k.shape[-2], q.element_size()
     k_t, out = k.new_empty(heads, D, N), torch.empty_like(q)
     scores = torch.empty(heads, M, N, dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]
-    queries, keys, pairs = heads * M * D * size, heads * N * D * size, heads * M * N
-    product = 2 * pairs * D
-    return {
-        "transpose": (lambda: kernel._run_transpose(k, k_t), 0, keys, 2 * keys),
-        "scores": (
-            lambda: kernel._run_matmul(q, k_t, scores, D**-0.5),
-            product, queries, queries + keys + 4 * pairs,
-        ),
-        "softmax": (lambda: kernel._run_softmax(scores, weights), 0, 0, (4 + size) * pairs),
-        "values": (
-            lambda: kernel._run_matmul(weights, v, out),
-            product, keys, size * pairs + keys + queries,
-        ),
-    }  # fmt: skip
+    queries, keys = heads * M * D * size, heads * N * D * size
+    product = 2 * heads * M * N * D
+    moved = bytes_through_memory(heads, M, N, D, size)
+    calls = {
+        "transpose": (lambda: kernel._run_transpose(k, k_t), 0, keys),
+        "scores": (lambda: kernel._run_matmul(q, k_t, scores, D**-0.5), product, queries),
+        "softmax": (lambda: kernel._run_softmax(scores, weights), 0, 0),
+        "values": (lambda: kernel._run_matmul(weights, v, out), product, keys),
+    }
+    return {name: Step(*about, moved[name]) for name, about in calls.items()}
     # --8<-- [end:steps]
 
 
@@ -132,17 +141,17 @@ def kernels(lab):
     Compulsory bytes are those that only memory has after the flush: the inputs.
     """
     for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=LENGTHS):
-        q, k, v = lab.qkv(case)
-        work = steps(q, k, v)
-        times = time_steps({name: call for name, (call, *_) in work.items()}, lab.flush)
-        for name, (_, flops, fetched, moved) in work.items():
+        work = steps(*lab.qkv(case))
+        times = time_steps({name: step.call for name, step in work.items()}, lab.flush)
+        for name, step in work.items():
             yield {
                 "step": name,
+                "label": STEPS[name],
                 **case,
                 **times[name].as_row(),
-                "flops": flops,
-                "bytes_compulsory": fetched,
-                "bytes_moved": moved,
+                "flops": step.flops,
+                "bytes_compulsory": step.bytes_compulsory,
+                "bytes_moved": step.bytes_moved,
             }
 
 
@@ -167,9 +176,9 @@ def time_steps(calls, flush, rounds=40):
             mark.record()
     torch.cuda.synchronize()
     return {
-        name: Times([m[i].elapsed_time(m[i + 1]) for m in marks])
+        name: Times([mark[i].elapsed_time(mark[i + 1]) for mark in marks])
         for i, name in enumerate(calls)
-    }  # fmt: skip
+    }
     # --8<-- [end:time_steps]
 
 
@@ -230,9 +239,9 @@ def strides(lab):
 
 
 # --8<-- [start:bytes]
-def bytes_through_memory(M, N, D, size):
+def bytes_through_memory(heads, M, N, D, size):
     """Bytes that each of the four kernels reads and writes, each tensor counted once."""
-    queries, keys, pairs = M * D * size, N * D * size, M * N
+    queries, keys, pairs = heads * M * D * size, heads * N * D * size, heads * M * N
     return {
         "transpose": 2 * keys,
         "scores": queries + keys + 4 * pairs,  # scores are float32
@@ -241,9 +250,9 @@ def bytes_through_memory(M, N, D, size):
     }
 
 
-def bytes_fused(M, N, D, size):
+def bytes_fused(heads, M, N, D, size):
     """Bytes that any kernel must move: q, k and v in, the result out."""
-    return 2 * (M + N) * D * size
+    return 2 * heads * (M + N) * D * size
     # --8<-- [end:bytes]
 
 
@@ -253,25 +262,40 @@ def memory_traffic(lab):
 
     Loads are not compared: several programs load the same tile, and L2 serves the repetition.
     """
-    from snippets._lab.probe.memory_trace import record
-
     for case in lab.each(dtype=DTYPES, D=[64], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
         N, D, dtype = case["N"], case["D"], getattr(torch, case["dtype"])
-        size, stored = dtype.itemsize, None
-        if N == 128:
-            q, k, v = make_qkv(N=N, D=D, dtype=dtype)
-            with record({"q": q, "k": k, "v": v}) as trace:
-                assert_attention(composed_attention(q, k, v), q, k, v)
-            stored = trace.total("store").bytes
-        parts = bytes_through_memory(N, N, D, size)
-        yield {
-            **case,
-            **{f"bytes_{name}": count for name, count in parts.items()},
-            "bytes_total": sum(parts.values()),
-            "bytes_fused": bytes_fused(N, N, D, size),
-            "bytes_stored": N * D * size + 4 * N * N + size * N * N + N * D * size,
-            "bytes_stored_recorded": stored,
+        size, pairs = dtype.itemsize, N * N
+        stored = {
+            "transpose": N * D * size,
+            "scores": 4 * pairs,
+            "softmax": size * pairs,
+            "values": N * D * size,
         }
+        recorded = _recorded_stores(N, D, dtype) if N == 128 else {}
+        for step, moved in bytes_through_memory(1, N, N, D, size).items():
+            yield {
+                **case,
+                "step": step,
+                "label": STEPS[step],
+                "bytes_moved": moved,
+                "bytes_fused": bytes_fused(1, N, N, D, size),
+                "bytes_stored": stored[step],
+                "bytes_stored_recorded": recorded.get(step),
+            }
+
+
+def _recorded_stores(N, D, dtype):
+    """Bytes that each launch stores, as the interpreter saw them."""
+    from snippets._lab.probe.memory_trace import record
+
+    q, k, v = make_qkv(N=N, D=D, dtype=dtype)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        assert_attention(composed_attention(q, k, v), q, k, v)
+    stores = [access for access in trace.accesses if access.operation == "store"]
+    return {
+        step: sum(access.bytes for access in stores if access.launch == launch)
+        for launch, step in enumerate(STEPS)
+    }
 
 
 # --8<-- [start:launches]
@@ -341,8 +365,8 @@ def resources(lab):
                 one = {"TENSOR_CORE_TILES": (tile,), "FLOAT32_TILES": (tile,)}
                 with patch.multiple(kernel, **one):
                     rows = list(lab.resources(kernel.matmul, a, a))
-                yield from ({**row, "dtype": dtype, "size": "×".join(map(str, tile[:3]))}
-                            for row in rows)  # fmt: skip
+                size = f"{tile.BLOCK_M}×{tile.BLOCK_N}×{tile.BLOCK_K}"
+                yield from ({**row, "dtype": dtype, "size": size} for row in rows)
         elif case["kernel"] == "softmax":
             for columns in kernel.SOFTMAX_WARPS:
                 x = torch.ones(2, columns, device=device)
@@ -352,4 +376,8 @@ def resources(lab):
             for dtype in DTYPES:
                 x = torch.ones(64, 64, dtype=getattr(torch, dtype), device=device)
                 for row in lab.resources(kernel.transpose, x):
-                    yield {**row, "dtype": dtype, "size": f"{kernel.TRANSPOSE_TILE}×64"}
+                    yield {
+                        **row,
+                        "dtype": dtype,
+                        "size": f"{kernel.TRANSPOSE_TILE}×{kernel.TRANSPOSE_TILE}",
+                    }

@@ -2,16 +2,23 @@
 
 import torch
 
-from .kernel import _refuse, _refuse_launch, _run_matmul, _run_softmax, _scale_or_default, _sizes
+from .kernel import (
+    _check_inputs,
+    _check_launch,
+    _run_matmul,
+    _run_softmax,
+    _scale_or_default,
+    _sizes,
+)
 
 
 # --8<-- [start:strides]
 def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v without a copy of k; contract as in kernel.py."""
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _refuse_launch(k, (M, N), (M, D), row=N)
+    _check_launch(k, (M, N), (M, D), row=N)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)

@@ -24,25 +24,28 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 # --8<-- [start:tiles]
 # Rows and columns of the result, a step along K, warps, steps in flight, and the shortest K
 # that pays: below it a product mostly writes, and small programs side by side do that better.
-Tile = namedtuple("Tile", "BLOCK_R BLOCK_C BLOCK_K num_warps num_stages from_K")
+Tile = namedtuple("Tile", "BLOCK_M BLOCK_N BLOCK_K num_warps num_stages min_K")
 TENSOR_CORE_TILES = (  # float16 and bfloat16: the first that fits, see _choose_tile
-    Tile(128, 256, 64, num_warps=8, num_stages=3, from_K=256),
-    Tile(128, 128, 64, num_warps=4, num_stages=3, from_K=128),
-    Tile(128, 64, 64, num_warps=4, num_stages=4, from_K=1),
-    Tile(64, 64, 64, num_warps=4, num_stages=4, from_K=1),
-    Tile(16, 64, 64, num_warps=4, num_stages=4, from_K=1),
+    Tile(128, 256, 64, num_warps=8, num_stages=3, min_K=256),
+    Tile(128, 128, 64, num_warps=4, num_stages=3, min_K=128),
+    Tile(128, 64, 64, num_warps=4, num_stages=4, min_K=1),
+    Tile(64, 64, 64, num_warps=4, num_stages=4, min_K=1),
+    Tile(16, 64, 64, num_warps=4, num_stages=4, min_K=1),
 )
 FLOAT32_TILES = (  # tensor cores would cut float32 to TF32: these use multiply-adds
-    Tile(128, 128, 16, num_warps=8, num_stages=3, from_K=1),
-    Tile(64, 64, 16, num_warps=4, num_stages=3, from_K=1),
-    Tile(16, 64, 16, num_warps=4, num_stages=3, from_K=1),
+    Tile(128, 128, 16, num_warps=8, num_stages=3, min_K=1),
+    Tile(64, 64, 16, num_warps=4, num_stages=3, min_K=1),
+    Tile(16, 64, 16, num_warps=4, num_stages=3, min_K=1),
 )
-ENOUGH_PROGRAMS = 128  # about the multiprocessors of a large GPU
+ENOUGH_PROGRAMS = 128  # about the streaming multiprocessors of a large GPU
 TRANSPOSE_TILE = 64  # a square of 64 × 64, for every dtype
 SOFTMAX_WARPS = {1024: 4, 2048: 8, 4096: 16, 8192: 8, 16_384: 16, 32_768: 32}  # by row length
 MAX_ROW = max(SOFTMAX_WARPS)  # a row lives in registers: 32 numbers a thread, and no more
 # --8<-- [end:tiles]
 CONFIGURATIONS = {"_choose_tile": {"float16": TENSOR_CORE_TILES, "float32": FLOAT32_TILES}}
+
+# The kernels know matrices only: M rows, N columns, and in a product K, which is summed. That M
+# counts queries and N keys is the launcher's business.
 
 
 @triton.jit
@@ -53,77 +56,89 @@ def _matrix(ptr, index, H, stride_b, stride_h):
 
 @triton.jit
 def _transpose_kernel(
-    x_ptr, out_ptr,  # x [B, H, R, C], out [B, H, C, R]
-    stride_xb, stride_xh, stride_xr, stride_xc, stride_ob, stride_oh, stride_or, stride_oc,
-    H, R, C,
+    x_ptr,  # [B, H, M, N]
+    out_ptr,  # [B, H, N, M]
+    stride_xb,
+    stride_xh,
+    stride_xm,
+    stride_xn,
+    stride_ob,
+    stride_oh,
+    stride_on,
+    stride_om,
+    H,
+    M,
+    N,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """One program moves one square tile: reads it once, writes its transpose once.
 
     In between it changes hands in shared memory, so that both sides touch whole rows of a tile.
     """
     # --8<-- [start:transpose]
-    tiles_r, tiles_c = tl.cdiv(R, BLOCK), tl.cdiv(C, BLOCK)
-    tile = tl.program_id(0) % (tiles_r * tiles_c)
-    matrix = tl.program_id(0) // (tiles_r * tiles_c)
-    offs_r = (tile // tiles_c).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_c = (tile % tiles_c).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK), tl.cdiv(N, BLOCK)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    matrix = tl.program_id(0) // (tiles_m * tiles_n)
+    offs_m = (tile // tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask_m, mask_n = offs_m < M, offs_n < N
 
     x = _matrix(x_ptr, matrix, H, stride_xb, stride_xh)
-    x += offs_r[:, None] * stride_xr + offs_c[None, :] * stride_xc
-    x = tl.load(x, mask=(offs_r < R)[:, None] & (offs_c < C)[None, :])  # [BLOCK, BLOCK]
+    x += offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
+    x = tl.load(x, mask=mask_m[:, None] & mask_n[None, :])  # [BLOCK, BLOCK]
 
     out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
-    out += offs_c[:, None] * stride_or + offs_r[None, :] * stride_oc  # coordinates swapped
-    tl.store(out, tl.trans(x), mask=(offs_c < C)[:, None] & (offs_r < R)[None, :])
+    # Swapped twice: the coordinates of the tile here, those inside it by tl.trans.
+    out += offs_n[:, None] * stride_on + offs_m[None, :] * stride_om
+    tl.store(out, tl.trans(x), mask=mask_n[:, None] & mask_m[None, :])
     # --8<-- [end:transpose]
 
 
 @triton.jit
 def _matmul_kernel(
-    a_ptr, b_ptr, out_ptr,  # a [B, H, R, K], b [B, H, K, C], out [B, H, R, C]
-    stride_ab, stride_ah, stride_ar, stride_ak,
-    stride_bb, stride_bh, stride_bk, stride_bc,
-    stride_ob, stride_oh, stride_or, stride_oc,
-    H, R, C, K,
+    a_ptr, b_ptr, out_ptr,  # a [B, H, M, K], b [B, H, K, N], out [B, H, M, N]
+    stride_ab, stride_ah, stride_am, stride_ak,
+    stride_bb, stride_bh, stride_bk, stride_bn,
+    stride_ob, stride_oh, stride_om, stride_on,
+    H, M, N, K,
     scale,
-    BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,  # tile rows that are walked together
+    GROUP_M: tl.constexpr,  # tile rows that are walked together
     EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K: no mask along K
     UPCAST: tl.constexpr,  # bfloat16 in the interpreter, whose tl.dot gets it wrong
 ):  # fmt: skip
     """One program computes one tile of scale · a b, the sums on chip in float32.
 
-    Reads BLOCK_R rows of a and BLOCK_C columns of b once, writes its tile of out once.
+    Reads BLOCK_M rows of a and BLOCK_N columns of b once, writes its tile of out once.
     """
     # --8<-- [start:which_tile]
-    tiles_r, tiles_c = tl.cdiv(R, BLOCK_R), tl.cdiv(C, BLOCK_C)
-    tile = tl.program_id(0) % (tiles_r * tiles_c)
-    matrix = tl.program_id(0) // (tiles_r * tiles_c)
-    # Down GROUP tile rows, then one column on: neighbours share rows of a and columns of b.
-    first = tile // (GROUP * tiles_c) * GROUP
-    height = tl.minimum(tiles_r - first, GROUP)  # the last group may be lower
-    tile_r = first + tile % (GROUP * tiles_c) % height
-    tile_c = tile % (GROUP * tiles_c) // height
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    matrix = tl.program_id(0) // (tiles_m * tiles_n)
+    # Down GROUP_M tile rows, then one column on: neighbours share rows of a and columns of b.
+    first = tile // (GROUP_M * tiles_n) * GROUP_M
+    height = tl.minimum(tiles_m - first, GROUP_M)  # the last group may be lower
+    tile_m = first + tile % (GROUP_M * tiles_n) % height
+    tile_n = tile % (GROUP_M * tiles_n) // height
     # --8<-- [end:which_tile]
 
     # --8<-- [start:product]
-    offs_r = tile_r.to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-    offs_c = tile_c.to(tl.int64) * BLOCK_C + tl.arange(0, BLOCK_C)
+    offs_m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
-    mask_r, mask_c = offs_r < R, offs_c < C
+    mask_m, mask_n = offs_m < M, offs_n < N
     a_tile = _matrix(a_ptr, matrix, H, stride_ab, stride_ah)
-    a_tile += offs_r[:, None] * stride_ar + offs_k[None, :] * stride_ak  # [BLOCK_R, BLOCK_K]
+    a_tile += offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak  # [BLOCK_M, BLOCK_K]
     b_tile = _matrix(b_ptr, matrix, H, stride_bb, stride_bh)
-    b_tile += offs_k[:, None] * stride_bk + offs_c[None, :] * stride_bc  # [BLOCK_K, BLOCK_C]
+    b_tile += offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn  # [BLOCK_K, BLOCK_N]
 
-    acc = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
         mask_k = (offs_k < K - k) | EVEN_K  # EVEN_K is known when compiling: no mask is left
-        a = tl.load(a_tile, mask=mask_r[:, None] & mask_k[None, :], other=0.0)
-        b = tl.load(b_tile, mask=mask_k[:, None] & mask_c[None, :], other=0.0)
+        a = tl.load(a_tile, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_tile, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
         if UPCAST:
             a, b = a.to(tl.float32), b.to(tl.float32)
         acc = tl.dot(a, b, acc, input_precision="ieee")  # ieee: float32 is not cut to TF32
@@ -131,71 +146,83 @@ def _matmul_kernel(
         b_tile += tl.cast(stride_bk, tl.int64) * BLOCK_K
 
     out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
-    out += offs_r[:, None] * stride_or + offs_c[None, :] * stride_oc
+    out += offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
     acc = acc * scale  # once for each element, on chip: no pass over memory for it
-    tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=mask_r[:, None] & mask_c[None, :])
+    tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
     # --8<-- [end:product]
 
 
 @triton.jit
 def _softmax_kernel(
-    x_ptr, out_ptr,  # [B, H, R, C] both; may be the same memory
-    stride_xb, stride_xh, stride_xr, stride_xc, stride_ob, stride_oh, stride_or, stride_oc,
-    H, R, C,
-    BLOCK_C: tl.constexpr,  # a power of two, at least C
-):  # fmt: skip
+    x_ptr,  # [B, H, M, N]
+    out_ptr,  # [B, H, M, N]; may be the same memory
+    stride_xb,
+    stride_xh,
+    stride_xm,
+    stride_xn,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_on,
+    H,
+    M,
+    N,
+    BLOCK_N: tl.constexpr,  # a power of two, at least N
+):
     """One program computes one row: reads it once, writes it once, in between it stays on chip."""
     # --8<-- [start:softmax]
-    row = (tl.program_id(0) % R).to(tl.int64)
-    matrix = tl.program_id(0) // R
-    offs_c = tl.arange(0, BLOCK_C).to(tl.int64)
-    mask = offs_c < C
+    m = (tl.program_id(0) % M).to(tl.int64)
+    matrix = tl.program_id(0) // M
+    offs_n = tl.arange(0, BLOCK_N).to(tl.int64)
+    mask_n = offs_n < N
     x = _matrix(x_ptr, matrix, H, stride_xb, stride_xh)
-    x += row * stride_xr + offs_c * stride_xc
-    x = tl.load(x, mask=mask, other=float("-inf")).to(tl.float32)  # exp(-inf) = 0: no weight
+    x += m * stride_xm + offs_n * stride_xn
+    x = tl.load(x, mask=mask_n, other=float("-inf")).to(tl.float32)  # exp(-inf) = 0: no weight
 
     # The maximum needs all of the row: it is loaded before anything is stored in its place.
     weights = tl.exp(x - tl.max(x, axis=0))
     weights = weights / tl.sum(weights, axis=0)
 
     out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
-    out += row * stride_or + offs_c * stride_oc
-    tl.store(out, weights.to(out_ptr.dtype.element_ty), mask=mask)
+    out += m * stride_om + offs_n * stride_on
+    tl.store(out, weights.to(out_ptr.dtype.element_ty), mask=mask_n)
     # --8<-- [end:softmax]
 
 
 # --8<-- [start:launches]
-def _launch(kernel, programs, tensors, *sizes, **options):
-    """Launch with each tensor as a view [B, H, R, C], its strides, H, and the sizes."""
+def _launch(kernel, programs, tensors, **options):
+    """Launch with each tensor as a view of four dimensions, its strides, H, and the options."""
     tensors = [x[(None,) * (4 - x.dim())] for x in tensors]
     strides = [stride for x in tensors for stride in x.stride()]
     with torch.cuda.device_of(tensors[0]):  # where they are; does nothing for a CPU
-        kernel[(programs,)](*tensors, *strides, tensors[0].shape[1], *sizes, **options)
+        kernel[(programs,)](*tensors, *strides, H=tensors[0].shape[1], **options)
 
 
 def _run_transpose(x, out):
-    matrices, R, C = _sizes(x)
-    programs = matrices * triton.cdiv(R, TRANSPOSE_TILE) * triton.cdiv(C, TRANSPOSE_TILE)
-    _launch(_transpose_kernel, programs, (x, out), R, C, BLOCK=TRANSPOSE_TILE)
+    matrices, M, N = _sizes(x)
+    programs = matrices * triton.cdiv(M, TRANSPOSE_TILE) * triton.cdiv(N, TRANSPOSE_TILE)
+    _launch(_transpose_kernel, programs, (x, out), M=M, N=N, BLOCK=TRANSPOSE_TILE)
     return out
 
 
 def _run_matmul(a, b, out, scale=1.0):
-    (matrices, R, K), C = _sizes(a), b.shape[-1]
-    tile = _choose_tile(matrices, R, C, K, a)
-    programs = matrices * triton.cdiv(R, tile.BLOCK_R) * triton.cdiv(C, tile.BLOCK_C)
-    options = tile._asdict() | {"GROUP": 8, "EVEN_K": K % tile.BLOCK_K == 0}
-    del options["from_K"]
+    (matrices, M, K), N = _sizes(a), b.shape[-1]
+    tile = _choose_tile(matrices, M, N, K, a)
+    programs = matrices * triton.cdiv(M, tile.BLOCK_M) * triton.cdiv(N, tile.BLOCK_N)
+    options = tile._asdict()
+    del options["min_K"]
+    options["GROUP_M"] = 8
+    options["EVEN_K"] = K % tile.BLOCK_K == 0
     options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16
-    _launch(_matmul_kernel, programs, (a, b, out), R, C, K, scale, **options)
+    _launch(_matmul_kernel, programs, (a, b, out), M=M, N=N, K=K, scale=scale, **options)
     return out
 
 
 def _run_softmax(x, out):
-    matrices, R, C = _sizes(x)
-    warps = next(warps for longest, warps in SOFTMAX_WARPS.items() if C <= longest)
-    block = triton.next_power_of_2(C)
-    _launch(_softmax_kernel, matrices * R, (x, out), R, C, BLOCK_C=block, num_warps=warps)
+    matrices, M, N = _sizes(x)
+    warps = next(warps for longest, warps in SOFTMAX_WARPS.items() if N <= longest)
+    block = triton.next_power_of_2(N)
+    _launch(_softmax_kernel, matrices * M, (x, out), M=M, N=N, BLOCK_N=block, num_warps=warps)
     return out
     # --8<-- [end:launches]
 
@@ -206,7 +233,7 @@ def _sizes(x):
 
 
 # --8<-- [start:choose_tile]
-def _choose_tile(matrices, R, C, K, a):
+def _choose_tile(matrices, M, N, K, a):
     """The first tile that pays, is not twice the result, and leaves enough programs."""
     tiles, shared = FLOAT32_TILES, math.inf
     if a.device.type == "cuda":
@@ -215,38 +242,38 @@ def _choose_tile(matrices, R, C, K, a):
     if a.dtype != torch.float32 and (a.device.type != "cuda" or device.major >= 8):
         tiles = TENSOR_CORE_TILES  # before capability 8.0 Triton uses no tensor core
     for tile in tiles:
-        programs = matrices * triton.cdiv(R, tile.BLOCK_R) * triton.cdiv(C, tile.BLOCK_C)
+        programs = matrices * triton.cdiv(M, tile.BLOCK_M) * triton.cdiv(N, tile.BLOCK_N)
         stages = min(tile.num_stages, triton.cdiv(K, tile.BLOCK_K))
-        staged = stages * (tile.BLOCK_R + tile.BLOCK_C) * tile.BLOCK_K * a.element_size()
-        fits = tile.BLOCK_R < 2 * R and tile.BLOCK_C < 2 * C and staged <= shared
-        if fits and K >= tile.from_K and programs >= ENOUGH_PROGRAMS:
+        staged = stages * (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * a.element_size()
+        fits = tile.BLOCK_M < 2 * M and tile.BLOCK_N < 2 * N and staged <= shared
+        if fits and K >= tile.min_K and programs >= ENOUGH_PROGRAMS:
             break  # otherwise the last one is taken
     return tile._replace(num_stages=stages)
     # --8<-- [end:choose_tile]
 
 
 def transpose(x):
-    """A contiguous copy of x [..., R, C] as [..., C, R]; at most two leading dimensions."""
-    _refuse_tensors(2, x=x)
-    *leading, R, C = x.shape
-    _refuse_launch(x, (R, C))
-    return _run_transpose(x, x.new_empty(*leading, C, R))
+    """A contiguous copy of x [..., M, N] as [..., N, M]; at most two leading dimensions."""
+    _check_tensors(2, x=x)
+    *leading, M, N = x.shape
+    _check_launch(x, (M, N))
+    return _run_transpose(x, x.new_empty(*leading, N, M))
 
 
 def matmul(a, b):
-    """a [..., R, K] times b [..., K, C] → [..., R, C] in a's dtype, summed in float32."""
-    _refuse_tensors(2, a=a, b=b)
+    """a [..., M, K] times b [..., K, N] → [..., M, N] in a's dtype, summed in float32."""
+    _check_tensors(2, a=a, b=b)
     if b.shape[:-1] != (*a.shape[:-2], a.shape[-1]):
-        want = (*a.shape[:-2], a.shape[-1], "C")
+        want = (*a.shape[:-2], a.shape[-1], "N")
         raise ValueError(f"b has shape {tuple(b.shape)}; a {tuple(a.shape)} asks for {want}")
-    _refuse_launch(a, (a.shape[-2], b.shape[-1]))
+    _check_launch(a, (a.shape[-2], b.shape[-1]))
     return _run_matmul(a, b, a.new_empty(*a.shape[:-1], b.shape[-1]))
 
 
 def softmax(x):
-    """softmax of each row of x [..., C], C at most MAX_ROW, in float32; the result in x's dtype."""
-    _refuse_tensors(1, x=x)
-    _refuse_launch(x, _sizes(x)[1:], row=x.shape[-1])
+    """softmax of each row of x [..., N], N at most MAX_ROW, in float32; the result in x's dtype."""
+    _check_tensors(1, x=x)
+    _check_launch(x, _sizes(x)[1:], row=x.shape[-1])
     return _run_softmax(x, x.new_empty(x.shape))
 
 
@@ -268,10 +295,10 @@ def composed_attention(q, k, v, *, scale=None):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _refuse_launch(k, (D, N), (M, N), (M, D), row=N)
+    _check_launch(k, (D, N), (M, N), (M, D), row=N)
     k_t = torch.empty((*k.shape[:-2], D, N), dtype=k.dtype, device=k.device)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]  # no new memory: each row where its scores were
@@ -285,7 +312,7 @@ def composed_attention(q, k, v, *, scale=None):
 
 
 # --8<-- [start:refusals]
-def _refuse_tensors(least, **tensors):
+def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all others must match the first."""
     first, x0 = next(iter(tensors.items()))
     for name, x in tensors.items():
@@ -306,9 +333,9 @@ def _refuse_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
 
 
-def _refuse(q, k, v):
+def _check_inputs(q, k, v):
     """Raise for what is not attention, wherever it would run."""
-    _refuse_tensors(1, q=q, k=k, v=v)
+    _check_tensors(1, q=q, k=k, v=v)
     if k.shape != (*q.shape[:-2], *k.shape[-2:-1], q.shape[-1]) or k.dim() < 2:
         want = (*q.shape[:-2], "N", q.shape[-1])
         raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
@@ -317,19 +344,19 @@ def _refuse(q, k, v):
     # --8<-- [end:refusals]
 
 
-# --8<-- [start:refuse_launch]
-def _refuse_launch(x, *results, row=1):
-    """Raise for what the kernels cannot do: the place, the row, the number of programs."""
-    place = x.device.type
-    if not {"cuda": torch.cuda.is_available(), "cpu": INTERPRETED}.get(place, False):
-        hint = ", or TRITON_INTERPRET=1 set before import" if place == "cpu" else " that is there"
+# --8<-- [start:check_launch]
+def _check_launch(x, *results, row=1):
+    """Raise for what the kernels cannot do: the device, the row, the number of programs."""
+    device = x.device.type
+    if not {"cuda": torch.cuda.is_available(), "cpu": INTERPRETED}.get(device, False):
+        hint = ", or TRITON_INTERPRET=1 set before import" if device == "cpu" else " that is there"
         raise ValueError(f"the tensors are on {x.device}; the kernels need a GPU{hint}")
     if row > MAX_ROW:
         raise ValueError(f"a row of the softmax has {row} numbers; at most {MAX_ROW} are allowed")
-    programs = _sizes(x)[0] * max(R * triton.cdiv(C, 64) for R, C in results)  # 64 a program
+    programs = _sizes(x)[0] * max(M * triton.cdiv(N, 64) for M, N in results)  # 64 a program
     if programs > MAX_PROGRAMS:
         raise ValueError(f"{programs} programs are needed; at most {MAX_PROGRAMS} are allowed")
-    # --8<-- [end:refuse_launch]
+    # --8<-- [end:check_launch]
 
 
 def _scale_or_default(scale, D):

@@ -5,10 +5,10 @@ from snippets._lab.judge.mutants import Mutant
 MUTANTS = [
     Mutant(
         "block coordinates not swapped",
-        "out += offs_c[:, None] * stride_or + offs_r[None, :] * stride_oc  # coordinates swapped\n"
-        "    tl.store(out, tl.trans(x), mask=(offs_c < C)[:, None] & (offs_r < R)[None, :])",
-        "out += offs_r[:, None] * stride_or + offs_c[None, :] * stride_oc\n"
-        "    tl.store(out, tl.trans(x), mask=(offs_r < C)[:, None] & (offs_c < R)[None, :])",
+        "out += offs_n[:, None] * stride_on + offs_m[None, :] * stride_om\n"
+        "    tl.store(out, tl.trans(x), mask=mask_n[:, None] & mask_m[None, :])",
+        "out += offs_m[:, None] * stride_on + offs_n[None, :] * stride_om\n"
+        "    tl.store(out, tl.trans(x), mask=(offs_m < N)[:, None] & (offs_n < M)[None, :])",
         "Each tile is transposed but stored where it came from, not at its mirror place.",
     ),
     Mutant(
@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     Mutant(
         "group taken for full",
-        "height = tl.minimum(tiles_r - first, GROUP)",
-        "height = GROUP",
+        "height = tl.minimum(tiles_m - first, GROUP_M)",
+        "height = GROUP_M",
         "The last group of tile rows may be lower: some tiles are never computed.",
     ),
     Mutant(
@@ -73,8 +73,8 @@ MUTANTS = [
     ),
     Mutant(
         "softmax left out",
-        "    _run_softmax(scores, weights)  # [..., M, N]\n",
-        "    weights.copy_(scores)\n",
+        "_run_softmax(scores, weights)",
+        "weights.copy_(scores)",
         "The values are mixed with the scores themselves.",
     ),
     Mutant(
@@ -109,14 +109,14 @@ MUTANTS = [
     ),
     Mutant(
         "strides ignored",
-        "offs_k[:, None] * stride_bk + offs_c[None, :] * stride_bc",
-        "offs_k[:, None] * C + offs_c[None, :]",
+        "offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn",
+        "offs_k[:, None] * N + offs_n[None, :]",
         "The right factor is assumed to lie row after row: another layout is read wrongly.",
     ),
     Mutant(
         "keys not transposed",
-        "    _run_transpose(k, k_t)  # [..., D, N]\n",
-        "    k_t.copy_(k.reshape(k_t.shape))\n",
+        "_run_transpose(k, k_t)",
+        "k_t.copy_(k.reshape(k_t.shape))",
         "The numbers of k are only given the shape of its transpose: rows and columns mix.",
     ),
 ]

@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernel import _refuse, _scale_or_default, composed_attention
+from .kernel import _check_inputs, _scale_or_default, composed_attention
 
 
 # --8<-- [start:op]
@@ -22,7 +22,7 @@ def composed_attention_op(
 @composed_attention_op.register_kernel("cpu")
 def _on_cpu(q, k, v, scale=None):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     return (_weights(q, k, _scale_or_default(scale, q.shape[-1])) @ v.float()).to(q.dtype)
 
 
@@ -33,7 +33,7 @@ def _weights(q, k, scale):
 @composed_attention_op.register_fake
 def _shapes_only(q, k, v, scale=None):
     """What torch.compile and torch.export ask: shape, dtype and device of a result."""
-    _refuse(q, k, v)
+    _check_inputs(q, k, v)
     _scale_or_default(scale, q.shape[-1])
     return q.new_empty(q.shape)
     # --8<-- [end:op]

@@ -4,10 +4,12 @@ import functools
 import itertools
 
 import torch
+import triton
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.competitors import resolve
+from snippets._lab.probe.gpus import ARCHITECTURES
 from snippets._lab.rooms import measured_on
 
 from . import exercise, kernel
@@ -34,9 +36,11 @@ def check(device):
 @measured_on("gpu")
 def forward(lab):
     """Time of one head over length and dimension; and of 16 heads, which fill the GPU."""
-    earlier = ["basic_attention", "vectorized_attention:exercise"]
+    names = [OURS, "basic_attention", "vectorized_attention:exercise", "torch:sdpa"]
     for case in lab.each(dtype=["float32"], D=WIDTHS, heads=[1, 16], N=LENGTHS):
-        yield from lab.time_attention(case, [OURS, *earlier, "torch:sdpa"])
+        blocks = case["heads"] * triton.cdiv(case["N"], kernel._tiles(case["D"])[0])
+        for row in lab.time_attention(case, names):
+            yield row | ({"programs": blocks} if row["implementation"] == OURS else {})
         # --8<-- [end:forward]
 
 
@@ -58,32 +62,43 @@ def causal(lab):
         "causal, no tile skipped": functools.partial(no_skip, causal=True),
         "torch:sdpa, causal": functools.partial(sdpa, is_causal=True),
     }
+    labels = {
+        OURS: "every key",
+        "torch:sdpa": "PyTorch, every key",
+        "causal": "causal",
+        "causal, no tile skipped": "causal, no tile skipped",
+        "torch:sdpa, causal": "PyTorch, causal",
+    }
     for case in lab.each(dtype=["float32"], D=[64], heads=[16], N=[1024, 4096]):
-        yield from lab.time_attention(case, [OURS, "torch:sdpa"], variants)
-
-
-def tiles_text():
-    """The line of kernel.py that chooses tiles."""
-    return f"TILES = {kernel.TILES}"
+        for row in lab.time_attention(case, [OURS, "torch:sdpa"], variants):
+            yield row | {"label": labels[row["implementation"]]}
 
 
 def with_tiles(BLOCK_M, BLOCK_N, num_warps, changes=()):
     """The page's launcher with these tiles for every head dimension, and further changes."""
-    table = f"TILES = {{{max(kernel.TILES)}: ({BLOCK_M}, {BLOCK_N}, {num_warps})}}"
-    return variant(OURS, [(tiles_text(), table), *changes])
+    chosen = "BLOCK_M, BLOCK_N, num_warps = "
+    given = f"{BLOCK_M}, {BLOCK_N}, {num_warps}"
+    return variant(OURS, [(f"{chosen}_tiles(D)", chosen + given), *changes])
 
 
 # --8<-- [start:summed_last]
-SUMMED_LAST = [  # the same kernel with [BLOCK_M, BLOCK_N, BLOCK_D], summed along the last axis
-    ("tl.sum(q[:, :, None] * k[:, None, :], axis=0)",
-     "tl.sum(tl.trans(q)[:, None, :] * tl.trans(k)[None, :, :], axis=2)"),
-    ("weights, values = tl.trans(p)[:, :, None], v[:, None, :]  # summed over the keys, axis 0",
-     "weights, values = p[:, None, :], tl.trans(v)[None, :, :]  # over the keys, now axis 2"),
+# The same kernel with [BLOCK_M, BLOCK_N, BLOCK_D], summed along the last axis.
+SUMMED_LAST = [
+    (
+        "tl.sum(q[:, :, None] * k[:, None, :], axis=0)",
+        "tl.sum(tl.trans(q)[:, None, :] * tl.trans(k)[None, :, :], axis=2)",
+    ),
+    (
+        "weights, values = tl.trans(p)[:, :, None], v[:, None, :]",
+        "weights, values = p[:, None, :], tl.trans(v)[None, :, :]",
+    ),
     ("tl.trans(visible)[:, :, None]", "visible[:, None, :]"),
-    ("tl.sum(tl.where(seen, weights * values, 0.0), axis=0)",
-     "tl.sum(tl.where(seen, weights * values, 0.0), axis=2)"),
+    (
+        "tl.sum(tl.where(seen, weights * values, 0.0), axis=0)",
+        "tl.sum(tl.where(seen, weights * values, 0.0), axis=2)",
+    ),
     ("tl.sum(weights * values, axis=0)", "tl.sum(weights * values, axis=2)"),
-]  # fmt: skip
+]
 # --8<-- [end:summed_last]
 
 
@@ -106,7 +121,10 @@ def compiled(lab, launcher, case):
     target = lab.target or this_gpu()
     (found,) = lab.compiler.resources(call, tensors, target=target)
     code = found.sass() if found.cubin else ""
+    limits = ARCHITECTURES.get(target)
     return found.as_row() | {
+        "threads": 32 * found.num_warps,
+        "multiprocessor_registers": limits.registers if limits else None,
         "multiply_adds": code.count(" FFMA"),
         "shuffles": code.count(" SHFL"),
         "barriers": code.count(" BAR.SYNC"),
@@ -154,8 +172,10 @@ def swept(lab, case):
     for tile in sweep(case["D"]):
         resources = compiled(lab, launchers[label(*tile)], case | {"causal": False})
         names = ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes", "error")
-        about[label(*tile)] = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True)) | {
-            name: resources[name] for name in names
+        about[label(*tile)] = {
+            **dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True)),
+            "in_table": tile == kernel._tiles(case["D"]),
+            **{name: resources[name] for name in names},
         }
     fits = {name: launchers[name] for name, row in about.items() if worth_timing(row)}
     for row in lab.time_attention(case, ["torch:sdpa"], fits):
@@ -175,22 +195,26 @@ def traffic(lab):
     """Loads of one head, recorded while the interpreter runs the kernels."""
     from snippets._lab.probe.memory_trace import record
 
-    M, D = 64, 64
-    names = ["basic_attention", "vectorized_attention:exercise", OURS]
-    for case in lab.each(implementation=names, causal=[False, True]):
+    N, D = 64, 64
+    labels = {
+        "basic_attention": "one query, one key at a time",
+        "vectorized_attention:exercise": "one query, 32 keys at a time",
+        OURS: f"{kernel._tiles(D)[0]} queries, a tile at a time",
+    }
+    for case in lab.each(implementation=list(labels), causal=[False, True]):
         options = {"causal": True} if case["causal"] else {}
         launcher = resolve(case["implementation"])
         if launcher is None or (case["causal"] and case["implementation"] != OURS):
             continue  # the earlier kernels have no mask
-        q, k, v = make_qkv(N=M, D=D)
+        q, k, v = make_qkv(N=N, D=D)
         with record({"q": q, "k": k, "v": v}) as trace:
             out = launcher(q, k, v, **options)
-        assert_attention(out, q, k, v, mask=causal_mask(M, M) if case["causal"] else None)
+        assert_attention(out, q, k, v, mask=causal_mask(N, N) if case["causal"] else None)
         total = trace.total("load")
         yield {
             **case,
-            "M": M,
-            "N": M,
+            "label": "the same, causal" if case["causal"] else labels[case["implementation"]],
+            "N": N,
             "D": D,
             "programs": len(trace.per_program()),
             "loads": total.instructions,
@@ -228,6 +252,6 @@ def steps(lab):
         if not torch.equal(torch.tensor(last["acc"]) / torch.tensor(last["l"])[:, None], out[:4]):
             raise RuntimeError("the last step divided by l is not what the launcher returned")
         yield from (case | row for row in recorded)
-        yield case | {"base": "e", "queries": 4, "keys": 14, "tile": 4, "columns": 4,
-                      "result": out[:4].tolist()}  # fmt: skip
+        shape = {"base": "e", "queries": 4, "keys": 14, "tile": 4, "columns": 4}
+        yield case | shape | {"result": out[:4].tolist()}
         # --8<-- [end:steps]

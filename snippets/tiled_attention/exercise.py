@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _refuse, _scale_or_default, _tiles
+from .kernel import _check_inputs, _scale_or_default, _tiles
 
 
 @triton.jit
@@ -14,7 +14,7 @@ def _with_lse_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    stride_lb, stride_lh, stride_ln,
+    stride_lb, stride_lh, stride_lm,
     H, M, N, D,
     scale,
     BLOCK_M: tl.constexpr,
@@ -57,7 +57,7 @@ def _with_lse_kernel(
     # --8<-- [start:lse]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
     lse = m_i + tl.log(l_i)  # [BLOCK_M]; log(0) = -inf, a row of nothing
-    lse_row = lse_ptr + b * stride_lb + h * stride_lh + offs_m * stride_ln
+    lse_row = lse_ptr + b * stride_lb + h * stride_lh + offs_m * stride_lm
     tl.store(lse_row, lse, mask=mask_m)
     # --8<-- [end:lse]
     out_tile = out_ptr + b * stride_ob + h * stride_oh
@@ -68,22 +68,29 @@ def _with_lse_kernel(
 
 def tiled_attention_with_lse(q, k, v, *, scale=None):
     """(softmax(q kᵀ · scale) v, its logsumexp [..., M] in float32); contract as in kernel.py."""
-    _refuse(q, k, v, causal=False)
+    _check_inputs(q, k, v, causal=False)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
-    lse3 = lse[(None,) * (3 - lse.dim())]  # [B, H, M]
-    B, H, M, D = q4.shape
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # four dimensions each
+    tensors.append(lse[(None,) * (3 - lse.dim())])  # [B, H, M]
+    strides = [stride for x in tensors for stride in x.stride()]
+    B, H, M, D = tensors[0].shape
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
     with torch.cuda.device_of(q):
         _with_lse_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
-            q4, k4, v4, out4, lse3,
-            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(), *lse3.stride(),
-            H, M, k4.shape[2], D, scale,
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=triton.next_power_of_2(D),
+            *tensors,
+            *strides,
+            H=H,
+            M=M,
+            N=k.shape[-2],
+            D=D,
+            scale=scale,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_D=triton.next_power_of_2(D),
             num_warps=num_warps,
-        )  # fmt: skip
+        )
     return out, lse
 
 

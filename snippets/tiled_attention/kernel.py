@@ -36,7 +36,7 @@ def _tiled_attention_kernel(
     stride_ob, stride_oh, stride_om, stride_od,
     H, M, N, D,  # heads, queries, keys, head dimension
     scale,
-    CAUSAL: tl.constexpr,  # query n sees keys 0 … n + N - M only
+    CAUSAL: tl.constexpr,  # query m sees keys 0 … m + N - M only
     BLOCK_M: tl.constexpr,  # queries of a program: rows of the scores
     BLOCK_N: tl.constexpr,  # keys of a tile: columns of the scores
     BLOCK_D: tl.constexpr,  # columns of q, k and v: a power of two, at least D
@@ -133,7 +133,7 @@ def tiled_attention(q, k, v, *, scale=None, causal=False):
         q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
         k, v: [..., N, D], with q's leading dimensions, dtype and device; D at most 256.
         scale: factor on the scores; 1/√D if None.
-        causal: query n sees keys 0 … n + N - M only (the last query sees all keys).
+        causal: query m sees keys 0 … m + N - M only (the last query sees all keys).
 
     Returns:
         [..., M, D] in q's dtype. Scores, softmax and sums are float32. A row without a visible
@@ -142,21 +142,28 @@ def tiled_attention(q, k, v, *, scale=None, causal=False):
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _refuse(q, k, v, causal)
+    _check_inputs(q, k, v, causal)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q4, k4, v4, out4 = (x[(None,) * (4 - x.dim())] for x in (q, k, v, out))  # [B, H, M, D]
-    B, H, M, D = q4.shape
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # four dimensions each
+    strides = [stride for x in tensors for stride in x.stride()]
+    B, H, M, D = tensors[0].shape
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
         _tiled_attention_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
-            q4, k4, v4, out4,
-            *q4.stride(), *k4.stride(), *v4.stride(), *out4.stride(),
-            H, M, k4.shape[2], D, scale,
+            *tensors,
+            *strides,
+            H=H,
+            M=M,
+            N=k.shape[-2],
+            D=D,
+            scale=scale,
             CAUSAL=causal,
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=triton.next_power_of_2(D),
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_D=triton.next_power_of_2(D),
             num_warps=num_warps,
-        )  # fmt: skip
+        )
     return out
     # --8<-- [end:launcher]
 
@@ -167,7 +174,7 @@ def _tiles(D):
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k, v, causal):
+def _check_inputs(q, k, v, causal):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor):
@@ -193,8 +200,9 @@ def _refuse(q, k, v, causal):
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
     programs = math.prod(q.shape[:-2]) * triton.cdiv(q.shape[-2], _tiles(q.shape[-1])[0])
     if programs > MAX_PROGRAMS:
-        raise ValueError(f"q has shape {tuple(q.shape)}: {programs} programs; at most "
-                         f"{MAX_PROGRAMS} are allowed")  # fmt: skip
+        raise ValueError(
+            f"q has shape {tuple(q.shape)}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
+        )
     if not isinstance(causal, bool):
         raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
     if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):

@@ -47,8 +47,8 @@ MUTANTS = [
     ),
     Mutant(
         "max not updated",
-        "        m_i = m_new\n",
-        "        m_i = tl.maximum(m_i, tl.where(start == 0, m_new, m_i))\n",
+        "m_i = m_new",
+        "m_i = tl.maximum(m_i, tl.where(start == 0, m_new, m_i))",
         "The maximum that is kept stays the first tile's: later factors are relative to another.",
     ),
     Mutant(
@@ -59,14 +59,14 @@ MUTANTS = [
     ),
     Mutant(
         "last tile dropped",
-        "stop = N  # keys",
-        "stop = tl.maximum(N - BLOCK_N, 1)  # keys",
+        "stop = N",
+        "stop = tl.maximum(N - BLOCK_N, 1)",
         "The loop ends one tile too early: the last keys are never seen.",
     ),
     Mutant(
         "padding gets weight",
-        "visible = mask_n[None, :]\n",
-        "visible = (offs_n >= 0)[None, :]\n",
+        "visible = mask_n[None, :]",
+        "visible = (offs_n >= 0)[None, :]",
         "Keys past the end have a score of 0 and not -inf: they take part in the softmax.",
     ),
     Mutant(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 CHARACTER = 6.6  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
+SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
 WIDE, PHONE = 780, 350  # pixels of a chart
 TITLE = 24  # pixels of a panel's or an axis' title
@@ -99,6 +100,7 @@ class Panel:
     bands: tuple[Band, ...] = ()
     grid: tuple[tuple[float, ...], ...] = ()  # a heatmap's values, row by row
     cells: tuple[tuple[str, ...], ...] = ()  # and what is said of each
+    measure: str = ""  # what they are
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,9 @@ def place(chart: Chart, phone: bool) -> Placement:
     first = [i for i in range(len(ys)) if i % across == 0]
     left = round(max(names[i] + titled[i] for i in first)) + 14
     gap = 22 if shared else round(max(names) + max(titled)) + 26
+    gap = max(gap, round(_overhang(chart.panels)) + 10)
     right = round(longest * CHARACTER) + 26 if direct else EDGE
+    right = max(right, SCALE) if any(p.grid for p in chart.panels) else right
     plot = max(screen - left - right, 120)
     wide = (plot - gap * (across - 1)) / across
 
@@ -217,7 +221,7 @@ def place(chart: Chart, phone: bool) -> Placement:
             top=y1,
             x=x,
             y=y,
-            show_x_title=True,
+            show_x_title=_width(panel.x.title) < wide + gap or column == (across - 1) // 2,
             show_y=not shared or column == 0,
             labels=_labels(panel, y, tall) if direct and panel is last else (),
         )
@@ -243,6 +247,12 @@ def _named(axis: Axis, phone: bool) -> Axis:
         return axis
     ticks = [(float(i), "<br>".join(wrapped(n, WRAP[phone]))) for i, n in enumerate(axis.names)]
     return replace(axis, ticks=tuple(ticks))
+
+
+def _overhang(panels: Sequence[Panel]) -> float:
+    """Pixels by which the last tick of a panel and the first of the next may stand out."""
+    ends = [(_width(p.x.ticks[0][1]), _width(p.x.ticks[-1][1])) for p in panels if p.x.ticks]
+    return max((max(a, b) for a, b in ends), default=0)
 
 
 def _width(text: str) -> float:
@@ -280,11 +290,15 @@ def _thinned(axis: Axis, wide: float) -> Axis:
                 return True
         return False
 
-    for step in range(1, len(ticks)):
+    for step in (1, 2, 3):
         shown = ticks[::-1][::step][::-1]  # the last one stays
         if not crowded(shown):
             return replace(axis, ticks=tuple(shown))
-    return replace(axis, ticks=(ticks[-1],))
+    shown = ticks[-1:]
+    for tick in ticks[-2::-1]:
+        if not crowded([tick, *shown]):
+            shown.insert(0, tick)
+    return replace(axis, ticks=tuple(shown))
 
 
 def _with_room(panel: Panel, axis: Axis, wide: float) -> Axis:
@@ -294,7 +308,7 @@ def _with_room(panel: Panel, axis: Axis, wide: float) -> Axis:
     low, high = axis.at(axis.low), axis.at(axis.high)
     top, bottom = high, low
     for mark in panel.marks:
-        for value, text in zip(mark.x, mark.texts, strict=False):
+        for value, text in zip(mark.high or mark.x, mark.texts, strict=False):
             if value is None or not text or (axis.log and value <= 0):
                 continue
             part = min((len(text) * CHARACTER + 14) / wide, 0.6)
@@ -370,6 +384,13 @@ def round_steps(low: float, high: float, most: int = 6) -> list[float]:
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
     start = math.ceil(low / step - 1e-9)
     return [round(i * step, 12) for i in range(start, math.floor(high / step + 1e-9) + 1)]
+
+
+def powers_of_two(low: float, high: float, most: int = 7) -> list[float]:
+    """Powers of two for the ticks of an axis of sizes."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = max(1, math.ceil((last - first + 1) / most))
+    return [2.0**power for power in range(first, last + 1) if power % step == 0]
 
 
 def round_powers(low: float, high: float, most: int = 8) -> list[float]:

@@ -19,6 +19,7 @@ from snippets._lab.draw.chart import (
     Rule,
     linear,
     logarithmic,
+    powers_of_two,
     round_powers,
     round_steps,
 )
@@ -163,7 +164,7 @@ def lines(
                 ),
             )
         )
-    same = len({(id(up), logs) for _, up, logs in quantities}) == 1
+    same = all((up, logs) == quantities[0][1:] for _, up, logs in quantities)
     return Chart(tuple(made), columns, same and len(made) > 1, height)
 
 
@@ -438,7 +439,7 @@ def _on_names(
                 ),
             )
         )
-    same = len({id(c) for c, _ in shown}) == 1
+    same = all(counted == shown[0][0] for counted, _ in shown)
     return Chart(tuple(made), columns, shared_y=same or not upright, direct=False)
 
 
@@ -585,11 +586,19 @@ def roofline(
     tops = [
         Series("ceiling", name, {"roof": name}, dash=dash, size=0.1) for name, dash in names.items()
     ]
-    told = [
-        replace(s, told=s.told or (lambda r: f"{y.text(r)}<br>{spread(r)}"), size=s.size or 8)
-        for s in chosen
-    ]
+    told = [_below_the_roof(s, y) for s in chosen]
     return lines(made, [*tops, *told], across, up, log="xy", height=height)
+
+
+def _below_the_roof(one: Series, y: Quantity) -> Series:
+    """A series that leaves the rows of the roofs alone, and tells its time beside its rate."""
+    own = _where(one)
+    return replace(
+        one,
+        where=lambda row: "roof" not in row and _takes(own, row),
+        told=one.told or (lambda row: f"{y.text(row)}<br>{spread(row)}"),
+        size=one.size or 8,
+    )
 
 
 def heatmap(
@@ -621,6 +630,7 @@ def heatmap(
                 (),
                 grid=grid,
                 cells=cells,
+                measure=value.name,
             )
         )
     return Chart(tuple(panels), 1, height=26 * len(panels[0].grid) + 20)
@@ -646,13 +656,13 @@ def _where(one: Series) -> Where:
 
 def _chosen(rows: Sequence[Row], *wheres: Where) -> list[Row]:
     """The measured rows that all of some conditions take."""
+    return [r for r in rows if not r.get("error") and all(_takes(w, r) for w in wheres)]
 
-    def taken(row: Row, where: Where) -> bool:
-        if callable(where):
-            return where(row)
-        return all(row.get(k) == v for k, v in where.items())
 
-    return [r for r in rows if not r.get("error") and all(taken(r, w) for w in wheres)]
+def _takes(where: Where, row: Row) -> bool:
+    if callable(where):
+        return where(row)
+    return all(row.get(name) == value for name, value in where.items())
 
 
 def _references(
@@ -705,6 +715,10 @@ def _axis(
     digits = units.power_of_ten if scale.digits is units.error else scale.digits
     if digits is units.decimals:
         digits = units.significant
+    if of.unit is units.binary:  # powers of two: each with its own unit
+        at = [v / scale.per for v in powers_of_two(low * scale.per, high * scale.per)]
+        told = tuple((v, units.binary(v * scale.per)) for v in at)
+        return scale, Axis(of.name, log, low, high, told)
     title = f"{of.name}, {scale.name}" if scale.name else of.name
     return scale, Axis(title, log, low, high, tuple((v, digits(v)) for v in at))
 

@@ -65,8 +65,9 @@ def target(result: Result) -> str:
 
 
 def device_name(result: Result) -> str:
-    """What a chart calls a device, with markup escaped."""
-    return html.escape(result.label)
+    """What a chart calls a device, with markup escaped; of what was compiled ahead, the target."""
+    label = result.label.partition(",")[0] if result.place == "compiler" else result.label
+    return html.escape(label)
 
 
 def ceiling(result: Result, unit: str) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from snippets._lab.draw.chart import Axis, Chart, Mark, Panel, Placement, Rule, Spot, place
 from snippets._lab.draw.identity import oklch
+from snippets._lab.draw.units import percent
 
 # One map for all heatmaps: lightness falls, and so grey prints tell the same.
 LIGHTNESS = [[i / 8, oklch(0.97 - 0.075 * i, 0.02 + 0.016 * i, 75 - 7 * i)] for i in range(9)]
@@ -21,6 +22,8 @@ def specification(chart: Chart) -> dict[str, Any]:
             first = bool(mark.name) and mark.listed and mark.name not in listed
             listed.add(mark.name)
             data.append(_trace(mark, i, first))
+            if mark.low and mark.texts:
+                data.append(_beyond_the_spread(mark, i))
         for rule in panel.rules:
             first = bool(rule.name) and rule.across == "y" and rule.name not in listed
             listed.add(rule.name)
@@ -63,7 +66,7 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
         trace["orientation"] = "v" if mark.upright else "h"
         if mark.base:
             trace["base"] = list(mark.base)
-        if mark.texts:
+        if mark.texts and not mark.low:
             trace |= {"text": list(mark.texts), "textposition": "outside", "cliponaxis": False}
     else:
         trace["mode"] = "lines+markers" if mark.kind == "line" else "markers"
@@ -74,7 +77,7 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
             trace |= {"text": list(mark.texts), "textposition": "middle right", "cliponaxis": False}
             trace["mode"] += "+text"
     if mark.low:
-        lying = bool(mark.texts) or (mark.kind == "bars" and not mark.upright)
+        lying = mark.kind == "bars" and not mark.upright
         middle = mark.x if lying else mark.y
         trace["error_x" if lying else "error_y"] = {
             "type": "data",
@@ -84,6 +87,25 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
             "thickness": 1,
         }
     return trace
+
+
+def _beyond_the_spread(mark: Mark, i: int) -> dict[str, Any]:
+    """The numbers of bars with a spread, behind its upper ends."""
+    trace = {
+        "type": "scatter",
+        "mode": "text",
+        "x": list(mark.high),
+        "y": list(mark.y),
+        "xaxis": f"x{_number(i)}",
+        "yaxis": f"y{_number(i)}",
+        "text": list(mark.texts),
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "name": mark.name,
+    }
+    return trace | ({"legendgroup": mark.name} if mark.name else {})
 
 
 def _ruled(rule: Rule, panel: Panel, i: int, listed: bool) -> dict[str, Any]:
@@ -118,7 +140,14 @@ def _heatmap(panel: Panel, i: int) -> dict[str, Any]:
         "zmin": 0,
         "zmax": 1,
         "colorscale": LIGHTNESS,
-        "showscale": False,
+        "colorbar": {
+            "title": {"text": panel.measure, "side": "right"},
+            "thickness": 12,
+            "tickvals": [0, 0.5, 1],
+            "ticktext": [percent(0.0), percent(0.5), percent(1.0)],
+            "x": 1.02,
+            "xanchor": "left",
+        },
         "xgap": 1,
         "ygap": 1,
     }
@@ -162,7 +191,7 @@ def _layout(chart: Chart, placed: Placement) -> dict[str, Any]:
             **_axis(spot.x, True),
             "domain": [spot.left, spot.right],
             "anchor": f"y{n}",
-            "title": {"text": panel.x.title, "standoff": 6},
+            "title": {"text": panel.x.title if spot.show_x_title else "", "standoff": 6},
         }
         layout[f"yaxis{n}"] = {
             **_axis(spot.y, spot.show_y),

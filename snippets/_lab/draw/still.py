@@ -108,7 +108,7 @@ def _words(panel: Panel, spot: Spot) -> Iterable[str]:
     for value, text in spot.x.ticks:
         for i, line in enumerate(text.split("<br>")):
             yield _text(line, f'x="{_share(spot.x, value)}" y="100%"', dy=16 + 14 * i, **middle)
-    if panel.x.title:
+    if panel.x.title and spot.show_x_title:
         yield _text(panel.x.title, 'x="50%" y="100%"', dy=36, **middle)
     if spot.show_y:
         for value, text in spot.y.ticks:
@@ -128,7 +128,7 @@ def _words(panel: Panel, spot: Spot) -> Iterable[str]:
         yield _text(name, f'x="100%" y="{100 * (1 - label.at):.4g}%"', dx=6, dy=4)
     for mark in panel.marks:
         shift = 5 if mark.kind == "bars" else 10
-        for x, y, text in zip(mark.x, mark.y, mark.texts, strict=False):
+        for x, y, text in zip(mark.high or mark.x, mark.y, mark.texts, strict=False):
             if text and x is not None and y is not None:
                 at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}"'
                 before = mark.kind == "bars" and x < 0
@@ -165,6 +165,8 @@ def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
         dash = f' stroke-dasharray="{DASH[mark.dash]}"' if mark.dash in DASH else ""
         path = "L".join(f"{a} {b}" for a, b in at)
         yield f' stroke="{mark.colours[0]}"{dash} d="M{path}"/>'
+    if mark.low:
+        yield f' class="am-spread" d="{"".join(_spread(mark, i, x, y) for i in there)}"/>'
     for colour, some in _by_colour(mark, there):
         if mark.kind == "bars":
             path = "".join(_bar(mark, i, x, y) for i in some)
@@ -192,6 +194,13 @@ def _bar(mark: Mark, i: int, x: Axis, y: Axis) -> str:
         return f"M{a} {_y(length, foot)}V{_y(length, foot + value)}H{b}V{_y(length, foot)}Z"
     a, b = _y(along, place_ - half), _y(along, place_ + half)
     return f"M{_x(length, foot)} {a}H{_x(length, foot + value)}V{b}H{_x(length, foot)}Z"
+
+
+def _spread(mark: Mark, i: int, x: Axis, y: Axis) -> str:
+    lying = mark.kind == "bars" and not mark.upright
+    if lying:
+        return f"M{_x(x, mark.low[i])} {_y(y, mark.y[i] or 0)}H{_x(x, mark.high[i])}"
+    return f"M{_x(x, mark.x[i] or 0)} {_y(y, mark.low[i])}V{_y(y, mark.high[i])}"
 
 
 def _grid(panel: Panel, x: Axis, y: Axis) -> Iterable[str]:

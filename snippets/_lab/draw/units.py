@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 MINUS = "−"
-FEW = 0.005  # of a unit: what is smaller asks for the next smaller one where small values count
+FEW = 0.005  # of a unit: the least number that is still read well in it
 MANY = 10_000  # from here on thousands are set apart
 
 
@@ -108,6 +108,7 @@ class Unit:
     steps: tuple[tuple[float, str], ...]
     digits: Callable[[float], str] = significant
     word: Callable[[float], str] | None = None  # for one number by itself, if not as in a column
+    few: float = FEW  # of a unit; below it the next smaller one is taken where small values count
 
     def __call__(self, value: float) -> str:
         """One number by itself, in the unit that suits it."""
@@ -121,7 +122,7 @@ class Unit:
         sizes = [abs(v) for v in values if v] or [self.steps[0][0]]
         per, name = self.steps[0]
         for step, called in self.steps[1:]:
-            enough = min(sizes) >= FEW * step and max(sizes) >= step
+            enough = min(sizes) >= self.few * step and max(sizes) >= step
             if enough if small else max(sizes) >= 0.9995 * step:
                 per, name = step, called
         return Scale(per, name, self.digits)
@@ -140,7 +141,7 @@ seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
 size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
 binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
 bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
-flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")))  # from FLOP a second
+flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")), few=1e-6)  # from FLOP a second
 number = Unit(((1.0, ""),))
 whole = Unit(((1.0, ""),), count)
 fraction = Unit(((1.0, ""),), decimals)

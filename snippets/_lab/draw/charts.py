@@ -553,9 +553,11 @@ def roofline(
     *,
     roofs: Mapping[str, str] | None = None,
     memory: str = "memory",
+    views: Views = ALL,
+    columns: int = 0,
     height: int = 400,
 ) -> Chart:
-    """Rates against intensity below the ceilings of the same run.
+    """Rates against intensity below the ceilings of the same run, which are in every view.
 
     `roofs`: a unit's ceiling → what it is called. The slope is a way to move bytes: "read", or the
     fastest of all ("memory").
@@ -587,7 +589,13 @@ def roofline(
         Series("ceiling", name, {"roof": name}, dash=dash, size=0.1) for name, dash in names.items()
     ]
     told = [_below_the_roof(s, y) for s in chosen]
-    return lines(made, [*tops, *told], across, up, log="xy", height=height)
+    below = [replace(view, where=_or_roof(view.where)) for view in _panels(views)]
+    return lines(made, [*tops, *told], across, up, below, log="xy", columns=columns, height=height)
+
+
+def _or_roof(where: Where) -> Where:
+    """What a view takes, and the roofs."""
+    return lambda row: "roof" in row or _takes(where, row)
 
 
 def _below_the_roof(one: Series, y: Quantity) -> Series:

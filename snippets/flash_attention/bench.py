@@ -62,7 +62,7 @@ def in_two_loops():
 ROUNDED, SUMMED = "rounded = p.to(q.dtype)", "l_i = l_i * alpha + row_sum"
 PRODUCT = 'acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")'
 OTHER_ORDER = [  # the order in which one would write it: sum, correction, rounding, product
-    (f"{ROUNDED}  #", f"{SUMMED}  #"),
+    (ROUNDED, SUMMED),
     (f"{PRODUCT}\n        {SUMMED}", f"{ROUNDED}\n        {PRODUCT}"),
 ]
 # --8<-- [end:order]

@@ -66,35 +66,38 @@ UNHELD = (  # the barrier that keeps the compiler from waiting early
     "    acc, _ =",
 )
 BY_THREADS = [  # rows stored from registers, not by the copy engine
-    ("        tma.store_wait(0)  # the rows of the tile before have left their buffer\n", ""),
+    ("        tma.store_wait(0)\n", ""),
     ("        mine = out_buffers.index(who)\n"
      "        mine.reshape([ROWS, D]).store(out.to(dtype))\n"
-     "        fence_async_shared()  # the copy engine must see what these warps wrote\n"
+     "        fence_async_shared()\n"
      "        tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)\n",
      "        own = first + gl.arange(0, ROWS, gl.SliceLayout(1, acc_layout))\n"
      "        offs_d = gl.arange(0, D, gl.SliceLayout(0, acc_layout))\n"
-     "        at = (head.to(gl.int64) * p.N + own)[:, None] * D + offs_d[None, :]\n"
-     "        gl.store(out_ptr + at, out.to(dtype), mask=(own < p.N)[:, None])\n"),
+     "        at = (head.to(gl.int64) * p.M + own)[:, None] * D + offs_d[None, :]\n"
+     "        gl.store(out_ptr + at, out.to(dtype), mask=(own < p.M)[:, None])\n"),
     ("    out_desc, lse_ptr, out_buffers = results\n",
      "    out_desc, out_ptr, lse_ptr, out_buffers = results\n"),
-    ("    out_desc,  # of [B · H, N, D]\n", "    out_desc, out_ptr,\n"),
+    ("v_desc,\n    out_desc,", "v_desc,\n    out_desc, out_ptr,"),
     ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
-    ("_describe(out.view(B * H, N, D), ROWS.value), lse,",
-     "_describe(out.view(B * H, N, D), ROWS.value), out, lse,"),
+    ("_describe(out.view(B * H, M, D), ROWS.value), lse,",
+     "_describe(out.view(B * H, M, D), ROWS.value), out, lse,"),
 ]  # fmt: skip
 # --8<-- [end:changes]
 # --8<-- [start:further_changes]
 PACKED = [  # weights are rounded to 16 bits before they are carried to the next step
-    ("    # These values arrived long ago.",
+    ("    mbarrier.wait(v.full.index((count - 1) % V.STAGES)",
      "    e_next = gl.convert_layout(e_next.to(k.buffers.dtype), e_layout)\n"
-     "    # These values arrived long ago."),
+     "    mbarrier.wait(v.full.index((count - 1) % V.STAGES)"),
     ("                masked = gl.maximum(masked, 1)\n",
      "                e = gl.convert_layout(e.to(dtype), e_layout)\n"
      "                masked = gl.maximum(masked, 1)\n"),
 ]  # fmt: skip
 OTHER_SUMS = [  # kept by each thread where the kernel shares them, shared where it keeps them
     ("if MASKED:\n            l_i = gl.zeros", "if not MASKED:\n            l_i = gl.zeros"),
-    ("if MASKED:\n            l_i = gl.conv", "if not MASKED:\n            l_i = gl.conv"),
+    (
+        "if MASKED:\n            l_i = gl.convert_layout",
+        "if not MASKED:\n            l_i = gl.convert_layout",
+    ),
 ]
 DIVIDED = ("acc * gl.convert_layout(1.0 / l_i, ", "acc / gl.convert_layout(l_i, ")
 POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\

@@ -282,7 +282,7 @@ class Mistake(NamedTuple):
 
 
 TURN = "        mbarrier.arrive(turns.index((who + 1) % V.CONSUMERS), count=1)\n"
-LAST_SCORES = "if not V.Q_IN_REGISTERS:  # the last scores are done: the next queries may come"
+RELEASED = "\n                    mbarrier.arrive(q.empty.index(who), count=1)\n                e ="
 MISTAKES = [
     Mistake(
         "no wait for an empty buffer",
@@ -359,7 +359,7 @@ MISTAKES = [
           "                masked = gl.maximum(masked, 1)\n"
           "                if not V.Q_IN_REGISTERS:\n"
           "                    mbarrier.arrive(q.empty.index(who), count=1)\n"),
-         (LAST_SCORES, "if False:")],
+         ("if not V.Q_IN_REGISTERS:" + RELEASED, "if False:" + RELEASED)],
         "The tensor cores read the queries from shared memory for every tile of keys.",
     ),
     Mistake(
@@ -385,17 +385,17 @@ MISTAKES = [
     ),
     Mistake(
         "rows written over rows on their way out",
-        [("        tma.store_wait(0)  # the rows of the tile before have left their buffer\n", "")],
+        [("        tma.store_wait(0)\n", "")],
         "The copy engine may still be storing the tile before when a short one is done.",
     ),
     Mistake(
         "end before the last rows are out",
-        [("    tma.store_wait(0)  # shared memory goes with the program\n", "")],
+        [("    tma.store_wait(0)\n", "")],
         "The next program gets this shared memory while the copy engine still reads it.",
     ),
     Mistake(
         "no fence before the store",
-        [("        fence_async_shared()  # the copy engine must see what these warps wrote\n", "")],
+        [("        fence_async_shared()\n", "")],
         "The copy engine reads shared memory another way than threads do, and may see old rows.",
     ),
     Mistake(

@@ -1,8 +1,8 @@
 """Shows that a room's tests can fail: runs them against wrong variants of its kernel.
 
 Killed means: the mutant was imported, ran, and a numerical assertion rejected its result. A crash,
-a refusal, a time-out or an `old` text that is not found exactly once is an error of the mutant, not
-a kill. The unchanged kernel runs first and must pass the very same tests.
+a refusal, a time-out or an `old` piece that is not found exactly once is an error of the mutant and
+no kill. The unchanged kernel runs first and must pass the very same tests.
 """
 
 import atexit
@@ -22,6 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from snippets._lab.judge import patch
+from snippets._lab.judge.patch import MutantError as MutantError
 from snippets._lab.results import store
 from snippets._lab.rooms import ROOT, interpreted, load, source_file, test_file
 
@@ -29,12 +31,8 @@ SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy ma
 CONTROL = "unchanged kernel"
 
 
-class MutantError(RuntimeError):
-    """A mutant could not be judged; the text says which and why."""
-
-
 class Mutant(NamedTuple):
-    """A wrong kernel: replace `old`, which must occur exactly once, by `new`."""
+    """A wrong kernel: replace the code `old`, which must occur exactly once, by `new`."""
 
     name: str
     old: str
@@ -54,15 +52,16 @@ class Verdict:
 
 def mutate(source: str, mutant: Mutant) -> str:
     """The wrong source. Raises MutantError unless `old` is found exactly once."""
-    if (times := source.count(mutant.old)) != 1:
-        raise MutantError(f"{mutant.name}: its old text occurs {times} times, not once")
-    return source.replace(mutant.old, mutant.new)
+    try:
+        return patch.replace(source, mutant.old, mutant.new)
+    except MutantError as error:
+        raise MutantError(f"{mutant.name}: {error}") from None
 
 
 def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]:
-    """The room's launcher with texts of its file replaced: for timing parts of a kernel.
+    """The room's launcher with pieces of its code replaced: for timing parts of a kernel.
 
-    Raises MutantError unless each old text is found exactly once.
+    Raises MutantError unless each old piece is found exactly once.
     """
     source = source_file(room).read_text(encoding="utf-8")
     for old, new in changes:
@@ -216,7 +215,10 @@ def judge(
 
 def _killers(room: str) -> dict[str, str]:
     """Mutant → the test that killed it when it was judged last; empty if that is not known."""
-    known = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
+    try:
+        known = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
+    except store.DataError:
+        return {}
     return {row["mutant"]: row["killed_by"] for result in known for row in result.rows}
 
 
@@ -260,11 +262,12 @@ def rows(
         raise MutantError(f"{room}:\n  " + "\n  ".join(wrong))
     for mutant in mutants:
         found = verdicts[mutant.name]
+        old, new = patch.changed_lines(source, sources[mutant.name])
         yield {
             "mutant": mutant.name,
             "diagnosis": mutant.diagnosis,
-            "old": mutant.old,
-            "new": mutant.new,
+            "old": old,
+            "new": new,
             "killed_by": found.test,
             "message": found.message,
             "derived": found.derived,

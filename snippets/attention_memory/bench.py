@@ -25,6 +25,7 @@ from .module import (
 )
 
 LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}  # the layer that the page begins with
+CARD = CARDS["A100 80 GB"] * 10**9  # bytes of the card that it is asked to fit
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -47,7 +48,8 @@ def check(device):
 def tensors(lab):
     """Bytes of every tensor of one layer, by formula."""
     for case in lab.each(dtype=list(DTYPES)):
-        yield {**LAYER, **case, **attention_memory(**LAYER, dtype=DTYPES[case["dtype"]])}
+        said = attention_memory(**LAYER, dtype=DTYPES[case["dtype"]])
+        yield {**LAYER, **case, **said, "card_bytes": CARD}
 
 
 @measured_on("interpreter")
@@ -67,6 +69,7 @@ def counted(lab):
             "fused_counted": counted_fused(**LAYER, dtype=dtype, **options),
             "inputs": 3 * said["q"],
             "square": said["scores"],
+            "card_bytes": CARD,
         }
 
 

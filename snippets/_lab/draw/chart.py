@@ -170,7 +170,7 @@ def place(chart: Chart, phone: bool) -> Placement:
     across = 1 if phone else chart.columns or len(chart.panels)
     down = math.ceil(len(chart.panels) / across)
     listed = entries(chart)
-    lines = any(m.kind == "line" for p in chart.panels for m in p.marks)
+    lines = all(isinstance(item, Rule) or item.kind == "line" for item in listed)
     last = chart.panels[-1]
     ends = {item.name for item in _listed(last)}
     direct = (
@@ -221,7 +221,7 @@ def place(chart: Chart, phone: bool) -> Placement:
             top=y1,
             x=x,
             y=y,
-            show_x_title=_width(panel.x.title) < wide + gap or column == (across - 1) // 2,
+            show_x_title=1.15 * _width(panel.x.title) < wide + gap or column == (across - 1) // 2,
             show_y=not shared or column == 0,
             labels=_labels(panel, y, tall) if direct and panel is last else (),
         )
@@ -397,7 +397,7 @@ def round_powers(low: float, high: float, most: int = 8) -> list[float]:
     """Round numbers for the ticks of a logarithmic axis: 1, 2, 5 or 1, 3 or powers of ten."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for parts in ((1, 2, 5), (1, 3), (1,)):
-        found = [m * 10.0**e for e in range(first, last + 1) for m in parts]
+        found = [float(f"{m}e{e}") for e in range(first, last + 1) for m in parts]
         found = [v for v in found if low <= v <= high]
         if len(found) <= most and len(found) >= 2:
             return found

@@ -253,7 +253,7 @@ def _points(
                     look = replace(grey, symbol=ORDER[device % len(ORDER)])
             elif len(results) > 1:
                 name = f"{name}, {device_name(result)}"
-            told = [one.told(r) if one.told else spread(r) if up is TIME else "" for _, r in rows]
+            told = [one.told(r) if one.told else spread(r) if up == TIME else "" for _, r in rows]
             found.append(
                 _Points(
                     look,
@@ -493,7 +493,7 @@ def _bar(
             told = place.told or (group.told if group else None)
             label = place.look.name
             head = f"{label}, {name}" if name else label
-            more = told(row) if told else spread(row) if counted is TIME else scale.text(number)
+            more = told(row) if told else spread(row) if counted == TIME else scale.text(number)
             hover.append(f"{head}<br>{more}")
             said.append(scale.text(number) if texts else "")
             colours.append(looks[i].colour)

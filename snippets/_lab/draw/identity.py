@@ -59,23 +59,24 @@ class Rung:
 
 # In the order of the nav: amber, orange, red, crimson, magenta. Neighbours differ in lightness too.
 ROAD = {
-    "basic_attention": Rung(88, 0.64, "two queries a program", 0.13),
-    "coalescing": Rung(100, 0.55, "", 0.11),
-    "attention_weights": Rung(70, 0.55, "", 0.12),
+    "basic_attention": Rung(88, 0.65, "two queries a program", 0.13),
+    "coalescing": Rung(105, 0.55, "", 0.11),
+    "attention_weights": Rung(70, 0.53, "", 0.12),
     "multi_head_attention": Rung(45, 0.58, "one projection for q, k, v"),
-    "attention_memory": Rung(110, 0.62, "eager, in blocks", 0.12),
-    "vectorized_attention": Rung(62, 0.62, "32 keys at a time", 0.14),
-    "composed_attention": Rung(48, 0.54, "k by strides, no transpose", 0.13),
-    "tiled_attention": Rung(38, 0.64, "", 0.17),
+    "attention_memory": Rung(112, 0.6, "eager, in blocks", 0.12),
+    "vectorized_attention": Rung(64, 0.6, "32 keys at a time", 0.14),
+    "composed_attention": Rung(50, 0.53, "k by strides, no transpose", 0.13),
+    "tiled_attention": Rung(38, 0.635, "", 0.17),
     "flash_attention": Rung(22, 0.56, "", 0.2),
-    "hopper_attention": Rung(2, 0.6, "", 0.2),
-    "latency_hiding": Rung(342, 0.55, "", 0.17),
-    "flash_backward": Rung(352, 0.64, "", 0.18),
-    "hopper_backward": Rung(332, 0.57, "", 0.2),
-    "decode_attention": Rung(322, 0.63, "", 0.17),
-    "ring_attention": Rung(312, 0.56, "", 0.17),
-    "language_model": Rung(30, 0.53, "", 0.1),
+    "hopper_attention": Rung(2, 0.615, "", 0.2),
+    "latency_hiding": Rung(95, 0.58, "", 0.08),
+    "flash_backward": Rung(352, 0.56, "", 0.18),
+    "hopper_backward": Rung(342, 0.63, "", 0.19),
+    "decode_attention": Rung(12, 0.53, "", 0.14),
+    "ring_attention": Rung(30, 0.6, "", 0.1),
+    "language_model": Rung(58, 0.56, "", 0.07),
 }
+MARKS = ("circle", "square", "triangle-up")  # in turn along the road
 
 
 def _cool(name: str, hue: float, lightness: float, symbol: str, chroma: float = 0.13) -> Identity:
@@ -90,9 +91,9 @@ OTHERS = {
     "torch:efficient": _cool("PyTorch, efficient", 190, 0.63, "triangle-up", 0.1),
     "torch:cudnn": _cool("PyTorch, cuDNN", 150, 0.6, "triangle-down", 0.14),
     "torch:flex": _cool("PyTorch, FlexAttention", 300, 0.64, "star", 0.14),
-    "torch:matmul": _cool("PyTorch, matmul", 255, 0.6, "diamond", 0.15),
-    "torch:softmax": _cool("PyTorch, softmax", 255, 0.6, "diamond", 0.15),
-    "torch:transpose": _cool("PyTorch, mT.contiguous()", 255, 0.6, "diamond", 0.15),
+    "torch:matmul": _cool("PyTorch, matmul", 240, 0.63, "hexagon", 0.13),
+    "torch:softmax": _cool("PyTorch, softmax", 232, 0.54, "hexagon", 0.13),
+    "torch:transpose": _cool("PyTorch, mT.contiguous()", 262, 0.53, "hexagon", 0.13),
     "torch:clone": _cool("PyTorch, clone", 215, 0.6, "square", 0.09),
     "flash_attention_2": _cool("FlashAttention 2", 268, 0.54, "square", 0.19),
     "flash_attention_3": _cool("FlashAttention 3", 235, 0.55, "pentagon", 0.12),
@@ -162,10 +163,11 @@ def _known(name: str) -> Identity:
     if room not in ROAD:
         raise DataError(f"{name!r} has no colour in snippets/_lab/draw/identity.py")
     rung = ROAD[room]
-    own = Identity(room, oklch(rung.lightness, rung.chroma, rung.hue))
+    symbol = MARKS[list(ROAD).index(room) % len(MARKS)]
+    own = Identity(room, oklch(rung.lightness, rung.chroma, rung.hue), symbol)
     if part == "exercise":
         said = rung.exercise or f"{room}, the exercise"
-        return replace(own, name=said, symbol="circle-open", dash="dash")
+        return replace(own, name=said, symbol=f"{symbol}-open", dash="dash")
     return replace(own, name=f"{part} ({room})") if part else own
 
 

@@ -97,7 +97,9 @@ def intensity(row: Row, field: str = "bytes_compulsory") -> float:
 
 
 def spread(row: Row) -> str:
-    """Median and spread of a timed row, for whoever points at it."""
+    """Median and spread of a timed row, for whoever points at it; of a derived one, its time."""
+    if "ms_p20" not in row:
+        return units.time(row["ms_p50"])
     low, middle, high = (units.time(row[f"ms_{p}"]) for p in ("p20", "p50", "p80"))
     return f"{middle}<br>p20–p80: {low} – {high}"
 

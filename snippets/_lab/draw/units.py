@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 MINUS = "−"
 FEW = 0.005  # of a unit: the least number that is still read well in it
+LEAST = 1e-4  # what is smaller is written with a power of ten
 MANY = 10_000  # from here on thousands are set apart
 
 
 def significant(value: float, digits: int = 3) -> str:
     """A number with so many significant digits, never as a power: "0.874", "12.7", "1234"."""
-    if value and abs(value) < 10.0 ** (1 - 2 * digits):
+    if value and abs(value) < LEAST:
         return error(value)
     if abs(value) >= 10 ** (digits - 1):
         return count(round(value))

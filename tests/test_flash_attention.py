@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention import bench, exercise, kernel, op
-from snippets.flash_attention.kernel import TILES, flash_attention
+from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
-ROWS = [(architecture, width) for architecture, rows in TILES.items() for width in rows]
+ROWS = [(architecture, width) for architecture, rows in TILE_CONFIGS.items() for width in rows]
 
 
 # --8<-- [start:check]
@@ -172,9 +172,9 @@ def test_rows_that_no_descriptor_can_load():
         [x[..., 1:33] for x in wide],
         [x[..., :32].expand(2, -1, -1, -1) for x in wide],
     ):
-        assert not kernel._can_describe("sm_90", *tensors)
+        assert not kernel._can_use_tma("sm_90", *tensors)
         check(*tensors)
-    assert kernel._can_describe("sm_90", *(x[..., 8:40] for x in wide))
+    assert kernel._can_use_tma("sm_90", *(x[..., 8:40] for x in wide))
 
 
 @pytest.mark.numerical
@@ -277,17 +277,23 @@ REFUSED = {
     "float64": (lambda: qkv(q=ones(1, 2, 3, 16).double()), TypeError, "q is torch.float64; float"),
     "two dtypes": (lambda: qkv(k=ones(1, 2, 5, 16).half()), TypeError, "k is torch.float16 but q"),
     "two devices": (
-        lambda: qkv(k=torch.ones(1, 2, 5, 16, device="meta")), ValueError, "k is on meta",
+        lambda: qkv(k=torch.ones(1, 2, 5, 16, device="meta")),
+        ValueError,
+        "k is on meta",
     ),
     "wrong device": (
-        lambda: {n: torch.ones(1, 2, 5, 16, device="meta") for n in "qkv"}, ValueError, "a GPU",
+        lambda: {n: torch.ones(1, 2, 5, 16, device="meta") for n in "qkv"},
+        ValueError,
+        "a GPU",
     ),
     "one dimension": (lambda: qkv(q=ones(16)), ValueError, "q has shape (16,); allowed are 2"),
     "other rank": (lambda: qkv(q=ones(2, 3, 16)), ValueError, "which does not fit q"),
     "no query": (lambda: qkv(q=ones(1, 2, 0, 16)), ValueError, "q has shape (1, 2, 0, 16); allo"),
     "no key": (lambda: qkv(k=ones(1, 2, 0, 16)), ValueError, "k has shape (1, 2, 0, 16); allo"),
     "transposed": (
-        lambda: qkv(v=ones(1, 2, 16, 5).mT), ValueError, "v has strides (160, 80, 1, 5); the last",
+        lambda: qkv(v=ones(1, 2, 16, 5).mT),
+        ValueError,
+        "v has strides (160, 80, 1, 5); the last",
     ),
     "a wide head": (lambda: {n: ones(1, 1, 2, 264) for n in "qkv"}, ValueError, "dimension 264"),
     "a narrow head": (lambda: {n: ones(1, 1, 2, 8) for n in "qkv"}, ValueError, "dimension 8"),
@@ -296,13 +302,19 @@ REFUSED = {
     "another width": (lambda: qkv(k=ones(1, 2, 5, 24)), ValueError, "(1, 2, 5, 24), which does"),
     "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 16)), ValueError, "v has shape (1, 2, 4, 16); it"),
     "heads that do not divide": (
-        lambda: qkv(k=ones(1, 3, 5, 16), v=ones(1, 3, 5, 16)), ValueError, "q has 2 heads and k 3",
+        lambda: qkv(k=ones(1, 3, 5, 16), v=ones(1, 3, 5, 16)),
+        ValueError,
+        "q has 2 heads and k 3",
     ),
     "many programs": (
-        lambda: qkv(q=ones(1, 1, 1, 16).expand(1, 2, 2**30, 16)), ValueError, "fewer than 2^31",
+        lambda: qkv(q=ones(1, 1, 1, 16).expand(1, 2, 2**30, 16)),
+        ValueError,
+        "fewer than 2^31",
     ),
     "gradient": (
-        lambda: qkv(v=ones(1, 2, 5, 16, requires_grad=True)), ValueError, "v requires grad",
+        lambda: qkv(v=ones(1, 2, 5, 16, requires_grad=True)),
+        ValueError,
+        "v requires grad",
     ),
     "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str"),
     "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
@@ -310,7 +322,7 @@ REFUSED = {
     "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
     "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
     "scale negative": (lambda: qkv(scale=-1.0), ValueError, "scale is -1.0; it must be positive"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -333,9 +345,16 @@ def test_what_an_older_gpu_refuses(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "architecture"),
-    [((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_89"), ((8, 9), "sm_89"), ((9, 0), "sm_90"),
-     ((10, 0), "sm_100"), ((12, 0), "sm_89")],
-)  # fmt: skip
+    [
+        ((7, 5), "sm_75"),
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_89"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90"),
+        ((10, 0), "sm_100"),
+        ((12, 0), "sm_89"),
+    ],
+)
 def test_which_rows_a_gpu_gets(capability, architecture, monkeypatch):
     class OnGpu:
         device = torch.device("cuda:0")
@@ -378,16 +397,16 @@ def test_exercise_merges_parts_of_the_keys(parts):
 @pytest.mark.parametrize("name", bench.RUNGS)
 def test_every_rung_is_attention(name, causal):
     q, k, v = make_qkv(1, 2, N=140, D=64, dtype=torch.float16, device=DEVICE)
-    out = bench.rung(name)(q, k, v, causal=causal)
+    out = bench.launcher_of(bench.RUNGS[name])(q, k, v, causal=causal)
     assert_attention(out, q, k, v, mask=causal_mask(140, 140, device=DEVICE) if causal else None)
 
 
-@pytest.mark.parametrize("tiles", bench.SWEEP, ids=bench.label)
-def test_every_tile_of_the_sweep_is_attention(tiles):
+@pytest.mark.parametrize("config", bench.SWEEP, ids=bench.label)
+def test_every_tile_of_the_sweep_is_attention(config):
     """Warp-specialised ones without a mask, as they are not for others."""
-    causal = not tiles.warp_specialize
+    causal = not config.warp_specialize
     q, k, v = make_qkv(1, 1, M=140, N=256, D=32, dtype=torch.float16, device=DEVICE)
-    out = bench.with_tiles(flash_attention, tiles)(q, k, v, causal=causal)
+    out = bench.with_config(flash_attention, config)(q, k, v, causal=causal)
     assert_attention(out, q, k, v, mask=causal_mask(140, 256, device=DEVICE) if causal else None)
 
 
@@ -502,9 +521,13 @@ def test_what_the_model_may_not_ask():
 
 
 TENSOR_CORE = {
-    "sm_75": "none", "sm_80": "mma", "sm_89": "mma", "sm_90": "wgmma", "sm_100": "tcgen05",
+    "sm_75": "none",
+    "sm_80": "mma",
+    "sm_89": "mma",
+    "sm_90": "wgmma",
+    "sm_100": "tcgen05",
     "gfx942": "mfma",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -520,7 +543,7 @@ def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeyp
     """No row spills registers or needs more shared memory than its GPU has."""
     monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
     masks = ((256, False), (250, False), (256, True))  # none, the end of the keys, causal
-    for width, (N, causal) in itertools.product(TILES[architecture], masks):
+    for width, (N, causal) in itertools.product(TILE_CONFIGS[architecture], masks):
         tensors = [torch.empty(1, 2, n, width, dtype=torch.float16) for n in (256, N, N)]
         options = {"causal": causal}
         (found,) = compiler.resources(flash_attention, tensors, options, target=architecture)
@@ -531,7 +554,7 @@ def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeyp
 
 @pytest.mark.compiler
 @pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
-def test_the_edge_is_added_by_the_tensor_cores(compiler, monkeypatch):
+def test_the_tail_bias_is_added_by_the_tensor_cores(compiler, monkeypatch):
     """The page says that this sum costs no instruction."""
     monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_90")
     additions = []
@@ -562,56 +585,78 @@ class Lab:
         return ()
 
     def time_attention(self, case, names, variants=None):
-        M, N, D = case["M"], case.get("N", case["M"]), case["D"]
+        N, D = case["N"], case["D"]
+        M = case.get("M", N)
         flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * M * N * D
         for i, name in enumerate([*names, *(variants or {})]):
             ms = flops / 5e11 * (self.gain if i else 1.0) + 1e-3
-            yield {"implementation": name, **case, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms,
-                   "flops": flops, "bytes_compulsory": flops / M}  # fmt: skip
+            yield {
+                "implementation": name,
+                **case,
+                **{"ms_p20": ms, "ms_p50": ms, "ms_p80": ms},
+                "flops": flops,
+                "bytes_compulsory": flops / M,
+            }
 
 
 def rows_of(name, lab, monkeypatch):
     """Made-up rows with the fields that the bench function of that name gives."""
     if name == "ladder":
         for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
-            yield from lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS)
+            for row in lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS):
+                yield row | bench.about_rung(row["implementation"], case["causal"])
     elif name == "memory":
         for N, name in itertools.product([1024, 65_536], [bench.OURS, "torch:eager"]):
-            yield {"implementation": name, "N": N, "heads": 8, "D": 64,
-                   "peak_bytes": N * 1024, "result_bytes": N * 1024}  # fmt: skip
+            sizes = {"peak_bytes": N * 1024, "result_bytes": N * 1024}
+            yield {"implementation": name, "N": N, "heads": 8, "D": 64, **sizes}
     elif name == "error":
-        for case in cases(implementation=[bench.OURS, "torch:eager", "torch:flash"],
-                          dtype=["float16", "bfloat16"], D=[64], N=[256]):  # fmt: skip
+        names = [bench.OURS, "torch:eager", "torch:flash"]
+        for case in cases(implementation=names, dtype=["float16", "bfloat16"], D=[64], N=[256]):
             yield case | {"largest": 1e-3, "mean": 1e-4}
     elif name == "resources":
         for case in cases(dtype=["float16", "float32"], causal=[False, True], D=[64, 128]):
             counts = {"num_warps": 4, "registers": 100 + case["causal"], "spill_store_bytes": 0}
-            yield case | counts | {"shared_bytes": 2048, "tensor_core": "wgmma", "error": None}
+            compiled = {"shared_bytes": 2048, "tensor_core": "wgmma", "error": None}
+            yield case | {"cards": bench.cards_of("sm_90")} | counts | compiled
     else:
         refused = bench.label(bench.SWEEP[-1])
-        monkeypatch.setattr(bench, "why_not", lambda case, tensors, tiles, launcher: "too large"
-                            if launcher is launchers[refused] else "")  # fmt: skip
+        monkeypatch.setattr(
+            bench,
+            "why_not",
+            lambda case, tensors, config, launcher: (
+                "too large" if launcher is launchers[refused] else ""
+            ),
+        )
         launchers = {}
 
-        def remembered(launcher, tiles):
-            launchers[bench.label(tiles)] = tiles
-            return tiles
+        def remembered(launcher, config):
+            launchers[bench.label(config)] = config
+            return config
 
-        monkeypatch.setattr(bench, "with_tiles", remembered)
+        monkeypatch.setattr(bench, "with_config", remembered)
         yield from getattr(bench, name)(lab)
 
 
 def made_up(name, rows):
     from snippets._lab.results import store
 
-    ceiling = {"per_s_p50": 4e12}
+    on_gpu = name != "resources"
+    ceilings = {name: {"per_s_p50": 4e12} for name in ("read", "write", "copy")}
+    ceilings["matmul_bfloat16"] = {"per_s_p50": 8e14}
     return store.Result(
-        post="flash_attention", result=name, place="gpu", folder="nvidia_made_up",
-        device={"name": "made up"}, versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown", measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16,
-        rows=list(rows), ceilings=dict.fromkeys(["read", "write", "copy"], ceiling)
-        | {"matmul_bfloat16": {"per_s_p50": 8e14}},
-    )  # fmt: skip
+        post="flash_attention",
+        result=name,
+        place="gpu" if on_gpu else "compiler",
+        folder="nvidia_made_up" if on_gpu else "compiler/sm_90",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=list(rows),
+        ceilings=ceilings,
+    )
 
 
 DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragged", "error"]
@@ -641,8 +686,8 @@ def test_the_verdicts_follow_the_numbers(gain, monkeypatch):
         row["ms_p50"] = gain if row["implementation"] in ("pointers", "large tiles") else 1.0
     sentences = figures.ladder([made_up("ladder", rows)]).sentences
     verdicts = {1.5: "it pays everywhere", 0.5: "costs time everywhere", 1.0: "changes nothing"}
-    assert verdicts[gain] in sentences["descriptors"]
-    assert verdicts[2.0 - gain] in sentences["large"]
+    assert verdicts[gain] in sentences["pointers"]
+    assert verdicts[2.0 - gain] in sentences["large_tiles"]
     assert ("descriptors in place of pointers" in sentences["useless"]) == (gain <= 1)
     assert ("larger tiles" in sentences["useless"]) == (gain >= 1)
     ahead = figures.forward([made_up("forward", rows_of("forward", Lab(gain), monkeypatch))])

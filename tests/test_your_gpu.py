@@ -202,13 +202,13 @@ def test_a_launcher_refuses_and_chooses_as_on_that_card():
         launched(flash_attention, "sm_75", "bfloat16")
     with pytest.raises(ValueError, match="above 128"):
         launched(flash_attention, "sm_75", D=256)
-    table = load("flash_attention", "kernel").TILES
+    table = load("flash_attention", "kernel").TILE_CONFIGS
     for target in bench.TARGETS:
         (launch,) = launched(flash_attention, target)
-        tiles = table[target][64][0]
-        assert launch.kwargs["BLOCK_M"] == tiles.BLOCK_M
-        assert launch.kwargs["num_warps"] == tiles.num_warps
-        assert launch.kwargs["DESCRIPTORS"] == (target in ("sm_90", "sm_100"))
+        config = table[target][64][0]
+        assert launch.kwargs["BLOCK_M"] == config.BLOCK_M
+        assert launch.kwargs["num_warps"] == config.num_warps
+        assert launch.kwargs["USE_TMA"] == (target in ("sm_90", "sm_100"))
 
 
 def test_the_interpreters_detours_are_not_compiled():

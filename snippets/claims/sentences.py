@@ -183,8 +183,9 @@ def attention_is_memory_bound(result):
     cases = []
     for r in pick(result.rows):
         if r["implementation"] in kinds:
-            kind = "one query, a cache" if r["M"] == 1 else kinds[r["implementation"]]
-            length = f"{r['N']:,} keys" if r["M"] == 1 else f"M {r['M']:,}"
+            one = r.get("M", r["N"]) == 1
+            kind = "one query, a cache" if one else kinds[r["implementation"]]
+            length = f"{r['N']:,} keys" if one else f"N {r['N']:,}"
             memory = _memory_share(r, result, r["bytes_moved"])
             bound = _is_memory_bound(r, result, True, r["bytes_moved"])
             measured = f"{memory * 100:.0f} % of the memory's ceiling"
@@ -254,7 +255,7 @@ def flash_attention_is_two_to_four_times_faster(result):
     cases = []
     for name, label in (("flash_attention", "our kernel"), ("torch:cudnn", "cuDNN's")):
         for r in pick(result.rows, implementation=name):
-            if r["N"] in eager and r["N"] > 1:
+            if r["N"] in eager and r.get("M", r["N"]) > 1:
                 faster = eager[r["N"]] / r["ms_p50"]
                 cases.append(Case(f"{label}, N {r['N']:,}", 2 <= faster <= 4, ratio(faster)))
     return cases
@@ -506,7 +507,7 @@ def as_slow_as_a_calculator(result):
         rate = row["flops"] / row["ms_p50"] * 1e3
         share = rate / result.ceilings["fma_float32"]["per_s_p50"]
         measured = f"{rate / 1e12:.2f} TFLOP/s, {share * 100:.1f} % of the best"
-        cases.append(Case(f"{label}, M 1024", share <= 1e-3, measured))
+        cases.append(Case(f"{label}, N 1024", share <= 1e-3, measured))
     return cases
 
 

@@ -1,8 +1,11 @@
 """What the page of flash_attention measures: one function for each result."""
 
+import ast
 import functools
 import itertools
 import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -10,11 +13,13 @@ import triton
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.judge.patch import replace
 from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.probe.gpus import CARDS
 from snippets._lab.rooms import measured_on, source_file
 
 from . import exercise, kernel
-from .kernel import Tiles, flash_attention
+from .kernel import TileConfig, flash_attention
 
 OURS = "flash_attention"
 
@@ -46,20 +51,31 @@ def forward(lab):
 
 # --8<-- [start:two_loops]
 def in_two_loops():
-    """The text of the loop, and the text of two: without a mask as far as possible, then with."""
-    text = source_file(OURS).read_text(encoding="utf-8")
-    loop = text[text.index("    for start in tl.range(") : text.index("    return acc, l_i, m_i\n")]
-    two = loop.replace("(0, end,", "(first, last,").replace("start >= full:", "second:")
-    return loop, (
+    """The code of the loop, and that of two: without a mask as far as possible, then with."""
+    one = source_file(OURS).read_text(encoding="utf-8")
+    two = replace(one, "tl.range(0, end,", "tl.range(first, last,")
+    two = replace(two, "start >= unmasked_end", "second")
+    return loop_in(one), (
         "    for second in tl.static_range(2 if MASKED else 1):\n"
-        "        first = full if second else 0\n"
-        "        last = full if MASKED and not second else end\n"
-    ) + textwrap.indent(two, "    ")
+        "        first = unmasked_end if second else 0\n"
+        "        last = unmasked_end if MASKED and not second else end\n"
+    ) + textwrap.indent(loop_in(two), "    ")
+
+
+def loop_in(text):
+    """The code of the kernel's loop over keys."""
+    (loop,) = (
+        ast.get_source_segment(text, node, padded=True)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.For) and ast.unparse(node.iter).startswith("tl.range(")
+    )
+    return loop
     # --8<-- [end:two_loops]
 
 
 # --8<-- [start:order]
-ROUNDED, SUMMED = "rounded = p.to(q.dtype)", "l_i = l_i * alpha + row_sum"
+ROUNDED = "rounded = p.to(q_tile.dtype)"
+SUMMED = "l_i = l_i * alpha + row_sum"
 PRODUCT = 'acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")'
 OTHER_ORDER = [  # the order in which one would write it: sum, correction, rounding, product
     (ROUNDED, SUMMED),
@@ -69,78 +85,128 @@ OTHER_ORDER = [  # the order in which one would write it: sum, correction, round
 
 
 # --8<-- [start:rungs]
-PLAIN = Tiles(64, 64, 4, 3)  # for both head dimensions, no spills and no warp specialisation
-NO_BRANCH = [  # the mask on every tile, if there is one
-    ("if MASKED and WARP_SPECIALIZE:", "if False:"),
-    ("elif MASKED and start >= full:", "elif MASKED:"),
-]
-RUNGS = {  # what a step changes: texts of kernel.py, and tiles
-    "exp by e": (
-        [("p = tl.exp2(s * scale_log2 - m_sub[:, None])",
-          "p = tl.exp((s * scale_log2 - m_sub[:, None]) / LOG2_E)"),
-         ("alpha = tl.exp2(m_i - m_sub)", "alpha = tl.exp((m_i - m_sub) / LOG2_E)")], PLAIN),
-    "a mask on every tile": (
-        [("elif MASKED and start >= full:", "elif True:")], PLAIN),
-    "two loops": ([in_two_loops()], PLAIN),
-    "lines in another order": (OTHER_ORDER, PLAIN),
-    "pointers": ([("described := _can_describe(architecture, q, k, v)", "described := False")],
-                 PLAIN),
-    "shortest rows first": ([("tile = tiles - 1 - tile", "tile = tile + 0")], PLAIN),
-    "heads side by side": (
-        [("    tile = pid % tiles\n", "    tile = pid // (tl.num_programs(0) // tiles)\n"),
-         ("b, h = pid // tiles // H, pid // tiles % H",
-          "b, h = pid % (tl.num_programs(0) // tiles) // H, pid % H")], PLAIN),
-    "nothing in flight": ([], PLAIN._replace(num_stages=1)),
-    "all of the above": ([], PLAIN),
-    "taller tiles": ([], PLAIN._replace(BLOCK_M=128)),
-    "large tiles": ([], Tiles(128, 128, 8, 2)),
-    "warp specialisation": (
-        [*NO_BRANCH, ("tiles.warp_specialize and not causal", "tiles.warp_specialize")],
-        Tiles(128, 128, 4, 2, True)),
-}  # fmt: skip
+class Rung(NamedTuple):
+    """A variant of the kernel: one step taken back, or one step further."""
+
+    step: str  # what the kernel has and this variant lacks; if further, the reverse
+    changes: Sequence[tuple[str, str]] = ()  # pieces of kernel.py, and what replaces them
+    config: TileConfig = TileConfig(64, 64, 4, 3)  # for both head dimensions; spills nothing
+    further: bool = False
+    only_causal: bool = False  # without a mask all rows are equally long, and there is one loop
+
+
+BASE = "all of the above"  # the kernel as it is, with one tile for all cases
+RUNGS = {
+    "exp by e": Rung(
+        "exp2 in place of exp",
+        [
+            (
+                "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
+                "p = tl.exp((s * scale_log2 - m_sub[:, None]) / LOG2_E)",
+            ),
+            ("alpha = tl.exp2(m_i - m_sub)", "alpha = tl.exp((m_i - m_sub) / LOG2_E)"),
+        ],
+    ),
+    "a mask on every tile": Rung(
+        "a mask only where needed",
+        [("elif MASKED and start >= unmasked_end:", "elif True:")],
+    ),
+    "two loops": Rung("one loop, with a branch", [in_two_loops()], only_causal=True),
+    "lines in another order": Rung("lines in the fastest order", OTHER_ORDER),
+    "pointers": Rung(
+        "descriptors in place of pointers",
+        [("use_tma = _can_use_tma(architecture, q, k, v)", "use_tma = False")],
+    ),
+    "shortest rows first": Rung(
+        "longest rows first",
+        [("tile_idx = num_tiles - 1 - tile_idx", "tile_idx = tile_idx + 0")],
+        only_causal=True,
+    ),
+    "heads side by side": Rung(
+        "rows of a head side by side",
+        [
+            (
+                "tile_idx = pid % num_tiles",
+                "tile_idx = pid // (tl.num_programs(0) // num_tiles)",
+            ),
+            (
+                "b, h = pid // num_tiles // H, pid // num_tiles % H",
+                "heads = tl.num_programs(0) // num_tiles\n    b, h = pid % heads // H, pid % H",
+            ),
+        ],
+    ),
+    "nothing in flight": Rung("loads in flight", config=TileConfig(64, 64, 4, 1)),
+    BASE: Rung(BASE),
+    "taller tiles": Rung("more queries a program", config=TileConfig(128, 64, 4, 3), further=True),
+    "large tiles": Rung(
+        "larger tiles on more warps", config=TileConfig(128, 128, 8, 2), further=True
+    ),
+    "warp specialisation": Rung(
+        "warp specialisation",
+        [  # the mask on every tile, if there is one: the loop may hold no branch
+            ("if MASKED and WARP_SPECIALIZE:", "if False:"),
+            ("elif MASKED and start >= unmasked_end:", "elif MASKED:"),
+            ("config.warp_specialize and not causal", "config.warp_specialize"),
+        ],
+        TileConfig(128, 128, 4, 2, warp_specialize=True),
+        further=True,
+    ),
+}
 # --8<-- [end:rungs]
 
 
-def with_tiles(launcher, tiles):
-    """The launcher (the page's, or a variant of it) with these tiles and not its table's."""
+def with_config(launcher, config):
+    """The launcher (the page's, or a variant of it) with this config and not its table's."""
     names = getattr(launcher, "__wrapped__", launcher).__globals__
 
     def launch(*tensors, **options):
-        chosen, names["_tiles"] = names["_tiles"], lambda *_: tiles
+        chosen = names["_tile_config"]
+        names["_tile_config"] = lambda *_: config
         try:
             return launcher(*tensors, **options)
         finally:
-            names["_tiles"] = chosen
+            names["_tile_config"] = chosen
 
     return launch
 
 
-def rung(name):
+def launcher_of(rung):
     """The launcher of a rung."""
-    changes, tiles = RUNGS[name]
-    return with_tiles(variant(OURS, changes) if changes else flash_attention, tiles)
+    launcher = variant(OURS, rung.changes) if rung.changes else flash_attention
+    return with_config(launcher, rung.config)
 
 
 @measured_on("gpu")
 def ladder(lab):
     """One step taken back at a time, and three steps further, each correct, all in turn."""
-    rungs = {name: rung(name) for name in RUNGS}
-    for launcher in rungs.values():
+    launchers = {name: launcher_of(rung) for name, rung in RUNGS.items()}
+    for launcher in launchers.values():
         for causal in (False, True):
             q, k, v = make_qkv(1, 2, N=300, D=128, dtype=torch.bfloat16, device="cuda")
             mask = causal_mask(300, 300, device="cuda") if causal else None
             assert_attention(launcher(q, k, v, causal=causal), q, k, v, mask=mask)
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
-        yield from lab.time_attention(same_work(case), [OURS, "torch:cudnn"], rungs)
+        for row in lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers):
+            yield row | about_rung(row["implementation"], case["causal"])
+
+
+def about_rung(name, causal):
+    """What the row of a rung says beside its time: the step, and whether it matters here."""
+    if name not in RUNGS:
+        return {}
+    rung = RUNGS[name]
+    kind = "base" if name == BASE else "further" if rung.further else "back"
+    return {"step": rung.step, "kind": kind, "matters": causal or not rung.only_causal}
 
 
 # --8<-- [start:sweep]
 SWEEP = [
-    *itertools.starmap(Tiles, itertools.product([128], [64, 128], [4, 8], [2, 3])),
-    *(Tiles(64, 64, 4, stages) for stages in (2, 3, 4)),
-    *(Tiles(64, 128, 4, stages) for stages in (2, 3)),
-    *(Tiles(128, 32, 4, 4), Tiles(256, 64, 8, 2)),
-    *(Tiles(128, *tile, True) for tile in ((64, 4, 2), (128, 4, 2), (128, 4, 3))),
+    *itertools.starmap(TileConfig, itertools.product([128], [64, 128], [4, 8], [2, 3])),
+    *(TileConfig(64, 64, 4, num_stages) for num_stages in (2, 3, 4)),
+    *(TileConfig(64, 128, 4, num_stages) for num_stages in (2, 3)),
+    TileConfig(128, 32, 4, 4),
+    TileConfig(256, 64, 8, 2),
+    *(TileConfig(128, *rest, True) for rest in ((64, 4, 2), (128, 4, 2), (128, 4, 3))),
 ]
 # --8<-- [end:sweep]
 
@@ -150,20 +216,20 @@ def sweep(lab):
     """Time of every tile that fits the GPU, at a short and a longer length."""
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 16_384]):
         case = same_work(case)
-        launchers = {tiles: with_tiles(flash_attention, tiles) for tiles in SWEEP}
+        launchers = {config: with_config(flash_attention, config) for config in SWEEP}
         tensors = lab.qkv(case)
-        reasons = {t: why_not(case, tensors, t, launcher) for t, launcher in launchers.items()}
-        fits = {label(t): launcher for t, launcher in launchers.items() if not reasons[t]}
+        reasons = {c: why_not(case, tensors, c, launcher) for c, launcher in launchers.items()}
+        fits = {label(c): launcher for c, launcher in launchers.items() if not reasons[c]}
         timed = {row["implementation"]: row for row in lab.time_attention(case, [OURS], fits)}
         yield timed[OURS]
-        for tiles, reason in reasons.items():
-            row = timed.get(label(tiles)) or {"implementation": label(tiles), "error": reason}
-            yield {**row, **case, **tiles._asdict()}
+        for config, reason in reasons.items():
+            row = timed.get(label(config)) or {"implementation": label(config), "error": reason}
+            yield {**row, **case, **config._asdict()}
 
 
-def why_not(case, tensors, tiles, launcher):
-    """Why a launcher with these tiles cannot run this case on the GPU at hand; "" if it can."""
-    if tiles.warp_specialize and case["causal"]:
+def why_not(case, tensors, config, launcher):
+    """Why a launcher with this config cannot run this case on the GPU at hand; "" if it can."""
+    if config.warp_specialize and case["causal"]:
         return "not divided among warps: the loop holds a branch"
     try:
         launcher(*tensors, causal=case["causal"])
@@ -174,11 +240,11 @@ def why_not(case, tensors, tiles, launcher):
     return ""
 
 
-def label(tiles):
-    """What the rows of a tile are called."""
-    special = ", specialised" if tiles.warp_specialize else ""
-    return f"{tiles.BLOCK_M} × {tiles.BLOCK_N}, {tiles.num_warps} warps, " \
-        f"{tiles.num_stages} stages{special}"  # fmt: skip
+def label(config):
+    """What the rows of a config are called."""
+    special = ", specialised" if config.warp_specialize else ""
+    tile = f"{config.BLOCK_M} × {config.BLOCK_N}"
+    return f"{tile}, {config.num_warps} warps, {config.num_stages} stages{special}"
 
 
 def resources_of(lab, case):
@@ -193,28 +259,49 @@ def resources_of(lab, case):
 
 @measured_on("compiler")
 def resources(lab):
-    """Registers, spills and shared memory of the rows of TILES that the target has."""
+    """Registers, spills and shared memory of the rows of TILE_CONFIGS that the target has."""
     target = lab.target
-    widths = list(kernel.TILES[target])
+    widths = list(kernel.TILE_CONFIGS[target])
     for case in lab.each(dtype=["float16", "float32"], causal=[False, True], D=widths):
-        yield {**case, **resources_of(lab, case)}
+        yield {**case, "cards": cards_of(target), **resources_of(lab, case)}
+
+
+def cards_of(target):
+    """The GPUs of a target, whatever their memory: "H100, H200"."""
+    names = (
+        card.name.partition(" ")[0] if "GB" in card.name else card.name
+        for card in CARDS
+        if card.target == target
+    )
+    return ", ".join(dict.fromkeys(names))
+
+
+KERNELS = {  # implementation → what it is, in a few words
+    "basic_attention": "one key at a time",
+    "vectorized_attention:exercise": "32 keys at a time",
+    "composed_attention": "three kernels",
+    "tiled_attention": "tiles, no tensor cores",
+    OURS: "tiles on tensor cores",
+    "torch:eager": "eager PyTorch",
+    "torch:sdpa": "PyTorch SDPA",
+    "torch:cudnn": "PyTorch, cuDNN",
+}
 
 
 @measured_on("gpu")
 def kernels(lab):
     """Every kernel of the series on the same work: 8 heads, N 1024, D 64."""
-    earlier = ["basic_attention", "vectorized_attention:exercise", "composed_attention"]
-    names = [*earlier, "tiled_attention", OURS, "torch:eager", "torch:sdpa", "torch:cudnn"]
     for case in lab.each(dtype=["float16"], heads=[8], D=[64], N=[1024, 4096]):
-        yield from lab.time_attention(case, names)
+        for row in lab.time_attention(case, list(KERNELS)):
+            yield row | {"label": KERNELS[row["implementation"]]}
 
 
 @measured_on("gpu")
 def roofline(lab):
-    """Time over length for the roofline: intensity grows with M; one query has next to none."""
+    """Time over length for the roofline: intensity grows with N; one query has next to none."""
     for case in lab.each(dtype=["bfloat16"], D=[128], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
         case = {**case, "batch": 4, "heads": 16}
-        names = [OURS, "torch:cudnn"] + ["torch:eager"] * (case["M"] <= 4096)
+        names = [OURS, "torch:cudnn"] + ["torch:eager"] * (case["N"] <= 4096)
         yield from lab.time_attention(case, names)
     for case in lab.each(dtype=["bfloat16"], D=[128], M=[1], N=[4096, 16_384]):
         yield from lab.time_attention({**case, "batch": 8, "heads": 16}, [OURS, "torch:sdpa"])
@@ -223,13 +310,15 @@ def roofline(lab):
 @measured_on("gpu")
 def ragged(lab):
     """Lengths that fill no tile, and shared heads of keys, beside the next round case."""
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[128], batch=[4], heads=[16],
-                         N=[1000, 1024, 4095, 4096]):  # fmt: skip
+    lengths = [1000, 1024, 4095, 4096]
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[128], N=lengths):
+        case = {**case, "batch": 4, "heads": 16}
 
         def shared(q, k, v, **options):
             return flash_attention(q, k[:, ::4], v[:, ::4], **options)
 
-        yield from lab.time_attention(case, [OURS], {"four query heads share keys": shared})
+        for row in lab.time_attention(case, [OURS], {"four query heads share keys": shared}):
+            yield row | {"heads_kv": 16 if row["implementation"] == OURS else 4}
 
 
 @measured_on("gpu", "interpreter")
@@ -245,15 +334,18 @@ def error(lab):
                 continue  # 16 bits only
             found = deviation(resolve(name)(q, k, v), q, k, v)
             yield {
-                "implementation": name, **case, "largest": found.largest, "mean": found.mean,
-            }  # fmt: skip
+                "implementation": name,
+                **case,
+                "largest": found.largest,
+                "mean": found.mean,
+            }
 
 
 @measured_on("gpu")
 def memory(lab):
     """Bytes allocated while a call runs, beyond its inputs: the result, and nothing of N × N."""
-    for case in lab.each(dtype=["bfloat16"], heads=[8], D=[64],
-                         N=[1024, 4096, 16_384, 65_536]):  # fmt: skip
+    lengths = [1024, 4096, 16_384, 65_536]
+    for case in lab.each(dtype=["bfloat16"], heads=[8], D=[64], N=lengths):
         q, k, v = lab.qkv(case)
         for name in (OURS, *(["torch:eager"] if case["N"] <= 16_384 else [])):
             call = resolve(name)
@@ -264,8 +356,12 @@ def memory(lab):
             out = call(q, k, v)
             torch.cuda.synchronize()
             peak = torch.cuda.max_memory_allocated() - before
-            yield {"implementation": name, **case, "peak_bytes": peak,
-                   "result_bytes": out.numel() * out.element_size()}  # fmt: skip
+            yield {
+                "implementation": name,
+                **case,
+                "peak_bytes": peak,
+                "result_bytes": out.numel() * out.element_size(),
+            }
             del out
 
 
@@ -285,12 +381,14 @@ def steps(lab):
     """The kernel's own variables, tile by tile, for queries 0 to 3."""
     from snippets._lab.probe.variables import softmax_steps, watch
 
-    launcher = with_tiles(flash_attention, Tiles(4, 4, 4, 1))  # four queries, four keys
-    names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "full"]
+    launcher = with_config(
+        flash_attention, TileConfig(BLOCK_M=4, BLOCK_N=4, num_warps=4, num_stages=1)
+    )
+    names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "unmasked_end"]
     q, k, v = example()
     for case in lab.each(example=list(EXAMPLES)):
         causal = EXAMPLES[case["example"]]
-        with watch(kernel._attend, names) as turns:
+        with watch(kernel._flash_attention_kernel, names) as turns:
             out = launcher(q, k, v, causal=causal)
         assert_attention(out, q, k, v, mask=causal_mask(8, 14) if causal else None)
         program = (1, 0, 0) if causal else (0, 0, 0)  # causal: the last rows start first
@@ -304,7 +402,8 @@ def steps(lab):
             raise RuntimeError("the last step divided by l is not what the launcher returned")
         for row in recorded:
             shown = {name: [x[:COLUMNS] for x in row[name]] for name in ("acc", "acc_before")}
-            yield case | row | shown | {"masked": row["start"] >= mine[0].values["full"]}
-        yield case | {"base": "2", "queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS,
-                      "result": out[0, 0, :4, :COLUMNS].tolist()}  # fmt: skip
+            yield case | row | shown | {"masked": row["start"] >= mine[0].values["unmasked_end"]}
+        result = out[0, 0, :4, :COLUMNS].tolist()
+        sizes = {"queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS}
+        yield case | {"base": "2", **sizes, "result": result}
         # --8<-- [end:steps]

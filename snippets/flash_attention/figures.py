@@ -1,5 +1,7 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
+import re
+
 from plotly.subplots import make_subplots
 
 from snippets._lab.draw import charts
@@ -131,36 +133,25 @@ def forward(results):
     )
 
 
-# Rung of bench.py → what the step is called, its sentence, and whether the base lacks it.
-STEPS = {
-    "exp by e": ("exp2 in place of exp", "base", False),
-    "a mask on every tile": ("a mask only where needed", "split", False),
-    "two loops": ("one loop, with a branch", "branch", False),
-    "lines in another order": ("lines in the fastest order", "lines", False),
-    "pointers": ("descriptors in place of pointers", "descriptors", False),
-    "heads side by side": ("rows of a head side by side", "heads", False),
-    "shortest rows first": ("longest rows first", "order", False),
-    "nothing in flight": ("loads in flight", "flight", False),
-    "taller tiles": ("more queries a program", "tall", True),
-    "large tiles": ("larger tiles on more warps", "large", True),
-    "warp specialisation": ("warp specialisation", "specialised", True),
-}
-UNDER_A_MASK = ("shortest rows first", "two loops")
-BASE = "all of the above"
+def _steps(rows):
+    """Rung → its row's words, for all steps but the kernel that they are steps of."""
+    return {r["implementation"]: r for r in rows if r.get("kind") in ("back", "further")}
+
+
+def _base(rows):
+    return next(r["implementation"] for r in rows if r.get("kind") == "base")
 
 
 def _gains(rows):
     """Rung → (D, causal) → how many times as fast the kernel is with the step as without it."""
     ms = ms_of(rows, "D", "causal")
-    gains = {}
-    for rung, (_, _, further) in STEPS.items():
-        gains[rung] = {}
-        for case in CASES:
-            if rung in UNDER_A_MASK and not case[1]:
-                continue  # without a mask all rows are equally long, and there is one loop
-            if (rung, *case) in ms:
-                gain = ms[rung, *case] / ms[BASE, *case]
-                gains[rung][case] = 1 / gain if further else gain
+    base = _base(rows)
+    gains = {rung: {} for rung in _steps(rows)}
+    for r in rows:
+        if r["implementation"] in gains and r["matters"]:
+            case = r["D"], r["causal"]
+            gain = ms[r["implementation"], *case] / ms[base, *case]
+            gains[r["implementation"]][case] = 1 / gain if r["kind"] == "further" else gain
     return gains
 
 
@@ -173,7 +164,9 @@ def _worth(gains):
 def ladder(results):
     rows = results[0].rows
     gains = _gains(rows)
-    labels = [STEPS[rung][0] for rung in gains]
+    base, step = _base(rows), {rung: r["step"] for rung, r in _steps(rows).items()}
+    further = {rung for rung, r in _steps(rows).items() if r["kind"] == "further"}
+    labels = list(step.values())
     figure = make_subplots(
         1, len(CASES), subplot_titles=[_case(*case) for case in CASES], shared_yaxes=True
     )
@@ -208,10 +201,10 @@ def ladder(results):
     steps = {r: max(g.values()) for r, g in gains.items() if g}
     best = max(steps, key=steps.get)
     ms = ms_of(rows, "D", "causal")
-    whole = {case: ms[CUDNN, *case] / ms[BASE, *case] for case in CASES if (CUDNN, *case) in ms}
+    whole = {case: ms[CUDNN, *case] / ms[base, *case] for case in CASES if (CUDNN, *case) in ms}
     length = _lengths(rows)[0]
     return Figure(
-        finding=f"The step that counts most is “{STEPS[best][0]}”, {percent(steps[best])} at best; "
+        finding=f"The step that counts most is “{step[best]}”, {percent(steps[best])} at best; "
         + (
             f"{len(idle)} of {len(gains)} steps bring nothing in any of the four cases."
             if idle
@@ -222,7 +215,7 @@ def ladder(results):
         f"{NOTHING * 100:.0f} % either way counts as nothing. {MEDIANS}",
         table=[
             {
-                "step": STEPS[rung][0], "without it": "–" if STEPS[rung][2] else rung,
+                "step": step[rung], "without it": "–" if rung in further else rung,
                 **{_case(*case): percent(g[case]) if case in g else None for case in CASES},
                 **{
                     f"{_case(*case)}, time": time(ms[rung, *case]) if (rung, *case) in ms else None
@@ -240,15 +233,15 @@ def ladder(results):
                 },
             }
             for label, name in (
-                (BASE, BASE), ("the kernel with its table", OURS), ("cuDNN", CUDNN)
+                (base, base), ("the kernel with its table", OURS), ("cuDNN", CUDNN)
             )
         ],
         plot=figure,
         height=420,
         narrow=stacked([_case(*case) for case in CASES], 1700, 10, left=10),
-        sentences={STEPS[rung][1]: _worth(g) for rung, g in gains.items()}
+        sentences={rung.replace(" ", "_"): _worth(g) for rung, g in gains.items()}
         | {
-            "useless": useless({STEPS[r][0]: g.values() for r, g in gains.items()}, NOTHING),
+            "useless": useless({step[r]: g.values() for r, g in gains.items()}, NOTHING),
             "whole": f"With all steps of the first group the kernel does {between(whole.values())} "
             f"of cuDNN's rate at N {cell(length)}, with one tile for all cases.",
         },
@@ -359,20 +352,12 @@ def sweep(results):
     )  # fmt: skip
 
 
-TARGETS = {"sm_75": "T4", "sm_80": "A100", "sm_89": "L4, RTX 4090", "sm_90": "H100, H200",
-           "sm_100": "B200", "gfx942": "MI300"}  # fmt: skip
-
-
 def _target_of(result):
     return result.folder.rpartition("/")[2]
 
 
 def resources(results):
-    ahead = sorted(
-        (r for r in results if r.place == "compiler"),
-        key=lambda r: list(TARGETS).index(_target_of(r)),
-    )
-    shown = [r for r in results if r.place == "gpu"] + ahead
+    shown = sorted(results, key=lambda r: int(re.sub(r"\D", "", _target_of(r))))
 
     def both(rows, field, unit=1):
         """The value without and with a mask: once where they agree."""
@@ -391,7 +376,7 @@ def resources(results):
     table = []
     widths = sorted({r["D"] for result in shown for r in result.rows})
     for result in shown:
-        name = TARGETS.get(_target_of(result))
+        cards = result.rows[0]["cards"]
         for dtype in dict.fromkeys(r["dtype"] for r in result.rows):
             mine = [r for r in result.rows if r["dtype"] == dtype]
             pairs = {
@@ -400,7 +385,7 @@ def resources(results):
             }
             table.append(
                 {
-                    "GPU": f"{_target_of(result)} ({name})" if name else result.label,
+                    "GPU": f"{_target_of(result)} ({cards})",
                     "dtype": dtype,
                     "tensor cores": listed(
                         list(dict.fromkeys(str(r["tensor_core"]) for r in mine))
@@ -412,7 +397,7 @@ def resources(results):
     spilled = [r for r in rows if r["spill_store_bytes"]]
     failed = [r for r in rows if r["error"]]
     units = {}
-    for result in ahead:
+    for result in shown:
         for r in result.rows:
             if r["dtype"] == "float16":
                 units.setdefault(r["tensor_core"], []).append(_target_of(result))
@@ -456,23 +441,12 @@ def resources(results):
     )
 
 
-LADDER = {
-    "basic_attention": "one key at a time",
-    "vectorized_attention:exercise": "32 keys at a time",
-    "composed_attention": "three kernels",
-    TILED: "tiles, no tensor cores",
-    OURS: "tiles on tensor cores",
-    EAGER: "eager PyTorch",
-    SDPA: "PyTorch SDPA",
-    CUDNN: "PyTorch, cuDNN",
-}
-
-
 def kernels(results):
     rows = results[0].rows
     lengths = _lengths(rows)
-    shown = [name for name in LADDER if pick(rows, implementation=name)]
-    figure = charts.times(results, {name: LADDER[name] for name in shown}, lengths)
+    labels = {r["implementation"]: r["label"] for r in pick(rows)}
+    shown = list(labels)
+    figure = charts.times(results, labels, lengths)
     ms = ms_of(rows, "N")
     far = lengths[-1]
     gain = {name: ms[name, far] / ms[OURS, far] for name in shown if (name, far) in ms}
@@ -489,13 +463,13 @@ def kernels(results):
             f"N {far}."
         )
     return Figure(
-        finding=f"From “{LADDER[first]}” to tensor cores: {ratio(gain[first])} at N {far}, for the "
+        finding=f"From “{labels[first]}” to tensor cores: {ratio(gain[first])} at N {far}, for the "
         "same work.",
         caption="8 heads of N queries and keys, D 64, float16; time of one call, logarithmic: left is "
         f"faster. {MEDIANS}",
         table=[
             {
-                "kernel": LADDER[name],
+                "kernel": labels[name],
                 **{f"N {N}": time(ms[name, N]) if (name, N) in ms else None for N in lengths},
                 **{
                     f"N {N}, against this kernel": ratio(ms[name, N] / ms[OURS, N])
@@ -519,16 +493,16 @@ def roofline(results):
     memory, peak = ceilings(results[0])
     ridge = peak / memory
     share = {
-        r["M"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
+        r["N"]: r["flops"] / r["ms_p50"] * 1e3 / min(peak, intensity(r) * memory)
         for r in pick(rows, implementation=OURS)
-        if r.get("N", r["M"]) == r["M"]
+        if "M" not in r
     }
-    one = [r for r in pick(rows, implementation=OURS) if r["M"] == 1 and r.get("N", 1) > 1]
+    one = [r for r in pick(rows, implementation=OURS) if r.get("M") == 1]
     streamed = {r["N"]: r["bytes_compulsory"] / r["ms_p50"] * 1e3 / memory for r in one}
     last, first = max(share), min(share)
     return Figure(
-        finding=f"At M {cell(last)} the kernel does {share[last] * 100:.0f} % of what the tensor cores "
-        f"of this GPU do at best, at M {first} {share[first] * 100:.0f} % of what its memory allows.",
+        finding=f"At N {cell(last)} the kernel does {share[last] * 100:.0f} % of what the tensor cores "
+        f"of this GPU do at best, at N {first} {share[first] * 100:.0f} % of what its memory allows.",
         caption="bfloat16, D 128, 16 heads, no mask, batch 4 (8 where there is one query). Bytes: "
         "each tensor once. The slope is the fastest "
         "measured traffic with memory, the flat part a plain bfloat16 matrix product, both of the "
@@ -536,7 +510,7 @@ def roofline(results):
         table=[
             {
                 "implementation": name_of(r["implementation"], results[0], results[:1]),
-                "M": r["M"], "N": r.get("N", r["M"]),
+                "M": r.get("M", r["N"]), "N": r["N"],
                 "FLOP a byte": intensity(r),
                 "TFLOP/s": tflops(r),
                 "TB/s": r["bytes_compulsory"] / r["ms_p50"] * 1e3 / 1e12,
@@ -549,9 +523,9 @@ def roofline(results):
         sentences={
             "ridge": f"On this GPU the two ceilings meet at {ridge:.0f} FLOP a byte "
             f"({peak / 1e12:.0f} TFLOP/s over {memory / 1e12:.2f} TB/s): with 16 bits a number, at "
-            f"M {2 * ridge:.0f}.",
+            f"N {2 * ridge:.0f}.",
             "rest": "Of the ceiling above it the kernel reaches "
-            + listed([f"{x * 100:.0f} % at M {cell(M)}" for M, x in sorted(share.items())])
+            + listed([f"{x * 100:.0f} % at N {cell(N)}" for N, x in sorted(share.items())])
             + ".",
             "one": "One query takes "
             + listed([f"{x * 100:.0f} % of the bandwidth at N {cell(N)}" for N, x in streamed.items()])
@@ -590,6 +564,7 @@ def ragged(results):
         barmode="group", legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 80}
     )
     rate = {(r["implementation"], r["causal"], r["N"]): tflops(r) for r in pick(rows)}
+    heads_kv = {r["implementation"]: str(r["heads_kv"]) for r in pick(rows)}
     round_of = {N: min(n for n in lengths if n >= N and n % 128 == 0) for N in lengths}
     loss = {
         (causal, N): 1 - rate[OURS, causal, N] / rate[OURS, causal, round_of[N]]
@@ -608,7 +583,7 @@ def ragged(results):
         caption=f"bfloat16, D 128, batch 4, 16 heads; work counted for the length as it is. {MEDIANS}",
         table=[
             {
-                "heads of keys": "4" if name == shared else "16",
+                "heads of keys": heads_kv[name],
                 "causal": "yes" if causal else "no", "N": N, "TFLOP/s": f"{x:.0f}",
                 "of the round length": f"{x / rate[name, causal, round_of[N]]:.2f}",
                 "of heads with their own keys": f"{x / rate[OURS, causal, N]:.2f}",
@@ -753,7 +728,7 @@ def steps(results):
         f"{'needs' if sum(full) == 1 else 'need'} a mask, of the {len(causal)} of the causal one "
         f"{sum(causal)}; {_many(skipped)} skipped.",
         caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, base "
-        "2: this page's kernel with smaller tiles, recorded in the interpreter between two trips of "
+        "2: this page's kernel with smaller tiles, recorded in the interpreter between two iterations of "
         "its loop; the kernel is not changed. The last accumulator divided by the sum is, bit for "
         "bit, what the launcher returned.",
         **player("flash_attention", rows),

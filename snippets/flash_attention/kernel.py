@@ -25,129 +25,107 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 # --8<-- [start:tiles]
-class Tiles(NamedTuple):
+class TileConfig(NamedTuple):
     """How the work of one program is cut, and on how many warps it runs."""
 
     BLOCK_M: int  # queries of a program
-    BLOCK_N: int  # keys of a step
+    BLOCK_N: int  # keys of an iteration
     num_warps: int  # 32 threads each
-    num_stages: int  # steps whose loads are under way at once
+    num_stages: int  # iterations whose loads are under way at once
     warp_specialize: bool = False  # one warp loads, the others compute
     # --8<-- [end:tiles]
 
 
 # --8<-- [start:table]
-# Architecture → largest tile width that a row is for → tiles without a causal mask, and with one.
-TILES = {
+# Architecture → largest BLOCK_D that a row is for → tiles without a causal mask, and with one.
+TILE_CONFIGS = {
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
-        64: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
-        128: (Tiles(32, 32, 8, 1), Tiles(32, 32, 8, 1)),
+        64: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
+        128: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
     },
     "sm_80": {
-        64: (Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3)),
-        128: (Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3)),
-        256: (Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
+        64: (TileConfig(128, 64, 8, 3), TileConfig(128, 64, 8, 3)),
+        128: (TileConfig(128, 64, 8, 3), TileConfig(128, 64, 8, 3)),
+        256: (TileConfig(64, 64, 8, 2), TileConfig(64, 64, 8, 2)),
     },
     "sm_89": {  # also 8.6 and 12.0: less shared memory
-        64: (Tiles(128, 32, 4, 3), Tiles(128, 32, 4, 3)),
-        128: (Tiles(128, 32, 8, 2), Tiles(128, 32, 8, 2)),
-        256: (Tiles(64, 32, 8, 2), Tiles(64, 32, 8, 2)),
+        64: (TileConfig(128, 32, 4, 3), TileConfig(128, 32, 4, 3)),
+        128: (TileConfig(128, 32, 8, 2), TileConfig(128, 32, 8, 2)),
+        256: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
     },
     "sm_90": {
-        64: (Tiles(64, 128, 4, 2), Tiles(64, 128, 4, 2)),
-        128: (Tiles(128, 128, 4, 2, True), Tiles(64, 64, 4, 3)),
-        256: (Tiles(128, 64, 8, 2), Tiles(128, 64, 8, 2)),
+        64: (TileConfig(64, 128, 4, 2), TileConfig(64, 128, 4, 2)),
+        128: (TileConfig(128, 128, 4, 2, True), TileConfig(64, 64, 4, 3)),
+        256: (TileConfig(128, 64, 8, 2), TileConfig(128, 64, 8, 2)),
     },
     "sm_100": {
-        64: (Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3)),
-        128: (Tiles(128, 128, 8, 2), Tiles(128, 128, 8, 2)),
-        256: (Tiles(64, 64, 4, 2), Tiles(64, 64, 4, 2)),
+        64: (TileConfig(128, 64, 4, 3), TileConfig(128, 64, 4, 3)),
+        128: (TileConfig(128, 128, 8, 2), TileConfig(128, 128, 8, 2)),
+        256: (TileConfig(64, 64, 4, 2), TileConfig(64, 64, 4, 2)),
     },
     "gfx942": {
-        64: (Tiles(128, 64, 4, 1), Tiles(128, 64, 4, 1)),
-        128: (Tiles(128, 64, 8, 1), Tiles(128, 64, 8, 1)),
-        256: (Tiles(64, 32, 8, 1), Tiles(64, 32, 8, 1)),
+        64: (TileConfig(128, 64, 4, 1), TileConfig(128, 64, 4, 1)),
+        128: (TileConfig(128, 64, 8, 1), TileConfig(128, 64, 8, 1)),
+        256: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
     },
     "float32": {  # on every architecture: no tensor core keeps float32's precision
-        64: (Tiles(64, 32, 8, 2), Tiles(64, 32, 8, 2)),
-        128: (Tiles(32, 16, 4, 2), Tiles(32, 16, 4, 2)),
-        256: (Tiles(32, 16, 8, 2), Tiles(32, 16, 8, 2)),
+        64: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
+        128: (TileConfig(32, 16, 4, 2), TileConfig(32, 16, 4, 2)),
+        256: (TileConfig(32, 16, 8, 2), TileConfig(32, 16, 8, 2)),
     },
 }
-CONFIGURATIONS = {"_tiles": TILES}  # what a test may choose instead: all of it
+CONFIGURATIONS = {"_tile_config": TILE_CONFIGS}  # what a test may choose instead: all of it
 # --8<-- [end:table]
 
 
 # --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
-    x, b, h, row, rows, stride_n,
-    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
-):  # fmt: skip
-    """Rows row … row + BLOCK - 1 of a head, zeros beyond `rows` and D: [BLOCK, BLOCK_D]."""
-    if DESCRIPTORS:  # the copy engine finds the addresses, and knows where the tensor ends
-        tile = x.load([b, h, row, 0]).reshape([BLOCK, BLOCK_D])
-    else:  # x points to the head
-        offs_n = row + tl.arange(0, BLOCK).to(tl.int64)  # int64: an offset may pass 2^31 elements
-        offs_d = tl.arange(0, BLOCK_D)
-        mask = (offs_n < rows)[:, None]  # [BLOCK, 1]
+    x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
+    b,
+    h,
+    first_row,
+    num_rows,
+    stride_row,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    USE_TMA: tl.constexpr,
+):
+    """Rows first_row … first_row + BLOCK - 1 of a head, zeros beyond num_rows and D."""
+    if USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
+        tile = x.load([b, h, first_row, 0]).reshape([BLOCK, BLOCK_D])
+    else:
+        # int64: an offset may pass 2^31 elements
+        offs_row = first_row + tl.arange(0, BLOCK).to(tl.int64)  # [BLOCK]
+        offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
+        mask = (offs_row < num_rows)[:, None]  # [BLOCK, 1]
         if D < BLOCK_D:
             mask = mask & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
-        tile = tl.load(x + offs_n[:, None] * stride_n + offs_d[None, :], mask=mask, other=0.0)
+        tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
     # --8<-- [end:load_rows]
-
-
-# --8<-- [start:attend]
-@triton.jit
-def _attend(
-    q, k, v, b, h, full, end, last_key, N, scale_log2, stride_kn, stride_vn,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, MASKED: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
-):  # fmt: skip
-    """Fold keys and values 0 … end - 1 of head (b, h), a tile at a time: acc, l_i and m_i."""
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
-    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
-    edge = tl.where(tl.arange(0, BLOCK_N) < N - full, 0.0, float("-inf"))  # [BLOCK_N]
-    for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
-        k_tile = _load_rows(k, b, h, start, N, stride_kn, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
-        s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
-        if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the edge
-            s += tl.maximum(edge, tl.where(start < full, 0.0, float("-inf")))[None, :]
-        elif MASKED and start >= full:  # the same answer for all threads
-            offs_n = start + tl.arange(0, BLOCK_N)
-            s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
-        m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
-        # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
-        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
-        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
-        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
-        row_sum = tl.sum(p, axis=1)
-        rounded = p.to(q.dtype)  # here, and l_i last: the fastest order, as measured
-        acc = acc * alpha[:, None]
-        v_tile = _load_rows(v, b, h, start, N, stride_vn, D, BLOCK_N, BLOCK_D, DESCRIPTORS)
-        acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
-        l_i = l_i * alpha + row_sum
-        m_i = m_new
-    return acc, l_i, m_i
-    # --8<-- [end:attend]
 
 
 @triton.jit(do_not_specialize=["N"])  # N = 1 as a constant crashes the assembler of Triton 3.6.0
 def _flash_attention_kernel(
     q_ptr, k, v,  # k and v: descriptors of [B, Hkv, N, D], or pointers to the first element
     out_ptr, lse_ptr,  # [B, H, M, D] and, or None, [B, H, M]: contiguous
-    stride_qb, stride_qh, stride_qm,  # step to the next batch, head, row; columns lie side by side
-    stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-    H, G, M, N,  # heads of queries, how many of them share a head of keys, queries, keys
-    shift, scale_log2,  # causal: query n sees keys up to n + shift; scale · log2(e)
+    stride_qb, stride_qh, stride_qm,  # step to the next batch, head, row; columns are contiguous
+    stride_kb, stride_kh, stride_kn,
+    stride_vb, stride_vh, stride_vn,
+    H, G,  # heads of queries, and how many of them share a head of keys
+    M, N,  # queries, keys
+    causal_offset,  # with a causal mask query m sees the keys up to m + causal_offset
+    scale_log2,  # scale · log2(e)
     D: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASKED: tl.constexpr,  # causal, or N is no multiple of BLOCK_N
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
-    DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+    USE_TMA: tl.constexpr,
+    WARP_SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """One program computes BLOCK_M rows of the output of one head.
 
@@ -156,54 +134,87 @@ def _flash_attention_kernel(
     [BLOCK_M, BLOCK_D], l_i and m_i stay in registers, the tiles of k and v in shared memory.
     """
     # --8<-- [start:which_rows]
-    tiles = tl.cdiv(M, BLOCK_M)
-    pid = tl.program_id(0)  # 0 … B · H · tiles - 1: neighbours share a head, so its k and v
-    tile = pid % tiles
-    if CAUSAL:
-        tile = tiles - 1 - tile  # the last rows see most keys: start the longest work first
-    b, h = pid // tiles // H, pid // tiles % H
+    num_tiles = tl.cdiv(M, BLOCK_M)
+    pid = tl.program_id(0)  # 0 … B · H · num_tiles - 1: neighbours share a head, so its k and v
+    tile_idx = pid % num_tiles
+    if CAUSAL:  # the last rows see most keys: start the longest work first
+        tile_idx = num_tiles - 1 - tile_idx
+    b, h = pid // num_tiles // H, pid // num_tiles % H
     hk = h // G  # the head of keys and values
-    offs_m = tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    offs_m = tile_idx * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     # --8<-- [end:which_rows]
 
     # --8<-- [start:which_keys]
     last_key = tl.full([BLOCK_M], N - 1, tl.int32)  # [BLOCK_M]: the last key that a query sees
-    full, end = N, N  # every query of the block sees keys below full; none sees a key from end on
+    # Every query of the block sees the keys below unmasked_end; none sees a key from end on.
+    unmasked_end, end = N, N
     if CAUSAL:
-        last_key = tl.minimum(last_key, offs_m + shift)
-        full = tl.minimum(N, tl.maximum(tile * BLOCK_M + shift + 1, 0))
-        end = tl.minimum(N, tl.maximum((tile + 1) * BLOCK_M + shift, 0))
-    full = full // BLOCK_N * BLOCK_N  # whole tiles that need no mask
+        last_key = tl.minimum(last_key, offs_m + causal_offset)
+        unmasked_end = tl.minimum(N, tl.maximum(tile_idx * BLOCK_M + causal_offset + 1, 0))
+        end = tl.minimum(N, tl.maximum((tile_idx + 1) * BLOCK_M + causal_offset, 0))
+    unmasked_end = unmasked_end // BLOCK_N * BLOCK_N  # whole tiles that need no mask
     # --8<-- [end:which_keys]
 
-    # --8<-- [start:loop]
+    # --8<-- [start:queries]
     q_ptr += b.to(tl.int64) * stride_qb + h.to(tl.int64) * stride_qh
-    if not DESCRIPTORS:  # from here on pointers to the head, as q
+    if not USE_TMA:  # from here on pointers to the head, as q
         k += b.to(tl.int64) * stride_kb + hk.to(tl.int64) * stride_kh
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [M, D], [stride_qm, 1], [BLOCK_M, BLOCK_D])
-        # Dividing moves what gives this row, wherever it stands: offs_m keeps its tile * BLOCK_M.
-        q_tile = q.load([(tile + 1) * BLOCK_M - BLOCK_M, 0])
+        # Dividing moves what gives this row, wherever it stands: offs_m keeps tile_idx * BLOCK_M.
+        q_tile = q.load([(tile_idx + 1) * BLOCK_M - BLOCK_M, 0])
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:
-        q_tile = _load_rows(q_ptr, b, h, tile * BLOCK_M, M, stride_qm, D, BLOCK_M, BLOCK_D, False)
-    acc, l_i, m_i = _attend(
-        q_tile, k, v, b, hk, full, end, last_key, N, scale_log2, stride_kn, stride_vn,
-        D, BLOCK_M, BLOCK_N, BLOCK_D, DESCRIPTORS, MASKED, WARP_SPECIALIZE,
-    )  # fmt: skip
-    # --8<-- [end:loop]
+        first_row = tile_idx * BLOCK_M
+        q_tile = _load_rows(
+            q_ptr, b, h, first_row, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=False
+        )
+    # --8<-- [end:queries]
+
+    # --8<-- [start:attend]
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
+    tail_bias = tl.where(tl.arange(0, BLOCK_N) < N - unmasked_end, 0.0, float("-inf"))  # [BLOCK_N]
+    for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
+        k_tile = _load_rows(
+            k, b, hk, start, N, stride_kn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+        )
+        s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
+        if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the bias
+            bias = tl.maximum(tail_bias, tl.where(start < unmasked_end, 0.0, float("-inf")))
+            s += bias[None, :]
+        elif MASKED and start >= unmasked_end:  # the same answer for all threads
+            offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+            s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
+        m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
+        # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
+        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
+        row_sum = tl.sum(p, axis=1)
+        rounded = p.to(q_tile.dtype)  # here, and l_i last: the fastest order, as measured
+        acc = acc * alpha[:, None]
+        v_tile = _load_rows(
+            v, b, hk, start, N, stride_vn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+        )
+        acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
+        l_i = l_i * alpha + row_sum
+        m_i = m_new
+    # --8<-- [end:attend]
 
     # --8<-- [start:store]
     l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
     out = acc * (1.0 / l_i)[:, None]  # one division a row
-    offs_d = tl.arange(0, BLOCK_D)
+    offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     row = (b.to(tl.int64) * H + h) * M + offs_m  # [BLOCK_M]
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
-    mask = (offs_m < M)[:, None] & (offs_d < D)[None, :]
+    mask_m = offs_m < M  # [BLOCK_M]
+    mask = mask_m[:, None] & (offs_d < D)[None, :]  # [BLOCK_M, BLOCK_D]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
     if lse_ptr is not None:
-        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=offs_m < M)
+        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=mask_m)
     # --8<-- [end:store]
 
 
@@ -218,9 +229,9 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
             H and a batch may be left out. Any strides, but the D columns of a row lie side by side.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
         scale: positive factor on the scores; 1/√D if None.
-        causal: query n sees the keys up to n + N - M; those without any get zeros.
+        causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
-            "top_left": query n sees the keys up to n.
+            "top_left": query m sees the keys up to m.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
@@ -231,30 +242,42 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     """
     # --8<-- [end:launcher]
     # --8<-- [start:launch]
-    _refuse(q, k, v, causal, align)
+    _check_inputs(q, k, v, causal, align)
     scale = _scale_or_default(scale, q.shape[-1])
     if q.numel() // q.shape[-1] >= 2**31:  # more programs than CUDA starts
         raise ValueError(f"q has shape {tuple(q.shape)}; fewer than 2^31 rows are allowed")
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
-    architecture, BLOCK_D, kv = _architecture(q), triton.next_power_of_2(D), (k, v)
-    tiles = _tiles(architecture, q.dtype, BLOCK_D, causal)
-    masked = causal or N % tiles.BLOCK_N != 0
-    if described := _can_describe(architecture, q, k, v):
-        kv = (TensorDescriptor.from_tensor(x, [1, 1, tiles.BLOCK_N, BLOCK_D]) for x in kv)
-    specialize = described and tiles.warp_specialize and not causal  # no loop with a branch
-    if specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
+    B, H, M, D = q.shape
+    _, Hkv, N, _ = k.shape
+    BLOCK_D = triton.next_power_of_2(D)
+    architecture = _architecture(q)
+    config = _tile_config(architecture, q.dtype, BLOCK_D, causal)
+    use_tma = _can_use_tma(architecture, q, k, v)
+    warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
+    kv = (k, v)
+    if use_tma:
+        kv = (TensorDescriptor.from_tensor(x, [1, 1, config.BLOCK_N, BLOCK_D]) for x in kv)
+    if warp_specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
         triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _flash_attention_kernel[(triton.cdiv(M, tiles.BLOCK_M) * B * H,)](
-            q, *kv, out, lse, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            H, H // Hkv, M, N, N - M if align == "bottom_right" else 0, scale * LOG2_E.value,
-            D=D, CAUSAL=causal, MASKED=masked,
-            BLOCK_M=tiles.BLOCK_M, BLOCK_N=tiles.BLOCK_N, BLOCK_D=BLOCK_D,
-            DESCRIPTORS=described, WARP_SPECIALIZE=specialize,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+        _flash_attention_kernel[(triton.cdiv(M, config.BLOCK_M) * B * H,)](
+            q, *kv, out, lse,
+            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+            H=H, G=H // Hkv, M=M, N=N,
+            causal_offset=N - M if align == "bottom_right" else 0,
+            scale_log2=scale * LOG2_E.value,
+            D=D,
+            CAUSAL=causal,
+            MASKED=causal or N % config.BLOCK_N != 0,
+            BLOCK_M=config.BLOCK_M,
+            BLOCK_N=config.BLOCK_N,
+            BLOCK_D=BLOCK_D,
+            USE_TMA=use_tma,
+            WARP_SPECIALIZE=warp_specialize,
+            num_warps=config.num_warps,
+            num_stages=config.num_stages,
         )  # fmt: skip
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
@@ -262,7 +285,7 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
 
 # --8<-- [start:architecture]
 def _architecture(x):
-    """The part of TILES for the device of x; the interpreter plays a Hopper GPU."""
+    """The part of TILE_CONFIGS for the device of x; the interpreter plays a Hopper GPU."""
     if x.device.type == "cpu" and INTERPRETED:
         return "sm_90"
     if x.device.type != "cuda":
@@ -277,31 +300,31 @@ def _architecture(x):
     return known.get(found, "sm_89")
 
 
-def _tiles(architecture, dtype, BLOCK_D, causal):
-    """The Tiles for a problem; raise where the architecture has none."""
+def _tile_config(architecture, dtype, BLOCK_D, causal):
+    """The TileConfig for a problem; raise where the architecture has none."""
     if dtype == torch.bfloat16 and architecture == "sm_75":
         raise TypeError("q is torch.bfloat16; float16 and float32 are allowed on this GPU")
-    if BLOCK_D > (widest := max(TILES[architecture])):
+    if BLOCK_D > (widest := max(TILE_CONFIGS[architecture])):
         raise ValueError(f"q has head dimension above {widest}, the most on this GPU")
-    rows = TILES["float32" if dtype == torch.float32 else architecture]
+    rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
     return next(pair[causal] for width, pair in rows.items() if BLOCK_D <= width)
     # --8<-- [end:architecture]
 
 
 # --8<-- [start:descriptors]
-def _can_describe(architecture, *tensors):
-    """Whether the copy engine can load all tensors: 16-byte aligned rows, on Hopper or later."""
+def _can_use_tma(architecture, *tensors):
+    """Whether TMA can load all tensors: 16-byte aligned rows, on Hopper or later."""
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
     if architecture not in ("sm_90", "sm_100") or tensors[0].dtype == torch.float32:
         return False
-    steps = [step * x.element_size() for x in tensors for step in x.stride()[:-1]]
-    aligned = all(n % 16 == 0 for n in (*steps, *(x.data_ptr() for x in tensors)))
-    return aligned and all(step > 0 for step in steps)
+    addresses = [x.data_ptr() for x in tensors]
+    steps = [stride * x.element_size() for x in tensors for stride in x.stride()[:-1]]
+    return all(size % 16 == 0 for size in addresses + steps) and all(step > 0 for step in steps)
     # --8<-- [end:descriptors]
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k, v, causal, align):
+def _check_inputs(q, k, v, causal, align):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor):

@@ -17,14 +17,14 @@ MUTANTS = [
     ),
     Mutant(
         "no scale",
-        "scale * LOG2_E.value,",
-        "LOG2_E.value,",
+        "scale_log2=scale * LOG2_E.value",
+        "scale_log2=LOG2_E.value",
         "The scores are not multiplied by 1/√D: the softmax is too sharp.",
     ),
     Mutant(
         "wrong base",
-        "scale * LOG2_E.value,",
-        "scale,",
+        "scale_log2=scale * LOG2_E.value",
+        "scale_log2=scale",
         "exp2 without log2(e) in the scale: the softmax is too flat.",
     ),
     Mutant(
@@ -47,8 +47,8 @@ MUTANTS = [
     ),
     Mutant(
         "maximum not kept",
-        "        m_i = m_new\n",
-        "        m_i = tl.max(s, axis=1) * scale_log2\n",
+        "m_i = m_new",
+        "m_i = tl.max(s, axis=1) * scale_log2",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
@@ -59,14 +59,14 @@ MUTANTS = [
     ),
     Mutant(
         "key beyond the end",
-        "tl.arange(0, BLOCK_N) < N - full",
-        "tl.arange(0, BLOCK_N) <= N - full",
+        "tl.arange(0, BLOCK_N) < N - unmasked_end",
+        "tl.arange(0, BLOCK_N) <= N - unmasked_end",
         "The last tile counts one key that does not exist: zeros, with the weight of a score of 0.",
     ),
     Mutant(
         "mask off by one",
-        "last_key = tl.minimum(last_key, offs_m + shift)",
-        "last_key = tl.minimum(last_key, offs_m + shift + 1)",
+        "last_key = tl.minimum(last_key, offs_m + causal_offset)",
+        "last_key = tl.minimum(last_key, offs_m + causal_offset + 1)",
         "The causal mask is off by one: a query sees one key of its future.",
     ),
     Mutant(
@@ -77,14 +77,14 @@ MUTANTS = [
     ),
     Mutant(
         "last tile dropped",
-        "full, end = N, N",
-        "full, end = N, N // BLOCK_N * BLOCK_N",
+        "unmasked_end, end = N, N",
+        "unmasked_end, end = N, N // BLOCK_N * BLOCK_N",
         "The keys after the last whole tile never arrive.",
     ),
     Mutant(
         "diagonal without a mask",
-        "full = full // BLOCK_N * BLOCK_N",
-        "full = tl.cdiv(full, BLOCK_N) * BLOCK_N",
+        "unmasked_end = unmasked_end // BLOCK_N * BLOCK_N",
+        "unmasked_end = tl.cdiv(unmasked_end, BLOCK_N) * BLOCK_N",
         "The tile that the last visible key cuts is taken whole: queries see their future.",
     ),
     Mutant(
@@ -101,14 +101,14 @@ MUTANTS = [
     ),
     Mutant(
         "rows packed",
-        "offs_n[:, None] * stride_n",
-        "offs_n[:, None] * D",
+        "offs_row[:, None] * stride_row",
+        "offs_row[:, None] * D",
         "Rows are assumed to lie one after the other: a view of a wider tensor is read wrongly.",
     ),
     Mutant(
         "keys for values",
-        "v_tile = _load_rows(v, b, h, start, N, stride_vn,",
-        "v_tile = _load_rows(k, b, h, start, N, stride_kn,",
+        "v, b, hk, start, N, stride_vn",
+        "k, b, hk, start, N, stride_kn",
         "The weights are summed over the keys again and not over the values.",
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernel import _refuse, _scale_or_default, flash_attention
+from .kernel import _check_inputs, _scale_or_default, flash_attention
 
 
 # --8<-- [start:op]
@@ -27,14 +27,14 @@ def flash_attention_op(
 @flash_attention_op.register_kernel("cpu")
 def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
-    _refuse(q, k, v, causal, align)
+    _check_inputs(q, k, v, causal, align)
     M, N = q.shape[-2], k.shape[-2]
     if q.dim() > 2:  # query heads that share a head of keys
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for x in (k, v))
     scores = q.float() @ k.float().mT * _scale_or_default(scale, q.shape[-1])  # [..., M, N]
     if causal:
-        shift = N - M if align == "bottom_right" else 0
-        hidden = torch.ones(M, N, dtype=torch.bool).triu(shift + 1)
+        causal_offset = N - M if align == "bottom_right" else 0
+        hidden = torch.ones(M, N, dtype=torch.bool).triu(causal_offset + 1)
         scores = scores.masked_fill(hidden, float("-inf"))
         weights = scores.softmax(-1).masked_fill(hidden, 0.0)  # a row without a key: zeros
     else:
@@ -45,6 +45,6 @@ def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
 @flash_attention_op.register_fake
 def _shapes_only(q, k, v, scale=None, causal=False, align="bottom_right"):
     """What torch.compile and torch.export ask: shape, dtype and device of a result."""
-    _refuse(q, k, v, causal, align)
+    _check_inputs(q, k, v, causal, align)
     return q.new_empty(q.shape)
     # --8<-- [end:op]

@@ -8,13 +8,18 @@ from snippets._lab.judge.oracle import assert_attention, deviation, eager_attent
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
-# In the order of the series: each answers what was slow about the one before.
-KERNELS = [
-    "basic_attention", "vectorized_attention", "composed_attention", "tiled_attention",
-    "flash_attention",
-]  # fmt: skip
-LAST = "hopper_attention"  # for one architecture, and 16 bits
+# Kernel → what it is, in the order of the series: each answers what was slow about the one before.
+OURS = {
+    "basic_attention": "one key at a time",
+    "vectorized_attention": "all keys in one load",
+    "composed_attention": "three kernels",
+    "tiled_attention": "running softmax",
+    "flash_attention": "… on tensor cores",
+    "hopper_attention": "warps with roles",
+}
+*KERNELS, LAST = OURS  # the last is for one architecture, and 16 bits
 TORCH = ["torch:eager", "torch:math", "torch:efficient", "torch:flash", "torch:cudnn", "torch:sdpa"]
+LABELS = OURS | {"torch:eager": "eager PyTorch", "torch:sdpa": "PyTorch SDPA"}
 SIXTEEN_BITS_ONLY = ("torch:flash", "torch:cudnn")
 LONGEST = {"vectorized_attention": 1024}  # a tile of more keys compiles for minutes, and spills
 
@@ -22,7 +27,7 @@ LONGEST = {"vectorized_attention": 1024}  # a tile of more keys compiles for min
 def kernels_here(dtype):
     """The kernels that this machine can run in a dtype, in the order of the series."""
     hopper = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-    return KERNELS + [LAST] * (hopper and dtype != torch.float32)
+    return [*KERNELS, LAST] if hopper and dtype != torch.float32 else KERNELS
 
 
 def check(device):
@@ -43,10 +48,18 @@ def kernels(lab):
         fits = [name for name in every if case["N"] <= LONGEST.get(name, case["N"])]
         beside = {name: error_and_memory(resolve(name), tensors) for name in fits + TORCH}
         for row in lab.time_attention(case, fits + TORCH):
-            yield row | beside[row["implementation"]]
-        for name in sorted(set(KERNELS) - set(fits)):
-            yield {"implementation": name, **case, "error": "too many keys for one load"}
-            # --8<-- [end:kernels]
+            yield row | about(row["implementation"]) | beside[row["implementation"]]
+        for name in OURS:
+            if name not in fits:
+                reason = "too many keys for one load" if name in every else "it is for Hopper"
+                yield {"implementation": name, **case, **about(name), "error": reason}
+                # --8<-- [end:kernels]
+
+
+def about(name):
+    """What a row says of its implementation: a few words, and which step of the series it is."""
+    step = [*OURS].index(name) + 1 if name in OURS else None
+    return {"label": LABELS.get(name), "step": step}
 
 
 def error_and_memory(attention, tensors):
@@ -71,7 +84,14 @@ def ladder(lab):
     """What the programs of each kernel load, recorded, for the same small head."""
     from snippets._lab.probe.memory_trace import record
 
-    for case in lab.each(implementation=KERNELS, dtype=["float16"], M=[32], N=[64], D=[64]):
+    for case in lab.each(
+        implementation=[*KERNELS, LAST], dtype=["float16"], M=[32], N=[64], D=[64]
+    ):
+        if case["implementation"] == LAST:
+            yield case | {
+                "error": "Triton's interpreter has no Gluon, so its loads are not recorded"
+            }
+            continue
         q, k, v = lab.qkv(case)
         with record({"q": q, "k": k, "v": v}) as trace:
             assert_attention(resolve(case["implementation"])(q, k, v), q, k, v)
@@ -94,11 +114,20 @@ def tf32(x):
     # --8<-- [end:ten_bits]
 
 
+EFFECTS = {
+    "stored": "the result is stored",
+    "exp": "exp in float32",
+    "exp2": "exp2 in float32",
+    "weights": "P in 16 bits",
+    "tf32": "products in TF32",
+}
+
+
 # --8<-- [start:effects]
 def effects(q, k, v):
     """Attention in float64 with one effect at a time: name → result in float64."""
     scale = q.shape[-1] ** -0.5
-    products, values = q.double() @ k.double().mT, v.double()  # [..., N, M], [..., M, D]
+    products, values = q.double() @ k.double().mT, v.double()  # [..., M, N], [..., N, D]
     p = (products * scale - (products * scale).amax(-1, keepdim=True)).exp()
     total = p.sum(-1, keepdim=True)
 
@@ -109,15 +138,15 @@ def effects(q, k, v):
         t = products.float() * factor  # as a kernel does: one multiplication, then the difference
         return weighted(exponential(t - t.amax(-1, keepdim=True)).double())
 
-    yield "the result is stored", (p @ values / total).to(q.dtype).double()
-    yield "exp in float32", in_float32(torch.exp, scale)
-    yield "exp2 in float32", in_float32(torch.exp2, scale * math.log2(math.e))
+    yield "stored", (p @ values / total).to(q.dtype).double()
+    yield "exp", in_float32(torch.exp, scale)
+    yield "exp2", in_float32(torch.exp2, scale * math.log2(math.e))
     if q.dtype == torch.float32:
         s = tf32(q) @ tf32(k).mT * scale
         rounded = (s - s.amax(-1, keepdim=True)).exp()
-        yield "products in TF32", tf32(rounded) @ tf32(v) / rounded.sum(-1, keepdim=True)
+        yield "tf32", tf32(rounded) @ tf32(v) / rounded.sum(-1, keepdim=True)
     else:
-        yield "P in 16 bits", p.to(q.dtype).double() @ values / total
+        yield "weights", p.to(q.dtype).double() @ values / total
         # --8<-- [end:effects]
 
 
@@ -141,9 +170,8 @@ def budget(lab):
     gpu = lab.place == "gpu"
     # In the interpreter few queries, and no bfloat16: it computes that wrongly.
     dtypes = ["float16", "bfloat16", "float32"] if gpu else ["float16", "float32"]
-    for case in lab.each(dtype=dtypes, heads=[4 if gpu else 1], D=[64],
-                         N=[SMALL, LARGE] if gpu else [4]):  # fmt: skip
-        case = {**case, "N": case["M"] if gpu else SMALL}
+    sizes = {"N": [SMALL, LARGE]} if gpu else {"M": [4], "N": [SMALL]}
+    for case in lab.each(dtype=dtypes, heads=[4 if gpu else 1], D=[64], **sizes):
         q, k, v = lab.qkv(case)
         want = eager_attention(q.double(), k.double(), v.double())
         for kind, name, out in results_of(case, gpu, q, k, v):
@@ -151,6 +179,7 @@ def budget(lab):
             yield {
                 "kind": kind,
                 "implementation": name,
+                "label": EFFECTS.get(name),
                 **case,
                 "error_largest": error.max().item(),
                 "error_mean": error.mean().item(),

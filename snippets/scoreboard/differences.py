@@ -10,9 +10,14 @@ from pathlib import Path
 JIT = ("triton.jit", "gluon.jit")
 MARKER = re.compile(r"(\s*)# --8<-- \[(start|end):(\w+)\]")
 LAYOUT = (
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-    tokenize.ENDMARKER, tokenize.ENCODING,
-)  # fmt: skip
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+)
 
 
 def _kernels(path: Path) -> list[ast.FunctionDef]:

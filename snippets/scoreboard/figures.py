@@ -24,7 +24,6 @@ from snippets._lab.rooms import source_file
 
 from .differences import lines_of_code, steps_html
 
-LAST = "hopper_attention"  # in Gluon, which the interpreter cannot run: its loads are not recorded
 EFFECT = "#808a94"  # a model of one effect, beside what really runs
 ROOFS = {
     "matmul_float16": "float16 products, measured",
@@ -54,6 +53,11 @@ def _named(implementation):
     """What a chart calls it: "PyTorch eager", or with what is special, "PyTorch eager, TF32"."""
     name, comma, special = implementation.partition(",")
     return NAMES.get(name, name) + comma + special
+
+
+def _called(row):
+    """What a chart calls a row's effect or implementation."""
+    return row["label"] or _named(row["implementation"])
 
 
 def kernels(results):
@@ -143,24 +147,13 @@ def kernels(results):
     )
 
 
-ROAD = {
-    "basic_attention": "one key at a time",
-    "composed_attention": "three kernels",
-    "tiled_attention": "running softmax",
-    "flash_attention": "… on tensor cores",
-    "hopper_attention": "warps with roles",
-    "torch:eager": "eager PyTorch",
-    "torch:sdpa": "PyTorch SDPA",
-}
-
-
 @from_all
 def road(results):
     results = [r for r in results if (r.post, r.result) == ("scoreboard", "kernels")]
     rows = results[0].rows
     N = max(r["N"] for r in rows)
     ms = {r["implementation"]: r["ms_p50"] for r in pick(rows, N=N)}
-    shown = {name: label for name, label in ROAD.items() if name in ms}
+    shown = {r["implementation"]: r["label"] for r in pick(rows, N=N) if r["label"]}
     first, *_, last = [name for name in shown if not name.startswith("torch:")]
     fewer = ms[first] / ms[last]
     best = ms["torch:sdpa"]
@@ -205,22 +198,26 @@ def _within_spread(a, b):
 
 def _last(rows, lengths):
     """What the last kernel, for one architecture, adds to the one before it."""
+    step = max(r["step"] for r in rows if r["step"])
+    name = next(r["implementation"] for r in rows if r["step"] == step)
     found = []
     for N in lengths:
-        for last in pick(rows, N=N, implementation=LAST):
-            before = only(rows, N=N, implementation="flash_attention")
+        for last in pick(rows, N=N, step=step):
+            before = only(rows, N=N, step=step - 1)
             more = ratio(before["ms_p50"] / last["ms_p50"])
             spread = " (within the spread)" * _within_spread(before, last)
             found.append(f"{more} at N {N:,}{spread}")
     if not found:
-        return f"{LAST} does not run on this GPU: it is for Hopper."
-    return f"The speed of {LAST} over that of flash_attention: {', '.join(found)}."
+        reason = next(r["error"] for r in rows if r["step"] == step)
+        return f"{name} does not run on this GPU: {reason}."
+    return f"The speed of {name} over that of {before['implementation']}: {', '.join(found)}."
 
 
 def ladder(results):
-    rows = results[0].rows
+    rows = pick(results[0].rows)
     names = [r["implementation"] for r in rows]
-    paths = {name: source_file(name) for name in [*names, LAST]}
+    unrecorded = {r["implementation"]: r["error"] for r in results[0].rows if r.get("error")}
+    paths = {name: source_file(name) for name in [*names, *unrecorded]}
     lines = {name: lines_of_code(path) for name, path in paths.items()}
     each = {r["implementation"]: r["loads"] / r["programs"] for r in rows}
     first, last = only(rows, implementation=names[0]), only(rows, implementation=names[-1])
@@ -229,7 +226,7 @@ def ladder(results):
         f"{r['launches']} launch{'es' * (r['launches'] > 1)}; a program loads "
         f"{each[r['implementation']]:.3g} times, all of them {r['bytes_loaded']:,} bytes."
         for r in rows
-    } | {LAST: f"{lines[LAST]} lines of code. The copy engine loads, not the program."}
+    } | {name: f"{lines[name]} lines of code. {reason}." for name, reason in unrecorded.items()}
     table = [
         {
             "kernel": r["implementation"],
@@ -242,15 +239,20 @@ def ladder(results):
         }
         for r in rows
     ]
+    table += [
+        dict.fromkeys(table[0]) | {"kernel": name, "lines of code": lines[name]}
+        for name in unrecorded
+    ]
+    more = [f"{name} has {lines[name]}" for name in unrecorded]
     return Figure(
         finding=f"From {names[0]} to {names[-1]} the programs of one small head load "
         f"{first['bytes_loaded']:,} and {last['bytes_loaded']:,} bytes, and the kernel has "
-        f"{lines[names[0]]} and {lines[names[-1]]} lines; {LAST} has {lines[LAST]}.",
+        f"{lines[names[0]]} and {lines[names[-1]]} lines; {', '.join(more)}.",
         caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}: recorded while the "
         "interpreter ran the kernels. Lines without comments and docstrings, of the kernels alone. A load is one "
-        f"load of the text; with tiles it brings many rows. The interpreter cannot run {LAST}, so its loads are "
-        "not recorded.",
-        table=[*table, dict.fromkeys(table[0]) | {"kernel": LAST, "lines of code": lines[LAST]}],
+        "load of the text; with tiles it brings many rows. "
+        + "".join(f"{name}: {reason}." for name, reason in unrecorded.items()),
+        table=table,
         open_table=True,
         widget=steps_html(paths, facts),
     )
@@ -270,11 +272,12 @@ def budget(results):
     symbols = {"float16": "circle", "bfloat16": "square", "float32": "diamond"}
     names = [n for kind in ("effect", "kernel", "PyTorch") for n in dict.fromkeys(
         r["implementation"] for r in rows if r["kind"] == kind)]  # fmt: skip
+    called = {r["implementation"]: _called(r) for r in rows}
     for device, dtype in ((d, t) for d in range(len(shown)) for t in dtypes):
         measured = pick(shown[device].rows, dtype=dtype, N=N)
         chosen = [r for name in names for r in pick(measured, implementation=name)]
         figure.add_scatter(
-            y=[_named(r["implementation"]) for r in chosen],
+            y=[_called(r) for r in chosen],
             x=[max(r["error_largest"], 1e-12) for r in chosen],
             name=f"{dtype}, {device_name(shown[device])}",
             mode="markers",
@@ -291,13 +294,13 @@ def budget(results):
         )
     figure.update_xaxes(type="log", title="largest distance from float64", exponentformat="power")
     figure.update_yaxes(
-        automargin=True, categoryorder="array", categoryarray=[_named(n) for n in names][::-1]
+        automargin=True, categoryorder="array", categoryarray=[called[n] for n in names][::-1]
     )
     figure.update_layout(legend=charts.LEGEND, margin={"t": 10, "r": 10, "l": 10, "b": 90})
     half = "float16"
-    stored, weights = at("the result is stored", half), at("P in 16 bits", half)
-    exp, exp2 = at("exp in float32", half), at("exp2 in float32", half)
-    tf32 = at("products in TF32", "float32")
+    stored, weights = at("stored", half), at("weights", half)
+    exp, exp2 = at("exp", half), at("exp2", half)
+    tf32 = at("tf32", "float32")
     real = pick(rows, implementation="torch:eager, TF32", N=N)
     plain = at("torch:eager", "float32")
     said = "as much as" if exp2 == exp else "less than" if exp2 < exp else "more than"
@@ -311,9 +314,9 @@ def budget(results):
             {
                 **({"device": x.label} if len(shown) > 1 else {}),
                 "what": r["kind"],
-                "of": _named(r["implementation"]),
+                "of": _called(r),
                 "dtype": r["dtype"],
-                "M": r["M"],
+                "M": r.get("M", r["N"]),
                 "N": r["N"],
                 "largest": f"{r['error_largest']:.1e}",
                 "mean": f"{r['error_mean']:.1e}",

@@ -127,11 +127,11 @@ RUNGS = {
         [
             (
                 "tile_idx = pid % num_tiles",
-                "tile_idx = pid // (tl.num_programs(0) // num_tiles)",
+                "heads = tl.num_programs(0) // num_tiles\n    tile_idx = pid // heads",
             ),
             (
                 "b, h = pid // num_tiles // H, pid // num_tiles % H",
-                "heads = tl.num_programs(0) // num_tiles\n    b, h = pid % heads // H, pid % H",
+                "b, h = pid % heads // H, pid % H",
             ),
         ],
     ),

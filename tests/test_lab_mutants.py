@@ -122,11 +122,11 @@ BROKEN = {
     "crashes": ("    scores = q @", "    scores = nothing @", "NameError"),
     "does not compile": ("import math\n", "import math\nreturn\n", "import failed: SyntaxError"),
     "import fails": ("import math\n", "import maths_of_nobody\n", "import failed: ModuleNotFoundE"),
-    "import ends the process": ("import math\n", "import math\nexit(3)\n", "exit code 3"),
+    "import ends the process": ("import math\n", "import math\nexit(3)\n", "exit status 3"),
     "refuses": ("    scores = q @", "    raise ValueError\n    scores = q @", "ValueError"),
     "a bare assertion": ("    scores = q @", "    assert 0\n    scores = q @", "AssertionError"),
     "ends the process": (
-        "    scores = q @", "    import os; os._exit(3)\n    scores = q @", "exit code 3",
+        "    scores = q @", "    import os; os._exit(3)\n    scores = q @", "exit status 3",
     ),
     "wrong name": ("def fake_attention", "def other_attention", "no numerical test ran"),
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """What compute-sanitizer prints, and what is made of it; the tool itself needs a GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from snippets._lab.judge import sanitizers
@@ -25,7 +27,7 @@ def printed(found, check="check passed"):
 
 
 def test_nothing_found_is_clean():
-    assert sanitizers.outcome("a_post", "racecheck", printed([])).startswith("clean: 0 hazards")
+    assert sanitizers.outcome("racecheck", printed([])).startswith("clean: 0 hazards")
 
 
 def test_the_hand_over_between_warps_is_known():
@@ -34,7 +36,7 @@ def test_the_hand_over_between_warps_is_known():
         *({**h, "byte": h["byte"] - 64, "wrote": "0x99"} for h in HANDED_OVER),
     ]
     assert len(sanitizers.hazards(printed(two_kernels))) == 8
-    said = sanitizers.outcome("a_post", "racecheck", printed(two_kernels))
+    said = sanitizers.outcome("racecheck", printed(two_kernels))
     assert said.startswith("known: 8 hazards, each on the byte by which")
 
 
@@ -51,32 +53,54 @@ def test_the_hand_over_between_warps_is_known():
 )
 def test_one_other_hazard_is_a_fault(change):
     found = [*HANDED_OVER[:-1], HANDED_OVER[-1] | change]
-    assert sanitizers.outcome("a_post", "racecheck", printed(found)).startswith("FAULTS: 4 hazards")
+    assert sanitizers.outcome("racecheck", printed(found)).startswith("FAULTS: 4 hazards")
 
 
 def test_what_cannot_be_read_is_a_fault():
     text = printed(HANDED_OVER).replace("Read Thread (128,0,0)", "Read Thread (128,1,0)")
-    assert sanitizers.outcome("a_post", "racecheck", text).startswith("FAULTS: 4 hazards")
+    assert sanitizers.outcome("racecheck", text).startswith("FAULTS: 4 hazards")
 
 
 def test_memcheck_excuses_nothing():
     text = printed(HANDED_OVER).replace("RACECHECK SUMMARY", "ERROR SUMMARY")
-    assert sanitizers.outcome("a_post", "memcheck", text).startswith("FAULTS")
+    assert sanitizers.outcome("memcheck", text).startswith("FAULTS")
 
 
 def test_a_wrong_result_is_a_fault_unless_its_cause_is_known():
     text = printed([], check="check failed: largest difference nan from float64")
-    for post, tool in (("a_post", "racecheck"), ("flash_attention", "memcheck")):
-        said = sanitizers.outcome(post, tool, text)
+    for tool in ("memcheck", "racecheck"):
+        said = sanitizers.outcome(tool, text)
         assert said == "FAULTS: check failed: largest difference nan from float64"
-    said = sanitizers.outcome("flash_attention", "racecheck", text)
-    assert said.startswith("known: 0 hazards")
-    assert "a wrong result: " in said
+    said = sanitizers.outcome("racecheck", text, "the tool takes keys for barriers")
+    assert said == "known: 0 hazards displayed (0 errors, 0 warnings); a wrong result: " + (
+        "the tool takes keys for barriers"
+    )
+
+
+def test_a_room_says_which_tool_is_wrong_about_it(monkeypatch):
+    text = printed([], check="check failed: largest difference nan from float64")
+    monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sanitizers.child, "run", lambda *_, **__: SimpleNamespace(stdout=text))
+    said = {
+        tool: sanitizers.sanitize("flash_attention", tool).split(":")[0]
+        for tool in sanitizers.TOOLS
+    }
+    assert said == {"memcheck": "FAULTS", "racecheck": "known"}
+
+
+def test_a_tool_that_does_not_end_is_no_result(monkeypatch):
+    def endless(*_, **__):
+        raise sanitizers.child.TooSlow("compute-sanitizer did not end within 600 s")
+
+    monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sanitizers.child, "run", endless)
+    with pytest.raises(sanitizers.CannotSanitize, match="did not end within 600 s"):
+        sanitizers.sanitize("a_post", "memcheck")
 
 
 def test_a_tool_that_does_not_run_is_no_result():
     with pytest.raises(sanitizers.CannotSanitize, match=r"memcheck does not work .* not supported"):
-        sanitizers.outcome("a_post", "memcheck", "========= Error: Device not supported\n")
+        sanitizers.outcome("memcheck", "========= Error: Device not supported\n")
 
 
 def test_without_the_tool_it_says_where_it_comes_from(monkeypatch):

@@ -8,17 +8,13 @@ A reader's file is untrusted: `diagnose` runs it in a process of its own, under 
 """
 
 import contextlib
-import importlib.util
 import inspect
 import itertools
-import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snippets._lab.child import Child, Ended, TooSlow
 from snippets._lab.judge.mistakes import MISTAKES, Model, Probe, attend, visible
 from snippets._lab.judge.oracle import deviation, make_qkv
-from snippets._lab.rooms import ROOT
+from snippets._lab.rooms import load_file
 
 Launcher = Callable[..., Any]
 SECONDS = 60.0  # for a reader's file, importing torch included
@@ -311,35 +308,21 @@ def diagnose(file: Path, launcher: str = "", seconds: float = SECONDS) -> Diagno
     """
     if not file.is_file():
         raise CannotDiagnose(f"{file} is not a file")
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        arguments = (str(file.resolve()), str(answer), launcher)
-        root = str(ROOT)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        child = subprocess.Popen(
-            [sys.executable, "-m", "snippets._lab.judge.diagnosis", *arguments],
-            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+    environment = dict(os.environ)
+    if not torch.cuda.is_available():
+        environment["TRITON_INTERPRET"] = "1"  # before triton decorates the file's kernels
+    with Child(_answer, file.resolve(), launcher, fresh=True, env=environment) as child:
         try:
-            status = child.wait(seconds)
-        except subprocess.TimeoutExpired:
+            said: Diagnosis | str = child.receive(seconds)
+        except TooSlow:
             raise CannotDiagnose(
                 f"{file} gave no answer within {seconds:g} s: it loops, or it is too slow here"
             ) from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        try:
-            said = json.loads(answer.read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            raise CannotDiagnose(f"{file} ended its process with exit code {status}") from None
-    if "error" in said:
-        raise CannotDiagnose(f"{file}: {said['error']}")
-    for name in ("names", "left_out"):
-        said[name] = tuple(said[name])
-    return Diagnosis(**said)
+        except Ended as error:
+            raise CannotDiagnose(f"{file}: {error}") from None
+    if isinstance(said, str):
+        raise CannotDiagnose(f"{file}: {said}")
+    return said
 
 
 def find_launcher(module: ModuleType, wanted: str = "") -> Launcher:
@@ -368,29 +351,22 @@ def find_launcher(module: ModuleType, wanted: str = "") -> Launcher:
     raise CannotDiagnose("it has no launcher: no public function takes q, k and v")
 
 
-def _answer(file: Path, wanted: str) -> dict[str, Any]:
-    """In the child: import the file, run its launcher, say what came of it."""
+def _answer(channel: Connection, file: Path, wanted: str) -> None:
+    """In the child: say what comes of the file's launcher."""
+    channel.send(_said(file, wanted))
+
+
+def _said(file: Path, wanted: str) -> Diagnosis | str:
+    """Import the file and examine its launcher; or why that cannot be done."""
     sys.path.insert(0, str(file.parent))
     torch.set_num_threads(1)  # for inputs this small threads cost more than they save
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        return {"error": "it is not a Python file"}
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
     try:
-        spec.loader.exec_module(module)
+        module = load_file(file)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever importing raises is said
         lines = str(error).splitlines() or [""]
-        return {"error": f"it cannot be imported: {type(error).__name__}: {lines[0]}"}
+        return f"it cannot be imported: {type(error).__name__}: {lines[0]}"
     try:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return asdict(examine(find_launcher(module, wanted), device))
+        return examine(find_launcher(module, wanted), device)
     except CannotDiagnose as error:
-        return {"error": str(error)}
-
-
-if __name__ == "__main__":
-    if not torch.cuda.is_available():
-        os.environ["TRITON_INTERPRET"] = "1"  # before triton decorates the file's kernels
-    said = _answer(Path(sys.argv[1]), sys.argv[3])
-    Path(sys.argv[2]).write_text(json.dumps(said), encoding="utf-8")
+        return str(error)

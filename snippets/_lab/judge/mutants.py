@@ -9,8 +9,6 @@ import atexit
 import functools
 import gc
 import importlib
-import importlib.util
-import multiprocessing
 import os
 import shutil
 import sys
@@ -18,14 +16,24 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from snippets._lab.child import Child, Ended, TooSlow
 from snippets._lab.judge import patch
 from snippets._lab.judge.patch import MutantError as MutantError
 from snippets._lab.results import store
-from snippets._lab.rooms import ROOT, interpreted, load, source_file, test_file
+from snippets._lab.rooms import (
+    ROOT,
+    interpreted,
+    load,
+    load_file,
+    module_at,
+    source_file,
+    test_file,
+)
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
 CONTROL = "unchanged kernel"
@@ -70,18 +78,7 @@ def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / source_file(room).name
     path.write_text(source, encoding="utf-8")
-    module, execute = _module_at(path, f"variant_of_{room}")
-    execute()
-    return getattr(module, room)
-
-
-def _module_at(path: str | Path, name: str) -> tuple[ModuleType, Callable[[], None]]:
-    """The module of a file, still empty, and the call that executes the file in it."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # a .py path always has a spec
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    return module, functools.partial(spec.loader.exec_module, module)
+    return getattr(load_file(path, f"variant_of_{room}_{path.parent.name}"), room)
 
 
 class _Judge:
@@ -123,7 +120,7 @@ def _skipped() -> type[BaseException]:
 
 
 def _judge_in_child(
-    room: str, path: str, tests: str, first: str, derive: bool, channel: Any
+    channel: Connection, room: str, path: Path, tests: Path, first: str, derive: bool
 ) -> None:
     """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
     import pytest
@@ -135,9 +132,9 @@ def _judge_in_child(
     package = f"snippets.{room}"
     for held in [m for m in sys.modules if f"{m}.".startswith(f"{package}.")]:
         del sys.modules[held]
-    sys.modules.pop(Path(tests).stem, None)
+    sys.modules.pop(tests.stem, None)
     name = f"{package}.{source_file(room).stem}"
-    module, execute = _module_at(path, name)
+    module, execute = module_at(path, name)
     judge = _Judge(first)
     try:
         setattr(importlib.import_module(package), source_file(room).stem, module)
@@ -148,7 +145,7 @@ def _judge_in_child(
         return
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is asked for, and they take a second
     sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
-    arguments = [tests, "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
+    arguments = [str(tests), "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
     pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
     verdict = judge.verdict()
     if derive and verdict.outcome == "killed":
@@ -188,28 +185,17 @@ def judge(
     its output alone tells about the mistake.
     """
     _import_once()
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
     tests = tests or test_file(room)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / source_file(room).name
         path.write_text(source, encoding="utf-8")
-        child = context.Process(
-            target=_judge_in_child, args=(room, str(path), str(tests), first, derive, there)
-        )
-        child.start()
-        there.close()
-        try:
-            verdict: Verdict = (
-                here.recv()
-                if here.poll(SECONDS)
-                else Verdict("error", "", f"no verdict within {SECONDS} s")
-            )
-        except EOFError:
-            child.join()
-            verdict = Verdict("error", "", f"the process ended with exit code {child.exitcode}")
-        child.kill()
-        child.join()
+        with Child(_judge_in_child, room, path, tests, first, derive) as child:
+            try:
+                verdict: Verdict = child.receive(SECONDS)
+            except TooSlow:
+                return Verdict("error", "", f"no verdict within {SECONDS} s")
+            except Ended as error:
+                return Verdict("error", "", str(error))
     return verdict
 
 

@@ -3,27 +3,17 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections import defaultdict
 from typing import NamedTuple
 
+from snippets._lab import child
 from snippets._lab.judge.oracle import NumericalMismatch
-from snippets._lab.rooms import ROOT, load
+from snippets._lab.rooms import load
 
 TOOLS = {"memcheck": (), "racecheck": ("--racecheck-report", "hazard", "--print-limit", "100000")}
 SECONDS = 600
 WARP = 32
-# (post, tool) → why a wrong result under this tool is the tool's doing, with the evidence.
-WRONG_UNDER_A_TOOL: dict[tuple[str, str], str] = {
-    (
-        "flash_attention",
-        "racecheck",
-    ): "Triton 3.6.0's warp specialisation initialises barriers that "
-    "nobody uses where the first tile of keys will lie, and racecheck takes that memory for "
-    "barriers from then on; without those ten lines of PTX 12 of 12 results are right under it, "
-    "with them 4"
-}
 
 
 class CannotSanitize(RuntimeError):
@@ -51,15 +41,19 @@ def sanitize(post: str, tool: str) -> str:
     command += [sys.executable, "-m", "snippets._lab.judge.sanitizers", post]
     # Without torch's caching allocator every tensor is an allocation of its own, with its own end.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-        timeout=SECONDS,
-    )  # fmt: skip
-    return outcome(post, tool, done.stdout + done.stderr)
+    try:
+        done = child.run(command, seconds=SECONDS, env=environment)
+    except child.TooSlow as error:
+        raise CannotSanitize(f"{tool} on {post}: {error}") from None
+    known = getattr(load(post, "bench"), "WRONG_UNDER_A_TOOL", {})
+    return outcome(tool, done.stdout, known.get(tool))
 
 
-def outcome(post: str, tool: str, output: str) -> str:
-    """What a tool's output says, as `sanitize` returns it."""
+def outcome(tool: str, output: str, wrong_because: str | None = None) -> str:
+    """What a tool's output says, as `sanitize` returns it.
+
+    `wrong_because`: why a wrong result under this tool is the tool's doing, with the evidence.
+    """
     summary = re.search(r"(ERROR SUMMARY|RACECHECK SUMMARY): (.*)", output)
     result = re.search(r"^check (passed|failed.*)$", output, re.MULTILINE)
     if result is None or summary is None:
@@ -67,10 +61,9 @@ def outcome(post: str, tool: str, output: str) -> str:
         raise CannotSanitize(f"{tool} does not work on this machine: {' / '.join(lines)}")
     wrong = ""
     if result[1] != "passed":
-        reason = WRONG_UNDER_A_TOOL.get((post, tool))
-        if reason is None:
+        if wrong_because is None:
             return f"FAULTS: {result[0]}"
-        wrong = f"; a wrong result: {reason}"
+        wrong = f"; a wrong result: {wrong_because}"
     if summary[2].startswith("0 "):
         return f"known: {summary[2]}{wrong}" if wrong else f"clean: {summary[2]}"
     found = hazards(output) if tool == "racecheck" else []

@@ -25,7 +25,6 @@ NOT_YET = [
     "attention_memory",
     "attention_weights",
     "basic_attention",
-    "coalescing",
     "composed_attention",
     "coverage",
     "flash_attention",

@@ -22,7 +22,6 @@ from snippets._lab.results.store import DataError, Result
 
 # Rooms whose figures are still written by hand. None is left to add.
 NOT_YET = [
-    "attention_memory",
     "attention_weights",
     "basic_attention",
     "composed_attention",

@@ -1,27 +1,36 @@
 """The figures of the attention_memory page: each draws the result of the same name."""
 
-from math import log10
+from typing import NamedTuple
 
-from plotly.subplots import make_subplots
-
-from snippets._lab.draw.charts import listed
-from snippets._lab.draw.figure import (
-    DASHES,
-    NAMES,
-    Figure,
-    cell,
-    colour,
-    hover,
-    name_of,
+from snippets._lab.draw import charts, units
+from snippets._lab.draw.charts import Reference, Series, View, at_ceiling
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.limits import HALF, limit
+from snippets._lab.draw.rows import (
+    RATE,
+    TIME,
+    Quantity,
+    ceiling,
+    derived,
+    field,
+    moved,
     only,
+    over,
     pick,
-    ratio,
-    table,
-    time,
+    ridge,
+    spread,
+    values,
 )
+from snippets._lab.draw.rows import (
+    intensity as intensity_of,
+)
+from snippets._lab.draw.tables import columns, table
+from snippets._lab.draw.units import bandwidth, binary, count, percent, ratio
+from snippets._lab.draw.units import counted as size
+from snippets._lab.draw.words import Words, between, cell, listed
+from snippets._lab.draw.words import case as case_of
 
-CARD = 80 * 10**9  # the card that the page begins with
-LEGEND = {"orientation": "h", "y": -0.2, "x": 0}
 TENSORS = {
     "q": "B · H · N · D",
     "k": "B · H · N · D",
@@ -32,73 +41,46 @@ TENSORS = {
     "logsumexp": "B · H · N, float32",
 }
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
-HALF = 0.5  # from this share of a ceiling on we say that the ceiling is what limits
-UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"]
-
-
-def _size(value):
-    """Bytes as read aloud: "16.8 MB", "140.7 GB"; 1 kB is 1000 bytes."""
-    power = 0
-    while value >= 999.95 and power < len(UNITS) - 1:
-        value, power = value / 1000, power + 1
-    digits = f"{value:.0f}" if power == 0 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-    return f"{digits} {UNITS[power]}"
-
-
-def _binary(value):
-    """A size of hardware, which comes in powers of two: "228 KiB", "60 MiB"."""
-    power = 0
-    while value >= 1024 and power < 3:
-        value, power = value / 1024, power + 1
-    return f"{value:.4g} {['bytes', 'KiB', 'MiB', 'GiB'][power]}"
-
-
-def _rate(per_second):
-    """Bytes a second: "4.50 TB/s"."""
-    return f"{per_second / 1e12:.3g} TB/s" if per_second >= 1e12 else f"{per_second / 1e9:.3g} GB/s"
-
-
-def _percent(share):
-    return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.0f} %"
-
-
-def _layer(row):
-    return f"B {row['B']}, H {row['H']}, N {row['N']}, D {row['D']}"
+words = Words(__file__)
 
 
 def tensors(results):
     rows = results[0].rows
-    full = only(rows, dtype="float32")
-    half = only(rows, dtype="float16")
-    named = sum(full[name] for name in NAMED)
+    full, half = only(rows, dtype="float32"), only(rows, dtype="float16")
+    together = sum(full[name] for name in NAMED)
+    fits = together <= full["card_bytes"]
     return Figure(
-        finding=f"q, k, v and the result take {_size(full['q'])} each, the scores "
-        f"{_size(full['scores'])}.",
-        caption=f"{_layer(full)}: bytes by formula. GB is 1e9 bytes. The logsumexp is what a fused "
-        "kernel keeps in the place of scores and weights.",
+        finding=words("tensors", q=size(full["q"]), scores=size(full["scores"])),
+        caption=words("tensors.caption", layer=_layer(full)),
         table=[
             {
                 "tensor": name,
                 "elements": elements,
                 "bytes in float32": full[name],
-                "float32": _size(full[name]),
-                "float16, bfloat16": _size(half[name]),
+                "float32": size(full[name]),
+                "float16, bfloat16": size(half[name]),
             }
             for name, elements in TENSORS.items()
         ],
         open_table=True,
         sentences={
-            "scores": f"The scores take {full['scores'] // full['q']} times what q takes, because "
-            f"each query has a row of {full['N']} of them where q has {full['D']} numbers. "
-            f"N / D is that factor, and it is all there is to the quadratic wall.",
-            "named": f"Together q, k, v, the scores and the result are {_size(named)}. "
-            + (
-                "On a card of 80 GB this layer seems to fit."
-                if named <= CARD
-                else "A card of 80 GB cannot hold them."
+            "scores": words(
+                "tensors.scores",
+                factor=full["scores"] // full["q"],
+                N=full["N"],
+                D=full["D"],
+            ),
+            "named": words(
+                "tensors.fits" if fits else "tensors.not",
+                named=size(together),
+                card=size(full["card_bytes"]),
             ),
         },
     )
+
+
+def _layer(row):
+    return case_of(row, "B", "H", "N", "D")
 
 
 def counted(results):
@@ -107,63 +89,70 @@ def counted(results):
     causal = only(rows, dtype="float32", backward=False, causal=True)
     training = only(rows, dtype="float32", backward=True, causal=False)
     exact = all(r[f"{x}_formula"] == r[f"{x}_counted"] for r in rows for x in ("eager", "fused"))
-    fits = "fits" if first["eager_formula"] <= CARD else "does not fit"
-    some = [
+    fits = first["eager_formula"] <= first["card_bytes"]
+    some = columns(
+        pick(rows, dtype="float32"),
         {
-            "run, in float32": ("training" if r["backward"] else "forward")
-            + (", causal mask" if r["causal"] else ""),
-            "eager, formula": r["eager_formula"],
-            "eager, counted": r["eager_counted"],
-            "eager, seen from outside": r["eager_seen"],
-            "eager": _size(r["eager_counted"]),
-            "fused, counted": r["fused_counted"],
-            "fused": _size(r["fused_counted"]),
-        }
-        for r in pick(rows, dtype="float32")
-    ]
+            "run, in float32": lambda r: _run(r) + ", causal mask" * r["causal"],
+            "eager, formula": "eager_formula",
+            "eager, counted": "eager_counted",
+            "eager, seen from outside": "eager_seen",
+            "eager": lambda r: size(r["eager_counted"]),
+            "fused, counted": "fused_counted",
+            "fused": lambda r: size(r["fused_counted"]),
+        },
+    )
     return Figure(
-        finding=f"At its peak eager attention holds {_size(first['eager_counted'])}, a fused "
-        f"operation {_size(first['fused_counted'])}"
-        + ("; the formulas say the same, to the byte." if exact else "; the formulas are off."),
-        caption=f"{_layer(first)}. Most bytes held at once, q, k and v included, counted on tensors "
-        "that have a shape and no memory. “Training” is a forward and a backward. Counted is what is "
-        "seen from outside operations, and what the softmax's backward makes inside itself on a GPU. "
-        "Fused: the "
-        "operation in which PyTorch fuses attention on a CPU; a kernel's own workspace is not seen.",
-        table=[
+        finding=words(
+            "counted",
+            eager=size(first["eager_counted"]),
+            fused=size(first["fused_counted"]),
+            exact="the formulas say the same, to the byte" if exact else "the formulas are off",
+        ),
+        caption=words("counted.caption", layer=_layer(first)),
+        table=columns(
+            rows,
             {
-                "dtype": r["dtype"],
-                "run": "training" if r["backward"] else "forward",
-                "mask": "causal" if r["causal"] else "none",
-                "eager, formula": r["eager_formula"],
-                "eager, counted": r["eager_counted"],
-                "eager, seen from outside": r["eager_seen"],
-                "fused, formula": r["fused_formula"],
-                "fused, counted": r["fused_counted"],
-            }
-            for r in rows
-        ],
+                "dtype": "dtype",
+                "run": _run,
+                "mask": lambda r: "causal" if r["causal"] else "none",
+                "eager, formula": "eager_formula",
+                "eager, counted": "eager_counted",
+                "eager, seen from outside": "eager_seen",
+                "fused, formula": "fused_formula",
+                "fused, counted": "fused_counted",
+            },
+        ),
         widget="\n".join(["<div markdown>", "", *table(some), "", "</div>"]),
         sentences={
-            "peak": f"The count says {_size(first['eager_counted'])}: the softmax writes its weights "
-            f"while the scores are still there, so there are two tensors of "
-            f"{_size(first['square'])}. On a card of 80 GB this layer **{fits}**.",
-            "training": f"A training step takes {_size(training['eager_counted'])}. What waits "
-            "between forward and backward is one N × N tensor, the weights: the backward of the "
-            "softmax needs its result and not its input, so the scores are gone by then. But in the "
-            "backward the weights meet their gradient and the gradient of the scores, and those are "
-            f"three{_of_inside(training)}.",
-            "causal": "A causal mask adds "
-            f"{_size(causal['eager_counted'] - first['eager_counted'])} and takes nothing away. Eager "
-            "attention computes and stores the hidden half of the scores too, and then hides it.",
-            "fused": f"The fused operation holds {_size(first['fused_counted'])}, "
-            f"{ratio(first['eager_counted'] / first['fused_counted'])} less: q, k, v, the result "
-            "and one float32 for each query, the logsumexp, from which a backward can compute the "
-            "weights again. In training it is "
-            f"{_size(training['fused_counted'])}, "
-            f"{ratio(training['eager_counted'] / training['fused_counted'])} less.",
+            "peak": words(
+                "counted.peak",
+                eager=size(first["eager_counted"]),
+                square=size(first["square"]),
+                card=size(first["card_bytes"]),
+                fits="fits" if fits else "does not fit",
+            ),
+            "training": words(
+                "counted.training",
+                eager=size(training["eager_counted"]),
+                inside=_of_inside(training),
+            ),
+            "causal": words(
+                "counted.causal", more=size(causal["eager_counted"] - first["eager_counted"])
+            ),
+            "fused": words(
+                "counted.fused",
+                fused=size(first["fused_counted"]),
+                less=ratio(first["eager_counted"] / first["fused_counted"]),
+                training=size(training["fused_counted"]),
+                training_less=ratio(training["eager_counted"] / training["fused_counted"]),
+            ),
         },
-    )  # fmt: skip
+    )
+
+
+def _run(row):
+    return "training" if row["backward"] else "forward"
 
 
 def _of_inside(row):
@@ -171,11 +160,11 @@ def _of_inside(row):
     inside = row["eager_counted"] - row["eager_seen"]
     if inside == 0:
         return ""
-    return (
-        f": from outside {_size(row['eager_seen'])} are seen. The other {_size(inside)}"
-        + (", a fourth N × N tensor," if inside == row["square"] else "")
-        + " the backward of the softmax makes inside itself: a GPU multiplies the weights with "
-        "their gradient first, and stores the product until the operation returns"
+    return words(
+        "counted.inside",
+        seen=size(row["eager_seen"]),
+        inside=size(inside),
+        fourth=", a fourth N × N tensor," if inside == row["square"] else "",
     )
 
 
@@ -184,13 +173,13 @@ def calculator(results):
     cards = {r["card"]: r["memory_bytes"] for r in pick(rows, kind="card")}
     cases = pick(rows, kind="case")
     first = next(r for r in cases if not (r["causal"] or r["backward"]))
-    sizes = ("q", "k", "v", "scores", "weights", "mask", "output", "logsumexp", "eager", "fused")
+    sizes = (*TENSORS, "mask", "eager", "fused")
     some = [
         {
             "card": card,
-            "memory": f"{memory // 10**9} GB",
+            "memory": size(memory),
             **{
-                f"{name}: {_size(first[name])}": "fits" if first[name] <= memory else "does not fit"
+                f"{name}: {size(first[name])}": "fits" if first[name] <= memory else "does not fit"
                 for name in ("eager", "fused")
             },
             "largest N, eager": first["largest"][f"{card}, eager"],
@@ -199,11 +188,8 @@ def calculator(results):
         for card, memory in cards.items()
     ]
     return Figure(
-        finding="What one attention layer needs, and the longest N that fits.",
-        caption="Peak of one layer's attention alone, forward or forward and backward: model, "
-        "optimiser, other layers, driver and allocator come on top. A card's memory is the number "
-        "of its data sheet times 1e9 bytes. The formulas are those of module.py, written once more "
-        "in JavaScript; a test holds both against the same cases.",
+        finding=words("calculator"),
+        caption=words("calculator.caption"),
         table=some,
         widget="\n".join(
             [
@@ -219,8 +205,10 @@ def calculator(results):
         ),
         extra_files={
             "calculator_cases.json": {
-                "cards": [{"name": name, "bytes": str(size)} for name, size in cards.items()],
-                "dtypes": [{"name": r["dtype"], "size": r["size"]} for r in pick(rows, kind="dtype")],
+                "cards": [{"name": name, "bytes": str(held)} for name, held in cards.items()],
+                "dtypes": [
+                    {"name": r["dtype"], "size": r["size"]} for r in pick(rows, kind="dtype")
+                ],
                 # As text: JSON's numbers are doubles in a browser, and these are exact.
                 "cases": [
                     {key: r[key] for key in ("dtype", "causal", "backward")}
@@ -230,69 +218,23 @@ def calculator(results):
                 ],
             }
         },
-    )  # fmt: skip
+    )
 
 
-PEAKS = [
-    "torch:eager", "torch:math", "composed_attention", "attention_memory:exercise",
-    "basic_attention", "vectorized_attention", "tiled_attention", "flash_attention",
-    "torch:flash", "torch:cudnn", "torch:efficient",
-]  # fmt: skip
-SYMBOLS = ["circle", "square", "diamond", "cross", "x", "triangle-up", "triangle-down", "star"]
-
-
-def _growth(rows, implementation, **case):
-    """By what the peak grows when N doubles from the longest but one to the longest; or None."""
-    found = sorted((r["N"], r["bytes_peak"]) for r in _peaks(rows, implementation, **case))
-    if len(found) < 2 or found[-1][0] != 2 * found[-2][0]:
-        return None
-    return found[-1][1] / found[-2][1]
-
-
-def _peaks(rows, implementation, **case):
-    return pick(rows, implementation=implementation, **case)
+EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise"
+SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
+SEEN = 3  # N × N tensors that the operations of a training step hand to each other
+SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
+PASSES = {"forward": {"backward": False}, "forward and backward": {"backward": True}}
 
 
 def peak_memory(results):
     rows = results[0].rows
-    present = [name for name in PEAKS if pick(rows, implementation=name)]
-    titles = {False: "forward", True: "forward and backward"}
-    figure = make_subplots(1, 2, subplot_titles=list(titles.values()), shared_yaxes=True)
-    for device, result in enumerate(results):
-        for column, backward in enumerate(titles, start=1):
-            for formula in ("eager", "fused"):
-                at = {
-                    r["N"]: r[f"bytes_{formula}"] for r in result.rows if r["backward"] is backward
-                }
-                figure.add_scatter(
-                    x=sorted(at), y=[at[N] for N in sorted(at)], mode="lines",
-                    name=f"formula, {formula}", legendgroup=f"formula, {formula}",
-                    showlegend=column == 1 and device == 0, row=1, col=column,
-                    line={"color": colour("ceiling"), "width": 6 if formula == "eager" else 3},
-                    opacity=0.5, hovertemplate=f"formula, {formula}<br>N %{{x}}: %{{y:.4s}}B",
-                )  # fmt: skip
-            for place, name in enumerate(present):
-                chosen = _peaks(result.rows, name, backward=backward)
-                label = name_of(name, result, results)
-                figure.add_scatter(
-                    x=[r["N"] for r in chosen], y=[r["bytes_peak"] for r in chosen],
-                    name=label, legendgroup=label, showlegend=column == 1, mode="lines+markers",
-                    line={"color": colour(name), "dash": DASHES[device], "width": 1.5},
-                    marker={"size": 8, "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                    text=[_size(r["bytes_peak"]) for r in chosen],
-                    hovertemplate=f"{label}<br>N %{{x}}: %{{text}}<extra></extra>",
-                    row=1, col=column,
-                )  # fmt: skip
-    lengths = sorted({r["N"] for r in rows})
-    figure.update_xaxes(type="log", title="N", tickvals=lengths[::2], tickformat="d")
-    figure.update_yaxes(
-        type="log", tickvals=[10**k for k in range(5, 12)],
-        ticktext=["100 kB", "1 MB", "10 MB", "100 MB", "1 GB", "10 GB", "100 GB"],
-    )  # fmt: skip
-    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10, "l": 60, "b": 150})
-    growth = {name: _growth(rows, name, backward=False) for name in present}
+    present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
+    growth = {name: _growth(_peaks(rows, name)) for name in present}
     growth = {name: x for name, x in growth.items() if x}
-    eager = _peaks(rows, "torch:eager", backward=False)
+    squares = [n for n in present if n in (MATH, IN_BLOCKS) or growth.get(n, 0) > SQUARE]
+    eager = _peaks(rows, EAGER)
     longest = max(eager, key=lambda r: r["N"])
     off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in eager)
     refused = sorted(
@@ -300,131 +242,169 @@ def peak_memory(results):
     )
     fused = [
         r
-        for n, x in growth.items()
-        if x <= SQUARE and n != IN_BLOCKS
-        for r in _peaks(rows, n, backward=False, N=longest["N"])
+        for name, x in growth.items()
+        if x <= SQUARE and name != IN_BLOCKS
+        for r in _peaks(rows, name)
+        if r["N"] == longest["N"]
     ]
     least = min(fused, key=lambda r: r["bytes_peak"]) if fused else None
-    math = _peaks(rows, "torch:math", backward=False, N=longest["N"])
+    by_growth = _by_growth(growth)
     return Figure(
-        finding=f"At N {longest['N']} eager attention holds {_size(longest['bytes_peak'])} beside "
-        "its inputs"
-        + (
-            f", {_named(least['implementation'])} {_size(least['bytes_peak'])}."
+        finding=words(
+            "peak_memory",
+            N=longest["N"],
+            eager=size(longest["bytes_peak"]),
+            least=f", {_named(least['implementation'])} {size(least['bytes_peak'])}"
             if least
-            else "; nothing that was measured holds less than a square."
+            else "; nothing that was measured holds less than a square",
         ),
-        caption=f"Most memory of one call beside q, k and v: {rows[0]['heads']} heads of D {rows[0]['D']}, {rows[0]['dtype']}, "
-        "by `torch.cuda.max_memory_allocated`; both axes logarithmic. Grey: the formulas. PyTorch "
-        "hands out memory in pieces, so a little more may be held than was asked for."
-        + (f" Without a value: {'; '.join(refused)}." if refused else ""),
-        table=[
+        caption=words(
+            "peak_memory.caption",
+            heads=longest["heads"],
+            D=longest["D"],
+            dtype=longest["dtype"],
+            first=min(values(rows, "N")),
+            last=longest["N"],
+            refused=f" Without a value: {'; '.join(refused)}." if refused else "",
+        ),
+        table=columns(
+            rows,
             {
-                "run": titles[r["backward"]],
-                "N": r["N"],
-                "implementation": r["implementation"],
-                "peak, bytes": r.get("bytes_peak"),
-                "asked for, bytes": r.get("bytes_requested"),
-                "eager formula, bytes": r["bytes_eager"],
-                "fused formula, bytes": r["bytes_fused"],
-                "no value because": r.get("error"),
-            }
-            for r in rows
-        ],
-        plot=figure,
-        height=560,
-        narrow={"height": 900, **_below(2, 900, 0)},
+                "run": lambda r: "forward and backward" if r["backward"] else "forward",
+                "N": "N",
+                "implementation": "implementation",
+                "peak, bytes": lambda r: r.get("bytes_peak"),
+                "asked for, bytes": lambda r: r.get("bytes_requested"),
+                "eager formula, bytes": "bytes_eager",
+                "fused formula, bytes": "bytes_fused",
+                "no value because": lambda r: r.get("error"),
+            },
+        ),
+        plot=charts.dots(
+            derived(results, _with_formulas),
+            [
+                _formula("eager"),
+                *(Series(name, told=_told) for name in squares),
+                _formula("fused"),
+                *(Series(name, told=_told) for name in present if name not in squares),
+            ],
+            field("bytes_peak", "most memory", units.size),
+            PASSES,
+            several=True,
+        ),
         sentences={
-            "growth": "When N doubles at the long end, the peak grows "
-            + "; ".join(
-                f"{said} for {listed([_named(n) for n in names])}"
-                for said, names in _by_growth(growth).items()
-            )
-            + "."
-            + (
-                " The last one has a fixed budget for its scores, and what grows is the result."
-                if list(_by_growth(growth).values())[-1] == [IN_BLOCKS]
-                else ""
+            "growth": words(
+                "peak_memory.growth",
+                growth="; ".join(
+                    f"{said} for {listed(map(_named, names))}" for said, names in by_growth.items()
+                ),
+                last=" " + words("peak_memory.budget")
+                if list(by_growth.values())[-1] == [IN_BLOCKS]
+                else "",
             ),
-            "formula": "In a forward eager attention asked for "
-            + (
-                "what the formula says, to the byte, at every N."
-                if off == 0
-                else f"something else than the formula says, by at most {_percent(off)}."
-            ),
+            "formula": words("peak_memory.off", off=percent(off))
+            if off
+            else words("peak_memory.exact"),
             "training": _of_training(rows, longest["N"]),
             "fused": _of_fused(fused),
             "bump": _bump(rows, [r["implementation"] for r in fused]),
-            "math": _of_math(math, longest),
+            "math": _of_math(rows, longest),
         },
-    )  # fmt: skip
+    )
 
 
-SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
-SEEN = 3  # N × N tensors that the operations of a training step hand to each other
-IN_BLOCKS = "attention_memory:exercise"
+def _formula(kind):
+    where = {"implementation": f"bytes_{kind}"}
+    return Series("ceiling", f"formula, {kind}", where, symbol="circle", told=_told)
+
+
+def _with_formulas(result):
+    """What was measured, and each formula as if it were an implementation."""
+    yield from pick(result.rows)
+    shown = {(r["backward"], r["N"]): r for r in result.rows}
+    for formula in ("bytes_eager", "bytes_fused"):
+        for row in shown.values():
+            at = {key: row[key] for key in ("backward", "N", "heads", "D")}
+            yield {**at, "implementation": formula, "bytes_peak": row[formula]}
+
+
+def _told(row):
+    return f"N {count(row['N'])}: {units.size(row['bytes_peak'])}"
+
+
+def _peaks(rows, implementation, backward=False):
+    return pick(rows, implementation=implementation, backward=backward)
+
+
+def _growth(rows):
+    """By what the peak grows when N doubles from the longest but one to the longest; or None."""
+    found = sorted((r["N"], r["bytes_peak"]) for r in rows)
+    if len(found) < 2 or found[-1][0] != 2 * found[-2][0]:
+        return None
+    return found[-1][1] / found[-2][1]
 
 
 def _named(name):
     """An implementation in a sentence: our functions as code, a backend as PyTorch's."""
-    return NAMES.get(name, _quoted(name)).replace("PyTorch, ", "PyTorch's ")
+    said = named(name)
+    return f"`{name}`" if said == name else said.replace("PyTorch, ", "PyTorch's ")
 
 
 def _by_growth(growth):
     """ "4.0×" → the implementations whose peak grows so, the steepest first."""
     found = {}
-    for name, x in sorted(growth.items(), key=lambda item: -round(item[1], 1)):
-        found.setdefault(f"{x:.1f}×", []).append(name)
-    return found
+    for name, x in growth.items():
+        found.setdefault(f"{units.decimals(x, 1)}×", []).append(name)
+    return dict(sorted(found.items(), key=lambda item: -growth[item[1][0]]))
 
 
 def _of_training(rows, N):
     """What forward and backward ask for beside the formula, at one N and, for eager, at all."""
-    both = _peaks(rows, "torch:eager", backward=True)
+    both = _peaks(rows, EAGER, backward=True)
     if not both:
-        return "Forward and backward have no value for eager attention."
+        return words("peak_memory.none")
     last = only(both, N=N)
-    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
-    square = {r["N"]: r["bytes_eager"] / 2 for r in _peaks(rows, "torch:eager", backward=False)}
-    each = {(r["bytes_requested"] - r["bytes_eager"]) / square[r["N"]] for r in both}
-    text = (
-        f"Forward and backward together ask for {_size(last['bytes_requested'])} at N {N}, where the "
-        f"formula says {_size(last['bytes_eager'])}: "
+    text = words(
+        "peak_memory.training",
+        N=N,
+        asked=size(last["bytes_requested"]),
+        formula=size(last["bytes_eager"]),
+        difference=_difference(rows, both, last),
     )
-    squares = last["bytes_eager"] // square[N]
+    fused = [r for r in pick(rows, backward=True, N=N) if r["implementation"] not in (EAGER, MATH)]
+    if not fused:
+        return text
+    more = any(r["bytes_requested"] > r["bytes_fused"] for r in fused)
+    some = [f"{size(r['bytes_requested'])} for {_named(r['implementation'])}" for r in fused]
+    return (
+        text
+        + " "
+        + words(
+            "peak_memory.backends",
+            asked=listed(some),
+            formula=size(last["bytes_fused"]),
+            workspace=": more is workspace of their own, which no formula here knows."
+            if more
+            else ".",
+        )
+    )
+
+
+def _difference(rows, both, last):
+    """How far eager training is from the formula at every N, counted in N × N tensors."""
+    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
+    square = {r["N"]: r["bytes_eager"] / 2 for r in _peaks(rows, EAGER)}
+    each = {(r["bytes_requested"] - r["bytes_eager"]) / square[r["N"]] for r in both}
+    squares = last["bytes_eager"] // square[last["N"]]
     if each == {0}:
-        text += (
-            f"the same, to the byte, at every N, and {squares:.0f} N × N tensors at the longest."
-        )
-        if squares > SEEN:
-            text += (
-                " The device's account includes what operations make inside themselves, and what the "
-                "backward of the softmax makes is all that has to be added."
-            )
-    elif len(each) == 1:
+        text = words("peak_memory.same", squares=count(squares))
+        return text + " " + words("peak_memory.inside") if squares > SEEN else text
+    if len(each) == 1:
         (more,) = each
-        count = "one N × N tensor" if abs(more) == 1 else f"{abs(more):.3g} N × N tensors"
-        text += f"at every N exactly {count} {'more' if more > 0 else 'less'}."
-    else:
-        off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in both)
-        text += f"the difference is at most {_percent(off)}."
-    fused = [
-        r
-        for r in pick(rows, backward=True, N=N)
-        if r["implementation"] not in ("torch:eager", "torch:math")
-    ]
-    if fused:
-        some = [f"{_size(r['bytes_requested'])} for {_named(r['implementation'])}" for r in fused]
-        text += (
-            f" The fused backends ask for {listed(some)}, where the formula says "
-            f"{_size(last['bytes_fused'])}"
-            + (
-                ": more is workspace of their own, which no formula here knows."
-                if any(r["bytes_requested"] > r["bytes_fused"] for r in fused)
-                else "."
-            )
-        )
-    return text
+        tensors = "one N × N tensor" if abs(more) == 1 else f"{cell(abs(more))} N × N tensors"
+        return f"at every N exactly {tensors} {'more' if more > 0 else 'less'}."
+    off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in both)
+    return f"the difference is at most {percent(off)}."
 
 
 def _bump(rows, names):
@@ -433,480 +413,369 @@ def _bump(rows, names):
         r
         for name in names
         if name != IN_BLOCKS
-        for r in _peaks(rows, name, backward=False)
+        for r in _peaks(rows, name)
         if r["bytes_requested"] > 1.5 * r["bytes_fused"]
     ]
     if len(found) != 1:
         return ""
     (row,) = found
-    text = (
-        f"One point stands out: {_named(row['implementation'])} at N {row['N']}, with "
-        f"{_size(row['bytes_requested'])} instead of {_size(row['bytes_fused'])}."
+    text = words(
+        "peak_memory.bump",
+        who=_named(row["implementation"]),
+        N=row["N"],
+        asked=size(row["bytes_requested"]),
+        formula=size(row["bytes_fused"]),
     )
     # A part of the keys has a result and a logsumexp of its own, in float32.
     parts, rest = divmod(
         row["bytes_requested"] - row["bytes_fused"], 4 * row["heads"] * row["N"] * (row["D"] + 1)
     )
-    if parts > 1 and rest < 1024:
-        text += (
-            f" The difference is {parts} results with their logsumexps in float32: for this number of "
-            f"queries it splits the keys in {parts}, so that more of the GPU has work, and adds up the "
-            "parts at the end."
-        )
+    if parts > 1 and rest < SLACK:
+        text += " " + words("peak_memory.parts", parts=parts)
     return text
 
 
-def _quoted(name):
-    return f"`{name}`"
-
-
-def _of_math(math, eager):
+def _of_math(rows, eager):
+    math = pick(rows, implementation=MATH, backward=False, N=eager["N"])
     if not math:
-        return "The backend *math* has no value at the longest N."
+        return words("peak_memory.no_math")
     share = math[0]["bytes_peak"] / eager["bytes_peak"]
-    text = (
-        "SDPA's backend for everything else, *math*, is no fused kernel: at N "
-        f"{eager['N']} it holds {_size(math[0]['bytes_peak'])}, {ratio(share)} what eager holds."
+    text = words(
+        "peak_memory.math", N=eager["N"], math=size(math[0]["bytes_peak"]), share=ratio(share)
     )
-    return text + (
-        " In float16 it computes in float32, so its N × N tensors are twice as large"
-        + (
-            ", and beside them it looks for rows that see no key, with a byte for each score."
-            if share > 2.1
-            else "."
-        )
-        if share > 1.5
-        else ""
-    )
+    if share <= 1.5:
+        return text
+    visible = words("peak_memory.visible") if share > 2.1 else ""
+    return text + " " + words("peak_memory.float32", visible=visible)
 
 
 def _of_fused(fused):
     if not fused:
-        return "No fused kernel was measured at the longest N."
+        return words("peak_memory.no_fused")
     beside = {r["implementation"]: r["bytes_requested"] - r["bytes_fused"] for r in fused}
     logsumexp = 4 * fused[0]["heads"] * fused[0]["N"]
-    parts = []
-    slack = 4096  # bytes: a seed, an offset, a few words of workspace
-    for said, names in (
-        ("the formula's bytes", [n for n, x in beside.items() if 0 <= x <= slack]),
-        (
-            f"the logsumexp, {_size(logsumexp)}, less",
-            [n for n, x in beside.items() if 0 <= x + logsumexp <= slack],
-        ),
-    ):
-        if names:
-            parts.append(f"{said} for {listed([_named(n) for n in names])}")
-    for name, x in beside.items():
-        if not (0 <= x <= slack or 0 <= x + logsumexp <= slack):
-            parts.append(f"{_size(abs(x))} {'more' if x > 0 else 'less'} for {_named(name)}")
-    small = max(0 < x % logsumexp <= slack for x in beside.values())
-    return (
-        f"Asked for at N {fused[0]['N']}, beside the fused formula"
-        + (f" and within {_size(slack)}" if small else "")
-        + f": {'; '.join(parts)}. A kernel that serves no backward can leave the logsumexp out."
+    exact = [name for name, x in beside.items() if 0 <= x <= SLACK]
+    without = [name for name, x in beside.items() if 0 <= x + logsumexp <= SLACK]
+    parts = [
+        f"{said} for {listed(map(_named, names))}"
+        for said, names in (
+            ("the formula's bytes", exact),
+            (f"the logsumexp, {size(logsumexp)}, less", without),
+        )
+        if names
+    ]
+    parts += [
+        f"{size(abs(x))} {'more' if x > 0 else 'less'} for {_named(name)}"
+        for name, x in beside.items()
+        if name not in (*exact, *without)
+    ]
+    small = max(0 < x % logsumexp <= SLACK for x in beside.values())
+    return words(
+        "peak_memory.fused",
+        N=fused[0]["N"],
+        within=f" and within {size(SLACK)}" if small else "",
+        parts="; ".join(parts),
     )
 
 
-def _below(panels, height, legend):
-    """Layout on a phone: the panels one below the other, `legend` pixels for the legend."""
-    foot = legend / height
-    step = (1 - foot) / panels
-    layout = {
-        "grid": {"rows": panels, "columns": 1},
-        "legend": {"y": 0, "yanchor": "bottom", "yref": "container"},
-        "margin": {"t": 40, "r": 10, "l": 60, "b": 10},
-        "annotations": [
-            {"text": text, "x": 0.5, "y": 1 - i * step, "xref": "paper", "yref": "paper",
-             "showarrow": False, "yanchor": "bottom"}
-            for i, text in enumerate(("forward", "forward and backward")[:panels])
+class _Level(NamedTuple):
+    """A level of the hierarchy."""
+
+    total: int | None  # bytes of all
+    one: int | None  # bytes of a multiprocessor's
+    rate: float  # bytes/s
+    how: str  # it was found
+
+
+LOADED = over("bytes_loaded", "bandwidth")
+
+
+def hierarchy(results):
+    levels = _levels(results[0])
+    sizes = only(results[0].rows, kind="sizes")
+    sets = values(pick(results[0].rows, kind="walk"), "set_bytes")
+    hbm = levels["HBM"].rate
+    times = {name: level.rate / hbm for name, level in levels.items() if name != "HBM"}
+    shared, l2 = sizes["shared_bytes"], sizes["l2_bytes"]
+    bands = [
+        (sets[0], shared, "shared memory"),
+        (shared, l2, "L2"),
+        (l2, sets[-1], "HBM"),
+    ]
+    return Figure(
+        finding=words(
+            "hierarchy",
+            levels=", ".join(
+                f"{name} {'at least ' * level.how.startswith('at least')}{bandwidth(level.rate)}"
+                for name, level in levels.items()
+            ),
+        ),
+        caption=words("hierarchy.caption"),
+        table=[
+            {
+                "level": name,
+                "in all": binary(level.total) if level.total else "–",
+                "of a multiprocessor": binary(level.one) if level.one else "–",
+                "bandwidth": bandwidth(level.rate),
+                "beside HBM": ratio(level.rate / hbm),
+                "how": level.how,
+            }
+            for name, level in levels.items()
         ],
-    }  # fmt: skip
-    for i in range(panels):
-        name = "" if i == 0 else str(i + 1)
-        top = 1 - i * step
-        layout[f"xaxis{name}"] = {"domain": [0, 1], "anchor": f"y{name}"}
-        layout[f"yaxis{name}"] = {
-            "domain": [top - step + 110 / height, top], "anchor": f"x{name}", "showticklabels": True,
-        }  # fmt: skip
-    return layout
+        plot=charts.lines(
+            results,
+            [
+                Series(
+                    "attention_memory",
+                    "measured",
+                    {"kind": "walk"},
+                    told=lambda r: f"{LOADED.text(r)}<br>{spread(r)}",
+                )
+            ],
+            field("set_bytes", "working set", binary),
+            LOADED,
+            [View(bands=bands)],
+            references=[
+                Reference("L1, shared memory", _size_of("shared_bytes"), "x"),
+                Reference("L2", _size_of("l2_bytes"), "x"),
+                at_ceiling("read", "HBM, the ceiling"),
+            ],
+            ticks={"x": sets[::3]},
+        ),
+        sentences={
+            "sizes": words(
+                "hierarchy.sizes",
+                many=sizes["multiprocessors"],
+                registers=binary(sizes["registers_bytes"]),
+                shared=binary(shared),
+                program=binary(sizes["shared_bytes_program"]),
+                l2=binary(l2),
+                memory=size(sizes["memory_bytes"]),
+            ),
+            "times": words(
+                "hierarchy.times",
+                times=", ".join(f"{name} {ratio(x)}" for name, x in times.items()),
+            ),
+            "one_head": words(
+                "hierarchy.one_head",
+                registers=_longest(sizes["registers_bytes"]),
+                shared=_longest(shared),
+                l2=_longest(l2),
+            ),
+            "card": words("hierarchy.card", memory=size(sizes["memory_bytes"])),
+        },
+    )
 
 
 def _levels(result):
-    """Levels of the hierarchy: name → (bytes in all, bytes of a multiprocessor, bytes/s, how)."""
+    """Levels of the hierarchy by name, from the nearest to the farthest."""
     sizes = only(result.rows, kind="sizes")
     walks = pick(result.rows, kind="walk")
     many = sizes["multiprocessors"]
 
-    def largest(limit):
+    def largest(most):
         """Bytes a second of the largest working set of at most so many bytes."""
-        within = [r for r in walks if r["set_bytes"] <= limit]
-        row = max(within, key=lambda r: r["set_bytes"])
-        return row["bytes_loaded"] / row["ms_p50"] * 1e3
+        return LOADED(max((r for r in walks if r["set_bytes"] <= most), key=_set_bytes))
 
-    turn = only(result.rows, kind="turn")
-    fma = result.ceilings["fma_float32"]["per_s_p50"]
+    registers, shared = sizes["registers_bytes"], sizes["shared_bytes"]
     return {
-        "registers": (
-            many * sizes["registers_bytes"], sizes["registers_bytes"], 4 * fma,
-            "at least: the float32 ceiling, one register read and one written for two FLOPs",
+        "registers": _Level(
+            many * registers,
+            registers,
+            4 * ceiling(result, "fma_float32"),
+            words("hierarchy.registers"),
         ),
-        "shared memory": (
-            many * sizes["shared_bytes"], sizes["shared_bytes"],
-            turn["bytes_shared"] / turn["ms_p50"] * 1e3,
-            "at least: tiles turned on chip, each word written and read once a trip",
+        "shared memory": _Level(
+            many * shared,
+            shared,
+            moved(only(result.rows, kind="turn"), "bytes_shared"),
+            words("hierarchy.shared"),
         ),
-        "L1": (
-            None, None, largest(sizes["shared_bytes"] // 2),
-            "read again and again, the largest working set of at most half a multiprocessor's "
-            "memory; the same memory as shared memory",
+        "L1": _Level(None, None, largest(shared // 2), words("hierarchy.L1")),
+        "L2": _Level(
+            sizes["l2_bytes"], None, largest(sizes["l2_bytes"] // 2), words("hierarchy.L2")
         ),
-        "L2": (
-            sizes["l2_bytes"], None,
-            largest(sizes["l2_bytes"] // 2),
-            "the same kernel, the largest working set of at most half of L2: in smaller ones several "
-            "programs are at the same place at once, and can share what comes",
-        ),
-        "HBM": (
-            sizes["memory_bytes"], None, result.ceilings["read"]["per_s_p50"],
-            "reading once what is many times L2: the ceiling of this run",
-        ),
-    }  # fmt: skip
-
-
-def hierarchy(results):
-    figure = make_subplots(1, 1)
-    for device, result in enumerate(results):
-        walks = pick(result.rows, kind="walk")
-        figure.add_scatter(
-            x=[r["set_bytes"] for r in walks],
-            y=[r["bytes_loaded"] / r["ms_p50"] / 1e9 for r in walks],
-            name=name_of("reading a working set again and again", result, results),
-            mode="lines+markers",
-            line={"color": colour("coalescing"), "dash": DASHES[device], "width": 2},
-            text=[f"{_binary(r['set_bytes'])}: {hover(r)}" for r in walks],
-            hovertemplate="%{text}<br>%{y:.2f} TB/s",
-        )
-        ends = [walks[0]["set_bytes"], walks[-1]["set_bytes"]]
-        for name, ceiling in (("read", "HBM, the ceiling of this run"),):
-            figure.add_scatter(
-                x=ends, y=[result.ceilings[name]["per_s_p50"] / 1e12] * 2, mode="lines",
-                name=name_of(ceiling, result, results),
-                line={"color": colour("ceiling"), "dash": "dot", "width": 2},
-                hovertemplate="HBM: %{y:.2f} TB/s",
-            )  # fmt: skip
-        sizes = only(result.rows, kind="sizes")
-        for key, text in (("shared_bytes", "L1 and shared memory"), ("l2_bytes", "L2")):
-            figure.add_vline(
-                x=sizes[key], line={"color": colour("ceiling"), "dash": DASHES[device], "width": 1}
-            )
-            if device == 0:  # an annotation's place on a logarithmic axis is the logarithm
-                figure.add_annotation(
-                    x=log10(sizes[key]), y=1, yref="paper", text=text, showarrow=False,
-                    yanchor="bottom",
-                )  # fmt: skip
-    figure.update_xaxes(
-        type="log", title="working set", tickvals=[2**15, 2**18, 2**21, 2**24, 2**27, 2**30],
-        ticktext=["32 KiB", "256 KiB", "2 MiB", "16 MiB", "128 MiB", "1 GiB"],
-    )  # fmt: skip
-    figure.update_yaxes(
-        type="log", title="TB/s", tickvals=[0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    )
-    figure.update_layout(legend=LEGEND, margin={"t": 30, "r": 10, "l": 60, "b": 90})
-    levels = _levels(results[0])
-    sizes = only(results[0].rows, kind="sizes")
-    hbm = levels["HBM"][2]
-    times = {n: x[2] / hbm for n, x in levels.items() if x[2] and n != "HBM"}
-    return Figure(
-        finding="What each level of memory delivers, measured: "
-        + ", ".join(
-            f"{n} {'at least ' * x[3].startswith('at least')}{_rate(x[2])}"
-            for n, x in levels.items()
-            if x[2]
-        )
-        + ".",
-        caption="Sizes as the device tells them. The curve: every program reads a working set of "
-        "float32 again and again, each from another place on; bytes loaded over time, medians. "
-        "Lines: the memory of one multiprocessor, the L2, and the HBM ceiling of the same run.",
-        table=[
-            {
-                "level": name,
-                "in all": _binary(total) if total else "–",
-                "of a multiprocessor": _binary(one) if one else "–",
-                "bandwidth": _rate(rate) if rate else "–",
-                "beside HBM": ratio(rate / hbm) if rate else "–",
-                "how": how,
-            }
-            for name, (total, one, rate, how) in levels.items()
-        ],
-        plot=figure,
-        height=400,
-        narrow={
-            "height": 460,
-            "legend": {"y": -0.3},
-            "xaxis": {
-                "tickvals": [2**15, 2**21, 2**27],
-                "ticktext": ["32 KiB", "2 MiB", "128 MiB"],
-            },
-        },
-        sentences={
-            "sizes": f"This GPU has {sizes['multiprocessors']} multiprocessors. Each has "
-            f"{_binary(sizes['registers_bytes'])} of registers and {_binary(sizes['shared_bytes'])} "
-            f"of memory that serves as L1 cache and as shared memory, of which one program can "
-            f"have {_binary(sizes['shared_bytes_program'])}. All share {_binary(sizes['l2_bytes'])} "
-            f"of L2 and {sizes['memory_bytes'] / 1e9:.1f} GB of HBM.",
-            "times": "Measured beside HBM: "
-            + ", ".join(f"{name} {ratio(x)}" for name, x in times.items())
-            + ".",
-            "one_head": _one_head(sizes),
-            "card": f"The device says {sizes['memory_bytes'] / 1e9:.1f} GB. That is what PyTorch "
-            "can see, in units of 1e9 bytes; the number in a card's name may count differently, and "
-            "the driver and PyTorch itself take some of it.",
-        },
-    )
-
-
-def _one_head(sizes):
-    """How long a head's scores may be, in float16, to stay within a level."""
-    names = {
-        "registers": sizes["registers_bytes"],
-        "shared memory": sizes["shared_bytes"],
-        "L2": sizes["l2_bytes"],
+        "HBM": _Level(sizes["memory_bytes"], None, ceiling(result, "read"), words("hierarchy.HBM")),
     }
-    most = {name: int((size // 2) ** 0.5) for name, size in names.items()}
-    return (
-        "The N × N scores of one head in float16 fit into "
-        + ", into ".join(
-            f"{'the ' if name == 'L2' else 'the ' + name + ' of a multiprocessor'}"
-            f"{'L2' if name == 'L2' else ''} up to N {n}"
-            for name, n in most.items()
-        )
-        + ". A head of D 64 needs 128 bytes for each further key or value."
-    )
 
 
-STEPS = ["q · kᵀ", "softmax", "weights · v"]
-WORK = {step: f"eager: {step}" for step in STEPS}
-EAGER, SDPA, DECODE = "eager, all", "SDPA", "decode"
+def _set_bytes(row):
+    return row["set_bytes"]
 
 
-def _kind(row):
-    """What a row of `intensity` is: a step of eager attention, a fused call or decoding."""
-    return row["work"]
+def _size_of(name):
+    """A size that a device tells, for a line across the chart."""
+    return lambda result: only(result.rows, kind="sizes")[name]
 
 
-def _memory(ceilings):
-    return ceilings["read"]["per_s_p50"]
+def _longest(held):
+    """The longest N whose N × N scores of one head in float16 fit into so many bytes."""
+    return int((held // 2) ** 0.5)
 
 
-def _shares(row, ceilings):
-    """Shares that a row reaches of memory's and of arithmetic's ceiling."""
-    seconds = row["ms_p50"] / 1e3
-    unit = "matmul_float16" if row["product"] else "fma_float32"
-    memory = row["bytes_moved"] / seconds / _memory(ceilings)
-    return memory, row["flops"] / seconds / ceilings[unit]["per_s_p50"]
-
-
-def _verdict(row, ceilings):
-    """ "memory", "arithmetic" or "neither": the ceiling of which a row reaches at least half."""
-    memory, arithmetic = _shares(row, ceilings)
-    if max(memory, arithmetic) < HALF:
-        return "neither"
-    return "memory" if memory >= arithmetic else "arithmetic"
-
-
-def _case(row):
-    where = f"{row['N']} keys" if row["M"] == 1 else f"N {row['N']}"
-    return f"{where}, D {row['D']}"
+WORKS = {
+    "eager, all": "eager, all of it",
+    "eager: q · kᵀ": "eager, q · kᵀ",
+    "eager: softmax": "eager, softmax",
+    "eager: weights · v": "eager, weights · v",
+    "SDPA": "fused (SDPA)",
+    "decode": "one query, a cache",
+}
+STEPS = {
+    "q · kᵀ": "eager: q · kᵀ",
+    "softmax": "eager: softmax",
+    "weights · v": "eager: weights · v",
+}
+LIMITS = ("memory", "arithmetic", "neither")
+FLOP_A_BYTE = Quantity("FLOP a byte", lambda r: intensity_of(r, "bytes_moved"))
 
 
 def intensity(results):
-    paints = {
-        "memory": colour("basic_attention"),
-        "arithmetic": colour("torch:sdpa"),
-        "neither": colour("ceiling"),
-    }
-    kinds = [*WORK.values(), EAGER, SDPA, DECODE]
-    figure = make_subplots(1, 1)
-    for device, result in enumerate(results):
-        top = result.ceilings["matmul_float16"]["per_s_p50"]
-        bandwidth = _memory(result.ceilings)
-        figure.add_scatter(
-            x=[0.3, top / bandwidth, 30_000],
-            y=[0.3 * bandwidth / 1e12, top / 1e12, top / 1e12],
-            name=name_of("the most this GPU does, measured", result, results),
-            mode="lines",
-            line={"color": colour("ceiling"), "dash": DASHES[device], "width": 2},
-            hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s at most",
-        )
-        for kind, symbol in zip(kinds, SYMBOLS, strict=False):
-            chosen = [r for r in pick(result.rows) if _kind(r) == kind]
-            figure.add_scatter(
-                x=[r["flops"] / r["bytes_moved"] for r in chosen],
-                y=[r["flops"] / r["ms_p50"] / 1e9 for r in chosen],
-                name=name_of(kind, result, results),
-                mode="markers",
-                marker={
-                    "color": [paints[_verdict(r, result.ceilings)] for r in chosen],
-                    "symbol": symbol,
-                    "size": 10,
-                },
-                text=[
-                    f"{kind}, {_case(r)}: {hover(r)}<br>limited by {_verdict(r, result.ceilings)}"
-                    for r in chosen
-                ],
-                hovertemplate="%{text}<br>%{x:.3g} FLOP a byte, %{y:.3g} TFLOP/s<extra></extra>",
-            )
-    figure.update_xaxes(
-        type="log", title="FLOP for each byte that moves", tickvals=[1, 10, 100, 1000, 10_000]
-    )
-    figure.update_yaxes(type="log", title="TFLOP/s", tickvals=[0.1, 1, 10, 100, 1000])
-    figure.update_layout(legend=LEGEND, margin={"t": 10, "r": 10, "l": 60, "b": 130})
-    ceilings, rows = results[0].ceilings, pick(results[0].rows)
-    ridge = ceilings["matmul_float16"]["per_s_p50"] / _memory(ceilings)
-    by_kind = {kind: [r for r in rows if _kind(r) == kind] for kind in kinds}
-    sdpa = by_kind["SDPA"]
+    limited = derived(results, _with_limits)
+    rows = limited[0].rows
+    of = {work: pick(rows, work=work) for work in WORKS}
+    eager, sdpa, decode = (of[work] for work in ("eager, all", "SDPA", "decode"))
+    edge = ridge(results[0], "matmul_float16", "read")
     return Figure(
-        finding="What limits attention: "
-        + "; ".join(
-            f"{title}, {_words(by_kind[kind], ceilings)}"
-            for title, kind in (
-                ("eager", "eager, all"),
-                ("fused", "SDPA"),
-                ("one query against a cache", "decode"),
-            )
-        )
-        + ".",
-        caption=f"float16; {sdpa[0]['heads']} heads, decoding {by_kind['decode'][0]['heads']}. FLOPs and bytes by formula, every tensor that an "
-        "operation reads or writes moved once; both axes logarithmic. Colour: the ceiling of which "
-        "at least half is reached (blue memory, orange arithmetic, grey neither). Ceilings measured "
-        "in the same run, memory's by reading: a share can be a little over 100 %.",
-        table=[
+        finding=words("intensity", eager=_kinds(eager), fused=_kinds(sdpa), decode=_kinds(decode)),
+        caption=words("intensity.caption", heads=sdpa[0]["heads"], decoding=decode[0]["heads"]),
+        table=columns(
+            rows,
             {
-                "work": _kind(r),
-                "queries": r["M"],
-                "keys": r["N"],
-                "D": r["D"],
-                "FLOP a byte": round(r["flops"] / r["bytes_moved"], 2),
-                "time": time(r["ms_p50"]),
-                "TFLOP/s": round(r["flops"] / r["ms_p50"] / 1e9, 1),
-                "GB/s": round(r["bytes_moved"] / r["ms_p50"] / 1e6),
-                "of memory's ceiling": _percent(_shares(r, ceilings)[0]),
-                "of arithmetic's ceiling": _percent(_shares(r, ceilings)[1]),
-                "limited by": _verdict(r, ceilings),
-            }
-            for r in rows
-        ],
-        plot=figure,
-        height=480,
-        narrow={"height": 620, "legend": {"y": -0.14}},
-        sentences={
-            "ridge": f"In the time of one byte this GPU does {ridge:.0f} FLOPs in float16: that is "
-            "its *ridge*. Work with fewer FLOPs for each byte can at best be as fast as memory.",
-            "steps": "Of the steps of eager attention "
-            + "; ".join(
-                f"{step} has {_range(by_kind[WORK[step]])} FLOP a byte and "
-                f"{_limited(by_kind[WORK[step]], ceilings)}"
-                for step in STEPS
-            )
-            + ".",
-            "softmax": _of_softmax(by_kind, ceilings),
-            "fused": f"A fused call does the same FLOPs and moves q, k, v and the result only: "
-            f"{_range(sdpa)} FLOP a byte, more with every further key. "
-            + _against_ridge(sdpa, ridge)
-            + f" Measured, it {_limited(sdpa, ceilings)}.",
-            "decode": "A model that writes text asks one query at a time, against all keys so far. "
-            f"Nothing is used twice, so there is {_range(by_kind['decode'])} FLOP a byte, fused or "
-            f"not. Measured, it {_limited(by_kind['decode'], ceilings)}.",
-            "claim_bound": "**“Attention is memory-bound.”** It depends on which. "
-            + " ".join(
-                f"{title} {_found(by_kind[kind], ceilings)}."
-                for kind, title in (
-                    ("eager, all", "Eager attention, in separate operations,"),
-                    ("SDPA", "Fused, with many queries, it"),
-                    ("decode", "One query against a cache"),
+                "work": "work",
+                "queries": "M",
+                "keys": "N",
+                "D": "D",
+                "FLOP a byte": FLOP_A_BYTE,
+                "time": TIME,
+                "rate": RATE,
+                "bandwidth": over("bytes_moved"),
+                "of memory's ceiling": field("memory", unit=percent),
+                "of arithmetic's ceiling": field("arithmetic", unit=percent),
+                "limited by": "limit",
+            },
+        ),
+        plot=charts.roofline(
+            limited,
+            [
+                Series(
+                    by, "", {"limit": by}, joined=False, told=lambda r: f"{_case(r)}: {spread(r)}"
                 )
+                for by in LIMITS
+            ],
+            FLOP_A_BYTE.called("FLOP for each byte that moves"),
+            roofs={"matmul_float16": "the most this GPU does"},
+            memory="read",
+            views=[View(title, {"work": work}) for work, title in WORKS.items()],
+            columns=3,
+            height=200,
+        ),
+        sentences={
+            "ridge": words("intensity.ridge", ridge=count(edge)),
+            "steps": words(
+                "intensity.steps",
+                steps="; ".join(
+                    f"{step} has {_range(of[work])} FLOP a byte and {_limited(of[work])}"
+                    for step, work in STEPS.items()
+                ),
+            ),
+            "softmax": _of_softmax(of, results[0]),
+            "fused": words(
+                "intensity.fused",
+                range=_range(sdpa),
+                ridge=_against_ridge(sdpa, edge),
+                limited=_limited(sdpa),
+            ),
+            "decode": words("intensity.decode", range=_range(decode), limited=_limited(decode)),
+            "claim_bound": words(
+                "intensity.claim", eager=_found(eager), fused=_found(sdpa), decode=_found(decode)
             ),
         },
-    )  # fmt: skip
+    )
 
 
-def _of_softmax(by_kind, ceilings):
+def _with_limits(result):
+    """The rows, each with what limits it and the shares of both ceilings."""
+    for row in pick(result.rows):
+        found = limit(row, result, "bytes_moved")
+        about = {"limit": found.by, "memory": found.memory, "arithmetic": found.arithmetic}
+        yield {**row, **about}
+
+
+def _case(row):
+    where = f"{count(row['N'])} keys" if row["M"] == 1 else f"N {count(row['N'])}"
+    return f"{where}, D {row['D']}"
+
+
+def _of_softmax(of, result):
     """What is left of eager attention's time beside its two products, and what it does with it."""
-    at = {kind: {(r["N"], r["D"]): r for r in rows} for kind, rows in by_kind.items()}
+    at = {work: {(r["N"], r["D"]): r for r in rows} for work, rows in of.items()}
     left, speed = [], []
     for case, row in at["eager, all"].items():
-        products = sum(at[WORK[step]][case]["ms_p50"] for step in ("q · kᵀ", "weights · v"))
-        rest = row["ms_p50"] - products
-        left.append(rest / row["ms_p50"])
-        speed.append(at[WORK["softmax"]][case]["bytes_moved"] / rest * 1e3 / _memory(ceilings))
-    text = (
-        f"The two products take {_ends([1 - x for x in left])} of eager attention's time. The rest, "
-        f"{_ends(left)}, is the softmax (and a scale), which moves its bytes at {_ends(speed)} of "
-        "memory's ceiling"
+        products = sum(TIME(at[STEPS[step]][case]) for step in ("q · kᵀ", "weights · v"))
+        rest = {**at[STEPS["softmax"]][case], "ms_p50": TIME(row) - products}
+        left.append(TIME(rest) / TIME(row))
+        speed.append(moved(rest, "bytes_moved") / ceiling(result, "read"))
+    return words(
+        "intensity.softmax",
+        products=between([1 - x for x in left], percent),
+        rest=between(left, percent),
+        speed=between(speed, percent),
+        slow=words("intensity.slow") if max(speed) < HALF else "",
     )
-    if max(speed) < HALF:
-        text += ": what eager attention waits for is first of all a kernel that does not keep memory busy"
-    return f"{text}. And its bytes are squares, which a fused kernel never writes."
-
-
-def _ends(shares):
-    """ "38 to 44 %"."""
-    low, high = _percent(min(shares)), _percent(max(shares))
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
 def _range(rows):
     """The FLOPs for each byte of some rows: "42" or "31 to 62"."""
-    found = [r["flops"] / r["bytes_moved"] for r in rows]
-    ends = [f"{x:.0f}" if x >= 10 else f"{x:.3g}" for x in (min(found), max(found))]
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    return between(map(FLOP_A_BYTE, rows), units.significant)
 
 
-def _words(rows, ceilings):
-    """The verdicts of some rows: "memory", or "memory or neither"."""
-    found = {_verdict(r, ceilings) for r in rows}
-    return " or ".join(word for word in ("memory", "arithmetic", "neither") if word in found)
+def _kinds(rows):
+    """What limits some rows: "memory", or "memory or neither"."""
+    found = {r["limit"] for r in rows}
+    return " or ".join(by for by in LIMITS if by in found)
 
 
-def _limited(rows, ceilings):
+def _limited(rows):
     """What limits some rows: "is limited by memory", or by regime where they differ."""
-    found = {}
-    for row in rows:
-        found.setdefault(_verdict(row, ceilings), []).append(row)
-    words = {
-        kind: f"is limited by {kind}" for kind in ("memory", "arithmetic") if kind in found
-    } | ({"neither": "reaches half of neither ceiling"} if "neither" in found else {})
-    if len(found) == 1:
-        return next(iter(words.values()))
-    return " and ".join(f"{said} with {_regime(found[kind], rows)}" for kind, said in words.items())
+    found = {by: pick(rows, limit=by) for by in LIMITS}
+    told = {
+        by: "reaches half of neither ceiling" if by == "neither" else f"is limited by {by}"
+        for by, some in found.items()
+        if some
+    }
+    if len(told) == 1:
+        return next(iter(told.values()))
+    return " and ".join(f"{said} with {_regime(found[by], rows)}" for by, said in told.items())
 
 
 def _regime(some, rows):
     """Some of the rows, named by what varies among all of them."""
-    cache = {r["M"] for r in rows} == {1}
-    lengths = sorted({r["N"] for r in some})
+    lengths = values(some, "N")
     if any(r["N"] in lengths and r not in some for r in rows):  # then D decides as well
-        return listed([_case(r) for r in some])
-    named = listed([str(length) for length in lengths])
-    return f"{named} keys" if cache else f"N {named}"
+        return listed(map(_case, some))
+    cache = values(rows, "M") == [1]
+    said = listed(map(count, lengths))
+    return f"{said} keys" if cache else f"N {said}"
 
 
-def _found(rows, ceilings):
-    """Verdict and the shares reached, over some rows."""
-    memory, arithmetic = zip(*(_shares(r, ceilings) for r in rows), strict=True)
-    return (
-        f"{_limited(rows, ceilings)} (up to {_percent(max(memory))} of memory's, "
-        f"{_percent(max(arithmetic))} of arithmetic's)"
+def _found(rows):
+    """What limits some rows, and the largest shares that they reach."""
+    return words(
+        "intensity.found",
+        limited=_limited(rows),
+        memory=percent(max(r["memory"] for r in rows)),
+        arithmetic=percent(max(r["arithmetic"] for r in rows)),
     )
 
 
-def _against_ridge(rows, ridge):
-    above = [r for r in rows if r["flops"] / r["bytes_moved"] > ridge]
+def _against_ridge(rows, edge):
+    above = [r for r in rows if FLOP_A_BYTE(r) > edge]
     if len(above) == len(rows):
         return "All of these lie beyond the ridge."
     if not above:
         return "None of these reaches the ridge."
-    return f"Beyond the ridge are {'; '.join(_case(r) for r in above)}."
+    return f"Beyond the ridge are {'; '.join(map(_case, above))}."
 
 
 MASKS = {"none": "no mask", "causal": "is_causal", "bool": "bool mask", "float": "float mask"}
@@ -914,62 +783,64 @@ MASKS = {"none": "no mask", "causal": "is_causal", "bool": "bool mask", "float":
 
 def backends(results):
     rows = results[0].rows
-    chosen = pick(rows, kind="chosen")
-    forced = pick(rows, kind="forced")
-    about = chosen[0]
-    shapes = list(dict.fromkeys(r["shape"] for r in chosen))
-    dtypes = list(dict.fromkeys(r["dtype"] for r in chosen))
-    masks = [m for m in MASKS if any(r["mask"] == m for r in chosen)]
+    chosen, forced = pick(rows, kind="chosen"), pick(rows, kind="forced")
+    shapes, dtypes = values(chosen, "shape"), values(chosen, "dtype")
+    masks = [mask for mask in MASKS if mask in values(chosen, "mask")]
     taken = {
         (r["dtype"], r["shape"], r["mask"]): r["backend"].replace("cudnn", "cuDNN") for r in chosen
     }
     # dtypes that get the same answer everywhere share a row
     groups = {}
     for dtype in dtypes:
-        answers = tuple(taken[dtype, s, m] for s in shapes for m in masks)
+        answers = tuple(taken[dtype, shape, mask] for shape in shapes for mask in masks)
         groups.setdefault(answers, []).append(dtype)
     open_rows = []
     for group in groups.values():
         alike = {}  # and so do shapes
         for shape in shapes:
-            alike.setdefault(tuple(taken[group[0], shape, m] for m in masks), []).append(shape)
+            answers = tuple(taken[group[0], shape, mask] for mask in masks)
+            alike.setdefault(answers, []).append(shape)
         open_rows += [
             {"dtype": ", ".join(group), "shape": "; ".join(some)}
-            | {MASKS[m]: backend for m, backend in zip(masks, answers, strict=True)}
+            | {MASKS[mask]: backend for mask, backend in zip(masks, answers, strict=True)}
             for answers, some in alike.items()
         ]
     counts = {}
     for backend in taken.values():
         counts[backend] = counts.get(backend, 0) + 1
     order = sorted(counts, key=lambda b: (-counts[b], b))
-    widget = ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
+    about = chosen[0]
     return Figure(
-        finding=f"Of {len(taken)} kinds of call SDPA takes "
-        + ", ".join(f"{b} for {counts[b]}" for b in order)
-        + ".",
-        caption=f"The backend that `F.scaled_dot_product_attention` took by itself on "
-        f"{cell(results[0].label)} with torch {cell(results[0].versions['torch'])}, as the profiler "
-        f"saw it: {about['batch']} × {about['heads']} heads, {about['N']} keys, as many queries unless one is said. The kernel that ran "
-        "longest, and the fused backends that say they could, are in the table.",
-        table=[
+        finding=words(
+            "backends",
+            calls=len(taken),
+            taken=", ".join(f"{backend} for {counts[backend]}" for backend in order),
+        ),
+        caption=words(
+            "backends.caption",
+            device=cell(results[0].label),
+            torch=cell(results[0].versions["torch"]),
+            batch=about["batch"],
+            heads=about["heads"],
+            keys=about["N"],
+        ),
+        table=columns(
+            chosen,
             {
-                "dtype": r["dtype"],
-                "shape": r["shape"],
-                "mask": MASKS[r["mask"]],
-                "taken": r["backend"],
-                "possible, fused": ", ".join(r["possible"]) or "none",
-                "longest kernel": r["kernel"],
-            }
-            for r in chosen
-        ],
-        widget="\n".join(widget),
+                "dtype": "dtype",
+                "shape": "shape",
+                "mask": lambda r: MASKS[r["mask"]],
+                "taken": "backend",
+                "possible, fused": lambda r: ", ".join(r["possible"]) or "none",
+                "longest kernel": "kernel",
+            },
+        ),
+        widget="\n".join(
+            ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
+        ),
         sentences={
             "rule": " ".join(
-                f"In {' and '.join(group)} "
-                + "; ".join(
-                    f"{said}{where}" for said, where in _by_mask(taken, group[0], shapes, masks)
-                )
-                + "."
+                f"In {listed(group)} {_by_mask(taken, group[0], shapes, masks)}."
                 for group in groups.values()
             ),
             "math": _at_math(chosen),
@@ -979,13 +850,15 @@ def backends(results):
 
 
 def _by_mask(taken, dtype, shapes, masks):
-    """(backends, masks) at one dtype: masks with the same answers together, as words."""
+    """The backends at one dtype as words: masks with the same answers together."""
     found = {}
     for mask in masks:
         found.setdefault(_by_backend(taken, dtype, shapes, mask), []).append(mask)
     if len(found) == 1:
-        return [(next(iter(found)), ", whatever the mask")]
-    return [(said, f" with {listed([MASKS[m] for m in same])}") for said, same in found.items()]
+        return f"{next(iter(found))}, whatever the mask"
+    return "; ".join(
+        f"{said} with {listed(MASKS[mask] for mask in same)}" for said, same in found.items()
+    )
 
 
 def _by_backend(taken, dtype, shapes, mask):
@@ -995,34 +868,38 @@ def _by_backend(taken, dtype, shapes, mask):
         found.setdefault(taken[dtype, shape, mask], []).append(shape)
     if len(found) == 1:
         return f"it takes *{next(iter(found))}* for every shape"
-    most = max(found, key=lambda b: len(found[b]))
-    others = ", ".join(f"*{b}* for {', '.join(found[b])}" for b in found if b != most)
+    most = max(found, key=lambda backend: len(found[backend]))
+    others = ", ".join(
+        f"*{backend}* for {', '.join(some)}" for backend, some in found.items() if backend != most
+    )
     return f"it takes *{most}*, but {others}"
 
 
 def _at_math(chosen):
-    slow = [r for r in chosen if r["backend"] == "math"]
+    slow = pick(chosen, backend="math")
     if not slow:
-        return "None of these calls fell back to *math*, which stores the scores."
+        return words("backends.no_math")
     found = {}
     for r in slow:
         found.setdefault((r["dtype"], r["shape"]), []).append(r["mask"])
-    every = len({r["mask"] for r in chosen})
-    cases = "; ".join(
+    every = len(values(chosen, "mask"))
+    cases = (
         f"{dtype}, {shape}, "
-        + ("any mask" if len(masks) == every else listed([MASKS[m] for m in masks]))
+        + ("any mask" if len(masks) == every else listed(MASKS[mask] for mask in masks))
         for (dtype, shape), masks in found.items()
     )
-    return f"These fell back to *math*, which stores the scores: {cases}."
+    return words("backends.math", cases="; ".join(cases))
 
 
 def _of_forced(forced):
     refused = [r for r in forced if r["refused"]]
     if not refused:
-        return "Every backend took every dtype here."
+        return words("backends.all")
     by_dtype = {}
     for r in refused:
-        by_dtype.setdefault(r["dtype"], []).append(_quoted(r["forced"]))
-    which = "; ".join(f"{dtype} by {listed(names)}" for dtype, names in by_dtype.items())
-    said = refused[0]["refused"].replace("`", "")
-    return f"Refused was {which}. What PyTorch raises then: `{said}`"
+        by_dtype.setdefault(r["dtype"], []).append(f"`{r['forced']}`")
+    return words(
+        "backends.refused",
+        which="; ".join(f"{dtype} by {listed(names)}" for dtype, names in by_dtype.items()),
+        said=refused[0]["refused"].replace("`", ""),
+    )

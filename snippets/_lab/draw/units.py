@@ -39,6 +39,13 @@ def decimals(value: float, places: int = 2) -> str:
     return _sign(f"{value:,.{places}f}")
 
 
+def tenths(value: float) -> str:
+    """A number that is counted, not measured: "140.7", "4.31"; whole where it is: "80"."""
+    if float(value).is_integer():
+        return count(value)
+    return decimals(value, 1 if abs(value) >= 10 else 2)
+
+
 def error(value: float) -> str:
     """A difference from the right result: "1.2e−6"; 0 is "0"."""
     if not value:
@@ -140,6 +147,7 @@ def _binary(*names: str) -> tuple[tuple[float, str], ...]:
 time = Unit(((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")))  # from milliseconds
 seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
 size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
+counted = Unit(size.steps, tenths)  # the same where every byte is counted
 binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
 bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
 flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")), few=1e-6)  # from FLOP a second

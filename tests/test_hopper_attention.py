@@ -1,7 +1,8 @@
 """hopper_attention against float64, what it refuses, and what it compiles to.
 
-Triton's interpreter has no Gluon. Without an H100 or H200 on_cpu.py plays the kernel's functions
-with numbers, on fewer shapes, and the machine code is read. Another file plays the barriers.
+Triton's interpreter has no Gluon. Without an H100 or H200 the simulator plays the kernel's
+functions with numbers, on fewer shapes, and the machine code is read. Another file plays the
+barriers.
 """
 
 import collections
@@ -22,10 +23,11 @@ from hypothesis import strategies as st
 from snippets._lab.judge.mutants import mutate, variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
-from snippets.hopper_attention import bench, exercise, kernel, on_cpu
+from snippets.hopper_attention import bench, exercise, kernel
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.mutants import MUTANTS
 from snippets.hopper_attention.sass import in_loops, loops
+from snippets.hopper_attention.simulator import on_cpu
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
@@ -39,9 +41,11 @@ PAIRS = [  # each length with the largest, and a quarter of the others
     for (i, M), (j, N) in itertools.product(enumerate(LENGTHS), repeat=2)
     if i * j == 0 or (i + j) % 4 == 0
 ]
-FEW_PAIRS = [(N, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, N in enumerate(LENGTHS)]
+FEW_PAIRS = [(M, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, M in enumerate(LENGTHS)]
 ROWS = [
-    pytest.param(D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-from-{chosen.KEYS}")
+    pytest.param(
+        D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-from-{chosen.MIN_KEYS}"
+    )
     for D, causal in itertools.product(VARIANTS, (False, True))
     for chosen in VARIANTS[D][causal]
 ]
@@ -96,7 +100,7 @@ def surrounded(x):
 
 def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
     """q of H heads, k and v of Hkv heads."""
-    q, *_ = make_qkv(B, H, N=M, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    q, *_ = make_qkv(B, H, M=M, N=1, D=D, dtype=dtype, device=DEVICE, seed=seed)
     _, k, v = make_qkv(B, Hkv or H, M=1, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
     return q, k, v
 
@@ -276,11 +280,11 @@ def test_inputs_stay_as_they_were():
 def test_every_rung_is_attention(name):
     if not HOPPER and name == "exp2 by a polynomial":
         pytest.skip("its assembly needs a GPU")
-    changes, chosen = bench.RUNGS[name]
-    launcher = variant("hopper_attention", changes) if changes else hopper_attention
+    rung = bench.RUNGS[name]
+    launcher = variant("hopper_attention", rung.changes) if rung.changes else hopper_attention
     q, k, v = heads(300, 260, 64, dtype=torch.bfloat16)
     with contextlib.nullcontext() if HOPPER else on_cpu.played(launcher):
-        out = bench.with_variant(launcher, chosen)(q, k, v, causal=True)
+        out = bench._with_variant(launcher, rung.variant)(q, k, v, causal=True)
     assert_attention(out, q, k, v, mask=causal_mask(300, 260, device=q.device))
 
 
@@ -298,10 +302,19 @@ def test_the_file_runs_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("D", "causal", "N", "row"),
-    [(64, False, 1, 0), (64, False, 2047, 0), (64, False, 2048, 1), (64, False, 10**6, 1),
-     (64, True, 1, 0), (64, True, 10**6, 0), (128, False, 1, 0), (128, False, 10**6, 0),
-     (128, True, 1, 0), (128, True, 10**6, 0)],
-)  # fmt: skip
+    [
+        (64, False, 1, 0),
+        (64, False, 2047, 0),
+        (64, False, 2048, 1),
+        (64, False, 10**6, 1),
+        (64, True, 1, 0),
+        (64, True, 10**6, 0),
+        (128, False, 1, 0),
+        (128, False, 10**6, 0),
+        (128, True, 1, 0),
+        (128, True, 10**6, 0),
+    ],
+)
 def test_which_row_of_the_table(D, causal, N, row):
     assert kernel._variant(D, causal, N) is VARIANTS[D][causal][row]
 
@@ -310,12 +323,12 @@ def test_the_table_knows_every_problem():
     assert tuple(VARIANTS) == kernel.WIDTHS
     for D, causal in itertools.product(VARIANTS, (False, True)):
         rows = VARIANTS[D][causal]
-        assert rows[0].KEYS == 1, "a row for the shortest"
-        assert [row.KEYS for row in rows] == sorted({row.KEYS for row in rows})
+        assert rows[0].MIN_KEYS == 1, "a row for the shortest"
+        assert [row.MIN_KEYS for row in rows] == sorted({row.MIN_KEYS for row in rows})
         for row in rows:
-            many, few = kernel.REGISTERS[row.CONSUMERS]
+            of_consumer, of_producer = kernel.REGISTERS[row.CONSUMERS]
             # Of 65,536 registers; the warp that loads counts as four.
-            assert 128 * (row.CONSUMERS * many + few) <= 65_536
+            assert 128 * (row.CONSUMERS * of_consumer + of_producer) <= 65_536
             assert not row.PING_PONG or row.OVERLAP, "turns are taken in the overlapping step only"
 
 
@@ -328,11 +341,13 @@ def launched(q, k, v, *, programs=132, **options):
 
     class Kernel:
         def __getitem__(self, grid):
-            return lambda *args, **kwargs: found.append(Launched(*grid, dict(zip(names, args))))  # noqa: B905
+            return lambda *args, **kwargs: found.append(
+                Launched(*grid, dict(zip(names, args, strict=False)) | kwargs)
+            )
 
     names = kernel._hopper_attention_kernel.arg_names
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "_refuse", lambda *_: None)
+        patch.setattr(kernel, "_check_inputs", lambda *_: None)
         patch.setattr(kernel, "_multiprocessors", lambda device: programs)
         patch.setattr(kernel, "_hopper_attention_kernel", Kernel())
         hopper_attention(q, k, v, **options)
@@ -350,17 +365,20 @@ def test_the_mask_is_compiled_only_where_a_tile_needs_it():
     assert zeros(1, 100, 256, causal=True).given["MASKED"]
 
 
-@pytest.mark.parametrize(("align", "shift"), [("bottom_right", -60), ("top_left", 0)])
-def test_the_corner(align, shift):
-    assert zeros(1, 100, 40, causal=True, align=align).given["shift"] == shift
+@pytest.mark.parametrize(("align", "offset"), [("bottom_right", -60), ("top_left", 0)])
+def test_the_corner(align, offset):
+    assert zeros(1, 100, 40, causal=True, align=align).given["causal_offset"] == offset
 
 
 def run_as_python(function, programs=1):
     """A function of the schedule as Python runs it, on integers: Gluon's names mean the same."""
     gluon = types.SimpleNamespace(
         where=lambda condition, yes, no: yes if condition else no,
-        minimum=min, maximum=max, cdiv=triton.cdiv, num_programs=lambda axis: programs,
-    )  # fmt: skip
+        minimum=min,
+        maximum=max,
+        cdiv=triton.cdiv,
+        num_programs=lambda axis: programs,
+    )
     return types.FunctionType(function.fn.__code__, vars(kernel) | {"gl": gluon})
 
 
@@ -368,18 +386,19 @@ def run_as_python(function, programs=1):
 @pytest.mark.parametrize("programs", [1, 2, 7, 132])
 @pytest.mark.parametrize(("H", "N"), [(1, 1), (3, 700), (5, 1000), (81, 600)])
 def test_every_tile_is_taken_once(H, N, programs, causal):
-    """Each program follows the kernel's own schedule through its tickets."""
+    """Each program follows the kernel's own schedule through its work."""
     started, given = zeros(H, N, N, programs=programs, causal=causal)
-    p = types.SimpleNamespace(**given)
+    prob = types.SimpleNamespace(**given)
     assert started <= programs
-    tile, following = (run_as_python(f, started) for f in (kernel._tile, kernel._next))
+    tile = run_as_python(kernel._head_and_tile, started)
+    following = run_as_python(kernel._next_work, started)
     taken = collections.Counter()
     for program in range(started):
-        ticket = program * p.step
-        while ticket < p.total:
-            taken[tile(ticket, p, causal)] += 1
-            ticket = following(ticket, p)
-    assert taken == collections.Counter(itertools.product(range(H), range(p.tiles)))
+        work_idx = program * prob.step
+        while work_idx < prob.total:
+            taken[tile(work_idx, prob, causal)] += 1
+            work_idx = following(work_idx, prob)
+    assert taken == collections.Counter(itertools.product(range(H), range(prob.tiles)))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -388,35 +407,37 @@ def test_every_tile_is_taken_once(H, N, programs, causal):
 def test_the_tiles_of_keys_that_a_tile_visits(M, N, align, causal):
     """Against the mask: every key that is seen is visited, and what is hidden is masked."""
     _, given = zeros(1, M, N, causal=causal, align=align)
-    p, TILE, BLOCK_N = types.SimpleNamespace(**given), 64 * given["CONSUMERS"], given["BLOCK_N"]
-    keys = run_as_python(kernel._keys)
+    prob = types.SimpleNamespace(**given)
+    BLOCK_M, BLOCK_N = 64 * given["CONSUMERS"], given["BLOCK_N"]
+    count = run_as_python(kernel._count_key_tiles)
     hidden = ~causal_mask(M, N, align=align) if causal else torch.zeros(M, N, dtype=torch.bool)
-    for tile in range(p.tiles):
-        rows = hidden[tile * TILE : (tile + 1) * TILE]
-        visited, masked = keys(tile, p, causal, TILE, BLOCK_N)
+    for tile in range(prob.tiles):
+        rows = hidden[tile * BLOCK_M : (tile + 1) * BLOCK_M]
+        visited, masked = count(tile, prob, causal, BLOCK_M, BLOCK_N)
         assert rows[:, visited * BLOCK_N :].all(), "a key beyond the last visited tile is seen"
         assert 0 <= masked <= visited
         assert not rows[:, : (visited - masked) * BLOCK_N].any(), "a tile needs a mask"
         assert (visited - masked) * BLOCK_N <= N
-        if visited and tile < M // TILE:  # of a tile with fewer queries more is visited
+        if visited and tile < M // BLOCK_M:  # of a tile with fewer queries more is visited
             assert not rows[:, (visited - 1) * BLOCK_N :].all(), "nobody sees the last tile"
 
 
 def test_pairs_of_causal_tiles_are_equal_work():
     _, given = zeros(16, 4096, 4096, causal=True)
-    p = types.SimpleNamespace(**given)
-    tile, keys = (run_as_python(f) for f in (kernel._tile, kernel._keys))
-    work = [keys(tile(i, p, True)[1], p, True, 128, 128)[0] for i in range(p.total)]
-    assert p.step == 2
+    prob = types.SimpleNamespace(**given)
+    tile = run_as_python(kernel._head_and_tile)
+    count = run_as_python(kernel._count_key_tiles)
+    work = [count(tile(i, prob, True)[1], prob, True, 128, 128)[0] for i in range(prob.total)]
+    assert prob.step == 2
     assert max(work) > 5 * min(work)
-    assert len({work[i] + work[i + 1] for i in range(0, p.total, 2)}) == 1
+    assert len({work[i] + work[i + 1] for i in range(0, prob.total, 2)}) == 1
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 5, 8, 21])
 @pytest.mark.parametrize("heads", [1, 2, 3, 16])
 def test_the_exercise_gives_every_pair_the_same_work(tiles, heads):
     order = exercise.tile_of
-    taken = [order(ticket, tiles, heads) for ticket in range(heads * tiles)]
+    taken = [order(work_idx, tiles, heads) for work_idx in range(heads * tiles)]
     assert sorted(taken) == list(itertools.product(range(heads), range(tiles)))
     pairs = range(0, (heads - heads % 2) * tiles, 2)
     assert {taken[i][1] + taken[i + 1][1] for i in pairs} <= {tiles - 1}
@@ -461,7 +482,9 @@ REFUSED = {
         "v is torch.bfloat16 but q is torch.float16",
     ),
     "two devices": (
-        lambda: qkv(k=ones(1, 2, 5, 64, device="meta")), ValueError, "k is on meta but q is on",
+        lambda: qkv(k=ones(1, 2, 5, 64, device="meta")),
+        ValueError,
+        "k is on meta but q is on",
     ),
     "one dimension": (lambda: qkv(q=ones(64)), ValueError, "q has shape (64,); allowed are 2 to 4"),
     "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 64)), ValueError, "q has shape (1, 1, 2"),
@@ -469,19 +492,29 @@ REFUSED = {
     "no query": (lambda: qkv(q=ones(1, 2, 0, 64)), ValueError, "q has shape (1, 2, 0, 64); allo"),
     "no key": (lambda: qkv(k=ones(1, 2, 0, 64)), ValueError, "k has shape (1, 2, 0, 64); allowed"),
     "transposed": (
-        lambda: qkv(v=ones(1, 2, 64, 5).mT), ValueError, "v has strides (640, 320, 1, 5); the last",
+        lambda: qkv(v=ones(1, 2, 64, 5).mT),
+        ValueError,
+        "v has strides (640, 320, 1, 5); the last",
     ),
     "gradient": (
-        lambda: qkv(v=ones(1, 2, 5, 64, requires_grad=True)), ValueError, "v requires grad",
+        lambda: qkv(v=ones(1, 2, 5, 64, requires_grad=True)),
+        ValueError,
+        "v requires grad",
     ),
     "starts at an odd address": (
-        lambda: qkv(q=ones(1, 2, 3, 96)[..., 1:65]), ValueError, "needs multiples of 16 bytes",
+        lambda: qkv(q=ones(1, 2, 3, 96)[..., 1:65]),
+        ValueError,
+        "needs multiples of 16 bytes",
     ),
     "rows at odd addresses": (
-        lambda: qkv(k=ones(1, 2, 5, 68)[..., :64]), ValueError, "k starts at",
+        lambda: qkv(k=ones(1, 2, 5, 68)[..., :64]),
+        ValueError,
+        "k starts at",
     ),
     "one row for all": (
-        lambda: qkv(q=ones(1, 2, 1, 64).expand(1, 2, 3, 64)), ValueError, "flash_attention takes",
+        lambda: qkv(q=ones(1, 2, 1, 64).expand(1, 2, 3, 64)),
+        ValueError,
+        "flash_attention takes",
     ),
     "D 96": (
         lambda: {n: ones(1, 1, 2, 96) for n in "qkv"},
@@ -493,12 +526,14 @@ REFUSED = {
     "another width": (lambda: qkv(k=ones(1, 2, 5, 128)), ValueError, "(1, 2, 5, 128), which does"),
     "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 64)), ValueError, "v has shape (1, 2, 4, 64); it"),
     "heads that do not divide": (
-        lambda: qkv(k=ones(1, 3, 5, 64), v=ones(1, 3, 5, 64)), ValueError, "q has 2 heads and k 3",
+        lambda: qkv(k=ones(1, 3, 5, 64), v=ones(1, 3, 5, 64)),
+        ValueError,
+        "q has 2 heads and k 3",
     ),
     "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str; True and False"),
     "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
     "on a CPU": (qkv, ValueError, "q is on cpu; an H100 or H200 is allowed, see flash_attention"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -534,10 +569,15 @@ def test_a_gpu_of_another_maker_is_refused(nothing_is_launched, monkeypatch):
 
 @pytest.mark.parametrize(
     ("scale", "error", "message"),
-    [("1", TypeError, "scale is a str"), (True, TypeError, "scale is a bool"),
-     (math.nan, ValueError, "scale is nan"), (math.inf, ValueError, "scale is inf"),
-     (0, ValueError, "scale is 0"), (-1.0, ValueError, "scale is -1.0; it must be positive")],
-)  # fmt: skip
+    [
+        ("1", TypeError, "scale is a str"),
+        (True, TypeError, "scale is a bool"),
+        (math.nan, ValueError, "scale is nan"),
+        (math.inf, ValueError, "scale is inf"),
+        (0, ValueError, "scale is 0"),
+        (-1.0, ValueError, "scale is -1.0; it must be positive"),
+    ],
+)
 def test_scales_that_are_refused(scale, error, message, nothing_is_launched, monkeypatch):
     with pytest.raises(error, match=message):
         hopper_attention(**qkv_on((9, 0), monkeypatch, scale=scale))
@@ -545,9 +585,9 @@ def test_scales_that_are_refused(scale, error, message, nothing_is_launched, mon
 
 def test_what_none_of_the_refusals_catches_is_accepted(monkeypatch):
     arguments = qkv_on((9, 0), monkeypatch)
-    kernel._refuse(*arguments.values(), False, "top_left")
+    kernel._check_inputs(*arguments.values(), False, "top_left")
     del arguments["k"], arguments["v"]
-    kernel._refuse(*[ones(5, 64).as_subclass(OnGpu)] * 3, True, "bottom_right")
+    kernel._check_inputs(*[ones(5, 64).as_subclass(OnGpu)] * 3, True, "bottom_right")
 
 
 def test_every_mistake_is_found_in_the_kernel_and_changes_it():
@@ -561,7 +601,8 @@ def test_every_mistake_is_found_in_the_kernel_and_changes_it():
 # The machine code, compiled ahead of time.
 
 ahead_of_time = pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
-TOO_WIDE = Variant(0, 2, 1, True, False, False, 256)  # 256 keys: scores fill all registers
+# Scores of 256 keys fill all registers.
+TOO_WIDE = Variant(CONSUMERS=2, STAGES=1, OVERLAP=True, BLOCK_N=256)
 CASES = {  # name → texts to change, D, causal, how, N
     f"{row.id}, {N} keys": ([], *row.values, N)
     for row in ROWS
@@ -573,7 +614,8 @@ UNHELD = {
     if row.values[2].OVERLAP and not row.values[1]
 }
 RUNGS = {
-    f"rung {name}": (changes, 64, True, how, 4096) for name, (changes, how) in bench.RUNGS.items()
+    f"rung {name}": (rung.changes, 64, True, rung.variant, 4096)
+    for name, rung in bench.RUNGS.items()
 }
 CONTROL = {"too wide": ([], 128, False, TOO_WIDE, 4096)}
 
@@ -591,9 +633,9 @@ def launch_of(compiler, changes, D, causal, chosen, N):
     q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, N, N))
     launcher = variant("hopper_attention", changes) if changes else hopper_attention
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(launcher.__globals__, "_refuse", lambda *_: None)
+        patch.setitem(launcher.__globals__, "_check_inputs", lambda *_: None)
         patch.setitem(launcher.__globals__, "_multiprocessors", lambda device: 132)
-        launcher = bench.with_variant(launcher, chosen)
+        launcher = bench._with_variant(launcher, chosen)
         (found,) = compiler.launches(launcher, (q, k, v), {"causal": causal}, target="sm_90")
     return found
 
@@ -634,7 +676,7 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
 @ahead_of_time
 @pytest.mark.parametrize("case", UNHELD)
 def test_without_the_barrier_nothing_runs_under_the_product(case, machine_code):
-    """The line of _step that looks useless: without it the compiler waits for the product first."""
+    """The line of _step_overlapped that looks useless: without it the compiler waits too early."""
     found = in_loops(machine_code[case].sass())
     assert found["exponentials"] == 66
     assert found["exponentials_under_products"] == 0

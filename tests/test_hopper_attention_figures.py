@@ -31,8 +31,15 @@ class Lab:
         flops = 4.0 * case["batch"] * case["heads"] * case["N"] ** 2 * case["D"]
         for name in (*names, *(variants or {})):
             ms = flops / 5e14 * 1e3 / self.gain(name, case)
-            yield {"implementation": name, **case, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms,
-                   "flops": flops, "bytes_compulsory": flops / case["N"]}  # fmt: skip
+            yield {
+                "implementation": name,
+                **case,
+                "ms_p20": ms,
+                "ms_p50": ms,
+                "ms_p80": ms,
+                "flops": flops,
+                "bytes_compulsory": flops / case["N"],
+            }
 
 
 def rows_of(name, lab):
@@ -55,12 +62,20 @@ def rows_of(name, lab):
 def made_up(name, rows):
     ceiling = {"per_s_p50": 4e12}
     return store.Result(
-        post=OURS, result=name, place="gpu", folder="nvidia_made_up", device={"name": "made up"},
-        versions=dict.fromkeys(store.VERSIONS, "0"), commit="unknown",
-        measured_at="2000-01-01T00:00:00Z", seed=0, source_hash="0" * 16, rows=list(rows),
+        post=OURS,
+        result=name,
+        place="gpu",
+        folder="nvidia_made_up",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=list(rows),
         ceilings=dict.fromkeys(["read", "write", "copy"], ceiling)
         | {"matmul_bfloat16": {"per_s_p50": 8e14}},
-    )  # fmt: skip
+    )
 
 
 def drawn(name, lab):
@@ -94,7 +109,7 @@ def test_the_verdicts_follow_the_numbers(gain):
     assert verdicts[gain] in sentences["keys"]
     assert verdicts[2.0 - gain] in sentences["engine"]
     assert ("tiles of 64 keys" in sentences["useless"]) == (gain <= 1)
-    assert ("rows stored by the copy engine" in sentences["useless"]) == (gain >= 1)
+    assert ("rows stored by TMA" in sentences["useless"]) == (gain >= 1)
 
 
 def test_a_gain_is_that_of_the_step_and_not_of_those_before():

@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import Mutant, mutate
-from snippets.hopper_attention import diagram, kernel, parts, protocol
-from snippets.hopper_attention.parts import Arrive, Copy, Finish, Product, Wait, Work
+from snippets.hopper_attention import kernel
+from snippets.hopper_attention.simulator import diagram, gluon, mistakes, on_cpu, parts, protocol
+from snippets.hopper_attention.simulator.parts import Arrive, Copy, Finish, Product, Wait, Work
 
 VARIANT = parts.defined("Variant")
-BASE = {"KEYS": 0, "CONSUMERS": 2, "STAGES": 2, "OVERLAP": True, "PING_PONG": True,
-        "Q_IN_REGISTERS": False}  # fmt: skip
+BASE = {"CONSUMERS": 2, "STAGES": 2, "OVERLAP": True, "PING_PONG": True}
 
 
 def variant(**switches):
@@ -26,7 +26,6 @@ def variant(**switches):
 
 variants = st.builds(
     VARIANT,
-    KEYS=st.just(0),
     CONSUMERS=st.integers(2, 3),
     STAGES=st.integers(1, 4),
     OVERLAP=st.booleans(),
@@ -41,16 +40,27 @@ def works(draw):
     """Lengths of up to three tiles of queries and five of keys, any corner, any schedule."""
     G, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     M, N, causal = draw(st.integers(1, 400)), draw(st.integers(1, 600)), draw(st.booleans())
-    shift = draw(st.sampled_from((0, N - M))) if causal else 0
+    offset = draw(st.sampled_from((0, N - M))) if causal else 0
     H = G * groups
     return Work(
-        M=M, N=N, causal=causal, shift=shift, heads=H * draw(st.integers(1, 2)), H=H, G=G,
-        programs=draw(st.integers(1, 3)), step=draw(st.integers(1, 2)),
-    )  # fmt: skip
+        M=M,
+        N=N,
+        causal=causal,
+        causal_offset=offset,
+        heads=H * draw(st.integers(1, 2)),
+        H=H,
+        G=G,
+        programs=draw(st.integers(1, 3)),
+        step=draw(st.integers(1, 2)),
+    )
 
 
 @given(variant=variants, work=works(), seed=st.integers(0, 10**6))
-@example(variant=variant(), work=Work(M=400, N=100, causal=True, shift=-300, step=2), seed=0)
+@example(
+    variant=variant(),
+    work=Work(M=400, N=100, causal=True, causal_offset=-300, step=2),
+    seed=0,
+)
 @settings(max_examples=60)
 def test_every_order_of_events_ends_well(variant, work, seed):
     """No deadlock, nothing overwritten or read too early, each row from each of its keys once."""
@@ -68,9 +78,11 @@ def test_the_variants_of_the_table_take_many_orders(chosen):
 
 def test_the_table_read_without_torch_is_the_kernels():
     def plain(x):
-        return {k: plain(v) for k, v in x.items()} if isinstance(x, dict) else (
-            tuple(x) if hasattr(x, "_asdict") else tuple(map(plain, x))
-        )  # fmt: skip
+        return (
+            {k: plain(v) for k, v in x.items()}
+            if isinstance(x, dict)
+            else (tuple(x) if hasattr(x, "_asdict") else tuple(map(plain, x)))
+        )
 
     assert VARIANT._fields == kernel.Variant._fields
     assert plain(parts.defined("VARIANTS")) == plain(kernel.VARIANTS)
@@ -81,19 +93,20 @@ def test_the_table_read_without_torch_is_the_kernels():
 
 def test_every_line_that_waits_or_signals_has_been_seen():
     """Each line of kernel.py that calls one of these runs in some variant of the simulation."""
+    signals = re.compile(
+        r"mbarrier\.|tma\.|warpgroup_mma|fence_|_fill|_wait|_release|_issue|_pass_turn|_step"
+    )
     wanted = {
         call.lineno
-        for function in ast.parse(parts.KERNEL.read_text("utf-8")).body
-        if isinstance(function, ast.FunctionDef) and "gluon.jit" in map(
-            lambda d: ast.unparse(d).split("(")[0], function.decorator_list)
+        for function in ast.parse(gluon.KERNEL.read_text("utf-8")).body
+        if isinstance(function, ast.FunctionDef) and gluon._runs_on_gpu(function)
         for call in ast.walk(function)
-        if isinstance(call, ast.Call) and re.match(
-            r"mbarrier\.|tma\.|warpgroup_mma|fence_|_fill|_release|_start_", ast.unparse(call.func))
-    }  # fmt: skip
+        if isinstance(call, ast.Call) and signals.match(ast.unparse(call.func))
+    }
     seen = set()
 
     def watch(frame, event, _):
-        if frame.f_code.co_filename != parts.KERNEL.name:
+        if frame.f_code.co_filename != gluon.KERNEL.name:
             return None
         seen.add(frame.f_lineno)
         return watch
@@ -117,45 +130,69 @@ def test_what_the_parts_ask_for_by_hand():
     assert trace.barriers["q.empty[1]"] == trace.barriers["v.full[0]"] == 1
     size = 128 * 128 * 2
     assert trace.parts["producer"][-6:] == [
-        Wait("k.empty[1]", 1), parts.Expect("k.full[1]", size),
+        Wait("k.empty[1]", 1),
+        parts.Expect("k.full[1]", size),
         Copy((0, 0, 0, 0), "k.full[1]", "k[1]", size),
-        Wait("v.empty[1]", 1), parts.Expect("v.full[1]", size),
+        Wait("v.empty[1]", 1),
+        parts.Expect("v.full[1]", size),
         Copy((0, 0, 0, 0), "v.full[1]", "v[1]", size),
-    ]  # fmt: skip
+    ]
     ops = trace.parts["consumer 1"]
     first = ops[2].number
     assert ops[:9] == [
-        Wait("q.full[1]", 0), Wait("k.full[0]", 0), Product(first, "q[1]", "k[0]"), Finish(0),
-        Arrive("k.empty[0]"), parts.Softmax(first, 128, False),
-        Wait("v.full[0]", 0), Product(first + 1, first, "v[0]"), Finish(0),
-    ]  # fmt: skip
+        Wait("q.full[1]", 0),
+        Wait("k.full[0]", 0),
+        Product(first, "q[1]", "k[0]"),
+        Finish(0),
+        Arrive("k.empty[0]"),
+        parts.Softmax(first, 128, False),
+        Wait("v.full[0]", 0),
+        Product(first + 1, first, "v[0]"),
+        Finish(0),
+    ]
     assert ops[-7:] == [
-        Arrive("v.empty[1]"), Arrive("q.empty[1]"), parts.StoreWait(0), parts.Write("out[1]"),
-        parts.Fence(), parts.Store((0, 64, 0), "out[1]"), parts.StoreWait(0),
-    ]  # fmt: skip
+        Arrive("v.empty[1]"),
+        Arrive("q.empty[1]"),
+        parts.StoreWait(0),
+        parts.Write("out[1]"),
+        parts.Fence(),
+        parts.Store((0, 64, 0), "out[1]"),
+        parts.StoreWait(0),
+    ]
 
 
 def test_a_name_of_gluon_that_is_not_known_is_an_error():
-    source = parts.KERNEL.read_text("utf-8").replace("fence_async_shared()", "gl.barrier()", 1)
+    source = gluon.KERNEL.read_text("utf-8").replace("fence_async_shared()", "gl.barrier()", 1)
     with pytest.raises(AttributeError, match="barrier"):
         parts.trace(variant(), Work(M=64, N=64), source=source)
+
+
+def test_both_back_ends_run_under_one_stand_in():
+    """What the kernel finds under Gluon's names has the same names, whoever is behind them."""
+    source = gluon.KERNEL.read_text("utf-8")
+    tracer, program = parts.Tracer(source, Work(1, 1), 0), on_cpu.Program(source, 0, 1)
+    assert set(tracer.names) == set(program.names)
+    for name in ("gl", "mbarrier", "tma"):
+        assert set(vars(tracer.names[name])) == set(vars(program.names[name]))
+
+
+def test_constants_are_found_by_who_uses_them():
+    source = "import torch\nUSED = 1\nUNUSED = torch.half\nVARIANTS = {}\n"
+    names = {"gluon": parts.SimpleNamespace(jit=lambda f: f)}
+    function = "@gluon.jit\ndef _f():\n    return USED\n"
+    exec(gluon.gpu_code(source + function), names)  # noqa: S102 - the text above
+    assert {"USED", "VARIANTS", "_f"} <= set(names)
+    assert "UNUSED" not in names
 
 
 # It sees mistakes.
 
 
-@pytest.mark.parametrize("mistake", protocol.MISTAKES, ids=lambda m: m.name)
+@pytest.mark.parametrize("mistake", mistakes.MISTAKES, ids=lambda m: m.name)
 def test_each_mistake_is_seen_for_what_it_is(mistake):
-    found = protocol.judge(wrong(mistake))
+    found = protocol.judge(mistakes.with_mistake(mistake, gluon.KERNEL.read_text("utf-8")))
     assert found["message"], f"{mistake.name} survived"
     assert re.search(SAID[mistake.name], found["message"])
-
-
-def wrong(mistake):
-    source = parts.KERNEL.read_text("utf-8")
-    for old, new in mistake.changes:
-        source = mutate(source, Mutant(mistake.name, old, new, mistake.diagnosis))
-    return source
 
 
 STUCK = "nobody can go on: .* waits for "
@@ -174,34 +211,44 @@ SAID = {
     "weights times the values of the next tile": "weights of keys .* with values of",
     "queries released before the loop": r"queries of|q\[\d\] is overwritten|q\[\d\] before",
     "queries without keys never released": STUCK + ".*q.empty",
-    "turn not passed on": STUCK + ".*turns",
-    "nobody's turn at first": STUCK + r"turns\[0\], consumer 1 waits for turns\[1\]",
+    "turn not passed on": STUCK + ".*order_barriers",
+    "nobody's turn at first": STUCK
+    + r"order_barriers\[0\], consumer 1 waits for order_barriers\[1\]",
     "turn not waited for": "not its turn|twice in a row|turn that is not its own",
     "rows written over rows on their way out": r"overwrites out\[\d\] while it is being stored",
     "end before the last rows are out": "ends while its rows are being stored",
-    "no fence before the store": "before the copy engine can see it",
-    "programs one ticket apart": "stored by no program",
+    "no fence before the store": "before TMA can see it",
+    "programs one item apart": "stored by no program",
 }
 
 
 def test_the_expected_words_are_of_these_mistakes():
-    assert set(SAID) == {m.name for m in protocol.MISTAKES}
+    assert set(SAID) == {m.name for m in mistakes.MISTAKES}
     assert len(SAID) >= 8
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("tile % 2 == 0, p.tiles - 1", "tile % 2 == 0, p.tiles", "stored|tiles of keys"),
+        ("tile % 2 == 0, prob.tiles - 1", "tile % 2 == 0, prob.tiles", "stored|tiles of keys"),
         ("row = (n - 1 - i) * V.BLOCK_N", "row = i * V.BLOCK_N", "instead of those from"),
-        ("h // p.G, row, 0], k,", "h, row, 0], k,", "instead of those from"),
+        (
+            "_fill(k_desc, [b, h // prob.G, row, 0]",
+            "_fill(k_desc, [b, h, row, 0]",
+            "instead of those from",
+        ),
         ("return n, n - seen_by_all", "return n, n - 1 - seen_by_all", "not masked"),
-        ("for i in range(masked, n):\n                    start", "for i in range(masked, n - 1):"
-         "\n                    start", "nobody can go on|with values of"),
+        (
+            "begin = 1 if with_mask else masked\n"
+            "                        end = masked if with_mask else n",
+            "begin = 1 if with_mask else masked\n"
+            "                        end = masked if with_mask else n - 1",
+            "nobody can go on|with values of",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_schedule_is_seen_too(old, new, said):
-    source = mutate(parts.KERNEL.read_text("utf-8"), Mutant("schedule", old, new, ""))
+    source = mutate(gluon.KERNEL.read_text("utf-8"), Mutant("schedule", old, new, ""))
     assert re.search(said, protocol.judge(source)["message"])
 
 
@@ -211,7 +258,7 @@ def test_the_table_of_mistakes_begins_with_the_kernel_that_passes():
             for name in mutant[:3]:
                 yield {"mutant": name}
 
-    rows = list(protocol.protocol_mutants(Lab(), orders=2))
+    rows = list(mistakes.protocol_mutants(Lab(), orders=2))
     assert [bool(r["message"]) for r in rows] == [False, True, True]
     assert rows[0]["events"] > 10_000
     assert all(r["diagnosis"].endswith(".") for r in rows[1:])
@@ -252,7 +299,7 @@ def test_the_pictures_are_drawn_from_the_kernel():
     in_order = sorted(products, key=lambda s: s.start)
     assert all(a.end <= b.start for a, b in itertools.pairwise(in_order))
     kinds = {g.barrier.split("[")[0] for g in signals}
-    assert kinds == {"q.full", "k.full", "v.full", "k.empty", "v.empty", "turns"}
+    assert kinds == {"q.full", "k.full", "v.full", "k.empty", "v.empty", "order_barriers"}
     assert all(g.sent <= g.received for g in signals)
 
 
@@ -262,8 +309,9 @@ def under_softmax(**switches):
     softmax = [s for s in spans if s.kind == "softmax"]
     return sum(
         any(s.part == v.part and s.start < v.end and v.start < s.end for s in softmax)
-        for v in spans if v.kind == "values"
-    )  # fmt: skip
+        for v in spans
+        if v.kind == "values"
+    )
 
 
 def test_a_timeline_shows_the_softmax_under_the_product():

@@ -220,9 +220,10 @@ def flash():
 
 
 def hopper():
-    bench, protocol = (rooms.load("hopper_attention", name) for name in ("bench", "protocol"))
-    return {name: changes for name, (changes, _) in bench.RUNGS.items()} | {
-        mistake.name: mistake.changes for mistake in protocol.MISTAKES
+    rungs = rooms.load("hopper_attention", "bench").RUNGS
+    mistakes = rooms.load("hopper_attention", "simulator.mistakes").MISTAKES
+    return {name: rung.changes for name, rung in rungs.items()} | {
+        mistake.name: mistake.changes for mistake in mistakes
     }
 
 

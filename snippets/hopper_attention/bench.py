@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -13,10 +14,10 @@ from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.rooms import measured_on
 
 from . import kernel, sass
-from .diagram import rows as picture
 from .kernel import VARIANTS, Variant, hopper_attention
-from .on_cpu import played
-from .protocol import protocol_mutants as judged_mistakes
+from .simulator.diagram import rows as picture
+from .simulator.mistakes import protocol_mutants as judged_mistakes
+from .simulator.on_cpu import played
 
 OURS = "hopper_attention"
 
@@ -31,7 +32,7 @@ def check(device):
             mask = causal_mask(M, N, device=device)
             for rows, causal in zip(VARIANTS[D], (False, True), strict=True):
                 for chosen in rows:
-                    out = with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
+                    out = _with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
                     assert_attention(out, q, k, v, mask=mask if causal else None)
 
 
@@ -50,58 +51,87 @@ def forward(lab):
         # --8<-- [end:forward]
 
 
+# Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
 # --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
-    "step = 2 if causal and total > programs else 1", "step, programs = 1, total",
-)  # fmt: skip
+    "step = 2 if causal and total > programs else 1",
+    "step, programs = 1, total",
+)
 IN_ORDER = [  # every program takes tiles as they come, the longest of a head first
     ("step = 2 if causal and total > programs else 1", "step = 1"),
-    ("tile = gl.where(tile % 2 == 0, p.tiles - 1 - tile // 2, tile // 2)",
-     "tile = p.tiles - 1 - tile"),
-]  # fmt: skip
+    (
+        "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
+        "tile = prob.tiles - 1 - tile",
+    ),
+]
 UNMOVED = ("REGISTERS = {2: (240, 24), 3: (160, 24)}", "REGISTERS = {2: (168, 168)}")
 UNHELD = (  # the barrier that keeps the compiler from waiting early
-    "    mbarrier.wait(v.full.index((count - 1) % V.STAGES), (count - 1) // V.STAGES & 1)\n"
-    "    acc, _ =",
-    "    acc, _ =",
+    "_wait_full(channels.v, before)",
+    "pass",
 )
-BY_THREADS = [  # rows stored from registers, not by the copy engine
-    ("        tma.store_wait(0)\n", ""),
-    ("        mine = out_buffers.index(who)\n"
-     "        mine.reshape([ROWS, D]).store(out.to(dtype))\n"
-     "        fence_async_shared()\n"
-     "        tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)\n",
-     "        own = first + gl.arange(0, ROWS, gl.SliceLayout(1, acc_layout))\n"
-     "        offs_d = gl.arange(0, D, gl.SliceLayout(0, acc_layout))\n"
-     "        at = (head.to(gl.int64) * p.M + own)[:, None] * D + offs_d[None, :]\n"
-     "        gl.store(out_ptr + at, out.to(dtype), mask=(own < p.M)[:, None])\n"),
-    ("    out_desc, lse_ptr, out_buffers = results\n",
-     "    out_desc, out_ptr, lse_ptr, out_buffers = results\n"),
-    ("v_desc,\n    out_desc,", "v_desc,\n    out_desc, out_ptr,"),
-    ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
-    ("_describe(out.view(B * H, M, D), ROWS.value), lse,",
-     "_describe(out.view(B * H, M, D), ROWS.value), out, lse,"),
-]  # fmt: skip
 # --8<-- [end:changes]
+# --8<-- [start:by_threads]
+BY_THREADS = [  # rows stored from registers, not by TMA
+    (
+        """\
+        tma.store_wait(0)
+        out_tile = out_buffers.index(warpgroup)
+        out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(out_desc, [head, first, 0], out_tile)
+""",
+        """\
+        own = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, acc_layout))
+        offs_d = gl.arange(0, D, gl.SliceLayout(0, acc_layout))
+        at = (head.to(gl.int64) * prob.M + own)[:, None] * D + offs_d[None, :]
+        gl.store(out_ptr + at, out.to(dtype), mask=(own < prob.M)[:, None])
+""",
+    ),
+    (
+        "out_desc, lse_ptr, out_buffers = results",
+        "out_desc, out_ptr, lse_ptr, out_buffers = results",
+    ),
+    ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
+    ("v_desc,\n    out_desc,\n", "v_desc,\n    out_desc,\n    out_ptr,\n"),
+    (
+        "_describe(out.view(B * H, M, D), CONSUMER_M.value),",
+        "_describe(out.view(B * H, M, D), CONSUMER_M.value), out,",
+    ),
+]
+# --8<-- [end:by_threads]
 # --8<-- [start:further_changes]
 PACKED = [  # weights are rounded to 16 bits before they are carried to the next step
-    ("    mbarrier.wait(v.full.index((count - 1) % V.STAGES)",
-     "    e_next = gl.convert_layout(e_next.to(k.buffers.dtype), e_layout)\n"
-     "    mbarrier.wait(v.full.index((count - 1) % V.STAGES)"),
-    ("                masked = gl.maximum(masked, 1)\n",
-     "                e = gl.convert_layout(e.to(dtype), e_layout)\n"
-     "                masked = gl.maximum(masked, 1)\n"),
-]  # fmt: skip
+    (
+        "    _wait_full(channels.v, before)\n",
+        "    p_next = p_next.to(channels.v.buffers.dtype)\n"
+        "    p_next = gl.convert_layout(p_next, _left_operand(acc_layout))\n"
+        "    _wait_full(channels.v, before)\n",
+    ),
+    (
+        "                masked = gl.maximum(masked, 1)\n",
+        "                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))\n"
+        "                masked = gl.maximum(masked, 1)\n",
+    ),
+]
 OTHER_SUMS = [  # kept by each thread where the kernel shares them, shared where it keeps them
-    ("if MASKED:\n            l_i = gl.zeros", "if not MASKED:\n            l_i = gl.zeros"),
+    (
+        "if MASKED:\n            l_i = gl.zeros",
+        "if not MASKED:\n            l_i = gl.zeros",
+    ),
     (
         "if MASKED:\n            l_i = gl.convert_layout",
         "if not MASKED:\n            l_i = gl.convert_layout",
     ),
 ]
-DIVIDED = ("acc * gl.convert_layout(1.0 / l_i, ", "acc / gl.convert_layout(l_i, ")
-POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
-    e = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
+DIVIDED = (
+    "state.acc * gl.convert_layout(1.0 / l_i, ",
+    "state.acc / gl.convert_layout(l_i, ",
+)
+# --8<-- [end:further_changes]
+# --8<-- [start:polynomial]
+POLYNOMIAL = (
+    "p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])",
+    """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
         \"\"\"{
         .reg .f32 x, f, r; .reg .s32 n, bits;
         ex2.approx.ftz.f32 $0, $4;
@@ -120,38 +150,157 @@ POLYNOMIAL = ("    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])", """\
         add.s32 bits, bits, n;
         mov.b32 $3, bits;
         }\"\"\",
-        "=f,=f,=f,=f,f,f,f,f", [s * p.scale_log2 - m_sub[:, None]],
-        dtype=gl.float32, is_pure=True, pack=4,
-    )""")  # fmt: skip
-# --8<-- [end:further_changes]
+        "=f,=f,=f,=f,f,f,f,f",
+        [s * prob.scale_log2 - m_sub[:, None]],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=4,
+    )""",
+)
+# --8<-- [end:polynomial]
+
+
+# --8<-- [start:rung]
+class Rung(NamedTuple):
+    """A kernel on the way up, or beside it, and the rung that it is compared with."""
+
+    changes: list  # to kernel.py
+    variant: Variant
+    base: str = ""  # the rung it is compared with
+    step: str = ""  # what one of the two has and the other has not
+    has_step: bool = True  # whether it is this one
+    way_up: bool = False  # built on all those before it
+    section: str = ""  # of the page's sentences about the step
+    # --8<-- [end:rung]
 
 
 # --8<-- [start:rungs]
-ALONE, OVERLAP = Variant(0, 2, 2, False, False, False), Variant(0, 2, 2, True, False, False)
-IN_TURN, QUERIES = OVERLAP._replace(PING_PONG=True), OVERLAP._replace(Q_IN_REGISTERS=True)
-THREE = Variant(0, 3, 2, False, False, False)
-RUNGS = {  # texts of kernel.py that change, and the variant
-    "a warp that loads": ([ONE_TILE], ALONE),
-    "no registers moved": ([ONE_TILE, UNMOVED], ALONE),
-    "softmax under the product": ([ONE_TILE], OVERLAP),
-    "undone by the compiler": ([ONE_TILE, UNHELD], OVERLAP),
-    "in turn": ([ONE_TILE], IN_TURN),
-    "programs that stay": (IN_ORDER, IN_TURN),
-    "causal tiles in pairs": ([], IN_TURN),
-    "queries in registers": ([], QUERIES),
-    "three consumers": ([], THREE),
-    "sums the other way": (OTHER_SUMS, IN_TURN),
-    "stored by the threads": (BY_THREADS, IN_TURN),
-    "a division for each element": ([DIVIDED], IN_TURN),
-    "weights packed at once": (PACKED, IN_TURN),
-    "exp2 by a polynomial": ([POLYNOMIAL], IN_TURN),
-    "tiles of 64 keys": ([], IN_TURN._replace(BLOCK_N=64, STAGES=4)),
+ALONE = Variant(CONSUMERS=2, STAGES=2)
+OVERLAP = ALONE._replace(OVERLAP=True)
+IN_TURN = OVERLAP._replace(PING_PONG=True)
+THREE = ALONE._replace(CONSUMERS=3)
+RUNGS = {
+    "a warp that loads": Rung([ONE_TILE], ALONE, way_up=True),
+    "no registers moved": Rung(
+        [ONE_TILE, UNMOVED],
+        ALONE,
+        base="a warp that loads",
+        step="registers moved",
+        has_step=False,
+        section="registers",
+    ),
+    "softmax under the product": Rung(
+        [ONE_TILE],
+        OVERLAP,
+        base="a warp that loads",
+        step="softmax under the product",
+        way_up=True,
+        section="overlap",
+    ),
+    "undone by the compiler": Rung(
+        [ONE_TILE, UNHELD],
+        OVERLAP,
+        base="softmax under the product",
+        step="a barrier that holds the wait",
+        has_step=False,
+        section="held",
+    ),
+    "in turn": Rung(
+        [ONE_TILE],
+        IN_TURN,
+        base="softmax under the product",
+        step="consumers in turn",
+        way_up=True,
+        section="turns",
+    ),
+    # --8<-- [end:rungs]
+    # --8<-- [start:further_rungs]
+    "programs that stay": Rung(
+        IN_ORDER,
+        IN_TURN,
+        base="in turn",
+        step="programs that stay",
+        way_up=True,
+        section="stay",
+    ),
+    "causal tiles in pairs": Rung(
+        [],
+        IN_TURN,
+        base="programs that stay",
+        step="causal tiles in pairs",
+        way_up=True,
+        section="pairs",
+    ),
+    "queries in registers": Rung(
+        [],
+        OVERLAP._replace(Q_IN_REGISTERS=True),
+        base="causal tiles in pairs",
+        step="queries in registers instead of turns",
+        section="queries",
+    ),
+    "three consumers": Rung(
+        [],
+        THREE,
+        base="causal tiles in pairs",
+        step="three consumers",
+        section="three",
+    ),
+    # --8<-- [end:further_rungs]
+    # --8<-- [start:steps_back]
+    "sums the other way": Rung(
+        OTHER_SUMS,
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="sums kept by each thread, under a mask",
+        has_step=False,
+        section="sums",
+    ),
+    "stored by the threads": Rung(
+        BY_THREADS,
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="rows stored by TMA",
+        has_step=False,
+        section="engine",
+    ),
+    "a division for each element": Rung(
+        [DIVIDED],
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="one reciprocal a row",
+        has_step=False,
+        section="reciprocal",
+    ),
+    "weights packed at once": Rung(
+        PACKED,
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="weights packed a step later",
+        has_step=False,
+        section="packed",
+    ),
+    # --8<-- [end:steps_back]
+    # --8<-- [start:asides]
+    "exp2 by a polynomial": Rung(
+        [POLYNOMIAL],
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="a quarter of exp2 by a polynomial",
+        section="polynomial",
+    ),
+    "tiles of 64 keys": Rung(
+        [],
+        IN_TURN._replace(BLOCK_N=64, STAGES=4),
+        base="causal tiles in pairs",
+        step="tiles of 64 keys",
+        section="keys",
+    ),
 }
 FOR_64 = ("queries in registers", "three consumers")
-# --8<-- [end:rungs]
+# --8<-- [end:asides]
 
 
-def with_variant(launcher, chosen):
+def _with_variant(launcher, chosen):
     """The launcher (the page's, or a variant of it) with this Variant and not its table's."""
     names = launcher.__globals__
 
@@ -165,28 +314,40 @@ def with_variant(launcher, chosen):
     return launch
 
 
-def rung(name):
+def _launcher(rung):
     """The launcher of a rung."""
-    changes, chosen = RUNGS[name]
-    return with_variant(variant(OURS, changes) if changes else hopper_attention, chosen)
+    launcher = variant(OURS, rung.changes) if rung.changes else hopper_attention
+    return _with_variant(launcher, rung.variant)
 
 
-def rungs_of(D):
+def _rungs_at(D):
     """The rungs at a head dimension: at D 128 the registers for some are not there."""
-    return {name: rung(name) for name in RUNGS if D == 64 or name not in FOR_64}
+    return {name: rung for name, rung in RUNGS.items() if D == 64 or name not in FOR_64}
+
+
+def _described(rows):
+    """Rows of rungs with what the page says about each."""
+    for row in rows:
+        rung = RUNGS.get(row["implementation"])
+        told = rung._asdict() if rung else {}
+        yield row | {name: told[name] for name in told if name not in ("changes", "variant")}
 
 
 @measured_on("gpu")
 def rungs(lab):
     """One step further at a time, then steps back and aside, each correct, all in turn."""
-    launchers = {D: rungs_of(D) for D in kernel.WIDTHS}
+    launchers = {
+        D: {name: _launcher(rung) for name, rung in _rungs_at(D).items()} for D in kernel.WIDTHS
+    }
     for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
         q, k, v = make_qkv(1, 2, N=384, D=D, dtype=torch.bfloat16, device="cuda")
         mask = causal_mask(384, 384, device="cuda") if causal else None
         for launcher in launchers[D].values():
             assert_attention(launcher(q, k, v, causal=causal), q, k, v, mask=mask)
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
-        yield from lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers[case["D"]])
+        yield from _described(
+            lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers[case["D"]])
+        )
 
 
 @measured_on("gpu")
@@ -200,13 +361,16 @@ def roofline(lab):
 @measured_on("gpu")
 def ragged(lab):
     """Lengths that fill no tile, and shared heads of keys, beside the next round case."""
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], batch=[4],
-                         heads=[16], N=[1000, 1024, 4095, 4096]):  # fmt: skip
+    axes = {"batch": [4], "heads": [16], "N": [1000, 1024, 4095, 4096]}
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], **axes):
 
         def shared(q, k, v, **options):
             return hopper_attention(q, k[:, ::4], v[:, ::4], **options)
 
-        yield from lab.time_attention(case, [OURS], {"four query heads share keys": shared})
+        timed = lab.time_attention(case, [OURS], {"four query heads share keys": shared})
+        for row in timed:
+            group = 1 if row["implementation"] == OURS else 4
+            yield row | {"heads_kv": case["heads"] // group}
 
 
 @measured_on("gpu")
@@ -220,7 +384,7 @@ def error(lab):
             yield {"implementation": name, **case, "largest": found.largest, "mean": found.mean}
 
 
-def configurations():
+def _configurations():
     """(D, causal, ragged, Variant): each row of the table, also with a last tile not filled."""
     for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
         for chosen, ragged in itertools.product(VARIANTS[D][causal], (False, True)):
@@ -228,12 +392,15 @@ def configurations():
                 yield D, causal, ragged, chosen
 
 
-def compiled(compiler, launcher, D, causal, ragged, chosen):
+def _compiled(compiler, launcher, D, causal, ragged, chosen):
     """The kernel that a launcher would launch, compiled ahead of time for Hopper."""
     q, k, v = make_qkv(1, 2, M=1024, N=1000 if ragged else 1024, D=D, dtype=torch.bfloat16)
     names = launcher.__globals__
-    assumed = {"_refuse": lambda *_: None, "_multiprocessors": lambda _: 132, "_variant":
-               lambda *_: chosen}  # fmt: skip
+    assumed = {
+        "_check_inputs": lambda *_: None,
+        "_multiprocessors": lambda _: 132,
+        "_variant": lambda *_: chosen,
+    }
     with patch.dict(names, assumed):
         (found,) = compiler.resources(launcher, (q, k, v), {"causal": causal}, target="sm_90")
     return found
@@ -242,16 +409,25 @@ def compiled(compiler, launcher, D, causal, ragged, chosen):
 @measured_on("compiler", targets=["sm_90"])
 def resources(lab):
     """Registers, spills, shared memory, and the exponentials that run under a product."""
-    cases = {f"D {D}, {causal}, {ragged}, {V}": (D, causal, ragged, V)
-             for D, causal, ragged, V in configurations()}  # fmt: skip
+    cases = {
+        f"D {D}, {causal}, {ragged}, {V}": (D, causal, ragged, V)
+        for D, causal, ragged, V in _configurations()
+    }
     for step in lab.each(configuration=list(cases)):
         D, causal, ragged, chosen = cases[step["configuration"]]
-        found = compiled(lab.compiler, hopper_attention, D, causal, ragged, chosen)
-        yield {"D": D, "causal": causal, "ragged": ragged, **chosen._asdict(),
-               **found.as_row(), **sass.in_loops(found.sass())}  # fmt: skip
+        found = _compiled(lab.compiler, hopper_attention, D, causal, ragged, chosen)
+        yield {
+            "D": D,
+            "causal": causal,
+            "ragged": ragged,
+            **chosen._asdict(),
+            **found.as_row(),
+            **sass.in_loops(found.sass()),
+        }
 
 
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all
+LONGEST = 400
 
 
 # --8<-- [start:fuzz]
@@ -261,20 +437,21 @@ def fuzz(lab):
     for case in lab.each(dtype=["float16", "bfloat16"], D=[64, 128], causal=[False, True]):
         draw, used = random.Random(f"{case}"), []
         for seed in range(SHAPES):
-            M, N, G = draw.randint(1, 400), draw.randint(1, 400), draw.choice((1, 2, 4))
-            q, k, v = make_qkv(draw.randint(1, 2), 4, M=M, N=N, D=case["D"], seed=seed,
-                               dtype=getattr(torch, case["dtype"]), device="cuda")  # fmt: skip
+            M, N = draw.randint(1, LONGEST), draw.randint(1, LONGEST)
+            G, B = draw.choice((1, 2, 4)), draw.randint(1, 2)
+            dtype = getattr(torch, case["dtype"])
+            q, k, v = make_qkv(B, 4, M=M, N=N, D=case["D"], dtype=dtype, device="cuda", seed=seed)
             options = {"align": draw.choice(("bottom_right", "top_left"))} if case["causal"] else {}
             mask = causal_mask(M, N, device="cuda", **options) if case["causal"] else None
-            launch = with_variant(
-                hopper_attention, draw.choice(VARIANTS[case["D"]][case["causal"]])
-            )
+            chosen = draw.choice(VARIANTS[case["D"]][case["causal"]])
+            launch = _with_variant(hopper_attention, chosen)
             out = launch(q, k[:, ::G], v[:, ::G], causal=case["causal"], **options)
             k, v = (x[:, ::G].repeat_interleave(G, dim=1) for x in (k, v))
             found = deviation(out, q, k, v, mask=mask)
             used.append(found.largest / found.allowed)
         wrong = sum(not x <= 1.0 for x in used)  # NaN is wrong
-        yield {**case, "shapes": SHAPES, "wrong": wrong, "largest_share_of_allowed": max(used)}
+        counts = {"shapes": SHAPES, "longest": LONGEST, "wrong": wrong}
+        yield {**case, **counts, "largest_share_of_allowed": max(used)}
         # --8<-- [end:fuzz]
 
 

@@ -32,7 +32,7 @@ from snippets._lab.draw.figure import (
     time,
 )
 
-from .diagram import from_rows, protocol_svg, timeline_svg
+from .simulator.diagram import from_rows, protocol_svg, timeline_svg
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 FLASH, FLEX, EAGER = "torch:flash", "torch:flex", "torch:eager"
@@ -143,7 +143,7 @@ STEPS = {
     "queries in registers": (PAIRS, WITH, "queries in registers instead of turns", "queries"),
     "three consumers": (PAIRS, WITH, "three consumers", "three"),
     "sums the other way": (PAIRS, WITHOUT, "sums kept by each thread, under a mask", "sums"),
-    "stored by the threads": (PAIRS, WITHOUT, "rows stored by the copy engine", "engine"),
+    "stored by the threads": (PAIRS, WITHOUT, "rows stored by TMA", "engine"),
     "a division for each element": (PAIRS, WITHOUT, "one reciprocal a row", "reciprocal"),
     "weights packed at once": (PAIRS, WITHOUT, "weights packed a step later", "packed"),
     "exp2 by a polynomial": (PAIRS, WITH, "a quarter of exp2 by a polynomial", "polynomial"),
@@ -486,7 +486,7 @@ def resources(results):
             {
                 "D": r["D"],
                 "mask": "causal" if r["causal"] else "last tile" if r["ragged"] else "none",
-                "from keys": r["KEYS"],
+                "from keys": r["MIN_KEYS"],
                 "variant": _variant(r),
                 "registers": r["registers"],
                 "spilled, bytes": r["spill_store_bytes"],
@@ -540,7 +540,7 @@ def protocol(results):
 
 
 def _who(part):
-    return "copy engine" if part == "copies" else part
+    return "TMA" if part == "copies" else part
 
 
 def _timeline(results, what):

@@ -24,24 +24,30 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 LOG2_E = gl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
-ROWS = gl.constexpr(64)  # queries of a consumer: what one tensor-core instruction of Hopper takes
+CONSUMER_M = gl.constexpr(64)  # queries of a consumer: what one wgmma instruction takes
 # A number for each of the four threads that share a row of scores, held by that thread.
-FOUR = gl.constexpr(gl.DistributedLinearLayout(
-    [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4],
-))  # fmt: skip
+ROW_SUM_LAYOUT = gl.constexpr(
+    gl.DistributedLinearLayout(
+        reg_bases=[[8, 0]],
+        lane_bases=[[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]],
+        warp_bases=[[16, 0], [32, 0]],
+        block_bases=[],
+        shape=[64, 4],
+    )
+)
 
 
 # --8<-- [start:variant]
 class Variant(NamedTuple):
     """How the work of one program is divided."""
 
-    KEYS: int  # the fewest that it is for
-    CONSUMERS: int  # groups of four warps that compute, 64 queries each
+    CONSUMERS: int  # warpgroups that compute, CONSUMER_M queries each
     STAGES: int  # tiles of keys, and of values, that shared memory holds
-    OVERLAP: bool  # softmax of a tile under the product with the values of the tile before
-    PING_PONG: bool  # consumers issue their products in turn
-    Q_IN_REGISTERS: bool  # or read by the tensor cores from shared memory
+    OVERLAP: bool = False  # softmax of a tile under the product with the values of the tile before
+    PING_PONG: bool = False  # consumers issue their products in turn
+    Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     BLOCK_N: int = 128  # keys of a tile
+    MIN_KEYS: int = 1  # the minimum that it is for
     # --8<-- [end:variant]
 
 
@@ -49,10 +55,16 @@ class Variant(NamedTuple):
 # D → for full and for causal attention: how, from how many keys on.
 VARIANTS = {
     64: (
-        (Variant(1, 2, 3, True, False, True), Variant(2048, 3, 2, False, False, False)),
-        (Variant(1, 2, 3, True, True, True),),
+        (
+            Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
+            Variant(CONSUMERS=3, STAGES=2, MIN_KEYS=2048),
+        ),
+        (Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, PING_PONG=True, Q_IN_REGISTERS=True),),
     ),
-    128: ((Variant(1, 2, 2, True, True, False),), (Variant(1, 2, 2, True, True, False),)),
+    128: (
+        (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True),),
+        (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True),),
+    ),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
 # --8<-- [end:table]
@@ -68,7 +80,7 @@ class Problem(NamedTuple):
     tiles: Any  # of queries, of a head
     total: Any  # tiles of all heads and batches
     step: Any  # tiles that a program takes in a row
-    shift: Any  # causal: query n sees keys up to n + shift
+    causal_offset: Any  # causal: query m sees keys up to m + causal_offset
     scale_log2: Any
 
 
@@ -92,47 +104,86 @@ def _barriers(n: gl.constexpr, arrivals: gl.constexpr):
 
 @gluon.jit
 def _channel(desc, n: gl.constexpr, readers: gl.constexpr):
-    """n buffers for blocks of a descriptor: the copy engine fills, every reader must release."""
+    """n buffers for blocks of a descriptor: TMA fills them, every reader must release them."""
     buffers = gl.allocate_shared_memory(desc.dtype, [n] + desc.block_shape, desc.layout)  # noqa: RUF005
     return Channel(buffers, _barriers(n, 1), _barriers(n, readers))
+    # --8<-- [end:channel]
+
+
+class Channels(NamedTuple):
+    """What the parts of a program exchange."""
+
+    q: Any  # a buffer for each consumer
+    k: Any
+    v: Any
+    order_barriers: Any  # ping-pong: a phase of a consumer's ends when it is its turn
+
+
+# --8<-- [start:stage]
+class Stage(NamedTuple):
+    """A buffer of a channel, and the parity of the phase that its barriers are in."""
+
+    index: Any
+    phase: Any
 
 
 @gluon.jit
-def _fill(desc, coordinates, channel, i, phase):
-    """Start a copy into buffer i; the producer's side of a channel."""
-    mbarrier.wait(channel.empty.index(i), phase ^ 1)  # passes at once in the first phase
-    mbarrier.expect(channel.full.index(i), desc.block_type.nbytes)  # the copy arrives with these
-    tma.async_copy_global_to_shared(
-        desc, coordinates, channel.full.index(i), channel.buffers.index(i)
-    )
-    # --8<-- [end:channel]
+def _stage(count, V: gl.constexpr):
+    """The buffer that a tile of keys goes through, from the number of tiles before it."""
+    return Stage(count % V.STAGES, count // V.STAGES & 1)
+
+
+@gluon.jit
+def _fill(desc, coordinates, channel, stage):
+    """Start a copy into a buffer; the producer's side of a channel."""
+    # Passes at once in the first phase.
+    mbarrier.wait(channel.empty.index(stage.index), stage.phase ^ 1)
+    full = channel.full.index(stage.index)
+    mbarrier.expect(full, desc.block_type.nbytes)  # the copy arrives with these
+    tma.async_copy_global_to_shared(desc, coordinates, full, channel.buffers.index(stage.index))
+
+
+@gluon.jit
+def _wait_full(channel, stage):
+    """A consumer waits until a copy has arrived."""
+    mbarrier.wait(channel.full.index(stage.index), stage.phase)
+
+
+@gluon.jit
+def _release(channel, stage):
+    """A consumer no longer reads what a buffer held."""
+    mbarrier.arrive(channel.empty.index(stage.index), count=1)
+    # --8<-- [end:stage]
 
 
 # --8<-- [start:schedule]
 @gluon.jit
-def _tile(ticket, p, CAUSAL: gl.constexpr):
-    """Ticket → head and tile: causal alternates the longest tile left with the shortest."""
-    head = ticket // p.tiles
-    tile = ticket % p.tiles
+def _head_and_tile(work_idx, prob, CAUSAL: gl.constexpr):
+    """Work item → head and tile: causal alternates the longest tile left with the shortest."""
+    head = work_idx // prob.tiles
+    tile = work_idx % prob.tiles
     if CAUSAL:
-        tile = gl.where(tile % 2 == 0, p.tiles - 1 - tile // 2, tile // 2)
+        tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)
     return head, tile
 
 
 @gluon.jit
-def _next(ticket, p):
-    """The ticket a program takes next: `step` in a row, then those of the other programs pass."""
-    return ticket + gl.where((ticket + 1) % p.step == 0, (gl.num_programs(0) - 1) * p.step + 1, 1)
+def _next_work(work_idx, prob):
+    """The item a program takes next: `step` in a row, then those of the other programs pass."""
+    last_in_row = (work_idx + 1) % prob.step == 0
+    return work_idx + gl.where(last_in_row, (gl.num_programs(0) - 1) * prob.step + 1, 1)
 
 
 @gluon.jit
-def _keys(tile, p, CAUSAL: gl.constexpr, TILE: gl.constexpr, BLOCK_N: gl.constexpr):
+def _count_key_tiles(
+    tile, prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr
+):
     """How many tiles of keys a tile of queries visits, and how many of them need a mask."""
-    end = p.N
-    seen_by_all = p.N
+    end = prob.N
+    seen_by_all = prob.N
     if CAUSAL:
-        end = gl.minimum(p.N, gl.maximum((tile + 1) * TILE + p.shift, 0))
-        seen_by_all = gl.minimum(p.N, gl.maximum(tile * TILE + p.shift + 1, 0))
+        end = gl.minimum(prob.N, gl.maximum((tile + 1) * BLOCK_M + prob.causal_offset, 0))
+        seen_by_all = gl.minimum(prob.N, gl.maximum(tile * BLOCK_M + prob.causal_offset + 1, 0))
     n = gl.cdiv(end, BLOCK_N)
     return n, n - seen_by_all // BLOCK_N
     # --8<-- [end:schedule]
@@ -140,306 +191,416 @@ def _keys(tile, p, CAUSAL: gl.constexpr, TILE: gl.constexpr, BLOCK_N: gl.constex
 
 # --8<-- [start:producer]
 @gluon.jit
-def _producer(q_desc, k_desc, v_desc, p, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
+def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
     """One warp: start every copy, in the order in which the consumers want them."""
-    q, k, v, _turns = channels
-    turn = 0  # tiles of queries so far
-    count = 0  # tiles of keys so far
-    ticket = gl.program_id(0) * p.step
-    while ticket < p.total:
-        head, tile = _tile(ticket, p, CAUSAL)
-        b = head // p.H
-        h = head % p.H
-        n, _masked = _keys(tile, p, CAUSAL, ROWS * V.CONSUMERS, V.BLOCK_N)
-        for who in gl.static_range(V.CONSUMERS):
-            row = (tile * V.CONSUMERS + who) * ROWS
-            _fill(q_desc, [b, h, row, 0], q, who, turn & 1)
+    q_count = 0  # tiles of queries so far
+    kv_count = 0  # tiles of keys so far
+    work_idx = gl.program_id(0) * prob.step
+    while work_idx < prob.total:
+        head, tile = _head_and_tile(work_idx, prob, CAUSAL)
+        b = head // prob.H
+        h = head % prob.H
+        n, _masked = _count_key_tiles(tile, prob, CAUSAL, CONSUMER_M * V.CONSUMERS, V.BLOCK_N)
+        for warpgroup in gl.static_range(V.CONSUMERS):
+            row = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M
+            _fill(q_desc, [b, h, row, 0], channels.q, Stage(warpgroup, q_count & 1))
         for i in range(n):
             row = (n - 1 - i) * V.BLOCK_N  # the last keys first: they may need a mask
-            stage = count % V.STAGES
-            phase = count // V.STAGES & 1
-            _fill(k_desc, [b, h // p.G, row, 0], k, stage, phase)
-            _fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)
-            count += 1
-        turn += 1
-        ticket = _next(ticket, p)
+            stage = _stage(kv_count, V)
+            _fill(k_desc, [b, h // prob.G, row, 0], channels.k, stage)
+            _fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)
+            kv_count += 1
+        q_count += 1
+        work_idx = _next_work(work_idx, prob)
         # --8<-- [end:producer]
+
+
+# --8<-- [start:state]
+class Queries(NamedTuple):
+    """A consumer's queries of one tile."""
+
+    warpgroup: Any  # which consumer
+    tile: Any  # [CONSUMER_M, D], in registers or in shared memory
+    last_key: Any  # [CONSUMER_M], the last key that each of them sees
+
+
+class Running(NamedTuple):
+    """The online softmax over the tiles of keys so far."""
+
+    m_i: Any  # [CONSUMER_M], the largest score, times log2(e)
+    l_i: Any  # [CONSUMER_M], the sum of exp2(score - m_i), or [CONSUMER_M, 4]: of each thread
+    acc: Any  # [CONSUMER_M, D], the same sum, of values
+    # --8<-- [end:state]
+
+
+# --8<-- [start:layouts]
+@gluon.constexpr_function
+def _scores_layout(V):
+    """Which thread holds which of a consumer's scores, [CONSUMER_M, BLOCK_N]: as wgmma does."""
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, V.BLOCK_N, 16]
+    )
+
+
+@gluon.constexpr_function
+def _acc_layout(D):
+    """The same of its sums of values, [CONSUMER_M, D]."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
+
+
+@gluon.constexpr_function
+def _left_operand(layout):
+    """Where wgmma wants the left side of a product whose result has a layout."""
+    return gl.DotOperandLayout(operand_index=0, parent=layout, k_width=2)
+    # --8<-- [end:layouts]
 
 
 # --8<-- [start:products]
 @gluon.jit
-def _start_scores(q_tile, k, count, s_layout: gl.constexpr, V: gl.constexpr):
-    """Start q kᵀ for a tile of keys, once it has arrived: [ROWS, BLOCK_N], float32."""
-    stage = count % V.STAGES
-    mbarrier.wait(k.full.index(stage), count // V.STAGES & 1)
-    k_tile = k.buffers.index(stage)
+def _issue_qk(q_tile, k, stage, V: gl.constexpr):
+    """Start q kᵀ for a tile of keys, once it has arrived: [CONSUMER_M, BLOCK_N], float32."""
+    _wait_full(k, stage)
+    k_tile = k.buffers.index(stage.index)
     k_tile = k_tile.reshape([V.BLOCK_N, k_tile.shape[-1]]).permute((1, 0))  # [D, BLOCK_N]
-    zeros = gl.zeros([ROWS, V.BLOCK_N], gl.float32, s_layout)
+    zeros = gl.zeros([CONSUMER_M, V.BLOCK_N], gl.float32, _scores_layout(V))
     return warpgroup_mma(q_tile, k_tile, zeros, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def _start_values(e, acc, v, count, V: gl.constexpr):
-    """Start acc + e v for a tile of values, once it has arrived: [ROWS, D], float32."""
-    stage = count % V.STAGES
-    mbarrier.wait(v.full.index(stage), count // V.STAGES & 1)
-    v_tile = v.buffers.index(stage)
+def _issue_pv(p, acc, v, stage, V: gl.constexpr):
+    """Start acc + p v for a tile of values, once it has arrived: [CONSUMER_M, D], float32."""
+    _wait_full(v, stage)
+    v_tile = v.buffers.index(stage.index)
     v_tile = v_tile.reshape([V.BLOCK_N, v_tile.shape[-1]])  # [BLOCK_N, D]
-    return warpgroup_mma(e, v_tile, acc, is_async=True)
+    return warpgroup_mma(p, v_tile, acc, is_async=True)
 
 
 @gluon.jit
-def _release(channel, count, V: gl.constexpr):
-    """A consumer no longer reads what a channel held."""
-    mbarrier.arrive(channel.empty.index(count % V.STAGES), count=1)
+def _release_queries(q, stage, V: gl.constexpr):
+    """No product reads the queries again, unless they left shared memory at once."""
+    if not V.Q_IN_REGISTERS:
+        _release(q, stage)
     # --8<-- [end:products]
+
+
+# --8<-- [start:turns]
+@gluon.jit
+def _wait_for_turn(order_barriers, count, warpgroup: gl.constexpr, V: gl.constexpr):
+    """Ping-pong: until the other consumer has issued its products and does its softmax."""
+    if V.PING_PONG:
+        mbarrier.wait(order_barriers.index(warpgroup), count & 1)
+
+
+@gluon.jit
+def _pass_turn(order_barriers, warpgroup: gl.constexpr, V: gl.constexpr):
+    """Ping-pong: it is the next consumer's turn to issue products."""
+    if V.PING_PONG:
+        mbarrier.arrive(order_barriers.index((warpgroup + 1) % V.CONSUMERS), count=1)
+        # --8<-- [end:turns]
 
 
 # --8<-- [start:sums]
 @gluon.jit
-def _summed(l_i, alpha, e):
-    """l_i · alpha + the sums of the rows of e; with an l_i of [ROWS, 4] a sum for each thread."""
+def _add_row_sums(l_i, alpha, p):
+    """l_i · alpha + the sums of the rows of p; with an l_i of [CONSUMER_M, 4], one a thread."""
     if len(l_i.shape) == 1:
-        l_i = l_i * alpha + gl.sum(e, axis=1)  # the four threads of a row exchange their sums
+        l_i = l_i * alpha + gl.sum(p, axis=1)  # the four threads of a row exchange their sums
     else:  # nothing moves: of every eight columns each of the threads has two next to each other
-        own = gl.sum(gl.sum(e.reshape([ROWS, e.shape[1] // 8, 4, 2]), axis=3), axis=1)
-        alpha = gl.convert_layout(alpha, gl.SliceLayout(1, FOUR))
-        l_i = l_i * alpha[:, None] + gl.convert_layout(own, FOUR)
+        own = gl.sum(gl.sum(p.reshape([CONSUMER_M, p.shape[1] // 8, 4, 2]), axis=3), axis=1)
+        alpha = gl.convert_layout(alpha, gl.SliceLayout(1, ROW_SUM_LAYOUT))
+        l_i = l_i * alpha[:, None] + gl.convert_layout(own, ROW_SUM_LAYOUT)
     return l_i
     # --8<-- [end:sums]
 
 
 # --8<-- [start:softmax]
 @gluon.jit
-def _softmax(s, m_i, l_i, start, last_key, p, MASKED: gl.constexpr, s_layout: gl.constexpr):
-    """Running softmax over one more tile of scores: e, what the old sums are worth, m_i, l_i."""
+def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V: gl.constexpr):
+    """One more tile of scores: their weights p, what the old sums are worth, and m_i and l_i."""
     if MASKED:
-        offs_n = gl.arange(0, s.shape[1], gl.SliceLayout(0, s_layout))
+        offs_n = gl.arange(0, V.BLOCK_N, gl.SliceLayout(0, _scores_layout(V)))
         s = gl.where(offs_n[None, :] <= (last_key - start)[:, None], s, float("-inf"))
-    m_new = gl.maximum(m_i, gl.max(s, axis=1) * p.scale_log2)  # [ROWS]
+    m_new = gl.maximum(m_i, gl.max(s, axis=1) * prob.scale_log2)  # [CONSUMER_M]
     # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
     m_sub = gl.where(m_new == float("-inf"), 0.0, m_new)
-    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])
+    p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])
     alpha = gl.exp2(m_i - m_sub)
-    return e, alpha, m_new, _summed(l_i, alpha, e)
+    return p, alpha, m_new, _add_row_sums(l_i, alpha, p)
     # --8<-- [end:softmax]
 
 
-# --8<-- [start:step]
+# --8<-- [start:step_overlapped]
 @gluon.jit
-def _step(
-    q_tile, e, acc, m_i, l_i, start, count, last_key, p, k, v, turns, who: gl.constexpr,
-    MASKED: gl.constexpr, s_layout: gl.constexpr, e_layout: gl.constexpr, V: gl.constexpr,
-):  # fmt: skip
+def _step_overlapped(
+    p,  # the weights of the tile before
+    state,
+    queries,
+    start,
+    count,
+    channels,
+    prob,
+    MASKED: gl.constexpr,
+    V: gl.constexpr,
+):
     """Fold a tile of keys into m_i and l_i, and the values of the tile before into acc."""
-    if V.PING_PONG:  # mine: the other consumer has issued its products and does its softmax
-        mbarrier.wait(turns.index(who), count & 1)
-    scores = _start_scores(q_tile, k, count, s_layout, V)
-    e = gl.convert_layout(e.to(k.buffers.dtype), e_layout)
-    acc = _start_values(e, acc, v, count - 1, V)
-    if V.PING_PONG:
-        mbarrier.arrive(turns.index((who + 1) % V.CONSUMERS), count=1)
+    _wait_for_turn(channels.order_barriers, count, queries.warpgroup, V)
+    stage = _stage(count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    acc_layout: gl.constexpr = _acc_layout(state.acc.shape[1])
+    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
+    before = _stage(count - 1, V)
+    acc = _issue_pv(p, state.acc, channels.v, before, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
     s = warpgroup_mma_wait(1, deps=[scores])  # products end in order: one may still run
-    _release(k, count, V)
-    e_next, alpha, m_i, l_i = _softmax(s, m_i, l_i, start, last_key, p, MASKED, s_layout)
+    _release(channels.k, stage)
+    p_next, alpha, m_i, l_i = _online_softmax(
+        s, state.m_i, state.l_i, start, queries.last_key, prob, MASKED=MASKED, V=V
+    )
     # These values arrived long ago. Without a barrier here the compiler moves the wait below above
     # the exponentials, and nothing is left to run under the product.
-    mbarrier.wait(v.full.index((count - 1) % V.STAGES), (count - 1) // V.STAGES & 1)
-    acc, _ = warpgroup_mma_wait(0, deps=[acc, e])
-    _release(v, count - 1, V)
-    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, e_layout.parent))
-    return e_next, acc * alpha[:, None], m_i, l_i
-    # --8<-- [end:step]
+    _wait_full(channels.v, before)
+    acc, _ = warpgroup_mma_wait(0, deps=[acc, p])
+    _release(channels.v, before)
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))
+    return p_next, Running(m_i, l_i, acc * alpha[:, None])
+    # --8<-- [end:step_overlapped]
 
 
-# --8<-- [start:step_alone]
+# --8<-- [start:step_sequential]
 @gluon.jit
-def _step_alone(
-    q_tile, acc, m_i, l_i, start, count, last_key, p, k, v,
-    MASKED: gl.constexpr, s_layout: gl.constexpr, e_layout: gl.constexpr, V: gl.constexpr,
-):  # fmt: skip
+def _step_sequential(
+    state,
+    queries,
+    start,
+    count,
+    channels,
+    prob,
+    MASKED: gl.constexpr,
+    V: gl.constexpr,
+):
     """The same without overlap: product, softmax, product. The other consumers fill the gaps."""
-    s = warpgroup_mma_wait(0, deps=[_start_scores(q_tile, k, count, s_layout, V)])
-    _release(k, count, V)
-    e, alpha, m_i, l_i = _softmax(s, m_i, l_i, start, last_key, p, MASKED, s_layout)
-    e = gl.convert_layout(e.to(k.buffers.dtype), e_layout)
-    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, e_layout.parent))[:, None]
-    acc = warpgroup_mma_wait(0, deps=[_start_values(e, acc, v, count, V)])
-    _release(v, count, V)
-    return acc, m_i, l_i
-    # --8<-- [end:step_alone]
+    stage = _stage(count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+    p, alpha, m_i, l_i = _online_softmax(
+        s, state.m_i, state.l_i, start, queries.last_key, prob, MASKED=MASKED, V=V
+    )
+    acc_layout: gl.constexpr = _acc_layout(state.acc.shape[1])
+    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
+    acc = state.acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
+    acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, acc, channels.v, stage, V)])
+    _release(channels.v, stage)
+    return Running(m_i, l_i, acc)
+    # --8<-- [end:step_sequential]
 
 
 # --8<-- [start:consumer]
 @gluon.jit
 def _consumer(
-    who: gl.constexpr, results, p, channels, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+    warpgroup: gl.constexpr,
+    results,
+    prob,
+    channels,
+    CAUSAL: gl.constexpr,
+    MASKED: gl.constexpr,
     V: gl.constexpr,
-):  # fmt: skip
+):
     """Four warps: 64 queries of each tile, from the first product to the stored rows."""
     out_desc, lse_ptr, out_buffers = results
-    q, k, v, turns = channels
     D: gl.constexpr = out_desc.block_shape[2]
     dtype: gl.constexpr = out_desc.dtype
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, V.BLOCK_N, 16])
-    acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    e_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
+    s_layout: gl.constexpr = _scores_layout(V)
+    acc_layout: gl.constexpr = _acc_layout(D)
     rows: gl.constexpr = gl.SliceLayout(1, s_layout)
-    turn = 0
-    count = 0
-    ticket = gl.program_id(0) * p.step
-    while ticket < p.total:
-        head, tile = _tile(ticket, p, CAUSAL)
-        n, masked = _keys(tile, p, CAUSAL, ROWS * V.CONSUMERS, V.BLOCK_N)
-        first = (tile * V.CONSUMERS + who) * ROWS
-        offs_m = first + gl.arange(0, ROWS, rows)
-        last_key = gl.zeros([ROWS], gl.int32, rows) + (p.N - 1)  # the last that a query sees
+    q_count = 0  # tiles of queries so far
+    kv_count = 0  # tiles of keys so far
+    work_idx = gl.program_id(0) * prob.step
+    while work_idx < prob.total:
+        head, tile = _head_and_tile(work_idx, prob, CAUSAL)
+        n, masked = _count_key_tiles(tile, prob, CAUSAL, CONSUMER_M * V.CONSUMERS, V.BLOCK_N)
+        first = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M
+        offs_m = first + gl.arange(0, CONSUMER_M, rows)
+        last_key = gl.zeros([CONSUMER_M], gl.int32, rows) + (prob.N - 1)
         if CAUSAL:
-            last_key = gl.minimum(last_key, offs_m + p.shift)
-        m_i = gl.full([ROWS], float("-inf"), gl.float32, rows)  # largest score so far
-        # The sum of exp2(score - m_i) so far; in a kernel with masks, of each of a row's threads.
+            last_key = gl.minimum(last_key, offs_m + prob.causal_offset)
+        m_i = gl.full([CONSUMER_M], float("-inf"), gl.float32, rows)
+        # Where there are masks, each thread keeps a sum of its own.
         if MASKED:
-            l_i = gl.zeros([ROWS, 4], gl.float32, FOUR)
+            l_i = gl.zeros([CONSUMER_M, 4], gl.float32, ROW_SUM_LAYOUT)
         else:
-            l_i = gl.zeros([ROWS], gl.float32, rows)
-        acc = gl.zeros([ROWS, D], gl.float32, acc_layout)  # the same sum, of values
-
-        mbarrier.wait(q.full.index(who), turn & 1)
-        q_tile = q.buffers.index(who).reshape([ROWS, D])
-        if V.Q_IN_REGISTERS:
-            q_tile = q_tile.load(gl.DotOperandLayout(0, s_layout, 2))
-            mbarrier.arrive(q.empty.index(who), count=1)
+            l_i = gl.zeros([CONSUMER_M], gl.float32, rows)
+        acc = gl.zeros([CONSUMER_M, D], gl.float32, acc_layout)
+        state = Running(m_i, l_i, acc)
         # --8<-- [end:consumer]
+        # --8<-- [start:queries]
+        q_stage = Stage(warpgroup, q_count & 1)
+        _wait_full(channels.q, q_stage)
+        q_tile = channels.q.buffers.index(warpgroup).reshape([CONSUMER_M, D])
+        if V.Q_IN_REGISTERS:
+            q_tile = q_tile.load(_left_operand(s_layout))
+            _release(channels.q, q_stage)
+        queries = Queries(warpgroup, q_tile, last_key)
+        # --8<-- [end:queries]
         # --8<-- [start:overlapping]
         if V.OVERLAP:
             if n > 0:
                 # The first tile has no values before it to run under.
-                if V.PING_PONG:
-                    mbarrier.wait(turns.index(who), count & 1)
-                scores = _start_scores(q_tile, k, count, s_layout, V)
-                if V.PING_PONG:
-                    mbarrier.arrive(turns.index((who + 1) % V.CONSUMERS), count=1)
+                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+                stage = _stage(kv_count, V)
+                scores = _issue_qk(q_tile, channels.k, stage, V)
+                _pass_turn(channels.order_barriers, warpgroup, V)
                 s = warpgroup_mma_wait(0, deps=[scores])
-                _release(k, count, V)
+                _release(channels.k, stage)
                 start = (n - 1) * V.BLOCK_N
-                e, _, m_i, l_i = _softmax(s, m_i, l_i, start, last_key, p, MASKED, s_layout)
+                p, _, m_i, l_i = _online_softmax(
+                    s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V
+                )
+                state = Running(m_i, l_i, state.acc)
                 masked = gl.maximum(masked, 1)
-                if CAUSAL:  # else no tile but the first needs a mask
-                    for i in range(1, masked):
-                        start = (n - 1 - i) * V.BLOCK_N
-                        e, acc, m_i, l_i = _step(
-                            q_tile, e, acc, m_i, l_i, start, count + i, last_key, p, k, v, turns,
-                            who, True, s_layout, e_layout, V,
-                        )  # fmt: skip
-                for i in range(masked, n):
-                    start = (n - 1 - i) * V.BLOCK_N
-                    e, acc, m_i, l_i = _step(
-                        q_tile, e, acc, m_i, l_i, start, count + i, last_key, p, k, v, turns, who,
-                        False, s_layout, e_layout, V,
-                    )  # fmt: skip
-                if not V.Q_IN_REGISTERS:  # the last scores are done: the next queries may come
-                    mbarrier.arrive(q.empty.index(who), count=1)
-                e = gl.convert_layout(e.to(dtype), e_layout)
-                acc = warpgroup_mma_wait(0, deps=[_start_values(e, acc, v, count + n - 1, V)])
-                _release(v, count + n - 1, V)
-            elif not V.Q_IN_REGISTERS:
-                mbarrier.arrive(q.empty.index(who), count=1)
+                for with_mask in gl.static_range(1, -1, -1):  # the tiles that need a mask first
+                    if CAUSAL or not with_mask:  # not causal: no tile but the first needs one
+                        begin = 1 if with_mask else masked
+                        end = masked if with_mask else n
+                        for i in range(begin, end):
+                            p, state = _step_overlapped(
+                                p,
+                                state,
+                                queries,
+                                start=(n - 1 - i) * V.BLOCK_N,
+                                count=kv_count + i,
+                                channels=channels,
+                                prob=prob,
+                                MASKED=with_mask,
+                                V=V,
+                            )
+                # The last scores are done: the next queries may come.
+                _release_queries(channels.q, q_stage, V)
+                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
+                stage = _stage(kv_count + n - 1, V)
+                acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
+                _release(channels.v, stage)
+                state = Running(state.m_i, state.l_i, acc)
+            else:
+                _release_queries(channels.q, q_stage, V)
         # --8<-- [end:overlapping]
         # --8<-- [start:one_by_one]
         else:
-            if MASKED:
-                for i in range(0, masked):
-                    start = (n - 1 - i) * V.BLOCK_N
-                    acc, m_i, l_i = _step_alone(
-                        q_tile, acc, m_i, l_i, start, count + i, last_key, p, k, v,
-                        True, s_layout, e_layout, V,
-                    )  # fmt: skip
-            for i in range(masked, n):
-                start = (n - 1 - i) * V.BLOCK_N
-                acc, m_i, l_i = _step_alone(
-                    q_tile, acc, m_i, l_i, start, count + i, last_key, p, k, v,
-                    False, s_layout, e_layout, V,
-                )  # fmt: skip
-            if not V.Q_IN_REGISTERS:
-                mbarrier.arrive(q.empty.index(who), count=1)
+            for with_mask in gl.static_range(1, -1, -1):
+                if MASKED or not with_mask:
+                    begin = 0 if with_mask else masked
+                    end = masked if with_mask else n
+                    for i in range(begin, end):
+                        state = _step_sequential(
+                            state,
+                            queries,
+                            start=(n - 1 - i) * V.BLOCK_N,
+                            count=kv_count + i,
+                            channels=channels,
+                            prob=prob,
+                            MASKED=with_mask,
+                            V=V,
+                        )
+            _release_queries(channels.q, q_stage, V)
         # --8<-- [end:one_by_one]
         # --8<-- [start:store]
+        l_i = state.l_i
         if MASKED:
             l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
-        out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
-        tma.store_wait(0)  # the rows of the tile before have left their buffer
-        mine = out_buffers.index(who)
-        mine.reshape([ROWS, D]).store(out.to(dtype))
-        fence_async_shared()  # the copy engine must see what these warps wrote
-        tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)
+        out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
+        # The rows of the tile before must have left the buffer, and TMA must see the new ones.
+        tma.store_wait(0)
+        out_tile = out_buffers.index(warpgroup)
+        out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(out_desc, [head, first, 0], out_tile)
         if lse_ptr is not None:
-            row = head.to(gl.int64) * p.M + offs_m
-            gl.store(lse_ptr + row, (m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < p.M)
-        turn += 1
-        count += n
-        ticket = _next(ticket, p)
+            row = head.to(gl.int64) * prob.M + offs_m
+            gl.store(lse_ptr + row, (state.m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < prob.M)
+        q_count += 1
+        kv_count += n
+        work_idx = _next_work(work_idx, prob)
     tma.store_wait(0)  # shared memory goes with the program
     # --8<-- [end:store]
 
 
 # --8<-- [start:kernel]
-@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "shift"])
+@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "causal_offset"])
 def _hopper_attention_kernel(
-    q_desc, k_desc, v_desc,  # of [B, H, M, D] and [B, Hkv, N, D]
-    out_desc,  # of [B · H, M, D]
-    lse_ptr,  # [B, H, M], contiguous, or None
-    H, G, M, N, tiles, total, step, shift, scale_log2,  # see Problem
+    q_desc,
+    k_desc,
+    v_desc,
+    out_desc,
+    lse_ptr,
+    H,
+    G,
+    M,
+    N,
+    tiles,
+    total,
+    step,
+    causal_offset,
+    scale_log2,
     CAUSAL: gl.constexpr,
-    MASKED: gl.constexpr,  # whether some tile of keys needs a mask
-    CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,  # see Variant
-    PING_PONG: gl.constexpr, Q_IN_REGISTERS: gl.constexpr, BLOCK_N: gl.constexpr,
-    MANY: gl.constexpr, FEW: gl.constexpr,  # registers of a thread of a consumer, of the producer
+    MASKED: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    OVERLAP: gl.constexpr,
+    PING_PONG: gl.constexpr,
+    Q_IN_REGISTERS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    CONSUMER_REGS: gl.constexpr,
+    PRODUCER_REGS: gl.constexpr,
     num_warps: gl.constexpr,
-):  # fmt: skip
-    """One program for each multiprocessor takes tiles of queries until none is left."""
-    V: gl.constexpr = Variant(0, CONSUMERS, STAGES, OVERLAP, PING_PONG, Q_IN_REGISTERS, BLOCK_N)
-    p = Problem(H, G, M, N, tiles, total, step, shift, scale_log2)
+):
+    """One program for each streaming multiprocessor takes tiles of queries until none is left.
+
+    It reads q [B, H, M, D] and k, v [B, Hkv, N, D] and writes out [B · H, M, D], all by TMA, and
+    lse [B, H, M], contiguous, unless that is None. Scores, weights and sums stay on the chip.
+    H to scale_log2 are Problem's fields, CONSUMERS to BLOCK_N Variant's; MASKED says whether some
+    tile of keys needs a mask, and the REGS are registers of a thread.
+    """
+    # --8<-- [end:kernel]
+    # --8<-- [start:memory]
+    V: gl.constexpr = Variant(
+        CONSUMERS=CONSUMERS,
+        STAGES=STAGES,
+        OVERLAP=OVERLAP,
+        PING_PONG=PING_PONG,
+        Q_IN_REGISTERS=Q_IN_REGISTERS,
+        BLOCK_N=BLOCK_N,
+    )
+    prob = Problem(H, G, M, N, tiles, total, step, causal_offset, scale_log2)
     q = _channel(q_desc, V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
     out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005
     out = gl.allocate_shared_memory(out_desc.dtype, out_shape, out_desc.layout)
-    turns = _barriers(V.CONSUMERS, 1)  # ping-pong: a phase of turns[who] ends when it is its turn
-    if V.PING_PONG:
-        mbarrier.arrive(turns.index(0), count=1)
-    # --8<-- [end:kernel]
+    order_barriers = _barriers(V.CONSUMERS, 1)
+    if V.PING_PONG:  # the first turn is the first consumer's
+        mbarrier.arrive(order_barriers.index(0), count=1)
+    # --8<-- [end:memory]
     # --8<-- [start:partitions]
     results = (out_desc, lse_ptr, out)
-    channels = (q, k, v, turns)
+    channels = Channels(q, k, v, order_barriers)
     # The four warps that run this are the first consumer; the others are started beside them.
-    if V.CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (_consumer, (0, results, p, channels, CAUSAL, MASKED, V)),
-                (_consumer, (1, results, p, channels, CAUSAL, MASKED, V)),
-                (_producer, (q_desc, k_desc, v_desc, p, channels, CAUSAL, V)),
-            ],
-            [4, 1],
-            [MANY, FEW],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (_consumer, (0, results, p, channels, CAUSAL, MASKED, V)),
-                (_consumer, (1, results, p, channels, CAUSAL, MASKED, V)),
-                (_consumer, (2, results, p, channels, CAUSAL, MASKED, V)),
-                (_producer, (q_desc, k_desc, v_desc, p, channels, CAUSAL, V)),
-            ],
-            [4, 4, 1],
-            [MANY, MANY, FEW],
-        )
+    gl.warp_specialize(
+        [
+            (_consumer, (part, results, prob, channels, CAUSAL, MASKED, V))
+            if part < V.CONSUMERS
+            else (_producer, (q_desc, k_desc, v_desc, prob, channels, CAUSAL, V))
+            for part in (0, 1, 2, 3)[: V.CONSUMERS + 1]
+        ],
+        [4] * (V.CONSUMERS - 1) + [1],
+        [CONSUMER_REGS] * (V.CONSUMERS - 1) + [PRODUCER_REGS],
+    )
     # --8<-- [end:partitions]
 
 
 # --8<-- [start:launcher]
 def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", return_lse=False):
-    """softmax(q kᵀ · scale) v with Hopper's copy engine, barriers and asynchronous tensor cores.
+    """softmax(q kᵀ · scale) v with Hopper's TMA, barriers and asynchronous tensor cores.
 
     Source: Shah et al. 2024, https://arxiv.org/abs/2407.08608, sections 3.1 and 3.2
 
@@ -448,9 +609,9 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
             columns of a row lie side by side, other strides are multiples of 16 bytes.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
         scale: positive factor on the scores; 1/√D if None.
-        causal: query n sees the keys up to n + N - M; those without any get zeros.
+        causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
-            "top_left": query n sees the keys up to n.
+            "top_left": query m sees the keys up to m.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
@@ -460,39 +621,62 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     # --8<-- [end:launcher]
-    # --8<-- [start:launch]
-    _refuse(q, k, v, causal, align)
+    # --8<-- [start:prepare]
+    _check_inputs(q, k, v, causal, align)
     scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     variant = _variant(D, causal, N)
-    tiles = triton.cdiv(M, ROWS.value * variant.CONSUMERS)
+    tiles = triton.cdiv(M, CONSUMER_M.value * variant.CONSUMERS)
     total, programs = B * H * tiles, _multiprocessors(q.device)
     # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
     step = 2 if causal and total > programs else 1
+    # --8<-- [end:prepare]
+    # --8<-- [start:launch]
+    consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
     with torch.cuda.device_of(q):  # launch where the tensors are
         _hopper_attention_kernel[(min(programs, triton.cdiv(total, step)),)](
-            _describe(q, ROWS.value), _describe(k, variant.BLOCK_N), _describe(v, variant.BLOCK_N),
-            _describe(out.view(B * H, M, D), ROWS.value), lse,
-            H, H // Hkv, M, N, tiles, total, step, N - M if align == "bottom_right" else 0,
-            scale * LOG2_E.value, causal, causal or N % variant.BLOCK_N != 0,
-            *variant[1:], *REGISTERS[variant.CONSUMERS], num_warps=4,
-        )  # fmt: skip
+            _describe(q, CONSUMER_M.value),
+            _describe(k, variant.BLOCK_N),
+            _describe(v, variant.BLOCK_N),
+            _describe(out.view(B * H, M, D), CONSUMER_M.value),
+            lse,
+            H=H,
+            G=H // Hkv,
+            M=M,
+            N=N,
+            tiles=tiles,
+            total=total,
+            step=step,
+            causal_offset=N - M if align == "bottom_right" else 0,
+            scale_log2=scale * LOG2_E.value,
+            CAUSAL=causal,
+            MASKED=causal or N % variant.BLOCK_N != 0,
+            CONSUMERS=variant.CONSUMERS,
+            STAGES=variant.STAGES,
+            OVERLAP=variant.OVERLAP,
+            PING_PONG=variant.PING_PONG,
+            Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
+            BLOCK_N=variant.BLOCK_N,
+            CONSUMER_REGS=consumer_regs,
+            PRODUCER_REGS=producer_regs,
+            num_warps=4,
+        )
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
 
 
 # --8<-- [start:registers]
-# Consumers → registers of a thread of theirs, and of the producer: 65,536 in all.
+# Consumers → registers of a thread of theirs, and of the producer: of 65,536 in all.
 REGISTERS = {2: (240, 24), 3: (160, 24)}
 # --8<-- [end:registers]
 
 
 def _variant(D, causal, N):
     """The last Variant for a problem that is for so many keys."""
-    return [variant for variant in VARIANTS[D][causal] if variant.KEYS <= N][-1]
+    return [variant for variant in VARIANTS[D][causal] if variant.MIN_KEYS <= N][-1]
 
 
 def _multiprocessors(device):
@@ -500,13 +684,13 @@ def _multiprocessors(device):
 
 
 def _describe(x, rows):
-    """What the copy engine needs to move `rows` rows of a head: it stops where the head ends."""
+    """What TMA needs to move `rows` rows of a head: it stops where the head ends."""
     layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=x.dim())
     return TensorDescriptor.from_tensor(x, [*(1,) * (x.dim() - 2), rows, x.shape[-1]], layout)
 
 
 # --8<-- [start:refusals]
-def _refuse(q, k, v, causal, align):
+def _check_inputs(q, k, v, causal, align):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor):
@@ -528,8 +712,8 @@ def _refuse(q, k, v, causal, align):
         steps = [step * x.element_size() for step in x.stride()[:-1]]
         if x.data_ptr() % 16 or any(step % 16 or step <= 0 for step in steps):
             raise ValueError(
-                f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; the copy engine "
-                "needs multiples of 16 bytes above 0, flash_attention takes any"
+                f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; TMA needs "
+                "multiples of 16 bytes above 0, flash_attention takes any"
             )
     # --8<-- [end:refusals]
     # --8<-- [start:refused_shapes]

@@ -9,51 +9,51 @@ from snippets._lab.judge.mutants import Mutant
 MUTANTS = [
     Mutant(
         "zeros",
-        "out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]",
-        "out = acc * 0.0",
+        "out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]",
+        "out = state.acc * 0.0",
         "The result is all zeros.",
     ),
     Mutant(
         "mean of V",
-        "    e = gl.exp2(s * p.scale_log2 - m_sub[:, None])\n    alpha = gl.exp2(m_i - m_sub)\n",
-        '    e = gl.where(s > float("-inf"), 1.0, 0.0)\n'
+        "    p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])\n    alpha = gl.exp2(m_i - m_sub)\n",
+        '    p = gl.where(s > float("-inf"), 1.0, 0.0)\n'
         '    alpha = gl.where(m_i > float("-inf"), 1.0, 0.0)\n',
         "Every visible value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(
         "no scale",
-        "scale * LOG2_E.value, causal,",
-        "LOG2_E.value, causal,",
+        "scale_log2=scale * LOG2_E.value",
+        "scale_log2=LOG2_E.value",
         "The scores are not multiplied by 1/√D: the softmax is too sharp.",
     ),
     Mutant(
         "wrong base",
-        "scale * LOG2_E.value, causal,",
-        "scale, causal,",
+        "scale_log2=scale * LOG2_E.value",
+        "scale_log2=scale",
         "exp2 without log2(e) in the scale: the softmax is too flat.",
     ),
     Mutant(
         "max not subtracted",
-        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * p.scale_log2)",
-        "m_new = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))",
+        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * prob.scale_log2)",
+        "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _scores_layout(V)))",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
     Mutant(
         "accumulator not rescaled under overlap",
-        "return e_next, acc * alpha[:, None], m_i, l_i",
-        "return e_next, acc, m_i, l_i",
+        "return p_next, Running(m_i, l_i, acc * alpha[:, None])",
+        "return p_next, Running(m_i, l_i, acc)",
         "Where softmax and product overlap, what was summed before keeps its old weight.",
     ),
     Mutant(
         "accumulator not rescaled without overlap",
-        "    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, e_layout.parent))[:, None]\n",
-        "",
+        "acc = state.acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]",
+        "acc = state.acc",
         "Where the consumers fill each other's gaps, what was summed before keeps its old weight.",
     ),
     Mutant(
         "sum not rescaled",
-        "l_i = l_i * alpha + gl.sum(e, axis=1)",
-        "l_i = l_i + gl.sum(e, axis=1)",
+        "l_i = l_i * alpha + gl.sum(p, axis=1)",
+        "l_i = l_i + gl.sum(p, axis=1)",
         "When the maximum moves, the sum of the weights keeps its old scale.",
     ),
     Mutant(
@@ -70,8 +70,8 @@ MUTANTS = [
     ),
     Mutant(
         "maximum not kept",
-        "return e, alpha, m_new, _summed(l_i, alpha, e)",
-        "return e, alpha, gl.max(s, axis=1) * p.scale_log2, _summed(l_i, alpha, e)",
+        "return p, alpha, m_new, _add_row_sums(l_i, alpha, p)",
+        "return p, alpha, gl.max(s, axis=1) * prob.scale_log2, _add_row_sums(l_i, alpha, p)",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
@@ -82,8 +82,8 @@ MUTANTS = [
     ),
     Mutant(
         "mask off by one",
-        "last_key = gl.minimum(last_key, offs_m + p.shift)",
-        "last_key = gl.minimum(last_key, offs_m + p.shift + 1)",
+        "last_key = gl.minimum(last_key, offs_m + prob.causal_offset)",
+        "last_key = gl.minimum(last_key, offs_m + prob.causal_offset + 1)",
         "The causal mask is off by one: a query sees one key of its future.",
     ),
     Mutant(
@@ -93,10 +93,10 @@ MUTANTS = [
         "The triangle of the causal mask sits in the other corner.",
     ),
     Mutant(
-        "zeros behind the last key",
-        "causal or N % variant.BLOCK_N != 0,",
-        "causal,",
-        "The copy engine fills the last tile of keys with zeros, and nothing hides their scores.",
+        "zeros past the last key",
+        "MASKED=causal or N % variant.BLOCK_N != 0",
+        "MASKED=causal",
+        "TMA fills the last tile of keys with zeros, and nothing hides their scores.",
     ),
     Mutant(
         "last tile dropped",
@@ -124,52 +124,56 @@ MUTANTS = [
     ),
     Mutant(
         "wrong head of keys",
-        "_fill(k_desc, [b, h // p.G, row, 0], k, stage, phase)\n"
-        "            _fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
-        "_fill(k_desc, [b, h % (p.H // p.G), row, 0], k, stage, phase)\n"
-        "            _fill(v_desc, [b, h % (p.H // p.G), row, 0], v, stage, phase)",
+        """\
+            _fill(k_desc, [b, h // prob.G, row, 0], channels.k, stage)
+            _fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)
+""",
+        """\
+            _fill(k_desc, [b, h % (prob.H // prob.G), row, 0], channels.k, stage)
+            _fill(v_desc, [b, h % (prob.H // prob.G), row, 0], channels.v, stage)
+""",
         "Query heads are dealt to the heads of keys in turn; they belong to them in groups.",
     ),
     Mutant(
         "keys for values",
-        "_fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
-        "_fill(k_desc, [b, h // p.G, row, 0], v, stage, phase)",
+        "_fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)",
+        "_fill(k_desc, [b, h // prob.G, row, 0], channels.v, stage)",
         "The weights are summed over the keys again and not over the values.",
     ),
     Mutant(
         "values of another tile",
-        "_fill(v_desc, [b, h // p.G, row, 0], v, stage, phase)",
-        "_fill(v_desc, [b, h // p.G, i * V.BLOCK_N, 0], v, stage, phase)",
+        "_fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)",
+        "_fill(v_desc, [b, h // prob.G, i * V.BLOCK_N, 0], channels.v, stage)",
         "Keys come from the last tile to the first, their values from the first to the last.",
     ),
     Mutant(
         "queries of the first consumer",
-        "row = (tile * V.CONSUMERS + who) * ROWS",
-        "row = tile * V.CONSUMERS * ROWS",
+        "row = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M",
+        "row = tile * V.CONSUMERS * CONSUMER_M",
         "Every consumer is handed the first consumer's 64 queries.",
     ),
     Mutant(
         "rows of the first consumer",
-        "tma.async_copy_shared_to_global(out_desc, [head, first, 0], mine)",
-        "tma.async_copy_shared_to_global(out_desc, [head, tile * V.CONSUMERS * ROWS, 0], mine)",
+        "[head, first, 0]",
+        "[head, tile * V.CONSUMERS * CONSUMER_M, 0]",
         "Every consumer stores to the first consumer's 64 rows; the others are never written.",
     ),
     Mutant(
         "a pair that misses",
-        "tile = gl.where(tile % 2 == 0, p.tiles - 1 - tile // 2, tile // 2)",
-        "tile = gl.where(tile % 2 == 0, p.tiles - tile // 2, tile // 2)",
-        "The longer tile of a pair is one too far: one lies behind the head, another is left out.",
+        "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
+        "tile = gl.where(tile % 2 == 0, prob.tiles - tile // 2, tile // 2)",
+        "The longer tile of a pair is one too far: one lies past the head, another is left out.",
     ),
     Mutant(
-        "tickets between two rounds",
-        "(gl.num_programs(0) - 1) * p.step + 1, 1)",
-        "gl.num_programs(0) * p.step + 1, 1)",
-        "A program that has done its tickets moves one program too far: nobody takes some tiles.",
+        "work between two rounds",
+        "(gl.num_programs(0) - 1) * prob.step + 1",
+        "gl.num_programs(0) * prob.step + 1",
+        "A program that has done its items moves one program too far: nobody takes some tiles.",
     ),
     Mutant(
         "logsumexp in base 2",
-        "(m_i + gl.log2(l_i)) / LOG2_E",
-        "(m_i + gl.log2(l_i))",
+        "(state.m_i + gl.log2(l_i)) / LOG2_E",
+        "(state.m_i + gl.log2(l_i))",
         "The logsumexp stays a logarithm of base 2.",
     ),
 ]

@@ -1,32 +1,23 @@
 """What each part of a program of kernel.py asks for, found by running the kernel's lines as Python.
 
-The stand-ins for Gluon compute nothing; they write down waits, arrivals, copies, products and
+This back end of gluon.py computes nothing; it writes down waits, arrivals, copies, products and
 stores, in order, with their buffers and barriers. protocol.py plays these lists against each other,
 diagram.py draws them. So the simulation and the pictures cannot differ from the kernel: there is no
 second description of it.
 """
 
-import ast
 import functools
 import inspect
 import itertools
 import math
-import typing
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from types import CodeType, SimpleNamespace
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-KERNEL = Path(__file__).with_name("kernel.py")
-CONSTANTS = ("VARIANTS = ", "ROWS = gl.", "FOUR = gl.", "LOG2_E = gl.")  # that the kernel reads
+from .gluon import KERNEL, Gluon
+
 TOO_MANY = 50_000  # events of one part: its loop does not end
-SURROUNDINGS = {  # of gpu_code, beside what stands in for Gluon
-    "gluon": SimpleNamespace(jit=lambda f=None, **_: f or (lambda g: g)),
-    "math": math,
-    "Any": Any,
-    "NamedTuple": typing.NamedTuple,
-}
 
 
 class Fault(AssertionError):
@@ -49,7 +40,7 @@ class Expect(NamedTuple):
 
 
 class Copy(NamedTuple):
-    block: tuple  # coordinates of what the copy engine fetches
+    block: tuple  # coordinates of what TMA fetches
     barrier: str
     buffer: str
     bytes: int
@@ -87,7 +78,7 @@ class Write(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """What was written so far becomes visible to the copy engine."""
+    """What was written so far becomes visible to TMA."""
 
 
 class Store(NamedTuple):
@@ -107,10 +98,10 @@ class Work(NamedTuple):
     M: int  # queries
     N: int  # keys
     causal: bool = False
-    shift: int = 0  # query n sees keys up to n + shift
+    causal_offset: int = 0  # query m sees keys up to m + causal_offset
     heads: int = 1  # of queries, of all batches
     H: int = 1  # of a batch
-    G: int = 1  # that share a head of keys
+    G: int = 1  # of them that share a head of keys
     programs: int = 1
     step: int = 1  # tiles that a program takes in a row
 
@@ -130,8 +121,7 @@ class Value:
     """Numbers in registers, of no interest here; `number` if they come from a load or product."""
 
     def __init__(self, number: int | None = None, shape: Sequence[int] = (0, 0)) -> None:
-        self.number, self.shape = number, shape
-        self.dtype = self.parent = None
+        self.number, self.shape, self.dtype = number, shape, None
 
     def to(self, dtype: object) -> "Value":
         return self
@@ -146,7 +136,7 @@ class Value:
 class Buffer:
     """A part of shared memory, or a view of it."""
 
-    def __init__(self, tracer: "_Tracer", name: str, shape: Sequence[int]) -> None:
+    def __init__(self, tracer: "Tracer", name: str, shape: Sequence[int]) -> None:
         self.tracer, self.name, self.shape, self.dtype = tracer, name, shape, None
 
     def index(self, i: int) -> "Buffer":
@@ -170,18 +160,18 @@ class Buffer:
 
 
 class Barriers:
-    """mbarriers of one kind; their channel names them, those of no channel are the turns."""
+    """mbarriers of one kind; their channel names them, those of no channel order the consumers."""
 
     def __init__(self) -> None:
-        self.name = "turns"
+        self.name = "order_barriers"
         self.counts: dict[int, int] = {}
 
     def index(self, i: int) -> tuple["Barriers", int]:
         return self, i
 
 
-class _Tracer:
-    """The stand-ins for Gluon that kernel.py runs with. A name that is not here is an error."""
+class Tracer(Gluon):
+    """The back end that writes down what is asked of it."""
 
     def __init__(self, source: str, work: Work, program: int) -> None:
         self.ops: list[Any] = []
@@ -189,68 +179,21 @@ class _Tracer:
         self.parts: dict[str, list[Any]] = {}
         self.barriers: list[Barriers] = []
         self.numbers = itertools.count()
-        self.work = work
-        self.program = program
-        self.names = self._names(source)
-
-    def _names(self, source: str) -> dict[str, Any]:
-        """Names of kernel.py: what runs on the GPU, and the classes and constants it needs."""
-        nothing = Value()
-        numbers = ("SliceLayout", "NVMMADistributedLayout", "DistributedLinearLayout",
-                   "DotOperandLayout", "zeros", "full", "arange", "exp2", "log2", "max",
-                   "sum")  # fmt: skip
-        gl = SimpleNamespace(
-            **dict.fromkeys(numbers, lambda *_, **__: nothing),
-            constexpr=lambda value: value,
-            static_range=range,
-            int64="int64", int32="int32", float32="float32",
-            cdiv=lambda a, b: -(-a // b),
-            minimum=functools.partial(_of_integers, min),
-            maximum=functools.partial(_of_integers, max),
-            where=lambda c, a, b: nothing if isinstance(c, Value) else a if c else b,
-            convert_layout=lambda value, layout: value,
-            program_id=lambda axis: self.program,
-            num_programs=lambda axis: self.work.programs,
-            allocate_shared_memory=self._allocate,
-            warp_specialize=self._partitions,
-        )  # fmt: skip
-        names = {
-            **SURROUNDINGS,
-            "gl": gl,
-            "mbarrier": SimpleNamespace(
-                MBarrierLayout=Value,
-                init=lambda b, count: b[0].counts.__setitem__(b[1], count),
-                wait=lambda b, phase: self.note(Wait(_name(b), phase)),
-                expect=lambda b, n: self.note(Expect(_name(b), n)),
-                arrive=lambda b, count: [self.note(Arrive(_name(b))) for _ in range(count)],
-            ),
-            "tma": SimpleNamespace(
-                async_copy_global_to_shared=lambda desc, at, b, buffer: self.note(
-                    Copy(tuple(at), _name(b), buffer.name, desc.block_type.nbytes)
-                ),
-                async_copy_shared_to_global=lambda desc, at, buffer: self.note(
-                    Store(tuple(at), buffer.name)
-                ),
-                store_wait=lambda left: self.note(StoreWait(left)),
-            ),
-            "fence_async_shared": lambda: self.note(Fence()),
-            "warpgroup_mma": self._product,
-            "warpgroup_mma_wait": self._finish,
-        }
-        exec(gpu_code(source), names)  # noqa: S102 - the kernel's own text
-        channel, softmax = names["Channel"], inspect.signature(names["_softmax"])
+        super().__init__(source, program, work.programs)
+        channel = self.names["Channel"]
+        softmax = inspect.signature(self.names["_online_softmax"])
 
         def named(buffers: Buffer, full: Barriers, empty: Barriers) -> Any:
             full.name, empty.name = f"{buffers.name}.full", f"{buffers.name}.empty"
             return channel(buffers, full, empty)
 
-        def noted(*arguments: Any) -> tuple[Value, ...]:
-            given = softmax.bind(*arguments).arguments
+        def noted(*arguments: Any, **options: Any) -> tuple[Value, ...]:
+            given = softmax.bind(*arguments, **options).arguments
             self.note(Softmax(given["s"].number, given["start"], bool(given["MASKED"])))
-            return given["s"], nothing, nothing, nothing
+            return given["s"], Value(), Value(), Value()
 
-        names.update(Channel=named, _softmax=noted)  # in place: the kernel's functions look here
-        return names
+        # In place: the kernel's functions look here.
+        self.names.update(Channel=named, _online_softmax=noted)
 
     def note(self, op: Any) -> None:
         if len(self.ops) > TOO_MANY:
@@ -262,24 +205,16 @@ class _Tracer:
         self.note(kind(number, *operands))
         return Value(number, shape)
 
-    def _allocate(self, dtype: str, shape: Sequence[int], layout: object) -> Buffer | Barriers:
-        if dtype != "int64":
+    def of_tensors(self, name: str) -> Callable[..., Any]:
+        return lambda *_, **__: Value()
+
+    def allocate(self, dtype: str, shape: Sequence[int], layout: object) -> Buffer | Barriers:
+        if dtype != self.int64:
             return Buffer(self, dtype, shape)  # a descriptor's dtype is its name here
         self.barriers.append(Barriers())
         return self.barriers[-1]
 
-    def _product(
-        self, a: Any, b: Any, acc: Value, use_acc: bool = True, is_async: bool = False
-    ) -> Value:
-        operands = (x.name if isinstance(x, Buffer) else x.number for x in (a, b))
-        out = self.result(Product, *operands, shape=(a.shape[0], b.shape[1]))
-        return out if is_async else self._finish(0, [out])
-
-    def _finish(self, left: int, deps: Sequence[Value]) -> Any:
-        self.note(Finish(left))
-        return deps[0] if len(deps) == 1 else tuple(deps)
-
-    def _partitions(self, parts: Sequence[Any], warps: object, registers: object) -> None:
+    def partitions(self, parts: Sequence[Any], warps: object, registers: object) -> None:
         seen: Counter[str] = Counter()
         for function, arguments in parts:
             kind = function.__name__.lstrip("_")
@@ -287,6 +222,43 @@ class _Tracer:
             seen[kind] += 1
             self.ops = self.parts[name] = []
             function(*arguments)
+
+    def init(self, barrier: Any, count: int) -> None:
+        barriers, i = barrier
+        barriers.counts[i] = count
+
+    def wait(self, barrier: Any, phase: int) -> None:
+        self.note(Wait(_name(barrier), phase))
+
+    def expect(self, barrier: Any, size: int) -> None:
+        self.note(Expect(_name(barrier), size))
+
+    def arrive(self, barrier: Any, count: int) -> None:
+        for _ in range(count):
+            self.note(Arrive(_name(barrier)))
+
+    def fetch(self, desc: Any, at: Sequence[int], barrier: Any, buffer: Buffer) -> None:
+        self.note(Copy(tuple(at), _name(barrier), buffer.name, desc.block_type.nbytes))
+
+    def put(self, desc: Any, at: Sequence[int], buffer: Buffer) -> None:
+        self.note(Store(tuple(at), buffer.name))
+
+    def store_wait(self, left: int) -> None:
+        self.note(StoreWait(left))
+
+    def fence(self) -> None:
+        self.note(Fence())
+
+    def product(
+        self, a: Any, b: Any, acc: Value, use_acc: bool = True, is_async: bool = False
+    ) -> Value:
+        operands = (x.name if isinstance(x, Buffer) else x.number for x in (a, b))
+        out = self.result(Product, *operands, shape=(a.shape[0], b.shape[1]))
+        return out if is_async else self.finish(0, [out])
+
+    def finish(self, left: int, deps: Sequence[Value]) -> Any:
+        self.note(Finish(left))
+        return deps[0] if len(deps) == 1 else tuple(deps)
 
 
 def _name(barrier: tuple[Barriers, int]) -> str:
@@ -296,33 +268,16 @@ def _name(barrier: tuple[Barriers, int]) -> str:
     return f"{barriers.name}[{i}]"
 
 
-def gpu_code(source: str) -> CodeType:
-    """What of a kernel.py runs on the GPU, with the classes and constants that it needs."""
-    kept = [
-        s for s in ast.parse(source).body
-        if isinstance(s, ast.ClassDef)
-        or (isinstance(s, ast.FunctionDef) and s.decorator_list
-            and "gluon.jit" in ast.unparse(s.decorator_list[0]))
-        or (isinstance(s, ast.Assign)
-            and ast.unparse(s).startswith(CONSTANTS))
-    ]  # fmt: skip
-    return compile(ast.Module(kept, []), KERNEL.name, "exec")
-
-
 def defined(name: str) -> Any:
     """A class or a constant of kernel.py, such as Variant and VARIANTS, without torch."""
-    return _Tracer(KERNEL.read_text("utf-8"), Work(1, 1), 0).names[name]
-
-
-def _of_integers(function: Any, a: Any, b: Any) -> Any:
-    return Value() if isinstance(a, Value) or isinstance(b, Value) else function(a, b)
+    return Tracer(KERNEL.read_text("utf-8"), Work(1, 1), 0).names[name]
 
 
 @functools.lru_cache(64)
 def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int = 128) -> Trace:
-    """What each part of a program asks for, from the kernel's text or another in its place."""
-    tracer = _Tracer(source or KERNEL.read_text("utf-8"), work, program)
-    rows = tracer.names["ROWS"]
+    """What each part of a program asks for, from the kernel's text or another instead."""
+    tracer = Tracer(source or KERNEL.read_text("utf-8"), work, program)
+    rows = tracer.names["CONSUMER_M"]
     tile = rows * variant.CONSUMERS
     tiles = -(-work.M // tile)
 
@@ -335,11 +290,20 @@ def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int =
         "k_desc": desc("k", 1, 1, variant.BLOCK_N, D),
         "v_desc": desc("v", 1, 1, variant.BLOCK_N, D),
         "out_desc": desc("out", 1, rows, D),
-        "H": work.H, "G": work.G, "M": work.M, "N": work.N, "shift": work.shift,
-        "tiles": tiles, "total": work.heads * tiles, "step": work.step,
-        "CAUSAL": work.causal, "MASKED": work.causal or work.N % variant.BLOCK_N != 0,
-        **dict.fromkeys(("lse_ptr", "scale_log2", "MANY", "FEW", "num_warps")),
-    }  # fmt: skip
+        "H": work.H,
+        "G": work.G,
+        "M": work.M,
+        "N": work.N,
+        "tiles": tiles,
+        "total": work.heads * tiles,
+        "step": work.step,
+        "causal_offset": work.causal_offset,
+        "CAUSAL": work.causal,
+        "MASKED": work.causal or work.N % variant.BLOCK_N != 0,
+    }
+    # No number of registers and no scale is looked at.
+    unseen = ("lse_ptr", "scale_log2", "CONSUMER_REGS", "PRODUCER_REGS", "num_warps")
+    given |= dict.fromkeys(unseen)
     kernel = tracer.names["_hopper_attention_kernel"]
     kernel(**{name: given[name] for name in inspect.signature(kernel).parameters})
     counts = {f"{b.name}[{i}]": n for b in tracer.barriers for i, n in b.counts.items()}

@@ -20,14 +20,14 @@ COLOURS = {
     "q": "#808a94",
     "k": "#2b84c6",
     "v": "#c77d1e",
-    "turns": "#a45fb0",
+    "order_barriers": "#a45fb0",
     "scores": "#2b84c6",
     "values": "#c77d1e",
     "softmax": "#1d9a78",
     "out": "#808a94",
 }
 SHADES = ["#2b84c6", "#c77d1e", "#9b6dc4"]  # of the consumers
-WORDS = {"scores": "q·kᵀ", "values": "e·v", "out": "store"}
+WORDS = {"scores": "q·kᵀ", "values": "p·v", "out": "store"}
 
 
 class Span(NamedTuple):
@@ -70,8 +70,8 @@ class _Clock(Simulation):
         while True:
             while self._round():
                 continue
-            later = [t for t in (*(when for when, _ in self.due), *self.busy.values())
-                     if t > self.now]  # fmt: skip
+            times = (*(when for when, _ in self.due), *self.busy.values())
+            later = [t for t in times if t > self.now]
             if not later:
                 return self.spans, self.signals
             self.now = min(later)
@@ -84,8 +84,8 @@ class _Clock(Simulation):
 
     def _round(self) -> bool:
         """One step of each part that can go on; whether there was one."""
-        free = [event[1] for event in self.ready()
-                if event[0] == "step" and self.busy[event[1]] <= self.now]  # fmt: skip
+        steps = [event[1] for event in self.ready() if event[0] == "step"]
+        free = [part for part in steps if self.busy[part] <= self.now]
         for part in free:
             self._go_on(part)
         return bool(free)
@@ -153,9 +153,7 @@ def protocol_svg(rows: Sequence[dict[str, Any]] = ()) -> str:
 
     Drawn from rows of `rows`, or from three tiles of two consumers that take turns.
     """
-    variant = defined("Variant")(
-        KEYS=0, CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True, Q_IN_REGISTERS=False
-    )
+    variant = defined("Variant")(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True)
     spans, signals = from_rows(rows) if rows else play(variant, 3)
     unit, top, wide = 15, 40, 74
     # A consumer has two lanes: what the tensor cores do for it, and what its threads do.
@@ -168,7 +166,7 @@ def protocol_svg(rows: Sequence[dict[str, Any]] = ()) -> str:
     for part, x in lanes.items():
         halves = ("tensor cores", "threads") if part in consumers else ("",)
         over = len(halves) * (wide + 4) - 4
-        drawn.append(_text(x + over / 2, 12, "copy engine" if part == "copies" else part, 12, 600))
+        drawn.append(_text(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
         for i, half in enumerate(halves):
             left = x + i * (wide + 4)
             drawn.append(_text(left + wide / 2, 27, half, 9.5, colour="var(--am-muted)"))
@@ -181,9 +179,9 @@ def protocol_svg(rows: Sequence[dict[str, Any]] = ()) -> str:
         drawn.append(_box(x + 2, y + 1, wide - 4, tall - 2, COLOURS[s.kind.split()[-1]], 24, 1))
         drawn.append(_text(x + wide / 2, y + tall / 2 + 3.5, said, 10))
     about = (
-        "The traffic of the first tiles, time downwards: the producer starts copies, the copy "
-        "engine signals full buffers to the consumers, they signal empty ones to the producer and "
-        "pass the turn to each other."
+        "The traffic of the first tiles, time downwards: the producer starts copies, TMA signals "
+        "full buffers to the consumers, they signal empty ones to the producer and pass the turn "
+        "to each other."
     )
     return _svg(width, height, about, drawn)
 
@@ -204,8 +202,8 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
     sharp = 5 if to > x else -5
     return (
         f'<g fill="none" stroke="{colour}" stroke-width="1.4" opacity="{0.55 if late else 1}">'
-        f'<path d="N{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"{dash}/>'
-        f'<path d="N{to - sharp} {to_y - 3}L{to} {to_y}l{-sharp} 3"/></g>'
+        f'<path d="M{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"{dash}/>'
+        f'<path d="M{to - sharp} {to_y - 3}L{to} {to_y}l{-sharp} 3"/></g>'
     )
 
 
@@ -230,15 +228,15 @@ def timeline_svg(variant: Any = None, D: int = 128, rows: Sequence[dict[str, Any
         start, end = s.start - begin, min(s.end - begin, WINDOW)
         if start >= end:
             continue
-        who = consumers.index(s.part)
-        y = top + (who + 1) * pitch * (s.kind == "softmax")
+        consumer = consumers.index(s.part)
+        y = top + (consumer + 1) * pitch * (s.kind == "softmax")
         x, wide = left + start * unit, (end - start) * unit
         drawn.append(
-            _box(x + 0.5, y, wide - 1, tall, SHADES[who], 50 if s.kind == "scores" else 22, 1)
+            _box(x + 0.5, y, wide - 1, tall, SHADES[consumer], 50 if s.kind == "scores" else 22, 1)
         )
         if wide >= 14:
             drawn.append(_text(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
-    said = "Strong: q·kᵀ. Pale: e·v. The number is the tile of keys, the colour the consumer."
+    said = "Strong: q·kᵀ. Pale: p·v. The number is the tile of keys, the colour the consumer."
     drawn.append(_text(left, height - 4, said, 10, colour="var(--am-muted)", anchor="start"))
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
@@ -259,9 +257,15 @@ def _box(
 
 
 def _text(
-    x: float, y: float, text: str, size: float, weight: int = 400, *,
-    colour: str = "var(--am-ink)", anchor: str = "middle",
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    text: str,
+    size: float,
+    weight: int = 400,
+    *,
+    colour: str = "var(--am-ink)",
+    anchor: str = "middle",
+) -> str:
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" font-weight="{weight}" '
         f'text-anchor="{anchor}" fill="{colour}">{text}</text>'

@@ -1,7 +1,7 @@
 """Random orders of the events of kernel.py: does any deadlock, or lose what somebody still reads?
 
-`Simulation` plays what parts.py has found against the copy engine and the tensor cores, one event
-at a time in an order drawn at random, and raises Fault at the first thing that must not be.
+`Simulation` plays what parts.py has found against TMA and the tensor cores, one event at a time in
+an order drawn at random, and raises Fault at the first thing that must not be.
 
 Not modelled: numbers, and the warps of one consumer among themselves, which Triton keeps together.
 """
@@ -9,13 +9,9 @@ Not modelled: numbers, and the warps of one consumer among themselves, which Tri
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from snippets._lab.judge.mutants import CONTROL, Mutant, MutantError, mutate
+from typing import Any
 
 from .parts import (
-    KERNEL,
     Arrive,
     Copy,
     Expect,
@@ -53,7 +49,7 @@ class Barrier:
 
 
 class Simulation:
-    """The parts of a program against each other, with the copy engine and the tensor cores.
+    """The parts of a program against each other, with TMA and the tensor cores.
 
     `ready` lists what can happen next and `happen` lets one of it happen; raises Fault. An event
     is ("step", part), ("copied", copy), ("multiplied", part) or ("stored", part, store).
@@ -71,7 +67,7 @@ class Simulation:
         self.read: dict[str, dict[int, tuple]] = {part: {} for part in program.parts}
         self.steps: dict[str, list[Softmax]] = {part: [] for part in program.parts}
         self.used: dict[str, dict[int, tuple]] = {part: {} for part in program.parts}
-        self.fenced: dict[str, bool] = {}  # out buffer → visible to the copy engine
+        self.fenced: dict[str, bool] = {}  # out buffer → visible to TMA
         self.stored: list[tuple] = []
         self.turn: str | None = None  # whose turn it is to issue
         self.issued: str | None = None  # who issued scores last
@@ -118,11 +114,16 @@ class Simulation:
             weights = [pace["copied", ""] if e[0] == "copied" else pace[e[:2]] for e in events]
             self.happen(order.choices(events, weights)[0])
             count += 1
-        waiting = {p: ops[self.at[p]] for p, ops in self.program.parts.items()
-                   if self.at[p] < len(ops)}  # fmt: skip
+        waiting = {
+            part: ops[self.at[part]]
+            for part, ops in self.program.parts.items()
+            if self.at[part] < len(ops)
+        }
         if waiting:
-            who = [f"{p} waits for {getattr(op, 'barrier', op)}" for p, op in waiting.items()]
-            raise Fault(f"nobody can go on: {', '.join(who)}")
+            stuck = [
+                f"{part} waits for {getattr(op, 'barrier', op)}" for part, op in waiting.items()
+            ]
+            raise Fault(f"nobody can go on: {', '.join(stuck)}")
         return count
         # --8<-- [end:order]
 
@@ -149,12 +150,12 @@ class Simulation:
         match op:
             case Wait(barrier, _):
                 self.seen[part, barrier] = self.barriers[barrier].over - 1
-                if barrier.startswith("turns"):
+                if barrier.startswith("order_barriers"):
                     if self.turn:
                         raise Fault(f"{part} takes its turn while {self.turn} has it")
                     self.turn = part
             case Arrive(barrier):
-                if part and barrier.startswith("turns"):
+                if part and barrier.startswith("order_barriers"):
                     if self.turn != part:
                         raise Fault(f"{part} passes on a turn that is not its own")
                     self.turn = None
@@ -185,7 +186,7 @@ class Simulation:
                 self.fenced = dict.fromkeys(self.fenced, True)
             case Store(block, buffer):
                 if not self.fenced.get(buffer):
-                    raise Fault(f"{part} stores {buffer} before the copy engine can see it")
+                    raise Fault(f"{part} stores {buffer} before TMA can see it")
                 self._judge(part, block)
                 self.stores[part].append(op)
 
@@ -234,12 +235,12 @@ class Simulation:
                 raise Fault(f"{about}: keys of {k_block} instead of those from {start}")
             if v_block != k_block:
                 raise Fault(f"{about}: weights of keys {k_block} with values of {v_block}")
-            seen_by_all = min(work.N, first + work.shift + 1 if work.causal else work.N)
+            seen_by_all = min(work.N, first + work.causal_offset + 1 if work.causal else work.N)
             if not masked and start + width > seen_by_all:
                 raise Fault(f"{about}: keys from {start} are not masked")
             keys[start] += 1
         last = min(first + rows, work.M) - 1
-        visible = max(0, min(work.N, last + work.shift + 1) if work.causal else work.N)
+        visible = max(0, min(work.N, last + work.causal_offset + 1) if work.causal else work.N)
         missed = set(range(0, visible, width)) - set(keys) if first < work.M else ()
         if missed or [n for n in keys.values() if n > 1]:
             found = sorted(keys.elements())
@@ -273,142 +274,10 @@ def check(variant: Any, work: Work, orders: int = 1, seed: int = 0, source: str 
     return events
 
 
-class Mistake(NamedTuple):
-    """A wrong protocol: texts of kernel.py, each occurring once, that are replaced."""
-
-    name: str
-    changes: list[tuple[str, str]]
-    diagnosis: str  # one sentence a reader with this mistake would want to read
-
-
-TURN = "        mbarrier.arrive(turns.index((who + 1) % V.CONSUMERS), count=1)\n"
-RELEASED = "\n                    mbarrier.arrive(q.empty.index(who), count=1)\n                e ="
-MISTAKES = [
-    Mistake(
-        "no wait for an empty buffer",
-        [("    mbarrier.wait(channel.empty.index(i), phase ^ 1)", "    ")],
-        "The producer runs ahead and copies over tiles that nobody has read.",
-    ),
-    Mistake(
-        "wait for an empty buffer in the first phase",
-        [("mbarrier.wait(channel.empty.index(i), phase ^ 1)",
-          "mbarrier.wait(channel.empty.index(i), phase)")],
-        "Nobody has emptied a buffer that was never full: only the opposite parity lets the first "
-        "wait pass.",
-    ),
-    Mistake(
-        "full before the bytes are there",
-        [("mbarrier.expect(channel.full.index(i), desc.block_type.nbytes)",
-          "mbarrier.arrive(channel.full.index(i), count=1)")],
-        "An arrival that announces no bytes ends the phase at once; the copy is still on its way.",
-    ),
-    Mistake(
-        "a phase for each tile of keys",
-        [("phase = count // V.STAGES & 1", "phase = count & 1")],
-        "The phase changes when a buffer comes round again, not with every tile.",
-    ),
-    Mistake(
-        "tiles counted anew for each tile of queries",
-        [("        count += n\n", "")],
-        "Barriers remember their phases from one tile of queries to the next, so must the count.",
-    ),
-    Mistake(
-        "one arrival too few",
-        [("k = _channel(k_desc, V.STAGES, V.CONSUMERS)",
-          "k = _channel(k_desc, V.STAGES, V.CONSUMERS - 1)")],
-        "Every consumer reads a tile of keys; it is empty when the last of them has released it.",
-    ),
-    Mistake(
-        "one arrival too many",
-        [("v = _channel(v_desc, V.STAGES, V.CONSUMERS)",
-          "v = _channel(v_desc, V.STAGES, V.CONSUMERS + 1)")],
-        "The barrier waits for a consumer that does not exist.",
-    ),
-    Mistake(
-        "keys released under their product",
-        [("    s = warpgroup_mma_wait(0, deps=[_start_scores(q_tile, k, count, s_layout, V)])\n"
-          "    _release(k, count, V)\n",
-          "    s = _start_scores(q_tile, k, count, s_layout, V)\n    _release(k, count, V)\n"
-          "    s = warpgroup_mma_wait(0, deps=[s])\n")],
-        "A started product still reads its buffers: release them after the wait for its end.",
-    ),
-    Mistake(
-        "values released under their product",
-        [("    acc, _ = warpgroup_mma_wait(0, deps=[acc, e])\n    _release(v, count - 1, V)\n",
-          "    _release(v, count - 1, V)\n    acc, _ = warpgroup_mma_wait(0, deps=[acc, e])\n")],
-        "The product with the values runs until the second wait of a step, and so must the buffer.",
-    ),
-    Mistake(
-        "values of the last tile not released",
-        [("                _release(v, count + n - 1, V)\n", "")],
-        "The last tile is folded in after the loop, and its buffer is needed by the next queries.",
-    ),
-    Mistake(
-        "scores read too early",
-        [("warpgroup_mma_wait(1, deps=[scores])", "warpgroup_mma_wait(2, deps=[scores])")],
-        "Two products run; one may be left when the softmax begins, and that is the later one.",
-    ),
-    Mistake(
-        "weights times the values of the next tile",
-        [("_start_values(e, acc, v, count - 1, V)", "_start_values(e, acc, v, count, V)")],
-        "With the softmax under the product, the weights at hand belong to the tile before.",
-    ),
-    Mistake(
-        "queries released before the loop",
-        [("                masked = gl.maximum(masked, 1)\n",
-          "                masked = gl.maximum(masked, 1)\n"
-          "                if not V.Q_IN_REGISTERS:\n"
-          "                    mbarrier.arrive(q.empty.index(who), count=1)\n"),
-         ("if not V.Q_IN_REGISTERS:" + RELEASED, "if False:" + RELEASED)],
-        "The tensor cores read the queries from shared memory for every tile of keys.",
-    ),
-    Mistake(
-        "queries without keys never released",
-        [("            elif not V.Q_IN_REGISTERS:\n"
-          "                mbarrier.arrive(q.empty.index(who), count=1)\n", "")],
-        "A tile of queries that sees no key was copied all the same, and its buffer is awaited.",
-    ),
-    Mistake(
-        "turn not passed on",
-        [(TURN + "    s = ", "        pass\n    s = ")],
-        "The other consumer waits for its turn, this one for the other, and the producer for both.",
-    ),
-    Mistake(
-        "nobody's turn at first",
-        [("    if V.PING_PONG:\n        mbarrier.arrive(turns.index(0), count=1)\n", "")],
-        "Each consumer waits for the other to begin.",
-    ),
-    Mistake(
-        "turn not waited for",
-        [("mbarrier.wait(turns.index(who), count & 1)\n    scores", "pass\n    scores")],
-        "Results stay right, but both consumers may multiply, and then both do their softmax.",
-    ),
-    Mistake(
-        "rows written over rows on their way out",
-        [("        tma.store_wait(0)\n", "")],
-        "The copy engine may still be storing the tile before when a short one is done.",
-    ),
-    Mistake(
-        "end before the last rows are out",
-        [("    tma.store_wait(0)\n", "")],
-        "The next program gets this shared memory while the copy engine still reads it.",
-    ),
-    Mistake(
-        "no fence before the store",
-        [("        fence_async_shared()\n", "")],
-        "The copy engine reads shared memory another way than threads do, and may see old rows.",
-    ),
-    Mistake(
-        "programs one ticket apart",
-        [("(gl.num_programs(0) - 1) * p.step + 1, 1", "gl.num_programs(0) * p.step + 1, 1")],
-        "Each program leaves out the tickets of one program too many, and nobody takes those.",
-    ),
-]  # fmt: skip
-
 # Whole and ragged tiles, several tiles of queries for a program, and queries that see no key.
 WORK = (
     Work(M=300, N=1000, heads=2, H=2, G=2, programs=2),
-    Work(M=500, N=300, causal=True, shift=-200, heads=2, H=2, programs=2, step=2),
+    Work(M=500, N=300, causal=True, causal_offset=-200, heads=2, H=2, programs=2, step=2),
 )
 
 
@@ -449,18 +318,3 @@ def judge(source: str = "", orders: int = ORDERS) -> dict[str, Any]:
                 except Fault as fault:
                     return {"message": str(fault), "variant": say(variant), "events": events}
     return {"message": "", "variant": "all", "events": events}
-
-
-def protocol_mutants(lab: Any, orders: int = ORDERS) -> Iterator[dict[str, Any]]:
-    """What the simulation says to each mistake; the kernel as it is comes first and passes."""
-    source = KERNEL.read_text("utf-8")
-    mistakes = {CONTROL: Mistake(CONTROL, [], "")} | {m.name: m for m in MISTAKES}
-    for case in lab.each(mutant=list(mistakes)):
-        _, changes, diagnosis = mistakes[case["mutant"]]
-        wrong = source
-        for old, new in changes:
-            wrong = mutate(wrong, Mutant(case["mutant"], old, new, diagnosis))
-        found = judge(wrong, orders)
-        if bool(found["message"]) != bool(changes):
-            raise MutantError(f"{case['mutant']}: {found['message'] or 'nothing was found'}")
-        yield {**case, "diagnosis": diagnosis, **found}

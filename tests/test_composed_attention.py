@@ -1,6 +1,8 @@
 """The three kernels, attention composed of them, and the PyTorch op: against float64."""
 
+import itertools
 import math
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -22,7 +24,8 @@ from snippets._lab.judge.oracle import (
     eager_attention,
     make_qkv,
 )
-from snippets.composed_attention import exercise, kernel
+from snippets._lab.results import store
+from snippets.composed_attention import bench, exercise, kernel
 from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
 from snippets.composed_attention.kernel import composed_attention, matmul, softmax, transpose
 from snippets.composed_attention.op import composed_attention_op
@@ -307,6 +310,32 @@ def test_inputs_stay_as_they_were():
     before = [x.clone() for x in tensors]
     composed_attention(*tensors)
     assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
+
+
+@pytest.mark.skipif(ON_GPU, reason="stores are recorded in the interpreter")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_each_launch_stores_what_the_formula_says(dtype):
+    lab = type(
+        "Lab", (), {"each": lambda _, **axes: [{"dtype": str(dtype)[6:], "D": 64, "N": 128}]}
+    )
+    rows = list(bench.memory_traffic(lab()))
+    assert [row["step"] for row in rows] == list(bench.STEPS)
+    for row in rows:
+        assert row["bytes_stored_recorded"] == row["bytes_stored"] > 0
+        assert row["bytes_moved"] > row["bytes_stored"]
+
+
+def test_the_steps_that_are_timed_are_one_call():
+    q, k, v = make_qkv(3, M=17, N=33, D=16, device=DEVICE)
+    work = bench.steps(q, k, v)
+    assert list(work) == list(bench.STEPS)
+    with launches() as names:
+        for step in work.values():
+            out = step.call()
+    assert names == STEPS
+    assert_attention(out, q, k, v)
+    assert sum(step.bytes_compulsory for step in work.values()) == 4 * (17 + 2 * 33) * 16 * 3
+    assert sum(step.flops for step in work.values()) == 4 * 3 * 17 * 33 * 16
 
 
 def test_four_launches_and_two_temporaries():
@@ -608,3 +637,163 @@ def test_export_with_any_length():
     assert the_op.default in [node.target for node in exported.graph.nodes]
     q, k, v = make_qkv(2, M=7, N=9, D=8, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+
+
+# The figures, drawn from made-up rows: what only a GPU measures too.
+
+
+def made_up(name, rows):
+    rate = {"per_s_p50": 1e12}
+    return store.Result(
+        post="composed_attention",
+        result=name,
+        place="gpu",
+        folder="nvidia_made_up",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=rows,
+        ceilings={"copy": rate, "matmul_float16": rate},
+    )
+
+
+def cases(**axes):
+    """As Lab.each, without a progress bar."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def timed(rows, names):
+    """A row for each case and name, with times that grow and differ; float16 is twice as fast."""
+    for row in rows:
+        for i, name in enumerate(names):
+            work = row.get("N", row.get("columns")) * (i + 1) / (1 + (row["dtype"] == "float16"))
+            about = {"flops": 1e9 * work, "bytes_compulsory": 1e6 * work}
+            yield row | {"implementation": name} | about | {"ms_p50": 1e-3 * work}
+
+
+def drawn(name, rows):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.composed_attention import figures
+
+    spread = [
+        r | {"ms_p20": r["ms_p50"], "ms_p80": r["ms_p50"]} if "ms_p50" in r else r for r in rows
+    ]
+    result = made_up(name, spread)
+    for results in ([result, result], [result]):
+        files = fragment("composed_attention", name, getattr(figures, name), results)
+    text = "".join(files.values())
+    assert not re.search(r"\b(nan|None|inf)\b", text)
+    return text
+
+
+BOTH = ["float32", "float16"]
+OURS = "composed_attention"
+
+
+def test_figures_of_times_follow_the_numbers():
+    lengths = cases(dtype=BOTH, D=[64], heads=[16], N=[256, 1024, 4096, 8192])
+    names = [OURS, "basic_attention", "torch:eager", "torch:sdpa"]
+    text = drawn("forward", list(timed(lengths, names)))
+    assert "the four launches are 2.0× faster than one query a program in float32" in text
+    assert "It is faster than one query a program in 8 of 8 cases." in text
+    assert "2.0× slower" in drawn(
+        "forward", list(timed(lengths, ["basic_attention", OURS, *names[2:]]))
+    )
+
+    text = drawn("matmul", list(timed(lengths, ["composed_attention:matmul", "torch:matmul"])))
+    assert "At 4096³ the tiled product does 1000 TFLOP/s in float16, 2.00 of PyTorch's" in text
+    parts = ["composed_attention:transpose", "torch:transpose", "torch:clone"]
+    text = drawn("transpose", list(timed(lengths, parts)))
+    assert "at 3.00 of a plain copy's speed in float32 and 3.00 in float16" in text
+
+    columns = cases(dtype=["float32"], rows=[8192], columns=[1, 4096, 5000, 8192])
+    parts = ["composed_attention:softmax", "torch:softmax", "torch:clone"]
+    text = drawn("softmax", list(timed(columns, parts)))
+    assert "8192 rows of 4096 numbers take 4.1 ms: 1 TB/s, 1.00 of the copy ceiling" in text
+
+
+def test_the_figure_of_strides_says_where_time_is_saved():
+    lengths = cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+    rows = list(timed(lengths, [OURS, "composed_attention:exercise"]))
+    for row in rows:
+        if row["implementation"] != OURS and row["dtype"] == "float16":
+            row["ms_p50"] /= 4
+    text = drawn("strides", rows)
+    assert "changes the time by −50 % (float16, N 256) to +100 % (float32, N 256)" in text
+    assert "In float16 the change is −50 % at N 256 and −50 % at N 4096; in float32 +100 %" in text
+
+
+def test_the_figure_of_the_steps_counts_shares():
+    rows = [
+        {"step": step, "label": label, "flops": 1e9, "bytes_moved": 1e9, "ms_p50": i + 1.0, **case}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+        for i, (step, label) in enumerate(bench.STEPS.items())
+    ]
+    text = drawn("kernels", rows)
+    assert "the most time goes into weights·V in float32 (40 %) and into weights·V" in text
+    assert "it takes 30 % of the time in float16 and 30 % in float32" in text
+    assert "The transpose takes 10 % of the time at N 256 and 10 % at N 4096" in text
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_the_figure_of_bytes_says_whether_the_interpreter_agrees(agree):
+    rows = [
+        {
+            "step": step,
+            "label": label,
+            "bytes_moved": 40,
+            "bytes_fused": 10,
+            "bytes_stored": 10,
+            "bytes_stored_recorded": (10 if agree else 11) if case["N"] == 128 else None,
+            **case,
+        }
+        for case in cases(dtype=BOTH, D=[64], N=[128, 4096])
+        for step, label in bench.STEPS.items()
+    ]
+    text = drawn("memory_traffic", rows)
+    assert ("agrees byte for byte" in text) == agree
+    assert ("does NOT agree" in text) != agree
+    assert "read and write 160 bytes for each head where 10 bytes would do, 16× as many" in text
+
+
+@pytest.mark.parametrize("extra", [0, 1024, 4096])
+def test_the_figure_of_memory_names_what_is_held_beside_the_temporaries(extra):
+    names = [OURS, "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    needed = {"bytes_scores": 3000, "bytes_transposed_keys": 500, "bytes_result": 500}
+    rows = [
+        {**case, **needed, "implementation": name, "bytes_peak": 4000 + extra}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+        for name in names
+    ]
+    text = drawn("allocations", rows)
+    assert ("and nothing else" in text) == (extra <= 3 * 512)
+    assert ("holds up to 4.1 kB beside" in text) == (extra > 3 * 512)
+
+
+def test_the_figures_of_launches_and_of_configurations_count():
+    names = [OURS, "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    rows = [
+        {**case, "implementation": name, "launches": i + 1, "kernels": ["_kernel" * 9] * (i + 1)}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[1024])
+        for i, name in enumerate(names)
+    ]
+    text = drawn("launches", rows)
+    assert "One call launches 1 kernels; PyTorch's separate operations 3, its fused" in text
+    about = {"num_warps": 4, "registers": 99, "shared_bytes": 0, "size": "64×64", "error": None}
+    rows = [
+        {
+            "kernel": "_matmul_kernel",
+            "spill_store_bytes": 0,
+            "tensor_core": "wgmma",
+            **about,
+            **case,
+        }
+        for case in cases(dtype=BOTH)
+    ]
+    assert "none of 2 configurations spills registers" in drawn("resources", rows)
+    rows[0]["spill_store_bytes"] = 8
+    assert "1 of 2 configurations spills registers" in drawn("resources", rows)

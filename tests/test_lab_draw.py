@@ -24,7 +24,6 @@ from snippets._lab.results.store import DataError, Result
 NOT_YET = [
     "attention_weights",
     "basic_attention",
-    "composed_attention",
     "coverage",
     "flash_attention",
     "hopper_attention",

@@ -566,11 +566,14 @@ def without_running(lab, case, names, variants=None):
     yield from ({"implementation": n, **case} for n in [*names, *(variants or {})])
 
 
-def test_figures_know_the_tiles_of_the_kernel():
-    pytest.importorskip("plotly")
-    from snippets.tiled_attention import figures
-
-    assert figures.TILES == kernel.TILES
+def test_rows_of_the_sweep_know_the_tile_of_the_kernel():
+    lab = Lab()
+    lab.ran = [None] * 9  # nothing spills
+    lab.time_attention = functools.partial(without_running, lab)
+    for D in bench.WIDTHS:
+        rows = list(bench.swept(lab, {"dtype": "float32", "D": D, "heads": 1, "N": 9}))
+        (own,) = (row for row in rows if row.get("in_table"))
+        assert (own["BLOCK_M"], own["BLOCK_N"], own["num_warps"]) == kernel.TILES[D]
 
 
 @pytest.mark.parametrize(
@@ -591,7 +594,8 @@ def test_the_rule_for_tiles_is_judged_by_the_sweep(fastest, stack, words):
             name = bench.label(*tile)
             about = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
             about |= {"registers": 99, "spill_store_bytes": 0, "shared_bytes": 0, "stack_bytes": 0}
-            ms = 1.0 if tile == kernel.TILES[D] else 2.0
+            about["in_table"] = tile == kernel.TILES[D]
+            ms = 1.0 if about["in_table"] else 2.0
             if name == fastest:
                 ms, about["stack_bytes"] = 0.01, stack
             rows.append({"implementation": name, "D": D, "ms_p50": ms, **about})
@@ -606,13 +610,30 @@ def test_a_block_of_queries_lacks_programs_where_it_is_behind():
     pytest.importorskip("plotly")
     from snippets.tiled_attention import figures
 
-    gains = {(1, 64, 256): 0.5, (16, 64, 256): 2.0}
-    said = figures._behind(gains, 100)
+    blocks = compared({(1, 64, 256): 0.5, (16, 64, 256): 2.0})
+    said = figures._behind(blocks, 100)
     assert "behind with 1 head of D 64 at N 256. There it has 16 programs or fewer for 100" in said
-    assert "programs" not in figures._behind(gains, 10), "then both lack none"
-    assert figures._behind({(1, 64, 256): 1.5}, 100) == ""
-    assert "51,200" in figures._room(193)
-    assert "so 2 fit beside each other" in figures._room(120)
+    assert "programs" not in figures._behind(blocks, 10), "then both lack none"
+    assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
+    about = {"threads": 256, "multiprocessor_registers": 65_536}
+    assert "51,200" in figures._room(about | {"registers": 193})
+    assert "so 2 fit beside each other" in figures._room(about | {"registers": 120})
+
+
+def compared(gains):
+    """Ours beside 32 keys at a time, so many times as fast in each case (heads, D, N)."""
+    from snippets._lab.draw.comparison import Comparison
+
+    other = "vectorized_attention:exercise"
+    rows = []
+    for (heads, D, N), gain in gains.items():
+        case = {"heads": heads, "D": D, "N": N}
+        blocks = heads * -(-N // kernel.TILES[D][0])
+        rows += [
+            {"implementation": "tiled_attention", "ms_p50": 1.0, "programs": blocks, **case},
+            {"implementation": other, "ms_p50": gain, **case},
+        ]
+    return Comparison(rows, "tiled_attention", [other], by=("heads", "D", "N"))[other]
 
 
 @pytest.mark.parametrize("faster", [True, False])

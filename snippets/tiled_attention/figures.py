@@ -17,6 +17,7 @@ from snippets._lab.draw.rows import (
     only,
     pick,
     rate,
+    spread,
     values,
 )
 from snippets._lab.draw.tables import beside, columns
@@ -25,21 +26,16 @@ from snippets._lab.draw.words import Words, cell, faster, how_often, listed, man
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
-WIDTHS = [64, 128]
-# The rows of kernel.py's TILES: queries a program, keys a tile, warps.
-TILES = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
-THREADS = 32  # of a warp
-REGISTERS = 65_536  # of a multiprocessor, on every GPU from sm_70 on
 NEAR = 3  # times the fastest: what a chart of tiles has room for
 words = Words(__file__)
 
 
 def forward(results):
     rows = results[0].rows
-    heads, lengths = values(rows, "heads"), values(rows, "N")
+    heads, widths, lengths = values(rows, "heads"), values(rows, "D"), values(rows, "N")
     compared = Comparison(rows, OURS, [BASIC, BLOCKS, SDPA], by=("heads", "D", "N"))
     basic, blocks, sdpa = (compared[name] for name in compared.others)
-    full = compared.case(heads[-1], WIDTHS[0], lengths[-1])
+    full = compared.case(heads[-1], widths[0], lengths[-1])
     reached = rate(compared.row(OURS, full))
     peak = ceiling(results[0], "fma_float32")
     names = {
@@ -49,7 +45,7 @@ def forward(results):
         "PyTorch SDPA": SDPA,
     }
     panels = [
-        View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in WIDTHS
+        View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in widths
     ]
     return Figure(
         finding=words(
@@ -102,7 +98,7 @@ def _behind(blocks, multiprocessors):
         lengths.setdefault((case.heads, case.D), []).append(case.N)
     cells = [f"{many(h, 'head')} of D {D} at N {listed(some)}" for (h, D), some in lengths.items()]
     text = " " + words("forward.behind", cells=listed(cells))
-    programs = {case: case.heads * -(-case.N // TILES[case.D][0]) for case in blocks}
+    programs = {case: blocks.ours[case]["programs"] for case in blocks}
     if multiprocessors and all(
         (programs[case] < multiprocessors) == (case in behind) for case in blocks
     ):
@@ -134,12 +130,11 @@ def one_tile(results):
 
 def causal(results):
     rows = results[0].rows
+    labels = {r["implementation"]: r["label"] for r in rows}
+    torch = [key for key in labels if key.startswith("torch:")]
     shown = [
-        Series(OURS, "every key"),
-        Series("causal", "causal", like=OURS),
-        Series("causal, no tile skipped", "causal, no tile skipped", like=OURS),
-        Series(SDPA, "PyTorch, every key"),
-        Series("torch:sdpa, causal", "PyTorch, causal"),
+        *(Series(key, labels[key], like=OURS, told=spread) for key in labels if key not in torch),
+        *(Series(key, labels[key], told=spread) for key in torch),
     ]
     lengths = values(rows, "N")
     compared = Comparison(rows, "causal", [OURS, "causal, no tile skipped"])
@@ -156,7 +151,11 @@ def causal(results):
             {s.name: s.key for s in shown},
             more=lambda case: {"full by causal": ratio(full[compared.case(case["N"])])},
         ),
-        plot=charts.bars(results, shown, TIME, charts.views("N {}", "N", lengths)),
+        plot=charts.bars(
+            results,
+            shown,
+            views=[View(f"N {units.count(N)}", {"N": N}, y=_time_at(N)) for N in lengths],
+        ),
         sentences={
             "mask": words(
                 "causal.mask",
@@ -165,6 +164,11 @@ def causal(results):
             ),
         },
     )
+
+
+def _time_at(N):
+    """Times with a scale of their own for each length, in the unit of all."""
+    return field("ms_p50", f"time at N {units.count(N)}", units.milliseconds)
 
 
 def resources(results):
@@ -234,17 +238,17 @@ def resources(results):
                 fewest=min(here),
                 most=max(here),
             ),
-            "room": _room(first["registers"]),
+            "room": _room(first),
         },
     )
 
 
-def _room(registers):
-    """How many programs of the D 64 row a multiprocessor's registers hold, in float32."""
-    threads = THREADS * TILES[64][2]
-    taken = threads * -(-registers // 8) * 8  # handed out to a warp by eights
-    programs = REGISTERS // taken
-    text = words("resources.room", threads=threads, taken=taken, registers=REGISTERS)
+def _room(row):
+    """How many programs of a kernel a multiprocessor's registers hold."""
+    threads, registers = row["threads"], row["multiprocessor_registers"]
+    taken = threads * -(-row["registers"] // 8) * 8  # handed out to a warp by eights
+    programs = registers // taken
+    text = words("resources.room", threads=threads, taken=taken, registers=registers)
     if programs == 1:
         return f"{text}: no second one fits beside it, so nobody else works there while it waits."
     return f"{text}, so {programs} fit beside each other and one can work while another waits."
@@ -257,38 +261,37 @@ def _swept(rows, **wanted):
 
 def _own(rows, D):
     """The row of the sweep with the tile of kernel.py's table."""
-    BLOCK_M, BLOCK_N, num_warps = TILES[D]
-    return only(_swept(rows), D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, num_warps=num_warps)
+    return only(_swept(rows), D=D, in_table=True)
 
 
 def _near(rows):
     """The swept rows that a chart has room for, each with whether it is the table's own."""
-    for D in WIDTHS:
+    for D in values(rows, "D"):
         swept = _swept(rows, D=D)
         fastest = min(r["ms_p50"] for r in swept)
-        own = _own(rows, D)
         for r in swept:
             if r["ms_p50"] <= NEAR * fastest:
                 yield {**r, "kind": "spills" if r["stack_bytes"] else "fits"}
-        yield {**own, "kind": "own"}
+        yield {**_own(rows, D), "kind": "own"}
 
 
 def tiles(results):
     rows = results[0].rows
-    swept = {D: _swept(rows, D=D) for D in WIDTHS}
-    best = {D: min(swept[D], key=TIME) for D in WIDTHS}
-    worst = {D: max(swept[D], key=TIME) for D in WIDTHS}
-    used = {D: _own(rows, D) for D in WIDTHS}
-    sdpa = {D: only(rows, implementation=SDPA, D=D) for D in WIDTHS}
+    widths = values(rows, "D")
+    swept = {D: _swept(rows, D=D) for D in widths}
+    best = {D: min(swept[D], key=TIME) for D in widths}
+    worst = {D: max(swept[D], key=TIME) for D in widths}
+    used = {D: _own(rows, D) for D in widths}
+    sdpa = {D: only(rows, implementation=SDPA, D=D) for D in widths}
     left = [r for r in rows if r.get("error")]
     drawn = [(r["implementation"], r["D"]) for r in _near(rows)]
     beyond = [
         f"{r['implementation']} at D {D} ({TIME.text(r)})"
-        for D in WIDTHS
+        for D in widths
         for r in swept[D]
         if (r["implementation"], D) not in drawn
     ]
-    behind = {D: TIME(used[D]) / TIME(best[D]) for D in WIDTHS}
+    behind = {D: TIME(used[D]) / TIME(best[D]) for D in widths}
     taken = [
         f"{TIME.text(used[D])} at D {D}, "
         + (
@@ -296,12 +299,12 @@ def tiles(results):
             if used[D] is best[D]
             else f"{ratio(behind[D])} the time of the fastest"
         )
-        for D in WIDTHS
+        for D in widths
     ]
     ends = [
         f"at D {D} from {TIME.text(best[D])} ({best[D]['implementation']}) to "
         f"{TIME.text(worst[D])} ({worst[D]['implementation']})"
-        for D in WIDTHS
+        for D in widths
     ]
     return Figure(
         finding=f"The tile decides: {'; '.join(ends)}.",
@@ -341,15 +344,14 @@ def tiles(results):
             ],
             field("registers", "registers a thread", number),
             TIME,
-            charts.views("D {}", "D", WIDTHS),
+            charts.views("D {}", "D", widths),
             log="",
         ),
         sentences={
             "chosen": words(
                 "tiles.chosen",
                 taken=listed(taken),
-                sdpa=TIME.text(sdpa[64]),
-                wide=TIME.text(sdpa[128]),
+                sdpa=listed([TIME.text(row) for row in sdpa.values()]),
             ),
             "rule": _of_rule(best, used, swept),
         },
@@ -365,21 +367,21 @@ def _told(row):
 
 def _of_rule(best, used, swept):
     """Whether the table's rule, the largest tile that spills nothing, finds the fastest tile."""
-    if all(best[D] is used[D] for D in WIDTHS):
+    if all(best[D] is used[D] for D in best):
         return words("tiles.holds")
-    clean = [time(min(map(TIME, pick(swept[D], stack_bytes=0)))) for D in WIDTHS]
+    clean = [time(min(map(TIME, pick(swept[D], stack_bytes=0)))) for D in best]
     kept = words("tiles.kept", clean=listed(clean))
     keeps = " " + words("tiles.keeps")
-    spilling = [D for D in WIDTHS if best[D]["stack_bytes"]]
+    spilling = [D for D in best if best[D]["stack_bytes"]]
     if not spilling:
-        return words("tiles.not_best", kept=kept, widths=listed(WIDTHS)) + keeps
+        return words("tiles.not_best", kept=kept, widths=listed(best)) + keeps
     fastest = [
         f"{best[D]['implementation']}, with {best[D]['stack_bytes']} bytes of stack a thread at "
         f"D {D}"
         for D in spilling
     ]
     text = words("tiles.spill_a_little", fastest=listed(fastest), kept=kept)
-    most = max((r for D in WIDTHS for r in swept[D]), key=lambda r: r["stack_bytes"])
+    most = max((r for D in best for r in swept[D]), key=lambda r: r["stack_bytes"])
     if TIME(most) > 2 * TIME(best[most["D"]]):
         text += " " + words(
             "tiles.many",
@@ -393,14 +395,7 @@ def _of_rule(best, used, swept):
 
 def traffic(results):
     rows = results[0].rows
-    labels = {
-        (BASIC, False): "one query, one key at a time",
-        (BLOCKS, False): "one query, 32 keys at a time",
-        (OURS, False): "16 queries, a tile at a time",
-        (OURS, True): "the same, causal",
-    }
     at = {(r["implementation"], r["causal"]): r for r in rows}
-    shown = {key: label for key, label in labels.items() if key in at}
     ours, before, masked = at[OURS, False], at[BLOCKS, False], at[OURS, True]
     return Figure(
         finding=words(
@@ -411,9 +406,9 @@ def traffic(results):
         ),
         caption=words("traffic.caption", N=ours["N"], D=ours["D"]),
         table=columns(
-            [at[key] for key in shown],
+            rows,
             {
-                "kernel": lambda r: shown[r["implementation"], r["causal"]],
+                "kernel": "label",
                 "programs": "programs",
                 "loads": "loads",
                 "bytes of K": "key_bytes",
@@ -424,10 +419,7 @@ def traffic(results):
         ),
         plot=charts.bars(
             results[:1],
-            [
-                Series(name, label, {"implementation": name, "causal": causal})
-                for (name, causal), label in shown.items()
-            ],
+            [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
             views=[
                 View("load instructions a query", y=_each("loads", "load instructions")),
                 View("bytes loaded a query", y=_each("bytes_loaded", "loaded", units.size)),

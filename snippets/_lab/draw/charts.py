@@ -286,11 +286,13 @@ def bars(
     texts: bool = True,
     columns: int = 0,
     ends: tuple[float, float] | None = None,
+    along: str = "",
 ) -> Chart:
     """A bar for each place, lying unless `upright`, in each view; of each device.
 
     `groups` put several bars at a place, each with the look of its series; `stacked` puts them on
-    top of each other, and `as_share` counts them as parts of their sum.
+    top of each other, and `as_share` counts them as parts of their sum; `along` is what all the
+    places are, where their names alone do not tell.
     """
     return _on_names(
         "bars",
@@ -307,6 +309,7 @@ def bars(
         texts=texts,
         columns=columns,
         ends=ends,
+        along=along,
     )
 
 
@@ -358,6 +361,7 @@ def _on_names(
     as_share: bool = False,
     upright: bool = False,
     several: bool = False,
+    along: str = "",
 ) -> Chart:
     """Bars or dots at places that have names."""
     panels = _panels(views)
@@ -425,7 +429,7 @@ def _on_names(
                     counted,
                 )
             )
-        naming = Axis(low=-0.6, high=len(at) - 0.4, names=names)
+        naming = Axis(along, low=-0.6, high=len(at) - 0.4, names=names)
         if not upright:
             naming = replace(naming, low=naming.high, high=naming.low)  # the first is on top
         sides = (naming, axis) if upright else (axis, naming)

@@ -10,13 +10,15 @@ from dataclasses import replace
 import pytest
 
 from snippets._lab import rooms
-from snippets._lab.draw import figure
+from snippets._lab.draw.everything import reference_first
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.words import cell
 from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError
 from snippets.claims import figures as page
 from snippets.claims.sentences import CLAIMS, Case, cases_of, verdict
 
-EVERYTHING = figure._reference_first(list(store.scan()))
+EVERYTHING = reference_first(list(store.scan()))
 PUBLISHED = [name for name, claim in CLAIMS.items() if claim.post not in rooms.waiting()]
 BASIC, ONE_LOAD = "basic_attention", "vectorized_attention"
 
@@ -235,10 +237,10 @@ def test_waiting_claims_appear_with_their_data_and_nothing_else(monkeypatch):
 
 
 def test_every_source_is_linked_with_its_provenance():
-    made = figure.fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
+    made = fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
     for name in PUBLISHED:
         for r in page._measured(name, EVERYTHING):
-            assert f"[{figure.cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
+            assert f"[{cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
             assert r.source_hash in made
 
 

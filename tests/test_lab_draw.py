@@ -24,13 +24,11 @@ from snippets._lab.results.store import DataError, Result
 NOT_YET = [
     "attention_weights",
     "basic_attention",
-    "coverage",
     "flash_attention",
     "hopper_attention",
     "multi_head_attention",
     "scoreboard",
     "vectorized_attention",
-    "your_gpu",
 ]
 
 # Figures are written in the vocabulary: what the syntax tree shows.

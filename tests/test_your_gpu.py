@@ -12,13 +12,14 @@ import pytest
 import torch
 import triton
 
-from snippets._lab.draw import figure
+from snippets._lab.draw.everything import reference_first
+from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge import grid
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.probe.compiled import SHARED_LIMIT
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
 from snippets._lab.results import store
-from snippets._lab.rooms import load
+from snippets._lab.rooms import FIGURES, load
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
 from snippets.hopper_attention.kernel import VARIANTS, hopper_attention
@@ -440,9 +441,9 @@ def test_what_is_not_stated_is_said():
 
 def test_the_figures_on_disk_are_drawn_from_the_data():
     for name in ("kernels", "excerpts"):
-        ordered = figure._reference_first(results(name))
-        for file, text in figure.fragment("your_gpu", name, getattr(drawn, name), ordered).items():
-            assert (figure.FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
+        ordered = reference_first(results(name))
+        for file, text in fragment("your_gpu", name, getattr(drawn, name), ordered).items():
+            assert (FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
 
 
 # Excerpts.

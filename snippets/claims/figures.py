@@ -1,7 +1,9 @@
 """The claims page: every sentence with its verdict by regime, from the results of all posts."""
 
-from snippets._lab.draw.figure import Figure, cell, from_all, table
-from snippets._lab.results.staleness import is_stale
+from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.fragment import stale_mark
+from snippets._lab.draw.tables import table
+from snippets._lab.draw.words import cell, many, yes
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import waiting
 
@@ -28,14 +30,22 @@ def claims(results):
     used = {(r.folder, r.post, r.result): r for found in judged.values() for r, _ in found}
     counts = {word: len(names) for word, names in groups.items()}
     return Figure(
-        finding=f"Of {len(judged)} popular sentences {_hold(counts['true'])} wherever it was measured, "
-        f"{_hold(counts['depends'])} in some regimes only, and {_hold(counts['false'])} in none.",
-        caption="The verdicts are computed from the raw results each time this page is drawn; other numbers "
-        "give other verdicts, and the tests show that for every sentence.",
+        finding=f"Of {len(judged)} popular sentences {_hold(counts['true'])} wherever it was "
+        f"measured, {_hold(counts['depends'])} in some regimes only, and "
+        f"{_hold(counts['false'])} in none.",
+        caption="The verdicts are computed from the raw results each time this page is drawn; "
+        "other numbers give other verdicts, and the tests show that for every sentence.",
         table=[
-            {"claim": name, "device": r.label, "regime": c.regime, "measured": c.measured,
-             "holds": "yes" if c.holds else "no"}
-            for name, found in judged.items() for r, cases in found for c in cases
+            {
+                "claim": name,
+                "device": r.label,
+                "regime": c.regime,
+                "measured": c.measured,
+                "holds": yes(c.holds),
+            }
+            for name, found in judged.items()
+            for r, cases in found
+            for c in cases
         ],
         widget="\n\n".join(
             [
@@ -47,15 +57,16 @@ def claims(results):
         ),
         sources=tuple(used.values()),
         sentences={
-            "waiting": f"{left} further {'sentence waits' if left == 1 else 'sentences wait'} for measurements."
+            "waiting": f"{many(left, 'further sentence waits', 'further sentences wait')} for "
+            "measurements."
             if (left := len(CLAIMS) - len(judged))
             else "No sentence waits for its measurement."
         },
-    )  # fmt: skip
+    )
 
 
-def _hold(count):
-    return f"{count} {'holds' if count == 1 else 'hold'}"
+def _hold(number):
+    return many(number, "holds", "hold")
 
 
 def _measured(name, results):
@@ -84,8 +95,8 @@ def _entry(name, found):
     lines = [f"### {claim.sentence} {{ #{name} }}", ""]
     for result, cases in found:
         device = f" on {cell(result.label)}" if len(found) > 1 else ""
-        stale = ' <span class="am-badge am-stale">code changed since</span>' * is_stale(result)
-        lines += [f"**{WORDS[verdict(cases)]}{device}:** {_by_regime(cases)}{stale}", ""]
+        said = f"**{WORDS[verdict(cases)]}{device}:** {_by_regime(cases)}"
+        lines += [said + stale_mark(result), ""]
     measured = ", ".join(f"{cell(r.label)}, {r.date}" for r, _ in found)
     figure = f"/posts/{claim.post}.md#figure-{claim.post}-{claim.result}"
     title = claim.post.replace("_", " ")
@@ -98,14 +109,19 @@ def _entry(name, found):
         "",
         *table(
             [
-                {"device": r.label, "regime": c.regime, "measured": c.measured,
-                 "verdict": "true" if c.holds else "false"}
-                for r, cases in found for c in cases
+                {
+                    "device": r.label,
+                    "regime": c.regime,
+                    "measured": c.measured,
+                    "verdict": "true" if c.holds else "false",
+                }
+                for r, cases in found
+                for c in cases
             ]
         ),
         "",
         "</details>",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

@@ -8,12 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 
-from snippets._lab.draw.figure import only, pick, ratio, time
+from snippets._lab.draw.rows import ceiling, moved, only, pick, rate, values
+from snippets._lab.draw.units import (
+    count,
+    decimals,
+    error,
+    flops,
+    percent,
+    power_of_ten,
+    ratio,
+    share,
+    thousands,
+    time,
+)
+from snippets._lab.draw.words import how_often, many
 from snippets._lab.results.store import DataError, Result
 
-BASIC, ONE_LOAD, SDPA, EAGER = (
-    "basic_attention", "vectorized_attention", "torch:sdpa", "torch:eager",
-)  # fmt: skip
+BASIC, ONE_LOAD = "basic_attention", "vectorized_attention"
+SDPA, EAGER = "torch:sdpa", "torch:eager"
 LAYERS = 6  # of the model behind the attention map
 HALF = 0.5  # of a ceiling: what reaches it is limited by it
 
@@ -91,8 +103,8 @@ def sat_attends_to_cat_and_mat(result):
     heads = row["heads"] // LAYERS
     agree = [sum(layer == at for layer, _ in row["agree"]) for at in range(LAYERS)]
     return [
-        Case(f"layer {at}", count > heads / 2, f"{count} of {heads} heads")
-        for at, count in enumerate(agree)
+        Case(f"layer {at}", some > heads / 2, f"{some} of {heads} heads")
+        for at, some in enumerate(agree)
     ]
 
 
@@ -105,8 +117,8 @@ def sat_attends_to_cat_and_mat(result):
 )
 def softmax_without_scaling_saturates(result):
     rows = pick(result.rows, scaled=False)
-    largest = {d: mean(r["largest_weight"] for r in pick(rows, d=d)) for d in _values(rows, "d")}
-    return [Case(f"d {d}", x > HALF, f"largest weight {x:.2f}") for d, x in largest.items()]
+    largest = {d: mean(r["largest_weight"] for r in pick(rows, d=d)) for d in values(rows, "d")}
+    return [Case(f"d {d}", x > HALF, f"largest weight {decimals(x)}") for d, x in largest.items()]
 
 
 @claim(
@@ -135,11 +147,11 @@ def launches_of_a_loop_and_of_a_layer(result):
     source="multi_head_attention/empty_launch",
 )
 def a_launch_costs_five_to_ten_microseconds(result):
-    each = [(r, r["ms_p50"] * 1e3 / r["launches"]) for r in pick(result.rows)]
+    each = [(r, r["ms_p50"] / r["launches"]) for r in pick(result.rows)]
     clocks = {"gpu": "on the GPU", "host": "on the host"}
     return [
-        Case(f"{r['implementation']}, {clocks[r['clock']]}", 5 <= us <= 10, f"{us:.1f} µs")
-        for r, us in each
+        Case(f"{r['implementation']}, {clocks[r['clock']]}", 0.005 <= ms <= 0.01, time(ms))
+        for r, ms in each
     ]
 
 
@@ -156,18 +168,16 @@ def a_launch_costs_five_to_ten_microseconds(result):
 )
 def most_gpu_operations_are_memory_bound(result):
     cases = []
-    for tokens in _values(pick(result.rows), "tokens"):
+    for tokens in values(pick(result.rows), "tokens"):
         rows = pick(result.rows, tokens=tokens)
-        bound = [
-            r for r in rows if _is_memory_bound(r, result, r["product"], r["bytes_compulsory"])
-        ]
+        bound = [r for r in rows if _is_memory_bound(r, result, r["product"], "bytes_compulsory")]
         for how, weight in (
             ("by number", lambda r: r["calls"]),
             ("by time", lambda r: r["calls"] * r["ms_p50"]),
         ):
-            share = sum(map(weight, bound)) / sum(map(weight, rows))
-            regime = f"{tokens:,} new token{'s' * (tokens > 1)}, {how}"
-            cases.append(Case(regime, share > HALF, f"{share * 100:.0f} %"))
+            part = sum(map(weight, bound)) / sum(map(weight, rows))
+            regime = f"{many(tokens, 'new token')}, {how}"
+            cases.append(Case(regime, part > HALF, percent(part)))
     return cases
 
 
@@ -185,22 +195,21 @@ def attention_is_memory_bound(result):
         if r["implementation"] in kinds:
             one = r.get("M", r["N"]) == 1
             kind = "one query, a cache" if one else kinds[r["implementation"]]
-            length = f"{r['N']:,} keys" if one else f"N {r['N']:,}"
-            memory = _memory_share(r, result, r["bytes_moved"])
-            bound = _is_memory_bound(r, result, True, r["bytes_moved"])
-            measured = f"{memory * 100:.0f} % of the memory's ceiling"
+            length = f"{count(r['N'])} keys" if one else f"N {count(r['N'])}"
+            memory = _memory_share(r, result, "bytes_moved")
+            bound = _is_memory_bound(r, result, True, "bytes_moved")
+            measured = f"{percent(memory)} of the memory's ceiling"
             cases.append(Case(f"{kind}, {length}, D {r['D']}", bound, measured))
     return cases
 
 
-def _memory_share(row, result, moved):
-    return moved / row["ms_p50"] * 1e3 / result.ceilings["read"]["per_s_p50"]
+def _memory_share(row, result, field):
+    return moved(row, field) / ceiling(result, "read")
 
 
-def _is_memory_bound(row, result, product, moved):
-    unit = "matmul_float16" if product else "fma_float32"
-    arithmetic = row["flops"] / row["ms_p50"] * 1e3 / result.ceilings[unit]["per_s_p50"]
-    memory = _memory_share(row, result, moved)
+def _is_memory_bound(row, result, product, field):
+    arithmetic = rate(row) / ceiling(result, "matmul_float16" if product else "fma_float32")
+    memory = _memory_share(row, result, field)
     return memory >= HALF and memory >= arithmetic
 
 
@@ -214,11 +223,11 @@ def _is_memory_bound(row, result, product, moved):
 def tensor_cores_give_eight_times(result):
     rows = pick(result.rows, implementation="torch:matmul")
     found = {
-        f"float16 against float32, N {N:,}": only(rows, dtype="float32", N=N)["ms_p50"]
+        f"float16 against float32, N {count(N)}": only(rows, dtype="float32", N=N)["ms_p50"]
         / only(rows, dtype="float16", N=N)["ms_p50"]
-        for N in _values(rows, "N")
+        for N in values(rows, "N")
     }
-    best = {name: ceiling["per_s_p50"] for name, ceiling in result.ceilings.items()}
+    best = {unit: ceiling(result, unit) for unit in result.ceilings}
     found["TF32 against float32, best rate"] = best["matmul_tf32"] / best["matmul_float32"]
     found["float16 against float32 units, best rate"] = best["matmul_float16"] / best["fma_float32"]
     return [Case(regime, 6 <= x <= 10, ratio(x)) for regime, x in found.items()]
@@ -257,7 +266,7 @@ def flash_attention_is_two_to_four_times_faster(result):
         for r in pick(result.rows, implementation=name):
             if r["N"] in eager and r.get("M", r["N"]) > 1:
                 faster = eager[r["N"]] / r["ms_p50"]
-                cases.append(Case(f"{label}, N {r['N']:,}", 2 <= faster <= 4, ratio(faster)))
+                cases.append(Case(f"{label}, N {count(r['N'])}", 2 <= faster <= 4, ratio(faster)))
     return cases
 
 
@@ -272,7 +281,7 @@ def flash_attention_is_two_to_four_times_faster(result):
 )
 def a_program_is_a_thread(result):
     threads = sorted({32 * r["num_warps"] for r in pick(result.rows)})
-    return [Case("the kernel with one key at a time", n == 1, f"{n:g} threads") for n in threads]
+    return [Case("the kernel with one key at a time", n == 1, many(n, "thread")) for n in threads]
 
 
 @claim(
@@ -284,7 +293,11 @@ def a_program_is_a_thread(result):
 def elements_for_each_program(result):
     row = only(result.rows, case="one program")
     elements = row["elements"]
-    return [Case(f"N {row['N']}, D {row['D']}", elements == 1_048_888, f"{elements:,} elements")]
+    return [
+        Case(
+            f"N {row['N']}, D {row['D']}", elements == 1_048_888, f"{thousands(elements)} elements"
+        )
+    ]
 
 
 @claim(
@@ -295,10 +308,13 @@ def elements_for_each_program(result):
 )
 def the_largest_difference_is_two_millionths(result):
     return [
-        Case(f"N {r['N']:,}, D {r['D']}", f"{r['error_largest']:.0e}" == "2e-06",
-             f"{r['error_largest']:.1e}")
+        Case(
+            f"N {count(r['N'])}, D {r['D']}",
+            power_of_ten(r["error_largest"]) == power_of_ten(2e-6),
+            error(r["error_largest"]),
+        )
         for r in pick(result.rows, dtype="float32")
-    ]  # fmt: skip
+    ]
 
 
 def _slower(rows, **case):
@@ -333,10 +349,10 @@ def up_to_forty_times_slower(result):
     rows = pick(result.rows)
     cases = []
     for dtype in ("float32", "float16"):
-        for D in _values(rows, "D"):
-            slower = {N: _slower(rows, dtype=dtype, N=N, D=D) for N in _values(rows, "N")}
+        for D in values(rows, "D"):
+            slower = {N: _slower(rows, dtype=dtype, N=N, D=D) for N in values(rows, "N")}
             worst = max(slower, key=slower.get)
-            measured = f"up to {ratio(slower[worst])}, N {worst:,}"
+            measured = f"up to {ratio(slower[worst])}, N {count(worst)}"
             cases.append(Case(f"{dtype}, D {D}", slower[worst] <= 40, measured))
     return cases
 
@@ -350,14 +366,18 @@ def up_to_forty_times_slower(result):
 )
 def slow_because_of_cache_misses(result):
     rows = pick(result.rows)
-    share = {
+    left = {
         N: only(rows, implementation=f"{BASIC}:exercise", N=N)["ms_p50"]
         / only(rows, implementation=BASIC, N=N)["ms_p50"]
-        for N in _values(rows, "N")
+        for N in values(rows, "N")
     }
     return [
-        Case(f"16 heads, N {N:,}", x <= 2 / 3, f"half the loads take {x * 100:.0f} % of the time")
-        for N, x in share.items()
+        Case(
+            f"16 heads, N {count(N)}",
+            x <= 2 / 3,
+            f"half the loads take {percent(x)} of the time",
+        )
+        for N, x in left.items()
     ]
 
 
@@ -370,10 +390,10 @@ def slow_because_of_cache_misses(result):
 def slow_because_nothing_is_parallel(result):
     rows = pick(result.rows, implementation=BASIC)
     cases = []
-    for N in _values(rows, "N"):
-        one, many = (only(rows, M=M, N=N)["ms_p50"] for M in (1, 1024))
-        measured = f"1024 programs take {ratio(many / one)} the time of one"
-        cases.append(Case(f"{N:,} keys", many / one >= 512, measured))
+    for N in values(rows, "N"):
+        one, all_ = (only(rows, M=M, N=N)["ms_p50"] for M in (1, 1024))
+        measured = f"1024 programs take {ratio(all_ / one)} the time of one"
+        cases.append(Case(f"{count(N)} keys", all_ / one >= 512, measured))
     return cases
 
 
@@ -420,7 +440,11 @@ def fewer_memory_operations(result):
         only(result.rows, case="one program", implementation=name) for name in (BASIC, ONE_LOAD)
     )
     return [
-        Case(label, before[field] / after[field] >= 512, f"{before[field]:,} → {after[field]:,}")
+        Case(
+            label,
+            before[field] / after[field] >= 512,
+            f"{thousands(before[field])} → {thousands(after[field])}",
+        )
         for label, field in (("load instructions", "loads"), ("bytes", "bytes_loaded"))
     ]
 
@@ -435,8 +459,8 @@ def each_key_is_loaded_once(result):
     cases = []
     for row in pick(result.rows, implementation=ONE_LOAD):
         times = row["key_elements"] / (row["N"] * row["D"])
-        regime = f"{row['case']}: {row['programs']} program{'s' * (row['programs'] > 1)}"
-        cases.append(Case(regime, times == 1, f"{times:g} times"))
+        regime = f"{row['case']}: {many(row['programs'], 'program')}"
+        cases.append(Case(regime, times == 1, how_often(times)))
     return cases
 
 
@@ -452,7 +476,7 @@ def vectorising_is_three_to_five_times_faster(result):
     for r in pick(result.rows, implementation=ONE_LOAD):
         before = only(result.rows, implementation=BASIC, N=r["N"], D=r["D"])
         faster = before["ms_p50"] / r["ms_p50"]
-        cases.append(Case(f"N {r['N']:,}, D {r['D']}", 3 <= faster <= 5, ratio(faster)))
+        cases.append(Case(f"N {count(r['N'])}, D {r['D']}", 3 <= faster <= 5, ratio(faster)))
     return cases
     # --8<-- [end:judge]
 
@@ -470,8 +494,8 @@ def a_trip_takes_a_hundred_nanoseconds(result):
         (BASIC, "one key at a time", 2),
     ):
         short, long = (only(result.rows, implementation=name, M=1, N=N) for N in (256, 1024))
-        ns = (long["ms_p50"] - short["ms_p50"]) / (loads * 768) * 1e6
-        cases.append(Case(label, 100 / 1.5 <= ns <= 150, f"{ns:.0f} ns a load"))
+        ms = (long["ms_p50"] - short["ms_p50"]) / (loads * 768)
+        cases.append(Case(label, 1e-4 / 1.5 <= ms <= 1.5e-4, f"{time(ms)} a load"))
     return cases
 
 
@@ -485,11 +509,11 @@ def a_trip_takes_a_hundred_nanoseconds(result):
 def nearly_all_time_is_a_memory_stall(result):
     cases = []
     names = (BASIC, "the same row each iteration")
-    for N in _values(pick(result.rows, implementation=BASIC, M=1024), "N"):
+    for N in values(pick(result.rows, implementation=BASIC, M=1024), "N"):
         whole, cached = (only(result.rows, implementation=i, M=1024, N=N)["ms_p50"] for i in names)
         left = cached / whole
-        measured = f"{left * 100:.0f} % of {time(whole)} is left"
-        cases.append(Case(f"1024 queries, {N:,} keys", left <= 0.1, measured))
+        measured = f"{percent(left)} of {time(whole)} is left"
+        cases.append(Case(f"1024 queries, {count(N)} keys", left <= 0.1, measured))
     return cases
 
 
@@ -504,13 +528,7 @@ def as_slow_as_a_calculator(result):
     cases = []
     for name, label in ((BASIC, "one key at a time"), (ONE_LOAD, "all keys in one load")):
         row = only(result.rows, implementation=name, M=1024, N=1024)
-        rate = row["flops"] / row["ms_p50"] * 1e3
-        share = rate / result.ceilings["fma_float32"]["per_s_p50"]
-        measured = f"{rate / 1e12:.2f} TFLOP/s, {share * 100:.1f} % of the best"
-        cases.append(Case(f"{label}, N 1024", share <= 1e-3, measured))
+        reached, best = rate(row), ceiling(result, "fma_float32")
+        measured = f"{flops(reached)}, {share(reached, best)} of the best"
+        cases.append(Case(f"{label}, N 1024", reached <= 1e-3 * best, measured))
     return cases
-
-
-def _values(rows, field):
-    """The values of a field, in order, each once."""
-    return sorted({row[field] for row in rows})

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from snippets._lab.draw.figure import Figure, cell
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.units import share
+from snippets._lab.draw.words import case, cell, many
 from snippets._lab.results.store import DataError
 
 AXES = ("dtype", "mask", "layout", "configuration")
@@ -26,24 +28,24 @@ def grid(results):
     ours = {r.label for r in results if r.place != "gpu"} | {first}
     titled = [row for row in every if row["device"] in ours]
     outcomes = Counter(row["outcome"] for row in titled)
-    devices = len(results)
     missing = [] if any(r["dtype"] == "bfloat16" for r in every) else ["bfloat16"]
     unable = "The interpreter computes bfloat16 wrongly, so its cells come from a GPU" + (
         ", and none has run them yet." if missing else "."
     )
     failed = outcomes["failed"]
-    said = f"{failed} {'fails' if failed == 1 else 'fail'}" if failed else "none fails"
+    said = many(failed, "fails", "fail") if failed else "none fails"
     wrong = [
-        f"{r['launcher']} on {cell(r['device'])} ({r['dtype']}, M {r['M']}, N {r['N']}, D {r['D']}, {r['mask']}: "
+        f"{r['launcher']} on {cell(r['device'])} ({case(r, 'dtype', 'M', 'N', 'D', 'mask')}: "
         f"{cell(r.get('reason') or 'wrong')})"
         for r in every
         if r["outcome"] == "failed"
     ]
     return Figure(
-        finding=f"{len(launchers)} launchers, {len(titled)} cells: {outcomes['passed']} are within rounding "
-        f"of float64, {outcomes['refused']} are refused with a clear error, and {said}.",
-        caption="Each cell is one call of a launcher. Every dtype meets every shape, mask and layout, and every "
-        f"configuration that a launcher can choose runs at least once. {unable}",
+        finding=f"{len(launchers)} launchers, {len(titled)} cells: {outcomes['passed']} are within "
+        f"rounding of float64, {outcomes['refused']} are refused with a clear error, and {said}.",
+        caption="Each cell is one call of a launcher. Every dtype meets every shape, mask and "
+        "layout, and every configuration that a launcher can choose runs at least once. "
+        f"{unable}",
         table=[_summary(name, [r for r in every if r["launcher"] == name]) for name in launchers],
         open_table=True,
         widget='<div class="am-coverage" markdown>\n'
@@ -56,9 +58,9 @@ def grid(results):
             }
         },
         sentences={
-            "verdict": f"On {devices} {'device' if devices == 1 else 'devices'} no cell fails."
+            "verdict": f"On {many(len(results), 'device')} no cell fails."
             if not failed
-            else f"{failed} {'cell fails' if failed == 1 else 'cells fail'}: {'; '.join(sorted(set(wrong)))}.",
+            else f"{many(failed, 'cell fails', 'cells fail')}: {'; '.join(sorted(set(wrong)))}.",
             "bfloat": unable,
         },
     )
@@ -75,7 +77,7 @@ def _summary(name, rows):
         "failed": sum(r["outcome"] == "failed" for r in rows),
         "does not fit": sum(r["outcome"] == "does not fit" for r in rows),
         "configurations": len({r["configuration"] for r in passed}),
-        "largest error, of what is allowed": f"{100 * worst['error'] / worst['allowed']:.0f} %",
+        "largest error, of what is allowed": share(worst["error"], worst["allowed"]),
     }
 
 

@@ -89,7 +89,7 @@ def _against(other, compared, case):
 
 
 def _behind(blocks, multiprocessors):
-    """Where a block of queries is slower than one query a program, and whether it lacks programs."""
+    """Where a block of queries is slower than a query a program, and whether it lacks programs."""
     behind = sorted(blocks.behind)
     if not behind:
         return ""

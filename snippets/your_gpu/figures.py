@@ -3,15 +3,16 @@
 import html
 from collections import Counter
 
-from snippets._lab.draw.charts import listed
-from snippets._lab.draw.figure import Figure, table
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.tables import table
+from snippets._lab.draw.units import binary, kib, plain, share, thousands
+from snippets._lab.draw.words import listed, many
 from snippets._lab.probe.gpus import (
     AMD_SPECIFICATIONS,
     ARCHITECTURES,
     CARDS,
     CUDA_GUIDE,
     CUDA_TRAITS,
-    KIB,
     LLVM,
     programs_at_once,
 )
@@ -19,11 +20,20 @@ from snippets._lab.results.store import DataError
 
 SHOWN_FIRST = "H200"  # without a choice, and without a script
 DTYPES = ("float16", "bfloat16", "float32")
-COLUMNS = (
-    "launcher", "case", "dtype", "verdict", "kernel", "registers", "spills", "shared memory",
-    "at once", "tensor cores", "warps", "limit", "reason",
-)  # fmt: skip
-STATIC = COLUMNS[:11]
+STATIC = (
+    "launcher",
+    "case",
+    "dtype",
+    "verdict",
+    "kernel",
+    "registers",
+    "spills",
+    "shared memory",
+    "at once",
+    "tensor cores",
+    "warps",
+)
+COLUMNS = (*STATIC, "limit", "reason")
 
 
 def kernels(results):
@@ -37,12 +47,13 @@ def kernels(results):
     first = next(card for card in CARDS if card.name == SHOWN_FIRST)
     fallback = [{name: row[name] for name in STATIC} for row in shown[first.target]]
     return Figure(
-        finding=f"{len(every) - verdicts['refused']} kernels compiled for {len(shown)} kinds of GPU: "
-        f"{verdicts['fits']} fit in registers and shared memory, {verdicts['spills']} spill, "
-        f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their launcher.",
-        caption="Which dtypes a launcher takes on which card: at least one of its calls is not refused there and "
-        "its kernels compile and fit. Nothing ran. Registers and spills are the compiler's word, for one "
-        "thread; shared memory is for one program.",
+        finding=f"{len(every) - verdicts['refused']} kernels compiled for {len(shown)} kinds of "
+        f"GPU: {verdicts['fits']} fit in registers and shared memory, {verdicts['spills']} spill, "
+        f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their "
+        "launcher.",
+        caption="Which dtypes a launcher takes on which card: at least one of its calls is not "
+        "refused there and its kernels compile and fit. Nothing ran. Registers and spills are the "
+        "compiler's word, for one thread; shared memory is for one program.",
         table=[
             {
                 "launcher": launcher,
@@ -100,9 +111,10 @@ def _slug(card):
 
 def _cards_of(target):
     """The cards of a target in a few words: "H100, H200"."""
-    names = dict.fromkeys(c.name.partition(" ")[0] if "GB" in c.name else c.name
-                          for c in CARDS if c.target == target)  # fmt: skip
-    return ", ".join(names)
+    names = [c.name for c in CARDS if c.target == target]
+    return ", ".join(
+        dict.fromkeys(name.partition(" ")[0] if "GB" in name else name for name in names)
+    )
 
 
 def _shown(row, target):
@@ -149,8 +161,7 @@ def _kib(size, limit):
     """Bytes of shared memory, and their part of what a program may have."""
     if size is None:
         return None
-    text = f"{size / KIB:.3g} KiB" if size >= KIB else f"{size} bytes"
-    return f"{text}, {100 * size / limit:.0f} %" if size else "none"
+    return f"{binary(size)}, {share(size, limit)}" if size else "none"
 
 
 def _dtypes(launcher, rows):
@@ -165,7 +176,7 @@ def _dtypes(launcher, rows):
 
 
 def _known(value):
-    return "not stated" if value is None else f"{value:,.10g}"
+    return "not stated" if value is None else plain(value)
 
 
 def _limits(card):
@@ -174,10 +185,10 @@ def _limits(card):
     return [
         ("capability", "capability", card.capability),
         ("multi-processors", "multiprocessors", _known(card.multiprocessors)),
-        ("registers", "registers of each", f"{limits.registers:,}"),
-        ("threads", "threads of each, at most", f"{limits.warps * limits.lanes:,}"),
-        ("KiB shared", "KiB of shared memory of each", str(limits.shared_sm // KIB)),
-        ("a program", "KiB of that for one program", str(limits.shared_block // KIB)),
+        ("registers", "registers of each", thousands(limits.registers)),
+        ("threads", "threads of each, at most", thousands(limits.warps * limits.lanes)),
+        ("KiB shared", "KiB of shared memory of each", kib.scale([]).number(limits.shared_sm)),
+        ("a program", "KiB of that for one program", kib.scale([]).number(limits.shared_block)),
         ("GB", "GB of memory", _known(card.memory_gb)),
         ("GB/s", "GB/s from memory", _known(card.gb_per_s)),
         ("TFLOP/s, 16 bits", "TFLOP/s, 16 bits, tensor cores", _known(card.tensor_tflops)),
@@ -231,10 +242,11 @@ def _about_refusals(by_target):
     for target, rows in by_target.items():
         for name in sorted(_refused_altogether(rows)):
             refusing.setdefault(name, []).append(_cards_of(target))
-    return " ".join(
+    said = " ".join(
         f"`{name}` refuses every call on these cards: {', '.join(cards)}."
         for name, cards in refusing.items()
-    ) or "No launcher refuses every call on one of these cards."  # fmt: skip
+    )
+    return said or "No launcher refuses every call on one of these cards."
 
 
 def _about_spills(shown):
@@ -269,10 +281,11 @@ def _about_instructions(by_target):
 def excerpts(results):
     rows = results[0].rows
     return Figure(
-        finding=f"{len(rows)} points of {len({r['post'] for r in rows})} posts, each found in the compiled kernel "
-        "below the line of Python that made it.",
-        caption="The code of each kernel was searched for the instruction, and for none that would contradict. "
-        "Triton notes beside each instruction which line it stems from. Long lists of registers are cut.",
+        finding=f"{len(rows)} points of {len({r['post'] for r in rows})} posts, each found in the "
+        "compiled kernel below the line of Python that made it.",
+        caption="The code of each kernel was searched for the instruction, and for none that would "
+        "contradict. Triton notes beside each instruction which line it stems from. Long lists of "
+        "registers are cut.",
         table=[
             {
                 "post": r["post"],
@@ -297,14 +310,13 @@ def _on_one_line(python):
 
 def _excerpt(row):
     """The claim, the line, and the instructions, as Markdown."""
-    many = (
-        f"{row['instructions']} such instructions" if row["instructions"] > 1 else "One instruction"
-    )
+    number = row["instructions"]
+    found = many(number, "such instruction") if number > 1 else "One instruction"
     claim = html.escape(row["claim"][0].upper() + row["claim"][1:])
     lines = [" ".join(line.split()) for line in row["lines"]]
     return "\n".join(
         [
-            f"{claim}. {many} in {row['language']} for {row['dtype']}, from this line:",
+            f"{claim}. {found} in {row['language']} for {row['dtype']}, from this line:",
             "",
             "```python",
             row["python"],

@@ -726,7 +726,7 @@ def _axis(
     else:
         at = round_powers(low, high) if log else round_steps(low, high)
     digits = units.power_of_ten if scale.digits is units.error else scale.digits
-    if digits is units.decimals:
+    if digits not in (units.power_of_ten, units.count):
         digits = units.significant
     if of.unit is units.binary:  # powers of two: each with its own unit
         at = [v / scale.per for v in powers_of_two(low * scale.per, high * scale.per)]

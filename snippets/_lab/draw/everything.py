@@ -34,7 +34,7 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
                 continue
             if not results:
                 raise DataError(f"no device has {data}/*/{room}/{name}.json; run `make bench`")
-            for file, text in fragment(room, name, function, _reference_first(results)).items():
+            for file, text in fragment(room, name, function, reference_first(results)).items():
                 files[out / room / file] = text
     if by_name:
         left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
@@ -75,5 +75,6 @@ def _reference() -> str:
     return str(project["tool"]["attention-measured"]["reference-device"])
 
 
-def _reference_first(results: list[Result]) -> list[Result]:
+def reference_first(results: list[Result]) -> list[Result]:
+    """Results as a figure gets them: the reference device, other GPUs, then the rest."""
     return sorted(results, key=lambda r: (r.folder != _reference(), r.place != "gpu", r.folder))

@@ -29,6 +29,11 @@ def count(value: float) -> str:
     return _sign(f"{whole:,}" if abs(whole) >= MANY else str(whole))
 
 
+def plain(value: float) -> str:
+    """A number with all its digits, as a data sheet states it: "4,800", "989.5"."""
+    return _sign(f"{value:,.10g}")
+
+
 def thousands(value: float) -> str:
     """A whole number whose thousands are always set apart: "1,024"."""
     return _sign(f"{round(value):,}")
@@ -150,6 +155,7 @@ seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
 size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
 counted = Unit(size.steps, tenths)  # the same where every byte is counted
 binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
+kib = Unit(((1024.0, "KiB"),))  # a column of sizes in one of hardware's units
 bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
 flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")), few=1e-6)  # from FLOP a second
 number = Unit(((1.0, ""),))
@@ -160,6 +166,8 @@ times = Unit(((1.0, "×"),), word=ratio)
 
 
 def _percents(value: float) -> str:
+    if 0 < value < 0.1:
+        return "under 0.1"
     return significant(value, 2) if abs(value) < 10 else count(value)
 
 

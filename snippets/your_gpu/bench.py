@@ -158,9 +158,12 @@ def arguments(launch):
 def constants(launch):
     """The compile-time arguments of a launch, by name, and its options."""
     kernel, named = arguments(launch)
+    fixed = kernel.fn.__annotations__
     return {
-        name: named[name] for name in kernel.fn.__annotations__ if name in named
-    } | launch.kwargs
+        name: value
+        for name, value in named.items()
+        if name in fixed or name not in kernel.arg_names
+    }
 
 
 def specialised(launch):

@@ -1,6 +1,8 @@
 """The plan of the house, as assertions: who may import whom, and what must not be there twice."""
 
 import ast
+import importlib
+import operator
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -172,3 +174,25 @@ def test_typography_is_left_to_the_formatter():
     }
     assert len(counts) > 80
     assert sum(counts.values()) <= 40, {name: n for name, n in counts.items() if n}
+
+
+def test_every_place_of_the_walk_exists():
+    """CONTRIBUTING.md follows one number from the clock to the page; each stop can be imported."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk = text.partition("### One number, from the clock to the page")[2].partition("\n## ")[0]
+    places = re.findall(r"`(snippets\.[\w.]+)`", walk)
+    assert len(places) >= 12
+    for place in places:
+        module, name = place, ""
+        while not (ROOT / module.replace(".", "/")).with_suffix(".py").exists():
+            module, _, last = module.rpartition(".")
+            name = f"{last}.{name}".rstrip(".")
+        assert operator.attrgetter(name)(importlib.import_module(module)), place
+
+
+def test_every_path_of_the_map_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:snippets|tests|docs)/[\w./]+)`", text)
+    assert len(paths) >= 15
+    made_up = [p for p in paths if "new_attention" not in p and not (ROOT / p).exists()]
+    assert not made_up

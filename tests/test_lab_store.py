@@ -189,6 +189,11 @@ TAMPERED = {
     "ceiling": (changed(ceilings={"read": {"p": float("inf")}}), "ceilings.read.p is inf"),
     "time": (changed(measured_at="<script>"), "'measured_at' is '<script>', not of the form"),
     "hash": (changed(source_hash="none"), "'source_hash' is 'none', not of the form"),
+    "an edited number": (lambda text: text.replace("0.25", "0.24"), "was changed after it was"),
+    "an edited clock": (lambda text: text.replace("700.0", "350.0"), "was changed after it was"),
+    "an edited error": (lambda text: text.replace("out of", "in"), "was changed after it was"),
+    "another seal": (changed(seal="0" * 16), "its seal is 0000000000000000, its content's"),
+    "no seal": (without("seal"), "'seal' is None, not a str"),
 }
 
 
@@ -202,6 +207,12 @@ def test_a_damaged_file_is_named_with_its_fault(case, tmp_path):
         list(scan(tmp_path))
     assert str(path) in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_the_layout_of_a_file_is_not_sealed(tmp_path):
+    path = write(RESULT, tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")), indent=3, sort_keys=True))
+    assert read(path, tmp_path) == RESULT
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -1,12 +1,13 @@
 """Times on the GPU: CUDA events, a flushed L2, competitors in turn, medians with their spread."""
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from snippets._lab.results.physics import five_digits, percentiles
 
 ROUNDS = (10, 60)  # fewest and most timed calls of each competitor
 BUDGET_MS = 250.0  # device time to spend on one competitor, the fewest rounds apart
@@ -20,17 +21,8 @@ class Times:
 
     def as_row(self) -> dict[str, Any]:
         """The fields of a data row: 20th, 50th and 80th percentile, and the samples themselves."""
-        fifths = statistics.quantiles(self.samples, n=10, method="inclusive")
-        return {
-            "ms_p20": _digits(fifths[1]),
-            "ms_p50": _digits(fifths[4]),
-            "ms_p80": _digits(fifths[7]),
-            "ms_samples": [_digits(ms) for ms in self.samples],
-        }
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.5g}")  # an event's clock resolves no more
+        stored = [five_digits(ms) for ms in self.samples]
+        return percentiles(stored) | {"ms_samples": stored}
 
 
 class Flush:

@@ -1,5 +1,6 @@
 """Raw results on disk: one JSON file per device, post and result, replaced whole or not at all."""
 
+import hashlib
 import json
 import math
 import os
@@ -37,6 +38,8 @@ class Result:
     rows: list[dict[str, Any]]
     ceilings: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
+    # Of everything above, made when it is written: a file that was edited by hand has another.
+    seal: str = field(default="", compare=False)
 
     @property
     def label(self) -> str:
@@ -63,6 +66,7 @@ TYPES = {
     "source_hash": str,
     "ceilings": dict,
     "rows": list,
+    "seal": str,
 }
 VERSIONS = ("python", "torch", "triton", "cuda", "cudnn")
 FORMS = {"measured_at": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "source_hash": "[0-9a-f]{16}"}
@@ -102,8 +106,16 @@ def write(result: Result, data: Path = DATA) -> Path:
     _finite(asdict(result), f"{result.post}/{result.result}")
     path = path_of(result.folder, result.post, result.result, data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, dumps(asdict(result)))
+    value = asdict(result)
+    write_whole(path, dumps(value | {"seal": seal(value)}))
     return path
+
+
+def seal(value: dict[str, Any]) -> str:
+    """A digest of a result's fields, the seal itself apart, however the file is laid out."""
+    fields = {name: item for name, item in value.items() if name != "seal"}
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dumps(value: dict[str, Any]) -> str:
@@ -161,6 +173,11 @@ def read(path: Path, data: Path = DATA) -> Result:
         raise DataError(f"{path} says that it belongs at {place}")
     _finite(value, str(path))
     _possible(found, path)
+    if found.seal != seal(value):
+        raise DataError(
+            f"{path} was changed after it was measured: its seal is {found.seal}, its content's "
+            f"{seal(value)}; measure it again"
+        )
     return found
 
 

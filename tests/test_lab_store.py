@@ -1,32 +1,30 @@
 """Results on disk: replaced whole or not at all, and refused by name when something is wrong."""
 
+import contextlib
+import functools
 import json
+import operator
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import made_up
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from snippets._lab.results import store
-from snippets._lab.results.store import DataError, Result, folder_name, read, scan, write
+from snippets._lab.results.store import DataError, folder_name, read, scan, write
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = Result(
-    post="some_attention",
-    result="forward",
-    place="gpu",
-    folder="some_gpu",
-    device={"name": "Some GPU", "power_limit_w": 700.0},
-    versions={"python": "3.12", "torch": "2", "triton": "3", "cuda": "none", "cudnn": "none"},
-    commit="unknown",
-    measured_at="2026-11-21T10:00:00Z",
-    seed=0,
-    source_hash="0123456789abcdef",
-    rows=[{"N": 16, "ms_p50": 0.25}, {"N": 32, "error": "out of memory", "größe": "µs"}],
-    ceilings={"read": {"per_s_p80": 4.4e12}},
+RESULT = made_up.result(
+    "some_attention",
+    "forward",
+    [made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}],
 )
 
 
@@ -146,13 +144,16 @@ def without(field):
     return lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != field})
 
 
-# What ceilings of 1e12 a second leave no room for: a thousandth of a second for 1e12.
-TIMED = {"dtype": "float16", "ms_p20": 1.0, "ms_p50": 1.0, "ms_p80": 1.0}
-TIMED |= {"flops": 1.0, "bytes_compulsory": 1.0}
-IMPOSSIBLE = {
-    "rows": [TIMED | {"bytes_compulsory": 1e12}],
-    "ceilings": {name: {"per_s_p80": 1e12} for name in ("read", "write", "copy", "matmul_float16")},
-}
+def row(**fields):
+    """The first row with other fields."""
+    return changed(rows=[RESULT.rows[0] | fields])
+
+
+def device(**fields):
+    return changed(device=RESULT.device | fields)
+
+
+FLAT = {"per_s_p20": 1e15, "per_s_p50": 1e15, "per_s_p80": 1e15}
 
 TAMPERED = {
     "empty": (lambda text: "", "is not whole JSON"),
@@ -164,13 +165,40 @@ TAMPERED = {
     "no schema": (without("schema"), "has schema None, this code reads 2: measure it again"),
     "old schema": (changed(schema=1), "has schema 1, this code reads 2: measure it again"),
     "future schema": (changed(schema=3), "has schema 3, this code reads 2: measure it again"),
-    "a negative time": (changed(rows=[{"ms_p50": -0.25}]), "rows.0.ms_p50 is -0.25; a time is pos"),
-    "no time at all": (changed(rows=[{"ms_p50": 0}]), "rows.0.ms_p50 is 0; a time is positive"),
-    "faster than memory": (changed(**IMPOSSIBLE), "rows.0 claims 1e+15 bytes/s of compulsory"),
-    "faster than the units": (
-        changed(**IMPOSSIBLE | {"rows": [TIMED | {"flops": 1e12}]}),
-        "rows.0 claims 1e+15 FLOP/s",
+    "a negative time": (row(ms_p50=-0.25), "rows.0.ms_p50 is -0.25; a time is positive"),
+    "no time at all": (row(ms_p50=0), "rows.0.ms_p50 is 0; a time is positive"),
+    "no number": (row(ms_p50=None), "rows.0.ms_p50 is None, not a number"),
+    "a time in words": (row(ms_p80="fast"), "rows.0.ms_p80 is 'fast', not a number"),
+    "a list of times": (row(ms_p20=[0.2]), "rows.0.ms_p20 is [0.2], not a number"),
+    "a time that is true": (row(ms_p50=True), "rows.0.ms_p50 is True, not a number"),
+    "a faster median": (row(ms_p50=0.2499), "ms_p50 is 0.2499, but its own samples give 0.25"),
+    "a narrower spread": (row(ms_p80=0.25), "rows.0.ms_p80 is 0.25, but its own samples give"),
+    "no percentile": (row(ms_p20=0.25), "rows.0.ms_p20 is 0.25, but its own samples give"),
+    "no samples": (row(ms_samples=[]), "rows.0.ms_samples holds fewer than the 5 times"),
+    "no sampling": (row(ms_samples=None), "rows.0.ms_samples holds fewer than the 5 times"),
+    "a sample in words": (row(ms_samples=["a"] * 9), "rows.0.ms_samples holds something that is"),
+    "faster than memory": (row(bytes_compulsory=1e12), "rows.0 claims 4e+15 bytes/s of compuls"),
+    "faster than the units": (row(flops=1e12), "rows.0 claims 4e+15 FLOP/s where the device"),
+    "an unknown dtype": (row(dtype="float3"), "rows.0 claims 'matmul_float3'"),
+    "the same twice": (changed(rows=RESULT.rows * 2), "rows.2 measures the same as rows.0"),
+    "no ceilings": (changed(ceilings={}), "ceilings lacks copy, fma_float32, matmul_bfloat16"),
+    "a ceiling upside down": (
+        changed(ceilings=made_up.CEILINGS | {"read": FLAT | {"per_s_p80": 1.0}}),
+        "ceilings.read is",
     ),
+    "a ceiling in words": (
+        changed(ceilings=made_up.CEILINGS | {"read": "high"}),
+        "ceilings.read is",
+    ),
+    "another card's name": (device(name="Faster GPU"), "whose folder is faster_gpu, not some_gpu"),
+    "no such day": (changed(measured_at="2026-99-99T10:00:00Z"), "which is no date"),
+    "before the beginning": (changed(measured_at="1999-01-01T10:00:00Z"), "before 2026-11-01, or"),
+    "yet to come": (changed(measured_at="9999-01-01T10:00:00Z"), "2026-11-01, or yet to come"),
+    "four hundred digits": (
+        lambda text: text.replace('"seed": 0', f'"seed": {"9" * 5000}'),
+        "is not whole JSON",
+    ),
+    "ten thousand brackets": (lambda text: "[" * 10_000, "is not whole JSON"),
     "no rows": (without("rows"), "'rows' is None, not a list"),
     "no source hash": (without("source_hash"), "'source_hash' is None, not a str"),
     "empty rows": (changed(rows=[]), "rows must be objects, at least one"),
@@ -185,11 +213,14 @@ TAMPERED = {
     "another device": (changed(folder="faster_gpu"), "says that it belongs at"),
     "another root": (changed(folder="/etc"), "says that it belongs at"),
     "not a number": (changed(rows=[{"ms_p50": float("nan")}]), "rows.0.ms_p50 is nan"),
-    "infinite": (lambda text: text.replace("0.25", "1e999"), "rows.0.ms_p50 is inf"),
+    "infinite": (lambda text: text.replace("0.25,", "1e999,"), "rows.0.ms_p50 is inf"),
     "ceiling": (changed(ceilings={"read": {"p": float("inf")}}), "ceilings.read.p is inf"),
     "time": (changed(measured_at="<script>"), "'measured_at' is '<script>', not of the form"),
     "hash": (changed(source_hash="none"), "'source_hash' is 'none', not of the form"),
-    "an edited number": (lambda text: text.replace("0.25", "0.24"), "was changed after it was"),
+    "an edited number": (
+        lambda text: text.replace("1000000.0", "1000001.0"),
+        "was changed after it was",
+    ),
     "an edited clock": (lambda text: text.replace("700.0", "350.0"), "was changed after it was"),
     "an edited error": (lambda text: text.replace("out of", "in"), "was changed after it was"),
     "another seal": (changed(seal="0" * 16), "its seal is 0000000000000000, its content's"),
@@ -234,7 +265,104 @@ def test_every_field_is_checked():
     assert asdict(RESULT).keys() == store.TYPES.keys()
 
 
-def test_times_below_the_ceilings_are_read(tmp_path):
-    """The gate's own control: the same file with a possible row."""
-    path = write(replace(RESULT, **IMPOSSIBLE | {"rows": [TIMED]}), tmp_path)
-    assert read(path, tmp_path).rows == [TIMED]
+@pytest.mark.parametrize("place", ["interpreter", "compiler"])
+def test_what_needs_no_gpu_needs_no_ceilings(place, tmp_path):
+    found = made_up.result("some_attention", "traffic", [{"N": 1, "loads": 3}], place=place)
+    path = write(found, tmp_path)
+    assert read(path, tmp_path) == found
+    path = write(replace(found, folder="some_gpu"), tmp_path)
+    with pytest.raises(DataError, match=r"belong"):
+        read(path, tmp_path)
+
+
+def test_lines_of_a_report_may_repeat(tmp_path):
+    rows = [{"line": "OK"}, {"line": ""}, {"line": ""}]
+    path = write(made_up.result("some_attention", "report", rows), tmp_path)
+    assert read(path, tmp_path).rows == rows
+
+
+def test_a_row_cannot_buy_room_by_its_spread(tmp_path):
+    """A time three times too short for its device is refused, however far its samples spread."""
+    wide = made_up.timed(1.0, spread=0.9, bytes_compulsory=3.03e12)
+    path = write(replace(RESULT, rows=[wide]), tmp_path)
+    with pytest.raises(DataError, match=r"rows\.0 claims 3\.03e\+15 bytes/s"):
+        read(path, tmp_path)
+
+
+# Whatever is edited is refused: each field of each kind of file, by a number, a word or nothing.
+
+KINDS = {
+    "gpu": RESULT,
+    "interpreter": made_up.result(
+        "some_attention", "traffic", [{"case": "one program", "N": 64, "bytes_read": 4096}],
+        place="interpreter",
+    ),
+    "compiler": made_up.result(
+        "some_attention", "resources", [{"registers": 168, "error": None}], place="compiler"
+    ),
+    "report": made_up.result("some_attention", "report", [{"line": "largest 1e-07"}]),
+}  # fmt: skip
+
+
+def places_in(value, path=()):
+    """The path of everything in a JSON value, the value itself apart."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places_in(item, (*path, key))
+
+
+def edited(value, path, new):
+    """A copy of a JSON value in which something else stands at a path, or nothing at all."""
+    copy = json.loads(json.dumps(value))
+    *way, last = path
+    inside = functools.reduce(operator.getitem, way, copy)
+    if new is GONE:
+        del inside[last]
+    else:
+        inside[last] = new(inside[last])
+    return copy
+
+
+GONE = object()
+EDITS = {
+    "gone": GONE,
+    "nothing": lambda old: None if old is not None else 0,
+    "a little more": lambda old: old * 1.001 + 1e-9 if isinstance(old, float) else [old],
+    "one more": lambda old: old + 1 if isinstance(old, int) else {"was": old},
+    "true": lambda old: True if old is not True else 1,
+    "text": lambda old: f"{old} " if isinstance(old, str) else str(old),
+    "empty": lambda old: type(old)() if old else "x",
+}
+
+
+def test_every_edit_of_every_field_is_refused(tmp_path):
+    tried = {"edits": 0, "refused": 0}
+    for result in KINDS.values():
+        path = write(result, tmp_path)
+        value = json.loads(path.read_text("utf-8"))
+        for place in places_in(value):
+            for new in EDITS.values():
+                path.write_text(json.dumps(edited(value, place, new)), encoding="utf-8")
+                tried["edits"] += 1
+                with contextlib.suppress(DataError):
+                    read(path, tmp_path)
+                    continue
+                tried["refused"] += 1
+    assert tried["edits"] > 500
+    assert tried["refused"] == tried["edits"], tried
+
+
+@given(kind=st.sampled_from(sorted(KINDS)), data=st.data())
+def test_no_drawn_edit_is_taken_for_a_measurement(kind, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edited")
+    path = write(KINDS[kind], folder)
+    value = json.loads(path.read_text("utf-8"))
+    place = data.draw(st.sampled_from(sorted(places_in(value), key=str)))
+    old = functools.reduce(operator.getitem, place, value)
+    new = data.draw(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5))
+    assume(type(new) is not type(old) or new != old)
+    path.write_text(json.dumps(edited(value, place, lambda _: new)), encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(str(path))):
+        read(path, folder)

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+MOST_SLACK = 1.5  # however far a row's samples spread, it is not believed beyond this
+
 
 class PhysicsError(RuntimeError):
     """A row claims more bytes or operations a second than its GPU has: the measurement is wrong."""
@@ -36,7 +38,8 @@ def memory_ceiling(ceilings: dict[str, Any]) -> float:
 
 # --8<-- [start:gate]
 def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
-    """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread.
+    """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread,
+    of which at most MOST_SLACK is granted.
 
     Gated are the compulsory bytes (each tensor once, L2 flushed before) and the FLOPs. Bytes that
     programs load are mostly served by L2 and say nothing about HBM: they are not gated.
@@ -44,7 +47,7 @@ def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
     if "ms_p50" not in row:
         return
     seconds = row["ms_p50"] / 1e3
-    slack = 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"]
+    slack = min(MOST_SLACK, 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"])
     for amount, ceiling, what in (
         (row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic"),
         (row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"),

@@ -62,11 +62,18 @@ def room(tmp_path, monkeypatch):
 def result(name):
     """A result measured with the code as it is now."""
     return Result(
-        post="fake_attention", result=name, place="gpu", folder="some_gpu",
-        device={"name": "Some GPU"}, versions={}, commit="unknown",
-        measured_at="2026-11-21T10:00:00Z", seed=0, rows=[{}],
+        post="fake_attention",
+        result=name,
+        place="gpu",
+        folder="some_gpu",
+        device={"name": "Some GPU"},
+        versions={},
+        commit="unknown",
+        measured_at="2026-11-21T10:00:00Z",
+        seed=0,
+        rows=[{}],
         source_hash=staleness.result_hash("fake_attention", name),
-    )  # fmt: skip
+    )
 
 
 def edit(path, old, new):

@@ -418,9 +418,11 @@ def test_each_gives_every_combination_and_moves_the_bar():
     lab = Lab("interpreter", advance=lambda case, total: moved.append((case, total)))
     found = list(lab.each(dtype=["float32", "float16"], N=[1, 2]))
     assert found == [
-        {"dtype": "float32", "N": 1}, {"dtype": "float32", "N": 2},
-        {"dtype": "float16", "N": 1}, {"dtype": "float16", "N": 2},
-    ]  # fmt: skip
+        {"dtype": "float32", "N": 1},
+        {"dtype": "float32", "N": 2},
+        {"dtype": "float16", "N": 1},
+        {"dtype": "float16", "N": 2},
+    ]
     assert moved[0] == ("dtype float32, N 1", 4)
     assert len(moved) == 4
 

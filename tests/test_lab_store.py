@@ -294,14 +294,16 @@ def test_a_row_cannot_buy_room_by_its_spread(tmp_path):
 KINDS = {
     "gpu": RESULT,
     "interpreter": made_up.result(
-        "some_attention", "traffic", [{"case": "one program", "N": 64, "bytes_read": 4096}],
+        "some_attention",
+        "traffic",
+        [{"case": "one program", "N": 64, "bytes_read": 4096}],
         place="interpreter",
     ),
     "compiler": made_up.result(
         "some_attention", "resources", [{"registers": 168, "error": None}], place="compiler"
     ),
     "report": made_up.result("some_attention", "report", [{"line": "largest 1e-07"}]),
-}  # fmt: skip
+}
 
 
 def places_in(value, path=()):

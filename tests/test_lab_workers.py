@@ -71,8 +71,13 @@ def test_each_job_is_stored_and_told_from_its_beginning_to_its_end(session, told
 
 
 def test_jobs_of_a_room_stay_together(session, told):
-    jobs = [job("one", process), job("one", process), job("one", process, "sm_80"),
-            job("two", process), job("two", process)]  # fmt: skip
+    jobs = [
+        job("one", process),
+        job("one", process),
+        job("one", process, "sm_80"),
+        job("two", process),
+        job("two", process),
+    ]
     assert workers._groups(jobs) == [[0, 1], [2], [3, 4]]
     side_by_side(jobs[:2], session, told.append, processes=2)
     assert rows_of(session, jobs[0])[0]["process"] == os.getpid(), "one group needs no process"

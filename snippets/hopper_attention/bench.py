@@ -170,6 +170,7 @@ class Rung(NamedTuple):
     step: str = ""  # what one of the two has and the other has not
     has_step: bool = True  # whether it is this one
     way_up: bool = False  # built on all those before it
+    causal_only: bool = False  # without a mask the two are the same kernel
     section: str = ""  # of the page's sentences about the step
     # --8<-- [end:rung]
 
@@ -229,6 +230,7 @@ RUNGS = {
         base="programs that stay",
         step="causal tiles in pairs",
         way_up=True,
+        causal_only=True,
         section="pairs",
     ),
     "queries in registers": Rung(

@@ -5,7 +5,6 @@ The second half: a reader's file that does not import, has no launcher or never 
 
 import math
 import os
-import re
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from snippets._lab.judge.grid import attention_rooms
 from snippets._lab.judge.mistakes import MISTAKES, Probe, attend
 from snippets._lab.judge.mutants import Mutant, mutate, variant
 from snippets._lab.judge.oracle import eager_attention
+from snippets._lab.judge.patch import occurs
 from snippets._lab.results import store
 from snippets._lab.rooms import (
     ROOT,
@@ -73,29 +73,42 @@ def test_each_model_is_told_from_all_others(name):
 
 
 def by_hand(
-    q, k, v, *, scale=None, causal=False, align="bottom_right",
-    divide=math.sqrt, first=0, last=None, reach=0, hide=-math.inf, power=torch.exp, group=None,
+    q,
+    k,
+    v,
+    *,
+    scale=None,
+    causal=False,
+    align="bottom_right",
+    divide=math.sqrt,
+    first=0,
+    last=None,
+    reach=0,
+    hide=-math.inf,
+    power=torch.exp,
+    group=None,
     corner=None,
-):  # fmt: skip
+):
     """Row by row, with a place for each mistake."""
     out = torch.zeros_like(q)
-    M, N, D = q.shape[-2], k.shape[-2], q.shape[-1]
+    M, D = q.shape[-2:]
+    N = k.shape[-2]
     G = q.shape[1] // k.shape[1]
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             kv = h // G if group is None else group(h, G, k.shape[1])
-            for n in range(M):
-                s = (k[b, kv] * q[b, h, n]).sum(-1) * (scale or 1 / divide(D))
+            for m in range(M):
+                s = (k[b, kv] * q[b, h, m]).sum(-1) * (scale or 1 / divide(D))
                 if causal:
                     where = corner or align
-                    end = n + 1 + reach + (N - M if where == "bottom_right" else 0)
+                    end = m + 1 + reach + (N - M if where == "bottom_right" else 0)
                     s[max(end, 0) :] = hide
                 if last is not None:
                     s[last(N) :] = -math.inf
                 s[:first] = -math.inf
                 if (s > -math.inf).any():
                     e = power(s - s.max())
-                    out[b, h, n] = (e / e.sum()) @ v[b, kv]
+                    out[b, h, m] = (e / e.sum()) @ v[b, kv]
     return out
 
 
@@ -107,7 +120,7 @@ def tiles(q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, weights
     total = torch.zeros(q.shape[:-1])
     acc = torch.zeros_like(q, dtype=torch.float16 if half else torch.float32)
     for start in range(0, N - end, B):
-        s = torch.einsum("...nd,...md->...nm", qs, k[..., start : start + B, :])
+        s = torch.einsum("...md,...nd->...mn", qs, k[..., start : start + B, :])
         before, m = m, torch.maximum(m, s.max(-1).values)
         p = torch.exp(s - m[..., None])
         alpha = torch.exp(before - m)
@@ -188,7 +201,7 @@ PLANTED = {
     "inputs rounded to 16 bits": lambda q, k, v: eager_attention(
         *(x.half().float() for x in (q, k, v))
     ),
-}  # fmt: skip
+}
 
 
 def sum_of_weights(q, k):
@@ -308,10 +321,9 @@ WANTED = {  # what the source has where the kernel has the feature → what its 
 @pytest.mark.parametrize("room", [r for r in rooms() if room_file(r, "mutants.py").exists()])
 def test_a_kill_table_has_the_mistakes_that_its_kernel_can_make(room):
     """Under whatever name, as long as the output says which it is."""
-    source = source_file(room).read_text("utf-8")
-    head = re.search(rf"^def {room}\((.*?)\):\n", source, re.MULTILINE | re.DOTALL)
-    if head is None or not re.match(r"\s*q, k\b", head[1]):
+    if room not in attention_rooms():
         pytest.skip("no attention launcher")
+    source = source_file(room).read_text("utf-8")
     mutants = {m.name for m in load(room, "mutants").MUTANTS}
     stored = [r for r in store.scan() if (r.post, r.result) == (room, "mutants")]
     if not stored:
@@ -322,7 +334,7 @@ def test_a_kill_table_has_the_mistakes_that_its_kernel_can_make(room):
         # Not derived: its mutants run in stand-ins, and carry names of their own.
         assert len(mutants) >= 20
         return
-    wanted |= {name for text, found in WANTED.items() if text in source for name in found}
+    wanted |= {name for text, found in WANTED.items() if occurs(source, text) for name in found}
     assert not wanted - names
     assert len(mutants) >= 8
 
@@ -369,7 +381,7 @@ def said(file):
         ("from torch.nn.functional import scaled_dot_product_attention\n", "it has no launcher"),
         ("def f(q, k, v):\n    return q\ndef g(q, k, v):\n    return q\n", "launchers, f, g: say"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_diagnosed_is_told_why(text, message, tmp_path):
     assert message in said(write(tmp_path, text))
 
@@ -429,7 +441,10 @@ def test_a_file_that_is_not_there(tmp_path, capsys):
 def test_make_without_a_file_says_what_to_write():
     done = subprocess.run(
         ["make", "-s", f"PYTHON={sys.executable}", "diagnose"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "make diagnose FILE=my_kernel.py" in done.stdout

@@ -22,16 +22,19 @@ ON_GPU = torch.cuda.is_available()
 DEVICE, PLACE = ("cuda", "gpu") if ON_GPU else ("cpu", "interpreter")
 ROOMS = grid.attention_rooms(PLACE)
 PLAIN = {
-    "shape": SHAPES[1], "dtype": "float32", "mask": "full", "layout": LAYOUTS[0],
+    "shape": SHAPES[1],
+    "dtype": "float32",
+    "mask": "full",
+    "layout": LAYOUTS[0],
     "configuration": None,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_cells_of_every_launcher(room):
     every = cases(room, PLACE)
     if not ON_GPU:  # one for each mask and layout, of the smaller shapes
-        small = [c for c in every if c["shape"].N * c["shape"].M < 20 or c["configuration"]]
+        small = [c for c in every if c["shape"].M * c["shape"].N < 20 or c["configuration"]]
         every = small[:6] + [c for c in small if c["configuration"]][:1]
     wrong = [r for c in every if (r := cell(launcher(room), c, DEVICE))["outcome"] == "failed"]
     assert not wrong
@@ -121,7 +124,7 @@ def test_a_refusal_is_said_and_a_crash_is_a_failure():
 
 def test_the_page_refuses_to_be_measured_where_a_cell_cannot_fail(monkeypatch):
     bench.check("cpu")
-    monkeypatch.setattr(grid, "cell", lambda *_: {"outcome": "passed"})
+    monkeypatch.setattr(bench, "cell", lambda *_: {"outcome": "passed"})
     with pytest.raises(RuntimeError, match="a cell that must have failed has passed"):
         bench.check("cpu")
 
@@ -185,10 +188,12 @@ def test_a_room_joins_without_code(later):
 def test_its_configurations_are_read_from_its_table_and_forced(later):
     found = grid.configurations("later_attention")
     assert [(c.value, c.dtypes, c.widest) for c in found] == [
-        ((64, 32), ("float16", "bfloat16"), 64), ((32, 32), ("float16", "bfloat16"), 64),
-        ((64, 32), ("float16", "bfloat16"), 128), ((16, 16), ("float16", "bfloat16"), 128),
+        ((64, 32), ("float16", "bfloat16"), 64),
+        ((32, 32), ("float16", "bfloat16"), 64),
+        ((64, 32), ("float16", "bfloat16"), 128),
+        ((16, 16), ("float16", "bfloat16"), 128),
         ((8, 8), ("float32",), 64),
-    ]  # fmt: skip
+    ]
     forced = [c for c in cases("later_attention", "interpreter") if c["configuration"]]
     later.seen.clear()
     outcomes = [cell(launcher("later_attention"), c, "cpu")["outcome"] for c in forced]
@@ -204,7 +209,7 @@ def test_what_a_kernel_says_it_takes_is_what_it_is_tried_with(later, monkeypatch
     found = cases("later_attention", "interpreter")
     assert {c["shape"].D for c in found} == {64, 128}
     assert {c["dtype"] for c in found} == {"float16"}
-    assert {(c["shape"].N, c["shape"].M) for c in found} == {s[:2] for s in SHAPES + grid.LARGE}
+    assert {c["shape"][:2] for c in found} == {s[:2] for s in SHAPES + grid.LARGE}
 
 
 def test_what_the_interpreter_cannot_run_it_is_not_asked(later):
@@ -233,8 +238,11 @@ def test_no_stored_cell_fails_and_no_launcher_is_missing():
     assert found, "never measured"
     for result in found:
         assert not [row for row in result.rows if row["outcome"] == "failed"]
-        assert all(row["error_largest"] <= row["allowed"] for row in result.rows
-                   if row["outcome"] == "passed")  # fmt: skip
+        assert all(
+            row["error_largest"] <= row["allowed"]
+            for row in result.rows
+            if row["outcome"] == "passed"
+        )
     measured = {row["launcher"] for result in found for row in result.rows}
     assert measured >= set(ROOMS) - set(rooms.waiting())
 

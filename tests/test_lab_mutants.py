@@ -126,10 +126,12 @@ BROKEN = {
     "refuses": ("    scores = q @", "    raise ValueError\n    scores = q @", "ValueError"),
     "a bare assertion": ("    scores = q @", "    assert 0\n    scores = q @", "AssertionError"),
     "ends the process": (
-        "    scores = q @", "    import os; os._exit(3)\n    scores = q @", "exit status 3",
+        "    scores = q @",
+        "    import os; os._exit(3)\n    scores = q @",
+        "exit status 3",
     ),
     "wrong name": ("def fake_attention", "def other_attention", "no numerical test ran"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BROKEN)

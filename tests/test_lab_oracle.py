@@ -15,7 +15,7 @@ from snippets._lab.judge.oracle import (
 )
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-SHAPES = [(1, 2, 1), (2, 65, 40), (64, 63, 64), (129, 127, 128)]  # N, M, D
+SHAPES = [(1, 2, 1), (2, 65, 40), (64, 63, 64), (129, 127, 128)]  # M, N, D
 
 
 def test_eager_is_attention_by_hand():

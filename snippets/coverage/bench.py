@@ -10,9 +10,12 @@ from snippets._lab.rooms import measured_on
 def check(device):
     """Raise unless a cell can fail: the mean of V is not attention, and eager PyTorch is."""
     case = {
-        "shape": SHAPES[3], "dtype": "float32", "mask": "full",
-        "layout": LAYOUTS[0], "configuration": None,
-    }  # fmt: skip
+        "shape": SHAPES[3],
+        "dtype": "float32",
+        "mask": "full",
+        "layout": LAYOUTS[0],
+        "configuration": None,
+    }
     for run, outcome in (
         (partial(eager_attention, scale=0.0), "failed"),
         (eager_attention, "passed"),

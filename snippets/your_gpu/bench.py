@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import re
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -17,7 +16,9 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 
+from snippets._lab import child
 from snippets._lab.judge.grid import attention_rooms
+from snippets._lab.judge.patch import occurs
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS
 from snippets._lab.rooms import load, measured_on
 
@@ -36,18 +37,19 @@ CASES = {
     "basic_attention": ONE_QUERY,
     "vectorized_attention": [(256, 64, False), (512, 64, False)],
     "composed_attention": [
-        *((1024, D, False) for D in WIDTHS), (64, 64, False),
+        *((1024, D, False) for D in WIDTHS),
+        (64, 64, False),
         *((keys, 64, False) for keys in (4096, 32_768)),
     ],
     "flash_attention": [(1024, D, causal) for causal in (False, True) for D in WIDTHS],
     "hopper_attention": [
-        (keys, D, causal)
-        for causal in (False, True) for D in WIDTHS[:2] for keys in (1024, 8192)
+        (keys, D, causal) for causal in (False, True) for D in WIDTHS[:2] for keys in (1024, 8192)
     ],
-}  # fmt: skip
+}
 EVERY_WIDTH = [(1024, D, False) for D in WIDTHS]  # any other launcher
 TILING = ("BLOCK", "CONSUMERS", "STAGES")  # how a kernel's constants begin that a table shows
-LONGEST, FEW = 1024, 16  # keys with as many queries, and queries for more keys
+LONGEST = 1024  # keys with as many queries
+FEW = 16  # queries of a longer row
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +82,13 @@ def calls():
                     del shapes[2]
                 text = f"{keys} keys, D {D}" + ", causal" * causal
                 launcher = getattr(load(room, "kernel"), room)
-                yield Call(room, text, launcher, dtype, shapes, {"causal": True} if causal else {})
+                options = {"causal": True} if causal else {}
+                yield Call(room, text, launcher, dtype, shapes, options)
     memory = load("coalescing", "kernel")
     for dtype in DTYPES:
         for stride in (1, 32):
-            yield Call("coalescing", f"stride {stride}", memory.coalescing, dtype, [(32_768,)],
-                       {"stride": stride})  # fmt: skip
+            text, options = f"stride {stride}", {"stride": stride}
+            yield Call("coalescing", text, memory.coalescing, dtype, [(32_768,)], options)
         for dim in (1, 0):
             text = "rows" if dim else "columns"
             yield Call("line_sums", text, memory.line_sums, dtype, [(1024, 1024)], {"dim": dim})
@@ -173,8 +176,11 @@ def specialised(launch):
     """
     kernel, named = arguments(launch)
     alike = getattr(kernel, "do_not_specialize", None) or ()  # the interpreter's has no such list
-    sizes = [(x == 1, x % 16 == 0) for name, x in named.items()
-             if isinstance(x, int) and name not in alike]  # fmt: skip
+    sizes = [
+        (x == 1, x % 16 == 0)
+        for name, x in named.items()
+        if isinstance(x, int) and name not in alike
+    ]
     blocks = [x.block_shape for x in launch.args if hasattr(x, "block_shape")]
     return launch.kernel, str(constants(launch)), str(sizes), str(blocks)
 
@@ -206,13 +212,13 @@ class Point(NamedTuple):
     """What a post says about its kernel, as the code of the kernel must show it."""
 
     room: str
-    launcher: str
     dtype: str
     shapes: list[tuple[int, ...]]
-    options: dict[str, Any]
     claim: str  # for a reader
     pattern: str  # the instruction
-    python: str  # a part of the Python line that must have made it
+    python: str  # code in the statement that must have made it
+    launcher: str = ""  # the room's own if left out
+    options: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
     absent: str | None = None  # an instruction that must not be anywhere in the kernel
     machine: bool = False  # look at the machine code: spills come after PTX
 
@@ -220,39 +226,96 @@ class Point(NamedTuple):
 QKV = [(1, HEADS, 1024, 64)] * 3
 # One for each post with a kernel, two where a post compares two.
 POINTS = [
-    Point("attention_weights", "attention_weights", "float32", QKV[:2], {},
-          "exp is a multiplication and the one exponential that the GPU has, of base 2",
-          r"ex2\.approx", "weights = tl.exp("),
-    Point("coalescing", "coalescing", "float32", [(32_768,)], {"stride": 1},
-          "stride 1, neighbours: one instruction loads four numbers for a thread",
-          r"ld\.global\S*\.v4\.b32", "x = tl.load("),
-    Point("coalescing", "coalescing", "float32", [(32_768,)], {"stride": 32},
-          "stride 32, strangers: each number is an instruction of its own",
-          r"ld\.global\S*\.b32", "x = tl.load(", absent=r"ld\.global\S*\.v[24]"),
-    Point("basic_attention", "basic_attention", "float32", QKV, {},
-          "a thread loads one number of a key's row a turn, and nothing wider",
-          r"ld\.global\S*\.b32", "k = tl.load(", absent=r"ld\.global\S*\.v[24]"),
-    Point("vectorized_attention", "vectorized_attention", "float32",
-          [(1, HEADS, rows, 64) for rows in (FEW, 512, 512)], {},
-          "a spill: addresses of the values wait in local memory until v is loaded",
-          r"\bSTL\b", "v_tile += ", machine=True),
-    Point("composed_attention", "matmul", "float16", [(FEW, 64), (64, 64)], {},
-          "16 rows are too few for Hopper's own instruction: each warp multiplies 16 × 8 tiles",
-          r"mma\.sync", "acc = tl.dot(", absent=r"wgmma"),
-    Point("tiled_attention", "tiled_attention", "float32", QKV, {},
-          "no tensor core: each product is a multiply-add of the ordinary units",
-          r"fma\.rn\.f32", "scores = tl.sum(", absent=r"mma\.sync|wgmma|tcgen05"),
-    Point("flash_attention", "flash_attention", "float16", QKV, {},
-          "four warps together multiply 64 rows, and go on before the result is there",
-          r"wgmma\.mma_async", "s = tl.dot("),
-    Point("hopper_attention", "hopper_attention", "float16", QKV, {},
-          "who loads: a thread asks the copy engine for a whole tile, and none loads a number",
-          r"cp\.async\.bulk\.tensor\S*\.shared\S*\.global", "tma.async_copy_global_to_shared(",
-          absent=r"ld\.global|cp\.async\.c[ag]"),
-    Point("hopper_attention", "hopper_attention", "float16", QKV, {},
-          "who computes: four warps multiply 64 queries with 128 keys, 16 columns at a time",
-          r"wgmma\.mma_async\S*\.m64n128k16", "return warpgroup_mma(q_tile, "),
-]  # fmt: skip
+    Point(
+        room="attention_weights",
+        dtype="float32",
+        shapes=QKV[:2],
+        claim="exp is a multiplication and the one exponential that the GPU has, of base 2",
+        pattern=r"ex2\.approx",
+        python="weights = tl.exp(",
+    ),
+    Point(
+        room="coalescing",
+        dtype="float32",
+        shapes=[(32_768,)],
+        options={"stride": 1},
+        claim="stride 1, neighbours: one instruction loads four numbers for a thread",
+        pattern=r"ld\.global\S*\.v4\.b32",
+        python="x = tl.load(",
+    ),
+    Point(
+        room="coalescing",
+        dtype="float32",
+        shapes=[(32_768,)],
+        options={"stride": 32},
+        claim="stride 32, strangers: each number is an instruction of its own",
+        pattern=r"ld\.global\S*\.b32",
+        python="x = tl.load(",
+        absent=r"ld\.global\S*\.v[24]",
+    ),
+    Point(
+        room="basic_attention",
+        dtype="float32",
+        shapes=QKV,
+        claim="in each iteration a thread loads one number of a key's row, and nothing wider",
+        pattern=r"ld\.global\S*\.b32",
+        python="k = tl.load(",
+        absent=r"ld\.global\S*\.v[24]",
+    ),
+    Point(
+        room="vectorized_attention",
+        dtype="float32",
+        shapes=[(1, HEADS, rows, 64) for rows in (FEW, 512, 512)],
+        claim="a spill: addresses of the values wait in local memory until v is loaded",
+        pattern=r"\bSTL\b",
+        python="v_tile += ",
+        machine=True,
+    ),
+    Point(
+        room="composed_attention",
+        launcher="matmul",
+        dtype="float16",
+        shapes=[(FEW, 64), (64, 64)],
+        claim="16 rows are too few for Hopper's own instruction: each warp multiplies 16 × 8 tiles",
+        pattern=r"mma\.sync",
+        python="acc = tl.dot(",
+        absent=r"wgmma",
+    ),
+    Point(
+        room="tiled_attention",
+        dtype="float32",
+        shapes=QKV,
+        claim="no tensor core: each product is a multiply-add of the ordinary units",
+        pattern=r"fma\.rn\.f32",
+        python="scores = tl.sum(",
+        absent=r"mma\.sync|wgmma|tcgen05",
+    ),
+    Point(
+        room="flash_attention",
+        dtype="float16",
+        shapes=QKV,
+        claim="four warps together multiply 64 rows, and go on before the result is there",
+        pattern=r"wgmma\.mma_async",
+        python="s = tl.dot(",
+    ),
+    Point(
+        room="hopper_attention",
+        dtype="float16",
+        shapes=QKV,
+        claim="who loads: one thread asks TMA for a whole tile, and no thread loads a number",
+        pattern=r"cp\.async\.bulk\.tensor\S*\.shared\S*\.global",
+        python="tma.async_copy_global_to_shared(",
+        absent=r"ld\.global|cp\.async\.c[ag]",
+    ),
+    Point(
+        room="hopper_attention",
+        dtype="float16",
+        shapes=QKV,
+        claim="who computes: four warps multiply 64 queries with 128 keys, 16 columns at a time",
+        pattern=r"wgmma\.mma_async\S*\.m64n128k16",
+        python="return warpgroup_mma(q_tile, ",
+    ),
+]
 
 
 # --8<-- [start:excerpts]
@@ -261,7 +324,7 @@ def excerpts(lab):
     """The instruction that shows each post's point, and the line of Python that made it."""
     for step in lab.each(point=range(len(POINTS))):
         point = POINTS[step["point"]]
-        function = getattr(load(point.room, "kernel"), point.launcher)
+        function = getattr(load(point.room, "kernel"), point.launcher or point.room)
         call = Call(point.room, "", function, point.dtype, point.shapes, point.options)
         (launch,) = launches(lab, call, lab.target)
         found = lab.compiler.compiled(launch)
@@ -270,10 +333,15 @@ def excerpts(lab):
             raise LookupError(f"{found.kernel} has {unwanted.group()}, and must not")
         python, lines, count = excerpt(code, launch.file, point.pattern, point.python)
         yield {
-            "post": point.room, "kernel": found.kernel, "dtype": point.dtype,
-            "claim": point.claim, "python": python, "language": "SASS" if point.machine else "PTX",
-            "lines": lines, "instructions": count,
-        }  # fmt: skip
+            "post": point.room,
+            "kernel": found.kernel,
+            "dtype": point.dtype,
+            "claim": point.claim,
+            "python": python,
+            "language": "SASS" if point.machine else "PTX",
+            "lines": lines,
+            "instructions": count,
+        }
         # --8<-- [end:excerpts]
 
 
@@ -289,7 +357,7 @@ def excerpt(code, file, pattern, python):
     """(Python line, first instructions, how many there are) of `pattern` below a line of `file`.
 
     Triton writes beside each instruction which line it stems from. Only instructions count whose
-    line contains `python`; a statement of several lines is one. Raises LookupError for none.
+    line has the code `python`; a statement of several lines is one. Raises LookupError for none.
     """
     with open(file, encoding="utf-8") as opened:
         source = statements(opened.read())
@@ -301,7 +369,7 @@ def excerpt(code, file, pattern, python):
                 line = source.get(int(number[1]), "") if number else ""
             elif match["file"].endswith(file.rpartition("/")[2]):
                 line = source.get(int(match["line"]), "")  # 0 is no line
-        elif python in line and re.search(pattern, text):
+        elif re.search(pattern, text) and occurs(line, python):
             found.append((line, shortened(text)))
     if not found:
         raise LookupError(f"no {pattern!r} stems from a line with {python!r}")
@@ -331,5 +399,7 @@ def listing(resources):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(resources.cubin)
         cubin.flush()
-        command = [triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = child.run([triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name], seconds=60)
+    if done.returncode:
+        raise RuntimeError(f"nvdisasm: {done.stdout.strip()}")
+    return done.stdout

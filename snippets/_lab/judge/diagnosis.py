@@ -198,11 +198,13 @@ def examine(launcher: Launcher, device: str = "cpu") -> Diagnosis:
     Raises CannotDiagnose if it takes none of them, or returns no tensor of the right shape.
     """
     seen, left_out = _outputs(launcher, device)
-    count, note = len(seen), ""
+    count = len(seen)
+    note = ""
     if all(s.right for s in seen) and seen[0].probe.q.dtype == torch.float32:
         with contextlib.suppress(CannotDiagnose):
             seen, more = _outputs(launcher, device, (torch.float16,))
-            count, note = count + len(seen), ", float16"
+            count += len(seen)
+            note = ", float16"
             left_out = tuple(dict.fromkeys((*left_out, *more)))
     wrong = [s for s in seen if not s.right]
     if not wrong:

@@ -45,9 +45,13 @@ class Shape(NamedTuple):
 
 # Around the powers of two that tiles have, M ≠ N, columns that fill no tile, one key, one query.
 SHAPES = (
-    Shape(1, 1, 64), Shape(3, 2, 16), Shape(2, 63, 40), Shape(3, 65, 64), Shape(1, 129, 128),
+    Shape(1, 1, 64),
+    Shape(3, 2, 16),
+    Shape(2, 63, 40),
+    Shape(3, 65, 64),
+    Shape(1, 129, 128),
     Shape(65, 3, 24),
-)  # fmt: skip
+)
 # Too much for a kernel that goes key by key in the interpreter: that takes a millisecond a key.
 LARGE = (Shape(64, 64, 64), Shape(65, 127, 48), Shape(129, 130, 128), Shape(129, 256, 128))
 Case = dict[str, Any]

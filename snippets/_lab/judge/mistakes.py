@@ -21,7 +21,7 @@ NAN, INF = math.nan, math.inf
 
 @dataclass(frozen=True)
 class Probe:
-    """One input of a launcher: q [B, H, M, D], k and v [B, H_kv, N, D], and its options."""
+    """One input of a launcher: q [B, H, M, D], k and v [B, Hkv, N, D], and its options."""
 
     name: str
     q: Tensor
@@ -64,8 +64,8 @@ def visible(p: Probe, shift: int = 0, align: str = "") -> Tensor:
     M, N, _ = p.sizes
     if not p.causal:
         return torch.ones(M, N, dtype=torch.bool)
-    first = N - M if (align or p.align) == "bottom_right" else 0
-    return torch.arange(N) <= torch.arange(M)[:, None] + first + shift
+    offset = N - M if (align or p.align) == "bottom_right" else 0
+    return torch.arange(N) <= torch.arange(M)[:, None] + offset + shift
 
 
 def softmax(scores: Tensor, hidden: float = 0.0) -> Tensor:
@@ -88,9 +88,12 @@ def attend(
 ) -> Tensor:
     """Right attention of a probe in float64, but for what is given."""
     of_k, of_v = (p.heads(), p.heads()) if heads is None else heads
-    q, k, v = p.q if q is None else q, p.k if k is None else k, p.v if v is None else v
-    scores = q.double() @ k.double()[:, of_k].mT * (p.factor if factor is None else factor)
+    q = p.q if q is None else q
+    k = p.k if k is None else k
+    v = p.v if v is None else v
+    factor = p.factor if factor is None else factor
     mask = visible(p) if mask is None else mask
+    scores = q.double() @ k.double()[:, of_k].mT * factor
     return weigh(scores.masked_fill(~mask, -INF)) @ v.double()[:, of_v]
 
 
@@ -120,7 +123,7 @@ def mask_moved(shift: int, p: Probe) -> Tensor:
 
 
 def first_query_misses_last_key(p: Probe) -> Tensor:
-    """The mask moved where there is none too: query n sees N + n - 1 keys, at most N."""
+    """The mask moved where there is none too: query m sees N + m - 1 keys, at most N."""
     mask = visible(p, -1).clone()
     if not p.causal:
         mask[0, -1] = False
@@ -204,14 +207,17 @@ def online(
         return None
     scores = p.q.double() @ p.k.double()[:, p.heads()].mT * p.factor
     values = p.v.double()[:, p.heads()]
-    m = torch.full((*scores.shape[:-1], 1), -INF, dtype=torch.float64)
-    sum_, acc = torch.zeros_like(m), zeros(p)
+    m_i = torch.full((*scores.shape[:-1], 1), -INF, dtype=torch.float64)
+    l_i = torch.zeros_like(m_i)
+    acc = zeros(p)
     for s, v in zip(scores.split(tile, -1), values.split(tile, -2), strict=True):
-        new = torch.maximum(m, s.amax(-1, keepdim=True))
-        alpha, w, m = rescale(m, new), weigh(s, new), new
-        sum_ = sum_ * (alpha if total else 1) + w.sum(-1, keepdim=True)
+        m_new = torch.maximum(m_i, s.amax(-1, keepdim=True))
+        alpha = rescale(m_i, m_new)
+        w = weigh(s, m_new)
+        m_i = m_new
+        l_i = l_i * (alpha if total else 1) + w.sum(-1, keepdim=True)
         acc = sums(acc * (alpha if accumulator else 1) + weights(w) @ v)
-    return acc / sum_
+    return acc / l_i
 
 
 def in_float32(x: Tensor, _: Tensor) -> Tensor:
@@ -398,11 +404,11 @@ MISTAKES: dict[str, Mistake] = {
         [P(mask_moved, -1), first_query_misses_last_key],
     ),
     "top-left for bottom-right": Mistake(
-        "Your mask is top-left; the spec is bottom-right: query i sees keys j ≤ i + N - M.",
+        "Your mask is top-left; the spec is bottom-right: query m sees keys n ≤ m + N - M.",
         [P(corner, dict.fromkeys(("bottom_right", "top_left"), "top_left"))],
     ),
     "bottom-right for top-left": Mistake(
-        "Your mask is bottom-right; the spec is top-left: query i sees keys j ≤ i.",
+        "Your mask is bottom-right; the spec is top-left: query m sees keys n ≤ m.",
         [P(corner, dict.fromkeys(("bottom_right", "top_left"), "bottom_right"))],
     ),
     "corners swapped": Mistake(
@@ -472,9 +478,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "nothing rescaled": Mistake(
         "When the running maximum moves, neither the accumulator nor the sum is rescaled.",
-        [
-            P(online, tile, accumulator=False, total=False) for tile in STEPS
-        ],
+        [P(online, tile, accumulator=False, total=False) for tile in STEPS],
     ),
     "rescaled the wrong way": Mistake(
         "When the running maximum moves, what was kept is multiplied by exp(new - old) and not by "
@@ -503,7 +507,7 @@ MISTAKES: dict[str, Mistake] = {
     "wrong axis": Mistake("The softmax runs over the queries, not over the keys.", [over_queries]),
     "softmax left out": Mistake("The values are mixed with the scores.", [without_softmax]),
     "wrong K/V head": Mistake(
-        "Query head h reads K/V head h mod H_kv; the spec is h // (H / H_kv): neighbours share.",
+        "Query head h reads K/V head h mod Hkv; the spec is h // (H / Hkv): neighbours share.",
         [kv_head],
     ),
     "first head for all": Mistake(
@@ -543,8 +547,8 @@ MISTAKES: dict[str, Mistake] = {
         rounding=True,
     ),
     "TF32": Mistake(
-        "float32 products run in TF32, with 10 bits of mantissa: say input_precision=\"ieee\".",
+        'float32 products run in TF32, with 10 bits of mantissa: say input_precision="ieee".',
         [P(tf32, nearest) for nearest in (True, False)],
         rounding=True,
     ),
-}  # fmt: skip
+}

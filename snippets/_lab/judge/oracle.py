@@ -48,10 +48,11 @@ def eager_attention(
 def causal_mask(
     M: int, N: int, *, align: str = "bottom_right", device: str | torch.device = "cpu"
 ) -> Tensor:
-    """[M, N], True where query i may see key j: j ≤ i + N - M, or j ≤ i with align "top_left"."""
-    shift = {"bottom_right": N - M, "top_left": 0}[align]
-    rows, columns = torch.arange(M, device=device), torch.arange(N, device=device)
-    return columns <= rows[:, None] + shift
+    """[M, N], True where query m may see key n: n ≤ m + N - M, or n ≤ m with align "top_left"."""
+    offset = {"bottom_right": N - M, "top_left": 0}[align]
+    m = torch.arange(M, device=device)
+    n = torch.arange(N, device=device)
+    return n <= m[:, None] + offset
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,9 @@ def make_qkv(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Reproducible q [*leading, M, D] and k, v [*leading, N, D], the same on every device.
 
-    Drawn on the CPU from N(0, 1) and then rounded to `dtype`; q is `spread` times wider, so that
-    the scores' standard deviation is about `spread` and the softmax is far from uniform.
+    Without an M there are as many queries as keys. Drawn on the CPU from a normal distribution and
+    then rounded to `dtype`; q is `spread` times wider, so that the scores' standard deviation is
+    about `spread` and the softmax is far from uniform.
     """
     generator = torch.Generator().manual_seed(seed)
     M = N if M is None else M

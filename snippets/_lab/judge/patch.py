@@ -217,6 +217,12 @@ def _same(token: Token, other: Token) -> bool:
     return token.value == other.value and token.indent in (None, other.indent)
 
 
+def occurs(text: str, piece: str) -> bool:
+    """Whether a piece of code is in a text, once or more often."""
+    wanted, there = tokens(piece), tokens(text)
+    return any(_match(there, i, wanted) for i in range(len(there)) if _same(wanted[0], there[i]))
+
+
 def _match(file: list[Token], first: int, piece: list[Token]) -> list[int | None]:
     """The place of each token of a piece that begins at a token of the file; empty if none does."""
     others: list[tuple[int, list[int | None]]] = [(first, [])]  # ways to go on, the best last

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from snippets._lab.draw.figure import fragment
+from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
 from snippets._lab.results import store
@@ -677,7 +677,8 @@ def test_the_verdict_follows_the_clock():
     figure = drawn("intensity", invented("intensity", mixed))
     assert figure.finding.endswith("one query against a cache, memory or neither.")
     assert (
-        "it is limited by memory with 2048 keys and reaches half of neither ceiling with 16,384 keys"
+        "it is limited by memory with 2048 keys "
+        "and reaches half of neither ceiling with 16,384 keys"
     ) in figure.sentences["decode"]
 
 

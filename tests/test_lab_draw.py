@@ -24,7 +24,6 @@ from snippets._lab.results.store import DataError, Result
 NOT_YET = [
     "flash_attention",
     "hopper_attention",
-    "multi_head_attention",
     "scoreboard",
 ]
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import made_up
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from snippets._lab.draw.figure import DataError, fragment
+from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.session import Lab
 from snippets._lab.results import store
@@ -379,21 +380,8 @@ class StandIn(Lab):
         for name, call in calls.items():
             call()
             self.clock += 1.0
-            yield {
-                "implementation": name,
-                **case,
-                "ms_p20": self.clock,
-                "ms_p50": self.clock,
-                "ms_p80": self.clock,
-                "flops": flops,
-                "bytes_compulsory": bytes_compulsory,
-            }
-
-
-CEILING = {f"per_s_p{p}": 1e12 for p in (20, 50, 80)}
-DTYPES = ["float16", "bfloat16", "float32"]
-UNITS = ["read", "write", "copy", "fma_float32", *(f"matmul_{d}" for d in DTYPES)]
-CEILINGS = dict.fromkeys([*UNITS, "matmul_tf32"], CEILING)
+            work = {"flops": flops, "bytes_compulsory": bytes_compulsory}
+            yield made_up.timed(self.clock, implementation=name, **case, **work)
 
 
 @pytest.fixture
@@ -412,7 +400,7 @@ def without_gpu(monkeypatch):
     monkeypatch.setattr(bench, "WIDTHS", {64: [60, 64, 65, 72], 128: [128]})
     monkeypatch.setattr(bench, "BURST", 3)
     quick = functools.partial(bench._host_times, budget_ms=0.0)
-    monkeypatch.setattr(bench, "_host_times", lambda calls, samples=2: quick(calls, samples=2))
+    monkeypatch.setattr(bench, "_host_times", lambda calls, samples=5: quick(calls, samples=5))
     monkeypatch.setattr(bench, "BATCH", 2)
     monkeypatch.setattr(bench, "BATCH_HEADS", 2)
     monkeypatch.setattr(bench, "TOKENS", 4)
@@ -445,7 +433,7 @@ def test_the_stand_in_stands_in_for_every_result_of_a_gpu():
 def test_rows_of_a_gpu_can_be_stored_and_drawn(name, without_gpu, figures, tmp_path):
     rows = list(getattr(bench, name)(StandIn()))
     for row in rows:
-        refuse_impossible(row | ({"ms_p50": 1e9} if "ms_p50" in row else {}), CEILINGS)
+        refuse_impossible(row | ({"ms_p50": 1e9} if "ms_p50" in row else {}), made_up.CEILINGS)
     made = invented(name, rows)
     store.write(made, tmp_path)
     read = store.read(store.path_of("some_gpu", "multi_head_attention", name, tmp_path), tmp_path)
@@ -459,20 +447,7 @@ def test_rows_of_a_gpu_can_be_stored_and_drawn(name, without_gpu, figures, tmp_p
 
 
 def invented(name, rows, label="Some GPU"):
-    return store.Result(
-        post="multi_head_attention",
-        result=name,
-        place="gpu",
-        folder=store.folder_name(label),
-        device={"name": label},
-        versions=dict.fromkeys(store.VERSIONS, "1"),
-        commit="unknown",
-        measured_at="2026-11-21T10:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=rows,
-        ceilings=CEILINGS,
-    )
+    return made_up.result("multi_head_attention", name, rows, device={"name": label})
 
 
 def launches_of(figures, loop, wide):
@@ -487,10 +462,10 @@ def launches_of(figures, loop, wide):
             "N": 1,
             "E": 1,
             "launches": loop if form == figures.LOOP else wide,
-            "kernels": ["a"],
+            "kernels": ["a"] if heads == 8 else None,
         }
-        for form in figures.FORMS
-        for passes in figures.PASSES
+        for form in figures.NAMES
+        for passes in bench.PASSES
         for heads in (1, 8, 32)
     ]
 
@@ -551,7 +526,7 @@ def test_where_the_loop_or_the_plain_layer_is_ahead_is_said(ahead, figures):
             "ms_p50": of[form] if heads < 4 else 1.0,
         }
         for form in of
-        for passes in figures.PASSES
+        for passes in bench.PASSES
         for heads in (1, 2, 4)
     ]
     few, wide = figures._few(rows), figures._wide_heads(rows)
@@ -695,5 +670,5 @@ def test_behaviour_of_known_heads():
 
 def test_a_figure_without_its_rows_says_so(figures):
     rows = [r for r in launches_of(figures, 58, 6) if r["implementation"] != figures.WIDE]
-    with pytest.raises(DataError, match="launches"):
+    with pytest.raises(store.DataError, match="launches"):
         fragment("multi_head_attention", "launches", figures.launches, [invented("launches", rows)])

@@ -141,10 +141,11 @@ def lines(
     quantities = [(quantity(v.x or x), quantity(v.y or y), _log(v, log)) for v in panels]
     made = []
     for i, view in enumerate(panels):
-        alike = [j for j in range(len(panels)) if quantities[j] == quantities[i]]
         across, up, logs = quantities[i]
-        xs = [v for j in alike for point in raw[j] for v in point.x]
-        ys = [v for j in alike for point in raw[j] for v in point.ends() if v is not None]
+        same_x = [j for j, (other, _, _) in enumerate(quantities) if other == across]
+        same_y = [j for j, (_, *other) in enumerate(quantities) if other == [up, logs]]
+        xs = [v for j in same_x for point in raw[j] for v in point.x]
+        ys = [v for j in same_y for point in raw[j] for v in point.ends() if v is not None]
         if not xs or not ys:
             raise DataError(f"nothing to draw of {up.name} in {view.title or 'the chart'}")
         rules = _references(references, results)
@@ -720,6 +721,7 @@ def _axis(
     own = sorted(set(shown))
     if ticks and which in ticks:
         at = [v / scale.per for v in ticks[which]]
+        at = [v for v in at if low <= v <= high]
     elif of.unit is units.whole and len(own) <= MOST_TICKS and which == "x":
         at = own
     else:

@@ -631,6 +631,12 @@ def every_kind():
     }
 
 
+def test_points_of_other_targets_leave_those_in_colour_visible():
+    two = [result(), result("GPU B", 1.5)]
+    first, other = charts.points(two, [NAMES[0]], "N", by_device=True).panels[0].marks
+    assert other.size < first.size
+
+
 KINDS = list(every_kind())
 
 

@@ -40,6 +40,7 @@ from snippets._lab.draw.units import Scale
 from snippets._lab.results.store import DataError, Result
 
 Where = Mapping[str, Any] | Callable[[Row], bool]
+SMALL = 5  # pixels of a grey point: what lies below it, in colour, shows around it
 MOST_TICKS = 12  # values of an axis that are each a tick
 ERROR = Quantity("largest difference from float64", "largest", units.difference)
 
@@ -252,6 +253,8 @@ def _points(
                 if device:
                     grey = OTHERS["context"]
                     look = replace(grey, symbol=ORDER[device % len(ORDER)])
+                    if not one.joined:
+                        one = replace(one, size=one.size or SMALL)
             elif len(results) > 1:
                 name = f"{name}, {device_name(result)}"
             told = [one.told(r) if one.told else spread(r) if up == TIME else "" for _, r in rows]

@@ -603,6 +603,7 @@ def rows_of(name, lab, monkeypatch):
     """Made-up rows with the fields that the bench function of that name gives."""
     if name == "ladder":
         for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
+            case = bench.same_work(case)
             for row in lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS):
                 yield row | bench.about_rung(row["implementation"], case["causal"])
     elif name == "memory":

@@ -366,7 +366,8 @@ def linear(
     if from_zero:
         low, high = min(low, 0), max(high, 0)
     room = pad * ((high - low) or abs(high) or 1)
-    return (low - room if low < 0 or not from_zero else low), (high + room if high > 0 else high)
+    bottom = low - room if low < 0 or not from_zero else low
+    return bottom, (high + room if high > 0 or high == low else high)
 
 
 def logarithmic(values: Sequence[float], pad: float = 0.05) -> tuple[float, float]:

@@ -172,3 +172,11 @@ def _percents(value: float) -> str:
 
 
 percent = Unit(((0.01, "%"),), _percents)  # from a share of 1
+
+
+def _with_a_sign(value: float) -> str:
+    whole = round(value)
+    return _sign(f"{whole:+d}") if whole else "0"
+
+
+gain = Unit(((0.01, "%"),), _with_a_sign)  # from what a quotient has above 1: "+12 %"

@@ -67,8 +67,8 @@ def map_html(up: str) -> str:
     data = " ".join(f'data-{key}="{value}"' for key, value in DEFAULT.items())
     return (
         f'<figure class="am-figure" id="figure-a-map"><p class="am-finding">A map.</p>'
-        f'<div class="am-map" data-sentences="{" ".join(TEXTS)}" {data} role="group" '
-        f'aria-label="Interactive attention map">{links}</div></figure>'
+        f'<div class="am-map" data-widget="attention_map" data-sentences="{" ".join(TEXTS)}" '
+        f'{data} role="group" aria-label="Interactive attention map">{links}</div></figure>'
     )
 
 

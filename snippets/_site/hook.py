@@ -5,7 +5,8 @@
   and `speed_table` add what is known only at build;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
-- `packing` puts what a browser waits for before it paints into one style, one script, one policy.
+- `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
+  style, one script and one policy.
 """
 
 from pathlib import Path
@@ -31,13 +32,19 @@ from snippets._site import (
     reference,
     speed_table,
     stale,
+    styles,
     tables,
 )
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Drop the style sheet of mkdocstrings: ours have the few rules that are needed."""
+    """Drop the style sheet of mkdocstrings, of which ours have the few rules that are needed; add
+    those of widgets, which lie beside their scripts.
+    """
     config.extra_css = [path for path in config.extra_css if "_mkdocstrings" not in str(path)]
+    docs = Path(config.docs_dir)
+    found = sorted(docs.glob("assets/javascripts/widgets/*.css"))
+    config.extra_css += [path.relative_to(docs).as_posix() for path in found]
     stale.forget()
     return config
 
@@ -118,5 +125,5 @@ def on_post_build(config: MkDocsConfig) -> None:
     notebooks.publish(config)
     try:
         packing.pack(Path(config.site_dir))
-    except packing.PackingError as error:
+    except (packing.PackingError, styles.StyleError) as error:
         raise PluginError(str(error)) from error

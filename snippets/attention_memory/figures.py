@@ -193,7 +193,7 @@ def calculator(results):
         table=some,
         widget="\n".join(
             [
-                '<div class="am-memory" markdown>',
+                '<div class="am-memory" data-widget="attention_memory" markdown>',
                 "[Cards and cases](/figures/attention_memory/calculator_cases.json){ .am-source }",
                 "",
                 f"{_layer(first)}, {first['dtype']}, forward:",

@@ -272,7 +272,7 @@ def lanes(results):
         table=numbers(rows),
         widget="\n".join(
             [
-                '<div class="am-lanes" markdown>',
+                '<div class="am-lanes" data-widget="coalescing" markdown>',
                 "[The recorded addresses](/figures/coalescing/lanes_addresses.json){ .am-source }",
                 "",
                 *table(numbers(some)),

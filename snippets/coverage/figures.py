@@ -48,7 +48,7 @@ def grid(results):
         f"{unable}",
         table=[_summary(name, [r for r in every if r["launcher"] == name]) for name in launchers],
         open_table=True,
-        widget='<div class="am-coverage" markdown>\n'
+        widget='<div class="am-coverage" data-widget="coverage" markdown>\n'
         "[The cells' data](/figures/coverage/grid_cells.json){ .am-source }\n</div>",
         extra_files={
             "grid_cells.json": {

@@ -64,7 +64,7 @@ def kernels(results):
         open_table=True,
         widget="\n".join(
             [
-                '<div class="am-cards" markdown>',
+                '<div class="am-cards" data-widget="your_gpu" markdown>',
                 f"[Every card's kernels](/figures/your_gpu/kernels_cards.json){{ .am-source }} "
                 f"Below are those for the {first.name}; with a script you may choose another card.",
                 "",

@@ -42,7 +42,7 @@ def player(room: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if (row["example"], row["query"]) == (examples[0]["name"], 0)
     ]
     widget = [
-        '<div class="am-steps" markdown>',
+        '<div class="am-steps" data-widget="steps" markdown>',
         f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }} (one query, tile by tile):",
         "",
         *table(shown),

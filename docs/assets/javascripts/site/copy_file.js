@@ -1,6 +1,6 @@
 /* The "Copy" link beside a kernel puts the whole file on the clipboard. Without a script, or when the
    browser refuses, it stays what it is: a link to that file. */
-document.addEventListener("click", async (event) => {
+addEventListener("click", async (event) => {
   const link = event.target.closest("a.am-copy");
   if (!link) return;
   event.preventDefault();

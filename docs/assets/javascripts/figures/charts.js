@@ -1,0 +1,131 @@
+/* Draws the charts: every .am-plot box holds a link to a Plotly spec ({data, layout}) and is drawn when it comes
+   near the screen. Until the library has come a light picture stands in the box, which the spec's fragment has. */
+import { make } from "../site/dom.js";
+import { loadJson } from "../site/json.js";
+import { nearby, onPage } from "../site/pages.js";
+import { PLOTLY, loadPlotly, onScheme, theme } from "./plotly.js";
+
+const narrow = matchMedia("(max-width: 599px)");
+const touch = matchMedia("(pointer: coarse)");
+const drawn = new Map(); // box -> {plot, spec, name, narrow}: what is on the page now
+
+async function loadSpec(url) {
+  const spec = await loadJson(url);
+  if (!Array.isArray(spec.data) || !spec.layout) throw new Error("is not a figure: no data or layout");
+  return spec;
+}
+
+function merge(base, over) {
+  const result = { ...base };
+  for (const [key, value] of Object.entries(over ?? {})) {
+    const both = [base?.[key], value].every((v) => v && typeof v === "object" && !Array.isArray(v));
+    result[key] = both ? merge(base[key], value) : value;
+  }
+  return result;
+}
+
+function layoutFor(box, spec) {
+  const layout = merge(spec.layout, narrow.matches ? spec.layout.meta?.narrow : {});
+  const height = narrow.matches && spec.layout.meta?.narrow?.height;
+  box.style.height = height ? `${height}px` : "";
+  return {
+    ...layout, template: theme(), autosize: false, transition: { duration: 0 },
+    width: box.clientWidth, height: box.clientHeight,
+  };
+}
+
+// Plotly writes into what it is given, so it gets a copy and the spec stays as it was fetched.
+function render(box) {
+  const { plot, spec, name } = drawn.get(box);
+  drawn.get(box).narrow = narrow.matches;
+  const config = {
+    displaylogo: false, scrollZoom: false, responsive: false,
+    displayModeBar: touch.matches ? false : "hover",
+    modeBarButtons: [["toImage", "resetScale2d"]],
+    toImageButtonOptions: { filename: name, scale: 2 },
+  };
+  return Plotly.newPlot(plot, structuredClone(spec.data), structuredClone(layoutFor(box, spec)), config);
+}
+
+function resize(box) {
+  const { plot, narrow: wasNarrow } = drawn.get(box);
+  if (wasNarrow !== narrow.matches) render(box);
+  else if (plot._fullLayout.width !== box.clientWidth) Plotly.relayout(plot, { width: box.clientWidth });
+}
+
+function fail(box, file, error) {
+  const textContent = `This figure cannot be drawn: ${file} ${error.message}. `
+    + "The numbers may still be in the table below.";
+  box.replaceChildren(make("p", { className: "am-missing", textContent }));
+  console.warn(textContent);
+}
+
+async function draw(box) {
+  const source = box.querySelector(".am-source");
+  let file = source ? new URL(source.href).pathname : "the link to its data";
+  try {
+    if (!source) throw new Error("is missing");
+    const [spec] = await Promise.all([
+      loadSpec(source.href),
+      loadPlotly().catch((error) => {
+        file = new URL(PLOTLY).pathname;
+        throw error;
+      }),
+    ]);
+    if (!box.isConnected) return; // the reader has left the page meanwhile
+    const name = file.split("/").slice(-2).join("-").replace(/\.json$/, "");
+    const plot = make("div");
+    const preview = box.querySelector(".am-preview");
+    box.replaceChildren(...[preview, plot].filter(Boolean));
+    drawn.set(box, { plot, spec, name });
+    await render(box);
+    preview?.remove();
+    // Its group is named by what it finds, and the table holds the numbers: no loose words of an axis.
+    plot.querySelectorAll(".main-svg").forEach((svg) => svg.setAttribute("aria-hidden", "true"));
+    box.classList.add("am-drawn");
+    resized.observe(box);
+  } catch (error) {
+    drawn.delete(box);
+    fail(box, file, error);
+  }
+}
+
+const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
+  for (const { target } of entries) {
+    // A box that is folded away has no width; it is looked at again when it is unfolded.
+    if (drawn.has(target) && target.clientWidth) resize(target);
+  }
+}));
+
+function recolor() {
+  for (const { plot } of drawn.values()) Plotly.relayout(plot, { template: theme() });
+}
+onScheme(recolor);
+
+// On paper: light colors and the paper's width. Material unfolds the tables.
+const PAPER_WIDTH = 560;
+let scheme;
+addEventListener("beforeprint", () => {
+  scheme = document.body.dataset.mdColorScheme;
+  document.body.dataset.mdColorScheme = "default";
+  for (const [box, { plot }] of drawn) {
+    Plotly.relayout(plot, { template: theme(), width: Math.min(PAPER_WIDTH, box.clientWidth) });
+  }
+});
+addEventListener("afterprint", () => {
+  document.body.dataset.mdColorScheme = scheme; // its observer recolors
+  for (const [box, { plot }] of drawn) Plotly.relayout(plot, { width: box.clientWidth });
+});
+
+const near = nearby(draw);
+
+onPage(() => {
+  for (const [box, { plot }] of drawn) {
+    if (box.isConnected) continue;
+    resized.unobserve(box);
+    Plotly.purge(plot);
+    drawn.delete(box);
+  }
+  near.disconnect();
+  document.querySelectorAll(".am-plot:not(.am-drawn)").forEach((box) => near.observe(box));
+});

@@ -1,0 +1,10 @@
+export const make = (tag, properties = {}, ...children) => {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+};
+
+/* The named parts of a widget's frame: {name: element} of its [data-part] elements. */
+export const partsOf = (frame) => Object.fromEntries(
+  [...frame.querySelectorAll("[data-part]")].map((part) => [part.dataset.part, part]),
+);

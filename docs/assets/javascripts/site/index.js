@@ -1,0 +1,7 @@
+/* What every page starts with. packing (snippets/_site) makes one script of this and of all that it imports;
+   a widget's script comes with the first page that has the widget, and imports from this one. */
+import "../figures/charts.js";
+import "./copy_file.js";
+import "./scheme.js";
+import "./wide_tables.js";
+import "./widgets.js";

@@ -24,7 +24,8 @@ DEVICE = {
 
 
 def report(ours=OURS, stock=STOCK, page="posts/x/"):
-    samples = [("ours", ours)] * 3 + [("stock", stock)] * 3
+    samples = [(site, run) for site in ("ours", "stock") for run in range(3)]
+    values = {"ours": asdict(ours), "stock": asdict(stock)}
     return store.Result(
         post="page_speed",
         result="pages",
@@ -33,10 +34,10 @@ def report(ours=OURS, stock=STOCK, page="posts/x/"):
         device=DEVICE,
         versions=dict.fromkeys(store.VERSIONS, "absent"),
         commit="unknown",
-        measured_at="2026-01-01T00:00:00Z",
+        measured_at="2026-11-21T00:00:00Z",
         seed=0,
         source_hash="0" * 16,
-        rows=[{"page": page, "site": site, **asdict(sample)} for site, sample in samples],
+        rows=[{"page": page, "site": site, "run": run, **values[site]} for site, run in samples],
     )
 
 

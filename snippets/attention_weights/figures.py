@@ -80,7 +80,8 @@ def attention_map(results):
                 "of what rounding may do": lambda r: percent(r["of_allowed"]),
             },
         ),
-        widget=f'<div class="am-map" data-widget="attention_map" data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
+        widget='<div class="am-map" data-widget="attention_map" '
+        f'data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
         f'data-head="{head}" data-token="{query}" role="group" '
         f'aria-label="Interactive attention map" markdown>\n{links}\n</div>',
         extra_files=files,

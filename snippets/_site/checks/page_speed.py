@@ -158,10 +158,10 @@ def pages(
             for page in addresses(mine, chosen):
                 for server in servers.values():  # a first opening compresses and warms
                     open_slowly(browser, server, page)
-                for _ in range(runs):
+                for run in range(runs):
                     for site, server in servers.items():
                         sample = open_slowly(browser, server, page, figures=site == "ours")
-                        rows.append({"page": page, "site": site, **asdict(sample)})
+                        rows.append({"page": page, "site": site, "run": run, **asdict(sample)})
                 advance(page)
         device = {
             "name": _cpu(),

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from snippets._lab.draw import figure
-from snippets._lab.draw.figure import draw_all
+from snippets._lab.draw.everything import draw_all
+from snippets._lab.draw.identity import FAINTEST, strength
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
 
@@ -92,8 +92,8 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
             assert re.search(rf"\| {re.escape(name)} \|", text), "no provenance"
 
 
-def test_these_are_more_devices_than_line_styles():
-    assert len(NAMES) + 1 > len(set(figure.DASHES)), "or a chart of many was never drawn"
+def test_these_are_more_devices_than_there_are_strengths_of_marks():
+    assert strength(len(NAMES)) == FAINTEST, "or a chart of many was never drawn"
 
 
 def test_a_device_lies_in_the_folder_of_its_name():

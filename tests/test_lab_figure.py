@@ -18,8 +18,12 @@ import pytest
 
 import snippets
 from snippets._lab import cli, rooms
-from snippets._lab.draw import figure
-from snippets._lab.draw.figure import Figure, cell, draw_all, table
+from snippets._lab.draw.everything import draw_all
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.fragment import fragment, room_of
+from snippets._lab.draw.rows import only, pick
+from snippets._lab.draw.tables import table
+from snippets._lab.draw.words import cell
 from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError, Result
 
@@ -33,26 +37,19 @@ def forward(lab):
     yield {"N": 16}
 """
 FIGURES = """
-import plotly.graph_objects as go
-from snippets._lab.draw.figure import Figure, hover, name_of, only, pick, time
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import Series
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.rows import TIME, only
 
 def forward(results):
-    figure = go.Figure()
-    for result in results:
-        chosen = pick(result.rows, N=16)
-        figure.add_scatter(
-            x=[r["N"] for r in chosen],
-            y=[r["ms_p50"] for r in chosen],
-            name=name_of("torch:sdpa", result, results),
-            text=[hover(r) for r in chosen],
-        )
     row = only(results[0].rows, N=16)
     return Figure(
-        finding=f"It takes {time(row['ms_p50'])}.",
+        finding=f"It takes {TIME.text(row)}.",
         caption="One call.",
         table=[{"implementation": r["implementation"], "N": r["N"]} for r in results[0].rows],
-        plot=figure,
-        sentences={"remark": f"With {row['N']} queries: {time(row['ms_p50'])}."},
+        plot=charts.lines(results, [Series("torch:sdpa", where={"N": 16})], "N", TIME),
+        sentences={"remark": f"With {row['N']} queries: {TIME.text(row)}."},
     )
 
 def _helper(results):
@@ -99,13 +96,20 @@ def measured(result, *, folder="nvidia_h200", name="NVIDIA H200", ms=0.5, **fiel
     row = {"implementation": "fake_attention", "N": 16, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms}
     return replace(
         Result(
-            post="fake_attention", result=result, place="gpu", folder=folder,
-            device={"name": name}, versions=dict.fromkeys(store.VERSIONS, "1"), commit="abc",
-            measured_at="2026-11-21T10:00:00Z", seed=0, rows=[row],
+            post="fake_attention",
+            result=result,
+            place="gpu",
+            folder=folder,
+            device={"name": name},
+            versions=dict.fromkeys(store.VERSIONS, "1"),
+            commit="abc",
+            measured_at="2026-11-21T10:00:00Z",
+            seed=0,
+            rows=[row],
             source_hash=staleness.result_hash("fake_attention", result),
         ),
         **fields,
-    )  # fmt: skip
+    )
 
 
 def drawn(out):
@@ -128,10 +132,13 @@ def test_drawing_twice_gives_the_same_bytes(data, out, tmp_path):
     assert set(first) == {
         f"fake_attention/{name}"
         for name in (
-            "forward.md", "forward.json", "forward_sentences.md",
-            "report.md", "report_sentences.md",
+            "forward.md",
+            "forward.json",
+            "forward_sentences.md",
+            "report.md",
+            "report_sentences.md",
         )
-    }  # fmt: skip
+    }
     assert draw_all(data, out) == []
     assert drawn(out) == first
     draw_all(data, tmp_path / "elsewhere")
@@ -189,14 +196,15 @@ def test_a_missing_result_is_named(data, out, capsys):
 
 DAMAGES = {
     "truncated": (lambda text: text[:-40], "is not whole JSON"),
-    "old schema": (lambda text: text.replace('"schema": 1', '"schema": 0'), "measure it again"),
+    "old schema": (lambda text: text.replace('"schema": 2', '"schema": 1'), "measure it again"),
     "a field renamed": (lambda text: text.replace("ms_p50", "ms"), "KeyError: 'ms_p50'"),
     "a row renamed": (lambda text: text.replace('"N": 16', '"N": 17'), "0 rows have {'N': 16}"),
     "text for a number": (lambda text: text.replace('"ms_p50": 0.5', '"ms_p50": "fast"'), "Error:"),
     "markup for a number": (
-        lambda text: text.replace('"N": 16', '"N": "<img src=x onerror=alert(1)>"'), "0 rows have"
+        lambda text: text.replace('"N": 16', '"N": "<img src=x onerror=alert(1)>"'),
+        "0 rows have",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", DAMAGES)
@@ -263,6 +271,7 @@ def rendered(fragment):
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("where", ["device", "implementation", "driver", "commit"])
 def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
+    store.write(measured("forward", folder="b_gpu", name="GPU B"), data)
     draw_all(data, out)
     harmless = rendered(forward_md(out))
     forward = measured("forward", commit=hostile if where == "commit" else "abc")
@@ -274,10 +283,9 @@ def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
     store.write(measured("forward", folder="b_gpu", name=hostile), data)
     draw_all(data, out)
     found = rendered(forward_md(out))
-    # Markdown marks the column of several devices otherwise than that of one.
     assert found.tags <= harmless.tags
     assert found.attributes <= harmless.attributes
-    assert found.links == harmless.links | {"/data/b_gpu/fake_attention/forward.json"}
+    assert found.links == harmless.links
     shown = hostile[:12] if where == "commit" else hostile
     assert shown in found.text
 
@@ -300,14 +308,12 @@ def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
     parts = {"finding": "Fine.", "caption": "Fine.", "table": [{"a": 1}]}
     parts[where] = {"one": text} if where == "sentences" else text
     with pytest.raises(DataError, match="figure forward of fake_attention has markup"):
-        figure.fragment(
-            "fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")]
-        )
+        fragment("fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")])
 
 
 def test_code_in_a_sentence_is_no_markup(room):
     figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], sentences={"x": "a < b"})
-    assert figure.fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])
+    assert fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])
 
 
 @pytest.mark.parametrize("line", ["```", "``` <img src=x onerror=alert(1)>", '--8<-- "LICENSE"'])
@@ -318,47 +324,53 @@ def test_a_printed_line_cannot_leave_its_code_block(line, data, out):
 
 
 def test_numpy_arrays_are_refused(data, out, room):
-    edit(room / "figures.py", 'x=[r["N"] for r in chosen]', "x=numpy.arange(3)")
-    edit(room / "figures.py", "import plotly", "import numpy\nimport plotly")
-    with pytest.raises(DataError, match="holds a NumPy array; give Plotly lists"):
+    edit(room / "figures.py", "caption=", 'extra_files={"x.json": [numpy.arange(3)]}, caption=')
+    edit(room / "figures.py", "import TIME, only", "import TIME, only\nimport numpy")
+    with pytest.raises(DataError, match=r"a figure holds a numpy\.ndarray; give it plain numbers"):
         draw_all(data, out)
 
 
 def test_a_specification_leaves_colours_to_the_page_and_rounds(data, out, room):
-    edit(room / "figures.py", '[r["ms_p50"] for r in chosen]', "[1 / 3, 2.0, 1e20]")
+    edit(room / "figures.py", '"N", TIME)', '"N", Quantity("x", lambda r: 1 / 3))')
+    edit(room / "figures.py", "import TIME, only", "import TIME, Quantity, only")
     draw_all(data, out)
     spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
-    assert spec["data"][0]["y"] == [0.333333, 2, 1e20]
-    assert "template" not in spec["layout"]
-    assert spec["layout"]["height"] == 380
+    assert spec["data"][0]["y"] == [0.333333]
+    assert spec["data"][0]["x"] == [16]
+    assert not spec["layout"].keys() & {"template", "font", "paper_bgcolor"}
+    style = re.search(r'style="--am-height: (\d+)px; --am-height-narrow: (\d+)px"', forward_md(out))
+    assert spec["layout"]["height"] == int(style[1])
+    assert spec["layout"]["meta"]["narrow"]["height"] == int(style[2])
 
 
-def test_a_stale_result_wears_a_badge(data, out, room):
+def test_a_figure_depends_on_data_and_drawing_only(data, out, room):
+    """The mark beside a raw result is empty: the site fills it where the code has changed."""
     draw_all(data, out)
-    assert "am-stale" not in forward_md(out)
-    edit(room / "bench.py", '{"N": 16}', '{"N": 16}  # a comment')
-    assert draw_all(data, out) == []
+    assert not staleness.is_stale(measured("forward"))
+    before = measured("forward")
     edit(room / "bench.py", '{"N": 16}', '{"N": 32}')
-    changed = draw_all(data, out)
-    assert changed == [out / "fake_attention" / "forward.md"]
-    assert "code changed since</span>" in forward_md(out)
+    assert staleness.is_stale(before)
+    assert draw_all(data, out) == []
+    mark = '<span class="am-stale" data-result="nvidia_h200/fake_attention/forward"></span>'
+    assert forward_md(out).count(mark) == 1
 
 
 def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
     draw_all(data, out)
-    assert "It takes 0.5 ms." in forward_md(out)
+    assert "It takes 500 µs." in forward_md(out)
     assert "On " not in forward_md(out)
     store.write(measured("forward", folder="a_gpu", name="A GPU", ms=0.25), data)
     draw_all(data, out)
     text = forward_md(out)
     title = text.split('<p class="am-finding" markdown>\n')[1].split("\n")[0]
-    assert title == "It takes 0.5 ms.", "the reference device has the word, whatever its name"
-    assert "On A GPU: It takes 0.25 ms." in text
+    assert title == "It takes 500 µs.", "the reference device has the word, whatever its name"
+    assert "On A GPU: It takes 250 µs." in text
     assert text.index("/data/nvidia_h200/") < text.index("/data/a_gpu/")
     assert "| NVIDIA H200 |" in text
     assert "| A GPU |" in text
     spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
-    assert [trace["y"] for trace in spec["data"]] == [[0.5], [0.25]]
+    assert [trace["y"] for trace in spec["data"]] == [[500], [250]]
+    assert spec["layout"]["yaxis"]["title"]["text"] == "time, µs"
 
 
 def test_a_figure_has_its_parts(data, out):
@@ -372,16 +384,16 @@ def test_a_figure_has_its_parts(data, out):
     assert "<summary>The numbers as a table</summary>" in text
     assert "<summary>Where these numbers come from</summary>" in text
     assert measured("forward").source_hash in text
-    assert 'aria-label="Chart. It takes 0.5 ms."' in text
+    assert 'aria-label="Chart. It takes 500 µs."' in text
     sentences = (out / "fake_attention" / "forward_sentences.md").read_text()
     assert sentences == (
-        "<!-- --8<-- [start:remark] -->\nWith 16 queries: 0.5 ms.\n<!-- --8<-- [end:remark] -->\n"
+        "<!-- --8<-- [start:remark] -->\nWith 16 queries: 500 µs.\n<!-- --8<-- [end:remark] -->\n"
     )
 
 
 def test_the_height_reserved_for_a_chart_follows_its_text():
     def rooms(finding, caption, **layout):
-        style = figure._room(figure.Figure(finding, caption, [], height=300, **layout), caption)
+        style = room_of(Figure(finding, caption, [], **layout), caption, 300, 300)
         return list(map(int, re.findall(r"(\d+)px", style)))
 
     short = rooms("Short.", "One line.")
@@ -390,49 +402,36 @@ def test_the_height_reserved_for_a_chart_follows_its_text():
     longer = rooms("Short.", "Word " * 100)
     more = [after - before for before, after in zip(short, longer, strict=True)]
     assert more == pytest.approx([3 * 21.4, 8 * 21.4], abs=1)
-    assert rooms("Short.", "One line.", narrow={"height": 500})[1] == short[1] + 200
 
 
-def test_numbers_as_they_are_read():
-    assert [figure.time(ms) for ms in (0.01234, 0.0999, 0.1, 12.345)] == [
-        "12.3 µs", "99.9 µs", "0.1 ms", "12.3 ms",
-    ]  # fmt: skip
-    assert [figure.ratio(x) for x in (0.777, 7.64, 51.4)] == ["0.78×", "7.6×", "51×"]
-    assert [cell(x) for x in (None, 1.23456, 9999, 12345, True)] == [
-        "–", "1.235", "9999", "12,345", "True",
-    ]  # fmt: skip
+def test_a_cell_is_read_as_a_number_or_as_text():
+    assert [cell(x) for x in (None, 1.23456, 9999, 12345, True, -0.5)] == [
+        "–",
+        "1.235",
+        "9999",
+        "12,345",
+        "True",
+        "−0.5",
+    ]
 
 
 def test_a_table_sets_numbers_to_the_right():
     assert table([{"name": "x", "n": 1}, {"name": "y", "n": None}]) == [
-        "| name | n |", "| --- | ---: |", "| x | 1 |", "| y | – |",
-    ]  # fmt: skip
+        "| name | n |",
+        "| --- | ---: |",
+        "| x | 1 |",
+        "| y | – |",
+    ]
     with pytest.raises(DataError, match="empty table"):
         table([])
 
 
 def test_one_row_is_one_row():
     rows = [{"N": 1, "x": 2}, {"N": 1, "x": 3}, {"N": 2, "x": 4, "error": "out of memory"}]
-    assert figure.only(rows, N=1, x=3) == rows[1]
-    assert figure.pick(rows, N=2) == []
+    assert only(rows, N=1, x=3) == rows[1]
+    assert pick(rows, N=2) == []
     with pytest.raises(DataError, match="2 rows have"):
-        figure.only(rows, N=1)
-
-
-def test_an_implementation_without_a_colour_is_named():
-    with pytest.raises(DataError, match="'tomorrow' has no colour"):
-        figure.colour("tomorrow")
-
-
-def test_implementations_measured_together_have_colours_of_their_own():
-    compared = {
-        (r.post, r.result): {row["implementation"] for row in r.rows if "implementation" in row}
-        for r in store.scan()
-    }
-    named = {key: names & figure.COLOURS.keys() for key, names in compared.items()}
-    assert any(len(names) > 1 for names in named.values()), "no result compares anything"
-    for key, names in named.items():
-        assert len({figure.COLOURS[n] for n in names}) == len(names), f"{key}: {names}"
+        only(rows, N=1)
 
 
 # The real rooms and their data.
@@ -453,8 +452,11 @@ sys.meta_path.insert(0, Block())
 def run_without_torch(code):
     done = subprocess.run(
         [sys.executable, "-c", NO_TORCH + code],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -5,6 +5,7 @@ series (implementations, or parts of the rows), which views (panels), which quan
 over devices, colours, units, ticks, legends and the phone's layout are here; a room has none.
 """
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -69,9 +70,9 @@ class Series:
 
     @property
     def look(self) -> Identity:
-        """Its colour, symbol and dash, and the name that it has."""
+        """Its colour, symbol and dash, and the name that it has, with markup escaped."""
         found = identity(self.like or self.key, self.shade, self.dtype)
-        return replace(found, name=self.name) if self.name else found
+        return replace(found, name=html.escape(self.name or found.name, quote=False))
 
 
 @dataclass(frozen=True)

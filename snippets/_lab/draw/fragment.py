@@ -62,7 +62,11 @@ def fragment(
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
     # What is folded is no part of the <figure>, where a caption comes first or last.
     chart = figure.plot is not None and not figure.widget and not figure.open_table
-    kind = f'am-figure am-chart" style="{_room(figure, caption)}' if chart else "am-figure"
+    kind = (
+        f'am-figure am-chart" style="{room_of(figure, caption, *_heights(figure))}'
+        if chart
+        else "am-figure"
+    )
     lines = [f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
     lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
     if figure.plot is not None:
@@ -102,16 +106,14 @@ def fragment(
     return files
 
 
-def _room(figure: "Figure", caption: str) -> str:
+def room_of(figure: "Figure", caption: str, tall: int, tall_on_a_phone: int) -> str:
     """About how high a chart is with its text, on a wide screen and on a phone, as CSS.
 
     A browser reserves this for a figure that it leaves aside until it comes near.
     """
     title, caption = (TARGET.sub("]", _plain(text)) for text in (figure.finding, caption))
     heights = []
-    for plot, (title_line, caption_line, around) in zip(
-        _heights(figure), (WIDE, NARROW), strict=True
-    ):
+    for plot, (title_line, caption_line, around) in ((tall, WIDE), (tall_on_a_phone, NARROW)):
         lines = [(title, title_line), (caption, caption_line)]
         text = sum(math.ceil(len(words) / line) * px for words, (line, px) in lines)
         heights.append(round(plot + text + around))
@@ -150,10 +152,13 @@ def _rounded(value: Any) -> Any:
         short = float(f"{value:.{DIGITS}g}")
         return int(short) if short.is_integer() and abs(short) < 1e15 else short
     if isinstance(value, dict):
-        if "bdata" in value:
-            raise DataError("a figure holds a NumPy array; give Plotly lists")
         return {k: _rounded(v) for k, v in value.items()}
-    return [_rounded(v) for v in value] if isinstance(value, list) else value
+    if isinstance(value, list | tuple):
+        return [_rounded(v) for v in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    kind = type(value)
+    raise DataError(f"a figure holds a {kind.__module__}.{kind.__name__}; give it plain numbers")
 
 
 def _folded(css: str, title: str, lines: list[str]) -> list[str]:

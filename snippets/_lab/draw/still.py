@@ -44,7 +44,8 @@ def still(chart: Chart) -> str:
     )
     keys = _legend(wide, "am-wide") + _legend(phone, "am-phone")
     return (
-        f'<div class="am-preview" aria-hidden="true" style="{sides}">{"".join(parts)}</div>{keys}'
+        f'<div class="am-preview" aria-hidden="true" style="{sides}">'
+        f'<div class="am-panels">{"".join(parts)}</div>{keys}</div>'
     )
 
 
@@ -66,7 +67,7 @@ def _legend(placed: Placement, css: str) -> str:
         f'<span><i style="background:{_colour(item)}"></i>{item.name}</span>'
         for item in placed.legend
     )
-    return f'<div class="am-keys {css}" aria-hidden="true">{keys}</div>'
+    return f'<div class="am-keys {css}">{keys}</div>'
 
 
 def _colour(item: Mark | Rule) -> str:

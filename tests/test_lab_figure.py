@@ -194,16 +194,39 @@ def test_a_missing_result_is_named(data, out, capsys):
     assert "fake_attention/forward.json; run `make bench`" in message
 
 
+def sealed(change):
+    """A change to the one row of a result, as a bench with that fault would have written it."""
+
+    def damage(text):
+        value = json.loads(text)
+        change(value["rows"][0])
+        return store.dumps(value | {"seal": store.seal(value)})
+
+    return damage
+
+
+def renamed(old, new):
+    def change(row):
+        row[new] = row.pop(old)
+
+    return sealed(change)
+
+
+def put(field, value):
+    return sealed(lambda row: row.update({field: value}))
+
+
 DAMAGES = {
     "truncated": (lambda text: text[:-40], "is not whole JSON"),
     "old schema": (lambda text: text.replace('"schema": 2', '"schema": 1'), "measure it again"),
-    "a field renamed": (lambda text: text.replace("ms_p50", "ms"), "KeyError: 'ms_p50'"),
-    "a row renamed": (lambda text: text.replace('"N": 16', '"N": 17'), "0 rows have {'N': 16}"),
-    "text for a number": (lambda text: text.replace('"ms_p50": 0.5', '"ms_p50": "fast"'), "Error:"),
-    "markup for a number": (
-        lambda text: text.replace('"N": 16', '"N": "<img src=x onerror=alert(1)>"'),
-        "0 rows have",
+    "edited": (
+        lambda text: text.replace('"N": 16', '"N": 17'),
+        "was changed after it was measured",
     ),
+    "a field renamed": (renamed("ms_p50", "ms"), "KeyError: 'ms_p50'"),
+    "a row renamed": (put("N", 17), "0 rows have {'N': 16}"),
+    "text for a number": (put("ms_p50", "fast"), ""),
+    "markup for a number": (put("N", "<img src=x onerror=alert(1)>"), "0 rows have"),
 }
 
 

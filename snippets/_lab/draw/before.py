@@ -329,8 +329,8 @@ def preview(spec: dict[str, Any]) -> str:
         margin["l"] = max(margin["l"], min(240, NAME_PX * max(map(len, names))))
     slim = {**margin, **narrow.get("margin", {})}
     sides = "".join(f"--{k}:{margin[k]}px;--n{k}:{slim[k]}px;" for k in "trbl")
-    panels = f'<div class="am-panels">{"".join(drawn)}</div>'
-    return f'<div class="am-preview" aria-hidden="true" style="{sides}">{panels}</div>'
+    inner = f'<div class="am-panels">{"".join(drawn)}</div>'
+    return f'<div class="am-preview" aria-hidden="true" style="{sides}">{inner}</div>'
 
 
 def _key(axis: str) -> str:

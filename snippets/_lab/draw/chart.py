@@ -16,6 +16,22 @@ CHARACTER = 6.6  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
+# A symbol as a letter that every font has: it keeps its shape however far a panel is stretched.
+GLYPHS = {
+    "circle": "●",
+    "square": "■",
+    "diamond": "◆",
+    "triangle-up": "▲",
+    "triangle-down": "▼",
+    "cross": "✚",
+    "x": "✕",
+    "star": "★",
+    "pentagon": "⬟",
+    "hexagon": "⬢",
+    "line-ew": "–",
+}
+OPEN = {"circle": "○", "square": "□", "diamond": "◇", "triangle-up": "△", "triangle-down": "▽"}
+GLYPHS |= {f"{name}-open": OPEN.get(name, glyph) for name, glyph in GLYPHS.items()}
 WIDE, PHONE = 780, 350  # pixels of a chart
 TITLE = 24  # pixels of a panel's or an axis' title
 WRAP = {False: 34, True: 17}  # characters of a name on an axis, in one line
@@ -196,6 +212,7 @@ def place(chart: Chart, phone: bool) -> Placement:
     gap = max(gap, round(_overhang(chart.panels)) + 10)
     right = round(longest * CHARACTER) + 26 if direct else EDGE
     right = max(right, SCALE) if any(p.grid for p in chart.panels) else right
+    right = max(right, round(_overhang(chart.panels) / 2) + 4)
     plot = max(screen - left - right, 120)
     wide = (plot - gap * (across - 1)) / across
 
@@ -331,7 +348,7 @@ def _labels(panel: Panel, y: Axis, tall: float) -> tuple[Label, ...]:
             if not there:
                 continue
             end, colour = there[-1], item.colours[0]
-            swatch = "○" if item.symbols[0].endswith("-open") else "●"
+            swatch = GLYPHS[item.symbols[0]]
         found.append(((y.at(end) - low) / (high - low) * tall, item.name, colour, swatch))
     found.sort(key=lambda entry: entry[0])
     places = _apart([entry[0] for entry in found], LINE, tall)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from snippets._lab.draw import before
 from snippets._lab.draw.chart import (
     CHARACTER,
+    GLYPHS,
     Axis,
     Chart,
     Mark,
@@ -24,6 +25,7 @@ from snippets._lab.draw.chart import (
 from snippets._lab.draw.specification import LIGHTNESS
 
 SIDE = 400  # of a panel's coordinates
+LETTER = 1.5  # of a symbol's size: the height of its letter
 DASH = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
 
 
@@ -32,12 +34,16 @@ def still(chart: Chart) -> str:
     wide, phone = place(chart, phone=False), place(chart, phone=True)
     parts = []
     for panel, spot, slim in zip(chart.panels, wide.spots, phone.spots, strict=True):
-        marks = "".join(_marks(panel, spot))
+        drawn = _stretched(panel, spot), _stretched(panel, slim)
         words = "".join(_words(panel, spot)), "".join(_words(panel, slim))
+        if drawn[0] == drawn[1]:  # as a rule: only room for numbers makes an axis longer
+            shared, drawn = drawn[0], ("", "")
+        else:
+            shared = ""
         parts.append(
-            f'<svg style="{_variables(spot, "")}{_variables(slim, "n")}">'
-            f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{marks}</svg>'
-            f'<g class="am-wide">{words[0]}</g><g class="am-phone">{words[1]}</g></svg>'
+            f'<svg style="{_variables(spot, "")}{_variables(slim, "n")}">{shared}'
+            f'<g class="am-wide">{drawn[0]}{words[0]}</g>'
+            f'<g class="am-phone">{drawn[1]}{words[1]}</g></svg>'
         )
     sides = "".join(
         f"--{k}:{wide.margin[k]}px;--n{k}:{phone.margin[k]}px;" for k in ("t", "r", "b", "l")
@@ -47,6 +53,14 @@ def still(chart: Chart) -> str:
         f'<div class="am-preview" aria-hidden="true" style="{sides}">'
         f'<div class="am-panels">{"".join(parts)}</div>{keys}</div>'
     )
+
+
+def _stretched(panel: Panel, spot: Spot) -> str:
+    """What is drawn of a panel: lines and areas stretch with it, symbols keep their size."""
+    lines = "".join(_marks(panel, spot))
+    symbols = "".join(_symbols(panel, spot))
+    plain = f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{lines}</svg>'
+    return plain + symbols
 
 
 def _variables(spot: Spot, mark: str) -> str:
@@ -63,17 +77,19 @@ def _legend(placed: Placement, css: str) -> str:
     """Names beside their colours, where they are not at the ends of the lines."""
     if not placed.legend:
         return ""
-    keys = "".join(
-        f'<span><i style="background:{_colour(item)}"></i>{item.name}</span>'
-        for item in placed.legend
-    )
+    keys = "".join(f"<span>{_key(item)}{item.name}</span>" for item in placed.legend)
     return f'<div class="am-keys {css}">{keys}</div>'
 
 
-def _colour(item: Mark | Rule) -> str:
+def _key(item: Mark | Rule) -> str:
+    """A swatch: a line, or the symbol of dots, or a square for bars."""
     if isinstance(item, Rule):
-        return item.colour
-    return item.colours[0] if item.colours else "#808a94"
+        return f'<i style="background:{item.colour}"></i>'
+    colour = item.colours[0] if item.colours else "#808a94"
+    if item.kind == "line":
+        return f'<i style="background:{colour}"></i>'
+    glyph = "■" if item.kind == "bars" or not item.symbols else GLYPHS[item.symbols[0]]
+    return f'<b style="color:{colour}">{glyph}</b>'
 
 
 def _part(axis: Axis, value: float) -> float:
@@ -172,9 +188,42 @@ def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
         if mark.kind == "bars":
             path = "".join(_bar(mark, i, x, y) for i in some)
             yield f' class="am-bars" fill="{colour}" d="{path}"/>'
-        elif mark.size >= 1:
-            path = "".join(f"M{a} {b}h0" for i, (a, b) in zip(there, at, strict=True) if i in some)
-            yield f' class="am-dots" stroke="{colour}" d="{path}"/>'
+        else:
+            path = "".join(
+                f"M{a} {b}h0"
+                for i, (a, b) in zip(there, at, strict=True)
+                if i in some and _is_a_disc(mark, i)
+            )
+            if path:
+                wide = "" if mark.kind == "line" else f' style="stroke-width:{mark.size:g}px"'
+                yield f' class="am-dots" stroke="{colour}"{wide} d="{path}"/>'
+
+
+def _symbol(mark: Mark, i: int) -> str:
+    return mark.symbols[i if len(mark.symbols) > 1 else 0]
+
+
+def _is_a_disc(mark: Mark, i: int) -> bool:
+    """A round end of a line of no length does for it, which takes fewer bytes than a letter."""
+    return mark.kind != "bars" and mark.size >= 1 and _symbol(mark, i) == "circle"
+
+
+def _symbols(panel: Panel, spot: Spot) -> Iterable[str]:
+    """The marks that are no discs, as letters."""
+    for mark in panel.marks:
+        if mark.kind == "bars" or mark.size < 1:
+            continue
+        letters = []
+        for i, (x, y) in enumerate(zip(mark.x, mark.y, strict=True)):
+            if x is None or y is None or _is_a_disc(mark, i):
+                continue
+            colour = mark.colours[i if len(mark.colours) > 1 else 0]
+            at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}"'
+            letters.append(f'<text {at} fill="{colour}">{GLYPHS[_symbol(mark, i)]}</text>')
+        if letters:
+            size = f'style="font-size:{LETTER * max(mark.size, 7):g}px"'
+            faint = f' opacity="{mark.opacity:.3g}"' if mark.opacity < 1 else ""
+            yield f'<g class="am-symbols" {size}{faint}>{"".join(letters)}</g>'
 
 
 def _by_colour(mark: Mark, there: Sequence[int]) -> Iterable[tuple[str, list[int]]]:

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("plotly")
 
-from snippets._lab.draw.figure import fragment
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.words import standing
 from snippets._lab.results import store
 from snippets.hopper_attention import bench, figures
 
@@ -46,15 +47,21 @@ def rows_of(name, lab):
     """Made-up rows with the fields that the bench function of that name gives."""
     if name == "rungs":  # without the check on a GPU
         for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
-            there = [r for r in bench.RUNGS if case["D"] == 64 or r not in bench.FOR_64]
-            yield from lab.time_attention(bench.same_work(case), [OURS, "torch:cudnn"], there)
+            there = bench._rungs_at(case["D"])
+            timed = lab.time_attention(bench.same_work(case), [OURS, "torch:cudnn"], there)
+            yield from bench._described(timed)
     elif name == "error":
         names = [OURS, "flash_attention", "torch:flash", "torch:cudnn", "torch:eager"]
         for case in cases(implementation=names, dtype=["float16", "bfloat16"], D=[64], N=[256]):
             yield case | {"largest": 1e-3, "mean": 1e-4}
     elif name == "fuzz":
         for case in cases(dtype=["float16", "bfloat16"], D=[64, 128], causal=[False, True]):
-            yield case | {"shapes": 125, "wrong": 0, "largest_share_of_allowed": 0.61}
+            yield case | {
+                "shapes": 125,
+                "longest": 400,
+                "wrong": 0,
+                "largest_share_of_allowed": 0.61,
+            }
     else:
         yield from getattr(bench, name)(lab)
 
@@ -93,11 +100,18 @@ def test_figures_can_be_drawn_from_a_gpu(name):
 
 
 def test_every_rung_has_a_sentence_and_a_base_that_exists():
-    assert [figures.FIRST, *figures.STEPS] == list(bench.RUNGS)
     place = {rung: i for i, rung in enumerate(bench.RUNGS)}
-    for rung, (base, *_) in figures.STEPS.items():
-        assert place[base] < place[rung]
-    assert set(figures.CLIMB) <= set(bench.RUNGS)
+    first, *others = bench.RUNGS
+    assert not bench.RUNGS[first].base
+    for rung in others:
+        assert place[bench.RUNGS[rung].base] < place[rung]
+    sections = [bench.RUNGS[rung].section for rung in others]
+    assert all(sections)
+    assert len(set(sections)) == len(others)
+    way_up = [rung for rung in bench.RUNGS if bench.RUNGS[rung].way_up]
+    assert way_up[0] == first
+    assert [bench.RUNGS[rung].base for rung in way_up[1:]] == way_up[:-1]
+    assert set(sections) <= set(drawn("rungs", Lab()).sentences)
 
 
 @pytest.mark.parametrize("gain", [1.2, 0.8, 1.0], ids=["pays", "costs", "nothing"])
@@ -115,13 +129,13 @@ def test_the_verdicts_follow_the_numbers(gain):
 def test_a_gain_is_that_of_the_step_and_not_of_those_before():
     """Each rung 10 % above its base: each step says so, and the way up multiplies them."""
     level = {}
-    for rung in bench.RUNGS:
-        base, has_it, *_ = figures.STEPS.get(rung, (None, True))
-        level[rung] = level.get(base, 1.0) * (1.1 if has_it else 1 / 1.1)
+    for name, rung in bench.RUNGS.items():
+        level[name] = level.get(rung.base, 1.0) * (1.1 if rung.has_step else 1 / 1.1)
     found = drawn("rungs", Lab(lambda name, _: level.get(name, 1.1**5))).sentences
-    for rung, (*_, key) in figures.STEPS.items():
-        told = set(re.findall(r"[+−]\d+ %", found[key]))
-        assert told == {"+10 %"}, f"{rung}: {found[key]}"
+    for name, rung in bench.RUNGS.items():
+        if rung.base:
+            told = set(re.findall(r"[+−]\d+ %", found[rung.section]))
+            assert told == {"+10 %"}, f"{name}: {found[rung.section]}"
     assert "at N 1024 and 4096: +10 % and +10 % (D 64) and" in found["three"]
     assert "D 128" not in found["three"], "192 rows were measured at D 64 only"
     assert "(D 64)" not in found["pairs"], "without a mask there is nothing to pair"
@@ -138,9 +152,9 @@ def test_ahead_and_behind_are_counted():
     figure = drawn("forward", Lab(gain))
     assert "0.90 to 1.20 of cuDNN's rate" in figure.finding
     assert "ahead in 4 of 12 cases, level in 4, behind in 4" in figure.finding
-    assert "worst at D 64, no mask, N 1024" in figure.sentences["cudnn"]
-    assert figures._standing([1.2, 1.1]) == "ahead in 2 of 2 cases"
-    assert figures._standing([0.9, 1.0]) == "level in 1 of 2 cases, behind in 1"
+    assert "worst at D 64, N 1024" in figure.sentences["cudnn"]
+    assert standing([1.2, 1.1], figures.NOTHING) == "ahead in 2 of 2 cases"
+    assert standing([0.9, 1.0], figures.NOTHING) == "level in 1 of 2 cases, behind in 1"
 
 
 def test_a_ragged_length_is_held_against_the_next_round_one():

@@ -22,7 +22,6 @@ from snippets._lab.results.store import DataError, Result
 
 # Rooms whose figures are still written by hand. None is left to add.
 NOT_YET = [
-    "hopper_attention",
     "scoreboard",
 ]
 
@@ -624,6 +623,9 @@ def every_kind():
             field("x", "gain", units.percent),
         ),
         "dots": charts.dots(steps, places, groups=groups),
+        "dots that look like their places": charts.dots(
+            steps, places, groups=[replace(g, key="", like="") for g in groups]
+        ),
         "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
         "roofline": charts.roofline([result(rows=flops)], NAMES[:2]),
         "heatmap": charts.heatmap(
@@ -639,6 +641,15 @@ def test_points_of_other_targets_leave_those_in_colour_visible():
 
 
 KINDS = list(every_kind())
+
+
+def test_a_group_without_a_key_leaves_places_their_look():
+    every = every_kind()
+    own, grouped = every["dots that look like their places"], every["dots"]
+    for mine, theirs in zip(own.panels[0].marks, grouped.panels[0].marks, strict=True):
+        assert mine.name == theirs.name
+        assert set(mine.colours) == {identity.identity("tiled_attention").colour}
+        assert set(mine.colours).isdisjoint(theirs.colours)
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from snippets._lab.rooms import measured_on
 
 from . import kernel, sass
 from .kernel import VARIANTS, Variant, hopper_attention
-from .simulator.diagram import rows as picture
 from .simulator.mistakes import protocol_mutants as judged_mistakes
 from .simulator.on_cpu import played
+from .simulator.timed import rows as picture
 
 OURS = "hopper_attention"
 

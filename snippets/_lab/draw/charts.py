@@ -295,8 +295,9 @@ def bars(
     """A bar for each place, lying unless `upright`, in each view; of each device.
 
     `groups` put several bars at a place, each with the look of its series; `stacked` puts them on
-    top of each other, and `as_share` counts them as parts of their sum; `along` is what all the
-    places are, where their names alone do not tell.
+    top of each other, and `as_share` counts them as parts of their sum; a group without a key
+    leaves each place its look, and its symbol alone tells. `along` is what all the places are,
+    where their names alone do not tell.
     """
     return _on_names(
         "bars",
@@ -487,8 +488,9 @@ def _bar(
     stack: dict[tuple[int, int], float] | None,
     counted: Quantity,
 ) -> Mark:
-    looks = [(group or s).look for s in places]
-    name = group.look.name if group else ""
+    own = group is None or not (group.key or group.like)  # a group may leave places their look
+    looks = [s.look if own else group.look for s in places]
+    name = "" if group is None else group.name if own else group.look.name
     if len(results) > 1:
         name = f"{name}, {device_name(result)}" if name else device_name(result)
     at, values_, hover, said, colours, base, symbols, low, high = ([] for _ in range(9))

@@ -488,9 +488,9 @@ def _bar(
     stack: dict[tuple[int, int], float] | None,
     counted: Quantity,
 ) -> Mark:
-    own = group is None or not (group.key or group.like)  # a group may leave places their look
-    looks = [s.look if own else group.look for s in places]
-    name = "" if group is None else group.name if own else group.look.name
+    look = group.look if group and (group.key or group.like) else None  # else that of each place
+    looks = [look or s.look for s in places]
+    name = look.name if look else group.name if group else ""
     if len(results) > 1:
         name = f"{name}, {device_name(result)}" if name else device_name(result)
     at, values_, hover, said, colours, base, symbols, low, high = ([] for _ in range(9))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import made_up
 import markdown
 import pytest
 
@@ -25,7 +26,7 @@ from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.tables import table
 from snippets._lab.draw.words import cell
 from snippets._lab.results import staleness, store
-from snippets._lab.results.store import DataError, Result
+from snippets._lab.results.store import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = "def fake_attention(q):\n    return q\n\ndef main():\n    print('OK')\n"
@@ -91,25 +92,15 @@ def data(room, tmp_path):
     return folder
 
 
-def measured(result, *, folder="nvidia_h200", name="NVIDIA H200", ms=0.5, **fields):
+def measured(result, *, name="NVIDIA H200", ms=0.5, **fields):
     """A result of the stand-in room, with the hash of its code as it is now."""
-    row = {"implementation": "fake_attention", "N": 16, "ms_p20": ms, "ms_p50": ms, "ms_p80": ms}
-    return replace(
-        Result(
-            post="fake_attention",
-            result=result,
-            place="gpu",
-            folder=folder,
-            device={"name": name},
-            versions=dict.fromkeys(store.VERSIONS, "1"),
-            commit="abc",
-            measured_at="2026-11-21T10:00:00Z",
-            seed=0,
-            rows=[row],
-            source_hash=staleness.result_hash("fake_attention", result),
-        ),
-        **fields,
-    )
+    rows = [made_up.timed(ms, implementation="fake_attention", N=16)]
+    about = {
+        "device": {"name": name},
+        "source_hash": staleness.result_hash("fake_attention", result),
+    }
+    fields = {"post": "fake_attention", "rows": rows} | about | fields
+    return made_up.result(fields.pop("post"), result, fields.pop("rows"), **fields)
 
 
 def drawn(out):
@@ -294,7 +285,7 @@ def rendered(fragment):
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("where", ["device", "implementation", "driver", "commit"])
 def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
-    store.write(measured("forward", folder="b_gpu", name="GPU B"), data)
+    second = store.write(measured("forward", name="GPU B"), data)
     draw_all(data, out)
     harmless = rendered(forward_md(out))
     forward = measured("forward", commit=hostile if where == "commit" else "abc")
@@ -302,20 +293,28 @@ def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
         forward.rows[0]["implementation"] = hostile
     elif where != "commit":
         forward.device["name" if where == "device" else "driver"] = hostile
+    if where == "device":
+        forward = replace(forward, folder=store.folder_name(hostile))
+        (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
+    second.unlink()
     store.write(forward, data)
-    store.write(measured("forward", folder="b_gpu", name=hostile), data)
+    store.write(measured("forward", name=f"{hostile} b"), data)
     draw_all(data, out)
     found = rendered(forward_md(out))
     assert found.tags <= harmless.tags
     assert found.attributes <= harmless.attributes
-    assert found.links == harmless.links
+    folders = {store.folder_name(name) for name in (forward.label, f"{hostile} b")}
+    figures = {link for link in harmless.links if link.startswith("/figures/")}
+    raw = {f"/data/{folder}/fake_attention/forward.json" for folder in folders}
+    assert figures
+    assert found.links == figures | raw
     shown = hostile[:12] if where == "commit" else hostile
     assert shown in found.text
 
 
 @pytest.mark.parametrize("hostile", HOSTILE[:2])
 def test_markup_in_a_legend_is_escaped(hostile, data, out):
-    store.write(measured("forward", folder="b_gpu", name=hostile), data)
+    store.write(measured("forward", name=hostile), data)
     draw_all(data, out)
     spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
     names = [trace["name"] for trace in spec["data"]]
@@ -382,7 +381,7 @@ def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
     draw_all(data, out)
     assert "It takes 500 µs." in forward_md(out)
     assert "On " not in forward_md(out)
-    store.write(measured("forward", folder="a_gpu", name="A GPU", ms=0.25), data)
+    store.write(measured("forward", name="A GPU", ms=0.25), data)
     draw_all(data, out)
     text = forward_md(out)
     title = text.split('<p class="am-finding" markdown>\n')[1].split("\n")[0]
@@ -504,6 +503,9 @@ def test_listing_stale_results_needs_no_torch():
     assert re.search(r"\d+ stale results of \d+", done.stdout)
 
 
+SECOND = "Zweite <b>GPU</b>"
+
+
 @pytest.fixture(scope="module")
 def two_devices(tmp_path_factory):
     """The real data, all of it drawn once as it is and once with a second GPU beside the first."""
@@ -513,8 +515,8 @@ def two_devices(tmp_path_factory):
     real = [r for r in store.scan(folder / "data") if r.place == "gpu"]
     assert real, "no result of a GPU"
     for r in real:
-        other = {**r.device, "name": "Zweite <b>GPU</b>"}
-        store.write(replace(r, folder="a_second_gpu", device=other), folder / "data")
+        other = {**r.device, "name": SECOND}
+        store.write(replace(r, folder=store.folder_name(SECOND), device=other), folder / "data")
     draw_all(folder / "data", folder / "two")
     return folder, {(r.post, r.result) for r in real}
 
@@ -524,7 +526,7 @@ def test_a_second_card_needs_no_code(two_devices):
     for post, result in measured_on_gpu:
         one, two = ((folder / n / post / f"{result}.md").read_text("utf-8") for n in ("one", "two"))
         where = f"{post}/{result}"
-        assert f"/data/a_second_gpu/{post}/{result}.json" in two, where
+        assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in two, where
         assert "Zweite &lt;b&gt;GPU" in two, where
         finding = "markdown>\n", "\n</p>"
         titles = {text.split(finding[0], 2)[2].split(finding[1])[0] for text in (one, two)}

@@ -14,6 +14,7 @@ from snippets._lab.draw import chart, charts, identity, tables, units, words
 from snippets._lab.draw.chart import place
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, only, pick, values
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
@@ -232,6 +233,9 @@ def test_every_section_of_a_words_file_is_used_and_every_one_used_is_there():
         (units.size(16_777_216), "16.8 MB"),
         (units.size(512), "512 bytes"),
         (units.size(0), "0 bytes"),
+        (units.counted(140_660_178_944), "140.7 GB"),
+        (units.counted(80_000_000_000), "80 GB"),
+        (units.counted(4_311_744_512), "4.31 GB"),
         (units.binary(65536), "64 KiB"),
         (units.binary(62_914_560), "60 MiB"),
         (units.bandwidth(4.5e12), "4.5 TB/s"),
@@ -589,6 +593,7 @@ STEPS = [
     for n in (1, 2)
     for kind, x in (("a", 1.0), ("b", 3.0))
 ]
+LENGTHS = {"short": {"N": 64}, "long": {"N": 128}}
 GRID = [{"head": h, "layer": y, "share": (h + y) / 10} for h in range(4) for y in range(3)]
 
 
@@ -628,6 +633,7 @@ def every_kind():
         ),
         "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
         "roofline": charts.roofline([result(rows=flops)], NAMES[:2]),
+        "roofs": charts.roofline([result(rows=flops)], NAMES[:2], views=LENGTHS),
         "heatmap": charts.heatmap(
             [result(rows=GRID)], "head", "layer", field("share", "share", units.percent)
         ),
@@ -734,6 +740,45 @@ def test_panels_of_one_quantity_share_an_axis_and_others_do_not():
     assert not made.shared_y
     assert [p.y.title for p in made.panels] == ["time, ms", "rate, TFLOP/s"]
     assert [p.y.log for p in made.panels] == [True, False]
+
+
+def test_panels_that_differ_along_x_alone_share_what_stands_upright():
+    near = [View(f"{N}", {"N": N}, x=field("N", f"near {N}", units.whole)) for N in (64, 128)]
+    made = charts.lines([result()], NAMES, views=near)
+    assert made.shared_y
+    assert len({(p.y.low, p.y.high) for p in made.panels}) == 1
+    assert len({p.x.title for p in made.panels}) == 2
+    ticked = charts.lines([result()], NAMES, ticks={"x": [1, 64, 100, 4096]}).panels[0]
+    assert [text for _, text in ticked.x.ticks] == ["64", "100"], "those that lie on the axis"
+
+
+def test_every_view_of_a_roofline_has_the_roof_and_its_own_points():
+    rows = [{**r, "bytes_compulsory": 1e6 * r["N"]} for r in ROWS]
+    made = charts.roofline([result(rows=rows)], NAMES[:1], views=LENGTHS)
+    assert [[m.name for m in p.marks] for p in made.panels] == [["ceilings", NAMES[0]]] * 2
+    assert [len(p.marks[1].x) for p in made.panels] == [1, 1]
+    assert made.panels[0].marks[0] == made.panels[1].marks[0]
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "product", "by"),
+    [
+        (1e9, 3e9, True, "memory"),
+        (5e11, 1e9, True, "arithmetic"),
+        (1e9, 1e9, True, "neither"),
+        (3e10, 1e9, False, "arithmetic"),
+        (3e10, 1e9, True, "neither"),
+    ],
+)
+def test_the_limit_is_the_ceiling_that_is_nearest(flops, moved, product, by):
+    run = result()
+    units_of = {"matmul_float16": {"per_s_p50": 8e14}, "fma_float32": {"per_s_p50": 5e13}}
+    run.ceilings.update(units_of)
+    row = {"ms_p50": 1.0, "flops": flops, "bytes_compulsory": moved, "product": product}
+    found = limit(row, run)
+    assert found.by == by
+    assert found.memory == pytest.approx(moved / 4e9)
+    assert found.arithmetic == pytest.approx(flops / (8e11 if product else 5e10))
 
 
 def test_each_device_has_its_own_marks_and_names():

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from snippets._lab import rooms
-from snippets._lab.draw import figure as lab_figures
+from snippets._lab.draw import units
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.rows import only
 from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
 from snippets._lab.results import store
 from snippets.scoreboard import bench, differences
@@ -290,13 +292,13 @@ def test_the_board_is_drawn_from_made_up_rows(rows):
     last = [r for r in figure.table if r["N"] == 4096]
     first = [r["kernel"] for r in last][:3]
     assert first == ["vectorized_attention", "hopper_attention", "basic_attention"]
-    assert last[0]["time"] == "too many keys for one load"
+    assert last[0]["remark"] == "too many keys for one load"
     assert last[-1]["times the best"] == "1.00×"
     assert "16× as fast" not in figure.finding
     assert "8.0× as fast" in figure.finding
     for name, text in figure.sentences.items():
         assert re.search(r"\d", text) or name == "last"
-    made = lab_figures.fragment("scoreboard", "kernels", page.kernels, [board(rows)])
+    made = fragment("scoreboard", "kernels", page.kernels, [board(rows)])
     assert set(made) == {"kernels.json", "kernels.md", "kernels_sentences.md"}
 
 
@@ -312,7 +314,7 @@ def test_the_board_says_what_each_kernel_changes(rows):
     ]
     timed = [r for r in rows if not r.get("error")]
     said = page.kernels([board(timed + faster)]).sentences
-    assert said["last"].endswith(": 1.00× at N 1,024 (within the spread), 4.0× at N 4,096.")
+    assert said["last"].endswith(": 1.00× at N 1024 (within the spread), 4.0× at N 4096.")
     assert said["order"].endswith(
         "flash_attention is 2.0× faster, hopper_attention is 4.0× faster."
     )
@@ -320,8 +322,8 @@ def test_the_board_says_what_each_kernel_changes(rows):
 
 def test_two_cards_share_the_board(rows):
     other = replace(board(rows), folder="other", device={"name": "Other <b>"})
-    made = lab_figures.fragment("scoreboard", "kernels", page.kernels, [board(rows), other])
-    assert "<b>" not in made["kernels.json"]
+    made = fragment("scoreboard", "kernels", page.kernels, [board(rows), other])
+    assert "Other <b>" not in made["kernels.json"]
     assert "Other" in made["kernels.json"]
 
 
@@ -346,8 +348,8 @@ def test_the_ladder_counts_what_was_recorded():
 def test_the_budget_says_what_its_rows_say():
     result = measured("budget")
     figure = page.budget([result])
-    row = lab_figures.only(result.rows, implementation="weights", dtype="float16")
-    assert f"{row['error_largest']:.1e}" in figure.finding
+    row = only(result.rows, implementation="weights", dtype="float16")
+    assert units.error(row["error_largest"]) in figure.finding
     swapped = [dict(r) for r in result.rows]
     for r in swapped:
         if r["implementation"] == "exp2":

@@ -2,346 +2,325 @@
 
 from itertools import pairwise
 
-import plotly.graph_objects as go
-
-from snippets._lab.draw import charts
-from snippets._lab.draw.figure import (
-    DASHES,
-    NAMES,
-    Figure,
-    cell,
-    colour,
-    device_name,
-    from_all,
-    hover,
-    name_of,
+from snippets._lab.draw import charts, units
+from snippets._lab.draw.charts import ERROR, Series, at_ceiling
+from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.rows import (
+    RATE,
+    TIME,
+    Quantity,
+    ceiling,
+    field,
+    gpus,
     only,
     pick,
-    ratio,
-    time,
+    rate,
+    values,
+    within_spread,
 )
+from snippets._lab.draw.tables import columns
+from snippets._lab.draw.units import flops, ratio, share, significant, size, thousands
+from snippets._lab.draw.words import Words, cell, listed, many
 from snippets._lab.rooms import source_file
 
 from .differences import lines_of_code, steps_html
 
-EFFECT = "#808a94"  # a model of one effect, beside what really runs
-ROOFS = {
-    "matmul_float16": "float16 products, measured",
-    "fma_float32": "float32 units, measured",
-}
+ROOFS = {"matmul_float16": "tensor cores", "fma_float32": "float32 units"}
+NEGLIGIBLE = 0.1  # of the rounding of a result: smaller is not seen
+words = Words(__file__)
 
 
-def _megabytes(count):
-    return f"{count / 1e6:,.3g} MB" if count < 1e9 else f"{count / 1e6:,.0f} MB"
-
-
-def _rate(row):
-    """FLOP/s of a timed row."""
-    return row["flops"] / row["ms_p50"] * 1e3
-
-
-def _best(result, N):
-    """Milliseconds of the fastest at one length."""
-    return min(r["ms_p50"] for r in pick(result.rows, N=N))
-
-
-def _lines(name):
+def _lines(row):
+    """Lines of code of a row's kernel; PyTorch's are not ours to count."""
+    name = row["implementation"]
     return None if name.startswith("torch:") else lines_of_code(source_file(name))
-
-
-def _named(implementation):
-    """What a chart calls it: "PyTorch eager", or with what is special, "PyTorch eager, TF32"."""
-    name, comma, special = implementation.partition(",")
-    return NAMES.get(name, name) + comma + special
-
-
-def _called(row):
-    """What a chart calls a row's effect or implementation."""
-    return row["label"] or _named(row["implementation"])
 
 
 def kernels(results):
     rows = results[0].rows
-    names = list(dict.fromkeys(r["implementation"] for r in pick(rows)))
-    lengths = sorted({r["N"] for r in rows})
-    figure = go.Figure()
-    for device, result in enumerate(results):
-        read = result.ceilings["read"]["per_s_p50"]
-        for unit, label in ROOFS.items():
-            top = result.ceilings[unit]["per_s_p50"]
-            figure.add_scatter(
-                x=[1, top / read, 10_000],
-                y=[read / 1e12, top / 1e12, top / 1e12],
-                name=name_of(label, result, results),
-                mode="lines",
-                line={"color": colour("ceiling"), "dash": "dash" if "fma" in unit else "solid"},
-                hovertemplate="%{x:.3g} FLOP a byte: %{y:.3g} TFLOP/s at most",
-            )
-        for name in names:
-            chosen = pick(result.rows, implementation=name)
-            figure.add_scatter(
-                x=[r["flops"] / r["bytes_compulsory"] for r in chosen],
-                y=[_rate(r) / 1e12 for r in chosen],
-                name=name_of(name, result, results),
-                mode="lines+markers",
-                line={"color": colour(name), "dash": DASHES[device], "width": 2},
-                marker={"size": 9, "symbol": "diamond" if name.startswith("torch:") else "circle"},
-                text=[f"N {r['N']}: {hover(r)}" for r in chosen],
-                hovertemplate="%{text}<br>%{y:.3g} TFLOP/s",
-            )
-    figure.update_xaxes(
-        type="log", title="FLOP for each byte that must move", tickvals=[1, 10, 100, 1000, 10_000]
-    )
-    figure.update_yaxes(type="log", title="TFLOP/s", tickvals=[0.01, 0.1, 1, 10, 100, 1000])
-    figure.update_layout(legend=charts.LEGEND, margin={"t": 10, "r": 10, "l": 60, "b": 170})
-    ours = [r for r in pick(rows, N=lengths[-1]) if not r["implementation"].startswith("torch:")]
-    slow, fast = max(ours, key=lambda r: r["ms_p50"]), min(ours, key=lambda r: r["ms_p50"])
-    winner = min(pick(rows, N=lengths[-1]), key=lambda r: r["ms_p50"])
+    N = max(values(rows, "N"))
+    ours = [r for r in pick(rows, N=N) if r["step"]]
+    slow, fast = max(ours, key=TIME), min(ours, key=TIME)
+    winner = min(pick(rows, N=N), key=TIME)
+    hungry = max(pick(rows, N=N), key=lambda r: r["bytes_peak"])
     worst = max(pick(rows), key=lambda r: r["error_largest"])
-    hungry = max(pick(rows, N=lengths[-1]), key=lambda r: r["bytes_peak"])
-    roof = results[0].ceilings["matmul_float16"]["per_s_p50"]
+    peak = ceiling(results[0], "matmul_float16")
     return Figure(
-        finding=f"From {time(slow['ms_p50'])} to {time(fast['ms_p50'])}: at N {lengths[-1]:,} "
-        f"{fast['implementation']} is {ratio(slow['ms_p50'] / fast['ms_p50'])} as fast as "
-        f"{slow['implementation']} on the same work.",
-        caption=f"{rows[0]['heads']} heads, D {rows[0]['D']}, float16, all in turn in one run. The grey lines are "
-        "what the GPU reached at best in the same run: memory's bandwidth on the slope, its units on the flat "
-        "part. Every implementation has the same FLOPs and the same bytes that must move, so it stands at the "
-        "same place from left to right; only the height is its own.",
-        table=[
-            {
-                **({"device": result.label} if len(results) > 1 else {}),
-                "kernel": _named(r["implementation"]),
-                "N": r["N"],
-                "time": time(r["ms_p50"]) if not r.get("error") else r["error"],
-                "TFLOP/s": None if r.get("error") else float(f"{_rate(r) / 1e12:.3g}"),
-                "times the best": None if r.get("error") else ratio(r["ms_p50"] / _best(result, N)),
-                "largest error": None if r.get("error") else f"{r['error_largest']:.1e}",
-                "peak memory": None if r.get("error") else _megabytes(r["bytes_peak"]),
-                "lines of code": _lines(r["implementation"]),
-            }
-            for result in results
-            for N in lengths
-            for r in sorted(
-                (r for r in result.rows if r["N"] == N),
-                key=lambda r: -r.get("ms_p50", float("inf")),
-            )
-        ],
-        plot=figure,
-        height=560,
-        narrow={"height": 760, "legend": {"y": -0.12}},
+        finding=words(
+            "kernels",
+            slow_ms=TIME.text(slow),
+            fast_ms=TIME.text(fast),
+            N=N,
+            slow=slow["implementation"],
+            fast=fast["implementation"],
+            times=ratio(TIME(slow) / TIME(fast)),
+        ),
+        caption=words("kernels.caption", heads=rows[0]["heads"], D=rows[0]["D"]),
+        table=_board(results),
+        plot=charts.dots(
+            results,
+            values(pick(rows), "implementation"),
+            RATE,
+            charts.views("N {}", "N", values(rows, "N")),
+            references=[at_ceiling(unit, name, across="x") for unit, name in ROOFS.items()],
+            ends=(min(map(rate, pick(rows))) / 2, 4 * peak),  # room for the ceilings' names
+        ),
         open_table=True,
         sentences={
-            "best": f"At N {lengths[-1]:,} the fastest is {_named(winner['implementation'])} with "
-            f"{_rate(winner) / 1e12:.0f} TFLOP/s, {_rate(winner) / roof * 100:.0f} % of what this GPU's tensor "
-            f"cores do at best; {fast['implementation']} takes "
-            f"{ratio(fast['ms_p50'] / winner['ms_p50'])} its time.",
-            "order": f"At N {lengths[-1]:,}, {_changes(ours)}.",
-            "last": _last(rows, lengths),
-            "error": f"The largest error of all is {worst['error_largest']:.1e}, of "
-            f"{_named(worst['implementation'])}.",
-            "memory": f"Most memory takes {_named(hungry['implementation'])}: "
-            f"{_megabytes(hungry['bytes_peak'])} beside its inputs, where the result itself has "
-            f"{_megabytes(hungry['bytes_result'])}.",
+            "best": words(
+                "kernels.best",
+                N=N,
+                winner=named(winner["implementation"]),
+                rate=flops(rate(winner)),
+                share=share(rate(winner), peak),
+                fast=fast["implementation"],
+                times=ratio(TIME(fast) / TIME(winner)),
+            ),
+            "order": words(
+                "kernels.order",
+                N=N,
+                first=ours[0]["implementation"],
+                changes=", ".join(_change(before, after) for before, after in pairwise(ours)),
+            ),
+            "last": _last(rows),
+            "error": words(
+                "kernels.error",
+                error=units.error(worst["error_largest"]),
+                worst=named(worst["implementation"]),
+            ),
+            "memory": words(
+                "kernels.memory",
+                hungry=named(hungry["implementation"]),
+                peak=size(hungry["bytes_peak"]),
+                result=size(hungry["bytes_result"]),
+            ),
         },
     )
+
+
+def _board(results):
+    """The table of all devices: at each length the slowest first, before it what does not run."""
+    lines = []
+    for_each = [(result, N) for result in results for N in values(result.rows, "N")]
+    for result, N in for_each:
+        best = min(TIME(r) for r in pick(result.rows, N=N))
+        timed = sorted(pick(result.rows, N=N), key=TIME, reverse=True)
+        failed = [r for r in result.rows if r["N"] == N and r.get("error")]
+        lines += [{**r, "device": result.label, "best": best} for r in failed + timed]
+    return columns(
+        lines,
+        {
+            **({"device": "device"} if len(results) > 1 else {}),
+            "kernel": lambda r: named(r["implementation"]),
+            "N": "N",
+            "time": TIME,
+            "rate": Quantity("rate", lambda r: rate(r) if "flops" in r else None, units.flops),
+            "times the best": lambda r: None if r.get("error") else ratio(TIME(r) / r["best"]),
+            "largest error": field("error_largest", unit=units.difference),
+            "peak memory": field("bytes_peak", unit=units.size),
+            "lines of code": _lines,
+            "remark": lambda r: r.get("error"),
+        },
+    )
+
+
+def _change(before, after):
+    """How much faster or slower a kernel is than the one before it."""
+    faster = TIME(before) / TIME(after)
+    said = f"{ratio(max(faster, 1 / faster))} {'faster' if faster > 1 else 'slower'}"
+    if within_spread(before, after):
+        said = "the same within the spread"
+    return f"{after['implementation']} is {said}"
+
+
+def _last(rows):
+    """What the last kernel, for one architecture, adds to the one before it."""
+    step = max(r["step"] for r in rows if r["step"])
+    name = next(r["implementation"] for r in rows if r["step"] == step)
+    pairs = [(only(rows, N=r["N"], step=step - 1), r) for r in pick(rows, step=step)]
+    if not pairs:
+        reason = next(r["error"] for r in rows if r["step"] == step)
+        return words("kernels.not_here", last=name, reason=reason)
+    gains = [
+        f"{ratio(TIME(before) / TIME(last))} at N {cell(last['N'])}"
+        + " (within the spread)" * within_spread(before, last)
+        for before, last in pairs
+    ]
+    before = pairs[0][0]["implementation"]
+    return words("kernels.last", last=name, before=before, gains=", ".join(gains))
 
 
 @from_all
 def road(results):
     results = [r for r in results if (r.post, r.result) == ("scoreboard", "kernels")]
     rows = results[0].rows
-    N = max(r["N"] for r in rows)
-    ms = {r["implementation"]: r["ms_p50"] for r in pick(rows, N=N)}
+    N = max(values(rows, "N"))
     shown = {r["implementation"]: r["label"] for r in pick(rows, N=N) if r["label"]}
-    first, *_, last = [name for name in shown if not name.startswith("torch:")]
-    fewer = ms[first] / ms[last]
-    best = ms["torch:sdpa"]
+    ours = [r for r in pick(rows, N=N) if r["step"]]
+    first, last = ours[0], ours[-1]
+    lines = [
+        {**r, "device": result.label}
+        for result in results
+        for r in pick(result.rows, N=N)
+        if r["label"]
+    ]
     return Figure(
-        finding=f"From {time(ms[first])} to {time(ms[last])} for the same attention: "
-        f"{ratio(fewer)} as fast, and PyTorch's own takes {time(best)}.",
-        caption=f"{rows[0]['heads']} heads of {cell(N)} queries and keys, D {rows[0]['D']}, float16; time of "
-        "one call, logarithmic: left is faster. All in one run.",
-        table=[
+        finding=words(
+            "road",
+            slow=TIME.text(first),
+            fast=TIME.text(last),
+            times=ratio(TIME(first) / TIME(last)),
+            sdpa=TIME.text(only(rows, implementation="torch:sdpa", N=N)),
+        ),
+        caption=words("road.caption", heads=first["heads"], N=N, D=first["D"]),
+        table=columns(
+            lines,
             {
-                **({"device": result.label} if len(results) > 1 else {}),
-                "kernel": _named(r["implementation"]),
-                "time": time(r["ms_p50"]),
-                "TFLOP/s": float(f"{_rate(r) / 1e12:.3g}"),
-            }
-            for result in results
-            for r in pick(result.rows, N=N)
-            if r["implementation"] in shown
-        ],
+                **({"device": "device"} if len(results) > 1 else {}),
+                "kernel": lambda r: named(r["implementation"]),
+                "time": TIME,
+                "rate": RATE,
+            },
+        ),
         plot=charts.times(results, shown, [N]),
-        height=360,
-        narrow={"xaxis": {"tickvals": [0.1, 10], "ticktext": ["100 µs", "10 ms"]}},
         sources=results,
     )
 
 
-def _changes(rows):
-    """How much faster or slower each kernel is than the one before it."""
-    steps = []
-    for before, after in pairwise(rows):
-        faster = before["ms_p50"] / after["ms_p50"]
-        said = "the same within the spread"
-        if not _within_spread(before, after):
-            said = f"{ratio(max(faster, 1 / faster))} {'faster' if faster > 1 else 'slower'}"
-        steps.append(f"{after['implementation']} is {said}")
-    return f"after {rows[0]['implementation']}, {', '.join(steps)}"
-
-
-def _within_spread(a, b):
-    return a["ms_p20"] <= b["ms_p80"] and b["ms_p20"] <= a["ms_p80"]
-
-
-def _last(rows, lengths):
-    """What the last kernel, for one architecture, adds to the one before it."""
-    step = max(r["step"] for r in rows if r["step"])
-    name = next(r["implementation"] for r in rows if r["step"] == step)
-    found = []
-    for N in lengths:
-        for last in pick(rows, N=N, step=step):
-            before = only(rows, N=N, step=step - 1)
-            more = ratio(before["ms_p50"] / last["ms_p50"])
-            spread = " (within the spread)" * _within_spread(before, last)
-            found.append(f"{more} at N {N:,}{spread}")
-    if not found:
-        reason = next(r["error"] for r in rows if r["step"] == step)
-        return f"{name} does not run on this GPU: {reason}."
-    return f"The speed of {name} over that of {before['implementation']}: {', '.join(found)}."
-
-
 def ladder(results):
-    rows = pick(results[0].rows)
-    names = [r["implementation"] for r in rows]
-    unrecorded = {r["implementation"]: r["error"] for r in results[0].rows if r.get("error")}
-    paths = {name: source_file(name) for name in [*names, *unrecorded]}
+    every = results[0].rows
+    rows = pick(every)
+    unrecorded = {r["implementation"]: r["error"] for r in every if r.get("error")}
+    paths = {r["implementation"]: source_file(r["implementation"]) for r in every}
     lines = {name: lines_of_code(path) for name, path in paths.items()}
-    each = {r["implementation"]: r["loads"] / r["programs"] for r in rows}
-    first, last = only(rows, implementation=names[0]), only(rows, implementation=names[-1])
+    first, last = rows[0], rows[-1]
     facts = {
-        r["implementation"]: f"{lines[r['implementation']]} lines of code, "
-        f"{r['launches']} launch{'es' * (r['launches'] > 1)}; a program loads "
-        f"{each[r['implementation']]:.3g} times, all of them {r['bytes_loaded']:,} bytes."
+        r["implementation"]: words(
+            "ladder.fact",
+            lines=lines[r["implementation"]],
+            launches=many(r["launches"], "launch", "launches"),
+            each=significant(r["loads"] / r["programs"]),
+            bytes=thousands(r["bytes_loaded"]),
+        )
         for r in rows
-    } | {name: f"{lines[name]} lines of code. {reason}." for name, reason in unrecorded.items()}
-    table = [
-        {
-            "kernel": r["implementation"],
-            "lines of code": lines[r["implementation"]],
-            "launches": r["launches"],
-            "programs": r["programs"],
-            "loads a program": round(each[r["implementation"]], 1),
-            "bytes loaded": r["bytes_loaded"],
-            "of the compulsory": ratio(r["bytes_loaded"] / r["bytes_compulsory"]),
-        }
-        for r in rows
-    ]
-    table += [
-        dict.fromkeys(table[0]) | {"kernel": name, "lines of code": lines[name]}
-        for name in unrecorded
-    ]
-    more = [f"{name} has {lines[name]}" for name in unrecorded]
+    }
+    facts |= {name: f"{lines[name]} lines of code. {why}." for name, why in unrecorded.items()}
     return Figure(
-        finding=f"From {names[0]} to {names[-1]} the programs of one small head load "
-        f"{first['bytes_loaded']:,} and {last['bytes_loaded']:,} bytes, and the kernel has "
-        f"{lines[names[0]]} and {lines[names[-1]]} lines; {', '.join(more)}.",
-        caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}: recorded while the "
-        "interpreter ran the kernels. Lines without comments and docstrings, of the kernels alone. A load is one "
-        "load of the text; with tiles it brings many rows. "
-        + "".join(f"{name}: {reason}." for name, reason in unrecorded.items()),
-        table=table,
+        finding=words(
+            "ladder",
+            first=first["implementation"],
+            last=last["implementation"],
+            first_bytes=thousands(first["bytes_loaded"]),
+            last_bytes=thousands(last["bytes_loaded"]),
+            first_lines=lines[first["implementation"]],
+            last_lines=lines[last["implementation"]],
+            more=listed([f"{name} has {lines[name]}" for name in unrecorded]),
+        ),
+        caption=words(
+            "ladder.caption",
+            **{name: first[name] for name in ("M", "N", "D", "dtype")},
+            unrecorded=" ".join(f"{name}: {why}." for name, why in unrecorded.items()),
+        ),
+        table=columns(
+            every,
+            {
+                "kernel": "implementation",
+                "lines of code": lambda r: lines[r["implementation"]],
+                "launches": lambda r: r.get("launches"),
+                "programs": lambda r: r.get("programs"),
+                "loads a program": Quantity("", _over("loads", "programs")),
+                "bytes loaded": lambda r: r.get("bytes_loaded"),
+                "of the compulsory": Quantity(
+                    "", _over("bytes_loaded", "bytes_compulsory"), units.times
+                ),
+            },
+        ),
         open_table=True,
         widget=steps_html(paths, facts),
     )
 
 
+def _over(count, whole):
+    """One count of a row over another, where there are any."""
+    return lambda r: r[count] / r[whole] if count in r else None
+
+
+KINDS = ("effect", "kernel", "PyTorch")  # from top to bottom
+
+
+def _called(row):
+    """What a row is of: an effect in its own words, or an implementation by its name."""
+    return row["label"] or named(row["implementation"])
+
+
+def _like(rows, name):
+    """Whose look a name has: a model of one effect is grey, what really runs its own."""
+    effect = any(r["kind"] == "effect" for r in rows if r["implementation"] == name)
+    return "context" if effect else name
+
+
 def budget(results):
-    shown = [r for r in results if r.place == "gpu"] or results[:1]
+    shown = gpus(results) or results[:1]
     result = shown[0]
     rows = pick(result.rows)
-    dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    N = min(r["N"] for r in rows)  # all kernels take it
+    N = min(values(rows, "N"))  # all kernels take it
 
-    def at(name, dtype):
+    def at(name, dtype="float16"):
         return only(rows, implementation=name, dtype=dtype, N=N)["error_largest"]
 
-    figure = go.Figure()
-    symbols = {"float16": "circle", "bfloat16": "square", "float32": "diamond"}
-    names = [n for kind in ("effect", "kernel", "PyTorch") for n in dict.fromkeys(
-        r["implementation"] for r in rows if r["kind"] == kind)]  # fmt: skip
-    called = {r["implementation"]: _called(r) for r in rows}
-    for device, dtype in ((d, t) for d in range(len(shown)) for t in dtypes):
-        measured = pick(shown[device].rows, dtype=dtype, N=N)
-        chosen = [r for name in names for r in pick(measured, implementation=name)]
-        figure.add_scatter(
-            y=[_called(r) for r in chosen],
-            x=[max(r["error_largest"], 1e-12) for r in chosen],
-            name=f"{dtype}, {device_name(shown[device])}",
-            mode="markers",
-            marker={
-                "size": 10,
-                "opacity": 0.6**device,
-                "symbol": symbols[dtype],
-                "color": [
-                    EFFECT if r["kind"] == "effect" else colour(r["implementation"].split(",")[0])
-                    for r in chosen
-                ],
-            },
-            hovertemplate="%{y}: %{x:.2g}",
-        )
-    figure.update_xaxes(type="log", title="largest distance from float64", exponentformat="power")
-    figure.update_yaxes(
-        automargin=True, categoryorder="array", categoryarray=[called[n] for n in names][::-1]
-    )
-    figure.update_layout(legend=charts.LEGEND, margin={"t": 10, "r": 10, "l": 10, "b": 90})
-    half = "float16"
-    stored, weights = at("stored", half), at("weights", half)
-    exp, exp2 = at("exp", half), at("exp2", half)
-    tf32 = at("tf32", "float32")
-    real = pick(rows, implementation="torch:eager, TF32", N=N)
-    plain = at("torch:eager", "float32")
+    stored, weights, exp, exp2 = (at(name) for name in ("stored", "weights", "exp", "exp2"))
+    tf32, plain = at("tf32", "float32"), at("torch:eager", "float32")
+    real = [r["error_largest"] for r in pick(rows, implementation="torch:eager, TF32", N=N)]
     said = "as much as" if exp2 == exp else "less than" if exp2 < exp else "more than"
+    called = {r["implementation"]: _called(r) for kind in KINDS for r in pick(rows, kind=kind)}
     return Figure(
-        finding=f"In float16 storing the result costs {stored:.1e} and weights of 16 bits cost {weights:.1e}; "
-        f"taking exp2 in the place of exp costs {exp2:.1e}, {said} exp itself ({exp:.1e}).",
-        caption=f"N {N}, D {rows[0]['D']}; largest difference from float64 attention of the same rounded inputs. "
-        "Grey: PyTorch models with all in float64 except the one effect. Coloured: what really runs, with all "
-        "its effects together.",
-        table=[
+        finding=words(
+            "budget",
+            **{name: units.error(at(name)) for name in ("stored", "weights", "exp", "exp2")},
+            said=said,
+        ),
+        caption=words("budget.caption", N=N, D=rows[0]["D"]),
+        table=columns(
+            [{**r, "device": x.label} for x in shown for r in pick(x.rows)],
             {
-                **({"device": x.label} if len(shown) > 1 else {}),
-                "what": r["kind"],
-                "of": _called(r),
-                "dtype": r["dtype"],
-                "M": r.get("M", r["N"]),
-                "N": r["N"],
-                "largest": f"{r['error_largest']:.1e}",
-                "mean": f"{r['error_mean']:.1e}",
-            }
-            for x in shown
-            for r in pick(x.rows)
-        ],
-        plot=figure,
-        height=520,
+                **({"device": "device"} if len(shown) > 1 else {}),
+                "what": "kind",
+                "of": _called,
+                "dtype": "dtype",
+                "M": lambda r: r.get("M", r["N"]),
+                "N": "N",
+                "largest": field("error_largest", unit=units.difference),
+                "mean": field("error_mean", unit=units.difference),
+            },
+        ),
+        plot=charts.dots(
+            shown,
+            [
+                Series(name, told, {"implementation": name}, like=_like(rows, name))
+                for name, told in called.items()
+            ],
+            field("error_largest", ERROR.name, units.difference),
+            {dtype: {"dtype": dtype, "N": N} for dtype in values(rows, "dtype")},
+        ),
         sentences={
-            "tf32": f"TF32 in both products costs {tf32:.1e} by the model"
-            + (
-                f", and eager PyTorch with TF32 allowed is off by {real[0]['error_largest']:.1e} on "
-                f"{cell(result.label)}"
+            "tf32": words(
+                "budget.tf32",
+                tf32=units.error(tf32),
+                real=words("budget.real", real=units.error(real[0]), device=cell(result.label))
                 if real
-                else ""
-            )
-            + f"; without it eager PyTorch in float32 is off by {plain:.1e}, "
-            f"{ratio((real[0]['error_largest'] if real else tf32) / plain)} less.",
-            "weights": f"Weights of 16 bits cost {ratio(weights / stored)} what storing the result costs anyway.",
-            "exp": f"exp2 costs {exp2:.1e} and exp {exp:.1e} in float32: "
-            + (
-                "beside the rounding of a 16-bit result neither is seen."
-                if max(exp, exp2) < stored / 10
-                else "not small beside the rounding of the result."
+                else "",
+                plain=units.error(plain),
+                less=ratio((real[0] if real else tf32) / plain),
+            ),
+            "weights": words("budget.weights", times=ratio(weights / stored)),
+            "exp": words(
+                "budget.exp",
+                exp2=units.error(exp2),
+                exp=units.error(exp),
+                verdict="beside the rounding of a 16-bit result neither is seen"
+                if max(exp, exp2) < NEGLIGIBLE * stored
+                else "not small beside the rounding of the result",
             ),
         },
     )

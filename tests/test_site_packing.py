@@ -15,10 +15,11 @@ SCRIPTS = (
 LINKS = (
     '<link rel="stylesheet" href="assets/theme.min.css">\n'
     '<link rel="stylesheet" href="assets/own.css">\n'
+    '<link rel="stylesheet" href="assets/javascripts/widgets/steps.css">\n'
 )
 FILES = {
     "assets/theme.min.css": (
-        ":root{--used:1px;--unused:2px}.kept{margin:var(--used)}.state-on{top:0}.gone{top:0}"
+        ":root{--used:1px;--later:1px;--unused:2px}.kept{margin:var(--used)}.state-on{top:0}.gone{top:0}"
     ),
     "assets/own.css": "/* why */\n.later { color: red }\n@media print { .kept { top: 0 } }",
     "assets/javascripts/bundle.1a2b.min.js": 'x.classList.add("state-on")',
@@ -31,7 +32,7 @@ FILES = {
         'import {\n  make,\n} from "../site/dom.js";\nimport { n } from "../site/more.js";\n'
         "export function start() {\n  make(n);\n}\n"
     ),
-    "assets/javascripts/widgets/steps.css": ".x {}",
+    "assets/javascripts/widgets/steps.css": ".x { margin: var(--later) }",
 }
 
 
@@ -44,6 +45,7 @@ def source(tmp_path):
     """A small site before it is packed: pages at three depths, the theme's files and ours."""
     pages = {
         "index.html": page('<p class="kept">x</p>', "<script>one()</script>"),
+        "more/index.html": page('<p data-widget="steps"></p>').replace('"assets', '"../assets'),
         "sub/index.html": page("<script>two()</script>").replace('"assets', '"../assets'),
         "404.html": page().replace('"assets', '"/deep/assets'),
     }
@@ -166,9 +168,17 @@ def test_every_page_names_the_same_policy_before_anything_else(folder):
 def test_only_rules_that_can_match_are_kept(folder):
     style = re.search("<style>(.*?)</style>", (folder / "index.html").read_text("utf-8"))[1]
     assert style == (
-        ":root{--used:1px}.kept{margin:var(--used)}.state-on{top:0}"
+        ":root{--used:1px;--later:1px}.kept{margin:var(--used)}.state-on{top:0}"
         ".later{color:red}@media print{.kept{top:0}}"
     )
+
+
+def test_a_page_has_the_style_of_its_own_widgets_only(folder):
+    text = (folder / "more/index.html").read_text("utf-8")
+    common, own = re.findall("<style>(.*?)</style>", text)
+    assert own == ".x{margin:var(--later)}"
+    assert common in (folder / "index.html").read_text("utf-8"), "so that navigation keeps it"
+    assert ".x{" not in (folder / "index.html").read_text("utf-8")
 
 
 NAMES = styles.Names.of(

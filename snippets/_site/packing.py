@@ -1,8 +1,9 @@
-"""What a browser waits for before it paints, packed: one inline style, one script, one policy.
+"""What a browser waits for before it paints, packed: its style inline, one script, one policy.
 
 A page of the theme asks for five style sheets and five scripts before its first paint. After a
-build the style that can match is written into every page (styles.py), our scripts are one module
-(scripts.py), and every page carries the same Content-Security-Policy. Its inline scripts differ by
+build the style that can match is written into every page (styles.py), and that of its widgets
+beside it; our scripts are one module (scripts.py); and every page carries the same
+Content-Security-Policy. Its inline scripts differ by
 the page's depth, and instant navigation adds the head of the next page to this one, so each page
 names the hashes of all.
 """
@@ -22,6 +23,7 @@ THEME_STYLE = re.compile(r"\.min\.css$")
 SCRIPT = re.compile(r'[ \t]*<script src="([^"]+)"(?: type="module")?></script>\n?')
 THEME_SCRIPT = re.compile(r"\bassets/javascripts/bundle\.\w+\.min\.js$")
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+WIDGET = re.compile(r'\bdata-widget="(\w+)"')
 CHARSET = '<meta charset="utf-8">'
 
 
@@ -34,11 +36,15 @@ def pack(site: Path) -> None:
     if not sheets or [p for p in linked if not THEME_SCRIPT.search(p.as_posix())] != [own]:
         raise PackingError(f"unlike a page of this site: styles {sheets}, scripts {linked}")
     theme = _text(path for path in sheets if THEME_STYLE.search(path.name))
-    ours = _text(path for path in sheets if not THEME_STYLE.search(path.name))
+    widgets = {path.stem: path for path in sheets if path.parent.name == "widgets"}
+    ours = [path for path in sheets if not THEME_STYLE.search(path.name)]
+    common = _text(path for path in ours if path not in widgets.values())
+    apart = {name: styles.short(_text([path])) for name, path in widgets.items()}
     address = scripts.pack(site)  # beside the source of a widget's script lies its style
     code = [path for path in linked if path != own]
     code += sorted((site / address).parents[1].rglob("*.js"))
-    style = styles.packed(theme, ours, styles.Names.of(pages.values(), _text(code)))
+    names = styles.Names.of(pages.values(), _text(code))
+    style = styles.packed(theme, common, names, "".join(apart.values()))
     policy = policy_for(pages.values())
     for path, page in pages.items():
         if CHARSET not in page:
@@ -46,7 +52,10 @@ def pack(site: Path) -> None:
         meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         page = page.replace(CHARSET, CHARSET + "\n      " + meta, 1)
         head, *rest = STYLESHEET.split(page)[::2]  # what stands between the links
-        page = f"{head}<style>{style}</style>\n{''.join(rest)}"
+        there = dict.fromkeys(name for name in WIDGET.findall(page) if name in apart)
+        texts = [style, "".join(apart[name] for name in there)] if there else [style]
+        both = "".join(f"<style>{text}</style>\n" for text in texts)
+        page = f"{head}{both}{''.join(rest)}"
         page = page.replace(f"{scripts.SOURCE}/{scripts.FIRST}", address)
         path.write_text(page, "utf-8")
 

@@ -62,15 +62,21 @@ class Names:
         return any(part in name for name in self.words)
 
 
-def packed(theme: str, own: str, names: Names) -> str:
+def short(css: str) -> str:
+    """A style sheet of ours, whole and short."""
+    return "".join(map(_text, _rules(css, None)))
+
+
+def packed(theme: str, own: str, names: Names, beside: str = "") -> str:
     """One short text of the theme's rules that can match and of all of ours.
 
-    Variables of the theme that nobody reads are left out, and movements that nobody asks for.
+    Variables of the theme that nobody reads are left out, and movements that nobody asks for;
+    what some pages have `beside` this style may read them too.
     """
     ours = _rules(own, None)
     kept = _rules(theme, names)
     while True:  # a variable may be read by another that is dropped
-        text = "".join(map(_text, [*kept, *ours]))
+        text = "".join(map(_text, [*kept, *ours])) + beside
         read = {*re.findall(r"--[\w-]+(?=\s*[,)])", text), *names.words}
         fewer = _without(kept, read.__contains__)
         if fewer == kept:

@@ -1,32 +1,46 @@
-/* Widgets: an element with data-widget="name" becomes what start(element) of widgets/name.js makes of it, when
-   it comes near the screen; `atOnce` starts a widget that changes its own height before a reader is there. */
+/* Widgets: an element with data-widget="name" becomes what start(element) of widgets/name.js makes of it, when it
+   comes near the screen. The script is fetched then, or before, at the first sign of a reader: a link in the text
+   may lead to a widget's view. `atOnce` starts a widget as soon as it is there, because it changes its height. */
 import { nearby, onPage } from "./pages.js";
 
+const boxes = () => document.querySelectorAll("[data-widget]");
+const loaded = new Map(); // name → promise of its module, or of nothing where it cannot be had
 const started = new WeakSet();
 
-function start(box, widget) {
-  if (started.has(box) || !box.isConnected) return;
+function load(name) {
+  if (!loaded.has(name)) {
+    loaded.set(name, import(`../widgets/${name}.js`).catch((error) => {
+      loaded.delete(name); // the next page that has it tries again
+      console.warn(`The widget ${name} could not be loaded: ${error.message}`);
+    }));
+  }
+  return loaded.get(name);
+}
+
+async function start(box) {
+  const widget = await load(box.dataset.widget);
+  if (!widget || started.has(box) || !box.isConnected) return;
   started.add(box);
   widget.start(box);
 }
 
-const loaded = new Map(); // name → promise of its module
-const near = nearby(async (box) => start(box, await loaded.get(box.dataset.widget)));
-
-async function find(box) {
-  const name = box.dataset.widget;
-  if (!loaded.has(name)) loaded.set(name, import(`../widgets/${name}.js`));
-  try {
-    const widget = await loaded.get(name);
-    if (widget.atOnce) start(box, widget);
-    else near.observe(box);
-  } catch (error) {
-    loaded.delete(name); // the next page that has it tries again
-    console.warn(`The widget ${name} could not be loaded: ${error.message}`);
-  }
+async function prepare(box) {
+  const widget = await load(box.dataset.widget);
+  if (widget?.atOnce) start(box);
 }
+
+const near = nearby(start);
+let read = false; // whether a reader is there
 
 onPage(() => {
   near.disconnect();
-  document.querySelectorAll("[data-widget]").forEach(find);
+  for (const box of boxes()) near.observe(box);
+  if (read) boxes().forEach(prepare);
 });
+
+for (const sign of ["keydown", "pointermove", "scroll", "touchstart"]) {
+  addEventListener(sign, () => {
+    if (!read) boxes().forEach(prepare);
+    read = true;
+  }, { once: true, passive: true });
+}

@@ -423,7 +423,9 @@ def resources(results):
                 "resources.registers",
                 fewest=min(registers),
                 most=max(registers),
-                spilled=f"; {len(spilled)} of {len(rows)} kernels spill, at most {max(spilled)} bytes"
+                spilled=words(
+                    "resources.spills", spilled=len(spilled), kernels=len(rows), most=max(spilled)
+                )
                 if spilled
                 else ", and nothing is spilled",
             ),

@@ -26,7 +26,7 @@ from snippets._lab.rooms import source_file
 
 from .differences import lines_of_code, steps_html
 
-ROOFS = {"matmul_float16": "tensor cores", "fma_float32": "float32 units"}
+ROOFS = {"matmul_float16": "float16", "fma_float32": "float32"}  # names short enough for a phone
 NEGLIGIBLE = 0.1  # of the rounding of a result: smaller is not seen
 words = Words(__file__)
 

@@ -14,7 +14,8 @@ LAB = $(PYTHON) -m snippets._lab
 SITE = $(PYTHON) -m snippets._site
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
-ROOM_TESTS = $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
+CONTRACT = tests/test_launchers.py
+ROOM_TESTS = $(CONTRACT) $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
 
 # With an interpreter of your own nothing is installed.
 ifeq ($(PYTHON),$(VENV)/bin/python)
@@ -125,7 +126,7 @@ diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_k
 gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
 	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 	  || { echo "gpu-test needs a GPU that torch can use; without one: make test"; exit 1; }
-	$(PYTHON) -m pytest -m "not mutants and not browser" $(if $(POST),tests/test_$(POST).py,$(ROOM_TESTS))
+	$(PYTHON) -m pytest -m "not mutants and not browser" $(if $(POST),tests/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
 
 .PHONY: sanitize
 sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)

@@ -55,9 +55,11 @@ def interpreted(room: str) -> bool:
     return "triton.experimental.gluon" not in source_file(room).read_text(encoding="utf-8")
 
 
-def test_file(room: str) -> Path:
-    """The tests of a room."""
-    return SNIPPETS.parent / "tests" / f"test_{room}.py"
+def test_files(room: str) -> list[Path]:
+    """The tests of a room: its own, and the contract that all launchers are held to."""
+    tests = SNIPPETS.parent / "tests"
+    contract = tests / "test_launchers.py"
+    return [tests / f"test_{room}.py", *([contract] if contract.exists() else [])]
 
 
 def load(room: str, module: str) -> ModuleType:

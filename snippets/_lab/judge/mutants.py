@@ -32,7 +32,7 @@ from snippets._lab.rooms import (
     load_file,
     module_at,
     source_file,
-    test_file,
+    test_files,
 )
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
@@ -119,9 +119,7 @@ def _skipped() -> type[BaseException]:
     return pytest.skip.Exception
 
 
-def _judge_in_child(
-    channel: Connection, room: str, path: Path, tests: Path, first: str, derive: bool
-) -> None:
+def _judge_in_child(channel: Connection, room: str, path: Path, first: str, derive: bool) -> None:
     """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
     import pytest
     import torch
@@ -132,7 +130,9 @@ def _judge_in_child(
     package = f"snippets.{room}"
     for held in [m for m in sys.modules if f"{m}.".startswith(f"{package}.")]:
         del sys.modules[held]
-    sys.modules.pop(tests.stem, None)
+    tests = test_files(room)
+    for file in tests:
+        sys.modules.pop(file.stem, None)
     name = f"{package}.{source_file(room).stem}"
     module, execute = module_at(path, name)
     judge = _Judge(first)
@@ -145,8 +145,10 @@ def _judge_in_child(
         return
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is asked for, and they take a second
     sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - the child ends with it
-    arguments = [str(tests), "-x", "-q", "-m", "numerical", "-p", "no:cacheprovider", "--no-header"]
-    pytest.main([*arguments, f"--rootdir={ROOT}"], plugins=[judge])
+    # The contract of all launchers names the room in its cases, the room's own tests in their file.
+    chosen = ["-x", "-q", "-m", "numerical", "-k", room]
+    options = ["-p", "no:cacheprovider", "--no-header", f"--rootdir={ROOT}"]
+    pytest.main([*map(str, tests), *chosen, *options], plugins=[judge])
     verdict = judge.verdict()
     if derive and verdict.outcome == "killed":
         verdict = replace(verdict, derived=_derived(module, room))
@@ -176,20 +178,17 @@ def _import_once() -> None:
     gc.freeze()  # what was imported is no garbage, and a child need not look through it
 
 
-def judge(
-    room: str, source: str, tests: Path | None = None, *, first: str = "", derive: bool = False
-) -> Verdict:
+def judge(room: str, source: str, *, first: str = "", derive: bool = False) -> Verdict:
     """Run the room's numerical tests against `source` in a process of its own.
 
     The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
     its output alone tells about the mistake.
     """
     _import_once()
-    tests = tests or test_file(room)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / source_file(room).name
         path.write_text(source, encoding="utf-8")
-        with Child(_judge_in_child, room, path, tests, first, derive) as child:
+        with Child(_judge_in_child, room, path, first, derive) as child:
             try:
                 verdict: Verdict = child.receive(SECONDS)
             except TooSlow:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snippets._lab.results.source_hash import closure, public_functions, source_hash
 from snippets._lab.results.store import Result
-from snippets._lab.rooms import SNIPPETS, room_file, rooms, source_file, test_file
+from snippets._lab.rooms import SNIPPETS, room_file, rooms, source_file, test_files
 
 
 def result_hash(room: str, result: str) -> str:
@@ -21,10 +21,9 @@ def result_hash(room: str, result: str) -> str:
     if result == "report":
         return source_hash([(source, [*names, "main"])])
     if result == "mutants":
-        tests = test_file(room)
-        shown = public_functions(tests.read_text(encoding="utf-8"))
         mutants = room_file(room, "mutants.py")
-        return source_hash([(source, names), (mutants, ["MUTANTS"]), (tests, shown)])
+        tests = [(path, public_functions(path.read_text("utf-8"))) for path in test_files(room)]
+        return source_hash([(source, names), (mutants, ["MUTANTS"]), *tests])
     bench = room_file(room, "bench.py")
     parts: list[tuple[Path, list[str]]] = [(source, names), (bench, [result])]
     exercise = room_file(room, "exercise.py")

@@ -666,7 +666,7 @@ DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragg
 @pytest.mark.parametrize("name", [*DRAWN, "memory"])
 def test_figures_can_be_drawn_from_a_gpu(name, monkeypatch):
     pytest.importorskip("plotly")
-    from snippets._lab.draw.figure import fragment
+    from snippets._lab.draw.fragment import fragment
     from snippets.flash_attention import figures
 
     result = made_up(name, rows_of(name, Lab(), monkeypatch))

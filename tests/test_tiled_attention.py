@@ -544,7 +544,7 @@ def timed(lab, function):
 @pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "resources"])
 def test_figures_can_be_drawn_from_a_gpu(name):
     pytest.importorskip("plotly")
-    from snippets._lab.draw.figure import fragment
+    from snippets._lab.draw.fragment import fragment
     from snippets.tiled_attention import figures
 
     lab = Lab()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from snippets._lab.draw import before, units
+from snippets._lab.draw import units
 from snippets._lab.draw.chart import (
     Axis,
     Band,
@@ -741,8 +741,3 @@ def _axis(
         return scale, Axis(of.name, log, low, high, told)
     title = f"{of.name}, {scale.name}" if scale.name else of.name
     return scale, Axis(title, log, low, high, tuple((v, digits(v)) for v in at))
-
-
-def __getattr__(name: str) -> Any:
-    """What rooms used before this vocabulary, until the last of them is written in it."""
-    return getattr(before, name)

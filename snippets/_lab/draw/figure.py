@@ -4,11 +4,11 @@ For each result of a room, `figures.py` of the room has a function of the same n
 results of every device that has data, the reference device first, and returns a Figure.
 """
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from snippets._lab.draw.chart import Chart
 from snippets._lab.results.store import Result
 
 
@@ -19,9 +19,7 @@ class Figure:
     finding: str  # the title: one sentence that the chart shows
     caption: str  # what is drawn, and under which conditions
     table: list[dict[str, Any]]  # the numbers, one row a dict, for the folded table
-    plot: Any = None  # plotly.graph_objects.Figure; None where a table says it better
-    height: int = 380  # pixels on a wide screen
-    narrow: dict[str, Any] = field(default_factory=dict)  # layout changes on a phone
+    plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure
     table_class: str = ""  # CSS class of an open table
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
@@ -34,12 +32,3 @@ def from_all(function: Callable[[list[Result]], Figure]) -> Callable[[list[Resul
     """Mark a figure that is drawn from the results of all posts, and has none of its own."""
     function.from_all = True  # type: ignore[attr-defined]
     return function
-
-
-def __getattr__(name: str) -> Any:
-    """What rooms found here before the vocabulary, until the last of them is written in it."""
-    for place in ("before", "fragment", "everything"):
-        module = importlib.import_module(f"snippets._lab.draw.{place}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(name)

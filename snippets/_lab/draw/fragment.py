@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from snippets._lab.draw import before
-from snippets._lab.draw.chart import Chart, place
+from snippets._lab.draw.chart import place
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
 from snippets._lab.draw.tables import table
@@ -61,23 +60,22 @@ def fragment(
     caption = f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}."
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
     # What is folded is no part of the <figure>, where a caption comes first or last.
-    chart = figure.plot is not None and not figure.widget and not figure.open_table
-    kind = (
-        f'am-figure am-chart" style="{room_of(figure, caption, *_heights(figure))}'
-        if chart
-        else "am-figure"
+    tall, tall_on_a_phone = (
+        (place(figure.plot, phone).height for phone in (False, True)) if figure.plot else (0, 0)
     )
+    kind = "am-figure"
+    if figure.plot and not figure.widget and not figure.open_table:
+        kind += f' am-chart" style="{room_of(figure, caption, tall, tall_on_a_phone)}'
     lines = [f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
     lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
-    if figure.plot is not None:
-        files[f"{name}.json"], picture = _drawn(figure)
+    if figure.plot:
+        files[f"{name}.json"] = dumps(specification(figure.plot))
         summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
-        tall, tall_on_a_phone = _heights(figure)
         lines += [
             f'<div class="am-plot" style="--am-height: {tall}px; --am-height-narrow: '
             f'{tall_on_a_phone}px" role="group" aria-label="{summary}" markdown>',
             f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
-            picture,
+            still(figure.plot),
             "</div>",
         ]
     if figure.widget:
@@ -126,20 +124,6 @@ def stale_mark(result: Result) -> str:
         f'<span class="am-stale" data-result="{result.folder}/{result.post}/{result.result}">'
         "</span>"
     )
-
-
-def _drawn(figure: "Figure") -> tuple[str, str]:
-    """A chart's specification as text, and the still that stands in its place."""
-    if isinstance(figure.plot, Chart):
-        return dumps(specification(figure.plot)), still(figure.plot)
-    return before.drawn(figure)
-
-
-def _heights(figure: "Figure") -> tuple[int, int]:
-    """Pixels of a chart on a wide screen and on a phone."""
-    if isinstance(figure.plot, Chart):
-        return place(figure.plot, phone=False).height, place(figure.plot, phone=True).height
-    return figure.height, figure.narrow.get("height", figure.height)
 
 
 def dumps(specification_: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ page's (currentColor).
 import html
 from collections.abc import Iterable, Sequence
 
-from snippets._lab.draw import before
 from snippets._lab.draw.chart import (
     CHARACTER,
     GLYPHS,
@@ -25,6 +24,7 @@ from snippets._lab.draw.chart import (
 from snippets._lab.draw.specification import LIGHTNESS
 
 SIDE = 400  # of a panel's coordinates
+Text = tuple[str, str]  # where it is held (start, middle, end) and its <text>
 LETTER = 1.5  # of a symbol's size: the height of its letter
 DASH = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
 
@@ -35,15 +35,15 @@ def still(chart: Chart) -> str:
     parts = []
     for panel, spot, slim in zip(chart.panels, wide.spots, phone.spots, strict=True):
         drawn = _stretched(panel, spot), _stretched(panel, slim)
-        words = "".join(_words(panel, spot)), "".join(_words(panel, slim))
+        words = _apart(list(_words(panel, spot)), list(_words(panel, slim)))
         if drawn[0] == drawn[1]:  # as a rule: only room for numbers makes an axis longer
             shared, drawn = drawn[0], ("", "")
         else:
             shared = ""
         parts.append(
-            f'<svg style="{_variables(spot, "")}{_variables(slim, "n")}">{shared}'
-            f'<g class="am-wide">{drawn[0]}{words[0]}</g>'
-            f'<g class="am-phone">{drawn[1]}{words[1]}</g></svg>'
+            f'<svg style="{_variables(spot, "")}{_variables(slim, "n")}">{shared}{words[0]}'
+            f'<g class="am-wide">{drawn[0]}{words[1]}</g>'
+            f'<g class="am-phone">{drawn[1]}{words[2]}</g></svg>'
         )
     sides = "".join(
         f"--{k}:{wide.margin[k]}px;--n{k}:{phone.margin[k]}px;" for k in ("t", "r", "b", "l")
@@ -52,6 +52,26 @@ def still(chart: Chart) -> str:
     return (
         f'<div class="am-preview" aria-hidden="true" style="{sides}">'
         f'<div class="am-panels">{"".join(parts)}</div>{keys}</div>'
+    )
+
+
+def _apart(wide: Sequence[Text], phone: Sequence[Text]) -> tuple[str, str, str]:
+    """Words of both kinds of screen, those of the wide one alone, and those of the phone alone."""
+    both = [text for text in wide if text in phone]
+    return (
+        _anchored(both),
+        _anchored([text for text in wide if text not in both]),
+        _anchored([text for text in phone if text not in both]),
+    )
+
+
+def _anchored(words: Sequence[Text]) -> str:
+    """Words by the side at which they are held, each side said once."""
+    sides: dict[str, list[str]] = {}
+    for anchor, text in words:
+        sides.setdefault(anchor, []).append(text)
+    return "".join(
+        f'<g text-anchor="{anchor}">{"".join(texts)}</g>' for anchor, texts in sides.items()
     )
 
 
@@ -70,7 +90,7 @@ def _variables(spot: Spot, mark: str) -> str:
         "w": spot.right - spot.left,
         "h": spot.top - spot.bottom,
     }
-    return "".join(f"--{mark}{k}:{100 * v:.4g}%;" for k, v in sizes.items())
+    return "".join(f"--{mark}{k}:{_per_cent(v)};" for k, v in sizes.items())
 
 
 def _legend(placed: Placement, css: str) -> str:
@@ -105,51 +125,60 @@ def _y(axis: Axis, value: float) -> int:
     return round(SIDE * (1 - _part(axis, value)))
 
 
-def _text(words: str, place_: str, **attributes: object) -> str:
-    """A <text>; `place_` holds x and y, the attributes are written with a dash."""
-    more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
-    return f"<text {place_}{more}>{words}</text>"
+def _text(words: str, place_: str, anchor: str = "start") -> Text:
+    """A <text>; `place_` holds x, y and what moves it by pixels."""
+    return anchor, f"<text {place_}>{words}</text>"
 
 
 def _share(axis: Axis, value: float, upwards: bool = False) -> str:
     part = _part(axis, value)
-    return f"{100 * (1 - part if upwards else part):.4g}%"
+    return _per_cent(1 - part if upwards else part)
 
 
-def _words(panel: Panel, spot: Spot) -> Iterable[str]:
+def _per_cent(part: float) -> str:
+    return f"{round(100 * part, 2):g}%"
+
+
+def _words(panel: Panel, spot: Spot) -> Iterable[Text]:
     """Titles, ticks, names: all at shares of the panel, moved by pixels."""
-    middle, end = {"text_anchor": "middle"}, {"text_anchor": "end"}
     named = [r for r in panel.rules if r.across == "x" and r.name]
     if panel.title:
         yield _text(html.escape(panel.title), f'y="-{20 if named else 6}" class="am-title"')
     for value, text in spot.x.ticks:
         for i, line in enumerate(text.split("<br>")):
-            yield _text(line, f'x="{_share(spot.x, value)}" y="100%"', dy=16 + 14 * i, **middle)
+            at = f'x="{_share(spot.x, value)}" y="100%" dy="{16 + 14 * i}"'
+            yield _text(line, at, "middle")
     if panel.x.title and spot.show_x_title:
-        yield _text(panel.x.title, 'x="50%" y="100%"', dy=36, **middle)
+        yield _text(panel.x.title, 'x="50%" y="100%" dy="36"', "middle")
     if spot.show_y:
-        for value, text in spot.y.ticks:
-            broken = text.split("<br>")
-            for i, line in enumerate(broken):
-                down = 4 + 14 * (i - (len(broken) - 1) / 2)
-                at = f'x="-6" y="{_share(spot.y, value, True)}"'
-                yield _text(line, at, dy=f"{down:g}", **end)
-        if panel.y.title:
-            wide = max((len(t) for _, t in spot.y.ticks), default=0) * CHARACTER + 16
-            turned = _text(panel.y.title, f'transform="rotate(-90)" y="-{wide:g}"', **middle)
-            yield f'<svg y="50%" overflow="visible">{turned}</svg>'
+        yield from _beside(panel, spot)
     for rule in named:
-        yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', **middle)
+        yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', "middle")
     for label in spot.labels:
         name = f'<tspan fill="{label.colour}">{label.swatch}</tspan> {label.text}'
-        yield _text(name, f'x="100%" y="{100 * (1 - label.at):.4g}%"', dx=6, dy=4)
+        yield _text(name, f'x="100%" y="{_per_cent(1 - label.at)}" dx="6" dy="4"')
     for mark in panel.marks:
         shift = 5 if mark.kind == "bars" else 10
         for x, y, text in zip(mark.high or mark.x, mark.y, mark.texts, strict=False):
             if text and x is not None and y is not None:
-                at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}"'
-                before = mark.kind == "bars" and x < 0
-                yield _text(text, at, dx=-shift if before else shift, dy=4, **end if before else {})
+                at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}" dy="4"'
+                if mark.kind == "bars" and x < 0:
+                    yield _text(text, f'{at} dx="-{shift}"', "end")
+                else:
+                    yield _text(text, f'{at} dx="{shift}"')
+
+
+def _beside(panel: Panel, spot: Spot) -> Iterable[Text]:
+    """The ticks of a panel's left side, and its title upright beside them."""
+    for value, text in spot.y.ticks:
+        lines = text.split("<br>")
+        for i, line in enumerate(lines):
+            down = 4 + 14 * (i - (len(lines) - 1) / 2)
+            yield _text(line, f'x="-6" y="{_share(spot.y, value, True)}" dy="{down:g}"', "end")
+    if panel.y.title:
+        wide = max((len(text) for _, text in spot.y.ticks), default=0) * CHARACTER + 16
+        _, turned = _text(panel.y.title, f'transform="rotate(-90)" y="-{wide:g}"')
+        yield "middle", f'<svg y="50%" overflow="visible">{turned}</svg>'
 
 
 def _marks(panel: Panel, spot: Spot) -> Iterable[str]:
@@ -175,8 +204,8 @@ def _marks(panel: Panel, spot: Spot) -> Iterable[str]:
 
 
 def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
-    there = [i for i, (a, b) in enumerate(zip(mark.x, mark.y, strict=True))
-             if a is not None and b is not None]  # fmt: skip
+    pairs = enumerate(zip(mark.x, mark.y, strict=True))
+    there = [i for i, (a, b) in pairs if a is not None and b is not None]
     at = [(_x(x, mark.x[i] or 0), _y(y, mark.y[i] or 0)) for i in there]
     if mark.kind == "line" and at:
         dash = f' stroke-dasharray="{DASH[mark.dash]}"' if mark.dash in DASH else ""
@@ -260,8 +289,3 @@ def _grid(panel: Panel, x: Axis, y: Axis) -> Iterable[str]:
             a, b = _x(x, j - 0.5), _x(x, j + 0.5)
             c, d = _y(y, i - 0.5), _y(y, i + 0.5)
             yield f'<path class="am-area" fill="{LIGHTNESS[step][1]}" d="M{a} {c}H{b}V{d}H{a}Z"/>'
-
-
-def __getattr__(name: str) -> object:
-    """What was here before, until the last room has charts of this kind."""
-    return getattr(before, name)

@@ -42,6 +42,7 @@ class Launcher:
     rows_alike: bool = True  # a stride of zero
     negative_scale: bool = True
     least_rank: int = 2
+    refuses_other_rank: bool = True  # False: keys of a lower rank end in a bare IndexError
     far_apart: bool = True  # offsets of 2^31 elements, as far as a CPU can play them
     dtype: torch.dtype = torch.float32
 
@@ -55,6 +56,7 @@ LAUNCHERS = {
         widths=(16, 24, 40, 72, 128, 136, 256),
         columns_apart=False,
         negative_scale=False,
+        refuses_other_rank=False,
     ),
     "hopper_attention": Launcher(
         M=70,
@@ -64,6 +66,7 @@ LAUNCHERS = {
         columns_apart=False,
         rows_alike=False,
         negative_scale=False,
+        refuses_other_rank=False,
         far_apart=False,
         dtype=torch.float16,
     ),
@@ -390,6 +393,8 @@ def asked(room):
         if case == "v unlike k":
             names = {"v"}
         if case == "one dimension" and of(room).least_rank < 2:
+            continue
+        if case == "other rank" and not of(room).refuses_other_rank:
             continue
         if names <= set(parameters(room)):
             yield case

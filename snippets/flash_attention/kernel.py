@@ -346,7 +346,7 @@ def _check_inputs(q, k, v, causal, align):
     D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
     if D not in range(16, 257, 8):
         raise ValueError(f"q has head dimension {D}; 16 to 256 in steps of 8 are allowed")
-    if k.dim() != q.dim() or k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
+    if k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
         raise ValueError(f"k has shape {tuple(k.shape)}, which does not fit q, {tuple(q.shape)}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")

@@ -720,7 +720,7 @@ def _check_inputs(q, k, v, causal, align):
     D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
     if D not in WIDTHS:
         raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_attention")
-    if k.dim() != q.dim() or k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
+    if k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
         raise ValueError(f"k has shape {tuple(k.shape)}, which does not fit q, {tuple(q.shape)}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")

@@ -12,7 +12,7 @@ INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 
 
 class Loop(NamedTuple):
-    """An innermost loop with tensor-core instructions: how many of what one round executes."""
+    """An innermost loop with tensor-core instructions: how many of what one iteration executes."""
 
     products: int  # tensor-core instructions
     exponentials: int
@@ -35,7 +35,7 @@ def loops(sass: str) -> list[Loop]:
         if start >= end:
             continue
         body = [text for _, text in code[start : end + 1]]
-        # What waits longer at a barrier lies behind the exit and jumps back: no loop of ours.
+        # What waits longer at a barrier lies past the exit and jumps back: no loop of ours.
         if _count(body, "HGMMA") and not _count(body, "EXIT"):
             found.append((start, end))
     innermost = [

@@ -5,6 +5,7 @@ import copy
 import itertools
 import json
 import re
+import xml.etree.ElementTree
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import plotly.graph_objects
 import pytest
 
 from snippets._lab import rooms
-from snippets._lab.draw import chart, charts, identity, tables, units, words
+from snippets._lab.draw import chart, charts, drawings, identity, tables, units, words
 from snippets._lab.draw.chart import place
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
@@ -857,3 +858,33 @@ def test_the_vocabulary_sees_rooms_and_results_only():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets"):
                 assert node.module.startswith(allowed), f"{path.name} imports {node.module}"
+
+
+def test_drawings_follow_the_theme_and_escape_words():
+    made = drawings.svg(
+        100,
+        50,
+        'a "picture"',
+        [
+            drawings.labelled(0, 0, 20, 10, "#123456", "a < b"),
+            drawings.arrow("M0 0H90", (90, 0), "right", "#654321", stroke_dasharray="3 3"),
+        ],
+    )
+    assert 'aria-label="a &quot;picture&quot;"' in made
+    assert ">a &lt; b</text>" in made
+    assert "color-mix(in srgb,#123456 22%,var(--am-paper))" in made
+    assert 'fill="var(--am-ink)"' in made
+    assert '<path d="M0 0H90" stroke-dasharray="3 3"/><path d="M85 -3L90 0L85 3"/>' in made
+    assert xml.etree.ElementTree.fromstring(made).tag == "div"
+
+
+@pytest.mark.parametrize(
+    ("towards", "path"),
+    [
+        ("left", "M15 7L10 10L15 13"),
+        ("up", "M7 15L10 10L13 15"),
+        ("down", "M7 5L10 10L13 5"),
+    ],
+)
+def test_an_arrow_has_its_point_at_its_end(towards, path):
+    assert f'd="{path}"' in drawings.arrow("M0 0L10 10", (10, 10), towards, "#123456")

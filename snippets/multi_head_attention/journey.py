@@ -1,7 +1,6 @@
 """The drawing of a tensor's way through the layer: its shape after each step, top to bottom."""
 
-import html
-
+from snippets._lab.draw.drawings import MUTED, arrow, box, svg, words
 from snippets._lab.draw.identity import identity
 
 ROOM = "multi_head_attention"
@@ -23,12 +22,7 @@ def journey(steps, start, by_size):
     states = [start, *(row["shape"] for row in steps)]
     rows = [_boxes([by_size[size] for size in shape]) for shape in states]
     sizes = {letter: size for size, letter in by_size.items()}
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {PITCH * len(states) - 24}" role="img" '
-        'aria-label="The shapes on the way through the layer, one below the other; '
-        'the table below holds the same." '
-        'style="display:block;max-width:27rem;width:100%;margin:0 auto;font-family:var(--am-mono)">'
-    ]
+    parts = []
     for i, row in enumerate(steps):
         top, bottom = i * PITCH + BOX + 4, (i + 1) * PITCH
         parts += _ribbons(rows[i], rows[i + 1], row["operation"], top, bottom)
@@ -37,7 +31,11 @@ def journey(steps, start, by_size):
         for letter, x, wide in boxes:
             name = letter.removesuffix("'")
             parts.append(_box(name, sizes[name], x, wide, i * PITCH))
-    return "".join([*parts, "</svg>"])
+    about = (
+        "The shapes on the way through the layer, one below the other; "
+        "the table below holds the same."
+    )
+    return svg(WIDTH, PITCH * len(states) - 24, about, parts, font="mono")
 
 
 def _ribbons(before, after, operation, top, bottom):
@@ -60,26 +58,19 @@ def _ribbons(before, after, operation, top, bottom):
 
 def _operation(row, letters, top, bottom):
     """An arrow, dashed where the result lies in the same memory, and what happens there."""
-    dash = ' stroke-dasharray="3 3"' if row["same_memory"] else ""
-    return (
-        f'<g fill="none" stroke="var(--am-muted)" stroke-width="1.3">'
-        f'<path d="M{ARROW} {top}V{bottom - 4}"{dash}/>'
-        f'<path d="M{ARROW - 4} {bottom - 8}l4 5l4 -5"/></g>'
-        f'<text x="{WORDS}" y="{(top + bottom) // 2 + 4}" font-size="11.5" fill="var(--am-ink)">'
-        f"{html.escape(_said(row, letters))}</text>"
-    )
+    dashed = {"stroke_dasharray": "3 3"} if row["same_memory"] else {}
+    down = arrow(f"M{ARROW} {top}V{bottom - 4}", (ARROW, bottom - 3), "down", MUTED, **dashed)
+    middle = (top + bottom) // 2 + 4
+    return down + words(WORDS, middle, _said(row, letters), 11.5, anchor="start")
 
 
 def _box(name, size, x, wide, top):
     """A dimension: its letter and its size."""
-    middle, colour = x + wide // 2, COLOURS[name]
+    middle = x + wide // 2
     return (
-        f'<rect x="{x}" y="{top + 2}" width="{wide}" height="{BOX}" rx="4" '
-        f'fill="{colour}" fill-opacity="0.22" stroke="{colour}" stroke-width="1.3"/>'
-        f'<text x="{middle}" y="{top + 16}" text-anchor="middle" '
-        f'font-size="12" font-weight="600" fill="var(--am-ink)">{name}</text>'
-        f'<text x="{middle}" y="{top + 28}" text-anchor="middle" '
-        f'font-size="9.5" fill="var(--am-muted)">{size}</text>'
+        box(x, top + 2, wide, BOX, COLOURS[name], line=1.3)
+        + words(middle, top + 16, name, 12, 600)
+        + words(middle, top + 28, str(size), 9.5, colour=MUTED)
     )
 
 

@@ -1,9 +1,9 @@
 """Pictures of the protocol as SVG, from rows of timed.py."""
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
+from snippets._lab.draw.drawings import LINES, MUTED, arrow, box, labelled, svg, words
 from snippets._lab.draw.identity import identity
 
 from .timed import Signal, from_rows
@@ -36,24 +36,24 @@ def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
     for part, x in lanes.items():
         halves = ("tensor cores", "threads") if part in consumers else ("",)
         over = len(halves) * (wide + 4) - 4
-        drawn.append(_text(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
+        drawn.append(words(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
         for i, half in enumerate(halves):
             left = x + i * (wide + 4)
-            drawn.append(_text(left + wide / 2, 27, half, 9.5, colour="var(--am-muted)"))
-            drawn.append(_box(left, top - 6, wide, height - top + 2, "var(--am-axis)", 8))
+            drawn.append(words(left + wide / 2, 27, half, 9.5, colour=MUTED))
+            drawn.append(box(left, top - 6, wide, height - top + 2, LINES, 8))
     drawn += [_arrow(g, lanes, wide, top, unit) for g in signals]
     for s in spans:
         x = lanes[s.part] + (wide + 4) * (s.kind in ("softmax", "out"))
         said = WORDS.get(s.kind, s.kind) + (f" {s.tile}" if s.kind != "out" else "")
         y, tall = top + s.start * unit, (s.end - s.start) * unit
-        drawn.append(_box(x + 2, y + 1, wide - 4, tall - 2, _colour(s.kind.split()[-1]), 24, 1))
-        drawn.append(_text(x + wide / 2, y + tall / 2 + 3.5, said, 10))
+        colour = _colour(s.kind.split()[-1])
+        drawn.append(labelled(x + 2, y + 1, wide - 4, tall - 2, colour, said))
     about = (
         "The traffic of the first tiles, time downwards: the producer starts copies, TMA signals "
         "full buffers to the consumers, they signal empty ones to the producer and pass the turn "
         "to each other."
     )
-    return _svg(width, height, about, drawn)
+    return svg(width, height, about, drawn)
 
 
 def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> str:
@@ -68,13 +68,9 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
     colour = _colour(g.barrier.split("[")[0].split(".")[0])
     late = g.received > g.sent
     bend = (to - x) / 3
-    dash = ' stroke-dasharray="3 3"' if late else ""
-    sharp = 5 if to > x else -5
-    return (
-        f'<g fill="none" stroke="{colour}" stroke-width="1.4" opacity="{0.55 if late else 1}">'
-        f'<path d="M{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"{dash}/>'
-        f'<path d="M{to - sharp} {to_y - 3}L{to} {to_y}l{-sharp} 3"/></g>'
-    )
+    path = f"M{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"
+    look = {"stroke_dasharray": "3 3", "opacity": 0.55} if late else {}
+    return arrow(path, (to, to_y), "right" if to > x else "left", colour, **look)
 
 
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
@@ -89,8 +85,8 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     drawn = []
     for i, lane in enumerate(lanes):
         y = top + i * pitch
-        drawn.append(_text(0, y + tall / 2 + 4, lane, 11, anchor="start"))
-        drawn.append(_box(left, y, WINDOW * unit, tall, "var(--am-axis)", 8))
+        drawn.append(words(0, y + tall / 2 + 4, lane, 11, anchor="start"))
+        drawn.append(box(left, y, WINDOW * unit, tall, LINES, 8))
     for s in spans:
         start, end = s.start - begin, min(s.end - begin, WINDOW)
         if start >= end:
@@ -99,7 +95,7 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
         y = top + (consumer + 1) * pitch * (s.kind == "softmax")
         x, wide = left + start * unit, (end - start) * unit
         drawn.append(
-            _box(
+            box(
                 x + 0.5,
                 y,
                 wide - 1,
@@ -110,49 +106,11 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
             )
         )
         if wide >= 14:
-            drawn.append(_text(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
+            drawn.append(words(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
     said = "Strong: q·kᵀ. Pale: p·v. The number is the tile of keys, the colour the consumer."
-    drawn.append(_text(left, height - 4, said, 10, colour="var(--am-muted)", anchor="start"))
+    drawn.append(words(left, height - 4, said, 10, colour=MUTED, anchor="start"))
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
         "not measured."
     )
-    return _svg(width, height, about, drawn)
-
-
-def _box(
-    x: float, y: float, wide: float, tall: float, colour: str, percent: int, line: int = 0
-) -> str:
-    """Filled with so much of a colour and paper for the rest, so that no arrow crosses a word."""
-    stroke = f' stroke="{colour}" stroke-width="{line}"' if line else ""
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{wide:g}" height="{tall:g}" rx="3" style="fill:'
-        f'color-mix(in srgb,{colour} {percent}%,var(--am-paper))"{stroke}/>'
-    )
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    size: float,
-    weight: int = 400,
-    *,
-    colour: str = "var(--am-ink)",
-    anchor: str = "middle",
-) -> str:
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" font-weight="{weight}" '
-        f'text-anchor="{anchor}" fill="{colour}">{text}</text>'
-    )
-
-
-def _svg(width: float, height: float, about: str, drawn: list[str]) -> str:
-    """A picture that keeps its size on a phone and scrolls in its box there."""
-    about = html.escape(about, quote=True)
-    return (
-        f'<div style="overflow-x:auto" tabindex="0" role="group" aria-label="{about}">'
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{about}" '
-        f'style="display:block;width:100%;min-width:{width * 0.9:.0f}px;max-width:{width:g}px;'
-        'margin:0 auto;font-family:var(--am-sans)">' + "".join(drawn) + "</svg></div>"
-    )
+    return svg(width, height, about, drawn)

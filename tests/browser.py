@@ -7,14 +7,13 @@ it before pytest sees the plugin, and its assertions bring their own messages.
 
 import fcntl
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from mkdocs.commands.build import build as mkdocs_build
+from mkdocs.config import load_config
 
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, Server, chromium, program
@@ -24,13 +23,17 @@ SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch
 NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
 
 
-def build(source: Path, folder: Path, address: str) -> None:
+def build(source: Path, folder: Path, address: str = "") -> None:
     """Build the site in `source`, every warning an error."""
+    changes = {"site_dir": str(folder), "site_url": address, "strict": True}
     # A repository address, because Material would ask its host for the number of stars.
-    env = {**os.environ, "SITE_URL": address, "REPO_URL": "https://github.com/example/example"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
-    done = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    changes["repo_url"] = "https://github.com/example/example"
+    before = os.getcwd()
+    os.chdir(source)  # where mkdocstrings looks for sources
+    try:
+        mkdocs_build(load_config("mkdocs.yml", **changes))
+    finally:
+        os.chdir(before)
 
 
 @contextmanager
@@ -39,6 +42,23 @@ def built(source: Path, folder: Path) -> Iterator[str]:
     with Server(folder) as server:
         build(source, folder, server.address)
         yield server.address
+
+
+def scratch_source(folder: Path, pages: dict[str, str], links: Iterable[str] = ()) -> Path:
+    """The source of a site with this site's configuration and look, and pages of its own.
+
+    `links`: folders of docs/ that it shares with this site, beside the scripts and styles.
+    """
+    for name, text in pages.items():
+        path = folder / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    for name in ("assets", *links):
+        (folder / "docs" / name).symlink_to(ROOT / "docs" / name)
+    (folder / "snippets").symlink_to(ROOT / "snippets")
+    nav = "".join(f"  - {name}\n" for name in pages if name.endswith(".md"))
+    (folder / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav:\n{nav}", "utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -93,13 +113,12 @@ def open_page(browser):
         page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
         page.on("requestfailed", note_failure)
 
-        def only_own(route):
-            if not route.request.url.startswith(OWN):
-                page.wrong.append(f"foreign request: {route.request.url}")
-                return route.abort()
-            return route.continue_()
+        def note_foreign(request):
+            # Watched and not intercepted, which would switch the browser's cache off.
+            if not request.url.startswith((OWN, "data:", "blob:")):
+                page.wrong.append(f"foreign request: {request.url}")
 
-        page.route(re.compile("^https?:"), only_own)
+        page.on("request", note_foreign)
         return page
 
     yield open_page

@@ -9,7 +9,7 @@ import random
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import built, plotly_is_loaded, switch_scheme
+from browser import built, plotly_is_loaded, scratch_source, switch_scheme
 
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, PHONE
@@ -75,25 +75,15 @@ def map_html(up: str) -> str:
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory):
     """A site with this site's configuration and scripts, and maps of made-up weights."""
-    source = tmp_path_factory.mktemp("source")
-    docs = source / "docs"
-    (docs / "figures").mkdir(parents=True)
-    (docs / "posts").mkdir()
-    (docs / "assets").symlink_to(ROOT / "docs" / "assets")
-    (source / "snippets").symlink_to(ROOT / "snippets")
-    for name in TEXTS:
-        (docs / "figures" / f"{name}.json").write_text(json.dumps(weights(name)))
     prose = "A paragraph to scroll past. " * 300
     pages = {
         "index.md": f"# Front\n\n{map_html('')}\n\n{prose}",
         "posts/attention_weights.md": f"# Post\n\n{prose}\n\n{map_html('../../')}\n\n{prose}",
         "posts/two.md": f'# Two\n\n<a id="go" href="?map=code.1.2.3.column">A view</a>\n\n'
         f"{map_html('../../')}\n\n{map_html('../../')}\n\n{prose}",
+        **{f"figures/{name}.json": json.dumps(weights(name)) for name in TEXTS},
     }
-    for file, text in pages.items():
-        (docs / file).write_text(text)
-    config = f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav:\n" + "".join(f"  - {p}\n" for p in pages)
-    (source / "mkdocs.yml").write_text(config)
+    source = scratch_source(tmp_path_factory.mktemp("source"), pages)
     with built(source, tmp_path_factory.mktemp("scratch")) as address:
         yield address
 

@@ -26,7 +26,7 @@ OLD = {
     ),
     "steps": (
         "posts/tiled_attention/?step=5&query=2&mask=causal",
-        """box => [box.querySelector('input[type=range]').value,
+        """box => [box.querySelector('input[type=range]')?.value,
           ...[...box.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)]""",
         ["5", "2", "causal"],
     ),

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from browser import build, scratch_source
 from PIL import Image
 
 from snippets._lab.rooms import ROOT
@@ -133,17 +134,17 @@ def test_every_page_has_a_picture_and_a_description_for_links(addresses):
         assert Image.open(io.BytesIO(get(properties["image"]))).size == (1200, 630)
 
 
-def test_without_an_address_nothing_claims_one(tmp_path, monkeypatch):
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
-    monkeypatch.delenv("SITE_URL", raising=False)
-    monkeypatch.chdir(ROOT)
-    build(load_config("mkdocs.yml", site_dir=str(tmp_path), strict=True))
-    assert not (tmp_path / "feed.xml").exists()
-    assert not (tmp_path / "assets/social").exists()
-    assert "og:" not in (tmp_path / "index.html").read_text("utf-8")
-    assert "(posts/" in (tmp_path / "llms.txt").read_text("utf-8"), "relative addresses"
+def test_without_an_address_nothing_claims_one(tmp_path):
+    pages = {"index.md": "# Front\n\nText.", "posts/one.md": "# One\n\nText."}
+    source = scratch_source(tmp_path / "source", pages)
+    build(source, tmp_path / "site")
+    assert not (tmp_path / "site/feed.xml").exists()
+    assert not (tmp_path / "site/assets/social").exists()
+    assert "og:" not in (tmp_path / "site/index.html").read_text("utf-8")
+    assert "(posts/" in (tmp_path / "site/llms.txt").read_text("utf-8"), "relative addresses"
+    build(source, tmp_path / "site", "https://example.org/")
+    assert (tmp_path / "site/feed.xml").exists(), "the check can fail"
+    assert "og:" in (tmp_path / "site/index.html").read_text("utf-8")
 
 
 def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):

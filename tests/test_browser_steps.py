@@ -7,7 +7,7 @@ import json
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import built, switch_scheme
+from browser import built, scratch_source, switch_scheme
 
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, PHONE
@@ -30,18 +30,13 @@ TURN_MS = 1700  # a step of the player, and a little more
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory):
     """A site with this site's configuration and the figure; the rest of its pages are left out."""
-    source = tmp_path_factory.mktemp("steps_source")
-    docs = source / "docs"
-    docs.mkdir()
-    for folder in ("assets", "data", "figures"):
-        (docs / folder).symlink_to(ROOT / "docs" / folder)
-    (source / "snippets").symlink_to(ROOT / "snippets")
     prose = "A paragraph to scroll past. " * 300
-    (docs / "index.md").write_text(f'# Steps\n\n{prose}\n\n--8<-- "{FIGURE}"\n\n{prose}')
-    (docs / "other.md").write_text("# Another page\n\nNothing to play here.")
-    nav = "nav:\n  - index.md\n  - other.md\n"
-    (source / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{nav}")
-    with built(source, tmp_path_factory.mktemp("steps_site")) as address:
+    pages = {
+        "index.md": f'# Steps\n\n{prose}\n\n--8<-- "{FIGURE}"\n\n{prose}',
+        "other.md": "# Another page\n\nNothing to play here.",
+    }
+    source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["data", "figures"])
+    with built(source, tmp_path_factory.mktemp("scratch")) as address:
         yield address
 
 

@@ -23,6 +23,8 @@ LAB_PAGES = {
     "coverage",
     "your_gpu",
 }  # rooms of lab pages: no kernel, no post
+# Tests of what rooms share, and not of a room.
+ABOUT_THE_HOUSE = ("test_lab_", "test_site", "test_browser", "test_house", "test_launchers")
 EVERY_ROOM = {"report", "mutants"}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
 TOP_LEVEL = {
@@ -249,7 +251,7 @@ def test_nothing_has_a_name_without_a_room():
         "test": [
             p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
             for p in (ROOT / "tests").glob("test_*.py")
-            if not p.stem.startswith(("test_lab_", "test_site", "test_browser", "test_house"))
+            if not p.stem.startswith(ABOUT_THE_HOUSE)
         ],
     }
     assert all(named[kind] for kind in ("page", "figures", "data", "test"))
@@ -1107,6 +1109,12 @@ FAULTS = {
         added("\n@import url(//fonts.example.com/x.css);\n"),
         "nothing_is_asked_of_a_third_party",
         "fonts.example.com",
+    ),
+    "a script that asks a third party": (
+        "docs/assets/javascripts/site/json.js",
+        added('// why\nfetch("https://cdn.example.com/x.json");\n'),
+        "nothing_is_asked_of_a_third_party",
+        "cdn.example.com",
     ),
     "a template that asks a third party": (
         "snippets/_site/theme/main.html",

@@ -3,10 +3,7 @@
 import itertools
 import math
 import re
-import subprocess
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -211,26 +208,12 @@ def test_equals_numpy(M, N, D):
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 256])
-def test_head_dimensions(D):
-    q, k, v = make_qkv(M=2, N=17, D=D, device=DEVICE)
-    assert_attention(composed_attention(q, k, v), q, k, v)
-
-
-@pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_query_as_a_vector(dtype):
     q, k, v = make_qkv(M=1, N=70, D=48, dtype=dtype, device=DEVICE)
     out = composed_attention(q[0], k, v)
     assert out.shape == (48,)
     assert_attention(out[None], q, k, v)
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("leading", [(), (1,), (3,), (1, 1), (2, 3)], ids=str)
-def test_batch_and_heads(leading):
-    q, k, v = make_qkv(*leading, M=2, N=9, D=16, device=DEVICE)
-    assert_attention(composed_attention(q, k, v), q, k, v)
 
 
 @pytest.mark.numerical
@@ -245,23 +228,6 @@ def test_any_strides(dtype):
         assert not k.is_contiguous()
         assert_attention(composed_attention(q, k, v), q, k, v)
         assert_attention(exercise.composed_attention(q, k, v), q, k, v)
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(M=3, N=33, D=64, dtype=dtype, device=DEVICE)
-    q = q / q.norm(dim=-1, keepdim=True) * 300
-    k = k / k.norm(dim=-1, keepdim=True) * 300
-    assert ((q.double() @ k.double().mT).abs().max() * 1.0) > 1e4
-    assert_attention(composed_attention(q, k, v, scale=1.0), q, k, v, scale=1.0)
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("scale", [None, 1.0, 0.3, -0.5, 2])
-def test_scale(scale):
-    q, k, v = make_qkv(M=3, N=7, D=16, device=DEVICE)
-    assert_attention(composed_attention(q, k, v, scale=scale), q, k, v, scale=scale)
 
 
 @pytest.mark.numerical
@@ -282,12 +248,6 @@ def test_any_shape(leading, M, N, D, dtype, transposed, seed):
     assert_attention(composed_attention(q, k, v), q, k, v)
 
 
-def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(M=2, N=11, D=16, device=DEVICE)
-    out = composed_attention(torch.zeros_like(k[:2]), k, v)
-    torch.testing.assert_close(out, v.mean(0).expand(2, -1))
-
-
 @pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")
 def test_offsets_beyond_32_bits():
     """Row 1 lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
@@ -303,13 +263,6 @@ def test_offsets_beyond_32_bits():
     assert_matmul(matmul(q, rows.T), q, rows.T)
     for tensors in ((q, rows, rows), (rows, k, k), (q[:, :2], rows.T[:2], rows.T[:2])):
         assert_attention(composed_attention(*tensors), *tensors)
-
-
-def test_inputs_stay_as_they_were():
-    tensors = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
-    before = [x.clone() for x in tensors]
-    composed_attention(*tensors)
-    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
 
 
 @pytest.mark.skipif(ON_GPU, reason="stores are recorded in the interpreter")
@@ -489,29 +442,11 @@ def test_refusals_of_the_parts(case, no_launch):
     assert message in str(caught.value)
 
 
-def test_gradient_is_allowed_where_none_is_recorded():
-    q, k, v = make_qkv(M=2, N=3, D=8, device=DEVICE)
-    with torch.no_grad():
-        assert_attention(composed_attention(q.requires_grad_(), k, v), q, k, v)
-
-
 @pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
-def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+def test_parts_on_a_cpu_without_the_interpreter_say_what_to_do(monkeypatch):
     monkeypatch.setattr(kernel, "INTERPRETED", False)
-    for call in (lambda: composed_attention(**qkv()), lambda: softmax(ones(3))):
-        with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
-            call()
-
-
-def test_the_file_runs_alone(tmp_path):
-    copy = tmp_path / "kernel.py"
-    copy.write_bytes(Path(kernel.__file__).read_bytes())
-    done = subprocess.run(
-        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "q (2, 4, 16, 64)" in done.stdout
-    assert "\nOK\n" in done.stdout
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        softmax(ones(3))
 
 
 @pytest.mark.numerical

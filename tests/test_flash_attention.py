@@ -5,9 +5,6 @@ import importlib.util
 import itertools
 import math
 import re
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -118,16 +115,6 @@ def test_logsumexp():
 
 
 @pytest.mark.numerical
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_scores_of_ten_thousand(dtype):
-    q, k, v = make_qkv(1, 1, M=3, N=133, D=64, dtype=dtype, device=DEVICE)
-    q = q / q.norm(dim=-1, keepdim=True) * 300
-    k = k / k.norm(dim=-1, keepdim=True) * 300
-    assert (q.double() @ k.double().mT).abs().max() > 1e4
-    check(q, k, v, scale=1.0)
-
-
-@pytest.mark.numerical
 @pytest.mark.parametrize("D", [64, 128])
 def test_keys_behind_the_last_weigh_nothing(D):
     """The zeros that fill the last tile would have a score of 0, and all others are far below."""
@@ -143,13 +130,6 @@ def test_the_maximum_moves_in_every_tile_or_never(rising):
     k = (k.abs() * torch.linspace(0, 5, 400, device=DEVICE)[:, None]).half()
     k = k.sort(2, descending=not rising).values
     check(q, k, v)
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("scale", [None, 1.0, 0.03, 2])
-def test_scale(scale):
-    q, k, v = make_qkv(1, 1, M=3, N=40, D=16, spread=9.0, device=DEVICE)
-    check(q, k, v, scale=scale)
 
 
 # --8<-- [start:strides]
@@ -224,19 +204,6 @@ def test_a_nan_stays_where_it_belongs(dtype, D):
     assert out[:, :, 100:].isnan().all()
 
 
-def test_zero_scores_give_the_mean():
-    _, k, v = make_qkv(1, 1, M=2, N=91, D=16, device=DEVICE)
-    out = flash_attention(torch.zeros_like(k[:, :, :2]), k, v)
-    torch.testing.assert_close(out, v.mean(2, keepdim=True).expand(out.shape))
-
-
-def test_inputs_stay_as_they_were():
-    tensors = make_qkv(1, 2, N=30, D=16, device=DEVICE)
-    before = [x.clone() for x in tensors]
-    flash_attention(*tensors)
-    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
-
-
 @pytest.mark.skipif(ON_GPU, reason="the GPU grid runs its own large case")
 def test_offsets_beyond_32_bits():
     """Row 1 of k lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
@@ -273,23 +240,6 @@ def ones(*shape, **options):
 
 
 REFUSED = {
-    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list"),
-    "float64": (lambda: qkv(q=ones(1, 2, 3, 16).double()), TypeError, "q is torch.float64; float"),
-    "two dtypes": (lambda: qkv(k=ones(1, 2, 5, 16).half()), TypeError, "k is torch.float16 but q"),
-    "two devices": (
-        lambda: qkv(k=torch.ones(1, 2, 5, 16, device="meta")),
-        ValueError,
-        "k is on meta",
-    ),
-    "wrong device": (
-        lambda: {n: torch.ones(1, 2, 5, 16, device="meta") for n in "qkv"},
-        ValueError,
-        "a GPU",
-    ),
-    "one dimension": (lambda: qkv(q=ones(16)), ValueError, "q has shape (16,); allowed are 2"),
-    "other rank": (lambda: qkv(q=ones(2, 3, 16)), ValueError, "which does not fit q"),
-    "no query": (lambda: qkv(q=ones(1, 2, 0, 16)), ValueError, "q has shape (1, 2, 0, 16); allo"),
-    "no key": (lambda: qkv(k=ones(1, 2, 0, 16)), ValueError, "k has shape (1, 2, 0, 16); allo"),
     "transposed": (
         lambda: qkv(v=ones(1, 2, 16, 5).mT),
         ValueError,
@@ -298,9 +248,6 @@ REFUSED = {
     "a wide head": (lambda: {n: ones(1, 1, 2, 264) for n in "qkv"}, ValueError, "dimension 264"),
     "a narrow head": (lambda: {n: ones(1, 1, 2, 8) for n in "qkv"}, ValueError, "dimension 8"),
     "an odd head": (lambda: {n: ones(1, 1, 2, 20) for n in "qkv"}, ValueError, "in steps of 8"),
-    "another batch": (lambda: qkv(k=ones(2, 2, 5, 16)), ValueError, "(2, 2, 5, 16), which does"),
-    "another width": (lambda: qkv(k=ones(1, 2, 5, 24)), ValueError, "(1, 2, 5, 24), which does"),
-    "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 16)), ValueError, "v has shape (1, 2, 4, 16); it"),
     "heads that do not divide": (
         lambda: qkv(k=ones(1, 3, 5, 16), v=ones(1, 3, 5, 16)),
         ValueError,
@@ -311,16 +258,6 @@ REFUSED = {
         ValueError,
         "fewer than 2^31",
     ),
-    "gradient": (
-        lambda: qkv(v=ones(1, 2, 5, 16, requires_grad=True)),
-        ValueError,
-        "v requires grad",
-    ),
-    "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str"),
-    "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
-    "scale a string": (lambda: qkv(scale="1"), TypeError, "scale is a str"),
-    "scale a bool": (lambda: qkv(scale=True), TypeError, "scale is a bool"),
-    "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
     "scale negative": (lambda: qkv(scale=-1.0), ValueError, "scale is -1.0; it must be positive"),
 }
 
@@ -367,23 +304,6 @@ def test_which_rows_a_gpu_gets(capability, architecture, monkeypatch):
         kernel._architecture(OnGpu)
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert kernel._architecture(OnGpu) == "gfx942"
-
-
-@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
-def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(kernel, "INTERPRETED", False)
-    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
-        flash_attention(**qkv())
-
-
-def test_the_file_runs_alone(tmp_path):
-    shutil.copy(kernel.__file__, tmp_path / "kernel.py")
-    done = subprocess.run(
-        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "q (2, 4, 200, 64)" in done.stdout
-    assert "\nOK\n" in done.stdout
 
 
 @pytest.mark.numerical

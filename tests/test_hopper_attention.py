@@ -9,9 +9,6 @@ import collections
 import contextlib
 import itertools
 import math
-import shutil
-import subprocess
-import sys
 import types
 
 import pytest
@@ -182,13 +179,6 @@ def test_the_maximum_moves_in_every_tile_or_never(D, causal, chosen, rising, mon
 
 @pytest.mark.usefixtures("played")
 @pytest.mark.numerical
-@pytest.mark.parametrize("scale", [None, 1.0, 0.03, 2])
-def test_scale(scale):
-    check(*heads(70, 200, 64), scale=scale)
-
-
-@pytest.mark.usefixtures("played")
-@pytest.mark.numerical
 @pytest.mark.parametrize("D", VARIANTS)
 def test_strides(D):
     """As models store them: heads beside each other, and q, k and v in one tensor."""
@@ -268,14 +258,6 @@ def test_a_nan_stays_where_it_belongs():
     assert out[:, :, 100:].isnan().all()
 
 
-@pytest.mark.usefixtures("played")
-def test_inputs_stay_as_they_were():
-    tensors = heads(130, 130, 128)
-    before = [x.clone() for x in tensors]
-    hopper_attention(*tensors)
-    assert all(torch.equal(x, y) for x, y in zip(tensors, before, strict=True))
-
-
 @pytest.mark.parametrize("name", bench.RUNGS)
 def test_every_rung_is_attention(name):
     if not HOPPER and name == "exp2 by a polynomial":
@@ -286,15 +268,6 @@ def test_every_rung_is_attention(name):
     with contextlib.nullcontext() if HOPPER else on_cpu.played(launcher):
         out = bench._with_variant(launcher, rung.variant)(q, k, v, causal=True)
     assert_attention(out, q, k, v, mask=causal_mask(300, 260, device=q.device))
-
-
-def test_the_file_runs_alone(tmp_path):
-    shutil.copy(kernel.__file__, tmp_path / "kernel.py")
-    done = subprocess.run(
-        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == (0 if HOPPER else 1), done.stderr
-    assert ("\nOK\n" if HOPPER else "NOT CHECKED: this kernel needs an H100 or H200") in done.stdout
 
 
 # The table, and what is launched.
@@ -470,36 +443,15 @@ def qkv(**changes):
 
 
 REFUSED = {
-    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k is a list; it must be a torch.Tensor"),
     "float32": (
         lambda: qkv(q=ones(1, 2, 3, 64, dtype=torch.float32)),
         TypeError,
         "q is torch.float32; float16 and bfloat16 are allowed, flash_attention takes more",
     ),
-    "two dtypes": (
-        lambda: qkv(v=ones(1, 2, 5, 64, dtype=torch.bfloat16)),
-        TypeError,
-        "v is torch.bfloat16 but q is torch.float16",
-    ),
-    "two devices": (
-        lambda: qkv(k=ones(1, 2, 5, 64, device="meta")),
-        ValueError,
-        "k is on meta but q is on",
-    ),
-    "one dimension": (lambda: qkv(q=ones(64)), ValueError, "q has shape (64,); allowed are 2 to 4"),
-    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 64)), ValueError, "q has shape (1, 1, 2"),
-    "another rank": (lambda: qkv(q=ones(2, 3, 64)), ValueError, "k has shape (1, 2, 5, 64), which"),
-    "no query": (lambda: qkv(q=ones(1, 2, 0, 64)), ValueError, "q has shape (1, 2, 0, 64); allo"),
-    "no key": (lambda: qkv(k=ones(1, 2, 0, 64)), ValueError, "k has shape (1, 2, 0, 64); allowed"),
     "transposed": (
         lambda: qkv(v=ones(1, 2, 64, 5).mT),
         ValueError,
         "v has strides (640, 320, 1, 5); the last",
-    ),
-    "gradient": (
-        lambda: qkv(v=ones(1, 2, 5, 64, requires_grad=True)),
-        ValueError,
-        "v requires grad",
     ),
     "starts at an odd address": (
         lambda: qkv(q=ones(1, 2, 3, 96)[..., 1:65]),
@@ -522,16 +474,11 @@ REFUSED = {
         "q has head dimension 96; 64 and 128 are allowed, see flash_attention",
     ),
     "D 256": (lambda: {n: ones(1, 1, 2, 256) for n in "qkv"}, ValueError, "head dimension 256"),
-    "another batch": (lambda: qkv(k=ones(2, 2, 5, 64)), ValueError, "(2, 2, 5, 64), which does"),
-    "another width": (lambda: qkv(k=ones(1, 2, 5, 128)), ValueError, "(1, 2, 5, 128), which does"),
-    "v unlike k": (lambda: qkv(v=ones(1, 2, 4, 64)), ValueError, "v has shape (1, 2, 4, 64); it"),
     "heads that do not divide": (
         lambda: qkv(k=ones(1, 3, 5, 64), v=ones(1, 3, 5, 64)),
         ValueError,
         "q has 2 heads and k 3",
     ),
-    "causal a string": (lambda: qkv(causal="yes"), TypeError, "causal is a str; True and False"),
-    "align misspelt": (lambda: qkv(align="bottom-right"), ValueError, "align is 'bottom-right'"),
     "on a CPU": (qkv, ValueError, "q is on cpu; an H100 or H200 is allowed, see flash_attention"),
 }
 

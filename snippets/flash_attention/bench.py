@@ -91,7 +91,7 @@ OTHER_ORDER = [  # the order in which one would write it: sum, correction, round
 # --8<-- [end:order]
 
 
-# --8<-- [start:rungs]
+# --8<-- [start:rung]
 class Rung(NamedTuple):
     """A variant of the kernel: one step taken back, or one step further."""
 
@@ -100,9 +100,11 @@ class Rung(NamedTuple):
     config: TileConfig = TileConfig(64, 64, 4, 3)  # for both head dimensions; spills nothing
     further: bool = False
     only_causal: bool = False  # without a mask all rows are equally long, and there is one loop
+    # --8<-- [end:rung]
 
 
 BASE = "all of the above"  # the kernel as it is, with one tile for all cases
+# --8<-- [start:rungs]
 RUNGS = {
     "exp by e": Rung(
         "exp2 in place of exp",
@@ -142,6 +144,8 @@ RUNGS = {
             ),
         ],
     ),
+    # --8<-- [end:rungs]
+    # --8<-- [start:further]
     "nothing in flight": Rung("loads in flight", config=TileConfig(64, 64, 4, 1)),
     BASE: Rung(BASE),
     "taller tiles": Rung("more queries a program", config=TileConfig(128, 64, 4, 3), further=True),
@@ -159,7 +163,7 @@ RUNGS = {
         further=True,
     ),
 }
-# --8<-- [end:rungs]
+# --8<-- [end:further]
 
 
 def with_config(launcher, config):

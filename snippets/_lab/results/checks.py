@@ -7,12 +7,10 @@ and, where it lies in one, its row.
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snippets._lab.results.physics import PhysicsError, percentiles, refuse_impossible
-
-if TYPE_CHECKING:
-    from snippets._lab.results.store import Result
+from snippets._lab.results.result import Result
 
 BEGINNING = datetime(2026, 11, 1, tzinfo=UTC)  # nothing was measured before
 CLOCKS_DIFFER = timedelta(days=1)  # by less than this, whatever two machines think it is
@@ -24,7 +22,7 @@ GATED = {"ms_p50", "bytes_compulsory", "flops", "dtype"}
 Number = int | float
 
 
-def faults(result: "Result", folder_of: Callable[[str], str]) -> Iterator[str]:
+def faults(result: Result, folder_of: Callable[[str], str]) -> Iterator[str]:
     """What cannot be believed about a result; `folder_of` names the folder of a device."""
     yield from _of_the_place(result, folder_of)
     yield from _of_the_date(result.measured_at)
@@ -39,7 +37,7 @@ def faults(result: "Result", folder_of: Callable[[str], str]) -> Iterator[str]:
             yield f"rows.{number} measures the same as rows.{seen[case]}"
 
 
-def _of_the_place(result: "Result", folder_of: Callable[[str], str]) -> Iterator[str]:
+def _of_the_place(result: Result, folder_of: Callable[[str], str]) -> Iterator[str]:
     name = result.label
     if result.place == "gpu" and result.folder != folder_of(name):
         yield f"{name!r} was measured, whose folder is {folder_of(name)}, not {result.folder}"

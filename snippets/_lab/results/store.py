@@ -7,49 +7,17 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from snippets._lab.results.checks import faults
+from snippets._lab.results.result import SCHEMA, Result
 from snippets._lab.rooms import DATA
-
-SCHEMA = 2
 
 
 class DataError(ValueError):
     """A data file is missing, truncated, tampered with or of another schema; the text says what."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one bench function returned, and everything needed to believe it."""
-
-    post: str
-    result: str
-    place: str  # gpu, interpreter, compiler or browser
-    folder: str  # below docs/data: "nvidia_h200", "interpreter", "compiler/sm_90", "browser"
-    device: dict[str, Any]
-    versions: dict[str, str]
-    commit: str
-    measured_at: str  # UTC, ISO 8601
-    seed: int
-    source_hash: str
-    rows: list[dict[str, Any]]
-    ceilings: dict[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
-    # Of everything above, made when it is written: a file that was edited by hand has another.
-    seal: str = field(default="", compare=False)
-
-    @property
-    def label(self) -> str:
-        """The device as a reader knows it, e.g. "NVIDIA H200"."""
-        return str(self.device["name"])
-
-    @property
-    def date(self) -> str:
-        """Day of the measurement, e.g. "2026-11-21"."""
-        return self.measured_at[:10]
 
 
 TYPES = {

@@ -90,6 +90,7 @@ check: $(ALL) ## Lint, types, spelling, figures reproduce, stale results, strict
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
+	$(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
 	$(LAB) figures --check
 	$(LAB) stale
 	$(SITE) spelling

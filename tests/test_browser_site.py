@@ -205,11 +205,11 @@ def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
         for address in addresses_of(site_folder):
             page = browser.new_page(viewport=PHONE)
             server.sent.clear()
-            page.goto(server.address + address, wait_until="networkidle")
-            for _ in range(100):  # on a busy machine the search asks for its index later than that
+            page.goto(server.address + address, wait_until="load")
+            for _ in range(200):  # the search asks for its index when all else is there
+                page.wait_for_timeout(50)
                 if any("search_index" in path for path, _ in server.sent):
                     break
-                page.wait_for_timeout(100)
             index = sum(n for path, n in server.sent if path.endswith("/search_index.json"))
             figure = [p for p, _ in server.sent if "/figures/" in p or "/vendor/" in p]
             rest = [(p, n) for p, n in server.sent if p not in figure and "search_index" not in p]

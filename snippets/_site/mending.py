@@ -4,8 +4,9 @@
   Browsers forgive the result, validators do not.
 - Links away from the site are marked. A heading's link to itself has a name and no title: the theme
   makes a tooltip for each title while the page starts.
-- Code is most of a page's elements. A span whose color is the text's own is taken away, and a block
-  says how many lines it has, so that a browser can leave it aside until it comes near.
+- Code is most of a page's elements. A span whose color is the text's own is taken away, operators
+  and punctuation have the shortest tag there is, and a block says how many lines it has, so that a
+  browser can leave it aside until it comes near.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
 """
 
@@ -13,6 +14,7 @@ import re
 
 # Names and spaces have no color of their own (--md-code-hl-name-color is the ink).
 PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
+QUIET_SPAN = re.compile(r'<span class="[op]">([^<]*)</span>')
 CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
 
 # What Markdown leaves of HTML in an indented block.
@@ -63,6 +65,7 @@ def mended(content: str) -> str:
     content = OUTWARD.sub('<a rel="external" ', content)
     content = HEADERLINK.sub(r"\1aria-label", content)
     content = PLAIN_SPAN.sub(r"\1", content)
+    content = QUIET_SPAN.sub(r"<i>\1</i>", content)
     content = CODE_BLOCK.sub(
         lambda m: f'<div class="{m[1]}" style="--am-lines: {m[2].count(chr(10))}">', content
     )

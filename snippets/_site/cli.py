@@ -1,8 +1,6 @@
 """The command line of the site: run its notebooks, check what was built. `make` calls it."""
 
 import argparse
-import subprocess
-import sysconfig
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("site", type=Path, help="folder of the built site")
     command = commands.add_parser("links", help="follow a built site's links to elsewhere")
     command.add_argument("site", type=Path, help="folder of the built site")
-    commands.add_parser("check-scripts", help="lint the site's JavaScript")
     commands.add_parser("spelling", help="look up every word of the pages")
     command = commands.add_parser("page-speed", help="measure how quick each page of the site is")
     command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
@@ -66,14 +63,6 @@ def _links(options: argparse.Namespace) -> int:
     for link in outside:
         console.print(link, highlight=False, soft_wrap=True)
     return _verdict(f"{len(outside)} links to elsewhere", unreachable(outside))
-
-
-def _check_scripts(options: argparse.Namespace) -> int:
-    # A program that pip installs beside Python, not a module of it.
-    linter = Path(sysconfig.get_path("scripts"), "oxlint")
-    return subprocess.run(
-        [linter, ROOT / "docs" / "assets" / "javascripts"], check=False
-    ).returncode
 
 
 def _verdict(what: str, wrong: list[str]) -> int:

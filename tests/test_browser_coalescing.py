@@ -126,6 +126,9 @@ def test_it_survives_instant_navigation(lanes):
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(PICTURE).wait_for()
     assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
+    assert page.locator(BOX).evaluate("box => getComputedStyle(box).minHeight") != "0px"
+    own = "document.head.querySelectorAll('style').length"
+    assert page.evaluate(own) == 2, "the page's style and its widget's, and none of a page before"
     page.get_by_role("button", name="Stride 2", exact=True).click()
     assert state(page) == ("float32", 2, 8)
     assert page.wrong == []

@@ -56,10 +56,10 @@ def interpreted(room: str) -> bool:
 
 
 def test_files(room: str) -> list[Path]:
-    """The tests of a room: its own, and the contract that all launchers are held to."""
+    """The tests of a room: the contract that all launchers are held to, and its own."""
     tests = SNIPPETS.parent / "tests"
     contract = tests / "test_launchers.py"
-    return [tests / f"test_{room}.py", *([contract] if contract.exists() else [])]
+    return [*([contract] if contract.exists() else []), tests / f"test_{room}.py"]
 
 
 def load(room: str, module: str) -> ModuleType:

@@ -85,12 +85,21 @@ class _Judge:
     """pytest plugin: remembers the first failure and how many tests passed.
 
     The test called `first` goes first: what killed a mutant before will kill it again, and soon.
+    One failing example is enough, so hypothesis need not look for the smallest.
     """
 
     def __init__(self, first: str = "") -> None:
         self.first = first
         self.passed = 0
         self.failure: Verdict | None = None
+
+    def pytest_collection(self) -> None:  # conftest.py has chosen its profile by now
+        from hypothesis import Phase, settings
+
+        chosen: Any = settings.default
+        phases = [phase for phase in chosen.phases if phase is not Phase.shrink]
+        settings.register_profile("judge", chosen, phases=phases)
+        settings.load_profile("judge")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items.sort(key=lambda item: item.name != self.first)

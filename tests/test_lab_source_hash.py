@@ -136,9 +136,9 @@ from typing import Any as Anything
 
 BIG = 123456789012345678901234567890
 SMALL, NEAR = 1e-300, 0.1 + 0.2j
-WORDS: dict[str, list[int]] = {"größe": [1, 2], "\M{GREEK SMALL LETTER PI}": [*range(3)], **{}}
+WORDS: dict[str, list[int]] = {"größe": [1, 2], "\N{GREEK SMALL LETTER PI}": [*range(3)], **{}}
 RAW = rb"\x00" b"\xff" + br"\d"
-NAMES = "a" "b" f"c{BIG:>{len('x')}}" "d" f"{{}}" f"{SMALL!r:}" f"{NEAR = }" f"\M{EN DASH}{1}é" f""
+NAMES = "a" "b" f"c{BIG:>{len('x')}}" "d" f"{{}}" f"{SMALL!r:}" f"{NEAR = }" f"\N{EN DASH}{1}é" f""
 
 def decorated(times=2, *, unit: str = "ms"):
     def wrap(function):
@@ -168,7 +168,7 @@ def sample(x: int, /, y: float = -1.0, *args, z: Anything = None, **kwargs) -> s
         for i, (j, *k) in enumerate([]): continue
         else: i = j[1:2, ..., None, ::3]
         while False: break
-    return f"""{x:%H:%N} {x,} {(lambda: 1)()} {"".join(s for s in 'a')}
+    return f"""{x:%H:%M} {x,} {(lambda: 1)()} {"".join(s for s in 'a')}
     {x!s:{'>'}{10}} {{literal}} {x:{y}}"""if 0 else f'{z:{y}}'
 
 class Kind(dict, metaclass=type):

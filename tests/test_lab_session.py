@@ -92,6 +92,9 @@ def room(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+COMMIT = "0123456789" * 4
+
+
 @pytest.fixture
 def data(tmp_path):
     return tmp_path / "data"
@@ -102,7 +105,7 @@ def lab(room, data, capsys):
     """Runs a command; returns its exit code and what it printed."""
 
     def run(*arguments):
-        code = cli.main([*arguments, "--data", str(data), "--commit", "abc"])
+        code = cli.main([*arguments, "--data", str(data), "--commit", COMMIT])
         return code, capsys.readouterr().out
 
     return run
@@ -124,7 +127,7 @@ def test_every_result_is_stored_with_where_it_comes_from(lab, data):
     assert set(stored(data)) == {"first", "second", "third", "report"}
     result = store.read(data / "interpreter" / "fake_attention" / "first.json", data)
     assert result.rows == [{"N": 1, "loads": 10}, {"N": 2, "loads": 20}]
-    assert (result.place, result.folder, result.commit) == ("interpreter", "interpreter", "abc")
+    assert (result.place, result.folder, result.commit) == ("interpreter", "interpreter", COMMIT)
     assert result.device == {"name": "Triton's interpreter"}
     assert result.source_hash == staleness.result_hash("fake_attention", "first")
     assert result.versions == machine.versions()
@@ -298,6 +301,13 @@ def test_bench_without_a_gpu_says_what_it_leaves_alone_and_measures_the_rest(lab
     assert "fake_attention: timed" in out
     assert set(stored(data)) == {"first", "second", "third", "report"}
     assert "timed" not in in_room().calls
+
+
+@pytest.mark.parametrize("typed", ["abc", "c1051fdd", "A" * 40, "0" * 41])
+def test_a_typed_commit_is_whole(typed, room, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench-cpu", "--commit", typed])
+    assert f"{typed!r} is no whole commit" in capsys.readouterr().err
 
 
 def test_a_selection_with_nothing_for_this_machine_says_so(lab, data):

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--result", default=None, help="one function of the post's bench.py")
         command.add_argument("--force", action="store_true", help="measure what is up to date too")
         command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
-        command.add_argument("--commit", default="", help="commit to record where there is no git")
+        command.add_argument(
+            "--commit", default="", type=_commit, help="what to record where there is no git"
+        )
     command = commands.add_parser("figures", help="draw docs/figures from docs/data")
     command.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
@@ -61,6 +64,15 @@ def main(arguments: list[str] | None = None) -> int:
     except (UnknownName, store.DataError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
+
+
+def _commit(text: str) -> str:
+    """A commit that is typed is whole: a shortened one with a slip names nothing."""
+    if text and not re.fullmatch("[0-9a-f]{40}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no whole commit; allowed are the 40 digits that `git rev-parse HEAD` prints"
+        )
+    return text
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured"
-	@echo "  COMMIT=$$(git rev-parse HEAD) records the commit where there is no git"
+	@echo '  COMMIT=$$(git rev-parse HEAD) records the commit where there is no git'
 	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
 
 .PHONY: serve

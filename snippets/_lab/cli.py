@@ -70,7 +70,7 @@ def _commit(text: str) -> str:
     """A commit that is typed is whole: a shortened one with a slip names nothing."""
     if text and not re.fullmatch("[0-9a-f]{40}", text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no whole commit; allowed are the 40 digits that `git rev-parse HEAD` prints"
+            f"{text!r} is no whole commit; it has 40 digits, as `git rev-parse HEAD` prints them"
         )
     return text
 

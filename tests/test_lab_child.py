@@ -157,7 +157,7 @@ def test_a_program_is_run_to_its_end():
     done = child.run(
         [sys.executable, "-c", "import sys; print('out'); sys.exit('err')"], seconds=60
     )
-    assert (done.returncode, done.stdout) == (1, "out\nerr\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "out\n", "err\n")
 
 
 def test_a_program_that_takes_too_long_is_ended_with_all_it_started(tmp_path):

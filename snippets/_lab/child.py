@@ -194,7 +194,7 @@ def run(
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and return what it printed, its errors included in `stdout`.
+    """Run a program to its end and return what it printed, and apart from it what it complained of.
 
     Raises TooSlow after so many seconds; the program and all it started are ended then.
     """
@@ -204,16 +204,16 @@ def run(
         env=None if env is None else dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=seconds)
+        printed, complaints = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         raise TooSlow(f"{Path(command[0]).name} did not end within {seconds:g} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return subprocess.CompletedProcess(process.args, process.returncode, printed, None)
+    return subprocess.CompletedProcess(process.args, process.returncode, printed, complaints)

@@ -401,5 +401,5 @@ def listing(resources):
         cubin.flush()
         done = child.run([triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name], seconds=60)
     if done.returncode:
-        raise RuntimeError(f"nvdisasm: {done.stdout.strip()}")
+        raise RuntimeError(f"nvdisasm: {done.stderr.strip()}")
     return done.stdout

@@ -46,7 +46,7 @@ def sanitize(post: str, tool: str) -> str:
     except child.TooSlow as error:
         raise CannotSanitize(f"{tool} on {post}: {error}") from None
     known = getattr(load(post, "bench"), "WRONG_UNDER_A_TOOL", {})
-    return outcome(tool, done.stdout, known.get(tool))
+    return outcome(tool, done.stdout + done.stderr, known.get(tool))
 
 
 def outcome(tool: str, output: str, wrong_because: str | None = None) -> str:

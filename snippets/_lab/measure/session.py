@@ -313,5 +313,5 @@ def _report(room: str, lab: Lab) -> Iterator[Row]:
                 env=environment,
             )
         if done.returncode != 0:
-            raise RuntimeError(f"{copy.name} alone failed:\n{done.stdout}")
+            raise RuntimeError(f"{copy.name} alone failed:\n{done.stdout}{done.stderr}")
         yield from ({"line": line} for line in done.stdout.splitlines())

@@ -80,7 +80,9 @@ def test_a_wrong_result_is_a_fault_unless_its_cause_is_known():
 def test_a_room_says_which_tool_is_wrong_about_it(monkeypatch):
     text = printed([], check="check failed: largest difference nan from float64")
     monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
-    monkeypatch.setattr(sanitizers.child, "run", lambda *_, **__: SimpleNamespace(stdout=text))
+    monkeypatch.setattr(
+        sanitizers.child, "run", lambda *_, **__: SimpleNamespace(stdout=text), stderr=""
+    )
     said = {
         tool: sanitizers.sanitize("flash_attention", tool).split(":")[0]
         for tool in sanitizers.TOOLS

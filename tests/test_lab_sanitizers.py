@@ -80,9 +80,8 @@ def test_a_wrong_result_is_a_fault_unless_its_cause_is_known():
 def test_a_room_says_which_tool_is_wrong_about_it(monkeypatch):
     text = printed([], check="check failed: largest difference nan from float64")
     monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
-    monkeypatch.setattr(
-        sanitizers.child, "run", lambda *_, **__: SimpleNamespace(stdout=text), stderr=""
-    )
+    done = SimpleNamespace(stdout=text, stderr="")
+    monkeypatch.setattr(sanitizers.child, "run", lambda *_, **__: done)
     said = {
         tool: sanitizers.sanitize("flash_attention", tool).split(":")[0]
         for tool in sanitizers.TOOLS

@@ -3,8 +3,10 @@
 import argparse
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,6 +22,9 @@ from rich.table import Table
 
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA, FIGURES, UnknownName, rooms
+
+if TYPE_CHECKING:
+    from snippets._lab.measure.session import Job
 
 PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
 
@@ -148,6 +153,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
 
         session = Session(options.data, options.commit, options.force)
         if places == ["gpu"]:
+            _rehearse([job for job in todo if session.wants(job)], progress)
             workers.in_turn(todo, session, tell)
         else:
             workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
@@ -158,6 +164,26 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
     console.print(table)
     return int(any(report.error for report in ended.values()))
+
+
+def _rehearse(todo: list[Job], progress: Progress) -> None:
+    """Compile what is to be measured, on all cores at once."""
+    import torch
+
+    from snippets._lab.measure import rehearsal
+
+    task = progress.add_task("compiling side by side", total=None, case="")
+
+    def advance(case: str, total: int) -> None:
+        progress.update(task, advance=1, total=total, case=case)
+
+    began = time.perf_counter()
+    count = rehearsal.processes(torch.cuda.mem_get_info()[0], os.cpu_count() or 1)
+    failures = rehearsal.rehearse(todo, advance, count)
+    progress.remove_task(task)
+    console.print(f"compiled in {time.perf_counter() - began:.0f} s, {count} processes")
+    for failure in failures:
+        console.print(f"  not compiled ahead: {escape(failure)}", highlight=False, soft_wrap=True)
 
 
 def _figures(options: argparse.Namespace) -> int:

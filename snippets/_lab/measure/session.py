@@ -191,6 +191,10 @@ class Session:
     _ceilings: Row = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
 
+    def wants(self, job: Job) -> bool:
+        """Whether `run` would measure it."""
+        return self.force or not self.up_to_date(job)
+
     def up_to_date(self, job: Job) -> bool:
         """A result stands if its code, torch and triton are those it was measured with."""
         path = store.path_of(job.folder, job.post, job.result, self.data)
@@ -203,7 +207,7 @@ class Session:
 
     def run(self, job: Job) -> str:
         """Measure and store one result; the outcome in words. Raises what the measuring raises."""
-        if not self.force and self.up_to_date(job):
+        if not self.wants(job):
             return "up to date"
         path = store.path_of(job.folder, job.post, job.result, self.data)
         path.parent.mkdir(parents=True, exist_ok=True)

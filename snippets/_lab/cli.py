@@ -166,7 +166,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
     return int(any(report.error for report in ended.values()))
 
 
-def _rehearse(todo: list[Job], progress: Progress) -> None:
+def _rehearse(todo: "list[Job]", progress: Progress) -> None:
     """Compile what is to be measured, on all cores at once."""
     import torch
 

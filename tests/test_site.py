@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from snippets._lab.results import store
+from snippets._site.checks import spelling
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB_PAGES = {
@@ -65,7 +66,11 @@ MACHINE_PATH = re.compile(
     r"(?<![\w.:/<])/(?:home|root|Users|work|tmp|mnt|media)/\w|[A-Z]:\\\\?Users"
 )
 EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]")
-THIRD_PARTY = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[\w-]+\.[\w.-]+")
+# An address of another host, whole or put together, and what fetches a file by a name of its own.
+THIRD_PARTY = re.compile(
+    r"""(?:https?|wss?|ftp):(?!//www\.w3\.org/)|//(?!www\.w3\.org/)[\w-]+\.[\w.-]+"""
+    r"""|["'`(=]\s*//(?=[\w$\[])|@import|importScripts"""
+)
 
 
 def rooms():
@@ -180,8 +185,11 @@ def prose(page):
     text = re.sub(r"\A---\n.*?\n---\n", "", read(page), flags=re.DOTALL)
     text = FENCE.sub("", text)
     text = INCLUDE.sub("", text)
-    text = re.sub(r"<!--.*?-->|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]+\$", " ", text, flags=re.DOTALL)
-    return re.sub(r"\]\([^)]*\)|<[^>]*>|\{[^}]*\}", " ", text)
+    text = re.sub(r"<!--.*?-->|`[^`\n]*`|\$\$[^$]*\$\$|\$[^$\n]+\$", " ", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^()\s]*\)|<[^<>]*>|\{[^{}\n]*\}", " ", text)
+    words, of = len(spelling.WORD.findall(text)), spelling.reading(ROOT / page).of
+    assert words >= spelling.SHARE * of, f"{page}: {words} of {of} words are left"
+    return text
 
 
 def front_matter(page):
@@ -670,28 +678,72 @@ def test_no_configuration_is_commented_out():
         assert not dead, f"{path}: {dead}"
 
 
+def own_files_of_the_look():
+    """Scripts, styles, pictures and templates of ours; each holds something to read."""
+    suffixes = (".js", ".css", ".svg", ".html")
+    places = (("docs", "assets"), ("snippets", "_site", "theme"))
+    found = [
+        p
+        for p in files()
+        if any(p.parts[: len(place)] == place for place in places)
+        and "vendor" not in p.parts
+        and p.suffix in suffixes
+    ]
+    characters = {s: sum(len(read(p)) for p in found if p.suffix == s) for s in suffixes}
+    assert characters[".js"] > 60_000
+    assert characters[".css"] > 40_000
+    assert min(characters.values()) > 1_000, characters
+    return found
+
+
 def test_nothing_is_asked_of_a_third_party():
     config = mkdocs()
     assert config["theme"]["font"] is False, "Material would fetch fonts"
     for entry in (*config.get("extra_css", ()), *config.get("extra_javascript", ())):
         name = entry if isinstance(entry, str) else entry["path"]
         assert (ROOT / "docs" / name).is_file(), f"{name} is not served by the site"
-    own = [
-        p
-        for p in files()
-        if (p.parts[:2] == ("docs", "assets") or p.parts[:3] == ("snippets", "_site", "theme"))
-        and "vendor" not in p.parts
-        and p.suffix in (".js", ".css", ".svg", ".html")
-    ]
-    assert own
-    for path in own:
-        text = re.sub(r"/\*(?:.|\n)*?\*/|^\s*//.*$", "", read(path), flags=re.MULTILINE)
-        assert not THIRD_PARTY.findall(text), path
-    for path in [p for p in files() if p.parts[:2] == ("docs", "figures")]:
+    for path in own_files_of_the_look():
+        assert not THIRD_PARTY.findall(read(path)), path
+    figures = [p for p in files() if p.parts[:2] == ("docs", "figures")]
+    assert len(figures) > 100
+    for path in figures:
         assert not re.search(r"<script|<iframe|src=", read(path)), path
     for page in pages():
         assert not re.search(r"<(script|iframe|link|img)\b", read(page)), page
         assert not re.search(r"!\[[^\]]*\]\((https?:)?//", read(page)), page
+
+
+@pytest.mark.parametrize("path", own_files_of_the_look(), ids=str)
+def test_a_foreign_address_in_any_file_is_found(path):
+    """At its end, after its first line and after its last comment."""
+    text = read(path)
+    ends = {text.index("\n"), text.rfind("*/") + 2 or len(text), len(text)}
+    for fault in (
+        'fetch("https://cdn.example.com/x.json");',
+        "import(`//${host}/x.js`);",
+        "@import url(//fonts.example.com/x.css);",
+        '<script src="//cdn.example.com/x.js"></script>',
+        "new WebSocket('wss:' + host);",
+    ):
+        for at in ends:
+            assert THIRD_PARTY.search(f"{text[:at]}\n{fault}\n{text[at:]}"), fault
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_measured_number_after_any_include_is_found(page, monkeypatch):
+    text = read(page)
+    monkeypatch.setattr(sys.modules[__name__], "pages", lambda: [page])
+    marks = [m.start() for m in re.finditer(r"^ *```", text, re.MULTILINE)]
+    ends = [m.end() for m in INCLUDE.finditer(text) if sum(x < m.end() for x in marks) % 2 == 0]
+    places = sorted({len(text), *ends}, reverse=True)
+    for at in places:
+        text = f"{text[:at]}\n\nThe kernel takes 12.7 µs!\n\n{text[at:]}"
+    monkeypatch.setattr(sys.modules[__name__], "read", lambda _path: text)
+    assert prose(page).count("The kernel takes 12.7 µs!") == len(places)
+    with pytest.raises(AssertionError, match=r"12\.7 µs"):
+        test_no_measured_number_is_typed()
+    with pytest.raises(AssertionError, match=r"12\.7 µs!"):
+        test_prose_is_calm()
 
 
 def test_a_missing_include_stops_the_build():
@@ -1176,6 +1228,8 @@ def test_every_rule_is_shown_to_fail():
     about_the_tests = {
         "there_are_posts",
         "what_counts_as_a_measured_number",
+        "a_foreign_address_in_any_file_is_found",
+        "a_measured_number_after_any_include_is_found",
         "the_rules_can_fail",
         "every_rule_is_shown_to_fail",
     }

@@ -76,6 +76,18 @@ def test_a_short_page_may_block_a_little_whatever_the_stock_page_does():
     assert "blocking 151, allowed 150" in sentence
 
 
+@pytest.mark.parametrize("field", speed_table.ALWAYS)
+@pytest.mark.parametrize("site", ["ours", "stock"])
+def test_what_was_not_measured_is_below_no_limit(site, field):
+    made = report()
+    for row in made.rows:
+        row[field] = 0 if row["site"] == site else row[field]
+    with pytest.raises(store.DataError, match=rf"posts/x/ \({site}\) has no {field}"):
+        speed_table.over(made)
+    with pytest.raises(store.DataError, match="no page was measured"):
+        speed_table.over(replace(made, rows=[]))
+
+
 def test_some_pages_are_renewed_in_a_report_of_the_same_machine():
     newer = report(changed(shift=0.5), page="posts/a/")
     made = speed_table.by_page(speed_table.renewed(newer, report()))
@@ -119,6 +131,8 @@ def test_what_is_committed_was_measured_often_enough_and_can_become_stale():
     pages = speed_table.by_page(stored)
     assert len(pages) >= 5
     assert all(len(rows) >= 5 for both in pages.values() for rows in both.values())
+    drawn = [page for page, both in pages.items() if speed_table.median(both["ours"], "figure_ms")]
+    assert len(drawn) >= 5, "a figure was timed"
     now = staleness.result_hash("page_speed", "pages")
     assert not staleness.is_stale(replace(stored, source_hash=now))
     assert staleness.is_stale(replace(stored, source_hash="0" * 16))

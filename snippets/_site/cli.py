@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from snippets._lab.results import store
 from snippets._lab.rooms import ROOT, UnknownName
+from snippets._site.checks import TooLittle
 
 console = Console()
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("\nstopped; nothing was stored")
         return 130
-    except (UnknownName, store.DataError, OSError) as error:
+    except (UnknownName, store.DataError, TooLittle, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
 
@@ -52,14 +53,17 @@ def _notebooks(options: argparse.Namespace) -> int:
 def _check_html(options: argparse.Namespace) -> int:
     from snippets._site.checks.markup import faults
 
-    wrong, _ = faults(options.site)
-    return _verdict("HTML and links of the site", wrong)
+    found = faults(options.site).whole()
+    read = f"{found.elements:,} elements and {found.links:,} links of {found.pages} pages"
+    return _verdict(read, found.wrong)
 
 
 def _links(options: argparse.Namespace) -> int:
     from snippets._site.checks.markup import faults, unreachable
 
-    _, outside = faults(options.site)
+    outside = faults(options.site).whole().outside
+    if not outside:
+        raise TooLittle(f"{options.site} has no link to elsewhere: nothing was followed")
     for link in outside:
         console.print(link, highlight=False, soft_wrap=True)
     return _verdict(f"{len(outside)} links to elsewhere", unreachable(outside))
@@ -73,13 +77,17 @@ def _verdict(what: str, wrong: list[str]) -> int:
 
 
 def _spelling(options: argparse.Namespace) -> int:
-    from snippets._site.checks.spelling import WORDS, misspelt, project_words, written
+    from snippets._site.checks import spelling
 
-    unknown = misspelt(written(), project_words())
+    texts = spelling.written()
+    unknown, read = spelling.misspelt(texts, spelling.project_words())
+    if len(texts) < spelling.TEXTS or read < spelling.ALL_WORDS:
+        raise TooLittle(f"only {read:,} words in {len(texts)} texts were read")
     for word in unknown:
         console.print(f"unknown word: {escape(word)}", highlight=False)
+    console.print(f"{read:,} words in {len(texts)} texts: {len(unknown)} unknown", highlight=False)
     if unknown:
-        where = WORDS.relative_to(ROOT)
+        where = spelling.WORDS.relative_to(ROOT)
         console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
     return 1 if unknown else 0
 

@@ -4,6 +4,7 @@ The samples lie under docs/data like all that is measured. A page asks for the t
 (`<div class="am-speed" data-result="browser/page_speed/pages"></div>`) that a build replaces.
 """
 
+import itertools
 import re
 import statistics
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ BUDGETS = (
     Budget("requests", "requests", "", 8),
     Budget("index_bytes", "search index", "kB", 150_000),
 )
+
+ALWAYS = ("first_paint_ms", "largest_paint_ms", "bytes", "requests")  # of every page more than zero
 
 
 def shown(markdown: str, data: Path) -> str:
@@ -85,9 +88,19 @@ def median(rows: Rows, field: str) -> float | None:
 
 
 def over(result: Result) -> list[str]:
-    """Sentences about the pages and budgets that do not agree."""
-    found = []
-    for page, both in by_page(result).items():
+    """Sentences about the pages and budgets that do not agree.
+
+    Raises DataError where there is no page, and where a page of either site was never painted:
+    nothing is below every limit.
+    """
+    found: list[str] = []
+    pages = by_page(result)
+    if not pages:
+        raise store.DataError("no page was measured")
+    for page, both in pages.items():
+        for site, field in itertools.product(("ours", "stock"), ALWAYS):
+            if not median(both.get(site, []), field):
+                raise store.DataError(f"/{page} ({site}) has no {field}: it was not measured")
         for budget in BUDGETS:
             ours, stock = (median(both[s], budget.field) or 0 for s in ("ours", "stock"))
             limit = budget.allowed(stock)

@@ -5,17 +5,23 @@ What a parser does not judge is asked here: each id is unique, what refers to an
 control lies in another, text holds no block, a caption comes first or last in its figure, and
 nothing is written as in the last century. Links inside the site must lead to a file, and to an id
 in it; links to elsewhere are followed on demand only.
+
+A page of which the parser sees fewer elements than tags are written was not read whole, and a site
+of few pages or links was not read at all: both are errors.
 """
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 from justhtml import JustHTML
+
+from snippets._site.checks import TooLittle
 
 HOST = "https://this.site"  # where the pages lie while their links are resolved
 CONTROLS = {"a", "button", "input", "select", "textarea", "summary", "details", "iframe"}
@@ -65,6 +71,27 @@ PARENTS = {
     "option": {"select", "optgroup", "datalist"},
 }
 
+TAG = re.compile(r"<[a-z][\w-]*[\s>/]")
+# What a script, a style or a comment holds is no markup.
+NO_MARKUP = re.compile(r"<(script|style)\b[^>]*>.*?</\1>|<!--.*?-->", re.DOTALL)
+PAGES, LINKS = 20, 1000  # that the site has, at least
+
+
+class Found(NamedTuple):
+    """What is wrong in a built site, its links to elsewhere, and how much of it was read."""
+
+    wrong: list[str]
+    outside: list[str]
+    pages: int
+    elements: int
+    links: int  # that lead to a place of this site
+
+    def whole(self) -> "Found":
+        """The same. Raises TooLittle for less than the project's site has."""
+        if self.pages < PAGES or self.links < LINKS:
+            raise TooLittle(f"only {self.pages} pages with {self.links} links were read")
+        return self
+
 
 class Page:
     """One built page: its elements, ids and links."""
@@ -73,6 +100,9 @@ class Page:
         document = JustHTML(text, sanitize=False, collect_errors=True)
         self.faults = [f"line {e.line}: {e.code}" for e in document.errors]
         self.elements = list(_walk(document.root, ()))
+        written = len(TAG.findall(NO_MARKUP.sub("", text)))
+        if len(self.elements) < written:
+            raise TooLittle(f"{len(self.elements)} of {written} elements were read")
         self.faults += _between(document.root)
         self.ids = [a["id"] for _, a, _ in self.elements if a.get("id")]
         self.names = {a["name"] for t, a, _ in self.elements if t == "a" and a.get("name")}
@@ -128,15 +158,20 @@ def _between(node: Any) -> Iterator[str]:
         yield from _between(part)
 
 
-def faults(site: Path) -> tuple[list[str], list[str]]:
+def faults(site: Path) -> Found:
     """What is wrong in a built site, as sentences, and its links to elsewhere.
 
-    Raises ValueError where there is no page.
+    Raises TooLittle where there is no page, or where not all of one was read.
     """
-    pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
+    pages: dict[Path, Page] = {}
+    for path in sorted(site.rglob("*.html")):
+        try:
+            pages[path] = Page(path.read_text("utf-8"))
+        except TooLittle as error:
+            raise TooLittle(f"{path}: {error}") from None
     if not pages:
-        raise ValueError(f"{site} holds no page: nothing was checked")
-    wrong, outside = [], set()
+        raise TooLittle(f"{site} holds no page: nothing was checked")
+    wrong, outside, followed = [], set(), 0
     for path, page in pages.items():
         name = path.relative_to(site).as_posix()
         wrong += [f"{name}: {text}" for text in page.complaints()]
@@ -148,8 +183,11 @@ def faults(site: Path) -> tuple[list[str], list[str]]:
             if target.netloc != urlsplit(HOST).netloc:
                 outside.add(link)
             elif name != "404.html":  # its links begin at the host, which is not known here
+                followed += 1
                 wrong += [f"{name}: {text}" for text in _dead(site, pages, target)]
-    return list(dict.fromkeys(wrong)), sorted(outside)
+    elements = sum(len(page.elements) for page in pages.values())
+    wrong = list(dict.fromkeys(wrong))
+    return Found(wrong, sorted(outside), len(pages), elements, followed)
 
 
 def _dead(site: Path, pages: dict[Path, Page], target: Any) -> list[str]:

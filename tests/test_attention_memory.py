@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -163,9 +164,15 @@ def test_sizes_that_are_none_are_refused(name):
     for value in (0, -1):
         with pytest.raises(ValueError, match=f"{name} is {value}; it must be at least 1"):
             attention_memory(**{**LAYER, name: value})
-    for value in (1.5, "64", None, True, math.nan):
+    for value in (1.5, "64", None, True, math.nan, np.True_, np.float32(64)):
         with pytest.raises(TypeError, match=f"{name} is .*; it must be an integer"):
             attention_memory(**{**LAYER, name: value})
+
+
+def test_small_integers_of_numpy_do_not_overflow():
+    sizes = {"B": 32, "H": 32, "N": 30_000, "D": 64}
+    narrow = {name: np.int16(size) for name, size in sizes.items()}
+    assert attention_memory(**narrow) == attention_memory(**sizes)
 
 
 def test_other_dtypes_and_implementations_are_refused():

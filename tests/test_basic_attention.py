@@ -60,7 +60,7 @@ REFUSED = {
     "many programs": (
         lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
         ValueError,
-        "at most 2147483647 rows",
+        "2147483648 programs; at most 2147483647",
     ),
 }
 

@@ -174,8 +174,8 @@ def ones(*shape, **options):
 
 
 REFUSED = {
-    "not a tensor": ([1.0], {"stride": 1}, TypeError, "x is a list"),
-    "float64": (ones(4).double(), {"stride": 1}, TypeError, "x is torch.float64; float16"),
+    "not a tensor": ([1.0], {"stride": 1}, TypeError, "x has type list"),
+    "float64": (ones(4).double(), {"stride": 1}, TypeError, "x is torch.float64; torch.float16"),
     "integers": (ones(4).int(), {"stride": 1}, TypeError, "x is torch.int32"),
     "a matrix": (ones(4, 4), {"stride": 1}, ValueError, "x has shape (4, 4); one dimension"),
     "a number": (ones(()), {"stride": 1}, ValueError, "x has shape (); one dimension"),
@@ -184,16 +184,35 @@ REFUSED = {
     "wrong device": (ones(4, device="meta"), {"stride": 1}, ValueError, "x is on meta; the kernel"),
     "stride 0": (ones(4), {"stride": 0}, ValueError, "stride is 0; it must be at least 1"),
     "stride negative": (ones(4), {"stride": -1}, ValueError, "stride is -1"),
-    "stride a float": (ones(4), {"stride": 2.0}, TypeError, "stride is a float; an int"),
-    "stride a bool": (ones(4), {"stride": True}, TypeError, "stride is a bool"),
-    "sums of a list": ([[1.0]], {"dim": 1}, TypeError, "x is a list"),
+    "stride a float": (
+        ones(4),
+        {"stride": 2.0},
+        TypeError,
+        "stride has type float; it must be an integer",
+    ),
+    "stride a bool": (ones(4), {"stride": True}, TypeError, "stride has type bool; it must"),
+    "sums of a list": ([[1.0]], {"dim": 1}, TypeError, "x has type list"),
     "sums of float64": (ones(2, 2).double(), {"dim": 1}, TypeError, "x is torch.float64"),
     "sums of a vector": (ones(4), {"dim": 0}, ValueError, "x has shape (4,); two dimensions"),
     "sums of nothing": (ones(4, 0), {"dim": 0}, ValueError, "x has shape (4, 0); no dimension"),
     "dim 2": (ones(2, 2), {"dim": 2}, ValueError, "dim is 2; 0 (columns) or 1 (rows)"),
     "dim negative": (ones(2, 2), {"dim": -1}, ValueError, "dim is -1"),
-    "dim None": (ones(2, 2), {"dim": None}, TypeError, "dim is a NoneType; 0 or 1"),
-    "dim a bool": (ones(2, 2), {"dim": True}, TypeError, "dim is a bool"),
+    "dim None": (
+        ones(2, 2),
+        {"dim": None},
+        TypeError,
+        "dim has type NoneType; it must be an integer",
+    ),
+    "dim a bool": (ones(2, 2), {"dim": True}, TypeError, "dim has type bool; it must"),
+    "stride of numpy's bool": (ones(4), {"stride": np.True_}, TypeError, "stride has type numpy.b"),
+    "sparse": (ones(4).to_sparse(), {"stride": 1}, TypeError, "x is torch.sparse_coo; it must be"),
+    "sums of a sparse one": (
+        ones(2, 2).to_sparse(),
+        {"dim": 1},
+        TypeError,
+        "x is torch.sparse_coo",
+    ),
+    "negated": (torch._neg_view(ones(4)), {"stride": 1}, ValueError, "x.resolve_neg()"),
     "many rows": (ones(1, 1).expand(2**31, 1), {"dim": 1}, ValueError, "at most 2147483647"),
     "many columns": (ones(1, 1).expand(1, 2**31), {"dim": 0}, ValueError, "2147483648 lines"),
 }
@@ -207,6 +226,13 @@ def test_refusals(case, monkeypatch):
     with pytest.raises(error) as caught:
         (coalescing if "stride" in arguments else line_sums)(x, **arguments)
     assert message in str(caught.value)
+
+
+def test_an_integer_of_numpy_is_a_number():
+    x = draw(50)
+    assert_copied(coalescing(x, stride=np.int64(3)), x[::3])
+    matrix = ones(3, 4)
+    assert line_sums(matrix, dim=np.int32(1)).tolist() == [4, 4, 4]
 
 
 def test_gradient_is_allowed_where_none_is_recorded():

@@ -300,8 +300,12 @@ REFUSED = {
         "or give head_dim",
     ),
     "no head": (lambda: MultiHeadAttention(8, 0), ValueError, "num_heads is 0; it must be at"),
-    "half a head": (lambda: MultiHeadAttention(8, 0.5), TypeError, "num_heads is a float; a whole"),
-    "true heads": (lambda: MultiHeadAttention(8, True), TypeError, "num_heads is a bool"),
+    "half a head": (
+        lambda: MultiHeadAttention(8, 0.5),
+        TypeError,
+        "num_heads has type float; it must be an",
+    ),
+    "true heads": (lambda: MultiHeadAttention(8, True), TypeError, "num_heads has type bool"),
     "negative width": (lambda: AttentionHead(-8, 4), ValueError, "embed_dim is -8"),
     "no width": (lambda: MultiHeadAttention(8, 2, 0), ValueError, "head_dim is 0"),
     "no torch module": (
@@ -322,13 +326,19 @@ def test_refused_sizes(case):
 
 X = torch.ones(2, 5, 24, dtype=torch.float64)
 REFUSED_INPUTS = {
-    "not a tensor": (([1.0], None), TypeError, "x is a list"),
+    "not a tensor": (([1.0], None), TypeError, "x has type list"),
+    "sparse": ((X.to_sparse(), None), TypeError, "x is torch.sparse_coo; it must be dense"),
+    "sparse mask": (
+        (X, torch.ones(5, 5).bool().to_sparse()),
+        TypeError,
+        "mask is torch.sparse_coo; it must be dense",
+    ),
     "two dimensions": ((X[0], None), ValueError, "x has shape (5, 24); [B, N, 24] is allowed"),
     "other width": ((X[..., :23], None), ValueError, "x has shape (2, 5, 23); [B, N, 24]"),
     "no token": ((X[:, :0], None), ValueError, "x has shape (2, 0, 24); no dimension may be 0"),
     "other dtype": ((X.float(), None), TypeError, "x is torch.float32 but the weights are torch.f"),
     "other device": ((X.to("meta"), None), ValueError, "x is on meta but the weights are on"),
-    "mask a list": ((X, [[1]]), TypeError, "mask is a list; it must be a torch.Tensor or None"),
+    "mask a list": ((X, [[1]]), TypeError, "mask has type list; it must be a torch.Tensor or None"),
     "float mask": ((X, torch.ones(5, 5)), TypeError, "mask is torch.float32; bool and integers"),
     "mask elsewhere": ((X, torch.ones(5, 5, device="meta").bool()), ValueError, "mask is on meta"),
     "mask of a batch": (

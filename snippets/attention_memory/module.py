@@ -5,6 +5,7 @@ and checks the formulas. Part of *Attention, Measured*, MIT licence. Needs torch
 B is the batch, H heads, N queries and as many keys, D the dimension of a head. GB is 1e9 bytes.
 """
 
+import numbers
 import weakref
 
 import torch
@@ -50,7 +51,7 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     does without the product below). Raises TypeError or ValueError for sizes that are no positive
     integers and for other dtypes.
     """
-    _check_inputs(B=B, H=H, N=N, D=D)
+    B, H, N, D = _checked(B=B, H=H, N=N, D=D)
     size = _size(dtype)
     rows = B * H * N * D * size  # q, k, v, the result, and the gradient of each
     square = B * H * N * N * size  # the scores, the weights, and the gradient of each
@@ -79,7 +80,7 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
     `implementation` is "eager" or "fused"; `options` are those of `attention_memory`, whose errors
     it raises. Nothing is solved: more tokens never need less, so halving an interval finds it.
     """
-    _check_inputs(memory=memory)
+    (memory,) = _checked(memory=memory)
     if implementation not in ("eager", "fused"):
         raise ValueError(f'implementation is {implementation!r}; allowed are "eager" and "fused"')
 
@@ -98,12 +99,14 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
 
 
 # --8<-- [start:refusals]
-def _check_inputs(**sizes):
+def _checked(**sizes):
+    """The sizes as Python's integers, which do not overflow; raise for what is no size."""
     for name, value in sizes.items():
-        if not isinstance(value, int) or isinstance(value, bool):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise TypeError(f"{name} is {value!r}; it must be an integer")
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
+    return [int(value) for value in sizes.values()]
 
 
 def _size(dtype):

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs, _checked_options
+from .kernel import _check_inputs, _scale_or_default
 
 
 @triton.jit
@@ -76,8 +76,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Contract as in kernel.py. The entropy is 0 for a query that sees one key or none.
     """
-    _check_inputs(q, k)
-    scale = _checked_options(q.shape[-1], scale, causal, align)
+    _check_inputs(q, k, causal, align)
+    scale = _scale_or_default(scale, q.shape[-1])
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     entropy = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, out)]

@@ -4,6 +4,7 @@ Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton'
 Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
 """
 
+import numbers
 import os
 
 import torch
@@ -85,13 +86,12 @@ def coalescing(x, *, stride):
         https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
     """
     _check_inputs(x, rank=1)
-    if isinstance(stride, bool) or not isinstance(stride, int):
-        raise TypeError(f"stride is a {type(stride).__name__}; an int is allowed")
+    _check_whole("stride", stride)
     if stride < 1:
         raise ValueError(f"stride is {stride}; it must be at least 1")
-    n = triton.cdiv(x.shape[0], stride)
+    n = triton.cdiv(x.shape[0], int(stride))
     out = torch.empty(n, dtype=x.dtype, device=x.device)
-    step = stride * x.stride(0)
+    step = int(stride) * x.stride(0)
     with torch.cuda.device_of(x):  # launch where the tensor is; nothing for a CPU tensor
         _coalescing_kernel[(triton.cdiv(n, BLOCK),)](x, out, step, n, BLOCK=BLOCK)
     return out
@@ -113,10 +113,12 @@ def line_sums(x, *, dim):
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     _check_inputs(x, rank=2)
-    _check_dim(dim)
+    _check_whole("dim", dim)
+    if dim not in (0, 1):
+        raise ValueError(f"dim is {dim}; 0 (columns) or 1 (rows) is allowed")
     lines = x if dim == 1 else x.T  # [lines, items of a line]: a view, nothing moves
     if lines.shape[0] > MAX_PROGRAMS:
-        raise ValueError(f"x has {lines.shape[0]} lines; at most {MAX_PROGRAMS} may be")
+        raise ValueError(f"x has {lines.shape[0]} lines; at most {MAX_PROGRAMS} are allowed")
     out = torch.empty(lines.shape[0], dtype=x.dtype, device=x.device)
     with torch.cuda.device_of(x):
         _line_sums_kernel[(lines.shape[0],)](
@@ -130,9 +132,13 @@ def line_sums(x, *, dim):
 def _check_inputs(x, *, rank):
     """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x is a {type(x).__name__}; it must be a torch.Tensor")
+        raise TypeError(f"x has type {_type_name(x)}; it must be a torch.Tensor")
+    if x.is_nested or x.layout != torch.strided:
+        raise TypeError(
+            f"x is {'nested' if x.is_nested else x.layout}; it must be dense, torch.strided"
+        )
     if x.dtype not in DTYPES:
-        raise TypeError(f"x is {x.dtype}; float16, bfloat16 and float32 are allowed")
+        raise TypeError(f"x is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
     if x.dim() != rank:
         allowed = "one dimension is" if rank == 1 else "two dimensions are"
         raise ValueError(f"x has shape {tuple(x.shape)}; {allowed} allowed")
@@ -140,18 +146,27 @@ def _check_inputs(x, *, rank):
         raise ValueError(f"x has shape {tuple(x.shape)}; no dimension may be 0")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires grad and there is no backward; use torch.no_grad()")
+    if x.is_neg():  # its memory holds the opposite sign
+        raise ValueError("x is a negated view; use x.resolve_neg()")
+    _check_device("x", x)
+
+
+def _check_whole(name, number):
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral):
+        raise TypeError(f"{name} has type {_type_name(number)}; it must be an integer")
+    # --8<-- [end:refusals]
+
+
+def _check_device(name, x):
+    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
     kind = x.device.type
     if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = "or TRITON_INTERPRET=1 set before import" if kind == "cpu" else "as cuda"
-        raise ValueError(f"x is on {x.device}; the kernel needs a GPU, {hint}")
+        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
+        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
 
 
-def _check_dim(dim):
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise TypeError(f"dim is a {type(dim).__name__}; 0 or 1 is allowed")
-    if dim not in (0, 1):
-        raise ValueError(f"dim is {dim}; 0 (columns) or 1 (rows) is allowed")
-    # --8<-- [end:refusals]
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
 def main():

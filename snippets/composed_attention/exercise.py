@@ -18,7 +18,7 @@ def composed_attention(q, k, v, *, scale=None):
     _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _check_launch(k, (M, N), (M, D), row=N)
+    _check_launch("q", q, (M, N), (M, D), keys=N)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)

@@ -5,6 +5,7 @@ Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.
 """
 
 import math
+import numbers
 import os
 from collections import namedtuple
 
@@ -19,6 +20,7 @@ import triton.language as tl
 INTERPRETED = triton.knobs.runtime.interpret
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 
 # --8<-- [start:tiles]
@@ -256,7 +258,7 @@ def transpose(x):
     """A contiguous copy of x [..., M, N] as [..., N, M]; at most two leading dimensions."""
     _check_tensors(2, x=x)
     *leading, M, N = x.shape
-    _check_launch(x, (M, N))
+    _check_launch("x", x, (M, N))
     return _run_transpose(x, x.new_empty(*leading, N, M))
 
 
@@ -264,16 +266,18 @@ def matmul(a, b):
     """a [..., M, K] times b [..., K, N] → [..., M, N] in a's dtype, summed in float32."""
     _check_tensors(2, a=a, b=b)
     if b.shape[:-1] != (*a.shape[:-2], a.shape[-1]):
-        want = (*a.shape[:-2], a.shape[-1], "N")
-        raise ValueError(f"b has shape {tuple(b.shape)}; a {tuple(a.shape)} asks for {want}")
-    _check_launch(a, (a.shape[-2], b.shape[-1]))
+        want = _fit(*a.shape[:-2], a.shape[-1], "N")
+        raise ValueError(f"b has shape {tuple(b.shape)}; with a {tuple(a.shape)} it must be {want}")
+    _check_launch("a", a, (a.shape[-2], b.shape[-1]))
     return _run_matmul(a, b, a.new_empty(*a.shape[:-1], b.shape[-1]))
 
 
 def softmax(x):
     """softmax of each row of x [..., N], N at most MAX_ROW, in float32; the result in x's dtype."""
     _check_tensors(1, x=x)
-    _check_launch(x, _sizes(x)[1:], row=x.shape[-1])
+    if x.shape[-1] > MAX_ROW:
+        raise ValueError(f"x has shape {tuple(x.shape)}; rows of at most {MAX_ROW} are allowed")
+    _check_launch("x", x, _sizes(x)[1:])
     return _run_softmax(x, x.new_empty(x.shape))
 
 
@@ -284,7 +288,7 @@ def composed_attention(q, k, v, *, scale=None):
     Args:
         q: [D] or [..., M, D]; leading dimensions are batch and heads, at most two.
         k, v: [..., N, D], with q's leading dimensions, dtype and device. Any strides.
-        scale: factor on the scores; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
 
     Returns:
         q's shape and dtype. Scores, softmax and sums are float32; weights are rounded to q's
@@ -298,7 +302,7 @@ def composed_attention(q, k, v, *, scale=None):
     _check_inputs(q, k, v)
     scale = _scale_or_default(scale, q.shape[-1])
     M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _check_launch(k, (D, N), (M, N), (M, D), row=N)
+    _check_launch("q", q, (D, N), (M, N), (M, D), keys=N)
     k_t = torch.empty((*k.shape[:-2], D, N), dtype=k.dtype, device=k.device)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]  # no new memory: each row where its scores were
@@ -312,18 +316,52 @@ def composed_attention(q, k, v, *, scale=None):
 
 
 # --8<-- [start:refusals]
+def _check_inputs(q, k, v):
+    """Raise for what is not attention, wherever it would run."""
+    _check_tensors(1, q=q, k=k, v=v)
+    if k.dim() < 2 or k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
+        want = _fit(*q.shape[:-2], "N", q.shape[-1])
+        raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+    # --8<-- [end:refusals]
+
+
+# --8<-- [start:check_launch]
+def _check_launch(name, x, *results, keys=1):
+    """Raise for what the kernels cannot do: the device, the row, the number of programs."""
+    _check_device(name, x)
+    if keys > MAX_ROW:
+        raise ValueError(f"k has {keys} keys; at most {MAX_ROW} are allowed")
+    programs = _sizes(x)[0] * max(M * triton.cdiv(N, 64) for M, N in results)  # 64 a program
+    if programs > MAX_PROGRAMS:
+        shape = tuple(x.shape)
+        raise ValueError(
+            f"{name} has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
+        )
+    # --8<-- [end:check_launch]
+
+
+# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all others must match the first."""
-    first, x0 = next(iter(tensors.items()))
+    """Raise for tensors that no kernel here takes; all must match the first."""
+    first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout != torch.strided:
+            layout = "nested" if x.is_nested else x.layout
+            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
-        if x.dtype != x0.dtype:
-            raise TypeError(f"{name} is {x.dtype} but {first} is {x0.dtype}; cast to one dtype")
-        if x.device != x0.device:
-            raise ValueError(f"{name} is on {x.device} but {first} is on {x0.device}; move one")
+            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
+            )
+        if x.device != like.device:
+            raise ValueError(
+                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
+            )
         shape = tuple(x.shape)
         if not least <= x.dim() <= 4:
             raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
@@ -331,42 +369,41 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
+    # --8<-- [end:refused_tensors]
 
 
-def _check_inputs(q, k, v):
-    """Raise for what is not attention, wherever it would run."""
-    _check_tensors(1, q=q, k=k, v=v)
-    if k.shape != (*q.shape[:-2], *k.shape[-2:-1], q.shape[-1]) or k.dim() < 2:
-        want = (*q.shape[:-2], "N", q.shape[-1])
-        raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    # --8<-- [end:refusals]
-
-
-# --8<-- [start:check_launch]
-def _check_launch(x, *results, row=1):
-    """Raise for what the kernels cannot do: the device, the row, the number of programs."""
-    device = x.device.type
-    if not {"cuda": torch.cuda.is_available(), "cpu": INTERPRETED}.get(device, False):
-        hint = ", or TRITON_INTERPRET=1 set before import" if device == "cpu" else " that is there"
-        raise ValueError(f"the tensors are on {x.device}; the kernels need a GPU{hint}")
-    if row > MAX_ROW:
-        raise ValueError(f"a row of the softmax has {row} numbers; at most {MAX_ROW} are allowed")
-    programs = _sizes(x)[0] * max(M * triton.cdiv(N, 64) for M, N in results)  # 64 a program
-    if programs > MAX_PROGRAMS:
-        raise ValueError(f"{programs} programs are needed; at most {MAX_PROGRAMS} are allowed")
-    # --8<-- [end:check_launch]
+def _check_device(name, x):
+    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
+    kind = x.device.type
+    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
+        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
+        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
 
 
 def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is not a finite number."""
-    scale = 1.0 / math.sqrt(D) if scale is None else scale
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale is {scale}; it must be finite")
-    return float(scale)
+    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
+    if scale is None:
+        return 1.0 / math.sqrt(D)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
+    try:
+        number = float(scale)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
+        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def _fit(*shape):
+    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
+    return str(shape).replace("'", "")
 
 
 def main():

@@ -91,8 +91,8 @@ MUTANTS = [
     ),
     Mutant(
         "scale 1/D",
-        "scale = 1.0 / math.sqrt(D) if scale",
-        "scale = 1.0 / D if scale",
+        "return 1.0 / math.sqrt(D)",
+        "return 1.0 / D",
         "The scores are divided by D and not by √D: the softmax is too flat.",
     ),
     Mutant(

@@ -4,6 +4,8 @@ Copy this file; it needs torch and nothing else. `python module.py` checks it ag
 B is the batch, N tokens, E the width of a token, H heads, D the width of a head.
 """
 
+import numbers
+
 import torch
 from torch import nn
 
@@ -152,7 +154,9 @@ class MultiHeadAttentionVectorized(nn.Module):
 def _check_inputs(x, mask, weight):
     """Raise for a wrong x or mask: which argument, what came, what is allowed."""
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x is a {type(x).__name__}; it must be a torch.Tensor")
+        raise TypeError(f"x has type {_type_name(x)}; it must be a torch.Tensor")
+    if x.is_nested or x.layout != torch.strided:
+        raise TypeError(f"x is {'nested' if x.is_nested else x.layout}; it must be dense")
     E = weight.shape[1]
     if x.dim() != 3 or x.shape[2] != E:
         raise ValueError(f"x has shape {tuple(x.shape)}; [B, N, {E}] is allowed")
@@ -165,8 +169,10 @@ def _check_inputs(x, mask, weight):
     if mask is None:
         return
     if not isinstance(mask, torch.Tensor):
-        raise TypeError(f"mask is a {type(mask).__name__}; it must be a torch.Tensor or None")
-    if mask.dtype.is_floating_point or mask.dtype.is_complex:
+        raise TypeError(f"mask has type {_type_name(mask)}; it must be a torch.Tensor or None")
+    if mask.is_nested or mask.layout != torch.strided:
+        raise TypeError(f"mask is {'nested' if mask.is_nested else mask.layout}; it must be dense")
+    if mask.is_floating_point() or mask.is_complex() or mask.is_quantized:
         raise TypeError(
             f"mask is {mask.dtype}; bool and integers are allowed, 0 hides. (PyTorch adds a "
             "float mask to the scores, where 0 hides nothing)"
@@ -187,10 +193,14 @@ def _check_inputs(x, mask, weight):
 def _check_sizes(**sizes):
     """Raise unless every size is a whole number above 0."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{name} is a {type(size).__name__}; a whole number is allowed")
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+            raise TypeError(f"{name} has type {_type_name(size)}; it must be an integer")
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be at least 1")
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
 def _head_dim(embed_dim, num_heads, head_dim):

@@ -5,6 +5,7 @@ Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.
 """
 
 import math
+import numbers
 import os
 
 import torch
@@ -20,6 +21,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_TILE = 1_048_576  # Triton allows no larger tile; registers end long before (see the page)
 MAX_HEAD_DIM = 1_024
 MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 
 @triton.jit
@@ -92,7 +94,7 @@ def vectorized_attention(q, k, v, *, scale=None):
     Args:
         q: [..., M, D]; leading dimensions are batch and heads (at most two). Any strides.
         k, v: [..., N, D], with q's leading dimensions, dtype and device.
-        scale: factor on the scores; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
 
     Returns:
         [..., M, D] in q's dtype. Scores, softmax and sums are float32.
@@ -120,33 +122,21 @@ def vectorized_attention(q, k, v, *, scale=None):
 # --8<-- [start:refusals]
 def _check_inputs(q, k, v):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
-        if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
-        if x.device != q.device:
-            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
-        if not 2 <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; 2 to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; no dimension may be 0")
-        if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+    _check_tensors(2, q=q, k=k, v=v)
     if q.shape[-1] > MAX_HEAD_DIM:
         raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} is allowed")
     if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = (*q.shape[:-2], "N", q.shape[-1])
-        raise ValueError(f"k has shape {tuple(k.shape)}; q {tuple(q.shape)} asks for {want}")
+        want = _fit(*q.shape[:-2], "N", q.shape[-1])
+        raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    if q.numel() // q.shape[-1] > MAX_PROGRAMS:
-        raise ValueError(f"q has shape {tuple(q.shape)}; at most {MAX_PROGRAMS} rows are allowed")
-    if q.device.type != "cuda" and not (q.device.type == "cpu" and INTERPRETED):
-        hint = "or TRITON_INTERPRET=1 set before import" if q.device.type == "cpu" else "as cuda"
-        raise ValueError(f"q is on {q.device}; the kernel needs a GPU, {hint}")
+    programs = q.numel() // q.shape[-1]
+    if programs > MAX_PROGRAMS:
+        shape = tuple(q.shape)
+        raise ValueError(
+            f"q has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
+        )
+    _check_device("q", q)
     # --8<-- [end:refusals]
 
 
@@ -162,15 +152,68 @@ def _check_tile(N, D):
     # --8<-- [end:large_tile]
 
 
+# --8<-- [start:refused_tensors]
+def _check_tensors(least, **tensors):
+    """Raise for tensors that no kernel here takes; all must match the first."""
+    first, like = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout != torch.strided:
+            layout = "nested" if x.is_nested else x.layout
+            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
+            )
+        if x.device != like.device:
+            raise ValueError(
+                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
+            )
+        shape = tuple(x.shape)
+        if not least <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
+    # --8<-- [end:refused_tensors]
+
+
+def _check_device(name, x):
+    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
+    kind = x.device.type
+    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
+        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
+        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
+
+
 def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is not a finite number."""
+    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
     if scale is None:
         return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"scale is a {type(scale).__name__}; a number or None is allowed")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale is {scale}; it must be finite")
-    return float(scale)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
+    try:
+        number = float(scale)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
+        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def _fit(*shape):
+    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
+    return str(shape).replace("'", "")
 
 
 def main():

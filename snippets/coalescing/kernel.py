@@ -86,12 +86,12 @@ def coalescing(x, *, stride):
         https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
     """
     _check_inputs(x, rank=1)
-    _check_whole("stride", stride)
+    stride = _whole("stride", stride)
     if stride < 1:
         raise ValueError(f"stride is {stride}; it must be at least 1")
-    n = triton.cdiv(x.shape[0], int(stride))
+    n = triton.cdiv(x.shape[0], stride)
     out = torch.empty(n, dtype=x.dtype, device=x.device)
-    step = int(stride) * x.stride(0)
+    step = stride * x.stride(0)
     with torch.cuda.device_of(x):  # launch where the tensor is; nothing for a CPU tensor
         _coalescing_kernel[(triton.cdiv(n, BLOCK),)](x, out, step, n, BLOCK=BLOCK)
     return out
@@ -113,7 +113,7 @@ def line_sums(x, *, dim):
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     _check_inputs(x, rank=2)
-    _check_whole("dim", dim)
+    dim = _whole("dim", dim)
     if dim not in (0, 1):
         raise ValueError(f"dim is {dim}; 0 (columns) or 1 (rows) is allowed")
     lines = x if dim == 1 else x.T  # [lines, items of a line]: a view, nothing moves
@@ -151,9 +151,11 @@ def _check_inputs(x, *, rank):
     _check_device("x", x)
 
 
-def _check_whole(name, number):
+def _whole(name, number):
+    """The number as Python's int; raise for what is no integer, and for True and False."""
     if isinstance(number, bool) or not isinstance(number, numbers.Integral):
         raise TypeError(f"{name} has type {_type_name(number)}; it must be an integer")
+    return int(number)
     # --8<-- [end:refusals]
 
 

@@ -37,8 +37,8 @@ help: ## Print this list
 	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
 
 .PHONY: serve
-serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs the docs group only, no torch)
-	$(PYTHON) -m mkdocs serve --dev-addr $(ADDRESS)
+serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs no torch); ADDRESS=… elsewhere
+	@$(PYTHON) -m snippets._site.serve $(ADDRESS)
 
 .PHONY: setup
 setup: $(ALL) ## Make .venv with everything the tests need

@@ -5,6 +5,7 @@ need the site's address and are written only where it is known.
 """
 
 import ast
+import functools
 import html
 import posixpath
 import re
@@ -35,10 +36,11 @@ def remember_order(pages: Iterable[Page]) -> None:
     _nav[:] = pages
 
 
-def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> None:
-    """Keep a page's text for its Markdown version."""
+def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> str:
+    """Keep a page's text for its Markdown version; returns it with its includes and badges."""
     text = stale.shown(_resolve(markdown, config), Path(config.docs_dir) / "data")
     _markdown[page.file.src_uri] = as_markdown(text, page.file.src_uri)
+    return text
 
 
 def write(config: MkDocsConfig) -> None:
@@ -87,6 +89,11 @@ def _documented(root: Path, identifier: str) -> str:
     """Signature and docstring of a function, read and not imported."""
     module, _, name = identifier.rpartition(".")
     source = (root / module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+    return _signature(source, module, name)
+
+
+@functools.cache  # live reload asks again
+def _signature(source: str, module: str, name: str) -> str:
     function = next(n for n in ast.parse(source).body if getattr(n, "name", "") == name)
     assert isinstance(function, ast.FunctionDef)
     lines = source.splitlines()[function.lineno - 1 : function.body[0].end_lineno]

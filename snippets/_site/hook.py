@@ -6,14 +6,18 @@
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
 - `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
-  style, one script and one policy.
+  style, one script and one policy;
+- `reload` keeps, while pages are served, what a change leaves as it was.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
@@ -30,11 +34,17 @@ from snippets._site import (
     packing,
     published,
     reference,
+    reload,
     speed_table,
     stale,
     styles,
     tables,
 )
+
+
+def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+    """Remember what pages were made of, where they will be made again."""
+    reload.begin(command)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -45,7 +55,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
     found = sorted(docs.glob("assets/javascripts/widgets/*.css"))
     config.extra_css += [path.relative_to(docs).as_posix() for path in found]
-    stale.forget()
+    root = docs.parent
+    if reload.changed([*root.glob("snippets/**/*.py"), *root.glob("docs/data/**/*.json")]):
+        stale.forget()
+    reload.index_again(config)
     return config
 
 
@@ -57,10 +70,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_serve(
+    server: LiveReloadServer, config: MkDocsConfig, builder: Callable[..., None]
+) -> LiveReloadServer:
+    """Show what `make notebooks` prints as soon as it has run."""
+    notebooks.CACHE.mkdir(parents=True, exist_ok=True)
+    server.watch(str(notebooks.CACHE))
+    return server
+
+
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     """Remember the pages in the order of the series."""
     export.remember_order(nav.pages)
     return nav
+
+
+def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
+    """While pages are served, compile the theme's templates once."""
+    reload.compile_once(env)
+    return env
 
 
 def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
@@ -75,12 +103,30 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    export.remember_text(markdown, page, config)
-    return reference.linked(markdown, page, files)
+    text = export.remember_text(markdown, page, config)
+    markdown = reference.linked(markdown, page, files)
+    words = files.get_file_from_path(glossary.PAGE)
+    reload.reuse(
+        page,
+        config,
+        files,
+        text,
+        markdown,
+        words.content_string if words else "",
+        notebooks.shown_as(page),
+    )
+    return markdown
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change a page's HTML, one subject after the other."""
+    if not reload.remembered(page):
+        content = _changed(content, page, config, files)
+        reload.remember(page, content)
+    return content
+
+
+def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     try:
         if notebooks.is_notebook(page):
             content = notebooks.as_page(content, page, files)
@@ -124,6 +170,6 @@ def on_post_build(config: MkDocsConfig) -> None:
     export.write(config)
     notebooks.publish(config)
     try:
-        packing.pack(Path(config.site_dir))
+        packing.pack(Path(config.site_dir), served=reload.serving())
     except (packing.PackingError, styles.StyleError) as error:
         raise PluginError(str(error)) from error

@@ -236,6 +236,11 @@ def source(page: Page) -> str:
     return f"---\n{head}\nsearch:\n  exclude: true\n---\n\n{text}\n"
 
 
+def shown_as(page: Page) -> str:
+    """What a notebook's page is made from; nothing for other pages."""
+    return Path(page.file.abs_src_path).read_text("utf-8") if is_notebook(page) else ""
+
+
 def as_page(content: str, page: Page, files: Files) -> str:
     """Put a page together from what its cells hold, and leave everything else.
 
@@ -285,7 +290,10 @@ def said(notebook: Any) -> str:
     """A sentence on where the outputs come from."""
     record = notebook.metadata.get(RECORD)
     if record is None:
-        return "The cells have not been run for this copy of the page: <code>make notebooks</code>."
+        return (
+            "The cells have not been run here, so no output is shown. <code>make notebooks</code> "
+            "runs them, without a GPU too; this page then shows what they print."
+        )
     names = {"python": "Python", "torch": "torch", "triton": "Triton"}
     known = [f"{names[n]} {v}" for n, v in record["versions"].items() if n in names]
     return escape(f"The outputs come from a CPU: {', '.join(known)}.")

@@ -9,6 +9,7 @@ names the hashes of all.
 """
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Iterable
@@ -27,8 +28,11 @@ WIDGET = re.compile(r'\bdata-widget="(\w+)"')
 CHARSET = '<meta charset="utf-8">'
 
 
-def pack(site: Path) -> None:
-    """Rewrite every page below `site`. Raises PackingError for what would be lost."""
+def pack(site: Path, served: bool = False) -> None:
+    """Rewrite every page below `site`. Raises PackingError for what would be lost.
+
+    `served`: by MkDocs, which adds a script of its own to reload a page when it has changed.
+    """
     pages = {path: path.read_text("utf-8") for path in sorted(site.rglob("*.html"))}
     sheets = _linked(STYLESHEET, pages, site)
     linked = _linked(SCRIPT, pages, site)
@@ -44,8 +48,8 @@ def pack(site: Path) -> None:
     code = [path for path in linked if path != own]
     code += sorted((site / address).parents[1].rglob("*.js"))
     names = styles.Names.of(pages.values(), _text(code))
-    style = styles.packed(theme, common, names, "".join(apart.values()))
-    policy = policy_for(pages.values())
+    style = _style(theme, common, names.words, names.tabs, "".join(apart.values()))
+    policy = policy_for(pages.values(), served)
     for path, page in pages.items():
         if CHARSET not in page:
             raise PackingError(f"{path} has no {CHARSET}, beside which its policy belongs")
@@ -60,11 +64,21 @@ def pack(site: Path) -> None:
         path.write_text(page, "utf-8")
 
 
-def policy_for(pages: Iterable[str]) -> str:
-    """A policy that allows the site itself and the inline scripts of these pages, by hash."""
+@functools.lru_cache(maxsize=1)  # live reload packs again, and a new sentence changes no name
+def _style(theme: str, common: str, words: frozenset[str], tabs: int, beside: str) -> str:
+    return styles.packed(theme, common, styles.Names(words, tabs), beside)
+
+
+def policy_for(pages: Iterable[str], served: bool = False) -> str:
+    """A policy that allows the site itself and the inline scripts of these pages, by hash.
+
+    The script that MkDocs adds to a `served` page is not known here, so any inline one may run.
+    """
     inline = sorted({script for page in pages for script in INLINE_SCRIPT.findall(page)})
     digests = [hashlib.sha256(script.encode()).digest() for script in inline]
     hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    if served:
+        hashes = ["'unsafe-inline'"]  # beside a hash it would count for nothing
     return "; ".join(
         (
             "default-src 'none'",

@@ -85,15 +85,27 @@ models: $(MODELS) ## Install what make capture-model and its test need
 figures: $(ALL) ## Draw docs/figures from docs/data
 	$(LAB) figures
 
+# In this order, each whatever the others say: one run names all that is wrong.
+CHECKS = stale lint format types scripts figures words site
+
 .PHONY: check
-check: $(ALL) ## Lint, types, spelling, figures reproduce, stale results, strict build, valid HTML
-	$(PYTHON) -m ruff check .
-	$(PYTHON) -m ruff format --check .
-	$(PYTHON) -m mypy
-	$(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
-	$(LAB) figures --check
-	$(LAB) stale
-	$(SITE) spelling
+check: $(ALL) ## Stale results, lint, types, figures reproduce, spelling, strict build, valid HTML
+	@failed=; for each in $(CHECKS); do \
+	  echo "== $$each"; \
+	  $(MAKE) --no-print-directory --silent check-$$each || failed="$$failed $$each"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "== failed:$$failed"; exit 1; fi; \
+	echo "== all $(words $(CHECKS)) checks passed"
+
+.PHONY: $(CHECKS:%=check-%)
+check-stale: ; $(LAB) stale
+check-lint: ; $(PYTHON) -m ruff check .
+check-format: ; $(PYTHON) -m ruff format --check .
+check-types: ; $(PYTHON) -m mypy
+check-scripts: ; $(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
+check-figures: ; $(LAB) figures --check
+check-words: ; $(SITE) spelling
+check-site:
 	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
 	$(SITE) check-html .cache/site
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from snippets._lab.results import staleness
 from snippets._lab.results.checks import CEILINGS as NAMES
 from snippets._lab.results.physics import percentiles
 from snippets._lab.results.store import Result, folder_name
@@ -19,12 +20,21 @@ def timed(ms: float = 0.25, spread: float = 0.02, **case: Any) -> dict[str, Any]
     return work | case | percentiles(samples) | {"ms_samples": samples}
 
 
+def code_as_it_is(post: str, name: str, place: str = "gpu") -> dict[str, Any]:
+    """The fields of a result that say which code it was measured with: the code as it is now."""
+    code = staleness.code_of(post, name, place)
+    return {"code": code, "source_hash": staleness.source_hash(code)}
+
+
 def result(post: str, name: str, rows: list[dict[str, Any]], **fields: Any) -> Result:
     """A result of a made-up GPU, or with `place` of the interpreter or a compiler."""
     place = fields.get("place", "gpu")
-    device = {"gpu": "Some GPU", "interpreter": "Triton's interpreter"}.get(
-        place, "sm_90, compiled ahead of time"
-    )
+    device = {
+        "gpu": "Some GPU",
+        "interpreter": "Triton's interpreter",
+        "browser": "a CPU",
+        "compiler": "sm_90, compiled ahead of time",
+    }[place]
     about = fields.get("device", {"name": device, "power_limit_w": 700.0})
     folders = {"gpu": folder_name(about["name"]), "compiler": "compiler/sm_90"}
     return Result(

@@ -5,6 +5,7 @@ import subprocess
 import types
 from dataclasses import replace
 
+import made_up
 import pytest
 
 from snippets._lab import rooms
@@ -72,7 +73,7 @@ def result(name):
         measured_at="2026-11-21T10:00:00Z",
         seed=0,
         rows=[{}],
-        source_hash=staleness.result_hash("fake_attention", name),
+        **made_up.code_as_it_is("fake_attention", name),
     )
 
 
@@ -116,15 +117,17 @@ def test_results_are_stale_when_their_code_is_gone(gone, room):
     assert staleness.is_stale(measured)
 
 
-def test_a_moved_hash_is_stale(room):
-    assert staleness.is_stale(replace(result("forward"), source_hash="0" * 16))
+def test_a_result_without_definitions_says_so(room):
+    assert staleness.changed(replace(result("forward"), code={})) == [
+        "measured before definitions were recorded"
+    ]
 
 
 def test_the_hash_is_the_same_wherever_the_room_lies(room, tmp_path, monkeypatch):
-    here = staleness.result_hash("fake_attention", "forward")
+    here = staleness.code_of("fake_attention", "forward")
     shutil.copytree(tmp_path / "snippets", tmp_path / "elsewhere")
     monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "elsewhere")
-    assert staleness.result_hash("fake_attention", "forward") == here
+    assert staleness.code_of("fake_attention", "forward") == here
 
 
 def test_without_git_the_commit_is_unknown(monkeypatch):

@@ -66,7 +66,7 @@ def test_small_machines_rehearse_in_fewer_processes(free_gib, cores, count):
 
 
 def job(post, result="forward", place="gpu"):
-    return Job(post, result, place, "a_gpu", {}, lambda lab: [], "0" * 16)
+    return Job(post, result, place, "a_gpu", {}, lambda lab: [], {})
 
 
 def dealing(channel, wanted, share, of):
@@ -132,9 +132,7 @@ def test_a_process_rehearses_its_share_and_goes_on_after_a_failure(monkeypatch):
     monkeypatch.setattr(
         rehearsal,
         "jobs",
-        lambda place, post, result: [
-            Job(post, result, place, "a_gpu", {}, functions[result], "0" * 16)
-        ],
+        lambda place, post, result: [Job(post, result, place, "a_gpu", {}, functions[result], {})],
     )
     checked = []
     bench = type("Bench", (), {"check": staticmethod(checked.append)})

@@ -10,6 +10,7 @@ import sys
 import types
 from pathlib import Path
 
+import made_up
 import pytest
 import torch
 from rich.console import Console
@@ -129,7 +130,8 @@ def test_every_result_is_stored_with_where_it_comes_from(lab, data):
     assert result.rows == [{"N": 1, "loads": 10}, {"N": 2, "loads": 20}]
     assert (result.place, result.folder, result.commit) == ("interpreter", "interpreter", COMMIT)
     assert result.device == {"name": "Triton's interpreter"}
-    assert result.source_hash == staleness.result_hash("fake_attention", "first")
+    assert result.code == staleness.code_of("fake_attention", "first", "interpreter")
+    assert result.source_hash == staleness.source_hash(result.code)
     assert result.versions == machine.versions()
     report = store.read(data / "interpreter" / "fake_attention" / "report.json", data)
     assert report.rows == [{"line": "OK"}]
@@ -245,7 +247,7 @@ def test_an_interrupted_repetition_leaves_the_old_file(lab, data):
 
 
 def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data, monkeypatch):
-    before = staleness.result_hash("fake_attention", "second")
+    before = staleness.code_of("fake_attention", "second", "interpreter")
 
     def edit_meanwhile(name):
         text = (room / "bench.py").read_text()
@@ -254,8 +256,8 @@ def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data,
     monkeypatch.setattr(in_room(), "act", edit_meanwhile)
     lab("bench-cpu", "--result", "second")
     result = store.read(data / "interpreter" / "fake_attention" / "second.json", data)
-    assert result.source_hash == before != staleness.result_hash("fake_attention", "second")
-    assert staleness.is_stale(result)
+    assert result.code == before
+    assert staleness.changed(result) == ["fake_attention/bench.py: second"]
 
 
 @pytest.mark.parametrize("command", ["bench", "bench-cpu"])
@@ -481,7 +483,8 @@ def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
     (room / "kernel.py").write_text(KERNEL)
     code, out = lab("bench-cpu")
     assert code == 2
-    assert "fake_attention/report cannot be measured: no top-level definition of 'main'" in out
+    what = "fake_attention/kernel.py has no top-level definition of 'main'"
+    assert f"fake_attention/report cannot be measured: {what}" in out
 
 
 def test_a_room_of_the_lab_without_results_is_no_error(room):
@@ -513,23 +516,34 @@ def test_rooms_are_found_by_name_and_those_to_come_are_left_out(room):
         competitors.resolve("torch:fast")
 
 
-def test_stale_results_are_listed(lab, room, data, capsys, monkeypatch):
+def test_stale_results_are_listed(lab, room, data, capsys):
     lab("bench-cpu")
-    scan = store.scan
-    monkeypatch.setattr(store, "scan", lambda: scan(data))
-    assert cli.main(["stale"]) == 0
+    assert cli.main(["stale", "--data", str(data)]) == 0
     assert "0 stale results of 4" in capsys.readouterr().out
     text = (room / "bench.py").read_text()
     (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 2}'))
-    assert cli.main(["stale"]) == 0
+    kernel = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(kernel.replace('print("OK")', 'print("fine")'))
+    store.write(made_up.result("fake_attention", "timed", [made_up.timed()]), data)
+    assert cli.main(["stale", "--data", str(data)]) == 0
+    first, one, second, two, third, three, count = capsys.readouterr().out.splitlines()
+    assert (first, "report, " in one) == ("changed: fake_attention/kernel.py: main", True)
+    assert second == "changed: fake_attention/bench.py: second"
+    assert two.startswith(f"  interpreter/fake_attention/second, {machine.now()[:10]} ")
+    assert two.endswith("  make bench-cpu POST=fake_attention RESULT=second")
+    assert third == "changed: measured before definitions were recorded"
+    assert three.endswith("  make bench POST=fake_attention RESULT=timed")
+    assert count == "3 stale results of 5"
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace("def second", "def fourth"))
+    assert cli.main(["stale", "--data", str(data)]) == 0
     out = capsys.readouterr().out
-    assert "stale: interpreter/fake_attention/second" in out
-    assert "1 stale results of 4" in out
+    assert "changed: fake_attention/bench.py: second is gone" in out
+    assert "  git rm docs/data/interpreter/fake_attention/second.json" in out
 
 
-def test_a_check_with_nothing_to_check_fails(lab, data, capsys, monkeypatch):
-    monkeypatch.setattr(store, "scan", lambda: iter(()))
-    assert cli.main(["stale"]) == 1
+def test_a_check_with_nothing_to_check_fails(lab, data, capsys):
+    assert cli.main(["stale", "--data", str(data)]) == 1
     assert cli.main(["mutants"]) == 1
     assert capsys.readouterr().out.count("nothing was checked") == 2
 

@@ -4,7 +4,9 @@ import ast
 
 import pytest
 
-from snippets._lab.results.source_hash import canonical, closure, public_functions, source_hash
+from snippets._lab import rooms
+from snippets._lab.results.source_hash import canonical, definitions, digest, public_functions
+from snippets._lab.results.staleness import WORDING, Walk, source_hash
 
 SOURCE = '''
 """A kernel's file."""
@@ -35,6 +37,12 @@ def attention(x, scale=2.0):  # a comment
 
 def unrelated(x):
     return x - 1
+
+def refuses(x):
+    if x > LIMIT:
+        raise ValueError(f"x is {x}; at most {LIMIT} is allowed")
+    if x is None:
+        raise KeyError("no " + "x") from None
 
 def main():
     print(attention(1))
@@ -77,10 +85,21 @@ DIFFERENT = {
 }
 
 
-def hash_of(tmp_path, source, *names):
-    path = tmp_path / "kernel.py"
-    path.write_text(source, encoding="utf-8")
-    return source_hash([(path, names or ["attention"])])
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """What definitions of a made-up room's kernel depend on."""
+    folder = tmp_path / "snippets" / "some_attention"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+
+    def follow(source, *names):
+        (folder / "kernel.py").write_text(source, encoding="utf-8")
+        walk = Walk("some_attention", "gpu")
+        walk.follow(folder / "kernel.py", names or ["attention"])
+        return walk.code
+
+    return follow
 
 
 def changed(old, new):
@@ -89,42 +108,109 @@ def changed(old, new):
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_the_hash_stays(case, tmp_path):
-    assert hash_of(tmp_path, changed(*SAME[case])) == hash_of(tmp_path, SOURCE)
+def test_the_hash_stays(case, code):
+    assert code(changed(*SAME[case])) == code(SOURCE)
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_the_hash_moves(case, tmp_path):
-    assert hash_of(tmp_path, changed(*DIFFERENT[case])) != hash_of(tmp_path, SOURCE)
+def test_the_hash_moves(case, code):
+    assert source_hash(code(changed(*DIFFERENT[case]))) != source_hash(code(SOURCE))
 
 
-def test_an_async_function_can_be_hashed(tmp_path):
+def test_what_is_reached_is_named(code):
+    assert code(SOURCE) == {"some_attention/kernel.py": code(SOURCE)["some_attention/kernel.py"]}
+    (found,) = code(SOURCE).values()
+    assert set(found) == {"attention", "jit", "kernel", "_kernel", "_inner", "LIMIT"}
+    (later,) = code(changed("return x * LIMIT", "return x + LIMIT")).values()
+    assert {name for name in found if found[name] != later[name]} == {"_inner"}
+
+
+# Only the wording of an error: the definition stays, and what is said of its errors moves.
+REWORDED = {
+    "text": ("at most {LIMIT} is allowed", "{LIMIT} is the most"),
+    "a longer text": ('"no "', '"there is no "'),
+    "quotes of it": ('"no " + "x"', "'no ' + 'y'"),
+}
+# What is worked out for it counts, and so does everything else.
+REFUSED = {
+    "what is worked out": ("x is {x};", "x is {x + 1};"),
+    "one more": ("{LIMIT} is allowed", "{LIMIT} is allowed, {x}"),
+    "the condition": ("x > LIMIT:", "x >= LIMIT:"),
+    "the error": ("ValueError", "TypeError"),
+    "the cause": ('"x") from None', '"x") from x'),
+    "no error": ('raise KeyError("no " + "x") from None', "pass"),
+}
+
+
+@pytest.mark.parametrize("case", REWORDED)
+def test_the_wording_of_an_error_is_apart(case, code):
+    (before,), (after,) = (
+        code(text, "refuses").values() for text in (SOURCE, changed(*REWORDED[case]))
+    )
+    moved = {name for name in before if before[name] != after[name]}
+    assert moved == {"refuses" + WORDING}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_an_error_depends_on_counts(case, code):
+    (before,), (after,) = (
+        code(text, "refuses").values() for text in (SOURCE, changed(*REFUSED[case]))
+    )
+    assert before["refuses"] != after["refuses"]
+
+
+@pytest.mark.parametrize(
+    "line", ["raise KeyError(table['?'])", "raise found['?']", "raise E(' '.join(['?']))"]
+)
+def test_a_string_that_decides_is_no_wording(line, code):
+    sources = [f"def f(table, found):\n    {line.replace('?', letter)}" for letter in "ab"]
+    assert code(sources[0], "f") != code(sources[1], "f")
+    for found in (*code(sources[0], "f").values(), *code(sources[1], "f").values()):
+        assert set(found) == {"f"}
+
+
+def test_a_variable_hides_what_the_file_defines(code):
+    """Else a function that calls a list `tests` would depend on a function of that name."""
+    for inner in ("given = x", "for given in x: pass", "with x as given: pass", "(given := x)"):
+        source = f"def given(): pass\ndef f(x):\n    {inner}\n    return given\n"
+        assert set(*map(set, code(source, "f").values())) == {"f"}
+    parameter = "def given(): pass\ndef f(given):\n    return given\n"
+    assert set(*map(set, code(parameter, "f").values())) == {"f"}
+    for line in ("global given; given = x", "[given for given in x]", "(lambda given: given)(x)"):
+        source = f"def given(): pass\ndef f(x):\n    {line}\n    return given\n"
+        assert set(*map(set, code(source, "f").values())) == {"f", "given"}
+
+
+def test_an_async_function_can_be_hashed(code):
     sources = [f"async def attention(x):\n    await {name}" for name in "xy"]
-    assert hash_of(tmp_path, sources[0]) != hash_of(tmp_path, sources[1])
+    assert code(sources[0]) != code(sources[1])
 
 
-def test_helpers_under_a_condition_count(tmp_path):
+def test_helpers_under_a_condition_count(code):
     source = "try:\n    def help(x): return 1\nexcept X: pass\ndef attention(x): return help(x)\n"
     moved = source.replace("return 1", "return 2")
-    assert hash_of(tmp_path, source) != hash_of(tmp_path, moved)
+    assert code(source) != code(moved)
 
 
-def test_an_unknown_root_is_an_error(tmp_path):
+def test_an_unknown_root_is_an_error(code):
     with pytest.raises(ValueError, match="no top-level definition of 'gone'"):
-        hash_of(tmp_path, SOURCE, "gone")
+        code(SOURCE, "gone")
 
 
-def test_two_files_are_two_parts(tmp_path):
-    first, second = tmp_path / "a.py", tmp_path / "b.py"
-    first.write_text("def f(): return 1")
-    second.write_text("def g(): return 2")
-    both = source_hash([(first, ["f"]), (second, ["g"])])
-    second.write_text("def g(): return 3")
-    assert source_hash([(first, ["f"]), (second, ["g"])]) != both
+def test_the_order_of_files_and_names_does_not_count():
+    parts = {"a.py": {"f": "1", "g": "2"}, "b.py": {"f": "3"}}
+    turned = {"b.py": {"f": "3"}, "a.py": {"g": "2", "f": "1"}}
+    assert source_hash(parts) == source_hash(turned)
+    for other in (
+        parts | {"b.py": {"f": "4"}},
+        {"a.py": parts["a.py"]},
+        parts | {"c.py": {"f": "3"}},
+    ):
+        assert source_hash(other) != source_hash(parts)
 
 
 def test_public_functions_are_what_a_reader_imports():
-    assert public_functions(SOURCE) == ["jit", "attention", "unrelated"]
+    assert public_functions(SOURCE) == ["jit", "attention", "unrelated", "refuses"]
 
 
 # One of everything that Python's versions write down differently, or may one day.
@@ -180,10 +266,12 @@ class Kind(dict, metaclass=type):
 '''
 
 
-def test_every_python_gives_the_recorded_value(tmp_path):
+def test_every_python_gives_the_recorded_value():
     """Computed with 3.11.7, 3.12.1 and 3.13.0. A change makes every measured result stale."""
-    names = ["sample", "Kind", "NAMES", "WORDS", "RAW", "SMALL", "BIG"]
-    assert hash_of(tmp_path, EVERYTHING, *names) == "cfdf07515bab0721"
+    found = definitions(EVERYTHING)
+    assert {"sample", "Kind", "NAMES", "WORDS", "RAW", "SMALL", "BIG"} <= set(found)
+    values = [f"{name} {d.digest} {d.wording}" for name, d in sorted(found.items())]
+    assert digest(values) == "9c6ddb1942"
 
 
 def test_what_only_python_3_12_writes_does_not_count():
@@ -198,5 +286,4 @@ def test_what_only_python_3_12_writes_does_not_count():
 
 def test_non_ascii_text_is_written_in_ascii():
     """Which characters count as printable depends on the Python's Unicode tables."""
-    (text,) = closure("def f():\n    return 'größe \U0001fae8'", ["f"])
-    assert text.isascii()
+    assert canonical(ast.parse("def f():\n    return 'größe \U0001fae8'")).isascii()

@@ -17,14 +17,27 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from snippets._lab.results import store
+from snippets._lab.results import history, staleness, store
 from snippets._lab.results.store import DataError, folder_name, read, scan, write
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = made_up.result(
+CODE = {
+    "a/kernel.py": {"a": "0123456789", "_help": "9876543210"},
+    "a/bench.py": {"forward": "a" * 10},
+}
+FIRST = made_up.result(
     "some_attention",
     "forward",
-    [made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}],
+    [made_up.timed(0.5, N=16), made_up.timed(0.5, N=8)],
+    source_hash=staleness.source_hash(CODE),
+    code=CODE,
+)
+RESULT = history.following(
+    replace(
+        FIRST,
+        rows=[made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}],
+    ),
+    FIRST,
 )
 
 
@@ -149,6 +162,17 @@ def row(**fields):
     return changed(rows=[RESULT.rows[0] | fields])
 
 
+def entry(**fields):
+    """The history with other fields."""
+    return changed(history=[RESULT.history[0] | fields])
+
+
+def moved(**times):
+    """The history with another time before."""
+    (case,) = RESULT.history[0]["moved"]
+    return entry(moved=[case | {"before": case["before"] | times}])
+
+
 def device(**fields):
     return changed(device=RESULT.device | fields)
 
@@ -179,7 +203,7 @@ TAMPERED = {
     "a sample in words": (row(ms_samples=["a"] * 9), "rows.0.ms_samples holds something that is"),
     "faster than memory": (row(bytes_compulsory=1e12), "rows.0 claims 4e+15 bytes/s of compuls"),
     "faster than the units": (row(flops=1e12), "rows.0 claims 4e+15 FLOP/s where the device"),
-    "an unknown dtype": (row(dtype="float3"), "rows.0 claims 'matmul_float3'"),
+    "an unknown dtype": (row(dtype="float3"), "rows.0 claims dtype 'float3', for which"),
     "the same twice": (changed(rows=RESULT.rows * 2), "rows.2 measures the same as rows.0"),
     "no ceilings": (changed(ceilings={}), "ceilings lacks copy, fma_float32, matmul_bfloat16"),
     "a ceiling upside down": (
@@ -194,11 +218,37 @@ TAMPERED = {
     "no such day": (changed(measured_at="2026-99-99T10:00:00Z"), "which is no date"),
     "before the beginning": (changed(measured_at="1999-01-01T10:00:00Z"), "before 2026-11-01, or"),
     "yet to come": (changed(measured_at="9999-01-01T10:00:00Z"), "2026-11-01, or yet to come"),
-    "four hundred digits": (
+    "five thousand digits": (
         lambda text: text.replace('"seed": 0', f'"seed": {"9" * 5000}'),
         "is not whole JSON",
     ),
+    "a seed of four hundred digits": (changed(seed=10**400), "seed is an integer of more than 100"),
+    "a time of four hundred digits": (row(ms_p50=10**400), "rows.0.ms_p50 is an integer of more"),
+    "a sample of as many": (row(ms_samples=[10**400] * 9), "rows.0.ms_samples.0 is an integer of"),
+    "work of as many": (row(flops=10**400), "rows.0.flops is an integer of more than 100 digits"),
+    "a ceiling of as many": (
+        changed(ceilings=made_up.CEILINGS | {"read": FLAT | {"per_s_p80": 10**400}}),
+        "ceilings.read.per_s_p80 is an integer of more",
+    ),
     "ten thousand brackets": (lambda text: "[" * 10_000, "is not whole JSON"),
+    "brackets in brackets": (lambda text: "[" * 600 + "]" * 600, "is nested deeper than 12"),
+    "a seed in brackets": (
+        lambda text: text.replace('"seed": 0', f'"seed": {"[" * 600}{"]" * 600}'),
+        "seed.0.0.0.0.0.0.0.0.0.0.0.0 is nested deeper than 12",
+    ),
+    "no 80th percentile": (lambda text: re.sub(r'"ms_p80": [\d.]+, ', "", text), "ms_p80 is None"),
+    "no other place": (changed(place="cpu"), "'place' is 'cpu'; it is one of gpu, interpreter"),
+    "another definition": (
+        changed(code=CODE | {"a/bench.py": {"forward": "0" * 10}}),
+        "'source_hash' is",
+    ),
+    "a definition gone": (changed(code={"a/bench.py": CODE["a/bench.py"]}), "'source_hash' is"),
+    "a file without definitions": (changed(code={"a.py": {}}), "code.a.py is {}, not the digests"),
+    "no digest": (changed(code={"a.py": {"f": "?"}}), "code.a.py.f is '?', not a digest"),
+    "an empty entry": (changed(history=[{}]), "history.0 is {}, without what it replaced"),
+    "a count in words": (entry(compared="all"), "history.0.compared is 'all'"),
+    "a time before that is none": (moved(ms_p50=0), "history.0.moved.0 is"),
+    "a spread upside down": (moved(ms_p20=0.9), "history.0.moved.0 is"),
     "no rows": (without("rows"), "'rows' is None, not a list"),
     "no source hash": (without("source_hash"), "'source_hash' is None, not a str"),
     "empty rows": (changed(rows=[]), "rows must be objects, at least one"),
@@ -213,7 +263,10 @@ TAMPERED = {
     "another device": (changed(folder="faster_gpu"), "says that it belongs at"),
     "another root": (changed(folder="/etc"), "says that it belongs at"),
     "not a number": (changed(rows=[{"ms_p50": float("nan")}]), "rows.0.ms_p50 is nan"),
-    "infinite": (lambda text: text.replace("0.25,", "1e999,"), "rows.0.ms_p50 is inf"),
+    "infinite": (
+        lambda text: text.replace("0.25,", "1e999,"),
+        "ms_p50 is inf; a result holds",
+    ),
     "ceiling": (changed(ceilings={"read": {"p": float("inf")}}), "ceilings.read.p is inf"),
     "time": (changed(measured_at="<script>"), "'measured_at' is '<script>', not of the form"),
     "hash": (changed(source_hash="none"), "'source_hash' is 'none', not of the form"),
@@ -303,6 +356,10 @@ KINDS = {
         "some_attention", "resources", [{"registers": 168, "error": None}], place="compiler"
     ),
     "report": made_up.result("some_attention", "report", [{"line": "largest 1e-07"}]),
+    "browser": made_up.result(
+        "page_speed", "pages", [{"page": "", "run": 0, "shift": 0.1}], place="browser"
+    ),
+    "before definitions": made_up.result("some_attention", "forward", [made_up.timed(0.25, N=16)]),
 }
 
 

@@ -4,6 +4,7 @@ import gzip
 import urllib.request
 from dataclasses import asdict, replace
 
+import made_up
 import pytest
 
 from snippets._lab.results import staleness, store
@@ -133,9 +134,12 @@ def test_what_is_committed_was_measured_often_enough_and_can_become_stale():
     assert all(len(rows) >= 5 for both in pages.values() for rows in both.values())
     drawn = [page for page, both in pages.items() if speed_table.median(both["ours"], "figure_ms")]
     assert len(drawn) >= 5, "a figure was timed"
-    now = staleness.result_hash("page_speed", "pages")
-    assert not staleness.is_stale(replace(stored, source_hash=now))
-    assert staleness.is_stale(replace(stored, source_hash="0" * 16))
+    now = replace(stored, **made_up.code_as_it_is("page_speed", "pages"))
+    assert not staleness.is_stale(now)
+    ((file, found),) = now.code.items()
+    assert {"pages", "Sample"} <= found.keys()
+    before = replace(now, code={file: found | {"Sample": "0" * 10}})
+    assert staleness.changed(before) == ["_site/checks/page_speed.py: Sample"]
 
 
 def test_the_server_compresses_below_its_prefix_and_keeps_a_list(tmp_path):

@@ -6,16 +6,16 @@ functions of a text, and each is shown to reject a text with one fault.
 
 import ast
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import made_up
 import pytest
 from PIL import Image
 
 from snippets._lab import rooms
-from snippets._lab.results import staleness, store
+from snippets._lab.results import store
 from snippets._site import about, cards, export, glossary, mending, reference, stale, tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -245,17 +245,19 @@ def test_reading_time_counts_what_is_not_folded():
 
 
 def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
-    def result(folder, name, place, at):
-        path = tmp_path / folder / "post" / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"place": place, "measured_at": at, "device": {"name": folder}}))
+    def result(place, at, **fields):
+        made = made_up.result("post", "forward", [{"N": 1}], place=place, measured_at=at, **fields)
+        return store.write(made, tmp_path)
 
     assert about.last_measured(tmp_path, "post") is None
-    result("interpreter", "traffic", "interpreter", "2026-12-01T00:00:00Z")
+    result("interpreter", "2026-11-04T00:00:00Z")
     assert about.last_measured(tmp_path, "post") is None
-    result("one", "forward", "gpu", "2026-11-03T23:00:00Z")
-    result("two", "forward", "gpu", "2026-11-02T23:00:00Z")
+    result("gpu", "2026-11-03T23:00:00Z", device={"name": "one"})
+    path = result("gpu", "2026-11-02T23:00:00Z", device={"name": "two"})
     assert about.last_measured(tmp_path, "post") == {"day": "3 November 2026", "device": "one"}
+    path.write_text(path.read_text()[:99])
+    with pytest.raises(store.DataError, match=f"{path} is not whole JSON"):
+        about.last_measured(tmp_path, "post")
 
 
 def test_every_published_post_says_when_it_was_measured():
@@ -269,9 +271,10 @@ def test_every_published_post_says_when_it_was_measured():
 def test_a_result_whose_code_has_changed_has_a_badge_and_another_has_none(tmp_path, monkeypatch):
     stored = store.read(store.path_of("browser", "page_speed", "pages"))
     place = '.<span class="am-stale" data-result="browser/page_speed/pages"></span>\nx'
-    now = staleness.result_hash("page_speed", "pages")
-    for source_hash, badge in ((now, ""), ("0" * 16, stale.BADGE), (now, "")):
-        store.write(replace(stored, source_hash=source_hash), tmp_path)
+    now = replace(stored, **made_up.code_as_it_is("page_speed", "pages"))
+    before = replace(now, code={}, source_hash="0" * 16)
+    for found, badge in ((now, ""), (before, stale.BADGE), (now, "")):
+        store.write(found, tmp_path)
         stale.forget()
         assert stale.shown(place, tmp_path) == f".{badge}\nx"
     with pytest.raises(store.DataError, match="is missing"):

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
     command.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures")
-    commands.add_parser("stale", help="list results whose code has changed since")
+    command = commands.add_parser("stale", help="list results whose code has changed since")
+    command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
     command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
     command.add_argument("post", nargs="*", help="default: all")
     command = commands.add_parser("diagnose", help="name the mistake in your own kernel's file")
@@ -200,22 +201,37 @@ def _figures(options: argparse.Namespace) -> int:
 
 
 def _stale(options: argparse.Namespace) -> int:
-    from snippets._lab.results.staleness import is_stale
+    """List what is stale by what has changed: whoever changed it sees what it costs to renew."""
+    from snippets._lab.results.staleness import changed
 
-    found = list(store.scan())
+    found = list(store.scan(options.data))
     if not found:
         console.print("[red]there are no results: nothing was checked[/]")
         return 1
-    stale = [result for result in found if is_stale(result)]
-    for result in stale:
-        console.print(
-            f"stale: {result.folder}/{result.post}/{result.result}, measured {result.date} with "
-            f"code that has changed since",
-            highlight=False,
-            soft_wrap=True,
-        )
-    console.print(f"{len(stale)} stale results of {len(found)}")
+    by_change: dict[tuple[str, ...], list[store.Result]] = {}
+    for result in found:
+        if now := changed(result):
+            by_change.setdefault(tuple(now), []).append(result)
+    for what, results in by_change.items():
+        console.print(f"changed: {', '.join(what)}", highlight=False, soft_wrap=True, markup=False)
+        names = [f"{r.folder}/{r.post}/{r.result}, {r.date}" for r in results]
+        wide = max(map(len, names))
+        for name, result in zip(names, results, strict=True):
+            text = f"  {name:{wide}}  {_renewal(result, what)}"
+            console.print(text, highlight=False, soft_wrap=True, markup=False)
+    count = sum(map(len, by_change.values()))
+    console.print(f"{count} stale results of {len(found)}", highlight=False)
     return 0
+
+
+def _renewal(result: store.Result, what: Sequence[str]) -> str:
+    """The command that measures a result again, or removes what nothing measures any more."""
+    if result.place == "browser":
+        return "make page-speed"
+    if result.post not in rooms() or f"{result.post}/bench.py: {result.result} is gone" in what:
+        return f"git rm docs/data/{result.folder}/{result.post}/{result.result}.json"
+    command = "bench" if result.place == "gpu" else "bench-cpu"
+    return f"make {command} POST={result.post} RESULT={result.result}"
 
 
 def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:

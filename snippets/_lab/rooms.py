@@ -1,5 +1,6 @@
 """Where things are: the rooms, their files, and the modules behind a name."""
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -55,6 +56,23 @@ def interpreted(room: str) -> bool:
     return "triton.experimental.gluon" not in source_file(room).read_text(encoding="utf-8")
 
 
+def attention_rooms(place: str = "gpu") -> list[str]:
+    """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported."""
+    found = []
+    for room in rooms():
+        path = source_file(room)
+        if path.name != "kernel.py" or not path.exists():
+            continue
+        if place == "interpreter" and not interpreted(room):
+            continue
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == room:
+                names = [a.arg for a in node.args.args]
+                if names[:2] == ["q", "k"]:
+                    found.append(room)
+    return found
+
+
 def test_files(room: str) -> list[Path]:
     """The tests of a room: the contract that all launchers are held to, and its own."""
     tests = SNIPPETS.parent / "tests"
@@ -90,11 +108,13 @@ def load_file(path: Path, name: str = "") -> ModuleType:
 
 
 def measured_on(
-    *places: str, targets: Sequence[str] = ()
+    *places: str, targets: Sequence[str] = (), every_launcher: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Mark a function of a bench.py as a result, and say where it is measured.
 
     `targets`: what the compiler compiles for, if it is not what it compiles for otherwise.
+    `every_launcher`: it measures the launchers of `attention_rooms`, though it names none; so it
+    depends on all that there are when it is measured.
     """
     if not places or not set(places) <= set(PLACES):
         raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")
@@ -102,6 +122,7 @@ def measured_on(
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.measured_on = places  # type: ignore[attr-defined]
         function.targets = tuple(targets)  # type: ignore[attr-defined]
+        function.every_launcher = every_launcher  # type: ignore[attr-defined]
         return function
 
     return mark

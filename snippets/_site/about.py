@@ -1,6 +1,5 @@
 """What a page says about itself: how long it takes, when its numbers were measured, its date."""
 
-import json
 import math
 import re
 from datetime import date, datetime
@@ -10,6 +9,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
+from snippets._lab.results import store
 from snippets._site import export
 
 WORDS_A_MINUTE = 220
@@ -48,11 +48,14 @@ def minutes(content: str) -> int:
 
 
 def last_measured(data: Path, post: str) -> dict[str, str] | None:
-    """Day and device of a post's newest result from a GPU; None while no GPU has measured it."""
-    results = [json.loads(p.read_text("utf-8")) for p in data.glob(f"*/{post}/*.json")]
-    measured = [r for r in results if r["place"] == "gpu"]
+    """Day and device of a post's newest result from a GPU; None while no GPU has measured it.
+
+    Raises DataError that names a damaged result.
+    """
+    results = [store.read(path, data) for path in sorted(data.glob(f"*/{post}/*.json"))]
+    measured = [r for r in results if r.place == "gpu"]
     if not measured:
         return None
-    newest = max(measured, key=lambda r: r["measured_at"])
-    day = datetime.fromisoformat(newest["measured_at"]).date()
-    return {"day": f"{day.day} {day:%B %Y}", "device": newest["device"]["name"]}
+    newest = max(measured, key=lambda r: r.measured_at)
+    day = datetime.fromisoformat(newest.measured_at).date()
+    return {"day": f"{day.day} {day:%B %Y}", "device": newest.label}

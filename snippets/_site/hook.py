@@ -149,7 +149,10 @@ def on_page_context(
     context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation
 ) -> dict[str, Any]:
     """What the theme's templates show beside a page's own text."""
-    context["reading"] = about.context(page, config)
+    try:
+        context["reading"] = about.context(page, config)
+    except DataError as error:
+        raise PluginError(f"{page.file.src_uri}: {error}") from error
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
     return context

@@ -25,7 +25,7 @@ def check(device):
             raise RuntimeError(f"a cell that must have {outcome} has {found['outcome']}")
 
 
-@measured_on("gpu", "interpreter")
+@measured_on("gpu", "interpreter", every_launcher=True)
 def grid(lab):
     """Error and outcome of every launcher over dtype, shape, mask, layout and configuration."""
     yield from rows(lab.place, lab.each)

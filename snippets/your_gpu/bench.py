@@ -17,10 +17,9 @@ import triton
 from torch.overrides import TorchFunctionMode
 
 from snippets._lab import child
-from snippets._lab.judge.grid import attention_rooms
 from snippets._lab.judge.patch import occurs
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS
-from snippets._lab.rooms import load, measured_on
+from snippets._lab.rooms import attention_rooms, load, measured_on
 
 TARGETS = tuple(dict.fromkeys(card.target for card in CARDS))
 # Of one card of each target. No kernel is another one for it, only a launch's number of programs.
@@ -186,7 +185,7 @@ def specialised(launch):
 
 
 # --8<-- [start:kernels]
-@measured_on("compiler", targets=TARGETS)
+@measured_on("compiler", targets=TARGETS, every_launcher=True)
 def kernels(lab):
     """What each kernel needs that a launcher launches on a card, or why it refuses."""
     wanted = {}  # what Triton would compile → the launch, and the first call that asks for it

@@ -11,6 +11,7 @@ from typing import Any
 
 from snippets._lab.draw import units
 from snippets._lab.draw.units import Unit
+from snippets._lab.results.physics import within_spread as within_spread
 from snippets._lab.results.store import DataError, Result
 
 Row = Mapping[str, Any]
@@ -102,11 +103,6 @@ def spread(row: Row) -> str:
         return units.time(row["ms_p50"])
     low, middle, high = (units.time(row[f"ms_{p}"]) for p in ("p20", "p50", "p80"))
     return f"{middle}<br>p20–p80: {low} – {high}"
-
-
-def within_spread(a: Row, b: Row) -> bool:
-    """Whether two timed rows are a tie: their middle 60 % overlap."""
-    return bool(a["ms_p20"] <= b["ms_p80"] and b["ms_p20"] <= a["ms_p80"])
 
 
 @dataclass(frozen=True)

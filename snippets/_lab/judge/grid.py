@@ -9,7 +9,6 @@ The table may be nested; a tuple of numbers in it is a configuration. A key "flo
 below it to float32 (and the rest to 16 bits), a number is the widest head that it is for.
 """
 
-import ast
 import contextlib
 import inspect
 import itertools
@@ -28,7 +27,7 @@ from snippets._lab.judge.oracle import (
     make_qkv,
     weights_deviation,
 )
-from snippets._lab.rooms import interpreted, load, rooms, source_file
+from snippets._lab.rooms import attention_rooms, load
 
 DTYPES = ("float16", "bfloat16", "float32")
 MASKS = ("full", "causal", "causal, top-left")
@@ -69,23 +68,6 @@ class Configuration:
 
 
 OWN_CHOICE = "the launcher's choice"
-
-
-def attention_rooms(place: str = "gpu") -> list[str]:
-    """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported."""
-    found = []
-    for room in rooms():
-        path = source_file(room)
-        if path.name != "kernel.py" or not path.exists():
-            continue
-        if place == "interpreter" and not interpreted(room):
-            continue
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == room:
-                names = [a.arg for a in node.args.args]
-                if names[:2] == ["q", "k"]:
-                    found.append(room)
-    return found
 
 
 def configurations(room: str) -> list[Configuration]:

@@ -20,7 +20,7 @@ from snippets._lab.measure import ceilings, machine
 from snippets._lab.measure.competitors import Attention, resolve
 from snippets._lab.measure.timing import Flush, time_interleaved
 from snippets._lab.probe import compiled
-from snippets._lab.results import physics, staleness, store
+from snippets._lab.results import history, physics, staleness, store
 from snippets._lab.rooms import (
     DATA,
     UnknownName,
@@ -174,7 +174,7 @@ class Job:
     folder: str
     device: Row
     make_rows: MakeRows
-    source_hash: str  # of what was imported: the files may be edited while it is measured
+    code: staleness.Code  # what was imported: the files may be edited while it is measured
     target: str = ""
 
 
@@ -203,7 +203,7 @@ class Session:
         except store.DataError:
             return False  # missing, damaged or of an old schema: measure again
         same = all(old.versions.get(p) == machine.versions()[p] for p in ("torch", "triton"))
-        return same and old.source_hash == job.source_hash
+        return same and old.code == staleness.of_rows(job.code, old.place, old.rows)
 
     def run(self, job: Job) -> str:
         """Measure and store one result; the outcome in words. Raises what the measuring raises."""
@@ -226,6 +226,7 @@ class Session:
             for row in rows:
                 physics.refuse_impossible(row, self._ceilings)
             job.device.update(watch.summary())  # type: ignore[union-attr]
+        code = staleness.of_rows(job.code, job.place, rows)
         result = store.Result(
             post=job.post,
             result=job.result,
@@ -236,10 +237,13 @@ class Session:
             commit=self.commit or machine.commit(),
             measured_at=machine.now(),
             seed=SEED,
-            source_hash=job.source_hash,
+            source_hash=staleness.source_hash(code),
             rows=rows,
             ceilings=self._ceilings if job.place == "gpu" else {},
+            code=code,
         )
+        with contextlib.suppress(store.DataError):  # nothing that could be read comes before it
+            result = history.following(result, store.read(path, self.data))
         store.write(result, self.data)
         failed = sum(bool(row.get("error")) for row in rows)
         return f"{len(rows)} rows" + (f", {failed} of them without a value" if failed else "")
@@ -282,7 +286,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             if place not in places or result not in (None, name):
                 continue
             try:
-                code = staleness.result_hash(room, name)
+                code = staleness.code_of(room, name, place)
             except ValueError as error:
                 raise UnknownName(f"{room}/{name} cannot be measured: {error}") from None
             if place == "compiler":

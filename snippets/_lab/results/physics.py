@@ -4,7 +4,7 @@ Without torch, because figures are drawn without it.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST_SLACK = 1.5  # however far a row's samples spread, it is not believed beyond this
@@ -25,9 +25,23 @@ def percentiles(ms_samples: Sequence[float]) -> dict[str, float]:
     return {f"ms_p{p}": five_digits(tenths[p // 10 - 1]) for p in (20, 50, 80)}
 
 
+# --8<-- [start:tie]
+def within_spread(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two timed rows are a tie: their medians differ by no more than both spreads together.
+
+    A spread is the way from the 20th to the 80th percentile. This is the only rule for ties: within
+    a run, where competitors take turns, and between runs, where clocks and temperature differ too.
+    """
+    spreads = sum(row["ms_p80"] - row["ms_p20"] for row in (a, b))
+    return bool(abs(a["ms_p50"] - b["ms_p50"]) <= spreads)
+    # --8<-- [end:tie]
+
+
 def arithmetic_ceiling(ceilings: dict[str, Any], dtype: str) -> float:
     """The fastest unit that accepts this dtype, FLOP/s at its fast end."""
     units = [f"matmul_{dtype}"] + (["matmul_tf32", "fma_float32"] if dtype == "float32" else [])
+    if units[0] not in ceilings:
+        raise PhysicsError(f"dtype {dtype!r}, for which no ceiling is measured")
     return max(float(ceilings[unit]["per_s_p80"]) for unit in units)
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+Code = dict[str, dict[str, str]]  # file → definition → digest
+
 SCHEMA = 2  # of the files; one with another is measured again, never converted
 
 
@@ -22,6 +24,8 @@ class Result:
     source_hash: str
     rows: list[dict[str, Any]]
     ceilings: dict[str, Any] = field(default_factory=dict)
+    code: Code = field(default_factory=dict)  # what it depends on, of which source_hash is made
+    history: list[dict[str, Any]] = field(default_factory=list)  # what it replaced, oldest first
     schema: int = SCHEMA
     # Of everything above, made when it is written: a file that was edited by hand has another.
     seal: str = field(default="", compare=False)

@@ -34,8 +34,14 @@ TYPES = {
     "source_hash": str,
     "ceilings": dict,
     "rows": list,
+    "code": dict,
+    "history": list,
     "seal": str,
 }
+LATER: dict[str, Any] = {
+    "code": {},
+    "history": [],
+}  # files that are older than these fields lack them
 VERSIONS = ("python", "torch", "triton", "cuda", "cudnn")
 FORMS = {"measured_at": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "source_hash": "[0-9a-f]{16}"}
 
@@ -50,18 +56,24 @@ def path_of(folder: str, post: str, result: str, data: Path = DATA) -> Path:
     return data / folder / post / f"{result}.json"
 
 
-def _finite(value: object, where: str) -> None:
+DEEPEST = 12  # of lists and objects in each other: an attention map has six
+LARGEST = 10**100  # of an integer
+
+
+def _plain(value: object, where: str, depth: int = 0) -> None:
+    """Raise DataError for a number that no float holds, and for what is nested too deep to walk."""
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{where} is {value}; a result holds finite numbers only")
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, item in items:
-        _finite(item, f"{where}.{key}")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise DataError(f"{where} is an integer of more than 100 digits; nothing is that large")
+    if depth > DEEPEST:
+        raise DataError(f"{where} is nested deeper than {DEEPEST}; no result is")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _plain(item, f"{where}.{key}", depth + 1)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _plain(item, f"{where}.{number}", depth + 1)
 
 
 def write(result: Result, data: Path = DATA) -> Path:
@@ -71,7 +83,7 @@ def write(result: Result, data: Path = DATA) -> Path:
     """
     if not result.rows:
         raise DataError(f"{result.post}/{result.result} has no rows; nothing is written")
-    _finite(asdict(result), f"{result.post}/{result.result}")
+    _plain(asdict(result), f"{result.post}/{result.result}")
     path = path_of(result.folder, result.post, result.result, data)
     path.parent.mkdir(parents=True, exist_ok=True)
     value = asdict(result)
@@ -114,8 +126,9 @@ def read(path: Path, data: Path = DATA) -> Result:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
-    except (ValueError, RecursionError) as error:  # a number of 400 digits, a thousand brackets
+    except (ValueError, RecursionError) as error:  # 5000 digits, 10,000 brackets
         raise DataError(f"{path} is not whole JSON ({error})") from None
+    _plain(value, f"{path}: it")
     if not isinstance(value, dict):
         raise DataError(f"{path} holds a {type(value).__name__}, not an object")
     if value.get("schema") != SCHEMA:
@@ -123,8 +136,9 @@ def read(path: Path, data: Path = DATA) -> Result:
             f"{path} has schema {value.get('schema')!r}, this code reads {SCHEMA}: measure it again"
         )
     for name, kind in TYPES.items():
-        if type(value.get(name)) is not kind:  # isinstance would take true for a number
-            raise DataError(f"{path}: {name!r} is {value.get(name)!r}, not a {kind.__name__}")
+        found = value.get(name, LATER.get(name))
+        if type(found) is not kind:  # isinstance would take true for a number
+            raise DataError(f"{path}: {name!r} is {found!r}, not a {kind.__name__}")
     if unknown := value.keys() - TYPES.keys():
         raise DataError(f"{path} has unknown fields: {', '.join(sorted(unknown))}")
     if not value["rows"] or not all(isinstance(row, dict) for row in value["rows"]):
@@ -139,7 +153,6 @@ def read(path: Path, data: Path = DATA) -> Result:
     found = Result(**value)
     if path != (place := path_of(found.folder, found.post, found.result, data)):
         raise DataError(f"{path} says that it belongs at {place}")
-    _finite(value, str(path))
     if wrong := next(faults(found, folder_name), None):
         raise DataError(f"{path}: {wrong}")
     if found.seal != seal(value):

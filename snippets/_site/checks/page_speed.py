@@ -172,6 +172,7 @@ def pages(
             "width": PHONE["width"],
             "runs": runs,
         }
+    code = staleness.code_of("page_speed", "pages")
     return store.Result(
         post="page_speed",
         result="pages",
@@ -182,7 +183,8 @@ def pages(
         commit="unknown",
         measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         seed=0,
-        source_hash=staleness.result_hash("page_speed", "pages"),
+        source_hash=staleness.source_hash(code),
+        code=code,
         rows=sorted(rows, key=lambda row: (row["page"], row["site"])),
     )
 

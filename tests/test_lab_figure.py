@@ -180,9 +180,16 @@ def refusal(data, out, capsys):
 
 
 def test_a_missing_result_is_named(data, out, capsys):
-    (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
+    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
     message = refusal(data, out, capsys)
-    assert "fake_attention/forward.json; run `make bench`" in message
+    assert "fake_attention/report.json; run `make bench-cpu POST=fake_attention" in message
+
+
+def test_what_waits_for_a_gpu_is_not_drawn(data, out):
+    """The page says so in its place; what needs no GPU has to be measured."""
+    (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
+    draw_all(data, out)
+    assert set(drawn(out)) == {"fake_attention/report.md", "fake_attention/report_sentences.md"}
 
 
 def sealed(change):

@@ -86,6 +86,24 @@ def waiting():
     return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", read("mkdocs.yml"), re.MULTILINE)
 
 
+def unmeasured(room):
+    """The results of a room that are to be measured on a GPU, and that none has measured yet."""
+    timed = {
+        f.name
+        for f in functions(f"snippets/{room}/bench.py")
+        for d in f.decorator_list
+        if "measured_on" in ast.unparse(d) and "'gpu'" in ast.unparse(d)
+    }
+    found = (ROOT / "docs/data").glob(f"*/{room}/*.json")  # the compiler's lie one deeper
+    return (timed | {"report"}) - {p.stem for p in found if p.parts[-3] != "interpreter"}
+
+
+def fail_with(faults, what):
+    """One failure that lists all that is wrong, so that it can be put right in one go."""
+    if faults:
+        raise AssertionError("\n  - ".join([f"{what}:", *faults]))
+
+
 ROOMS, POSTS = rooms(), posts()
 DRAWN_ONLY = {"claims"}  # measures nothing: its figure judges what the others measured
 BENCHED = [room for room in ROOMS if room not in DRAWN_ONLY]
@@ -240,9 +258,10 @@ def test_a_post_has_everything_under_its_one_name(post):
     }
     if not (ROOT / f"snippets/{post}/module.py").exists():
         wanted |= {f"snippets/{post}/kernel.py", f"snippets/{post}/mutants.py"}
-    missing = sorted(path for path in wanted if not (ROOT / path).exists())
-    assert not missing
-    assert list((ROOT / "docs/data").glob(f"**/{post}/*.json")), "never measured"
+    missing = [f"{path} is missing" for path in sorted(wanted) if not (ROOT / path).exists()]
+    if not list((ROOT / "docs/data").glob(f"**/{post}/*.json")):
+        missing.append(f"nothing is measured: make bench-cpu figures POST={post}")
+    fail_with(missing, f"{post} lacks files (CONTRIBUTING.md says what each holds)")
 
 
 def test_nothing_has_a_name_without_a_room():
@@ -294,15 +313,7 @@ def test_nav_lists_every_post_once_and_is_the_only_order():
 
 def test_a_post_waits_only_for_measurements():
     for post in waiting():
-        timed = {
-            f.name
-            for f in functions(f"snippets/{post}/bench.py")
-            for d in f.decorator_list
-            if "measured_on" in ast.unparse(d) and "'gpu'" in ast.unparse(d)
-        }
-        found = (ROOT / "docs/data").glob(f"*/{post}/*.json")  # the compiler's lie one deeper
-        measured = {p.stem for p in found if p.parts[-3] != "interpreter"}
-        assert timed - measured, f"{post} is measured: publish its page"
+        assert unmeasured(post) - {"report"}, f"{post} is measured: publish its page"
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -409,15 +420,27 @@ def test_every_section_is_shown():
     assert not hidden
 
 
+def waits_for_a_gpu(path, section):
+    """Whether a figure, or a section of its sentences, is to come from a GPU that was not there."""
+    found = re.fullmatch(r"docs/figures/(\w+)/(\w+?)(?:_sentences)?\.md", path)
+    if not found or not (ROOT / f"snippets/{found[1]}/bench.py").exists():
+        return False
+    if (ROOT / path).is_file() and section in sections(path):
+        return False
+    return found[2] in unmeasured(found[1])
+
+
 def test_every_include_finds_its_named_section():
     wrong = []
     for page in pages():
         for path, section in includes(page):
-            if page.stem in waiting() and path.startswith(f"docs/figures/{page.stem}/"):
-                continue  # perhaps not measured yet; what is there, a build checks
+            if (ROOT / path).is_file() and section is None and path.endswith(".md"):
+                continue
+            if waits_for_a_gpu(path, section):
+                continue  # the page says so
             if not (ROOT / path).is_file():
                 wrong.append(f"{page} includes {path}, which is not there")
-            elif section not in sections(path) and not (section is None and path.endswith(".md")):
+            elif section not in sections(path):
                 wrong.append(f"{page}: {path} has no section {section!r}")
     assert not wrong, "; ".join(wrong)
 
@@ -572,21 +595,40 @@ def test_a_post_has_its_parts(post):
     page = f"docs/posts/{post}.md"
     text, shown = read(page), includes(page)
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert re.search(r"\b[Aa]fter (this|it)\b", prose(page)[:1500]), "what a reader can do after it"
-    assert any(path == f"tests/test_{post}.py" for path, _ in shown), "a test that it passes"
-    if (ROOT / f"snippets/{post}/mutants.py").exists():
-        assert (f"docs/figures/{post}/mutants.md", None) in shown, "the wrong kernels"
     costs = [p for p, _ in shown if p.startswith(f"docs/figures/{post}/") and "mutants" not in p]
-    assert costs, "what it costs"
     remember = re.search(r"^!!! summary.*\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-    assert remember, "lines to remember"
-    assert 3 <= len(re.findall(r"^    - ", remember[1], re.MULTILINE)) <= 5, "three to five of them"
-    assert any(h.startswith("Exercise") for h in headings), "an exercise"
+    lines = re.findall(r"^    - ", remember[1], re.MULTILINE) if remember else []
     answer = re.search(r"^\?\?\? success.*\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-    assert answer, "an answer, folded"
-    assert f"snippets/{post}/exercise.py" in answer[1], "whose code is tested"
-    assert "exercise" in {name for _, _, name in imports(f"tests/test_{post}.py")}, "by this test"
-    assert any(h.startswith("What comes next") for h in headings), "what comes next"
+    test, exercise = f"tests/test_{post}.py", f"snippets/{post}/exercise.py"
+    parts = {
+        'what a reader can do after it: a sentence near the top with "After this post"': re.search(
+            r"\b[Aa]fter (this|it)\b", prose(page)[:1500]
+        ),
+        f"a test that it passes: an include of a section of {test}": any(
+            path == test for path, _ in shown
+        ),
+        f"the wrong kernels: an include of docs/figures/{post}/mutants.md": (
+            (f"docs/figures/{post}/mutants.md", None) in shown
+            or not (ROOT / f"snippets/{post}/mutants.py").exists()
+        ),
+        f"what it costs: an include of a figure from docs/figures/{post}": costs,
+        "lines to remember: a box that begins with `!!! summary`": remember,
+        "three to five of them": not remember or 3 <= len(lines) <= 5,
+        "an exercise: a heading that begins with `## Exercise`": any(
+            h.startswith("Exercise") for h in headings
+        ),
+        "an answer, folded: a box that begins with `??? success`": answer,
+        f"an answer whose code is tested: it includes a section of {exercise}": (
+            not answer or exercise in answer[1]
+        ),
+        f"an answer that is tested: {test} imports `exercise`": (
+            (ROOT / test).exists() and "exercise" in {name for _, _, name in imports(test)}
+        ),
+        "what comes next: a heading that begins with `## What comes next`": any(
+            h.startswith("What comes next") for h in headings
+        ),
+    }
+    fail_with([part for part, there in parts.items() if not there], f"{page} lacks parts")
 
 
 def test_prose_is_calm():
@@ -1080,7 +1122,7 @@ FAULTS = {
         f"tests/test_{POST}.py",
         replaced("import exercise, kernel", "import kernel"),
         "a_post_has_its_parts",
-        "by this test",
+        "imports `exercise`",
     ),
     "a post without a next one": (
         PAGE,

@@ -128,6 +128,27 @@ def measured_on(
     return mark
 
 
+def places_of(room: str) -> dict[str, tuple[str, ...]]:
+    """Where each result of a room is measured, read from its bench.py and not imported.
+
+    The two results that every room has run without a GPU.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    if (bench := room_file(room, "bench.py")).exists():
+        for function in ast.parse(bench.read_text("utf-8")).body:
+            for call in getattr(function, "decorator_list", ()):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "measured_on":
+                    places = tuple(ast.literal_eval(argument) for argument in call.args)
+                    found[getattr(function, "name", "")] = places
+    return found | {"report": ("interpreter", "gpu"), "mutants": ("interpreter",)}
+
+
+def on_a_gpu(data: Path, room: str, result: str) -> bool:
+    """Whether a GPU has measured a result: its folder lies beside the interpreter's."""
+    found = data.glob(f"*/{room}/{result}.json")  # the compiler's lie one deeper
+    return any(path.parts[-3] not in ("interpreter", "browser") for path in found)
+
+
 def results(room: str) -> dict[str, Callable[..., Any]]:
     """The results of a room in the order of its bench.py: name → marked function."""
     if not room_file(room, "bench.py").exists():

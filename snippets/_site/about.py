@@ -10,7 +10,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
 from snippets._lab.results import store
-from snippets._site import export
+from snippets._lab.rooms import rooms
+from snippets._site import export, unmeasured
 
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
@@ -24,9 +25,14 @@ def context(page: Page, config: MkDocsConfig) -> dict[str, Any]:
     return {
         "minutes": minutes(page.content or "") if text else None,
         "measured": last_measured(data, page.file.name) if text else None,
+        "unmeasured": unmeasured.WORDS if text and _waits(data, page.file.name) else None,
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),
     }
+
+
+def _waits(data: Path, name: str) -> bool:
+    return name in rooms() and unmeasured.nothing_measured(data, name)
 
 
 def date_at_the_foot(page: Page) -> None:

@@ -1,8 +1,8 @@
 """The site's one MkDocs hook: what configuration cannot do. Each subject has its module.
 
 - `published` publishes the files that a reader may copy, `notebooks` shows notebooks as pages;
-- `formulas`, `tables`, `glossary`, `reference` and `mending` change how a page is written, `stale`
-  and `speed_table` add what is known only at build;
+- `formulas`, `tables`, `glossary`, `reference` and `mending` change how a page is written, `stale`,
+  `unmeasured` and `speed_table` add what is known only at build;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
 - `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
@@ -39,6 +39,7 @@ from snippets._site import (
     stale,
     styles,
     tables,
+    unmeasured,
 )
 
 
@@ -99,6 +100,7 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Draw what is drawn at build, keep the text for its Markdown version, link the reference."""
     about.date_at_the_foot(page)
+    markdown = unmeasured.shown(markdown, Path(config.docs_dir).parent)
     try:
         markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
     except DataError as error:

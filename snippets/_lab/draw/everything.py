@@ -11,7 +11,17 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError, Result
-from snippets._lab.rooms import DATA, FIGURES, ROOT, load, room_file, rooms, source_file, waiting
+from snippets._lab.rooms import (
+    DATA,
+    FIGURES,
+    ROOT,
+    load,
+    places_of,
+    room_file,
+    rooms,
+    source_file,
+    waiting,
+)
 
 
 def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list[Path]:
@@ -32,8 +42,11 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
                 results = everything
             if not results and room in waiting():
                 continue
+            if not results and places_of(room).get(name) == ("gpu",):
+                continue  # its page says that no GPU has measured it
             if not results:
-                raise DataError(f"no device has {data}/*/{room}/{name}.json; run `make bench`")
+                command = f"make bench-cpu POST={room} RESULT={name}"
+                raise DataError(f"no device has {data}/*/{room}/{name}.json; run `{command}`")
             for file, text in fragment(room, name, function, reference_first(results)).items():
                 files[out / room / file] = text
     if by_name:

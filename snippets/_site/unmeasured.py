@@ -1,0 +1,62 @@
+"""What a page shows in the place of a figure, or of a sentence, that waits for a GPU.
+
+A post can be written, tested and published before a GPU has measured it. Nothing is drawn then: an
+include of a figure that only a GPU can measure becomes a badge and the command that measures it.
+What needs no GPU has to be measured, and a page that includes anything else that is not there stops
+the build.
+"""
+
+import re
+from pathlib import Path
+
+from snippets._lab.rooms import on_a_gpu, places_of, rooms
+
+INCLUDE = re.compile(
+    r'^(?P<indent> *)--8<-- "docs/figures/(?P<room>\w+)/(?P<name>\w+?)(?P<sentence>_sentences)?\.md'
+    r'(?::(?P<section>\w+))?"$',
+    re.MULTILINE,
+)
+WORDS = "not measured on a GPU yet"
+BADGE = f'<span class="am-badge am-unmeasured">{WORDS}</span>'
+
+
+def nothing_measured(data: Path, room: str) -> bool:
+    """Whether a room has results to be measured on a GPU, and none of them has been."""
+    own = [name for name, places in places_of(room).items() if places == ("gpu",)]
+    return bool(own) and not any(on_a_gpu(data, room, name) for name in own)
+
+
+def shown(markdown: str, root: Path) -> str:
+    """A page's Markdown with a badge for each include that waits for a GPU."""
+
+    def replaced(match: re.Match[str]) -> str:
+        room, name = match["room"], match["name"]
+        if room not in rooms() or _is_there(root, match) or name not in places_of(room):
+            return match[0]
+        places = places_of(room)[name]
+        if "gpu" not in places or on_a_gpu(root / "docs" / "data", room, name):
+            return match[0]  # the build says that it is not there
+        if places != ("gpu",) and not match["section"]:
+            return match[0]  # it has a figure without a GPU too
+        lines = [BADGE] if match["sentence"] else _figure(room, name)
+        return "\n".join(match["indent"] + line for line in lines)
+
+    return INCLUDE.sub(replaced, markdown)
+
+
+def _is_there(root: Path, match: re.Match[str]) -> bool:
+    path = root / match[0].strip().removeprefix('--8<-- "').rstrip('"').partition(":")[0]
+    if not path.is_file() or not match["section"]:
+        return path.is_file()
+    return f"--8<-- [start:{match['section']}]" in path.read_text("utf-8")
+
+
+def _figure(room: str, name: str) -> list[str]:
+    return [
+        f'<div class="am-figure" id="figure-{room}-{name}" markdown>',
+        "<figure markdown>",
+        f"<figcaption markdown>{BADGE} On a machine with a GPU, `make bench POST={room} "
+        f"RESULT={name}` measures what belongs here, and `make figures` draws it.</figcaption>",
+        "</figure>",
+        "</div>",
+    ]

@@ -363,6 +363,7 @@ def gpu(room, monkeypatch):
     monkeypatch.setattr(machine, "gpu", lambda: dict(about))
     monkeypatch.setattr(machine, "versions", lambda: dict.fromkeys(store.VERSIONS, "1"))
     monkeypatch.setattr(machine, "ClockWatch", NoClock)
+    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
     monkeypatch.setattr(ceilings, "measure", lambda flush: CEILINGS)
     monkeypatch.setattr(session, "Flush", lambda: "flushed")
     monkeypatch.setattr(session, "make_qkv", inputs)

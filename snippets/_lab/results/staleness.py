@@ -131,11 +131,18 @@ class Walk:
         self.room, self.place = room, place
         self.rooms = rooms.rooms()
         self.code: Code = {}
+        self._texts: dict[Path, str] = {}
+
+    def text(self, path: Path) -> str:
+        """A file's content, read once."""
+        if path not in self._texts:
+            self._texts[path] = path.read_text("utf-8")
+        return self._texts[path]
 
     def read(self, path: Path) -> dict[str, Definition]:
         """What a file defines; of a table in the tests, the other rooms' entries do not count."""
         others = frozenset(self.rooms) - {self.room} if self._judges(path) else frozenset()
-        return definitions(path.read_text("utf-8"), others)
+        return definitions(self.text(path), others)
 
     def entries(self, path: Path) -> dict[str, str]:
         """Name → digest, as a result records them."""
@@ -154,22 +161,24 @@ class Walk:
         waiting = [(path, name) for name in names]
         if missing := [name for _, name in waiting if name not in self.read(path)]:
             raise ValueError(f"{_file(path)} has no top-level definition of {missing[0]!r}")
+        seen = set()
         while waiting:
             path, name = waiting.pop()
-            file, found = _file(path), self.read(path)
-            if name not in found or name in self.code.get(file, {}):
+            if (path, name) in seen or (definition := self.read(path).get(name)) is None:
                 continue
-            entries = self.entries(path)
-            both = [n for n in (name, name + WORDING) if n in entries]
-            self.code.setdefault(file, {}).update((n, entries[n]) for n in both)
-            waiting += self._used(path, found[name])
+            seen.add((path, name))
+            entries = self.code.setdefault(_file(path), {})
+            entries[name] = definition.digest
+            if definition.wording:
+                entries[name + WORDING] = definition.wording
+            waiting += self._used(path, definition)
 
     def _judges(self, path: Path) -> bool:
         return path.parent.name == "tests"
 
     def _used(self, path: Path, definition: Definition) -> Iterator[tuple[Path, str]]:
         """(file, name) of all that a definition uses in files of rooms."""
-        from_house = imports(path.read_text("utf-8"))
+        from_house = imports(self.text(path))
         for name in definition.uses:
             if name not in from_house:
                 yield path, name
@@ -178,7 +187,7 @@ class Walk:
             if isinstance(there, tuple):
                 yield there
             elif there and name in definition.whole:
-                yield from ((there, n) for n in public_functions(there.read_text("utf-8")))
+                yield from ((there, n) for n in public_functions(self.text(there)))
             elif there:
                 yield from ((there, member) for n, member in definition.members if n == name)
         if not self._judges(path):  # a test names rooms in order to leave them out, or in
@@ -197,7 +206,7 @@ class Walk:
             return module
         for there in (place.with_suffix(".py"), place / "__init__.py"):
             if there.exists():
-                text = there.read_text("utf-8")
+                text = self.text(there)
                 if imported.name in definitions(text):
                     return there, imported.name
                 if again := imports(text).get(imported.name):  # it is handed on

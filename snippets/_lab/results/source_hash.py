@@ -104,26 +104,43 @@ def _is_documented(node: ast.AST) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=512)
-def definitions(source: str, leave_out: frozenset[str] = frozenset()) -> dict[str, Definition]:
-    """Every top-level name that a file defines.
+class Definitions(Mapping[str, Definition]):
+    """Every top-level name that a file defines; each is looked at when it is asked for.
 
-    `leave_out`: keys whose entries do not count in top-level dictionaries, such as other rooms' in
-    a table of rooms. An import counts where its name is used, so it has no definition of its own.
+    An import counts where its name is used, so it has no definition of its own.
     """
-    statements: dict[str, list[ast.stmt]] = {}
-    for statement in _statements(source):
-        for name in _names_defined(statement):
-            statements.setdefault(name, []).append(statement)
-    libraries = _libraries(source)
-    if not leave_out:
-        return {name: _definition(found, libraries) for name, found in statements.items()}
-    shorter = {
-        name: _definition([_without(s, leave_out) for s in found], libraries)
-        for name, found in statements.items()
-        if any(isinstance(s, ast.Assign) and isinstance(s.value, ast.Dict) for s in found)
-    }
-    return definitions(source) | shorter
+
+    def __init__(self, source: str) -> None:
+        self.statements: dict[str, list[ast.stmt]] = {}
+        for statement in _statements(source):
+            for name in _names_defined(statement):
+                self.statements.setdefault(name, []).append(statement)
+        self.libraries = _libraries(source)
+        self._known: dict[tuple[str, frozenset[str]], Definition] = {}
+
+    def __getitem__(self, name: str) -> Definition:
+        return self.without(name, frozenset())
+
+    def without(self, name: str, keys: frozenset[str]) -> Definition:
+        """A definition in which the entries of these keys do not count, if it is a dictionary."""
+        found = [_without(s, keys) for s in self.statements[name]]
+        if found == self.statements[name]:
+            keys = frozenset()
+        if (name, keys) not in self._known:
+            self._known[name, keys] = _definition(found, self.libraries)
+        return self._known[name, keys]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.statements)
+
+    def __len__(self) -> int:
+        return len(self.statements)
+
+
+@functools.lru_cache(maxsize=512)
+def definitions(source: str) -> Definitions:
+    """What a file defines."""
+    return Definitions(source)
 
 
 def _definition(found: list[ast.stmt], origin: Mapping[str, str]) -> Definition:
@@ -208,6 +225,8 @@ def _without(statement: ast.stmt, keys: frozenset[str]) -> ast.stmt:
                 for name, value in zip(names, values, strict=True)
                 if not (isinstance(name, ast.Constant) and name.value in keys)
             ]
+            if len(kept) == len(names):
+                return statement
             table = ast.Dict([name for name, _ in kept], [value for _, value in kept])
             return ast.Assign(targets, table)
     return statement

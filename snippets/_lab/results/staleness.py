@@ -45,11 +45,11 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
     if result == "mutants":
         walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
         for path in test_files(room):
-            walk.follow(path, _judging(walk.read(path)))
+            walk.follow(path, _judging(definitions(walk.text(path))))
     elif result != "report":
         bench = room_file(room, "bench.py")
         walk.follow(bench, [result])
-        if walk.read(bench)[result].marks.get("every_launcher"):
+        if definitions(walk.text(bench))[result].marks.get("every_launcher"):
             for other in attention_rooms(place):
                 walk.follow(source_file(other), _launchers(source_file(other), other))
     return walk.code
@@ -87,8 +87,8 @@ def changed(result: Result) -> list[str]:
     found = []
     for file, recorded in result.code.items():
         path = _path(file)
-        now = walk.entries(path) if path.exists() else {}
         for name, value in recorded.items():
+            now = walk.entries(path, name.removesuffix(WORDING)) if path.exists() else {}
             if name not in now:
                 found.append(f"{file}: {name} is gone")
             elif now[name] != value:
@@ -131,6 +131,7 @@ class Walk:
         self.room, self.place = room, place
         self.rooms = rooms.rooms()
         self.code: Code = {}
+        self._others = frozenset(self.rooms) - {room}
         self._texts: dict[Path, str] = {}
 
     def text(self, path: Path) -> str:
@@ -139,19 +140,18 @@ class Walk:
             self._texts[path] = path.read_text("utf-8")
         return self._texts[path]
 
-    def read(self, path: Path) -> dict[str, Definition]:
-        """What a file defines; of a table in the tests, the other rooms' entries do not count."""
-        others = frozenset(self.rooms) - {self.room} if self._judges(path) else frozenset()
-        return definitions(self.text(path), others)
+    def find(self, path: Path, name: str) -> Definition | None:
+        """A definition; of a table in the tests, the other rooms' entries do not count."""
+        found = definitions(self.text(path))
+        if name not in found:
+            return None
+        return found.without(name, self._others) if self._judges(path) else found[name]
 
-    def entries(self, path: Path) -> dict[str, str]:
-        """Name → digest, as a result records them."""
-        found = {}
-        for name, definition in self.read(path).items():
-            found[name] = definition.digest
-            if definition.wording:
-                found[name + WORDING] = definition.wording
-        return found
+    def entries(self, path: Path, name: str) -> dict[str, str]:
+        """The digests of a definition by name, as a result records them; empty if it is gone."""
+        if (found := self.find(path, name)) is None:
+            return {}
+        return {name: found.digest} | ({name + WORDING: found.wording} if found.wording else {})
 
     def follow(self, path: Path, names: Iterable[str]) -> None:
         """Record these definitions of a file and all that they use.
@@ -159,18 +159,15 @@ class Walk:
         Raises ValueError if the file does not define one of them.
         """
         waiting = [(path, name) for name in names]
-        if missing := [name for _, name in waiting if name not in self.read(path)]:
+        if missing := [name for _, name in waiting if name not in definitions(self.text(path))]:
             raise ValueError(f"{_file(path)} has no top-level definition of {missing[0]!r}")
         seen = set()
         while waiting:
             path, name = waiting.pop()
-            if (path, name) in seen or (definition := self.read(path).get(name)) is None:
+            if (path, name) in seen or (definition := self.find(path, name)) is None:
                 continue
             seen.add((path, name))
-            entries = self.code.setdefault(_file(path), {})
-            entries[name] = definition.digest
-            if definition.wording:
-                entries[name + WORDING] = definition.wording
+            self.code.setdefault(_file(path), {}).update(self.entries(path, name))
             waiting += self._used(path, definition)
 
     def _judges(self, path: Path) -> bool:

@@ -582,7 +582,8 @@ def test_figures_are_drawn_of_one_device_and_of_two(name):
 def test_the_peaks_are_told_as_they_fall():
     said = drawn("peak_memory").sentences
     assert "4.0× for eager PyTorch and PyTorch's math" in said["growth"]
-    assert "2.0× for PyTorch's flash, PyTorch's cuDNN and `flash_attention`." in said["growth"]
+    halved = "2.0× for FlashAttention-2 (PyTorch), PyTorch's cuDNN and `flash_attention`."
+    assert halved in said["growth"]
     assert "to the byte" in said["formula"]
     assert "the same, to the byte, at every N, and 4 N × N tensors" in said["training"]
     assert "what the backward of the softmax makes is all" in said["training"]
@@ -590,7 +591,7 @@ def test_the_peaks_are_told_as_they_fall():
     assert said["bump"] == ""
     assert "2.0× what eager holds" in said["math"]
     assert "computes in float32" in said["math"]
-    assert "the formula's bytes for PyTorch's flash" in said["fused"]
+    assert "the formula's bytes for FlashAttention-2 (PyTorch)" in said["fused"]
     assert "the logsumexp, 262.1 kB, less for `flash_attention`" in said["fused"]
     assert "8.19 kB more for PyTorch's cuDNN" in said["fused"]
     off = [r | {"bytes_requested": 3} if "bytes_peak" in r else r for r in invented_peaks()]
@@ -645,7 +646,7 @@ def test_what_an_operation_takes_for_itself_is_told():
             row["bytes_requested"] += 3 * 4 * row["heads"] * row["N"] * (row["D"] + 1) + 24
     said = drawn("peak_memory", invented("peak_memory", rows)).sentences
     assert "at every N exactly one N × N tensor more" in said["training"]
-    assert "PyTorch's flash at N 1024" in said["bump"]
+    assert "FlashAttention-2 (PyTorch) at N 1024" in said["bump"]
     assert "it splits the keys in 3" in said["bump"]
 
 

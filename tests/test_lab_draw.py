@@ -18,7 +18,7 @@ from snippets._lab.draw.chart import place
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
-from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, only, pick, values
+from snippets._lab.draw.rows import RATE, TIME, Gain, Quantity, derived, field, only, pick, values
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
 from snippets._lab.results import store
@@ -297,35 +297,56 @@ def test_words_say_what_they_should():
     assert words.changes([1.02, 1.12]) == "+2 % to +12 %"
 
 
+def gains(*ratios, spread=0.01):
+    """Gains of rows whose samples spread so much around their medians."""
+    low, high = 1 - spread, 1 + spread
+    ours = {"ms_p20": low, "ms_p50": 1.0, "ms_p80": high}
+    return [Gain(ours, {"ms_p20": x * low, "ms_p50": x, "ms_p80": x * high}) for x in ratios]
+
+
+def test_a_tie_is_what_the_spread_hides():
+    (near,) = gains(1.015)
+    assert (near, near.tie, near.ahead, near.behind) == (1.015, True, False, False)
+    (far,) = gains(1.05)
+    assert (far.tie, far.ahead, far.behind) == (False, True, False)
+    (sharp,) = gains(1.001, spread=0.0001)
+    assert sharp.ahead, "a small difference that is measured well is one"
+    (wide,) = gains(0.8, spread=0.2)
+    assert wide.tie, "a large one that is measured badly is none"
+    (slow,) = gains(0.9)
+    assert slow.behind
+
+
 @pytest.mark.parametrize(
-    ("gains", "said"),
+    ("ratios", "said"),
     [
         ([1.1, 1.2, 1.3], "it pays everywhere"),
         ([1.1], "it pays"),
         ([0.9, 0.8], "it does not pay: it costs time everywhere"),
-        ([1.01, 0.99], "it changes nothing that can be measured here"),
+        ([1.01, 0.99], "it changes nothing beyond the spread"),
         ([1.1, 1.0], "it pays in 1 of 2 cases and does no harm in the others"),
         ([0.9, 1.0], "it does not pay: it costs time in 1 of 2 cases and gains in none"),
         ([1.1, 0.9], "it pays in 1 of 2 cases and costs time in 1"),
     ],
 )
-def test_the_verdict_follows_from_the_gains(gains, said):
-    assert words.verdict(gains, 0.02) == said
+def test_the_verdict_follows_from_the_gains(ratios, said):
+    assert words.verdict(gains(*ratios)) == said
 
 
 def test_standing_counts_ties():
-    assert words.standing([1.1, 1.2, 1.0, 0.9], 0.02) == (
+    assert words.standing(gains(1.1, 1.2, 1.0, 0.9)) == (
         "ahead in 2 of 4 cases, level in 1, behind in 1"
     )
-    assert words.standing([0.9], 0.02) == "behind in 1 of 1 case"
+    assert words.standing(gains(0.9)) == "behind in 1 of 1 case"
+    assert words.standing(gains(1.1, 1.2, spread=0.2)) == "level in 2 of 2 cases"
 
 
 def test_steps_of_no_use_are_named():
-    gains = {"a": [1.0, 1.01], "b": [1.1, 0.9], "c": [1.1, 1.2]}
-    assert words.useless(gains, 0.02) == (
+    found = {"a": gains(1.0, 1.01), "b": gains(1.1, 0.9), "c": gains(1.1, 1.2)}
+    assert words.useless(found) == (
         "Of no use in any case: a. A gain in one case and a loss in another: b."
     )
-    assert words.useless({"c": [1.1]}, 0.02) == "Every step pays somewhere."
+    assert words.useless({"c": gains(1.1)}) == "Every step pays somewhere."
 
 
 @pytest.fixture
@@ -392,7 +413,7 @@ def test_a_comparison_knows_where_it_stands():
     assert not compared["torch:flex"]
     assert sdpa.span() == "from 2.0× slower to 2.0× faster"
     assert dict(sdpa.where(N=64)) == {(64,): 2.0}
-    assert sdpa.standing(0.02) == "ahead in 1 of 2 cases, behind in 1"
+    assert sdpa.standing() == "ahead in 1 of 2 cases, behind in 1"
     assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
     assert compared.ms("torch:cudnn", (128,)) is None
     assert words.case(sdpa.best) == "N 64"

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import sys
+import time
 import types
 from dataclasses import replace
 
@@ -198,9 +200,6 @@ def test_a_device_that_has_no_identifier_here_is_asked_without(smi):
 def test_a_device_that_does_not_answer_is_no_crash(answers, smi):
     smi(*answers)
     assert machine.smi("driver_version") is None
-    with machine.ClockWatch(every_seconds=0.01) as watch:
-        pass
-    assert watch.summary() == {"sm_clock_mhz": None, "power_w": None, "temperature_c": None}
 
 
 def test_without_nvidia_smi_nothing_is_read(monkeypatch):
@@ -208,20 +207,189 @@ def test_without_nvidia_smi_nothing_is_read(monkeypatch):
     assert machine.smi("driver_version") is None
 
 
-def test_clock_readings_give_lowest_median_highest(monkeypatch):
-    readings = iter([["100", "20", "30"], ["300", "40", "50"], ["200", "[N/A]", "1"], ["50"]])
-    watch = machine.ClockWatch(every_seconds=0)
+# Watching a GPU: by NVML, by nvidia-smi, by neither.
 
-    def next_reading(*_):
-        reading = next(readings, None)
-        if reading is None:
-            watch._stop.set()
-        return reading
+NO_READINGS = {"sm_clock_mhz": None, "power_w": None, "temperature_c": None}
+BUSY, CAPPED, HOT, BRAKED = 0x0, 0x04, 0x20 | 0x04, 0x88
 
-    monkeypatch.setattr(machine, "smi", next_reading)
-    watch._watch()  # in this thread: the readings end, and with them the watch
+
+@pytest.fixture
+def some_gpu(monkeypatch):
+    properties = types.SimpleNamespace(uuid="1234")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed, whatever this machine has
+
+
+class FakeNvml(types.ModuleType):
+    """The bindings of NVML, and a GPU that gives these readings and then no more."""
+
+    NVML_FI_DEV_POWER_INSTANT, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 186, 1, 0
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *readings):
+        super().__init__("pynvml")
+        self.readings, self.open, self.asked = list(readings), 0, ""
+
+    def nvmlInit(self):
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        self.asked = uuid
+        return "the device"
+
+    def nvmlDeviceGetFieldValues(self, device, fields):
+        assert (device, fields) == ("the device", [186])
+        if not self.readings:
+            raise self.NVMLError("GPU is lost")
+        value = types.SimpleNamespace(uiVal=self.readings[0][1] * 1000)
+        return [types.SimpleNamespace(value=value)]
+
+    def nvmlDeviceGetClockInfo(self, device, clock):
+        return self.readings[0][0]
+
+    def nvmlDeviceGetTemperature(self, device, sensor):
+        return self.readings[0][2]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, device):
+        return self.readings.pop(0)[3]
+
+
+def watched(every_seconds=0.0):
+    """A watch that has read all there was: readings end by themselves here."""
+    watch = machine.ClockWatch(every_seconds)
+    watch._watch()
+    return watch
+
+
+@pytest.fixture
+def nvml(some_gpu, monkeypatch):
+    """Puts a GPU with these readings in place; returns the bindings."""
+
+    def with_readings(*readings):
+        fake = FakeNvml(*readings)
+        monkeypatch.setitem(sys.modules, "pynvml", fake)
+        return fake
+
+    return with_readings
+
+
+def test_readings_give_lowest_median_highest(nvml):
+    fake = nvml((100, 20, 30, BUSY), (300, 40, 50, BUSY), (200, 60, 40, CAPPED))
+    watch = watched()
     assert watch.summary() == {
-        "sm_clock_mhz": [100.0, 300.0, 300.0],
-        "power_w": [20.0, 40.0, 40.0],
-        "temperature_c": [30.0, 50.0, 50.0],
+        "sm_clock_mhz": [100, 200, 300],
+        "power_w": [20, 40, 60],
+        "temperature_c": [30, 40, 50],
     }
+    assert (fake.asked, fake.open) == (b"GPU-1234", 0)
+
+
+def test_a_gpu_that_is_slowed_down_is_marked(nvml):
+    nvml((1980, 300, 60, BUSY), (1200, 300, 92, HOT), (345, 100, 60, BRAKED), (1200, 300, 92, HOT))
+    found = watched().summary()
+    assert found["slowdowns"] == {
+        "heat": 0.5,
+        "a hardware slowdown": 0.25,
+        "the power supply": 0.25,
+    }
+
+
+def test_the_power_limit_is_no_slowdown(nvml):
+    nvml((1980, 700, 60, CAPPED))
+    assert "slowdowns" not in watched().summary()
+
+
+def test_a_window_of_readings(nvml):
+    nvml(*((1000 + i, 500 + i, 60, CAPPED if i > 2 else BUSY) for i in range(5)))
+    watch = watched()
+    for i, reading in enumerate(watch._readings):
+        watch._readings[i] = replace(reading, at=float(i))
+    assert watch.between(1.0, 3.0) == {
+        "readings": 3,
+        "power_w": 502,
+        "sm_clock_mhz": 1002,
+        "power_capped": 0.333,
+    }
+    assert watch.between(7.0, 9.0) == {"readings": 0}
+
+
+def test_a_driver_without_answers_costs_the_readings_only(nvml):
+    fake = nvml()
+    with machine.ClockWatch(0.0) as watch:
+        pass
+    assert watch.summary() == NO_READINGS
+    assert fake.open == 0
+
+
+def test_bindings_that_are_too_old_are_not_used(some_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert watched().summary() == NO_READINGS
+
+
+@pytest.fixture
+def program(some_gpu, tmp_path, monkeypatch):
+    """Puts a program in the place of nvidia-smi; returns the file that has what it was asked."""
+    asked = tmp_path / "asked"
+
+    def put(script):
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n{script}\n')
+        tool.chmod(0o755)
+        monkeypatch.setattr(shutil, "which", lambda _: str(tool))
+        return asked
+
+    return put
+
+
+LINE = "echo '{}, {}, 61, 0x{:016x}'"
+
+
+def test_without_bindings_nvidia_smi_goes_on_telling_until_the_watch_ends(program):
+    asked = program(f"{LINE.format(1755, 690.5, HOT)}\nexec sleep 60")
+    with machine.ClockWatch(0.05) as watch:
+        while not watch._readings:
+            time.sleep(0.01)
+    assert watch.summary() == {
+        "sm_clock_mhz": [1755.0] * 3,
+        "power_w": [690.5] * 3,
+        "temperature_c": [61.0] * 3,
+        "slowdowns": {"heat": 1.0},
+    }
+    (once,) = asked.read_text().splitlines()
+    assert "power.draw.instant" in once
+    assert once.endswith("--id=GPU-1234 --loop-ms=50")
+
+
+def test_an_older_driver_is_asked_in_its_own_words(program):
+    old = LINE.format(1755, 200, BUSY)
+    asked = program(f'case "$*" in *instant*) echo not a valid field; exit 2;; esac\n{old}')
+    assert watched().summary()["power_w"] == [200.0] * 3
+    assert [("instant" in line, "--id" in line) for line in asked.read_text().splitlines()] == [
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 1", "echo 1755, [N/A], 61, 0x0", "exec sleep 60"],
+    ids=["refuses", "does not tell", "hangs"],
+)
+def test_a_program_without_answers_costs_the_readings_only(script, program):
+    program(script)
+    with machine.ClockWatch(0.05) as watch:
+        time.sleep(0.05)
+    assert watch.summary() == NO_READINGS
+
+
+def test_without_either_there_are_no_readings(some_gpu, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert watched().summary() == NO_READINGS

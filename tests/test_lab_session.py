@@ -360,6 +360,7 @@ def gpu(room, monkeypatch):
     monkeypatch.setattr(session, "resolve", resolve_one_that_is_greedy)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
     monkeypatch.setattr(machine, "gpu", lambda: dict(about))
     monkeypatch.setattr(machine, "versions", lambda: dict.fromkeys(store.VERSIONS, "1"))
     monkeypatch.setattr(machine, "ClockWatch", NoClock)

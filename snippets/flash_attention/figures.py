@@ -10,6 +10,7 @@ from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
     TIME,
+    Gain,
     Quantity,
     ceiling,
     compiled,
@@ -40,7 +41,6 @@ from snippets._lab.draw.words import (
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
-NOTHING = 0.02  # a step that changes the time by less has done nothing
 words = Words(__file__)
 
 
@@ -71,8 +71,8 @@ def forward(results):
     top = max(rates, key=rates.get)
     peak = ceiling(results[0], UNIT)
     standing = (
-        words("forward.ahead", ahead=len(cudnn.ahead), cells=len(cudnn))
-        if cudnn.ahead
+        words("forward.ahead", ahead=len(cudnn) - len(cudnn.behind), cells=len(cudnn))
+        if len(cudnn.behind) < len(cudnn)
         else words("forward.behind", cells=len(cudnn), far=_told(cudnn.worst))
     )
     return Figure(
@@ -88,7 +88,7 @@ def forward(results):
             columns=rows[0]["heads"] * rows[0]["D"],
             medians=words("medians"),
         ),
-        table=_rates(rows, {"cuDNN": CUDNN, "flash": FLASH, "Flex": FLEX}),
+        table=_rates(rows, {"cuDNN": CUDNN, "FlashAttention-2": FLASH, "Flex": FLEX}),
         plot=charts.lines(
             results,
             [CUDNN, OURS, FLEX, FLASH],
@@ -179,8 +179,9 @@ def _gains(rows):
     for r in pick(rows):
         if r["implementation"] in gains and r["matters"]:
             at = compared.case(r["D"], r["causal"])
-            gain = compared[r["implementation"]][at]
-            gains[r["implementation"]][at] = 1 / gain if r["kind"] == "further" else gain
+            base = compared.row(compared.ours, at)
+            pair = (r, base) if r["kind"] == "further" else (base, r)
+            gains[r["implementation"]][at] = Gain(*pair)
     return {rung: dict(sorted(found.items())) for rung, found in gains.items()}
 
 
@@ -193,7 +194,7 @@ def _drawn_gains(result):
 def _worth(gains):
     """A step's gains as a sentence with a verdict."""
     told = [f"{change(gain)} ({case(at)})" for at, gain in gains.items()]
-    return words("ladder.step", gains=listed(told), verdict=verdict(gains.values(), NOTHING))
+    return words("ladder.step", gains=listed(told), verdict=verdict(gains.values()))
 
 
 def ladder(results):
@@ -201,7 +202,7 @@ def ladder(results):
     compared, gains = _over_base(rows), _gains(rows)
     step = {rung: r["step"] for rung, r in _steps(rows).items()}
     best = max(gains, key=lambda rung: max(gains[rung].values()))
-    idle = [rung for rung, found in gains.items() if max(found.values()) <= 1 + NOTHING]
+    idle = [rung for rung, found in gains.items() if not any(x.ahead for x in found.values())]
     whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
     N = rows[0]["N"]
     return Figure(
@@ -217,7 +218,6 @@ def ladder(results):
             "ladder.caption",
             N=N,
             tokens=_tokens(rows),
-            nothing=percent(NOTHING),
             medians=words("medians"),
         ),
         table=_ladder_table(rows, compared, gains),
@@ -230,7 +230,7 @@ def ladder(results):
         ),
         sentences={rung.replace(" ", "_"): _worth(found) for rung, found in gains.items()}
         | {
-            "useless": useless({step[rung]: g.values() for rung, g in gains.items()}, NOTHING),
+            "useless": useless({step[rung]: g.values() for rung, g in gains.items()}),
             "whole": words("ladder.whole", whole=whole.between(), N=N),
         },
     )
@@ -305,7 +305,7 @@ def sweep(results):
     for r in sorted(pick(shares, share=1), key=_grid):
         winners.setdefault((r["D"], r["implementation"]), []).append(_length(r))
     behind = {
-        _grid(r): TIME(r) / min(TIME(x) for x in pick(rows) if _grid(x) == _grid(r))
+        _grid(r): Gain(min((x for x in pick(rows) if _grid(x) == _grid(r)), key=TIME), r)
         for r in pick(rows, implementation=OURS)
     }
     worst = max(behind, key=behind.get)
@@ -369,7 +369,7 @@ def sweep(results):
                 "sweep.own",
                 behind=between(behind.values()),
                 worst=""
-                if behind[worst] < 1 + NOTHING
+                if behind[worst].tie
                 else words(
                     "sweep.worst",
                     case=case(dict(zip(("D", "causal", "N"), worst, strict=True))),

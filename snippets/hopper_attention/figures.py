@@ -39,7 +39,6 @@ from .simulator.timed import from_rows
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 FLASH, FLEX, EAGER = "torch:flash", "torch:flex", "torch:eager"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
-NOTHING = 0.01  # a step that changes the time by less has done nothing
 BY = ("D", "causal", "N")
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
 words = Words(__file__)
@@ -76,14 +75,20 @@ def forward(results):
     top = max(rates, key=rates.get)
     peak = ceiling(results[0], UNIT)
     one = main.row(OURS, top)
-    names = {"ours": OURS, "cuDNN": CUDNN, "flash_attention": TRITON, "flash": FLASH, "Flex": FLEX}
+    names = {
+        "ours": OURS,
+        "cuDNN": CUDNN,
+        "flash_attention": TRITON,
+        "FlashAttention-2": FLASH,
+        "Flex": FLEX,
+    }
     others = {"others": words("forward.others", triton=triton.span(), flash=flash.span())}
     if flex:
         others["others"] = words(
             "forward.flex", triton=triton.span(), flash=flash.span(), flex=flex.span()
         )
     return Figure(
-        finding=words("forward", between=cudnn.between(), standing=cudnn.standing(NOTHING)),
+        finding=words("forward", between=cudnn.between(), standing=cudnn.standing()),
         caption=_caption(
             "forward.caption",
             tokens=one["batch"] * one["N"],
@@ -138,9 +143,9 @@ def _gains(rows):
     """Rung → case → how many times as fast the kernel is with the step as without it."""
     gains = {}
     for rung, told in _steps(rows).items():
-        faster = Comparison(rows, rung, [told["base"]], BY)[told["base"]]
-        seen = [at for at in faster if at.causal or not told["causal_only"]]
-        gains[rung] = {at: faster[at] if told["has_step"] else 1 / faster[at] for at in seen}
+        pair = (rung, told["base"]) if told["has_step"] else (told["base"], rung)
+        faster = Comparison(rows, pair[0], pair[1:], BY)[pair[1]]
+        gains[rung] = {at: faster[at] for at in faster if at.causal or not told["causal_only"]}
     return gains
 
 
@@ -150,7 +155,7 @@ def _worth(gains):
         "rungs.step",
         lengths=listed(sorted({at.N for at in gains})),
         gains=listed(_by_case(gains, change)),
-        verdict=verdict(gains.values(), NOTHING),
+        verdict=verdict(gains.values()),
     )
 
 
@@ -222,7 +227,7 @@ def rungs(results):
             **{steps[rung]["section"]: _worth(found) for rung, found in gains.items()},
             "first": words("rungs.first", between=start.between()),
             "whole": words("rungs.whole", between=end.between(), least=least, most=most),
-            "useless": useless({steps[r]["step"]: g.values() for r, g in gains.items()}, NOTHING),
+            "useless": useless({steps[r]["step"]: g.values() for r, g in gains.items()}),
         },
     )
 

@@ -5,7 +5,8 @@ import math
 import torch
 
 from snippets._lab.judge.oracle import assert_attention, deviation, eager_attention, make_qkv
-from snippets._lab.measure.competitors import resolve
+from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.measure.regimes import AS_CALLED, COMPILED, IN_A_GRAPH, QUEUED, SUSTAINED
 from snippets._lab.rooms import measured_on
 
 # Kernel → what it is, in the order of the series: each answers what was slow about the one before.
@@ -21,6 +22,7 @@ OURS = {
 TORCH = ["torch:eager", "torch:math", "torch:efficient", "torch:flash", "torch:cudnn", "torch:sdpa"]
 LABELS = OURS | {"torch:eager": "eager PyTorch", "torch:sdpa": "PyTorch SDPA"}
 SIXTEEN_BITS_ONLY = ("torch:flash", "torch:cudnn")
+NOT_HERE = "it is for Hopper"
 LONGEST = {"vectorized_attention": 1024}  # a tile of more keys compiles for minutes, and spills
 
 
@@ -51,9 +53,70 @@ def kernels(lab):
             yield row | about(row["implementation"]) | beside[row["implementation"]]
         for name in OURS:
             if name not in fits:
-                reason = "too many keys for one load" if name in every else "it is for Hopper"
+                reason = "too many keys for one load" if name in every else NOT_HERE
                 yield {"implementation": name, **case, **about(name), "error": reason}
                 # --8<-- [end:kernels]
+
+
+CUDNN = "torch:cudnn"
+OTHERS = [CUDNN, "flash_attention_4", "flash_attention_3", "flash_attention_2"]
+BEST = ["flash_attention", LAST]
+LENGTHS = [1024, 4096, 16_384]
+SUSTAINED_AT = [1024, 4096, 16_384]  # three seconds for each implementation
+COMPILED_AT = [1024]  # a second of compilation for each, and longer calls hide the host anyway
+
+
+# --8<-- [start:regimes]
+@measured_on("gpu")
+def regimes(lab):
+    """Our two fastest beside cuDNN and FlashAttention, the same work in every regime."""
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
+        within = [QUEUED, AS_CALLED, IN_A_GRAPH]
+        within += [COMPILED] * (case["N"] in COMPILED_AT)
+        within += [SUSTAINED] * (case["N"] in SUSTAINED_AT)  # last: the GPU is warm after it
+        yield from best_beside_others(lab, same_work(case), within)
+        # --8<-- [end:regimes]
+
+
+def best_beside_others(lab, case, within):
+    """Rows of our two fastest and of others; one that is for another GPU says so."""
+    here = [name for name in BEST if name in kernels_here(getattr(torch, case["dtype"]))]
+    yield from lab.time_attention(case, [*OTHERS, *here], within=within)
+    for name in BEST:
+        if name not in here:
+            yield {"implementation": name, **case, "error": NOT_HERE}
+
+
+@measured_on("gpu")
+def launchers(lab):
+    """Every kernel of the series in every regime, on work so small that the host counts."""
+    for case in lab.each(dtype=["float16"], heads=[8], D=[64], N=[1024]):
+        here = kernels_here(torch.float16)
+        yield from lab.time_attention(
+            case, [CUDNN, *here], within=[QUEUED, AS_CALLED, IN_A_GRAPH, SUSTAINED]
+        )
+        for name in OURS:
+            if name not in here:
+                yield {"implementation": name, **case, "error": NOT_HERE}
+
+
+# --8<-- [start:grids]
+TILE = 128  # queries of a tile at D 128
+
+
+@measured_on("gpu")
+def grids(lab):
+    """Few heads, and one tile more or less than the GPU has multiprocessors."""
+    for case in lab.each(
+        dtype=["bfloat16"], causal=[False, True], D=[64], heads=[1, 3, 8, 24], N=[4096]
+    ):
+        yield from best_beside_others(lab, case, [QUEUED])
+    sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    for case in lab.each(
+        dtype=["bfloat16"], causal=[False], D=[128], heads=[1], tiles=[sms - 1, sms, sms + 1]
+    ):
+        yield from best_beside_others(lab, {**case, "N": TILE * case["tiles"]}, [QUEUED])
+        # --8<-- [end:grids]
 
 
 def about(name):

@@ -1,9 +1,11 @@
 """The figures of the scoreboard: each draws the result of the same name."""
 
+import statistics
 from itertools import pairwise
 
 from snippets._lab.draw import charts, units
-from snippets._lab.draw.charts import ERROR, Series, at_ceiling
+from snippets._lab.draw.charts import ERROR, Reference, Series, at_ceiling
+from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
@@ -11,6 +13,7 @@ from snippets._lab.draw.rows import (
     TIME,
     Quantity,
     ceiling,
+    derived,
     field,
     gpus,
     only,
@@ -20,11 +23,43 @@ from snippets._lab.draw.rows import (
     within_spread,
 )
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import flops, ratio, share, significant, size, thousands
-from snippets._lab.draw.words import Words, cell, listed, many
+from snippets._lab.draw.units import (
+    count,
+    decimals,
+    flops,
+    percent,
+    ratio,
+    share,
+    significant,
+    size,
+    thousands,
+)
+from snippets._lab.draw.words import Words, between, case, cell, listed, many
+from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
 from .differences import lines_of_code, steps_html
+from .within import (
+    AS_CALLED,
+    CELL,
+    COMPILED,
+    CUDNN,
+    FLASH,
+    IN_A_GRAPH,
+    LAST,
+    OF_CUDNN,
+    PACKAGES,
+    QUEUED,
+    SUSTAINED,
+    beside_cudnn,
+    missing,
+    quotient,
+    regimes_of,
+    remark,
+    seen,
+    versioned,
+    within,
+)
 
 ROOFS = {"matmul_float16": "float16", "fma_float32": "float32"}  # names short enough for a phone
 NEGLIGIBLE = 0.1  # of the rounding of a result: smaller is not seen
@@ -244,6 +279,283 @@ def ladder(results):
 def _over(count, whole):
     """One count of a row over another, where there are any."""
     return lambda r: r[count] / r[whole] if count in r else None
+
+
+# Regimes.
+
+
+def regimes(results):
+    rows = results[0].rows
+    there, names = regimes_of(rows), versioned(rows)
+    beside_others = {regime: within(rows, regime) for regime in there}
+    if LAST not in names:
+        raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
+    return Figure(
+        finding=words(
+            "regimes",
+            ours=LAST,
+            found=listed(
+                f"{found[CUDNN].between()} {regime}"
+                for regime, found in beside_others.items()
+                if regime in (QUEUED, SUSTAINED, AS_CALLED)
+            ),
+        ),
+        caption=words(
+            "regimes.caption",
+            tokens=rows[0]["batch"] * rows[0]["N"],
+            columns=rows[0]["heads"] * rows[0]["D"],
+            sustained=listed(values(pick(rows, regime=SUSTAINED), "N")),
+            missing="".join(f" Not timed: {told}." for told in missing(rows)),
+        )
+        if SUSTAINED in there
+        else "",
+        table=_cells(rows, names),
+        plot=charts.dots(
+            derived(results, lambda result: beside_cudnn(result, ("regime", *CELL))),
+            [
+                Series(
+                    LAST, case(dict(zip(CELL, at, strict=True))), dict(zip(CELL, at, strict=True))
+                )
+                for at in sorted({tuple(r[axis] for axis in CELL) for r in pick(rows)})
+            ],
+            OF_CUDNN,
+            {regime: {"regime": regime} for regime in there[:3]},
+            groups=[
+                Series(name, told, {"implementation": name})
+                for name, told in names.items()
+                if name != CUDNN
+            ],
+            log=False,
+            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
+        ),
+        sentences=_about_regimes(results[0], beside_others, names),
+    )
+
+
+def _cells(rows, names):
+    """A line for each cell and regime: the rates, their quotients, power and clock."""
+    timed = [r for r in rows if "regime" in r]
+    order = {regime: i for i, regime in enumerate(regimes_of(rows))}
+    lines = sorted(
+        {(*(r[axis] for axis in CELL), order[r["regime"]], r["regime"]) for r in pick(timed)}
+    )
+    table = []
+    for *cell_, _, regime in lines:
+        at = dict(zip(CELL, cell_, strict=True))
+        here = [r for r in timed if r["regime"] == regime and all(r[a] == at[a] for a in CELL)]
+        by_name = {r["implementation"]: r for r in pick(here)}
+        table.append({**at, "regime": regime, "rows": here, **dict.fromkeys(names), **by_name})
+
+    def rate_of(name):
+        return Quantity("rate", lambda line: line[name] and rate(line[name]), units.flops)
+
+    quotients = {
+        f"{named(LAST)} ÷ {told}": quotient(name)
+        for name, told in names.items()
+        if name in (CUDNN, *PACKAGES)
+    }
+    return columns(
+        table,
+        {
+            **{axis: axis for axis in CELL},
+            "regime": "regime",
+            **{told: rate_of(name) for name, told in names.items()},
+            **quotients,
+            "power": lambda line: seen(line["rows"], "power_w", "W"),
+            "SM clock": lambda line: seen(line["rows"], "sm_clock_mhz", "MHz"),
+            "remark": lambda line: remark(line["rows"]),
+        },
+    )
+
+
+def _about_regimes(result, beside_others, names):
+    """The sentences about regimes: what each costs whom, and where a package stands."""
+    rows = pick(result.rows)
+    hosts = {
+        name: statistics.median(
+            r["ms_host"] for r in pick(rows, implementation=name, regime=AS_CALLED)
+        )
+        for name in names
+    }
+    hot = [r for r in rows if r.get("regime") == SUSTAINED and r.get("readings")]
+    said = {
+        "host": words(
+            "regimes.host",
+            hosts=listed(f"{units.time(ms)} ({names[name]})" for name, ms in hosts.items()),
+        ),
+        "remedies": words(
+            "regimes.remedies",
+            found=listed(
+                f"{beside_others[regime][CUDNN].between()} {regime}"
+                for regime in (AS_CALLED, IN_A_GRAPH, COMPILED)
+                if regime in beside_others
+            ),
+            ours=LAST,
+        ),
+        "power": words(
+            "regimes.power",
+            limit=f"{count(result.device['power_limit_w'])} W"
+            if result.device.get("power_limit_w")
+            else "not told",
+            watts=seen(hot, "power_w", "W"),
+            clocks=seen(hot, "sm_clock_mhz", "MHz"),
+            capped=between([r["power_capped"] for r in hot], percent),
+            slowed=_slowed(hot),
+        )
+        if hot
+        else words("regimes.unread"),
+    }
+    for name, key in ((LAST, "hopper"), (FLASH, "flash")):
+        quotients = {
+            regime: Comparison(pick(rows, regime=regime), name, by=CELL)[CUDNN]
+            for regime in (QUEUED, SUSTAINED, AS_CALLED)
+            if regime in beside_others
+        }
+        said[key] = words(
+            "regimes.kernel",
+            name=name,
+            found=listed(f"{x.between()} {regime}" for regime, x in quotients.items() if x),
+            called=quotients[AS_CALLED].standing(),
+        )
+    package = next((name for name in PACKAGES if name in names), None)
+    if package is None:
+        said["package"] = words("regimes.no_package", missing="; ".join(missing(result.rows)))
+    else:
+        found = {
+            r: x[package] for r, x in beside_others.items() if r in (QUEUED, SUSTAINED, AS_CALLED)
+        }
+        said["package"] = words(
+            "regimes.package",
+            package=names[package],
+            ours=LAST,
+            found=listed(f"{x.between()} {regime}" for regime, x in found.items() if x),
+            worst=case(found[QUEUED].worst),
+            standing=found[QUEUED].standing(),
+        )
+    return said
+
+
+def _slowed(rows):
+    """What slowed the GPU beside its power limit, in a sentence."""
+    found = sorted({word for r in rows for word in r.get("slowdowns", ())})
+    return words("regimes.slowed", what=listed(found)) if found else words("regimes.not_slowed")
+
+
+def launchers(results):
+    rows = results[0].rows
+    there = regimes_of(rows)
+    names = list(dict.fromkeys(r["implementation"] for r in pick(rows)))
+    fast = min(pick(rows, regime=QUEUED), key=TIME)["implementation"]
+    mine = {r["regime"]: r for r in pick(rows, implementation=fast)}
+    one = rows[0]
+    called = {
+        r["implementation"]: TIME(r)
+        / TIME(only(rows, implementation=r["implementation"], regime=QUEUED))
+        for r in pick(rows, regime=AS_CALLED)
+    }
+    worst = max(called, key=called.get)
+    return Figure(
+        finding=words(
+            "launchers",
+            fast=named(fast),
+            queued=TIME.text(mine[QUEUED]),
+            called=TIME.text(mine[AS_CALLED]),
+        ),
+        caption=words("launchers.caption", heads=one["heads"], N=one["N"], D=one["D"]),
+        table=columns(
+            [
+                {"name": name, **{r["regime"]: r for r in pick(rows, implementation=name)}}
+                for name in names
+            ],
+            {
+                "kernel": lambda line: named(line["name"]),
+                **{regime: _time_in(regime) for regime in there},
+                **{f"of cuDNN, {regime}": _of_cudnn_in(rows, regime) for regime in there},
+                "host": Quantity("host", lambda line: line[AS_CALLED]["ms_host"], units.time),
+                "remark": lambda line: remark([line[regime] for regime in there if regime in line]),
+            },
+        ),
+        plot=charts.dots(
+            results, names, TIME, {regime: {"regime": regime} for regime in there}, columns=2
+        ),
+        sentences={
+            "called": words("launchers.called", worst=named(worst), times=ratio(called[worst])),
+        },
+    )
+
+
+def _time_in(regime):
+    return Quantity("time", lambda line: line.get(regime) and TIME(line[regime]), units.time)
+
+
+def _of_cudnn_in(rows, regime):
+    cudnn = only(rows, implementation=CUDNN, regime=regime)
+    return lambda line: decimals(TIME(cudnn) / TIME(line[regime])) if line.get(regime) else None
+
+
+LEAST = 0.9  # of cuDNN's rate: what a kernel should do whatever the grid
+
+
+def _grid_of(row):
+    """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles"."""
+    what = many(row["tiles"], "tile") if "tiles" in row else many(row["heads"], "head")
+    return f"D {row['D']}, {what}" + ", causal" * row["causal"]
+
+
+def grids(results):
+    shown = derived(results, lambda r: ({**row, "grid": _grid_of(row)} for row in r.rows))
+    rows = shown[0].rows
+    names = versioned(rows)
+    compared = Comparison(rows, LAST, [CUDNN], ["grid"])
+    cudnn = compared[CUDNN]
+    if not cudnn:
+        raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
+    below = [at.grid for at, share_ in cudnn.items() if share_ < LEAST]
+    lines = {r["grid"]: {"grid": r["grid"], "N": r["N"], "rows": []} for r in rows}
+    for r in rows:
+        lines[r["grid"]]["rows"].append(r)
+        lines[r["grid"]] |= {} if r.get("error") else {r["implementation"]: r}
+
+    def time_of(name):
+        return Quantity("time", lambda line: line.get(name) and TIME(line[name]), units.time)
+
+    return Figure(
+        finding=words("grids", ours=LAST, between=cudnn.between(), worst=cudnn.worst.grid),
+        caption=words(
+            "grids.caption", missing="".join(f" Not timed: {told}." for told in missing(rows))
+        ),
+        table=columns(
+            lines.values(),
+            {
+                "grid": "grid",
+                "N": "N",
+                **{told: time_of(name) for name, told in names.items()},
+                **{
+                    f"{named(LAST)} ÷ {told}": quotient(name)
+                    for name, told in names.items()
+                    if name in (CUDNN, *PACKAGES)
+                },
+            },
+        ),
+        plot=charts.dots(
+            derived(shown, lambda result: beside_cudnn(result, ["grid"])),
+            [Series(LAST, at, {"grid": at}) for at in lines],
+            OF_CUDNN,
+            groups=[
+                Series(name, told, {"implementation": name})
+                for name, told in names.items()
+                if name != CUDNN
+            ],
+            log=False,
+            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
+        ),
+        sentences={
+            "least": words("grids.below", least=percent(LEAST), below=listed(below))
+            if below
+            else words("grids.reached", least=percent(LEAST)),
+            "standing": words("grids.standing", ours=LAST, standing=cudnn.standing()),
+        },
+    )
 
 
 KINDS = ("effect", "kernel", "PyTorch")  # from top to bottom

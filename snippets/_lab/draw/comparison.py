@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from snippets._lab.draw import words
-from snippets._lab.draw.rows import Row, pick, within_spread
+from snippets._lab.draw.rows import Gain, Row, pick
 from snippets._lab.results.store import DataError
 
 
-class Against(Mapping[Any, float]):
+class Against(Mapping[Any, Gain]):
     """Case → how many times as fast ours is as the other: above 1 ours is faster."""
 
     def __init__(self, ours: Mapping[Any, Row], other: Mapping[Any, Row]) -> None:
         self.ours, self.other = ours, other
-        self.ratios = {c: other[c]["ms_p50"] / ours[c]["ms_p50"] for c in ours if c in other}
+        self.ratios = {c: Gain(ours[c], other[c]) for c in ours if c in other}
 
-    def __getitem__(self, case: Any) -> float:
+    def __getitem__(self, case: Any) -> Gain:
         return self.ratios[case]
 
     def __iter__(self) -> Iterator[Any]:
@@ -38,17 +38,17 @@ class Against(Mapping[Any, float]):
     @property
     def ties(self) -> list[Any]:
         """The cases in which the two differ by less than their spread."""
-        return [c for c in self.ratios if within_spread(self.ours[c], self.other[c])]
+        return [c for c, gain in self.ratios.items() if gain.tie]
 
     @property
     def ahead(self) -> list[Any]:
-        """The cases in which ours takes no more time."""
-        return [c for c, x in self.ratios.items() if x >= 1]
+        """The cases in which ours takes less time, by more than the spread."""
+        return [c for c, gain in self.ratios.items() if gain.ahead]
 
     @property
     def behind(self) -> list[Any]:
-        """The cases in which ours takes more time."""
-        return [c for c, x in self.ratios.items() if x < 1]
+        """The cases in which ours takes more time, by more than the spread."""
+        return [c for c, gain in self.ratios.items() if gain.behind]
 
     def where(self, **wanted: Any) -> "Against":
         """The same for the cases with these values."""
@@ -67,9 +67,9 @@ class Against(Mapping[Any, float]):
         """The range of the quotients: "0.77 to 0.92"."""
         return words.between(self.values())
 
-    def standing(self, nothing: float) -> str:
-        """How often ahead, level and behind; less than `nothing` either way is level."""
-        return words.standing(self.values(), nothing)
+    def standing(self) -> str:
+        """How often ahead, level and behind; a tie is level."""
+        return words.standing(self.values())
 
 
 class Comparison:

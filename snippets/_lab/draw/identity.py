@@ -87,7 +87,7 @@ OTHERS = {
     "torch:eager": _cool("eager PyTorch", 225, 0.62, "diamond", 0.1),
     "torch:sdpa": _cool("PyTorch SDPA", 255, 0.6, "diamond", 0.15),
     "torch:math": _cool("PyTorch, math", 205, 0.55, "cross", 0.07),
-    "torch:flash": _cool("PyTorch, flash", 280, 0.58, "square", 0.17),
+    "torch:flash": _cool("FlashAttention-2 (PyTorch)", 280, 0.58, "square", 0.17),
     "torch:efficient": _cool("PyTorch, efficient", 190, 0.63, "triangle-up", 0.1),
     "torch:cudnn": _cool("PyTorch, cuDNN", 150, 0.6, "triangle-down", 0.14),
     "torch:flex": _cool("PyTorch, FlexAttention", 300, 0.64, "star", 0.14),
@@ -95,9 +95,9 @@ OTHERS = {
     "torch:softmax": _cool("PyTorch, softmax", 232, 0.54, "hexagon", 0.13),
     "torch:transpose": _cool("PyTorch, mT.contiguous()", 262, 0.53, "hexagon", 0.13),
     "torch:clone": _cool("PyTorch, clone", 215, 0.6, "square", 0.09),
-    "flash_attention_2": _cool("FlashAttention 2", 268, 0.54, "square", 0.19),
-    "flash_attention_3": _cool("FlashAttention 3", 235, 0.55, "pentagon", 0.12),
-    "flash_attention_4": _cool("FlashAttention 4", 172, 0.58, "hexagon", 0.11),
+    "flash_attention_2": _cool("FlashAttention-2", 268, 0.54, "square", 0.19),
+    "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "pentagon", 0.12),
+    "flash_attention_4": _cool("FlashAttention-4", 172, 0.58, "hexagon", 0.11),
     "ceiling": Identity("ceiling", "#808a94", "line-ew", "solid"),
     "context": Identity("", "#808a94"),  # what stands beside the matter: other targets, asides
 }

@@ -105,6 +105,28 @@ def spread(row: Row) -> str:
     return f"{middle}<br>p20–p80: {low} – {high}"
 
 
+class Gain(float):
+    """How many times as fast one timed row is as another; a tie is neither ahead nor behind."""
+
+    tie: bool
+
+    def __new__(cls, ours: Row, other: Row) -> "Gain":
+        """From the two rows: above 1 where ours takes less time."""
+        gain = super().__new__(cls, other["ms_p50"] / ours["ms_p50"])
+        gain.tie = within_spread(ours, other)
+        return gain
+
+    @property
+    def ahead(self) -> bool:
+        """Whether ours is faster, by more than the spread."""
+        return self > 1 and not self.tie
+
+    @property
+    def behind(self) -> bool:
+        """Whether ours is slower, by more than the spread."""
+        return self < 1 and not self.tie
+
+
 @dataclass(frozen=True)
 class Quantity:
     """A number of a row, what it is called, and its unit."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from snippets._lab.draw.rows import Gain
 from snippets._lab.draw.units import MINUS, change, count, decimals, ratio
 from snippets._lab.results.store import DataError
 
@@ -101,29 +102,27 @@ def changes(gains: Iterable[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def standing(gains: Iterable[float], nothing: float) -> str:
+def standing(gains: Iterable[Gain]) -> str:
     """How often ahead, level and behind: "ahead in 9 of 12 cases, level in 2, behind in 1"."""
     found = list(gains)
-    ahead = sum(x > 1 + nothing for x in found)
-    behind = sum(x < 1 - nothing for x in found)
+    ahead, behind = sum(x.ahead for x in found), sum(x.behind for x in found)
     counts = {"ahead": ahead, "level": len(found) - ahead - behind, "behind": behind}
     told = [f"{word} in {number}" for word, number in counts.items() if number]
     told[0] += f" of {many(len(found), 'case')}"
     return ", ".join(told)
 
 
-def verdict(gains: Iterable[float], nothing: float) -> str:
-    """Whether a step pays, from its gains; one smaller than `nothing` is none."""
+def verdict(gains: Iterable[Gain]) -> str:
+    """Whether a step pays, from its gains; a tie is none."""
     found = list(gains)
     total = len(found)
-    paid = sum(x > 1 + nothing for x in found)
-    lost = sum(x < 1 - nothing for x in found)
+    paid, lost = sum(x.ahead for x in found), sum(x.behind for x in found)
     if paid == total:
         return "it pays everywhere" if total > 2 else "it pays"
     if lost == total:
         return "it does not pay: it costs time everywhere"
     if not paid and not lost:
-        return "it changes nothing that can be measured here"
+        return "it changes nothing beyond the spread"
     if not lost:
         return f"it pays in {paid} of {total} cases and does no harm in the others"
     if not paid:
@@ -131,12 +130,12 @@ def verdict(gains: Iterable[float], nothing: float) -> str:
     return f"it pays in {paid} of {total} cases and costs time in {lost}"
 
 
-def useless(gains: Mapping[str, Iterable[float]], nothing: float) -> str:
+def useless(gains: Mapping[str, Iterable[Gain]]) -> str:
     """Which of some steps never pay, and which pay here and cost there."""
     of = {step: list(found) for step, found in gains.items()}
-    paying = {step for step, found in of.items() if max(found) > 1 + nothing}
+    paying = {step for step, found in of.items() if any(x.ahead for x in found)}
     never = [step for step in of if step not in paying]
-    mixed = [step for step in of if step in paying and min(of[step]) < 1 - nothing]
+    mixed = [step for step in of if step in paying and any(x.behind for x in of[step])]
     told = f"Of no use in any case: {listed(never)}." if never else "Every step pays somewhere."
     return told + (f" A gain in one case and a loss in another: {listed(mixed)}." if mixed else "")
 

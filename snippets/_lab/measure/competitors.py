@@ -1,7 +1,14 @@
-"""Names of implementations that a bench.py may compare, and the functions behind them."""
+"""Names of implementations that a bench.py may compare, and the functions behind them.
+
+Some are packages that a machine may have or not: FlashAttention by its own makers. What is missing
+is Unavailable, which the lab turns into a row that says so.
+"""
 
 import functools
+import importlib
+import importlib.metadata
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +19,49 @@ from snippets._lab.rooms import load, rooms, source_file
 
 Attention = Callable[..., torch.Tensor]
 TOKENS, HIDDEN = 16_384, 2048  # of same_work: batch · N, and heads · D
+
+
+class Unavailable(RuntimeError):
+    """A competitor that this machine does not have; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package with attention of its own: q, k, v and the result are [B, M, H, D] there."""
+
+    distributions: tuple[str, ...]  # what pip calls it, the first that is installed counts
+    module: str  # what has its flash_attn_func
+    major: str  # the version that the name stands for
+
+    def version(self) -> str:
+        """The version that is installed. Raises Unavailable for none, and for another."""
+        for distribution in self.distributions:
+            try:
+                found = importlib.metadata.version(distribution)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            if found.partition(".")[0] != self.major:
+                raise Unavailable(
+                    f"{distribution} {found} is installed; version {self.major} is compared"
+                )
+            return found
+        raise Unavailable(f"{self.distributions[0]} is not installed")
+
+    def function(self) -> Attention:
+        """Its attention. Raises Unavailable where it is missing, or there and cannot be used."""
+        said = f"{self.distributions[0]} {self.version()}"
+        try:
+            function: Attention = importlib.import_module(self.module).flash_attn_func
+        except Exception as error:
+            raise Unavailable(f"{said} cannot be imported: {in_a_line(error)}") from error
+        return function
+
+
+PACKAGES = {
+    "flash_attention_2": Package(("flash-attn",), "flash_attn", "2"),
+    "flash_attention_3": Package(("flash-attn-3", "flashattn-hopper"), "flash_attn_interface", "3"),
+    "flash_attention_4": Package(("flash-attn-4",), "flash_attn.cute", "4"),
+}
 
 BACKENDS = {
     "torch:math": SDPBackend.MATH,
@@ -74,6 +124,38 @@ def _not_later(b: Any, h: Any, row: torch.Tensor, column: torch.Tensor) -> torch
     return row >= column
 
 
+def in_a_line(error: Exception) -> str:
+    """An error as a row says it: its kind, and the first line of its text."""
+    text = f"{error}".strip().splitlines() or [""]
+    return f"{type(error).__name__}: {text[0][:200]}"
+
+
+def _packaged(package: Package) -> Attention:
+    """A package's attention for [..., M, D]; it returns a tensor, or one with its statistics."""
+    attend = package.function()
+
+    def attention(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False
+    ) -> torch.Tensor:
+        lead = (None,) * (4 - q.dim())
+        there = (x[lead].transpose(1, 2) for x in (q, k, v))  # [B, M, H, D], without a copy
+        found = attend(*there, causal=causal)
+        out: torch.Tensor = found[0] if isinstance(found, tuple) else found
+        return out.transpose(1, 2).view(q.shape) if lead else out.transpose(1, 2)
+
+    return attention
+
+
+def version_of(name: str) -> str:
+    """The version of a competitor that is a package; "" for what comes with this house or torch."""
+    return PACKAGES[name].version() if name in PACKAGES else ""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name is that of a room, and not of somebody else's attention."""
+    return name not in PACKAGES and name.partition(":")[0] != "torch"
+
+
 def same_work(case: dict[str, Any]) -> dict[str, Any]:
     """The case with the batch and the heads that keep tokens and hidden size the same."""
     return case | {"batch": TOKENS // case["N"], "heads": HIDDEN // case["D"]}
@@ -84,8 +166,11 @@ def resolve(name: str) -> Attention | None:
 
     "basic_attention" is a room's launcher, "basic_attention:exercise" the answer of its exercise,
     "torch:sdpa" PyTorch's choice, "torch:eager" separate operations, "torch:flex" FlexAttention,
-    and the other "torch:" names force one backend. Raises ValueError for any other name.
+    and the other "torch:" names force one backend; "flash_attention_4" and its elders are packages.
+    Raises Unavailable for a package that is not there, and ValueError for any other name.
     """
+    if name in PACKAGES:
+        return _packaged(PACKAGES[name])
     owner, _, variant = name.partition(":")
     if owner != "torch":
         if owner not in rooms():
@@ -103,5 +188,5 @@ def resolve(name: str) -> Attention | None:
                 return _sdpa(*tensors, **options)
 
         return forced
-    allowed = ", ".join([*(f"torch:{name}" for name in own), *BACKENDS])
+    allowed = ", ".join([*(f"torch:{name}" for name in own), *BACKENDS, *PACKAGES])
     raise ValueError(f"no implementation is called {name!r}; allowed are rooms and {allowed}")

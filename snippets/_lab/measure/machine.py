@@ -2,8 +2,12 @@
 
 import platform
 import shutil
+import statistics
 import subprocess
 import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -66,23 +70,30 @@ def gpu() -> dict[str, Any]:
 
 def smi(*fields: str) -> list[str] | None:
     """Fields of the current GPU read with nvidia-smi; None where it is missing or refuses."""
+    for command in _smi_commands(*fields):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        except subprocess.TimeoutExpired:
+            return None  # a hanging driver costs a field, not the measurement
+        if done.returncode == 0 and done.stdout.strip():
+            return _parts(done.stdout.splitlines()[0])
+    return None
+
+
+def _smi_commands(*fields: str) -> list[list[str]]:
+    """How to ask for fields of the current GPU, in the order to try; none without nvidia-smi."""
     import torch
 
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return None
+        return []
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    for selection in ([f"--id=GPU-{uuid}"], []):  # a container may not resolve the identifier
-        try:
-            done = subprocess.run(
-                command + selection, capture_output=True, text=True, check=False, timeout=20
-            )
-        except subprocess.TimeoutExpired:
-            return None  # a hanging driver costs a field, not the measurement
-        if done.returncode == 0 and done.stdout.strip():
-            return [part.strip() for part in done.stdout.splitlines()[0].split(",")]
-    return None
+    return [[*command, f"--id=GPU-{uuid}"], command]  # a container may not resolve the identifier
+
+
+def _parts(line: str) -> list[str]:
+    return [part.strip() for part in line.split(",")]
 
 
 def _number(text: str | None) -> float | None:
@@ -92,16 +103,40 @@ def _number(text: str | None) -> float | None:
         return None  # "[N/A]": the driver does not tell
 
 
-class ClockWatch:
-    """Reads SM clock (MHz), power (W) and temperature (°C) while a result is being measured."""
+POWER_CAP = 0x04  # a bit of the reasons for which a GPU does not clock higher: its power limit
+SLOWDOWNS = {  # bits that are no part of normal work → what happened, in words
+    0x08: "a hardware slowdown",
+    0x20: "heat",
+    0x40: "heat, by the hardware",
+    0x80: "the power supply",
+}
 
-    FIELDS = ("clocks.sm", "power.draw", "temperature.gpu")
-    NAMES = ("sm_clock_mhz", "power_w", "temperature_c")
+
+@dataclass(frozen=True)
+class Reading:
+    """What the GPU said of itself at a moment (time.monotonic)."""
+
+    at: float
+    sm_clock_mhz: float
+    power_w: float  # at this moment, not the mean of a second, where the driver tells it
+    temperature_c: float
+    reasons: int  # bits: why it does not clock higher
+
+
+NAMES = ("sm_clock_mhz", "power_w", "temperature_c")
+
+
+class ClockWatch:
+    """Reads SM clock, power, temperature and slowdowns of the current GPU while it is entered.
+
+    Through NVML where Python has its bindings (pynvml, of nvidia-ml-py), else from one nvidia-smi
+    that goes on telling; where there is neither, or no answer, there are no readings.
+    """
 
     def __init__(self, every_seconds: float = 0.5) -> None:
         self._every = every_seconds
         self._stop = threading.Event()
-        self._readings: list[list[float]] = []
+        self._readings: list[Reading] = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "ClockWatch":
@@ -113,17 +148,112 @@ class ClockWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.is_set():
-            values = [_number(text) for text in smi(*self.FIELDS) or []]
-            if len(values) == len(self.FIELDS) and all(v is not None for v in values):
-                self._readings.append([v for v in values if v is not None])
-            self._stop.wait(self._every)
+        for reading in self._source():
+            self._readings.append(reading)
 
-    def summary(self) -> dict[str, list[float] | None]:
-        """[lowest, median, highest] of each reading while it ran; None where none was had."""
-        if not self._readings:
-            return dict.fromkeys(self.NAMES)
-        columns = [sorted(column) for column in zip(*self._readings, strict=True)]
+    def _source(self) -> Iterator[Reading]:
+        try:
+            import pynvml
+        except ImportError:
+            return self._from_smi()
+        known = hasattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons")  # since 12.535
+        return self._from_nvml(pynvml) if known else self._from_smi()
+
+    def _from_nvml(self, nvml: Any) -> Iterator[Reading]:
+        import torch
+
+        uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return
+        try:
+            device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+            while not self._stop.is_set():
+                (power,) = nvml.nvmlDeviceGetFieldValues(device, [nvml.NVML_FI_DEV_POWER_INSTANT])
+                yield Reading(
+                    time.monotonic(),
+                    nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
+                    power.value.uiVal / 1e3,
+                    nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
+                    nvml.nvmlDeviceGetCurrentClocksEventReasons(device),
+                )
+                self._stop.wait(self._every)
+        except nvml.NVMLError:
+            return  # a driver that does not tell costs the readings, not the measurement
+        finally:
+            nvml.nvmlShutdown()
+
+    def _from_smi(self) -> Iterator[Reading]:
+        for power, reasons in (
+            ("power.draw.instant", "clocks_event_reasons.active"),
+            ("power.draw", "clocks_throttle_reasons.active"),  # what older drivers call them
+        ):
+            for command in _smi_commands("clocks.sm", power, "temperature.gpu", reasons):
+                told = False
+                for line in self._lines([*command, f"--loop-ms={round(self._every * 1e3)}"]):
+                    told = told or line.count(",") == 3
+                    if (reading := _reading(line)) is not None:
+                        yield reading
+                if told or self._stop.is_set():
+                    return
+
+    def _lines(self, command: list[str]) -> Iterator[str]:
+        """What a program says, line by line, until the watch ends; then the program is ended."""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            ender = threading.Thread(target=self._end, args=[child], daemon=True)
+            ender.start()
+            yield from child.stdout or ()
+
+    def _end(self, child: "subprocess.Popen[str]") -> None:
+        while child.poll() is None and not self._stop.wait(0.1):
+            pass
+        child.terminate()
+
+    def summary(self) -> dict[str, Any]:
+        """[lowest, median, highest] of each reading while it ran; None where none was had.
+
+        "slowdowns" says what else than its power limit slowed the GPU, and in which share of the
+        readings; it is there only if something did.
+        """
+        found = self._readings
+        if not found:
+            return dict.fromkeys(NAMES)
+        columns = {name: sorted(getattr(r, name) for r in found) for name in NAMES}
+        ends = {name: [c[0], c[len(c) // 2], c[-1]] for name, c in columns.items()}
+        return ends | _slowdowns(found)
+
+    def between(self, start: float, end: float) -> dict[str, Any]:
+        """Medians of what was read from `start` to `end` (time.monotonic), and how often.
+
+        "power_capped" is the share of readings in which the power limit held the clock down.
+        """
+        found = [r for r in self._readings if start <= r.at <= end]
+        if not found:
+            return {"readings": 0}
         return {
-            name: [c[0], c[len(c) // 2], c[-1]] for name, c in zip(self.NAMES, columns, strict=True)
+            "readings": len(found),
+            "power_w": statistics.median(r.power_w for r in found),
+            "sm_clock_mhz": statistics.median(r.sm_clock_mhz for r in found),
+            "power_capped": _share(found, POWER_CAP),
+            **_slowdowns(found),
         }
+
+
+def _share(readings: list[Reading], bit: int) -> float:
+    return round(sum(bool(r.reasons & bit) for r in readings) / len(readings), 3)
+
+
+def _slowdowns(readings: list[Reading]) -> dict[str, dict[str, float]]:
+    found = {word: share for bit, word in SLOWDOWNS.items() if (share := _share(readings, bit))}
+    return {"slowdowns": found} if found else {}
+
+
+def _reading(line: str) -> Reading | None:
+    """A line of nvidia-smi; None if a field is missing."""
+    *numbers, reasons = _parts(line)
+    values = [_number(text) for text in numbers]
+    if len(values) != len(NAMES) or None in values or not reasons.startswith("0x"):
+        return None
+    clock, power, temperature = (value for value in values if value is not None)
+    return Reading(time.monotonic(), clock, power, temperature, int(reasons, 16))

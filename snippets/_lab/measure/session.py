@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,17 @@ import torch
 
 from snippets._lab import child
 from snippets._lab.judge import mutants
-from snippets._lab.judge.oracle import make_qkv
-from snippets._lab.measure import ceilings, machine
-from snippets._lab.measure.competitors import Attention, resolve
-from snippets._lab.measure.timing import Flush, time_interleaved
+from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows, make_qkv
+from snippets._lab.measure import ceilings, machine, regimes
+from snippets._lab.measure.competitors import (
+    Attention,
+    Unavailable,
+    in_a_line,
+    is_ours,
+    resolve,
+    version_of,
+)
+from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
 from snippets._lab.results import history, physics, staleness, store
 from snippets._lab.rooms import (
@@ -36,6 +43,7 @@ SEED = 0
 REPORT_SECONDS = 300  # for a kernel's own check, compiling included
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100")
 Row = dict[str, Any]
+Make = Callable[[], Attention | None]
 
 
 @dataclass
@@ -95,29 +103,73 @@ class Lab:
         return compiled.Compiler()
 
     def time_attention(
-        self, case: Row, names: Iterable[str], variants: Mapping[str, Attention] | None = None
+        self,
+        case: Row,
+        names: Iterable[str],
+        variants: Mapping[str, Attention] | None = None,
+        within: Sequence[str] = (),
     ) -> Iterator[Row]:
         """Time the named implementations on one case, interleaved; one row for each.
 
-        A name whose room does not exist yet is left out. Out of memory becomes a row that says so.
-        `variants` are further functions of q, k, v, by the name their rows get. Where the case says
-        so they are called with causal=True, and the FLOPs are those of the visible scores.
+        A name whose room does not exist yet is left out. A competitor that is missing, that fails
+        or that is wrong becomes a row that says so, and the others go on; so does what runs out of
+        memory. `variants` are further functions of q, k, v, by the name their rows get. Where the
+        case says so they are called with causal=True, and the FLOPs are those of the visible
+        scores. Times are queued; of the regimes `within` there is a row for each, which names it.
         """
         self._require_gpu()
-        calls = {name: function for name in names if (function := resolve(name))}
-        calls |= variants or {}
         q, k, v = self.qkv(case)
+        options = {"causal": True} if case.get("causal") else {}
+        makers: dict[str, Make] = {name: functools.partial(resolve, name) for name in names}
+        # Ours have passed the check of their room.
+        functions = yield from self._right(case, makers, is_ours, q, k, v, **options)
+        functions |= variants or {}
         (M, D), N = q.shape[-2:], k.shape[-2]
         heads = q.numel() // (M * D)
-        options = {"causal": True} if case.get("causal") else {}
         scores = sum(min(N, max(0, m + 1 + N - M)) for m in range(M)) if options else M * N
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
-        yield from self.time(
-            case,
-            {name: functools.partial(f, q, k, v, **options) for name, f in calls.items()},
-            flops=4 * heads * scores * D,
-            bytes_compulsory=tensors * q.element_size(),
-        )
+        for regime in within or [""]:
+            at = {**case, "regime": regime} if regime else case
+            called = functions
+            if regime == regimes.COMPILED:
+                torch._dynamo.reset()  # beyond its limit of recompilations it would give up
+                makers = {name: functools.partial(regimes.compiled, name) for name in functions}
+                called = yield from self._right(at, makers, lambda _: False, q, k, v, **options)
+            for row in self.time(
+                at,
+                {name: functools.partial(f, q, k, v, **options) for name, f in called.items()},
+                flops=4 * heads * scores * D,
+                bytes_compulsory=tensors * q.element_size(),
+            ):
+                version = version_of(row["implementation"])
+                yield row | ({"version": version} if version else {})
+
+    def _right(
+        self,
+        case: Row,
+        makers: Mapping[str, Make],
+        trusted: Callable[[str], bool],
+        *tensors: torch.Tensor,
+        **options: Any,
+    ) -> Generator[Row, None, dict[str, Attention]]:
+        """The functions that are there and give the right result; a row for each other one."""
+        right: dict[str, Attention] = {}
+        for name, make in makers.items():
+            try:
+                function = make()
+                if function is None:
+                    continue
+                if not trusted(name):
+                    assert_some_rows(function(*tensors, **options), *tensors, **options)
+                right[name] = function
+            except torch.cuda.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                yield {"implementation": name, **case, "error": "out of memory"}
+            except Exception as error:
+                if trusted(name):
+                    raise
+                yield {"implementation": name, **case, "error": _why(error)}
+        return right
 
     def _require_gpu(self) -> Flush:
         if self.flush is None:
@@ -134,23 +186,32 @@ class Lab:
     ) -> Iterator[Row]:
         """Time calls that do the same work, interleaved; one row for each.
 
-        The case names the dtype. `flops` and `bytes_compulsory` (what must move between the chip
-        and its memory) are those of one call. A call that runs out of memory gets a row that says
-        so, and the others are timed without it.
+        The case names the dtype, and the regime if it is not queued. `flops` and `bytes_compulsory`
+        (what must move between the chip and its memory) are those of one call. A call that runs out
+        of memory gets a row that says so, and the others are timed without it; so does one of
+        somebody else that fails, and one of ours that cannot be captured or compiled.
         """
-        flush = self._require_gpu()
-        fits = {}
+        self._require_gpu()
+        regime = case.get("regime", regimes.QUEUED)
+        prepared = regime in (regimes.IN_A_GRAPH, regimes.COMPILED)
+        fits: dict[str, Callable[[], object]] = {}
         for name, call in calls.items():
             try:
-                call()
-                fits[name] = call
+                fits[name] = regimes.in_a_graph(call) if regime == regimes.IN_A_GRAPH else call
+                fits[name]()
             except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
+                fits.pop(name, None)
                 yield {"implementation": name, **case, "error": "out of memory"}
+            except Exception as error:
+                if is_ours(name) and not prepared:
+                    raise
+                fits.pop(name, None)
+                yield {"implementation": name, **case, "error": _why(error)}
         if not fits:
             return
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        for name, taken in time_interleaved(fits, flush).items():
+        for name, taken in self._clock(regime, fits):
             yield {
                 "implementation": name,
                 **case,
@@ -159,6 +220,29 @@ class Lab:
                 "bytes_compulsory": bytes_compulsory,
                 "fits_l2": bytes_compulsory < l2,
             }
+
+    def _clock(
+        self, regime: str, calls: Mapping[str, Callable[[], object]]
+    ) -> Iterator[tuple[str, Times | regimes.Taken]]:
+        """The times of calls in a regime."""
+        flush = self._require_gpu()
+        if regime == regimes.QUEUED:
+            yield from time_interleaved(calls, flush).items()
+        elif regime == regimes.SUSTAINED:
+            with machine.ClockWatch(regimes.READ_EVERY) as watch:
+                for name, call in calls.items():
+                    yield name, regimes.sustained(call, watch)
+        else:
+            yield from regimes.as_called(calls, flush).items()
+
+
+def _why(error: Exception) -> str:
+    """Why a competitor has no time, as a row says it."""
+    if isinstance(error, Unavailable):
+        return f"{error}"
+    if isinstance(error, NumericalMismatch):
+        return f"wrong: {error}".splitlines()[0]
+    return f"fails: {in_a_line(error)}"
 
 
 MakeRows = Callable[[Lab], Iterable[Row]]

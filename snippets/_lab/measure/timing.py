@@ -1,7 +1,7 @@
 """Times on the GPU: CUDA events, a flushed L2, competitors in turn, medians with their spread."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +36,15 @@ class Flush:
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._buffer = torch.empty(max(4 * l2, 64 << 20), dtype=torch.uint8, device="cuda")
         self._buffer.zero_()
-        self._ms = min(_event_ms(self._buffer.zero_) for _ in range(5))
+        self._ms = min(event_ms(self._buffer.zero_) for _ in range(5))
 
     def busy(self, ms: float) -> None:
         for _ in range(1 + int(ms / self._ms)):
             self._buffer.zero_()
 
 
-def _event_ms(function: Callable[[], object]) -> float:
+def event_ms(function: Callable[[], object]) -> float:
+    """Milliseconds of one call between two events, on a GPU that had nothing else to do."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -51,6 +52,13 @@ def _event_ms(function: Callable[[], object]) -> float:
     end.record()
     torch.cuda.synchronize()
     return float(start.elapsed_time(end))
+
+
+def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
+    """Each name once a round, in an order that rotates."""
+    for turn in range(rounds):
+        first = turn % len(names)
+        yield from (*names[first:], *names[:first])
 
 
 # --8<-- [start:interleave]
@@ -73,19 +81,17 @@ def time_interleaved(
         began = time.perf_counter()
         call()
         host_ms[name] = (time.perf_counter() - began) * 1e3
-        device_ms[name] = _event_ms(call)
+        device_ms[name] = event_ms(call)
     fewest, most = ROUNDS
     rounds = int(min(most, max(fewest, BUDGET_MS / max(device_ms.values()))))
-    names = list(competitors)
-    events: dict[str, list[Any]] = {name: [] for name in names}
-    for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.busy(2 * host_ms[name])
-            start.record()
-            competitors[name]()
-            end.record()
-            events[name].append((start, end))
+    events: dict[str, list[Any]] = {name: [] for name in competitors}
+    for name in in_turns(list(competitors), rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.busy(2 * host_ms[name])
+        start.record()
+        competitors[name]()
+        end.record()
+        events[name].append((start, end))
     torch.cuda.synchronize()
     return {name: Times([s.elapsed_time(e) for s, e in pairs]) for name, pairs in events.items()}
     # --8<-- [end:interleave]

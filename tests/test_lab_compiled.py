@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from floors import some
 
 from snippets._lab.probe.compiled import (
     SHARED_LIMIT,
@@ -180,7 +181,7 @@ def test_the_tensor_core_instruction_of_each_target(compiler, target, name):
 def test_ptxas_and_the_cubin_agree(compiler):
     spilling = compiler.resources(softmax, (torch.ones(32_768, device=DEVICE),), target="sm_80")
     small = compiler.resources(copy, (torch.ones(64, device=DEVICE),), target="sm_80")
-    for found in (*spilling, *small):
+    for found in some((*spilling, *small)):
         usage = dict(re.findall(r"(\w+):(\d+)", found.resource_usage()))
         assert int(usage["REG"]) == found.registers
         assert int(usage["STACK"]) == found.stack_bytes
@@ -313,8 +314,8 @@ def test_loaded_kernels_are_described_from_the_driver_and_ptxas(compiler, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     ahead = compiler.resources(copy_then_dot, (tile(32), tile(32)), target="sm_80")
-    for rows in json.loads(done.stdout):
-        for row, want in zip(rows, ahead, strict=True):
+    for rows in some(json.loads(done.stdout)):
+        for row, want in some(zip(rows, ahead, strict=True)):
             # The driver's numbers where the driver knows, None for what nobody timed,
             expected = {"registers": 77, "local_words": 5, "compile_seconds": None}
             assert row == want.as_row() | expected  # and everything else as ahead of time

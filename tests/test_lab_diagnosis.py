@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from floors import some
 
 from snippets._lab import cli
 from snippets._lab.judge import diagnosis
@@ -301,9 +302,9 @@ def test_a_wrong_kernel_is_named_by_its_output(name):
 def test_stored_kill_tables_and_derived_names_agree():
     """A mutant that carries a model's name is one that the model explains."""
     derived = 0
-    for result in store.scan():
+    for result in some(store.scan()):
         if result.result == "mutants" and result.post in attention_rooms("interpreter"):
-            for row in result.rows:
+            for row in some(result.rows):
                 if row["mutant"] in MISTAKES and "derived" in row:
                     assert row["derived"] == row["mutant"], f"{result.post}: {row['mutant']}"
                     derived += 1

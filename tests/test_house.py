@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAB = ("_lab.rooms", "_lab.child", "_lab.results", "_lab.probe", "_lab.judge", "_lab.measure")
 SEES = {name: set(LAB[:at]) for at, name in enumerate(LAB)} | {
     "_lab.draw": {"_lab.rooms", "_lab.results"},
-    "_lab.cli": {*LAB, "_lab.draw"},
+    "_lab.skeleton": {"_lab.rooms"},
+    "_lab.cli": {*LAB, "_lab.draw", "_lab.skeleton"},
     "_lab.__main__": {"_lab.cli"},
     "_site": {"_lab.rooms", "_lab.child", "_lab.results", "_lab.draw"},
 }

@@ -3,6 +3,7 @@
 A room of a few lines in plain PyTorch stands in for the real ones, which `make mutants` runs.
 """
 
+import re
 import sys
 import threading
 import time
@@ -140,6 +141,34 @@ def test_what_does_not_run_is_an_error_and_no_kill(case, room):
     verdict = judge("fake_attention", mutate(KERNEL, Mutant(case, old, new, "")))
     assert verdict.outcome == "error"
     assert message in verdict.message
+
+
+BY_TORCH = """
+import pytest
+import torch
+from snippets.fake_attention import kernel
+
+@pytest.mark.numerical
+def test_equals_pytorch():
+    q, k, v = torch.randn(3, 2, 9, 16)
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(kernel.fake_attention(q, k, v), WANT)
+"""
+
+
+def test_a_difference_that_pytorch_finds_is_a_kill(room, tmp_path):
+    """A post that is no attention needs nothing of ours to compare with."""
+    test = tmp_path / "tests" / "test_fake_attention.py"
+    test.write_text(BY_TORCH.replace("WANT", "want"))
+    assert judge("fake_attention", KERNEL).outcome == "survived"
+    verdict = judge("fake_attention", mutate(KERNEL, ZEROS))
+    assert verdict.outcome == "killed"
+    found = re.match(r"largest difference (\S+) at index \(.*\), allowed 1e-05$", verdict.message)
+    assert float(found[1]) > 0.1
+    test.write_text(BY_TORCH.replace("WANT", "want[:1]"))  # another shape says nothing of numbers
+    verdict = judge("fake_attention", mutate(KERNEL, ZEROS))
+    assert verdict.outcome == "error"
+    assert "assert_close or NumericalMismatch" in verdict.message, "it says what would be a kill"
 
 
 def test_a_mutant_that_hangs_is_an_error_and_ends(room, monkeypatch):

@@ -1,6 +1,7 @@
 """The command line of the lab: measure, draw, check. `make` calls it; so may you."""
 
 import argparse
+import importlib
 import os
 import re
 import time
@@ -21,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from snippets._lab.results import store
-from snippets._lab.rooms import DATA, FIGURES, UnknownName, rooms
+from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, places_of, rooms
 
 if TYPE_CHECKING:
     from snippets._lab.measure.session import Job
@@ -51,6 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
     command.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures")
+    command = commands.add_parser("new", help="begin a post that is tested, measured and drawn")
+    command.add_argument("name", help="lower-case words joined by underscores")
+    command.add_argument("--like", default="basic_attention", help="the room whose kernel it has")
     command = commands.add_parser("stale", help="list results whose code has changed since")
     command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
     command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
@@ -86,14 +90,21 @@ def _bench(options: argparse.Namespace) -> int:
 
     if torch.cuda.is_available():
         return _measure(options, ["gpu"])
-    _interpret()
-    from snippets._lab.rooms import results
-
-    console.print("No GPU that torch can use, so these timings stay as they are:")
-    for post in rooms() if options.post is None else [options.post]:
-        timed = [n for n, f in results(post).items() if "gpu" in f.measured_on]  # type: ignore[attr-defined]
-        console.print(f"  {post}: {', '.join(timed) or 'none'}", highlight=False)
-    console.print("What needs no GPU is measured.")
+    posts = rooms() if options.post is None else [options.post]
+    places = [where for post in posts if (where := places_of(post).get(options.result))]
+    if places and all(where == ("gpu",) for where in places):
+        console.print(
+            f"[red]{options.result} is measured on a GPU, and there is none that torch can use; "
+            "nothing is measured[/]",
+            soft_wrap=True,
+        )
+        return 1
+    console.print(
+        "There is no GPU that torch can use: timings stay as they are, and what needs no GPU is "
+        "measured, as make bench-cpu does.",
+        highlight=False,
+        soft_wrap=True,
+    )
     return _bench_cpu(options)
 
 
@@ -185,6 +196,26 @@ def _rehearse(todo: "list[Job]", progress: Progress) -> None:
     console.print(f"compiled in {time.perf_counter() - began:.0f} s, {count} processes")
     for failure in failures:
         console.print(f"  not compiled ahead: {escape(failure)}", highlight=False, soft_wrap=True)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from snippets._lab.skeleton.write import CannotBegin, new_post
+
+    try:
+        written = new_post(options.name, options.like)
+    except CannotBegin as error:
+        console.print(f"[red]nothing is written:[/] {escape(str(error))}", highlight=False)
+        return 2
+    for path in written:
+        console.print(f"wrote {path.relative_to(ROOT)}", highlight=False, soft_wrap=True)
+    importlib.invalidate_caches()
+    outcome = main(["bench-cpu", "--post", options.name]) or main(["figures"])
+    console.print(
+        f"\nNow make serve shows posts/{options.name}/, and make test and make check are green. "
+        "What only a GPU can measure says so on the page until make bench has run on one.",
+        highlight=False,
+    )
+    return outcome
 
 
 def _figures(options: argparse.Namespace) -> int:

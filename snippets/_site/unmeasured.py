@@ -12,8 +12,8 @@ from pathlib import Path
 from snippets._lab.rooms import on_a_gpu, places_of, rooms
 
 INCLUDE = re.compile(
-    r'^(?P<indent> *)--8<-- "docs/figures/(?P<room>\w+)/(?P<name>\w+?)(?P<sentence>_sentences)?\.md'
-    r'(?::(?P<section>\w+))?"$',
+    r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+?)'
+    r'(?P<sentence>_sentences)?\.md)(?::(?P<section>\w+))?"$',
     re.MULTILINE,
 )
 WORDS = "not measured on a GPU yet"
@@ -31,24 +31,24 @@ def shown(markdown: str, root: Path) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         room, name = match["room"], match["name"]
-        if room not in rooms() or _is_there(root, match) or name not in places_of(room):
+        path = root / match["path"]
+        if room not in rooms() or name not in places_of(room) or _is_there(path, match["section"]):
             return match[0]
         places = places_of(room)[name]
         if "gpu" not in places or on_a_gpu(root / "docs" / "data", room, name):
             return match[0]  # the build says that it is not there
-        if places != ("gpu",) and not match["section"]:
-            return match[0]  # it has a figure without a GPU too
+        if places != ("gpu",) and not path.is_file():
+            return match[0]  # of this one at least a part needs no GPU
         lines = [BADGE] if match["sentence"] else _figure(room, name)
         return "\n".join(match["indent"] + line for line in lines)
 
     return INCLUDE.sub(replaced, markdown)
 
 
-def _is_there(root: Path, match: re.Match[str]) -> bool:
-    path = root / match[0].strip().removeprefix('--8<-- "').rstrip('"').partition(":")[0]
-    if not path.is_file() or not match["section"]:
+def _is_there(path: Path, section: str | None) -> bool:
+    if not path.is_file() or not section:
         return path.is_file()
-    return f"--8<-- [start:{match['section']}]" in path.read_text("utf-8")
+    return f"--8<-- [start:{section}]" in path.read_text("utf-8")
 
 
 def _figure(room: str, name: str) -> list[str]:

@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -37,6 +38,12 @@ from snippets._lab.rooms import (
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
 CONTROL = "unchanged kernel"
+NO_KILL = (
+    "wrong numbers are told by assert_attention, torch.testing.assert_close or NumericalMismatch"
+)
+GREATEST = re.compile(
+    r"^Greatest absolute difference: (\S+) (at index .*?) \(up to (\S+) allowed\)", re.MULTILINE
+)
 
 
 class Mutant(NamedTuple):
@@ -108,11 +115,15 @@ class _Judge:
         if call.excinfo is None:
             self.passed += call.when == "call"
         elif self.failure is None and not call.excinfo.errisinstance(_skipped()):
-            numerical = call.excinfo.type.__name__ == "NumericalMismatch" and call.when == "call"
-            message = f"{call.excinfo.value}".splitlines()[0] if f"{call.excinfo.value}" else ""
-            outcome = "killed" if numerical else "error"
-            text = message if numerical else f"{call.excinfo.type.__name__}: {message}"
-            self.failure = Verdict(outcome, item.name, text)
+            difference = _difference(call.excinfo) if call.when == "call" else None
+            if difference is not None:
+                self.failure = Verdict("killed", item.name, difference)
+            else:
+                message = f"{call.excinfo.value}".partition("\n")[0]
+                text = f"{call.excinfo.type.__name__}: {message}"
+                if call.excinfo.errisinstance(AssertionError):
+                    text += f" ({NO_KILL})"
+                self.failure = Verdict("error", item.name, text)
 
     def verdict(self) -> Verdict:
         if self.failure:
@@ -120,6 +131,21 @@ class _Judge:
         if not self.passed:
             return Verdict("error", "", "no numerical test ran")
         return Verdict("survived", "", f"{self.passed} tests passed")
+
+
+def _difference(error: Any) -> str | None:
+    """What a test says about wrong numbers; None if it failed for another reason.
+
+    Wrong numbers are told by NumericalMismatch, which `assert_attention` raises, and by PyTorch's
+    `assert_close`. Any other assertion may be about anything.
+    """
+    text = f"{error.value}"
+    if error.type.__name__ == "NumericalMismatch":
+        return text.partition("\n")[0]
+    from_torch = Path(error.traceback[-1].path).parts[-3:] == ("torch", "testing", "_comparison.py")
+    if from_torch and (found := GREATEST.search(text)):
+        return f"largest difference {found[1]} {found[2]}, allowed {found[3]}"
+    return None
 
 
 def _skipped() -> type[BaseException]:

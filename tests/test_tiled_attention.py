@@ -4,7 +4,11 @@ import functools
 import itertools
 import json
 import math
+import os
 import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
+from snippets._lab.rooms import ROOT
 from snippets.tiled_attention import bench, exercise, kernel
 from snippets.tiled_attention.kernel import tiled_attention
 
@@ -198,7 +204,11 @@ def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
     q, k, v = make_qkv(N=48, D=16)
     with record({"q": q, "k": k, "v": v}) as trace:
         tiled_attention(q, k, v, causal=causal)
-    blocks = [16, 32, 48] if causal else [48, 48, 48]  # keys that each block of 16 queries loads
+    BLOCK_M, BLOCK_N, _ = kernel.TILES[64]
+    ends = range(BLOCK_M, 48 + BLOCK_M, BLOCK_M)  # queries up to here are done with a block
+    tiles = [-(-end // BLOCK_N) for end in ends] if causal else [-(-48 // BLOCK_N)] * len(ends)
+    blocks = [min(48, n * BLOCK_N) for n in tiles]  # keys that each block of queries loads
+    assert len(blocks) == 3
     for name in "kv":
         assert trace.total("load", tensor=name).elements == sum(blocks) * 16
     assert trace.total("load", tensor="q").elements == 48 * 16
@@ -301,6 +311,17 @@ def test_the_recorded_example_shows_what_the_page_says(recorded):
     assert sum(s is None for r in causal for row in r["scores"] for s in row) > 0
 
 
+def test_what_is_added_in_the_text_adds_up():
+    """Numbers rounded apart may not: 0.89 and 2.85 made 3.73."""
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    one, two = {"l": 1.5564}, {"alpha": 0.571, "p": [1.0, 0.9, 0.5, 0.446], "l": 3.7347, "m": 1.0}
+    said = figures._corrected(one, two)
+    kept, added, total = (float(x) for x in re.findall(r"\d\.\d{3,}", said))
+    assert f"{kept + added:.4f}" == f"{total:.4f}"
+
+
 @pytest.mark.numerical
 def test_the_order_of_axes_and_the_tiles_change_no_result():
     """What the page's figures compare is the same attention."""
@@ -314,6 +335,63 @@ def test_the_order_of_axes_and_the_tiles_change_no_result():
         assert_causal(launcher(q, k, v, causal=True), q, k, v)
 
 
+@pytest.mark.compiler
+def test_the_order_of_axes_changes_the_exchange_and_nothing_else():
+    """The same multiply-adds, loads and freedom from spills; many times the shuffles."""
+    lab = SimpleNamespace(place="compiler", target="sm_90")
+    lab.qkv = lambda case: make_qkv(N=case["N"], D=case["D"])
+    with Compiler() as compiler:
+        lab.kernels = lambda call, *qkv: compiler.resources(call, qkv, target=lab.target)
+        for D in (64, 128):
+            first, last = (
+                bench.compiled(lab, launcher, {"D": D, "causal": False})
+                for launcher in bench.orders(D).values()
+            )
+            assert first["error"] is last["error"] is None
+            assert first["stack_bytes"] == last["stack_bytes"] == 0
+            assert first["global_loads"] == last["global_loads"] > 0
+            assert first["multiply_adds"] == pytest.approx(last["multiply_adds"], rel=0.1)
+            assert last["shuffles"] > 50 * first["shuffles"] > 0
+            assert last["instructions"] > 2 * first["instructions"]
+
+
+LAYOUTS = """
+import re, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from snippets.tiled_attention.kernel import TILES, _tiled_attention_kernel as kernel
+
+for D, (M, N, warps) in TILES.items():
+    constants = {"CAUSAL": False, "BLOCK_M": M, "BLOCK_N": N, "BLOCK_D": D}
+    kinds = {name: "constexpr" if name in constants else "i32" for name in kernel.arg_names}
+    kinds |= {name: "*fp32" for name in kinds if name.endswith("_ptr")} | {"scale": "fp32"}
+    source = ASTSource(kernel, kinds, constants)
+    target = GPUTarget("cuda", 90, 32)
+    code = triton.compile(source, target=target, options={"num_warps": warps}).asm["ttgir"]
+    block = re.search(rf"tensor<{D}x{M}x{N}xf32, (#\\w+)>", code)[1]
+    layout = re.search(rf"^{block} = (.*)$", code, re.MULTILINE)[1]
+    threads, in_warps = (re.search(rf"{n} = \\[(\\d+)", layout)[1] for n in
+                         ("threadsPerWarp", "warpsPerCTA"))
+    print(D, int(threads) * int(in_warps), max(1, 32 * warps // (M * N)))
+"""
+
+
+@pytest.mark.compiler
+def test_a_thread_sums_whole_columns_where_there_are_pairs_for_all_threads():
+    """What `figures._columns` works out is what the compiler lays out along the summed axis."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAYOUTS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+    )
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) == len(kernel.TILES), done.stderr
+    assert all(laid_out == said for _, laid_out, said in rows), rows
+
+
 class Lab:
     """A lab with a stand-in clock and compiler; what would be timed is run once."""
 
@@ -321,15 +399,14 @@ class Lab:
     each = staticmethod(cases)
 
     def __init__(self):
-        self.compiler = self
         self.ran = []
 
     def qkv(self, case):
         return make_qkv(N=min(case["N"], 17), D=case["D"], device=DEVICE)
 
-    def resources(self, launcher, tensors, target):
+    def kernels(self, launcher, *tensors):
         spills = 4096 if len(self.ran) == 1 else 0
-        self.ran.append(target)
+        self.ran.append(launcher)
         return [Compiled(spills)]
 
     def time_attention(self, case, names, variants=None):
@@ -349,7 +426,8 @@ class Compiled:
         self.spills = spills
 
     def sass(self):
-        return " FFMA R0\n FFMA R1\n SHFL.BFLY R2\n BAR.SYNC.DEFER_BLOCKING 0x0\n"
+        code = "FFMA R0, R1", "@P0 FFMA R1", "SHFL.BFLY R2", "BAR.SYNC.DEFER_BLOCKING 0x0", "NOP"
+        return "".join(f"        /*{at:04x}*/   {line} ;\n" for at, line in enumerate(code))
 
     def as_row(self):
         names = ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes")
@@ -358,12 +436,14 @@ class Compiled:
 
 def test_every_result_of_a_gpu_builds_its_rows():
     lab = Lab()
-    for function in (bench.forward, bench.one_tile, bench.causal, bench.resources):
+    functions = (bench.forward, bench.one_tile, bench.causal, bench.axes, bench.resources)
+    for function in functions:
         rows = list(function(lab))
         assert rows
         assert all({"D", "dtype"} <= row.keys() for row in rows)
     assert {row["shuffles"] for row in rows} == {1}
     assert {row["multiply_adds"] for row in rows} == {2}
+    assert {row["instructions"] for row in rows} == {4}, "and no padding"
 
 
 def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
@@ -412,7 +492,7 @@ def timed(lab, function):
     return rows
 
 
-@pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "resources"])
+@pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "axes", "resources"])
 def test_figures_can_be_drawn_from_a_gpu(name):
     pytest.importorskip("plotly")
     from snippets._lab.draw.fragment import fragment
@@ -441,40 +521,43 @@ def test_rows_of_the_sweep_know_the_tile_of_the_kernel():
     lab = Lab()
     lab.ran = [None] * 9  # nothing spills
     lab.time_attention = functools.partial(without_running, lab)
-    for D in bench.WIDTHS:
+    for D in kernel.TILES:
         rows = list(bench.swept(lab, {"dtype": "float32", "D": D, "heads": 1, "N": 9}))
         (own,) = (row for row in rows if row.get("in_table"))
         assert (own["BLOCK_M"], own["BLOCK_N"], own["num_warps"]) == kernel.TILES[D]
 
 
 @pytest.mark.parametrize(
-    ("fastest", "stack", "words"),
+    ("fastest", "ms", "stack", "standing", "spills"),
     [
-        (None, 0, "The rule holds here"),
-        ("8 × 32, 8 warps", 0, "not the best one: the fastest that spill nothing take 10 µs and"),
-        ("8 × 32, 8 warps", 24, "spill a little (8 × 32, 8 warps, with 24 bytes of stack"),
+        (None, None, 0, "1 ms at D 128, the fastest of all", "None of the fastest tiles spills"),
+        ("16 × 8, 4 warps", 0.01, 0, "100× the time of the fastest (16 × 8, 4", "None of the"),
+        ("16 × 8, 4 warps", 0.99, 0, "level with the fastest (16 × 8, 4 warps)", "None of the"),
+        ("16 × 8, 4 warps", 0.01, 24, "100× the time", "little (24 bytes of stack a thread at D"),
     ],
 )
-def test_the_rule_for_tiles_is_judged_by_the_sweep(fastest, stack, words):
+def test_the_table_is_judged_by_the_sweep(fastest, ms, stack, standing, spills):
     pytest.importorskip("plotly")
     from snippets.tiled_attention import figures
 
-    rows = [{"implementation": "torch:sdpa", "D": D, "ms_p50": 0.1} for D in bench.WIDTHS]
-    for D in bench.WIDTHS:
+    rows = [{"implementation": "torch:sdpa", "D": D, "ms_p50": 0.1} for D in kernel.TILES]
+    for D in kernel.TILES:
         for tile in bench.sweep(D):
             name = bench.label(*tile)
             about = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
             about |= {"registers": 99, "spill_store_bytes": 0, "shared_bytes": 0, "stack_bytes": 0}
             about["in_table"] = tile == kernel.TILES[D]
-            ms = 1.0 if about["in_table"] else 2.0
+            time = 1.0 if about["in_table"] else 2.0
             if name == fastest:
-                ms, about["stack_bytes"] = 0.01, stack
-            rows.append({"implementation": name, "D": D, "ms_p50": ms, **about})
+                time, about["stack_bytes"] = ms, stack
+            rows.append({"implementation": name, "D": D, "ms_p50": time, **about})
     for row in rows:
-        row |= {"ms_p20": row["ms_p50"], "ms_p80": row["ms_p50"]}
+        row |= {"ms_p20": row["ms_p50"] - 0.005, "ms_p80": row["ms_p50"] + 0.005}
     said = figures.tiles([made_up("tiles", rows)]).sentences
-    assert words in said["rule"]
-    assert ("the fastest of all" in said["chosen"]) == (fastest is None)
+    assert standing in said["chosen"]
+    assert spills in said["spills"]
+    assert "At D 64 the tile has 512 pairs for 256 threads, so each thread sums" in said["columns"]
+    assert "256 pairs for 512 threads: 2 threads share a column, take 64 of" in said["columns"]
 
 
 def test_a_block_of_queries_lacks_programs_where_it_is_behind():
@@ -487,7 +570,9 @@ def test_a_block_of_queries_lacks_programs_where_it_is_behind():
     assert "programs" not in figures._behind(blocks, 10), "then both lack none"
     assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
     about = {"threads": 256, "multiprocessor_registers": 65_536}
-    assert "51,200" in figures._room(about | {"registers": 193})
+    assert "256 threads of 193 registers. They are handed out in eights, so 200 each: 51,200" in (
+        figures._room(about | {"registers": 193})
+    )
     assert "so 2 fit beside each other" in figures._room(about | {"registers": 120})
 
 

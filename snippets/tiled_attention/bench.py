@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 
 import torch
 import triton
@@ -13,7 +14,7 @@ from snippets._lab.probe.gpus import ARCHITECTURES
 from snippets._lab.rooms import measured_on
 
 from . import exercise, kernel
-from .kernel import tiled_attention
+from .kernel import TILES, tiled_attention
 
 LENGTHS = [256, 1024, 4096]
 WIDTHS = [64, 128]
@@ -36,7 +37,8 @@ def check(device):
 @measured_on("gpu")
 def forward(lab):
     """Time of one head over length and dimension; and of 16 heads, which fill the GPU."""
-    names = [OURS, "basic_attention", "vectorized_attention:exercise", "torch:sdpa"]
+    earlier = ["basic_attention", "vectorized_attention:exercise", "composed_attention"]
+    names = [OURS, *earlier, "torch:sdpa"]
     for case in lab.each(dtype=["float32"], D=WIDTHS, heads=[1, 16], N=LENGTHS):
         blocks = case["heads"] * triton.cdiv(case["N"], kernel._tiles(case["D"])[0])
         for row in lab.time_attention(case, names):
@@ -105,33 +107,59 @@ SUMMED_LAST = [
 # --8<-- [end:summed_last]
 
 
+# Tiles with which neither order spills: the two kernels differ in what the order costs only.
+NO_SPILLS = {64: (16, 16, 8), 128: (16, 8, 8), 256: (8, 8, 8)}
+
+
+def orders(D):
+    """The two kernels that differ in the order of their axes, by the axis that is summed."""
+    return {"first": with_tiles(*NO_SPILLS[D]), "last": with_tiles(*NO_SPILLS[D], SUMMED_LAST)}
+
+
+@measured_on("gpu")
+def axes(lab):
+    """Time and instructions of the two orders of axes, with the same tiles."""
+    for case in lab.each(dtype=["float32"], D=list(TILES), heads=[16], N=[1024]):
+        launchers = orders(case["D"])
+        counts = {
+            order: compiled(lab, launcher, case | {"causal": False})
+            for order, launcher in launchers.items()
+        }
+        for row in lab.time_attention(case, [], launchers):
+            yield {"tile": label(*NO_SPILLS[case["D"]]), **counts[row["implementation"]], **row}
+
+
 @measured_on("gpu", "compiler")
 def resources(lab):
-    """Registers, spills and instructions of every row of TILES, and of the other order of axes."""
-    for case in lab.each(D=[64, 128, 256], dtype=["float32", "float16"], causal=[False, True]):
+    """Registers, spills and instructions of every row of TILES."""
+    for case in lab.each(D=list(TILES), dtype=["float32", "float16"], causal=[False, True]):
         if case["dtype"] == "float16" and case["causal"]:
             continue  # as float32, one more conversion
-        yield {"order": "first", **case, **compiled(lab, tiled_attention, case)}
-    other = variant(OURS, SUMMED_LAST)
-    for case in lab.each(D=[64, 128, 256], dtype=["float32"], causal=[False]):
-        yield {"order": "last", **case, **compiled(lab, other, case)}
+        BLOCK_M, BLOCK_N, _ = TILES[case["D"]]
+        found = compiled(lab, tiled_attention, case)
+        yield {**case, "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, **found}
 
 
 def compiled(lab, launcher, case):
     """What compiling the kernel for a case gives, with counts of its machine instructions."""
     tensors = lab.qkv(case | {"N": 512})
     call = functools.partial(launcher, causal=case["causal"])
-    target = lab.target or this_gpu()
-    (found,) = lab.compiler.resources(call, tensors, target=target)
+    (found,) = lab.kernels(call, *tensors)
     code = found.sass() if found.cubin else ""
-    limits = ARCHITECTURES.get(target)
+    limits = ARCHITECTURES.get(lab.target or this_gpu())
     return found.as_row() | {
         "threads": 32 * found.num_warps,
         "multiprocessor_registers": limits.registers if limits else None,
+        "instructions": len(INSTRUCTION.findall(code)),
         "multiply_adds": code.count(" FFMA"),
         "shuffles": code.count(" SHFL"),
         "barriers": code.count(" BAR.SYNC"),
+        "global_loads": code.count(" LDG"),
     }
+
+
+# A line of machine code: its address, perhaps a condition, its name; not the padding at the end.
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?\w+ )?(?!NOP)[A-Z]", re.MULTILINE)
 
 
 def this_gpu():
@@ -141,7 +169,7 @@ def this_gpu():
 
 
 # --8<-- [start:tiles]
-PAIRS = (32, 64, 128)  # multiplied by a thread for the scores of a tile
+PAIRS = (64, 128)  # multiplied by a thread for the scores of a tile
 
 
 def sweep(D):
@@ -164,7 +192,7 @@ def label(BLOCK_M, BLOCK_N, num_warps):
 @measured_on("gpu")
 def tiles(lab):
     """Time, registers and spills over the tile; what spills more than it keeps is not timed."""
-    for case in lab.each(dtype=["float32"], D=WIDTHS, heads=[16], N=[1024]):
+    for case in lab.each(dtype=["float32"], D=list(TILES), heads=[16], N=[1024]):
         yield from swept(lab, case)
 
 
@@ -202,7 +230,7 @@ def traffic(lab):
     labels = {
         "basic_attention": "one query, one key at a time",
         "vectorized_attention:exercise": "one query, 32 keys at a time",
-        OURS: f"{kernel._tiles(D)[0]} queries, a tile at a time",
+        OURS: f"{TILES[D][0]} queries, {TILES[D][1]} keys at a time",
     }
     for case in lab.each(implementation=list(labels), causal=[False, True]):
         options = {"causal": True} if case["causal"] else {}
@@ -219,6 +247,7 @@ def traffic(lab):
             "label": "the same, causal" if case["causal"] else labels[case["implementation"]],
             "N": N,
             "D": D,
+            "BLOCK_M": TILES[D][0] if case["implementation"] == OURS else 1,
             "programs": len(trace.per_program()),
             "loads": total.instructions,
             "bytes_loaded": total.bytes,

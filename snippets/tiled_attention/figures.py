@@ -12,20 +12,21 @@ from snippets._lab.draw.rows import (
     ceiling,
     derived,
     field,
-    gpus,
     gpus_then_compiled,
     only,
     pick,
     rate,
     spread,
     values,
+    within_spread,
 )
 from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import flops, number, ratio, share, time
-from snippets._lab.draw.words import Words, cell, faster, how_often, listed, many
+from snippets._lab.draw.units import flops, number, ratio, share
+from snippets._lab.draw.words import Words, cell, faster, how_often, listed, many, span
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
+COMPOSED = "composed_attention"
 NEAR = 3  # times the fastest: what a chart of tiles has room for
 words = Words(__file__)
 
@@ -33,14 +34,15 @@ words = Words(__file__)
 def forward(results):
     rows = results[0].rows
     heads, widths, lengths = values(rows, "heads"), values(rows, "D"), values(rows, "N")
-    compared = Comparison(rows, OURS, [BASIC, BLOCKS, SDPA], by=("heads", "D", "N"))
-    basic, blocks, sdpa = (compared[name] for name in compared.others)
+    compared = Comparison(rows, OURS, [BASIC, BLOCKS, COMPOSED, SDPA], by=("heads", "D", "N"))
+    basic, blocks, composed, sdpa = (compared[name] for name in compared.others)
     full = compared.case(heads[-1], widths[0], lengths[-1])
     reached = rate(compared.row(OURS, full))
     peak = ceiling(results[0], "fma_float32")
     names = {
         "one key at a time": BASIC,
         "32 keys at a time": BLOCKS,
+        "three kernels": COMPOSED,
         "a block of queries": OURS,
         "PyTorch SDPA": SDPA,
     }
@@ -62,13 +64,17 @@ def forward(results):
             names,
             more=lambda case: {
                 "against 32 keys": _against(blocks, compared, case),
+                "against three kernels": _against(composed, compared, case),
                 "against PyTorch": _against(sdpa, compared, case),
             },
         ),
-        plot=charts.lines(results, [BASIC, BLOCKS, OURS, SDPA], "N", TIME, panels, columns=2),
+        plot=charts.lines(
+            results, [BASIC, BLOCKS, COMPOSED, OURS, SDPA], "N", TIME, panels, columns=2
+        ),
         sentences={
             "earlier": words("forward.earlier", basic=basic.span(), blocks=blocks.span())
             + _behind(blocks, results[0].device.get("multiprocessors")),
+            "composed": _beside_composed(composed, full),
             "pytorch": words("forward.pytorch", sdpa=sdpa.span()),
             "rate": words(
                 "forward.rate",
@@ -81,6 +87,16 @@ def forward(results):
             ),
         },
     )
+
+
+def _beside_composed(composed, full):
+    """How it stands beside the kernels that write the scores to memory."""
+    if not composed:
+        return ""
+    text = words("forward.composed", span=composed.span())
+    if full in composed.ahead:
+        return text
+    return text + " " + words("forward.composed_faster", N=full.N, by=faster(1 / composed[full]))
 
 
 def _against(other, compared, case):
@@ -171,28 +187,103 @@ def _time_at(N):
     return field("ms_p50", f"time at N {units.count(N)}", units.milliseconds)
 
 
+def axes(results):
+    rows = results[0].rows
+    widths = values(rows, "D")
+    first, last = (
+        {D: only(rows, implementation=order, D=D) for D in widths} for order in ("first", "last")
+    )
+    gains = [TIME(last[D]) / TIME(first[D]) for D in widths]
+    D = widths[0]
+    clean = not any(row["stack_bytes"] for row in rows)
+    return Figure(
+        finding=words(
+            "axes", gain=span(gains), first=first[D]["shuffles"], last=last[D]["shuffles"]
+        ),
+        caption=words("axes.caption", device=cell(results[0].label), N=first[D]["N"]),
+        table=columns(
+            [{**r, "target": result.label} for result in results for r in result.rows],
+            {
+                "target": "target",
+                "D": "D",
+                "tile": "tile",
+                "summed axis": "implementation",
+                "time": TIME,
+                "registers": "registers",
+                "stack, bytes": "stack_bytes",
+                "instructions": "instructions",
+                "multiply-adds": "multiply_adds",
+                "shuffles": "shuffles",
+                "barriers": "barriers",
+                "loads from memory": "global_loads",
+            },
+        ),
+        plot=charts.bars(
+            results,
+            [Series(OURS, f"D {D}", {"D": D}) for D in widths],
+            views=[
+                View("time", y=TIME),
+                View("shuffles", y=field("shuffles", "instructions", units.whole)),
+                View("multiply-adds", y=field("multiply_adds", "instructions", units.whole)),
+            ],
+            groups=[
+                Series(OURS, "summed along the first axis", {"implementation": "first"}),
+                Series("context", "along the last", {"implementation": "last"}),
+            ],
+        ),
+        sentences={
+            "same": words(
+                "axes.same",
+                D=D,
+                tile=first[D]["tile"],
+                first_adds=first[D]["multiply_adds"],
+                last_adds=last[D]["multiply_adds"],
+                first_loads=first[D]["global_loads"],
+                last_loads=last[D]["global_loads"],
+                spills="neither spills" if clean else "some of them spill",
+            ),
+            "other": words(
+                "axes.other",
+                first=first[D]["shuffles"],
+                last=last[D]["shuffles"],
+                first_all=units.count(first[D]["instructions"]),
+                last_all=units.count(last[D]["instructions"]),
+            ),
+            "time": words("axes.time", gain=span(gains)),
+        },
+    )
+
+
 def resources(results):
     shown = gpus_then_compiled(results)
     main = next(r for r in shown if r.place == "gpu" or r.folder.endswith("sm_90"))
-    orders = [
-        Series(OURS, "summed along the first axis", {"order": "first"}),
-        Series("context", "along the last", {"order": "last"}),
-    ]
-    plain = {"dtype": "float32", "causal": False}
-    first, last = (only(main.rows, order=order, D=64, **plain) for order in ("first", "last"))
-    every = [x for r in shown for x in pick(r.rows, order="first")]
-    failed = [x for r in shown for x in r.rows if x["order"] == "first" and x["error"]]
+    first = pick(main.rows, D=64, dtype="float32", causal=False)[0]
+    every = [x for r in shown for x in pick(r.rows)]
+    failed = [x for r in shown for x in r.rows if x["error"]]
     spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
-    here = [x["registers"] for x in pick(main.rows, order="first")]
+    here = [x["registers"] for x in pick(main.rows)]
     device = cell(main.label.split(",")[0])
     return Figure(
-        finding=words("resources", first=first["shuffles"], last=last["shuffles"]),
-        caption=words("resources.caption", device=device),
+        finding=words(
+            "resources",
+            spill=words("resources.none", targets=len(shown))
+            if not spilled
+            else words(
+                "resources.some",
+                spilled=len(spilled),
+                every=len(every),
+                most=max(x["spill_store_bytes"] for x in spilled),
+            ),
+            failed=f", and {len(failed)} cannot run" if failed else "",
+            device=device,
+            fewest=min(here),
+            most=max(here),
+        ),
+        caption=words("resources.caption"),
         table=columns(
             [{**x, "target": r.label} for r in shown for x in r.rows],
             {
                 "target": "target",
-                "summed axis": "order",
                 "D": "D",
                 "dtype": "dtype",
                 "causal": "causal",
@@ -206,38 +297,7 @@ def resources(results):
                 "remark": "error",
             },
         ),
-        plot=charts.bars(
-            gpus(results) or [main],
-            [Series(OURS, f"D {D}", {"D": D, **plain}) for D in values(main.rows, "D")],
-            views=[
-                View("shuffles", y=field("shuffles", "instructions", units.whole)),
-                View("multiply-adds", y=field("multiply_adds", "instructions", units.whole)),
-            ],
-            groups=orders,
-        ),
         sentences={
-            "axis": words(
-                "resources.axis",
-                last=last["shuffles"],
-                last_adds=last["multiply_adds"],
-                first=first["shuffles"],
-                first_adds=first["multiply_adds"],
-            ),
-            "spills": words(
-                "resources.spills",
-                spill=words("resources.none", targets=len(shown))
-                if not spilled
-                else words(
-                    "resources.some",
-                    spilled=len(spilled),
-                    every=len(every),
-                    most=max(x["spill_store_bytes"] for x in spilled),
-                ),
-                failed=f", and {len(failed)} cannot run" if failed else "",
-                device=device,
-                fewest=min(here),
-                most=max(here),
-            ),
             "room": _room(first),
         },
     )
@@ -246,9 +306,16 @@ def resources(results):
 def _room(row):
     """How many programs of a kernel a multiprocessor's registers hold."""
     threads, registers = row["threads"], row["multiprocessor_registers"]
-    taken = threads * -(-row["registers"] // 8) * 8  # handed out to a warp by eights
-    programs = registers // taken
-    text = words("resources.room", threads=threads, taken=taken, registers=registers)
+    each = -(-row["registers"] // 8) * 8  # handed out by eights
+    programs = registers // (threads * each)
+    text = words(
+        "resources.room",
+        threads=threads,
+        used=row["registers"],
+        each=each,
+        taken=threads * each,
+        registers=registers,
+    )
     if programs == 1:
         return f"{text}: no second one fits beside it, so nobody else works there while it waits."
     return f"{text}, so {programs} fit beside each other and one can work while another waits."
@@ -291,16 +358,7 @@ def tiles(results):
         for r in swept[D]
         if (r["implementation"], D) not in drawn
     ]
-    behind = {D: TIME(used[D]) / TIME(best[D]) for D in widths}
-    taken = [
-        f"{TIME.text(used[D])} at D {D}, "
-        + (
-            "the fastest of all"
-            if used[D] is best[D]
-            else f"{ratio(behind[D])} the time of the fastest"
-        )
-        for D in widths
-    ]
+    taken = [f"{TIME.text(used[D])} at D {D}, {_standing(used[D], best[D])}" for D in widths]
     ends = [
         f"at D {D} from {TIME.text(best[D])} ({best[D]['implementation']}) to "
         f"{TIME.text(worst[D])} ({worst[D]['implementation']})"
@@ -353,7 +411,8 @@ def tiles(results):
                 taken=listed(taken),
                 sdpa=listed([TIME.text(row) for row in sdpa.values()]),
             ),
-            "rule": _of_rule(best, used, swept),
+            "spills": _spilling(best, swept),
+            "columns": _columns(used.values()),
         },
     )
 
@@ -365,22 +424,47 @@ def _told(row):
     )
 
 
-def _of_rule(best, used, swept):
-    """Whether the table's rule, the largest tile that spills nothing, finds the fastest tile."""
-    if all(best[D] is used[D] for D in best):
-        return words("tiles.holds")
-    clean = [time(min(map(TIME, pick(swept[D], stack_bytes=0)))) for D in best]
-    kept = words("tiles.kept", clean=listed(clean))
-    keeps = " " + words("tiles.keeps")
+def _standing(used, best):
+    """How a tile stands beside the fastest one."""
+    if used is best:
+        return "the fastest of all"
+    if within_spread(used, best):
+        return f"level with the fastest ({best['implementation']})"
+    return f"{ratio(TIME(used) / TIME(best))} the time of the fastest ({best['implementation']})"
+
+
+def _columns(rows):
+    """Whether a thread sums whole columns: it does if there are pairs enough for all threads."""
+    told = []
+    for row in rows:
+        pairs, threads = row["BLOCK_M"] * row["BLOCK_N"], 32 * row["num_warps"]
+        parts = threads // pairs
+        told.append(
+            words(
+                "tiles.whole" if parts <= 1 else "tiles.parts",
+                D=row["D"],
+                pairs=pairs,
+                threads=threads,
+                **(
+                    {} if parts <= 1 else {"parts": units.count(parts), "length": row["D"] // parts}
+                ),
+            )
+        )
+    return " ".join(told)
+
+
+def _spilling(best, swept):
+    """Whether the fastest tiles are the largest that spill nothing, as one might expect."""
     spilling = [D for D in best if best[D]["stack_bytes"]]
+    clean = {D: min(pick(swept[D], stack_bytes=0), key=TIME) for D in spilling}
     if not spilling:
-        return words("tiles.not_best", kept=kept, widths=listed(best)) + keeps
-    fastest = [
-        f"{best[D]['implementation']}, with {best[D]['stack_bytes']} bytes of stack a thread at "
-        f"D {D}"
-        for D in spilling
-    ]
-    text = words("tiles.spill_a_little", fastest=listed(fastest), kept=kept)
+        return words("tiles.clean")
+    fastest = [f"{best[D]['stack_bytes']} bytes of stack a thread at D {D}" for D in spilling]
+    text = words(
+        "tiles.spill_a_little",
+        fastest=listed(fastest),
+        clean=listed([f"{TIME.text(clean[D])} at D {D}" for D in spilling]),
+    )
     most = max((r for D in best for r in swept[D]), key=lambda r: r["stack_bytes"])
     if TIME(most) > 2 * TIME(best[most["D"]]):
         text += " " + words(
@@ -390,7 +474,7 @@ def _of_rule(best, used, swept):
             time=TIME.text(most),
             D=most["D"],
         )
-    return text + keeps
+    return text
 
 
 def traffic(results):
@@ -400,6 +484,7 @@ def traffic(results):
     return Figure(
         finding=words(
             "traffic",
+            queries=ours["BLOCK_M"],
             ours=units.thousands(ours["key_bytes"]),
             before=units.thousands(before["key_bytes"]),
             keys=ratio(before["key_bytes"] / ours["key_bytes"]),
@@ -475,13 +560,7 @@ def steps(results):
                 "steps.second", scores=numbers(two["scores"]), m=_two(two["m"]), l=_math(one["l"])
             )
             + f"\n\n$$\n{alpha}\n$$\n\n"
-            + words(
-                "steps.corrected",
-                corrected=_two(one["l"] * two["alpha"]),
-                m=_two(two["m"]),
-                added=_two(sum(two["p"])),
-                l=_two(two["l"]),
-            ),
+            + _corrected(one, two),
             "third": words(
                 "steps.third",
                 m=_two(two["m"]),
@@ -493,8 +572,7 @@ def steps(results):
                 scores=numbers(four["scores"]),
                 alpha=_math(four["alpha"]),
                 l=_math(four["l"]),
-                less=": less than before, though all that was added is positive, because its unit "
-                "has grown."
+                less=words("steps.less", alpha=_math(four["alpha"]))
                 if four["l"] < three["l"]
                 else ".",
             ),
@@ -505,6 +583,22 @@ def steps(results):
                 row=numbers(last["result"][0]),
             ),
         },
+    )
+
+
+def _corrected(one, two):
+    """The sum after the second tile, with as many decimals as make what is added add up."""
+    kept, added = one["l"] * two["alpha"], sum(two["p"])
+    digits = next(
+        n
+        for n in range(2, 7)
+        if round(round(kept, n) + round(added, n), n) == round(two["l"], n) or n == 6
+    )
+    told = {"corrected": kept, "added": added, "l": two["l"]}
+    return words(
+        "steps.corrected",
+        m=_two(two["m"]),
+        **{name: units.decimals(value, digits) for name, value in told.items()},
     )
 
 

@@ -81,11 +81,15 @@ class Lab:
 
         On a GPU those of the loaded kernels, elsewhere those compiled ahead of time for the target.
         """
+        yield from (kernel.as_row() for kernel in self.kernels(launcher, *tensors))
+
+    def kernels(
+        self, launcher: Callable[..., Any], *tensors: torch.Tensor
+    ) -> list[compiled.Resources]:
+        """The kernels behind `resources`, with their machine code."""
         if self.place == "gpu":
-            found = compiled.from_loaded(launcher, *tensors)
-        else:
-            found = self.compiler.resources(launcher, tensors, target=self.target)
-        yield from (kernel.as_row() for kernel in found)
+            return compiled.from_loaded(launcher, *tensors)
+        return self.compiler.resources(launcher, tensors, target=self.target)
 
     def ahead_of_time(self, launcher: Callable[..., Any], *tensors: torch.Tensor) -> Iterator[Row]:
         """As `resources`, but compiled ahead of time on a GPU too, for the GPU at hand.

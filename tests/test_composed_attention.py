@@ -22,6 +22,7 @@ from snippets._lab.judge.oracle import (
     eager_attention,
     make_qkv,
 )
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
 from snippets.composed_attention import bench, exercise, kernel
 from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
@@ -576,9 +577,51 @@ def test_export_with_any_length():
     M, N = torch.export.Dim("M"), torch.export.Dim("N")
     shapes = {"q": {1: M}, "k": {1: N}, "v": {1: N}}
     exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
-    assert the_op.default in [node.target for node in exported.graph.nodes]
+    calls = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    assert calls == [the_op.default, torch.ops.aten.mul.Tensor], "opaque: nothing of its inside"
     q, k, v = make_qkv(2, M=7, N=9, D=8, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+
+
+@torch.library.triton_op("attention_measured_tests::visible_softmax", mutates_args=())
+def visible_softmax(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    launch = torch.library.wrap_triton(kernel._softmax_kernel)[(len(x),)]
+    strides = (0, 0, *x.stride(), 0, 0, *out.stride())
+    launch(x, out, *strides, H=1, M=len(x), N=x.shape[1], BLOCK_N=16)
+    return out
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU's kernels can be traced")
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning")
+def test_a_visible_op_computes_in_the_interpreter_and_cannot_be_traced_there():
+    """Why the op of this room is opaque."""
+    x = randn(3, 9)
+    assert_softmax(visible_softmax(x), x)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="storage"):
+        visible_softmax(mode.from_tensor(x))
+
+
+# What the page says of the compiled softmax.
+
+
+@pytest.mark.compiler
+def test_a_load_is_wide_where_the_row_length_is_a_multiple_of_16():
+    """5000 and 8184 are not, though their rows begin at multiples of 16 bytes as well."""
+    assert all(columns * 4 % 16 == 0 for columns in (5000, 5008, 8184, 8192))
+    with Compiler() as compiler:
+        for columns, numbers in ((5000, 1), (5008, 4), (8184, 1), (8192, 4)):
+            (found,) = compiler.resources(softmax, (torch.ones(2, columns),), target="sm_90")
+            assert found.error is None
+            assert bench.numbers_a_load(found.ptx) == numbers, columns
+
+
+def test_loads_of_two_widths_have_no_one_width():
+    narrow, wide = "ld.global.b32 {%r1}", "ld.global.L1::evict_last.v4.b32 {%r1}"
+    assert [bench.numbers_a_load(ptx) for ptx in (narrow, wide)] == [1, 4]
+    for ptx in (narrow + wide, "st.global.b32"):
+        with pytest.raises(ValueError, match="values to unpack"):
+            bench.numbers_a_load(ptx)
 
 
 # The figures, drawn from made-up rows: what only a GPU measures too.
@@ -656,6 +699,20 @@ def test_figures_of_times_follow_the_numbers():
     parts = ["composed_attention:softmax", "torch:softmax", "torch:clone"]
     text = drawn("softmax", list(timed(columns, parts)))
     assert "8192 rows of 4096 numbers take 4.1 ms: 1 TB/s, 1.00 of the copy ceiling" in text
+
+
+def test_the_figure_of_alignment_tells_two_causes_apart():
+    rows = [
+        {"columns": columns, "slots": 8192, "numbers_a_load": numbers, "ms_p50": ms}
+        | {"implementation": "composed_attention:softmax", "bytes_compulsory": 1e9}
+        | {"dtype": "float32", "rows": 8192}
+        for columns, numbers, ms in ((5000, 1, 1.0), (5008, 4, 0.8), (8184, 1, 0.5), (8192, 4, 0.5))
+    ]
+    text = drawn("alignment", rows)
+    assert "of the 8192 slots of the program 39 % are masked" in text
+    assert "by +25 % where the same slots are masked" in text
+    assert "and by 0 % where the row fills them" in text
+    assert "+100 % with narrow loads and by +60 % with wide ones" in text
 
 
 def test_the_figure_of_strides_says_where_time_is_saved():

@@ -1,12 +1,14 @@
 """What the page of composed_attention measures: one function for each result."""
 
 import functools
+import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
+import triton
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, make_qkv
 from snippets._lab.measure.competitors import resolve
@@ -215,6 +217,35 @@ def softmax(lab):
             "torch:clone": x.clone,
         }
         yield from lab.time(case, calls, flops=0, bytes_compulsory=2 * x.numel() * x.element_size())
+
+
+# --8<-- [start:alignment]
+@measured_on("gpu")
+def alignment(lab):
+    """A row that the compiler knows to be aligned or does not, in slots that it fills or does not.
+
+    Rows of all four lengths begin at multiples of 16 bytes. Triton tells the compiler which sizes
+    and strides are multiples of 16: 5008 and 8192 are, 5000 and 8184 are not.
+    """
+    for case in lab.each(dtype=["float32"], rows=[8192], columns=[5000, 5008, 8184, 8192]):
+        x = _random(case["rows"], case["columns"], dtype=case["dtype"])
+        (found,) = lab.kernels(kernel.softmax, x)
+        about = {
+            "slots": triton.next_power_of_2(case["columns"]),
+            "numbers_a_load": numbers_a_load(found.ptx),
+        }
+        calls = {"composed_attention:softmax": lambda x=x: kernel.softmax(x)}
+        compulsory = 2 * x.numel() * x.element_size()
+        for row in lab.time(case, calls, flops=0, bytes_compulsory=compulsory):
+            yield about | row
+
+
+def numbers_a_load(ptx):
+    """How many numbers each load from global memory takes, where all take as many."""
+    widths = {int(width or 1) for width in re.findall(r"ld\.global[.\w:]*?(?:\.v(\d))?\.b32", ptx)}
+    (width,) = widths
+    return width
+    # --8<-- [end:alignment]
 
 
 @measured_on("gpu")

@@ -212,7 +212,6 @@ def softmax(results):
     compared = Comparison(rows, ours, [torch], by=("columns",))
     at = compared.case(SQUARE)
     chosen = compared.row(ours, at)
-    odd = only(rows, implementation=ours, columns=5000)
     count = chosen["rows"]
     return Figure(
         finding=words(
@@ -235,10 +234,84 @@ def softmax(results):
             references=[at_ceiling("copy", "copy ceiling")],
             ticks={"x": [1, 16, 128, 1024, 8192]},  # every length would crowd a phone
         ),
+    )
+
+
+def alignment(results):
+    rows = results[0].rows
+    at = {(_wide(r), _mostly_masked(r)): r for r in rows}
+    narrow, wide, narrow_full, wide_full = (
+        at[key] for key in ((False, True), (True, True), (False, False), (True, False))
+    )
+
+    def gain(slower, faster):
+        return change(moved(faster) / moved(slower))
+
+    return Figure(
+        finding=words(
+            "alignment",
+            odd=narrow["columns"],
+            odd_speed=BANDWIDTH.text(narrow),
+            even=wide["columns"],
+            even_speed=BANDWIDTH.text(wide),
+        ),
+        caption=words("alignment.caption", rows=narrow["rows"]),
+        table=columns(
+            rows,
+            {
+                "columns": "columns",
+                "numbers a load": "numbers_a_load",
+                "slots": "slots",
+                "masked": lambda r: share(_masked(r)),
+                "time": TIME,
+                BANDWIDTH.name: BANDWIDTH,
+            },
+        ),
+        plot=charts.bars(
+            results,
+            [
+                Series(OURS, f"{share(_masked(narrow))} of the slots masked", _mostly_masked),
+                Series(OURS, "(nearly) none masked", lambda r: not _mostly_masked(r)),
+            ],
+            BANDWIDTH,
+            groups=[
+                Series("context", "one number a load", {"numbers_a_load": 1}),
+                Series(OURS, f"{wide['numbers_a_load']} numbers a load", _wide),
+            ],
+        ),
         sentences={
-            "odd": words("softmax.odd", columns=odd["columns"], speed=BANDWIDTH.text(odd)),
+            "question": words(
+                "alignment.question",
+                odd=narrow["columns"],
+                slots=units.count(narrow["slots"]),
+                masked=share(_masked(narrow)),
+            ),
+            "answer": words(
+                "alignment.answer",
+                odd=narrow["columns"],
+                even=wide["columns"],
+                wide=gain(narrow, wide),
+                odd_full=narrow_full["columns"],
+                even_full=wide_full["columns"],
+                wide_full=gain(narrow_full, wide_full),
+                full=gain(narrow, narrow_full),
+                full_wide=gain(wide, wide_full),
+            ),
         },
     )
+
+
+def _masked(row):
+    """The part of a program's slots that hold no number of the row."""
+    return 1 - row["columns"] / row["slots"]
+
+
+def _mostly_masked(row):
+    return _masked(row) > 0.1
+
+
+def _wide(row):
+    return row["numbers_a_load"] > 1
 
 
 def transpose(results):

@@ -75,7 +75,7 @@ def _transpose_kernel(
 ):
     """One program moves one square tile: reads it once, writes its transpose once.
 
-    In between it changes hands in shared memory, so that both sides touch whole rows of a tile.
+    In between its threads exchange elements in shared memory, so both sides touch whole rows.
     """
     # --8<-- [start:transpose]
     tiles_m, tiles_n = tl.cdiv(M, BLOCK), tl.cdiv(N, BLOCK)

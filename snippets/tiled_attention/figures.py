@@ -96,7 +96,13 @@ def _beside_composed(composed, full):
     text = words("forward.composed", span=composed.span())
     if full in composed.ahead:
         return text
-    return text + " " + words("forward.composed_faster", N=full.N, by=faster(1 / composed[full]))
+    return (
+        text
+        + " "
+        + words(
+            "forward.composed_faster", N=full.N, heads=full.heads, by=faster(1 / composed[full])
+        )
+    )
 
 
 def _against(other, compared, case):

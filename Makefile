@@ -43,6 +43,14 @@ serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs no torch); AD
 .PHONY: setup
 setup: $(ALL) ## Make .venv with everything the tests need
 
+# PyTorch's own index of CPU builds; `pip` takes the version that constraints.txt pins from it.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.PHONY: torch-cpu
+torch-cpu: | $(VENV)/bin/python ## On a machine without a GPU, before all else: torch without CUDA
+	$(VENV)/bin/python -m pip install --quiet --index-url $(TORCH_INDEX) \
+	  --extra-index-url https://pypi.org/simple "$$(grep '^torch==' constraints.txt)"
+
 .PHONY: test
 test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
 	$(PYTHON) -m pytest -m "not mutants and not browser and not compiler" --durations 10 $(ANYWHERE)
@@ -164,12 +172,13 @@ $(VENV)/bin/python:
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 
 $(VENV)/.docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing what the site needs (once; about half a minute)"
+	@echo "installing what the site needs (once: half a minute, 0.3 GB)"
 	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group docs
 	@touch $@
 
 $(VENV)/.all-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing torch, triton and what the tests need (once; a few minutes)"
+	@echo "installing torch, triton and what the tests need (once: a few minutes, 2.3 GB with torch's" \
+	  "CPU build; its CUDA build adds several: make torch-cpu before this takes the small one)"
 	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --group test
 	@touch $@ $(VENV)/.docs-installed
 

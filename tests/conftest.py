@@ -23,6 +23,7 @@ if torch is not None:
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(min(2, torch.get_num_threads()))
 
+import progress
 from hypothesis import HealthCheck, settings
 
 from snippets._site.checks.browser import program
@@ -36,6 +37,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("attention")
+
+
+def pytest_configure(config):
+    if progress.wanted(config):
+        config.pluginmanager.register(progress.Line())
+    if torch is None or not torch.cuda.is_available():
+        # Ours are errors. A GPU has warnings of its own about what our lines ask of it.
+        for ours in ("snippets", "test_", "browser", "made_up"):
+            config.addinivalue_line("filterwarnings", f"error:::{ours}")
 
 
 @pytest.fixture(autouse=True)

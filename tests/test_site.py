@@ -26,7 +26,15 @@ LAB_PAGES = {
     "your_gpu",
 }  # rooms of lab pages: no kernel, no post
 # Tests of what rooms share, and not of a room.
-ABOUT_THE_HOUSE = ("test_lab_", "test_site", "test_browser", "test_house", "test_launchers")
+ABOUT_THE_HOUSE = (
+    "test_lab_",
+    "test_site",
+    "test_browser",
+    "test_house",
+    "test_launchers",
+    "test_first_hour",
+    "test_progress",
+)
 EVERY_ROOM = {"report", "mutants"}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
 TOP_LEVEL = {

@@ -24,6 +24,7 @@ LAB_PAGES = {
     "claims",
     "coverage",
     "your_gpu",
+    "what_changed",
 }  # rooms of lab pages: no kernel, no post
 # Tests of what rooms share, and not of a room.
 ABOUT_THE_HOUSE = (
@@ -114,7 +115,7 @@ def fail_with(faults, what):
 
 
 ROOMS, POSTS = rooms(), posts()
-DRAWN_ONLY = {"claims"}  # measures nothing: its figure judges what the others measured
+DRAWN_ONLY = {"claims", "what_changed"}  # measure nothing: they are about what others measured
 BENCHED = [room for room in ROOMS if room not in DRAWN_ONLY]
 
 

@@ -9,6 +9,8 @@ from snippets._lab.results.physics import within_spread
 from snippets._lab.results.result import Result
 
 TIMES = ("ms_p20", "ms_p50", "ms_p80")
+# How the fields begin that came out of a measurement: not what a row was asked for.
+CAME_OUT = ("ms_", "bytes_", "flops", "fits_", "registers", "shared_", "spill_", "stack_")
 Row = Mapping[str, Any]
 
 
@@ -21,6 +23,8 @@ def following(new: Result, old: Result) -> Result:
     if new.place != "gpu" or old.place != "gpu":
         return new
     before, now = (_by_case(result.rows) for result in (old, new))
+    if not before and not now:
+        return new
     both = [case for case in now if case in before]
     entry = {
         "measured_at": old.measured_at,
@@ -59,7 +63,7 @@ def _asked_for(row: Row) -> dict[str, Any]:
     return {
         name: value
         for name, value in row.items()
-        if isinstance(value, str | int) and not name.startswith(("ms_", "bytes_"))
+        if isinstance(value, str | int) and not name.startswith(CAME_OUT)
     }
 
 

@@ -1,0 +1,199 @@
+"""What new measurements changed, and which versions stand behind each room's numbers."""
+
+import math
+from collections import Counter
+
+from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.rows import TIME, device_name
+from snippets._lab.draw.tables import Numeral, table
+from snippets._lab.draw.units import count, ratio
+from snippets._lab.draw.words import case, listed, many
+from snippets._lab.results.store import VERSIONS, DataError
+
+CALLED = {
+    "python": "Python",
+    "torch": "torch",
+    "triton": "Triton",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+}
+LINKED = 3  # files: every result of the table has one, and a list of all would be the caption
+LARGEST, FOLDED = 15, 100  # moves that are shown, and that the folded table has
+NONE = ("none", "absent", "unknown")  # where a version does not apply
+NOTHING_YET = (
+    "No time has been measured twice since files began to keep what they replace: the next `make "
+    "bench` makes the first entry."
+)
+
+
+@from_all
+def versions(results):
+    """A row for each room and place: the versions of all its results, and the oldest one's day."""
+    groups = {}
+    for result in results:
+        if result.place in ("gpu", "interpreter", "compiler"):
+            groups.setdefault((result.post, _where(result)), []).append(result)
+    if not groups:
+        raise DataError("no result names its versions")
+    oldest = {key: min(found, key=lambda r: r.measured_at) for key, found in groups.items()}
+    rows = [
+        {
+            "room": post,
+            "where": where,
+            "results": len(found),
+            **{CALLED[name]: _of(found, name) for name in VERSIONS},
+            "driver": listed(sorted({r.device.get("driver") or "–" for r in found})),
+            "all verified since": oldest[post, where].date,
+        }
+        for (post, where), found in sorted(groups.items())
+    ]
+    mixed = sum(any(len(_each(found, name)) > 1 for name in VERSIONS) for found in groups.values())
+    said = (
+        "each with one set of versions" if not mixed else f"{mixed} of them with several versions"
+    )
+    first = min(oldest.values(), key=lambda r: r.measured_at)
+    return Figure(
+        finding=f"{many(len(groups), 'set', 'sets')} of results, {said}; the oldest is of "
+        f"{first.date}.",
+        caption="A row for each room and place, from the provenance of its results: the versions "
+        "with which they were last measured, and the day since which all of them have been. Where "
+        "two versions stand in a cell, only some results have been measured with the newer one. "
+        "Linked are the oldest results of each place.",
+        table=rows,
+        open_table=True,
+        sources=_oldest_of_each_place(oldest),
+    )
+
+
+@from_all
+def renewals(results):
+    """A row for each measurement that replaced another, the latest first."""
+    found = _renewals(results)
+    moved = sum(len(entry["moved"]) for _, _, entry in found)
+    compared = sum(entry["compared"] for _, _, entry in found)
+    share = f"{many(moved, 'time')} of {count(compared)} moved beyond the spread"
+    return Figure(
+        finding=f"{many(len(found), 'new measurement')}: {share}." if found else NOTHING_YET,
+        caption="A row for each file of times that another one replaced, the latest first: what "
+        "differs in versions and in code, how many times are in both, and how many of those moved. "
+        "A difference within the sum of both spreads (each from the 20th to the 80th percentile) "
+        "is a tie. Linked are the latest.",
+        table=[
+            {
+                "result": f"{new.post}/{new.result}",
+                "device": device_name(new),
+                "before": entry["measured_at"][:10],
+                "now": when[:10],
+                "other versions": _other_versions(entry, new_versions),
+                "other code": _other_code(entry["changed"]),
+                "compared": entry["compared"],
+                "moved": len(entry["moved"]),
+            }
+            for new, (when, new_versions), entry in found
+        ]
+        or [{"result": "–", "moved": None}],
+        open_table=True,
+        sources=_first((result for result, _, _ in found), results),
+    )
+
+
+@from_all
+def moves(results):
+    """A row for each time that moved, the largest change first."""
+    every = [
+        (new, when, change)
+        for new, (when, _), entry in _renewals(results)
+        for change in entry["moved"]
+    ]
+    every.sort(key=lambda item: _how_far(item[2]), reverse=True)
+    faster = sum(_quotient(change) < 1 for _, _, change in every)
+    said = f"{many(faster, 'time')} became shorter, {many(len(every) - faster, 'time')} longer."
+    rows = [
+        {
+            "result": f"{new.post}/{new.result}",
+            "device": device_name(new),
+            "case": _case(change["case"]),
+            "before": Numeral(TIME.unit(change["before"]["ms_p50"])),
+            "now": Numeral(TIME.unit(change["now"]["ms_p50"])),
+            "now ÷ before": Numeral(ratio(_quotient(change))),
+            "measured": when[:10],
+        }
+        for new, when, change in every
+    ]
+    largest = ["<div markdown>", "", *table(rows[:LARGEST]), "", "</div>"] if rows else []
+    return Figure(
+        finding=said if every else "No time has moved.",
+        caption=f"The largest {LARGEST} changes beyond the spread; the table below has up to "
+        f"{FOLDED}, the files of the results all. Now ÷ before: below 1 it is faster than it was. Linked are the first of them.",
+        table=rows[:FOLDED] or [{"result": "–"}],
+        widget="\n".join(largest),
+        sources=_first((result for result, _, _ in every), results),
+    )
+
+
+def _renewals(results):
+    """(result, (when, versions) of what replaced, entry) of every entry, the latest first."""
+    found = []
+    for result in results:
+        times = [(entry["measured_at"], entry["versions"]) for entry in result.history]
+        replaced_by = [*times[1:], (result.measured_at, result.versions)]
+        found += [(result, *pair) for pair in zip(replaced_by, result.history, strict=False)]
+    return sorted(found, key=lambda item: item[1][0], reverse=True)
+
+
+def _first(of, results):
+    """The results that a table begins with, to be linked; the newest of all where it is empty."""
+    there = {(r.folder, r.post, r.result): r for r in of}
+    return tuple(there.values())[:LINKED] or (max(results, key=lambda r: r.measured_at),)
+
+
+def _where(result):
+    return {"interpreter": "interpreter", "compiler": "compiler"}.get(result.place, result.label)
+
+
+def _oldest_of_each_place(oldest):
+    """One result for each place, to be linked: with all of them a caption would be a list."""
+    places = {}
+    for (_, where), result in oldest.items():
+        places[where] = min(places.get(where, result), result, key=lambda r: r.measured_at)
+    return tuple(places[where] for where in sorted(places))
+
+
+def _each(found, name):
+    return Counter(r.versions[name] for r in found)
+
+
+def _of(found, name):
+    each = [version for version in sorted(_each(found, name)) if version not in NONE]
+    return listed(each) if each else "–"
+
+
+def _other_versions(entry, now):
+    other = [
+        f"{CALLED[name]} {entry['versions'][name]} → {now[name]}"
+        for name in VERSIONS
+        if entry["versions"].get(name) != now.get(name)
+    ]
+    return ", ".join(other) or "–"
+
+
+def _other_code(changed):
+    if changed is None:
+        return "not recorded"
+    files = Counter(name.partition(": ")[0] for name in changed)
+    return ", ".join(f"{file} ({number})" for file, number in files.items()) or "–"
+
+
+def _case(found):
+    """What was timed, in words: the implementation first, labels left out."""
+    axes = {k: v for k, v in found.items() if k != "label"}
+    return case(axes, *sorted(axes, key=lambda name: name != "implementation"))
+
+
+def _quotient(change):
+    return change["now"]["ms_p50"] / change["before"]["ms_p50"]
+
+
+def _how_far(change):
+    """Twice as fast is as far as twice as slow."""
+    return abs(math.log(_quotient(change)))

@@ -124,7 +124,8 @@ def moves(results):
     return Figure(
         finding=said if every else "No time has moved.",
         caption=f"The largest {LARGEST} changes beyond the spread; the table below has up to "
-        f"{FOLDED}, the files of the results all. Now ÷ before: below 1 it is faster than it was. Linked are the first of them.",
+        f"{FOLDED}, the files of the results all. Now ÷ before: below 1 it is faster than it was. "
+        "Linked are the first of them.",
         table=rows[:FOLDED] or [{"result": "–"}],
         widget="\n".join(largest),
         sources=_first((result for result, _, _ in every), results),

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 from snippets._lab.judge.oracle import causal_mask, eager_attention
 from snippets._lab.rooms import load, rooms, source_file
@@ -79,9 +80,10 @@ def _sdpa(
         _refuse_two_corners(q, k)
         options["is_causal"] = True
     lead = (None,) * (4 - q.dim())
-    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
-        q[lead], k[lead], v[lead], **options
-    )
+    if not lead:  # as eager code calls it: nothing here may cost the host
+        own: torch.Tensor = scaled_dot_product_attention(q, k, v, **options)
+        return own
+    out: torch.Tensor = scaled_dot_product_attention(q[lead], k[lead], v[lead], **options)
     return out.view(q.shape)
 
 
@@ -139,11 +141,35 @@ def _packaged(package: Package) -> Attention:
     ) -> torch.Tensor:
         lead = (None,) * (4 - q.dim())
         there = (x[lead].transpose(1, 2) for x in (q, k, v))  # [B, M, H, D], without a copy
-        found = attend(*there, causal=causal)
-        out: torch.Tensor = found[0] if isinstance(found, tuple) else found
-        return out.transpose(1, 2).view(q.shape) if lead else out.transpose(1, 2)
+        out = _its_result(attend(*there, causal=causal)).transpose(1, 2)
+        return out.view(q.shape) if lead else out
 
     return attention
+
+
+def _its_result(found: Any) -> torch.Tensor:
+    out: torch.Tensor = found[0] if isinstance(found, tuple) else found
+    return out
+
+
+def bind(
+    name: str, function: Attention, *tensors: torch.Tensor, **options: Any
+) -> Callable[[], torch.Tensor]:
+    """A call without arguments, of a name's function: what only this lab needs is done before.
+
+    A package gets its own layout, and a backend that PyTorch chooses by itself for these tensors is
+    not forced in each call, which takes the host longer than the call.
+    """
+    if name in PACKAGES and tensors[0].dim() == 4:
+        attend = PACKAGES[name].function()
+        there = [x.transpose(1, 2) for x in tensors]
+        causal = options.get("causal", False)
+        return lambda: _its_result(attend(*there, causal=causal)).transpose(1, 2)
+    if name in BACKENDS and tensors[0].dim() == 4:
+        chosen = torch._fused_sdp_choice(*tensors, is_causal=options.get("causal", False))
+        if chosen == BACKENDS[name].value:
+            function = _sdpa
+    return functools.partial(function, *tensors, **options)
 
 
 def version_of(name: str) -> str:

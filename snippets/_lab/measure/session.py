@@ -20,6 +20,7 @@ from snippets._lab.measure import ceilings, machine, regimes
 from snippets._lab.measure.competitors import (
     Attention,
     Unavailable,
+    bind,
     in_a_line,
     is_ours,
     resolve,
@@ -134,14 +135,18 @@ class Lab:
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
         for regime in within or [""]:
             at = {**case, "regime": regime} if regime else case
-            called = functions
             if regime == regimes.COMPILED:
                 torch._dynamo.reset()  # beyond its limit of recompilations it would give up
                 makers = {name: functools.partial(regimes.compiled, name) for name in functions}
-                called = yield from self._right(at, makers, lambda _: False, q, k, v, **options)
+                found = yield from self._right(at, makers, lambda _: False, q, k, v, **options)
+                calls: dict[str, Callable[[], object]] = {
+                    n: functools.partial(f, q, k, v, **options) for n, f in found.items()
+                }
+            else:
+                calls = {n: bind(n, f, q, k, v, **options) for n, f in functions.items()}
             for row in self.time(
                 at,
-                {name: functools.partial(f, q, k, v, **options) for name, f in called.items()},
+                calls,
                 flops=4 * heads * scores * D,
                 bytes_compulsory=tensors * q.element_size(),
             ):

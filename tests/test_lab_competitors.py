@@ -1,0 +1,179 @@
+"""Competitors that a machine may have or not: named with their version, checked, or left out aloud.
+
+Stub packages stand in for FlashAttention; what they compute is eager attention, or wrong on demand.
+"""
+
+import importlib.metadata
+import sys
+import types
+
+import pytest
+import torch
+
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    TrivialInputs,
+    assert_some_rows,
+    causal_mask,
+    eager_attention,
+    make_qkv,
+)
+from snippets._lab.measure import competitors, session
+from snippets._lab.measure.competitors import PACKAGES, Unavailable, bind, resolve
+from snippets._lab.measure.session import Lab
+from snippets._lab.measure.timing import Times
+
+NAMES = list(PACKAGES)
+CASE = {"dtype": "float32", "causal": True, "batch": 2, "heads": 3, "N": 40, "D": 16}
+
+
+def in_their_layout(q, k, v, causal=False):
+    """Attention of [B, M, H, D], with its statistics beside it."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    mask = causal_mask(q.shape[-2], k.shape[-2]) if causal else None
+    return eager_attention(q, k, v, mask=mask).transpose(1, 2).contiguous(), "statistics"
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """Installs stub packages, by the name of the competitor; `None` takes one away."""
+    versions = {}
+
+    def version(distribution):
+        if distribution not in versions:
+            raise importlib.metadata.PackageNotFoundError(distribution)
+        return versions[distribution]
+
+    def install(name, number, attend=in_their_layout):
+        package = PACKAGES[name]
+        versions[package.distributions[0]] = number
+        stub = types.ModuleType(package.module)
+        if attend is not None:
+            stub.flash_attn_func = attend
+        parent = package.module.partition(".")[0]
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+        monkeypatch.setitem(sys.modules, package.module, stub)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    return install
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_a_package_is_called_in_its_own_layout(name, lead, packages):
+    packages(name, f"{PACKAGES[name].major}.1")
+    q, k, v = make_qkv(*lead, M=5, N=9, D=8)
+    mask = causal_mask(5, 9)
+    want = eager_attention(q, k, v, mask=mask)
+    torch.testing.assert_close(resolve(name)(q, k, v, causal=True), want)
+    torch.testing.assert_close(bind(name, resolve(name), q, k, v, causal=True)(), want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_that_is_missing_or_another_is_named(name, packages):
+    package = PACKAGES[name]
+    with pytest.raises(Unavailable, match=f"^{package.distributions[0]} is not installed$"):
+        resolve(name)
+    packages(name, "1.0.9")
+    with pytest.raises(Unavailable, match=rf"1\.0\.9 is installed; version {package.major} is"):
+        resolve(name)
+    packages(name, f"{package.major}.0", attend=None)
+    with pytest.raises(Unavailable, match=r"\.0 cannot be imported: AttributeError: module"):
+        resolve(name)
+
+
+def test_another_name_is_still_an_error():
+    with pytest.raises(ValueError, match="flash_attention_2, flash_attention_3, flash_attention_4"):
+        resolve("torch:flashinfer")
+    assert resolve("flash_attention_5") is None, "a room that may come"
+
+
+def test_a_backend_that_pytorch_chooses_anyway_is_not_forced(monkeypatch):
+    q, k, v = make_qkv(1, 2, N=8, D=16)
+    chosen = torch._fused_sdp_choice(q, k, v)
+    monkeypatch.setitem(competitors.BACKENDS, "torch:flash", torch.nn.attention.SDPBackend(chosen))
+    call = bind("torch:flash", resolve("torch:flash"), q, k, v)
+    assert call.func is competitors._sdpa
+    torch.testing.assert_close(call(), eager_attention(q, k, v))
+    forced = bind("torch:math", resolve("torch:math"), q, k, v)
+    assert (
+        chosen == torch.nn.attention.SDPBackend.MATH.value or forced.func is not competitors._sdpa
+    )
+    torch.testing.assert_close(forced(), eager_attention(q, k, v))
+
+
+# Before a time is taken, the result is looked at: some rows of the very case.
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lead", [(), (2, 3)])
+def test_some_rows_tell_a_wrong_result(lead, causal):
+    q, k, v = make_qkv(*lead, M=90, N=100, D=16)
+    right = eager_attention(q, k, v, mask=causal_mask(90, 100) if causal else None)
+    assert_some_rows(right, q, k, v, causal=causal)
+    other = eager_attention(q, k, v, mask=None if causal else causal_mask(90, 100))
+    for wrong in (other, right * 1.01, right.roll(1, -2), torch.full_like(right, torch.nan)):
+        with pytest.raises(NumericalMismatch):
+            assert_some_rows(wrong, q, k, v, causal=causal)
+    with pytest.raises(NumericalMismatch, match="shape"):
+        assert_some_rows(right[..., :-1, :], q, k, v, causal=causal)
+    with pytest.raises(TrivialInputs):
+        assert_some_rows(v.mean(-2, keepdim=True).expand(q.shape), q * 0, k, v)
+
+
+@pytest.fixture
+def lab(monkeypatch):
+    """A lab whose clock says 1 ms of everything."""
+    monkeypatch.setattr(session, "make_qkv", lambda *lead, device, **o: make_qkv(*lead, **o))
+    monkeypatch.setattr(session, "time_interleaved", one_millisecond)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    properties = types.SimpleNamespace(L2_cache_size=4096)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    return Lab("gpu", flush="flushed")
+
+
+def one_millisecond(calls, flush):
+    return {name: Times([1.0] * 5) for name in calls}
+
+
+def fails(q, k, v, causal=False):
+    raise RuntimeError("no kernel image\nis available")
+
+
+def mean(q, k, v, causal=False):
+    return v.mean(1, keepdim=True).expand(q.shape)
+
+
+def out_of_memory(q, k, v, causal=False):
+    raise torch.cuda.OutOfMemoryError("tried to allocate 3 PiB")
+
+
+@pytest.mark.parametrize(
+    ("attend", "why"),
+    [
+        (fails, "fails: RuntimeError: no kernel image"),
+        (mean, "wrong: largest difference"),
+        (out_of_memory, "out of memory"),
+    ],
+)
+def test_a_competitor_that_cannot_be_timed_is_a_row_and_the_rest_goes_on(
+    attend, why, packages, lab
+):
+    packages("flash_attention_4", "4.0.0b36")
+    packages("flash_attention_3", "3.0", attend)
+    names = ["torch:sdpa", *NAMES]
+    rows = {r["implementation"]: r for r in lab.time_attention(CASE, names)}
+    assert set(rows) == set(names)
+    assert rows["flash_attention_3"]["error"].startswith(why)
+    assert rows["flash_attention_2"]["error"] == "flash-attn is not installed"
+    timed = rows["flash_attention_4"]
+    assert (timed["ms_p50"], timed["version"], timed.get("error")) == (1.0, "4.0.0b36", None)
+    assert "version" not in rows["torch:sdpa"]
+    assert not any("ms_p50" in r for r in rows.values() if r.get("error"))
+
+
+def test_one_of_ours_that_fails_stops_the_result(lab, monkeypatch):
+    monkeypatch.setattr(session, "resolve", lambda name: fails if name == "ours" else resolve(name))
+    with pytest.raises(RuntimeError, match="no kernel image"):
+        list(lab.time_attention(CASE, ["torch:sdpa", "ours"]))

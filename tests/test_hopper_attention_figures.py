@@ -154,6 +154,21 @@ def test_ahead_and_behind_are_counted():
     assert "worst at D 64, N 1024" in figure.sentences["cudnn"]
 
 
+def test_flash_attention_4_stands_in_the_chart_where_it_was_timed():
+    rows = list(rows_of("forward", Lab()))
+    with_it = figures.forward([made_up("forward", rows)])
+    assert all("FlashAttention-4, TFLOP/s" in line for line in with_it.table)
+    missing = [
+        {k: v for k, v in r.items() if not k.startswith("ms_")} | {"error": "not installed"}
+        if r["implementation"] == figures.PACKAGE
+        else r
+        for r in rows
+    ]
+    without = figures.forward([made_up("forward", missing)])
+    assert not any("FlashAttention-4" in head for head in without.table[0])
+    assert without.finding == with_it.finding
+
+
 def test_a_ragged_length_is_held_against_the_next_round_one():
     def gain(name, case):
         slow = case["N"] == 1000 and case["D"] == 64 and not case["causal"]

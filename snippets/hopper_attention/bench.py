@@ -42,7 +42,7 @@ def forward(lab):
     """Time beside PyTorch's backends and the series' Triton kernel, the same number of tokens."""
     axes = {"causal": [False, True], "D": [64, 128], "N": [1024, 4096, 16_384]}
     for case in lab.each(dtype=["bfloat16", "float16"], **axes):
-        names = [OURS, "flash_attention", "torch:cudnn", "torch:flash"]
+        names = [OURS, "flash_attention", "torch:cudnn", "torch:flash", "flash_attention_4"]
         if case["dtype"] == "float16" and case["N"] != 4096:
             continue  # as bfloat16
         if case["dtype"] == "bfloat16" and case["N"] == 4096:

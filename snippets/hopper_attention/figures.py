@@ -37,6 +37,7 @@ from .simulator.diagram import protocol_svg, timeline_svg
 from .simulator.timed import from_rows
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
+PACKAGE = "flash_attention_4"  # where it is installed
 FLASH, FLEX, EAGER = "torch:flash", "torch:flex", "torch:eager"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
@@ -65,6 +66,7 @@ def _by_case(found, text):
 
 def forward(results):
     rows = results[0].rows
+    package = [PACKAGE] * any(r["implementation"] == PACKAGE for r in pick(rows))
     main, half = (
         Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
         for dtype in ("bfloat16", "float16")
@@ -78,6 +80,7 @@ def forward(results):
     names = {
         "ours": OURS,
         "cuDNN": CUDNN,
+        **{named(name): name for name in package},
         "flash_attention": TRITON,
         "FlashAttention-2": FLASH,
         "Flex": FLEX,
@@ -97,7 +100,7 @@ def forward(results):
         table=beside(rows, ["dtype", *BY], names, RATE, lambda row: _against(row, names)),
         plot=charts.lines(
             results,
-            [CUDNN, OURS, TRITON, FLEX, FLASH],
+            [CUDNN, *package, OURS, TRITON, FLEX, FLASH],
             "N",
             RATE,
             _views(rows, dtype="bfloat16"),

@@ -9,6 +9,7 @@ from snippets._lab.draw.words import listed
 
 QUEUED, SUSTAINED, AS_CALLED = "queued", "sustained", "as called"
 IN_A_GRAPH, COMPILED = "in a CUDA graph", "under torch.compile"
+REGIMES = (QUEUED, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)  # of _lab.measure, which has torch
 CUDNN, FLASH, LAST = "torch:cudnn", "flash_attention", "hopper_attention"
 PACKAGES = ("flash_attention_4", "flash_attention_3", "flash_attention_2")
 CELL = ("D", "causal", "N")
@@ -30,8 +31,7 @@ def within(rows, regime, by=CELL):
 
 def regimes_of(rows):
     """The regimes that have rows, in their order."""
-    every = (QUEUED, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)
-    return [regime for regime in every if any(r.get("regime") == regime for r in pick(rows))]
+    return [regime for regime in REGIMES if any(r.get("regime") == regime for r in pick(rows))]
 
 
 def beside_cudnn(result, by):

@@ -1,0 +1,176 @@
+"""The scoreboard's regimes and grids, drawn from made-up rows: no GPU is needed for this."""
+
+import itertools
+import re
+import types
+
+import pytest
+import torch
+
+pytest.importorskip("plotly")
+
+from made_up import result, timed
+
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.measure import regimes as measured
+from snippets._lab.results.checks import faults
+from snippets._lab.results.store import DataError, folder_name
+from snippets.scoreboard import bench, within
+from snippets.scoreboard import figures as page
+
+CUDNN, FA, LAST, FLASH = "torch:cudnn", "flash_attention_4", "hopper_attention", "flash_attention"
+SPEED = {CUDNN: 1.0, FA: 1.25, LAST: 1.2, FLASH: 0.8}  # of cuDNN's, queued
+HOST = {CUDNN: 0.02, FA: 0.06, LAST: 0.045, FLASH: 0.045}
+
+
+class Lab:
+    """A lab with a stand-in clock: `gain` changes the speed of a name in a case."""
+
+    place = "gpu"
+
+    def __init__(self, gain=lambda name, case: 1.0, missing=("flash_attention_3",), **beside):
+        self.gain, self.missing, self.beside = gain, missing, beside
+
+    def each(self, **axes):
+        return (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+    def time_attention(self, case, names, variants=None, within=("queued",)):
+        flops = 4.0 * case.get("batch", 1) * case["heads"] * case["N"] ** 2 * case["D"]
+        for name in names:
+            if name not in SPEED or name in self.missing:
+                yield {"implementation": name, **case, "error": f"{name} is not installed"}
+                continue
+            version = {"version": "4.0.0b36"} if name == FA else {}
+            for regime in within:
+                ms = flops / 5e14 * 1e3 / SPEED[name] / self.gain(name, case | {"regime": regime})
+                host = {} if regime == "queued" else {"ms_host": HOST[name]}
+                if regime == "sustained":
+                    host |= {"readings": 40, "power_w": 690.5, "sm_clock_mhz": 1755}
+                    host |= {"power_capped": 0.9} | self.beside
+                elif regime != "queued":
+                    ms += HOST[name]
+                work = {"flops": flops, "bytes_compulsory": 1e3, **case}
+                yield timed(ms, implementation=name, regime=regime, **work, **host, **version)
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    monkeypatch.setattr(bench, "kernels_here", lambda dtype: [*bench.KERNELS, bench.LAST])
+    properties = types.SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+
+
+def made_up(name, lab):
+    for kernel in bench.KERNELS:
+        SPEED.setdefault(kernel, 0.1), HOST.setdefault(kernel, 0.02)
+    return result("scoreboard", name, list(getattr(bench, name)(lab)))
+
+
+def drawn(name, *labs):
+    return getattr(page, name)([made_up(name, lab) for lab in labs or [Lab()]])
+
+
+def test_the_names_of_the_regimes_are_those_that_are_measured():
+    assert within.REGIMES == measured.REGIMES
+
+
+@pytest.mark.parametrize("name", ["regimes", "launchers", "grids"])
+def test_what_is_measured_can_be_stored_and_drawn(name):
+    one = made_up(name, Lab())
+    assert not list(faults(one, folder_name))
+    for results in ([one], [one, one]):
+        made = fragment("scoreboard", name, getattr(page, name), results)
+        assert set(made) == {f"{name}.json", f"{name}.md", f"{name}_sentences.md"}
+        for text in made.values():
+            assert not re.search(r"\b(nan|None|inf)\b", text)
+
+
+def test_twelve_cells_in_three_regimes():
+    table = drawn("regimes").table
+    cells = {(r["D"], r["causal"], r["N"]) for r in table}
+    assert len(cells) == 12
+    for cell in cells:
+        told = [r for r in table if (r["D"], r["causal"], r["N"]) == cell]
+        assert [r["regime"] for r in told][:3] == ["queued", "sustained", "as called"]
+        for row in told:
+            assert all(value is not None for head, value in row.items() if "TFLOP" in head)
+    assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch, cuDNN, TFLOP/s"} <= table[0].keys()
+
+
+def test_each_regime_has_its_ratio_to_cudnn():
+    capped = Lab(lambda name, case: 0.9 if (name, case["regime"]) == (LAST, "sustained") else 1.0)
+    figure = drawn("regimes", capped)
+    assert "1.20 queued, 1.08 sustained and 1.08 to 1.19 as called" in figure.finding
+    assert "Queued it is level in 12 of 12 cases" in figure.sentences["package"]
+    row = figure.table[0]
+    assert row["hopper_attention ÷ PyTorch, cuDNN"] == "1.20"
+    assert row["hopper_attention ÷ FlashAttention-4 4.0.0b36"] == "0.96 (tie)"
+    assert "hopper_attention does 1.20 queued, 1.08 sustained" in figure.sentences["hopper"]
+    assert "flash_attention does 0.80 queued, 0.80 sustained" in figure.sentences["flash"]
+    assert "20 µs (PyTorch, cuDNN)" in figure.sentences["host"]
+
+
+def test_what_slowed_the_gpu_is_marked():
+    quiet = drawn("regimes")
+    assert "Neither heat nor the hardware slowed it." in quiet.sentences["power"]
+    assert "power limit is 700 W" in quiet.sentences["power"]
+    hot = drawn("regimes", Lab(slowdowns={"heat": 0.25}))
+    assert "also slowed by heat" in hot.sentences["power"]
+    marked = [r["regime"] for r in hot.table if "slowed by heat" in (r["remark"] or "")]
+    assert marked == ["sustained"] * 12
+    assert not any("slowed" in (r["remark"] or "") for r in quiet.table)
+
+
+def test_a_pace_that_the_host_sets_is_marked():
+    slow_host = Lab(ms_host=1e3)
+    remarks = {r["remark"] for r in drawn("regimes", slow_host).table if r["regime"] == "sustained"}
+    assert all("hopper_attention: the host sets the pace" in told for told in remarks)
+    assert all("the host" not in (r["remark"] or "") for r in drawn("regimes").table)
+
+
+def test_a_competitor_that_is_not_there_is_named():
+    figure = drawn("regimes", Lab(missing=(FA, "flash_attention_3", "flash_attention_2")))
+    assert "flash_attention_4 is not installed" in figure.caption
+    assert "was not there" in figure.sentences["package"]
+    with pytest.raises(DataError, match=r"hopper_attention was not timed: .*not installed"):
+        drawn("regimes", Lab(missing=(LAST,)))
+
+
+def test_fewer_cells_may_be_sustained(monkeypatch):
+    monkeypatch.setattr(bench, "SUSTAINED_AT", [16_384])
+    figure = drawn("regimes")
+    assert "Sustained at N 16,384" in figure.caption
+    assert sum(r["regime"] == "sustained" for r in figure.table) == 4
+
+
+def test_the_host_is_most_of_a_small_call():
+    figure = drawn("launchers")
+    assert "as called" in figure.finding
+    by_name = {r["kernel"]: r for r in figure.table}
+    assert set(by_name) == {"PyTorch, cuDNN", *bench.KERNELS, bench.LAST}
+    assert by_name["hopper_attention"]["of cuDNN, queued"] == "1.20"
+
+
+def test_grids_that_fill_the_gpu_badly_are_shown():
+    assert "at least 90 %" in drawn("grids").sentences["least"]
+
+    def gain(name, case):
+        return 0.6 if name == LAST and case["heads"] == 8 and not case["causal"] else 1.0
+
+    figure = drawn("grids", Lab(gain))
+    assert "does 0.72 to 1.20 of cuDNN's rate, least at D 64, 8 heads" in figure.finding
+    assert "it is at D 64, 8 heads." in figure.sentences["least"]
+    assert [r["grid"] for r in figure.table][-3:] == [
+        "D 128, 131 tiles",
+        "D 128, 132 tiles",
+        "D 128, 133 tiles",
+    ]
+    assert len(figure.table) == 11
+
+
+def test_elsewhere_than_on_hopper_the_last_kernel_is_left_out(monkeypatch):
+    monkeypatch.setattr(bench, "kernels_here", lambda dtype: bench.KERNELS)
+    rows = list(bench.regimes(Lab()))
+    told = [r for r in rows if r["implementation"] == LAST]
+    assert {r["error"] for r in told} == {"it is for Hopper"}

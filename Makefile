@@ -14,7 +14,7 @@ LAB = $(PYTHON) -m snippets._lab
 SITE = $(PYTHON) -m snippets._site
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
 
-CONTRACT = tests/test_launchers.py
+CONTRACT = tests/test_launchers.py tests/test_launchers_compiled.py
 ROOM_TESTS = $(CONTRACT) $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
 
 # With an interpreter of your own nothing is installed.

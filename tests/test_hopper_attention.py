@@ -41,9 +41,7 @@ PAIRS = [  # each length with the largest, and a quarter of the others
 ]
 FEW_PAIRS = [(M, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, M in enumerate(LENGTHS)]
 ROWS = [
-    pytest.param(
-        D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-from-{chosen.MIN_KEYS}"
-    )
+    pytest.param(D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-{chosen.CONSUMERS}")
     for D, causal in itertools.product(VARIANTS, (False, True))
     for chosen in VARIANTS[D][causal]
 ]
@@ -275,30 +273,34 @@ def test_every_rung_is_attention(name):
 
 
 @pytest.mark.parametrize(
-    ("D", "causal", "N", "row"),
+    ("M", "N", "heads", "consumers"),
     [
-        (64, False, 1, 0),
-        (64, False, 2047, 0),
-        (64, False, 2048, 1),
-        (64, False, 10**6, 1),
-        (64, True, 1, 0),
-        (64, True, 10**6, 0),
-        (128, False, 1, 0),
-        (128, False, 10**6, 0),
-        (128, True, 1, 0),
-        (128, True, 10**6, 0),
+        (1, 1, 1, 2),
+        (1024, 1024, 512, 2),  # 1024 queries leave a third of a sixth tile of 192 empty
+        (4096, 4096, 128, 3),
+        (4096, 4096, 8, 2),  # two rounds of either: 256 tiles of 128 queries, 176 of 192
+        (4096, 4096, 6, 3),  # 132 tiles of 192 queries: one round
+        (4096, 4096, 3, 2),
+        (16_384, 16_384, 8, 3),
+        (128, 10**6, 132, 2),
     ],
 )
-def test_which_row_of_the_table(D, causal, N, row):
-    assert kernel._variant(D, causal, N) is VARIANTS[D][causal][row]
+def test_the_variant_that_takes_the_least_time(M, N, heads, consumers):
+    chosen = kernel._variant(64, False, M, N, heads, programs=132)
+    assert consumers == chosen.CONSUMERS
+
+
+@given(M=st.integers(1, 10**5), N=st.integers(1, 10**5), heads=st.integers(1, 600))
+def test_a_choice_is_one_of_the_table(M, N, heads):
+    for D, causal in itertools.product(VARIANTS, (False, True)):
+        assert kernel._variant(D, causal, M, N, heads, 132) in VARIANTS[D][causal]
 
 
 def test_the_table_knows_every_problem():
     assert tuple(VARIANTS) == kernel.WIDTHS
     for D, causal in itertools.product(VARIANTS, (False, True)):
         rows = VARIANTS[D][causal]
-        assert rows[0].MIN_KEYS == 1, "a row for the shortest"
-        assert [row.MIN_KEYS for row in rows] == sorted({row.MIN_KEYS for row in rows})
+        assert len({row.CONSUMERS for row in rows}) == len(rows), "chosen by their tiles"
         for row in rows:
             of_consumer, of_producer = kernel.REGISTERS[row.CONSUMERS]
             # Of 65,536 registers; the warp that loads counts as four.
@@ -447,7 +449,7 @@ REFUSED = {
     "float32": (
         lambda: qkv(q=ones(1, 2, 3, 64, dtype=torch.float32)),
         TypeError,
-        "q is torch.float32; float16 and bfloat16 are allowed, flash_attention takes more",
+        "q is torch.float32; torch.float16, torch.bfloat16 are allowed",
     ),
     "transposed": (
         lambda: qkv(v=ones(1, 2, 64, 5).mT),
@@ -480,7 +482,7 @@ REFUSED = {
         ValueError,
         "q has 2 heads and k 3",
     ),
-    "on a CPU": (qkv, ValueError, "q is on cpu; an H100 or H200 is allowed, see flash_attention"),
+    "on a CPU": (qkv, ValueError, "q is on cpu; the kernel needs an H100 or H200"),
 }
 
 
@@ -498,7 +500,7 @@ def test_refusals(case, nothing_is_launched):
 
 
 def qkv_on(capability, monkeypatch, **changes):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    monkeypatch.setattr(kernel, "_capability", lambda device: capability)
     return {n: x.as_subclass(OnGpu) if n in "qkv" else x for n, x in qkv(**changes).items()}
 
 
@@ -506,24 +508,24 @@ def qkv_on(capability, monkeypatch, **changes):
 def test_other_gpus_are_refused(capability, nothing_is_launched, monkeypatch):
     with pytest.raises(ValueError, match="see flash_attention") as caught:
         hopper_attention(**qkv_on(capability, monkeypatch))
-    assert f"q is on a GPU of capability {capability}; (9, 0) is" in str(caught.value)
+    assert f"q is on a GPU of capability {capability}; (9, 0) is allowed" in str(caught.value)
 
 
 def test_a_gpu_of_another_maker_is_refused(nothing_is_launched, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    with pytest.raises(ValueError, match="q is on cuda:0; an H100 or H200 is allowed"):
+    with pytest.raises(ValueError, match="q is on cuda:0; the kernel needs an H100 or H200"):
         hopper_attention(**qkv_on((9, 4), monkeypatch))
 
 
 @pytest.mark.parametrize(
     ("scale", "error", "message"),
     [
-        ("1", TypeError, "scale is a str"),
-        (True, TypeError, "scale is a bool"),
+        ("1", TypeError, "scale has type str"),
+        (True, TypeError, "scale has type bool"),
         (math.nan, ValueError, "scale is nan"),
         (math.inf, ValueError, "scale is inf"),
-        (0, ValueError, "scale is 0"),
-        (-1.0, ValueError, "scale is -1.0; it must be positive"),
+        (0, ValueError, "scale is 0.0; it must lie between"),
+        (-1.0, ValueError, "scale is -1.0; it must lie between"),
     ],
 )
 def test_scales_that_are_refused(scale, error, message, nothing_is_launched, monkeypatch):

@@ -54,7 +54,6 @@ class Launcher:
     rows_alike: bool = True  # a stride of zero
     groups: bool = False  # of query heads, which share a head of keys
     least_rank: int = 2
-    old_wording: bool = False  # True: refusals that its owner has still to reword
     far_apart: bool = True  # offsets of 2^31 elements, as far as a CPU can play them
     dtype: torch.dtype = torch.float32
 
@@ -68,7 +67,6 @@ LAUNCHERS = {
         widths=(16, 24, 40, 72, 128, 136, 256),
         columns_apart=False,
         groups=True,
-        old_wording=True,
     ),
     "hopper_attention": Launcher(
         M=70,
@@ -78,7 +76,6 @@ LAUNCHERS = {
         columns_apart=False,
         rows_alike=False,
         groups=True,
-        old_wording=True,
         far_apart=False,
         dtype=torch.float16,
     ),
@@ -250,7 +247,7 @@ SCALES = {
 
 
 @pytest.mark.numerical
-@each(lambda room: ["none", "float", "int"] if of(room).old_wording else SCALES)
+@each(lambda room: SCALES)
 def test_scale(room, case):
     scale = SCALES[case]
     q, k, v = make(room, M=3)
@@ -609,8 +606,6 @@ OPTIONS = {"v", "causal", "align", "return_lse"}  # not every launcher has these
 
 def asked(room):
     """The refusals that the launcher has arguments for."""
-    if of(room).old_wording:
-        return
     without = OPTIONS - set(parameters(room))
     without |= {"other heads"} if of(room).groups else {"no multiple of heads"}
     without |= {"one dimension"} if of(room).least_rank < 2 else set()
@@ -635,7 +630,10 @@ def sentence(room, pattern):
         "{dtypes}": ", ".join(str(x) for x in load(room, "kernel").DTYPES),
         "{dtype}": str(dtype),
         "{other}": str(other_dtype(room)),
-        "{device}": str(torch.empty(0, device=device_of(room)).device),
+        # Where Gluon's kernel is played, its tensors say that they are on a GPU.
+        "{device}": str(torch.empty(0, device=device_of(room)).device)
+        if interpreted(room) or HOPPER
+        else "cuda:0",
         "{needs}": "a CUDA device" if interpreted(room) else "an H100 or H200",
         "{least}": str(of(room).least_rank),
         "{heads}": "Hkv" if groups else "2",
@@ -662,10 +660,9 @@ def test_refusals(room, case):
 
 
 def test_every_refusal_is_asked_for():
-    """Each by the rooms that can be asked for it; return_lse has no room yet that says it so."""
+    """Each by the rooms that can be asked for it."""
     seen = {case for room in ROOMS for case in asked(room)}
-    waiting = {case for room in ROOMS if of(room).old_wording for case in REFUSED}
-    assert seen | waiting == set(REFUSED)
+    assert seen == set(REFUSED)
     assert len(seen) >= 40
 
 
@@ -683,7 +680,7 @@ SHARED = {
 def test_what_several_kernels_write_is_written_alike():
     """A function of one of these names is the same in each file, but for its comments."""
     texts = {name: defaultdict(list) for name in SHARED}
-    for room in [room for room in KERNELS if not of(room).old_wording]:
+    for room in KERNELS:
         for node in ast.parse(room_file(room, "kernel.py").read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name in SHARED:
                 if ast.get_docstring(node) is not None:

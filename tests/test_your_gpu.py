@@ -208,9 +208,9 @@ def launched(launcher, target, dtype="float16", D=64, **options):
 
 
 def test_a_launcher_refuses_and_chooses_as_on_that_card():
-    with pytest.raises(TypeError, match="bfloat16; float16 and float32"):
+    with pytest.raises(TypeError, match=r"bfloat16; torch\.float16, torch\.float32 are"):
         launched(flash_attention, "sm_75", "bfloat16")
-    with pytest.raises(ValueError, match="above 128"):
+    with pytest.raises(ValueError, match="dimension 256; at most 128"):
         launched(flash_attention, "sm_75", D=256)
     table = load("flash_attention", "kernel").TILE_CONFIGS
     for target in some(bench.TARGETS):
@@ -324,21 +324,21 @@ def test_constants_passed_by_position_tell_kernels_apart():
     seen = set()
     for D, causal in ((D, causal) for D in (64, 128) for causal in (False, True)):
         for keys in (1024, 8192):
-            shapes = [(1, 8, rows, D) for rows in (16, keys, keys)]
+            shapes = [(1, 8, keys, D)] * 3
             call = bench.Call("x", "x", hopper_attention, "float16", shapes, {"causal": causal})
             lab = type("", (), {"compiler": Lab("compiler", "sm_90").compiler})
             (launch,) = bench.launches(lab, call, "sm_90")
             assert bench.constants(launch)["CAUSAL"] is causal
             seen.add(bench.specialised(launch))
     assert len(seen) == sum(len(rows) for D in VARIANTS for rows in VARIANTS[D]) == 5
-    narrow = [
-        dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
+    narrow = {
+        name: dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
         if hasattr(x, "block_shape")
         else x
-        for x in launch.args
-    ]
+        for name, x in launch.kwargs.items()
+    }
     assert bench.specialised(launch) in seen
-    assert bench.specialised(dataclasses.replace(launch, args=tuple(narrow))) not in seen
+    assert bench.specialised(dataclasses.replace(launch, kwargs=narrow)) not in seen
 
 
 def test_the_recorded_numbers_are_those_of_a_launch():

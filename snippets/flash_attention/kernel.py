@@ -4,8 +4,10 @@ Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton'
 Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
 """
 
+import contextvars
 import functools
 import math
+import numbers
 import os
 from typing import NamedTuple
 
@@ -16,12 +18,14 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
+from triton.compiler import CompiledKernel
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 
 # --8<-- [start:tiles]
@@ -37,7 +41,7 @@ class TileConfig(NamedTuple):
 
 
 # --8<-- [start:table]
-# Architecture → largest BLOCK_D that a row is for → tiles without a causal mask, and with one.
+# Architecture → largest D that a row is for → tiles without a causal mask, and with one.
 TILE_CONFIGS = {
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
         64: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
@@ -228,10 +232,10 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
         q: [..., H, M, D], float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;
             H and a batch may be left out. Any strides, but the D columns of a row lie side by side.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        scale: positive factor on the scores; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
         causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
-            "top_left": query m sees the keys up to m.
+            "top_left": query m sees the keys up to m; without causal it has no effect.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
@@ -242,72 +246,135 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     """
     # --8<-- [end:launcher]
     # --8<-- [start:launch]
-    _check_inputs(q, k, v, causal, align)
+    _check_inputs(q, k, v, causal, align, return_lse)
     scale = _scale_or_default(scale, q.shape[-1])
-    if q.numel() // q.shape[-1] >= 2**31:  # more programs than CUDA starts
-        raise ValueError(f"q has shape {tuple(q.shape)}; fewer than 2^31 rows are allowed")
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    architecture = _architecture(q)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    if q.dim() < 4:
+        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     B, H, M, D = q.shape
     _, Hkv, N, _ = k.shape
-    BLOCK_D = triton.next_power_of_2(D)
-    architecture = _architecture(q)
-    config = _tile_config(architecture, q.dtype, BLOCK_D, causal)
+    BLOCK_D = 1 << (D - 1).bit_length()  # the next power of two
+    config = _tile_config(architecture, q.dtype, D, causal)
     use_tma = _can_use_tma(architecture, q, k, v)
     warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
-    kv = (k, v)
-    if use_tma:
-        kv = (TensorDescriptor.from_tensor(x, [1, 1, config.BLOCK_N, BLOCK_D]) for x in kv)
-    if warp_specialize:  # the kernel makes a descriptor, and Triton asks for memory to put it in
-        triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=q.device))
+    sizes = dict(
+        stride_qb=q.stride(0), stride_qh=q.stride(1), stride_qm=q.stride(2),
+        stride_kb=k.stride(0), stride_kh=k.stride(1), stride_kn=k.stride(2),
+        stride_vb=v.stride(0), stride_vh=v.stride(1), stride_vn=v.stride(2),
+        H=H, G=H // Hkv, M=M, N=N,
+        causal_offset=N - M if align == "bottom_right" else 0,
+        scale_log2=scale * LOG2_E.value,
+    )  # fmt: skip
+    constants = dict(
+        D=D,
+        CAUSAL=causal,
+        MASKED=causal or N % config.BLOCK_N != 0,
+        BLOCK_M=config.BLOCK_M,
+        BLOCK_N=config.BLOCK_N,
+        BLOCK_D=BLOCK_D,
+        USE_TMA=use_tma,
+        WARP_SPECIALIZE=warp_specialize,
+    )
+    launch = functools.partial(
+        _launch, -(-M // config.BLOCK_M) * H * B, config, (q, k, v, out, lse), sizes, constants
+    )
     with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
-        _flash_attention_kernel[(triton.cdiv(M, config.BLOCK_M) * B * H,)](
-            q, *kv, out, lse,
-            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            H=H, G=H // Hkv, M=M, N=N,
-            causal_offset=N - M if align == "bottom_right" else 0,
-            scale_log2=scale * LOG2_E.value,
-            D=D,
-            CAUSAL=causal,
-            MASKED=causal or N % config.BLOCK_N != 0,
-            BLOCK_M=config.BLOCK_M,
-            BLOCK_N=config.BLOCK_N,
-            BLOCK_D=BLOCK_D,
-            USE_TMA=use_tma,
-            WARP_SPECIALIZE=warp_specialize,
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
-        )  # fmt: skip
+        if warp_specialize:
+            _with_scratch(launch, q.device)
+        else:
+            launch()
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
+
+
+# --8<-- [start:compiled]
+_compiled = {}  # all that Triton compiles a kernel for → the kernel
+
+
+def _launch(programs, config, tensors, sizes, constants):
+    """Launch the kernel on tensors (q, k, v, out, lse), sizes and constants: its parameters.
+
+    Triton asks of each argument of each call whether it is the kernel for it that is compiled
+    already. That takes longer than the launch, so here a kernel is found by what matters alone.
+    """
+    q, k, v, out, lse = tensors
+    key = (
+        q.device,
+        q.dtype,
+        config,
+        triton.knobs.runtime.debug,
+        triton.knobs.compilation.instrumentation_mode,
+        *constants.values(),
+        *[x if x is None else x.data_ptr() % 16 for x in tensors],
+        *[(x == 1, x % 16 == 0, x < 2**31) for x in sizes.values()],
+    )
+    if constants["USE_TMA"]:
+        block = [1, 1, config.BLOCK_N, constants["BLOCK_D"]]
+        k, v = (TensorDescriptor.from_tensor(x, block) for x in (k, v))
+    kernel = _compiled.get(key)
+    if kernel is not None:
+        kernel[(programs, 1, 1)](q, k, v, out, lse, *sizes.values(), *constants.values())
+        return
+    kernel = _flash_attention_kernel[(programs,)](
+        q_ptr=q,
+        k=k,
+        v=v,
+        out_ptr=out,
+        lse_ptr=lse,
+        **sizes,
+        **constants,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+    )
+    # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
+    if isinstance(kernel, CompiledKernel) and torch.version.hip is None:
+        _compiled[key] = kernel
+    # --8<-- [end:compiled]
+
+
+# --8<-- [start:scratch]
+def _with_scratch(launch, device):
+    """Launch a kernel that makes a descriptor: Triton asks for memory to put it in."""
+
+    def run():
+        triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
+        launch()
+
+    contextvars.copy_context().run(run)  # in the caller's own context his allocator stays
+    # --8<-- [end:scratch]
 
 
 # --8<-- [start:architecture]
 def _architecture(x):
     """The part of TILE_CONFIGS for the device of x; the interpreter plays a Hopper GPU."""
-    if x.device.type == "cpu" and INTERPRETED:
+    _check_device("q", x)
+    if x.device.type == "cpu":
         return "sm_90"
-    if x.device.type != "cuda":
-        hint = "or TRITON_INTERPRET=1 set before import" if x.device.type == "cpu" else "as cuda"
-        raise ValueError(f"q is on {x.device}; the kernel needs a GPU, {hint}")
     if torch.version.hip:
         return "gfx942"
-    found = torch.cuda.get_device_capability(x.device)
+    found = _capability(x.device)
     if found < (7, 5):
         raise ValueError(f"q is on a GPU of capability {found}; (7, 5) or newer is allowed")
     known = {(7, 5): "sm_75", (8, 0): "sm_80", (8, 7): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
     return known.get(found, "sm_89")
 
 
-def _tile_config(architecture, dtype, BLOCK_D, causal):
+@functools.cache
+def _capability(device):
+    return torch.cuda.get_device_capability(device)
+
+
+def _tile_config(architecture, dtype, D, causal):
     """The TileConfig for a problem; raise where the architecture has none."""
     if dtype == torch.bfloat16 and architecture == "sm_75":
-        raise TypeError("q is torch.bfloat16; float16 and float32 are allowed on this GPU")
-    if BLOCK_D > (widest := max(TILE_CONFIGS[architecture])):
-        raise ValueError(f"q has head dimension above {widest}, the most on this GPU")
+        raise TypeError("q is torch.bfloat16; torch.float16, torch.float32 are allowed on this GPU")
+    widest = max(TILE_CONFIGS[architecture])
+    if D > widest:
+        raise ValueError(f"q has head dimension {D}; at most {widest} is allowed on this GPU")
     rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
-    return next(pair[causal] for width, pair in rows.items() if BLOCK_D <= width)
+    return next(pair[causal] for width, pair in rows.items() if D <= width)
     # --8<-- [end:architecture]
 
 
@@ -317,57 +384,114 @@ def _can_use_tma(architecture, *tensors):
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
     if architecture not in ("sm_90", "sm_100") or tensors[0].dtype == torch.float32:
         return False
-    addresses = [x.data_ptr() for x in tensors]
-    steps = [stride * x.element_size() for x in tensors for stride in x.stride()[:-1]]
-    return all(size % 16 == 0 for size in addresses + steps) and all(step > 0 for step in steps)
+    for x in tensors:
+        steps = x.stride()[:-1]
+        if x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
+            return False
+    return True
     # --8<-- [end:descriptors]
 
 
 # --8<-- [start:refusals]
-def _check_inputs(q, k, v, causal, align):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check_tensors(least, **tensors):
+    """Raise for tensors that no kernel here takes; all must match the first."""
+    first, like = next(iter(tensors.items()))
+    for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout != torch.strided:
+            layout = "nested" if x.is_nested else x.layout
+            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; float16, bfloat16 and float32 are allowed")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
-        if x.device != q.device:
-            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
-        if not 2 <= x.dim() <= 4 or x.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed are 2 to 4 sizes above 0")
-        if x.stride(-1) != 1:
-            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
+            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
+            )
+        if x.device != like.device:
+            raise ValueError(
+                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
+            )
+        shape = tuple(x.shape)
+        if not least <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
     # --8<-- [end:refusals]
-    # --8<-- [start:refused_shapes]
-    D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
+
+
+# --8<-- [start:refused_shapes]
+def _check_inputs(q, k, v, causal, align, return_lse=False):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
+    _check_tensors(2, q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.stride(-1) != 1:
+            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
+    shape, shape_k = tuple(q.shape), tuple(k.shape)
+    batch, heads, D = shape[:-3], shape[-3:-2], shape[-1]
     if D not in range(16, 257, 8):
         raise ValueError(f"q has head dimension {D}; 16 to 256 in steps of 8 are allowed")
-    if k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
-        raise ValueError(f"k has shape {tuple(k.shape)}, which does not fit q, {tuple(q.shape)}")
+    if len(shape_k) != len(shape) or (*shape_k[:-3], shape_k[-1]) != (*batch, D):
+        want = _fit(*batch, *("Hkv" for _ in heads), "N", D)
+        raise ValueError(f"k has shape {shape_k}; with q {shape} it must be {want}")
     if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    if heads and heads[0] % heads_kv[0]:
-        raise ValueError(f"q has {heads[0]} heads and k {heads_kv[0]}; a multiple is allowed")
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
-    if align not in ("bottom_right", "top_left"):
-        raise ValueError(f"align is {align!r}; 'bottom_right' and 'top_left' are allowed")
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {shape_k}")
+    if heads and shape[-3] % shape_k[-3]:
+        raise ValueError(
+            f"q has {shape[-3]} heads and k {shape_k[-3]}; q's must be a multiple of k's"
+        )
+    if max(q.numel() // D, shape_k[-2]) >= 2**31:
+        raise ValueError(f"q has shape {shape} and k {shape_k}; fewer than 2^31 rows are allowed")
+    _check_mask(causal, align)
+    if not isinstance(return_lse, bool):
+        raise TypeError(
+            f"return_lse has type {_type_name(return_lse)}; it must be a bool, True or False"
+        )
     # --8<-- [end:refused_shapes]
 
 
+def _check_mask(causal, align="bottom_right"):
+    """Raise for a mask that is none of the three."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
+    if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
+        raise ValueError(f"align is {align!r}; it must be 'bottom_right' or 'top_left'")
+
+
+def _check_device(name, x):
+    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
+    kind = x.device.type
+    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
+        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
+        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
+
+
 def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is not a positive number."""
+    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
     if scale is None:
         return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"scale is a {type(scale).__name__}; a positive number or None is allowed")
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale is {scale}; it must be positive and finite")
-    return float(scale)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
+    try:
+        number = float(scale)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
+        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def _fit(*shape):
+    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
+    return str(shape).replace("'", "")
 
 
 def main():

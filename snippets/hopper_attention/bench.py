@@ -94,8 +94,8 @@ BY_THREADS = [  # rows stored from registers, not by TMA
     ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
     ("v_desc,\n    out_desc,\n", "v_desc,\n    out_desc,\n    out_ptr,\n"),
     (
-        "_describe(out.view(B * H, M, D), CONSUMER_M.value),",
-        "_describe(out.view(B * H, M, D), CONSUMER_M.value), out,",
+        "out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value),",
+        "out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value), out_ptr=out,",
     ),
 ]
 # --8<-- [end:by_threads]

@@ -443,7 +443,6 @@ def resources(results):
             {
                 "D": "D",
                 "mask": lambda r: "causal" if r["causal"] else "last tile" * r["ragged"] or "none",
-                "from keys": "MIN_KEYS",
                 "variant": _variant,
                 "registers": "registers",
                 "spilled, bytes": "spill_store_bytes",

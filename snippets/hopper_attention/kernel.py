@@ -6,10 +6,12 @@ Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.
 
 import functools
 import math
+import numbers
 from typing import Any, NamedTuple
 
 import torch
 import triton
+from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,6 +26,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 LOG2_E = gl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
+MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 CONSUMER_M = gl.constexpr(64)  # queries of a consumer: what one wgmma instruction takes
 # A number for each of the four threads that share a row of scores, held by that thread.
 ROW_SUM_LAYOUT = gl.constexpr(
@@ -47,17 +50,16 @@ class Variant(NamedTuple):
     PING_PONG: bool = False  # consumers issue their products in turn
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     BLOCK_N: int = 128  # keys of a tile
-    MIN_KEYS: int = 1  # the minimum that it is for
     # --8<-- [end:variant]
 
 
 # --8<-- [start:table]
-# D → for full and for causal attention: how, from how many keys on.
+# D → for full and for causal attention: among which to choose.
 VARIANTS = {
     64: (
         (
             Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
-            Variant(CONSUMERS=3, STAGES=2, MIN_KEYS=2048),
+            Variant(CONSUMERS=3, STAGES=2),
         ),
         (Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, PING_PONG=True, Q_IN_REGISTERS=True),),
     ),
@@ -67,6 +69,8 @@ VARIANTS = {
     ),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
+# Consumers → microseconds of a tile of queries, and of each tile of keys it visits: D 64, H200.
+TILE_TIMES = {2: (1.0, 1.1), 3: (2.6, 1.4)}
 # --8<-- [end:table]
 
 
@@ -608,10 +612,10 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
             columns of a row lie side by side, other strides are multiples of 16 bytes.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        scale: positive factor on the scores; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
         causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
-            "top_left": query m sees the keys up to m.
+            "top_left": query m sees the keys up to m; without causal it has no effect.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
@@ -622,50 +626,87 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     """
     # --8<-- [end:launcher]
     # --8<-- [start:prepare]
-    _check_inputs(q, k, v, causal, align)
+    _check_inputs(q, k, v, causal, align, return_lse)
     scale = _scale_or_default(scale, q.shape[-1])
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    if q.dim() < 4:
+        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
-    variant = _variant(D, causal, N)
-    tiles = triton.cdiv(M, CONSUMER_M.value * variant.CONSUMERS)
-    total, programs = B * H * tiles, _multiprocessors(q.device)
+    programs = _multiprocessors(q.device)
+    variant = _variant(D, causal, M, N, B * H, programs)
+    tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
+    total = B * H * tiles
     # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
     step = 2 if causal and total > programs else 1
     # --8<-- [end:prepare]
     # --8<-- [start:launch]
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
+    sizes = dict(
+        H=H,
+        G=H // Hkv,
+        M=M,
+        N=N,
+        tiles=tiles,
+        total=total,
+        step=step,
+        causal_offset=N - M if align == "bottom_right" else 0,
+        scale_log2=scale * LOG2_E.value,
+    )
+    constants = dict(
+        CAUSAL=causal,
+        MASKED=causal or N % variant.BLOCK_N != 0,
+        CONSUMERS=variant.CONSUMERS,
+        STAGES=variant.STAGES,
+        OVERLAP=variant.OVERLAP,
+        PING_PONG=variant.PING_PONG,
+        Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
+        BLOCK_N=variant.BLOCK_N,
+        CONSUMER_REGS=consumer_regs,
+        PRODUCER_REGS=producer_regs,
+        num_warps=4,
+    )
+    descriptors = dict(
+        q_desc=_describe(q, CONSUMER_M.value),
+        k_desc=_describe(k, variant.BLOCK_N),
+        v_desc=_describe(v, variant.BLOCK_N),
+        out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value),
+    )
     with torch.cuda.device_of(q):  # launch where the tensors are
-        _hopper_attention_kernel[(min(programs, triton.cdiv(total, step)),)](
-            _describe(q, CONSUMER_M.value),
-            _describe(k, variant.BLOCK_N),
-            _describe(v, variant.BLOCK_N),
-            _describe(out.view(B * H, M, D), CONSUMER_M.value),
-            lse,
-            H=H,
-            G=H // Hkv,
-            M=M,
-            N=N,
-            tiles=tiles,
-            total=total,
-            step=step,
-            causal_offset=N - M if align == "bottom_right" else 0,
-            scale_log2=scale * LOG2_E.value,
-            CAUSAL=causal,
-            MASKED=causal or N % variant.BLOCK_N != 0,
-            CONSUMERS=variant.CONSUMERS,
-            STAGES=variant.STAGES,
-            OVERLAP=variant.OVERLAP,
-            PING_PONG=variant.PING_PONG,
-            Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
-            BLOCK_N=variant.BLOCK_N,
-            CONSUMER_REGS=consumer_regs,
-            PRODUCER_REGS=producer_regs,
-            num_warps=4,
-        )
+        _launch(min(programs, -(-total // step)), {**descriptors, "lse_ptr": lse}, sizes, constants)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
+
+
+# --8<-- [start:compiled]
+_compiled = {}  # all that Triton compiles a kernel for → the kernel
+
+
+def _launch(programs, tensors, sizes, constants):
+    """Launch the kernel; tensors, sizes and constants are its parameters, in their order.
+
+    Triton asks of each argument of each call whether it is the kernel for it that is compiled
+    already. That takes longer than the launch, so here a kernel is found by what matters alone.
+    No size matters: the kernel is not specialized on any.
+    """
+    q, lse = tensors["q_desc"].base, tensors["lse_ptr"]
+    key = (
+        q.device,
+        q.dtype,
+        q.shape[-1],
+        lse if lse is None else lse.data_ptr() % 16,
+        triton.knobs.runtime.debug,
+        triton.knobs.compilation.instrumentation_mode,
+        *constants.values(),
+    )
+    kernel = _compiled.get(key)
+    if kernel is not None:
+        kernel[(programs, 1, 1)](*tensors.values(), *sizes.values(), *constants.values())
+        return
+    kernel = _hopper_attention_kernel[(programs,)](**tensors, **sizes, **constants)
+    if isinstance(kernel, CompiledKernel):
+        _compiled[key] = kernel
+    # --8<-- [end:compiled]
 
 
 # --8<-- [start:registers]
@@ -674,78 +715,155 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 # --8<-- [end:registers]
 
 
-def _variant(D, causal, N):
-    """The last Variant for a problem that is for so many keys."""
-    return [variant for variant in VARIANTS[D][causal] if variant.MIN_KEYS <= N][-1]
+# --8<-- [start:choice]
+def _variant(D, causal, M, N, heads, programs):
+    """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
+
+    def microseconds(variant):
+        tiles = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
+        alone, each = TILE_TIMES[variant.CONSUMERS]
+        return -(-tiles // programs) * (alone + each * -(-N // variant.BLOCK_N))
+
+    return min(VARIANTS[D][causal], key=microseconds)
+    # --8<-- [end:choice]
 
 
+@functools.cache
 def _multiprocessors(device):
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@functools.cache
+def _capability(device):
+    return torch.cuda.get_device_capability(device)
+
+
+# --8<-- [start:descriptors]
+# How TMA lays rows of 16-bit numbers into shared memory, for wgmma to read; by rank.
+ROWS_LAYOUT = {
+    rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank)
+    for rank in (3, 4)
+}
+
+
+class Rows(TensorDescriptor):
+    """A descriptor of a tensor that _check_inputs has accepted."""
+
+    def __post_init__(self):
+        """Triton would check it again here, which takes longer than all else about it."""
+
+
 def _describe(x, rows):
     """What TMA needs to move `rows` rows of a head: it stops where the head ends."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=x.dim())
-    return TensorDescriptor.from_tensor(x, [*(1,) * (x.dim() - 2), rows, x.shape[-1]], layout)
+    block = [1] * (x.dim() - 2) + [rows, x.shape[-1]]
+    return Rows(x, x.shape, x.stride(), block, ROWS_LAYOUT[x.dim()])
+    # --8<-- [end:descriptors]
 
 
 # --8<-- [start:refusals]
-def _check_inputs(q, k, v, causal, align):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check_tensors(least, **tensors):
+    """Raise for tensors that no kernel here takes; all must match the first."""
+    first, like = next(iter(tensors.items()))
+    for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor")
+            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout != torch.strided:
+            layout = "nested" if x.is_nested else x.layout
+            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
         if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
+        if x.dtype != like.dtype:
             raise TypeError(
-                f"{name} is {x.dtype}; float16 and bfloat16 are allowed, flash_attention takes more"
+                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
             )
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {x.dtype} but q is {q.dtype}; cast them to one dtype")
-        if x.device != q.device:
-            raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
-        if not 2 <= x.dim() <= 4 or x.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed are 2 to 4 sizes above 0")
-        if x.stride(-1) != 1:
-            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
+        if x.device != like.device:
+            raise ValueError(
+                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
+            )
+        shape = tuple(x.shape)
+        if not least <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
-        steps = [step * x.element_size() for step in x.stride()[:-1]]
-        if x.data_ptr() % 16 or any(step % 16 or step <= 0 for step in steps):
+        if x.is_neg():  # its memory holds the opposite sign
+            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
+    # --8<-- [end:refusals]
+
+
+# --8<-- [start:refused_shapes]
+def _check_inputs(q, k, v, causal, align, return_lse=False):
+    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
+    _check_tensors(2, q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        *steps, last = x.stride()
+        if last != 1:
+            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
+        if x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
             raise ValueError(
                 f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; TMA needs "
                 "multiples of 16 bytes above 0, flash_attention takes any"
             )
-    # --8<-- [end:refusals]
-    # --8<-- [start:refused_shapes]
-    D, heads, heads_kv = q.shape[-1], q.shape[-3:-2], k.shape[-3:-2]
+    shape, shape_k = tuple(q.shape), tuple(k.shape)
+    batch, heads, D = shape[:-3], shape[-3:-2], shape[-1]
     if D not in WIDTHS:
         raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_attention")
-    if k.shape != (*q.shape[:-3], *heads_kv, k.shape[-2], D):
-        raise ValueError(f"k has shape {tuple(k.shape)}, which does not fit q, {tuple(q.shape)}")
+    if len(shape_k) != len(shape) or (*shape_k[:-3], shape_k[-1]) != (*batch, D):
+        want = _fit(*batch, *("Hkv" for _ in heads), "N", D)
+        raise ValueError(f"k has shape {shape_k}; with q {shape} it must be {want}")
     if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    if heads and heads[0] % heads_kv[0]:
-        raise ValueError(f"q has {heads[0]} heads and k {heads_kv[0]}; a multiple is allowed")
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is a {type(causal).__name__}; True and False are allowed")
-    if align not in ("bottom_right", "top_left"):
-        raise ValueError(f"align is {align!r}; 'bottom_right' and 'top_left' are allowed")
+        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {shape_k}")
+    if heads and shape[-3] % shape_k[-3]:
+        raise ValueError(
+            f"q has {shape[-3]} heads and k {shape_k[-3]}; q's must be a multiple of k's"
+        )
+    if max(q.numel() // D, shape_k[-2]) >= 2**31:
+        raise ValueError(f"q has shape {shape} and k {shape_k}; fewer than 2^31 rows are allowed")
+    _check_mask(causal, align)
+    if not isinstance(return_lse, bool):
+        raise TypeError(
+            f"return_lse has type {_type_name(return_lse)}; it must be a bool, True or False"
+        )
     if q.device.type != "cuda" or torch.version.hip:
-        raise ValueError(f"q is on {q.device}; an H100 or H200 is allowed, see flash_attention")
-    if (found := torch.cuda.get_device_capability(q.device)) != (9, 0):
-        raise ValueError(f"q is on a GPU of capability {found}; (9, 0) is, see flash_attention")
+        raise ValueError(f"q is on {q.device}; the kernel needs an H100 or H200")
+    if (found := _capability(q.device)) != (9, 0):
+        raise ValueError(
+            f"q is on a GPU of capability {found}; (9, 0) is allowed, see flash_attention"
+        )
     # --8<-- [end:refused_shapes]
 
 
+def _check_mask(causal, align="bottom_right"):
+    """Raise for a mask that is none of the three."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
+    if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
+        raise ValueError(f"align is {align!r}; it must be 'bottom_right' or 'top_left'")
+
+
 def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is not a positive number."""
+    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
     if scale is None:
         return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"scale is a {type(scale).__name__}; a positive number or None is allowed")
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale is {scale}; it must be positive and finite")
-    return float(scale)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
+    try:
+        number = float(scale)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
+        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def _fit(*shape):
+    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
+    return str(shape).replace("'", "")
 
 
 def main():

@@ -29,7 +29,8 @@ HEADS = 8
 WIDTHS = (64, 128, 256)
 
 # Launcher → (keys, columns, causal) of the calls that are compiled: together they make it choose
-# each configuration that it has. There are as many queries as keys, but few for longer rows.
+# each configuration that it has. There are as many queries as keys, but few for longer rows, except
+# where their number decides.
 ONE_QUERY = [(1024, 64, False), (16_384, 64, False)]
 CASES = {
     "attention_weights": ONE_QUERY,
@@ -75,7 +76,7 @@ def calls():
             for keys, D, causal in cases:
                 if causal and dtype == "float32":
                     continue
-                queries = keys if keys <= LONGEST else FEW
+                queries = keys if keys <= LONGEST or room == "hopper_attention" else FEW
                 shapes = [(1, HEADS, rows, D) for rows in (queries, keys, keys)]
                 if room == "attention_weights":
                     del shapes[2]
@@ -128,7 +129,9 @@ def on_card(target):
     about = {"major": major, "minor": minor, "shared_memory_per_block_optin": shared}
     if target in MULTIPROCESSORS:  # a launcher that asks for what nobody states must fail
         about["multi_processor_count"] = MULTIPROCESSORS[target]
+    _forget_cards()
     with (
+        contextlib.ExitStack() as after,
         Allocations(),
         patch.object(torch.cuda, "is_available", lambda: True),
         patch.object(torch.cuda, "get_device_capability", lambda *_: (major, minor)),
@@ -138,8 +141,17 @@ def on_card(target):
         patch.object(torch.cuda, "device_of", lambda _: contextlib.nullcontext()),
         patch.object(torch.version, "hip", "6" if amd else None),
     ):
+        after.callback(_forget_cards)
         yield
         # --8<-- [end:on_card]
+
+
+def _forget_cards():
+    """Launchers remember what a GPU is and has: a card's place is another's now."""
+    for room in attention_rooms():
+        for known in vars(load(room, "kernel")).values():
+            if hasattr(known, "cache_clear"):
+                known.cache_clear()
 
 
 def launches(lab, call, target):
@@ -180,7 +192,7 @@ def specialised(launch):
         for name, x in named.items()
         if isinstance(x, int) and name not in alike
     ]
-    blocks = [x.block_shape for x in launch.args if hasattr(x, "block_shape")]
+    blocks = [x.block_shape for x in named.values() if hasattr(x, "block_shape")]
     return launch.kernel, str(constants(launch)), str(sizes), str(blocks)
 
 

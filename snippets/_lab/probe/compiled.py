@@ -332,8 +332,10 @@ _modules: dict[tuple[str, int], ModuleType] = {}  # of the compiling process: fi
 def _portable(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Pointer(value.dtype, value.data_ptr() % 16)
-    if isinstance(value, TensorDescriptor | GluonTensorDescriptor):
-        return dataclasses.replace(value, base=_portable(value.base))
+    for descriptor in (TensorDescriptor, GluonTensorDescriptor):
+        if isinstance(value, descriptor):  # or a class of a kernel.py that stands on it
+            fields = {x.name: getattr(value, x.name) for x in dataclasses.fields(descriptor)}
+            return descriptor(**fields | {"base": _portable(value.base)})
     return value
 
 

@@ -157,12 +157,12 @@ def _undecorated(function: Any = None, **_: Any) -> Any:
 
 @functools.lru_cache(16)
 def gpu_code(source: str) -> CodeType:
-    """What of a kernel.py runs on the GPU, with the classes and constants that it needs.
+    """What of a kernel.py runs on the GPU, with the named tuples and constants that it needs.
 
     VARIANTS is kept too: the launcher chooses from it.
     """
     body = ast.parse(source).body
-    kept = [s for s in body if isinstance(s, ast.ClassDef) or _runs_on_gpu(s)]
+    kept = [s for s in body if _is_a_tuple(s) or _runs_on_gpu(s)]
     used = {n.id for s in kept for n in ast.walk(s) if isinstance(n, ast.Name)} | {"VARIANTS"}
     constants = [
         s
@@ -172,6 +172,13 @@ def gpu_code(source: str) -> CodeType:
     ]
     chosen = [s for s in body if s in kept or s in constants]
     return compile(ast.Module(chosen, []), KERNEL.name, "exec")
+
+
+def _is_a_tuple(statement: ast.stmt) -> bool:
+    """Whether it is a class of values that functions on the GPU hand to each other."""
+    return isinstance(statement, ast.ClassDef) and any(
+        isinstance(base, ast.Name) and base.id == "NamedTuple" for base in statement.bases
+    )
 
 
 def _runs_on_gpu(statement: ast.stmt) -> bool:

@@ -143,6 +143,18 @@ def places_of(room: str) -> dict[str, tuple[str, ...]]:
     return found | {"report": ("interpreter", "gpu"), "mutants": ("interpreter",)}
 
 
+def drawn_from_all(room: str) -> list[str]:
+    """Figures of a room that have no result of their own, read from its figures.py."""
+    if not (figures := room_file(room, "figures.py")).exists():
+        return []
+    functions = [n for n in ast.parse(figures.read_text("utf-8")).body if hasattr(n, "name")]
+    return [
+        function.name
+        for function in functions
+        if "from_all" in map(ast.unparse, getattr(function, "decorator_list", ()))
+    ]
+
+
 def on_a_gpu(data: Path, room: str, result: str) -> bool:
     """Whether a GPU has measured a result: its folder lies beside the interpreter's."""
     found = data.glob(f"*/{room}/{result}.json")  # the compiler's lie one deeper

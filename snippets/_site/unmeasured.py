@@ -9,7 +9,7 @@ the build.
 import re
 from pathlib import Path
 
-from snippets._lab.rooms import on_a_gpu, places_of, rooms
+from snippets._lab.rooms import drawn_from_all, on_a_gpu, places_of, rooms
 
 INCLUDE = re.compile(
     r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+?)'
@@ -32,14 +32,18 @@ def shown(markdown: str, root: Path) -> str:
     def replaced(match: re.Match[str]) -> str:
         room, name = match["room"], match["name"]
         path = root / match["path"]
-        if room not in rooms() or name not in places_of(room) or _is_there(path, match["section"]):
+        if room not in rooms() or _is_there(path, match["section"]):
+            return match[0]
+        if name in drawn_from_all(room) and not match["section"] and _waits(root, room):
+            return "\n".join(match["indent"] + line for line in _figure(room, name, ""))
+        if name not in places_of(room):
             return match[0]
         places = places_of(room)[name]
         if "gpu" not in places or on_a_gpu(root / "docs" / "data", room, name):
             return match[0]  # the build says that it is not there
         if places != ("gpu",) and not path.is_file():
             return match[0]  # of this one at least a part needs no GPU
-        lines = [BADGE] if match["sentence"] else _figure(room, name)
+        lines = [BADGE] if match["sentence"] else _figure(room, name, f" RESULT={name}")
         return "\n".join(match["indent"] + line for line in lines)
 
     return INCLUDE.sub(replaced, markdown)
@@ -51,12 +55,19 @@ def _is_there(path: Path, section: str | None) -> bool:
     return f"--8<-- [start:{section}]" in path.read_text("utf-8")
 
 
-def _figure(room: str, name: str) -> list[str]:
+def _waits(root: Path, room: str) -> bool:
+    """Whether anything of a room is still to be measured on a GPU."""
+    own = [name for name, places in places_of(room).items() if places == ("gpu",)]
+    return not all(on_a_gpu(root / "docs" / "data", room, name) for name in own)
+
+
+def _figure(room: str, name: str, result: str) -> list[str]:
     return [
         f'<div class="am-figure" id="figure-{room}-{name}" markdown>',
         "<figure markdown>",
-        f"<figcaption markdown>{BADGE} On a machine with a GPU, `make bench POST={room} "
-        f"RESULT={name}` measures what belongs here, and `make figures` draws it.</figcaption>",
+        f"<figcaption markdown>{BADGE} On a machine with a GPU, "
+        f"`make bench POST={room}{result}` measures what belongs here, and `make figures` draws "
+        "it.</figcaption>",
         "</figure>",
         "</div>",
     ]

@@ -3,11 +3,10 @@
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 from snippets._lab.draw.every_room import mutants, report
-from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.figure import Drawn
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError, Result
@@ -65,12 +64,12 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     return sorted(changed + gone)
 
 
-def figure_functions(room: str) -> dict[str, Callable[[list[Result]], Figure]]:
+def figure_functions(room: str) -> dict[str, Drawn]:
     """The figures of a room by name, those every room has included."""
     if not room_file(room, "figures.py").exists():
         return {}
     module = load(room, "figures")
-    functions: dict[str, Callable[[list[Result]], Figure]] = {
+    functions: dict[str, Drawn] = {
         name: f
         for name, f in inspect.getmembers(module, inspect.isfunction)
         if not name.startswith("_") and f.__module__ == module.__name__

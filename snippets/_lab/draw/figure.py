@@ -28,7 +28,13 @@ class Figure:
     sources: Sequence[Result] = ()  # of a from_all figure: the results that it used
 
 
-def from_all(function: Callable[[list[Result]], Figure]) -> Callable[[list[Result]], Figure]:
-    """Mark a figure that is drawn from the results of all posts, and has none of its own."""
+Drawn = Callable[[list[Result]], Figure | None]
+
+
+def from_all(function: Drawn) -> Drawn:
+    """Mark a figure that is drawn from the results of all posts, and has none of its own.
+
+    It returns None where what it draws has not been measured yet.
+    """
     function.from_all = True  # type: ignore[attr-defined]
     return function

@@ -34,14 +34,23 @@ NARROW = ((42, 23.5), (56, 21.4), 116)
 
 
 def fragment(
-    room: str, name: str, function: "Callable[[list[Result]], Figure]", results: list[Result]
+    room: str,
+    name: str,
+    function: "Callable[[list[Result]], Figure | None]",
+    results: list[Result],
 ) -> dict[str, str]:
-    """The files of one figure: name → text."""
+    """The files of one figure: name → text. None where the figure waits for a measurement."""
     try:
         figure = function(results)
+        if figure is None:
+            return {}
         own = not figure.sources  # else the finding is of all devices
         results = results if own else list(figure.sources)
-        others = [(r, function([r]).finding) for r in results[1:] if own and r.place == "gpu"]
+        others = [
+            (r, other.finding)
+            for r in results[1:]
+            if own and r.place == "gpu" and (other := function([r]))
+        ]
     except Exception as error:
         read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results if r.post == room)
         read = read or "the results of all posts"

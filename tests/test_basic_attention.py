@@ -5,8 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, make_qkv
-from snippets.basic_attention import exercise, kernel
+from snippets._lab.probe.compiled import Compiler
+from snippets._lab.probe.loops import KINDS, loops
+from snippets.basic_attention import bench, exercise, kernel
 from snippets.basic_attention.kernel import basic_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -80,3 +83,71 @@ def test_refusals(case, monkeypatch):
 def test_exercise_serves_two_queries(M):
     q, k, v = make_qkv(2, M=M, N=9, D=12, device=DEVICE)
     assert_attention(exercise.basic_attention(q, k, v), q, k, v)
+
+
+# An ablation removes one thing: seen in the loops of the compiled kernel.
+
+REDUCTION = {"shuffles", "barriers", "shared memory"}  # what a sum over a tile is made of
+GONE = {  # what is left out → (what the loop over the keys lacks, what the loop over values lacks)
+    "loads": ({"loads"}, {"loads"}),
+    "the sum of a dot product": (REDUCTION, set()),
+    "writing slots": ({"selects"}, set()),
+    "reading slots": (set(), REDUCTION | {"selects"}),  # a slot is read by a select and a sum
+}
+MOVED_NOWHERE = [("k_row += stride_kn", "k_row += 0"), ("v_row += stride_vn", "v_row += 0")]
+
+
+@pytest.fixture(scope="module")
+def compiled_loops():
+    q, k = torch.ones(1, 1, 64), torch.ones(1, 1024, 64)
+    with Compiler() as compiler:
+
+        def of(changes):
+            changed = variant("basic_attention", changes)
+            (found,) = compiler.resources(changed, (q, k, k), target="sm_90")
+            return loops(found.ptx)
+
+        yield of
+
+
+def lacking(whole, part):
+    """The kinds that a loop has no instruction of any more; the others must be as they were."""
+    gone = {kind for kind in KINDS if whole[kind] and not part[kind]}
+    changed = {kind for kind in KINDS if whole[kind] != part[kind]}
+    return gone if gone == changed else {f"{kind} changed" for kind in changed}
+
+
+@pytest.mark.compiler
+def test_an_ablation_removes_one_thing(compiled_loops):
+    assert GONE.keys() == bench.PARTS.keys()
+    whole = compiled_loops([])
+    assert [set(loop.values()) & {0} for loop in whole] == [set(), set()]
+    for part, gone in GONE.items():
+        found = compiled_loops(bench.PARTS[part])
+        assert tuple(map(lacking, whole, found)) == gone, part
+
+
+@pytest.mark.compiler
+def test_an_ablation_that_takes_more_with_it_is_seen(compiled_loops):
+    """Rows that stay where they are: the load leaves the loop, and the sum of the product too."""
+    keys, values = map(lacking, compiled_loops([]), compiled_loops(MOVED_NOWHERE))
+    assert keys == {"loads"} | REDUCTION
+    assert values == {"loads"}
+
+
+def test_loops_are_found_between_a_label_and_a_branch_back():
+    ptx = """
+        ld.global.b32 {%r1}, [%rd1];
+        @%p1 bra $L__BB0_3;
+    $L__BB0_2:                              // =>This Inner Loop
+        mov.u32 %r7, 0x0;  // ld.global in a comment
+        @%p4 ld.global.b32 { %r7 }, [ %rd6 + 0 ];
+        shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1;
+        bar.sync 0;
+        @%p3 bra $L__BB0_2;
+    $L__BB0_3:
+        st.shared.b32 [%r1], %r2;
+    """
+    (loop,) = loops(ptx)
+    assert loop == {"loads": 1, "shuffles": 1, "barriers": 1, "selects": 0, "shared memory": 0}
+    assert loops("ret;") == []

@@ -6,6 +6,7 @@ import torch
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, deviation, make_qkv
+from snippets._lab.probe.loops import loops
 from snippets._lab.rooms import measured_on
 
 from . import exercise, kernel
@@ -13,6 +14,7 @@ from .kernel import basic_attention
 
 LENGTHS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 DTYPES = ["float16", "bfloat16", "float32"]
+START, ZEROS = "pid = tl.program_id(0)", "tl.zeros([BLOCK_D], tl.float32)"  # of the kernel
 
 
 def check(device):
@@ -66,27 +68,70 @@ def _bytes_loaded_by_pairs(M, N, D, itemsize):
 
 
 # --8<-- [start:parts]
-PARTS = {
-    "all slots, no loads": [
-        ("k_row += stride_kn", "k_row += 0"),
-        ("v_row += stride_vn", "v_row += 0"),
+PARTS = {  # what is left out → the lines that change
+    "loads": [
+        ("k = tl.load(k_row, mask=mask_d, other=0.0).to(tl.float32)", "k = q + n"),
+        ("v = tl.load(v_row, mask=mask_d, other=0.0).to(tl.float32)", "v = q + n"),
     ],
-    "all loads, no slots": [
-        ("scores = tl.where(slots == n, score, scores)", "last = score"),
-        ("pid = tl.program_id(0)", "pid = tl.program_id(0)\n    last = 0.0"),
-        ("tl.sum(tl.where(slots == n, weights, 0.0), axis=0)", "last"),
+    "the sum of a dot product": [
+        (START, f"{START}; products = tl.zeros([BLOCK_D], tl.float32)"),
+        ("score = tl.sum(q * k, axis=0) * scale", "products += q * k; score = n * scale"),
+        (f"acc = {ZEROS}", "acc = products"),
     ],
-    "one warp, not four": [("BLOCK_D=block_d", "BLOCK_D=block_d, num_warps=1")],
+    "writing slots": [
+        (START, f"{START}; total = 0.0"),
+        ('tl.full([BLOCK_N], float("-inf"), tl.float32)', "slots * scale"),
+        ("scores = tl.where(slots == n, score, scores)", "total += score"),
+        ("tl.exp(scores - tl.max(scores, axis=0))", "tl.exp(scores - total)"),
+    ],
+    "reading slots": [
+        ("weight = tl.sum(tl.where(slots == n, weights, 0.0), axis=0)", "weight = n * scale"),
+        (f"acc = {ZEROS}", f"acc = {ZEROS} + tl.sum(weights, axis=0)"),
+    ],
 }
 # --8<-- [end:parts]
 
 
+def _variant(changes):
+    return variant("basic_attention", changes)
+
+
+# --8<-- [start:ablation]
 @measured_on("gpu")
-def parts(lab):
-    """Time with one part left out, or on one warp. Left-out parts give wrong results on purpose."""
-    variants = {name: variant("basic_attention", changes) for name, changes in PARTS.items()}
+def ablation(lab):
+    """Time with one part left out, whose results are wrong on purpose."""
+    variants = {f"without {part}": _variant(changes) for part, changes in PARTS.items()}
     for case in lab.each(dtype=["float32"], D=[64], heads=[1, 16], N=[256, 1024, 2048]):
         yield from lab.time_attention(case, ["basic_attention"], variants)
+        # --8<-- [end:ablation]
+
+
+# --8<-- [start:left]
+@measured_on("compiler", targets=["sm_90"])
+def left(lab):
+    """What an iteration of each loop still does, with one part left out: counted in the PTX."""
+    for case in lab.each(without=["nothing", *PARTS], N=[1024], D=[64], dtype=["float32"]):
+        q, k, v = lab.qkv(case)
+        kernel_ = _variant(PARTS.get(case["without"], []))
+        (found,) = lab.compiler.resources(kernel_, (q[:1], k, v), target=lab.target)
+        for loop, counts in zip(("keys", "values"), loops(found.ptx), strict=True):
+            yield {**case, "loop": loop, **counts}
+            # --8<-- [end:left]
+
+
+# --8<-- [start:warps]
+@measured_on("gpu")
+def warps(lab):
+    """Time of the same kernel on 1 to 8 warps a program: one head, and enough for the GPU."""
+    variants = {
+        number: _variant([("BLOCK_D=block_d", f"BLOCK_D=block_d, num_warps={number}")])
+        for number in (1, 2, 4, 8)
+    }
+    for case in lab.each(dtype=["float32"], D=[64], heads=[1, 16], N=[256, 1024, 2048]):
+        named = {f"basic_attention:{n} warps": call for n, call in variants.items()}
+        for row in lab.time_attention(case, [], named):
+            yield {**row, "num_warps": int(row["implementation"].split(":")[1].split()[0])}
+            # --8<-- [end:warps]
 
 
 @measured_on("gpu")

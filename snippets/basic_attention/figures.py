@@ -144,11 +144,12 @@ def reuse(results):
     result, rows = results[0], results[0].rows
     one, two = (only(rows, implementation=name, N=1024) for name in (OURS, PAIRS))
     rate, feed = moved(one, "bytes_loaded"), ceiling(result, "read")
+    tensor = one["bytes_compulsory"] / 4  # q, k, v and the result are alike
     beside_one = {r["N"]: r for r in pick(rows, implementation=PAIRS)}
     return Figure(
         finding=words(
             "reuse",
-            again=ratio(one["bytes_loaded"] / one["bytes_compulsory"]),
+            again=ratio(one["bytes_loaded"] / (3 * tensor)),
             share=percent(rate / feed),
         ),
         caption=words(
@@ -194,28 +195,37 @@ def reuse(results):
                 "reuse.claim_cache",
                 ceiling=bandwidth(feed),
                 rate=bandwidth(rate),
-                shared=size(one["bytes_compulsory"]),
+                shared=size(2 * tensor),
                 cache=size(result.device["l2_bytes"]),
             ),
         },
     )
 
 
-def parts(results):
+def ablation(results):
     rows = results[0].rows
     names = {n: "the whole kernel" if n == OURS else n for n in values(rows, "implementation")}
-    whole, no_loads, no_slots, one_warp = names
+    whole, *less = names
     longest = max(values(rows, "N"))
-    compared = Comparison(rows, whole, [no_loads, no_slots, one_warp], by=("heads", "N"))
+    compared = Comparison(rows, whole, less, by=("heads", "N"))
 
-    def share(part, N):
-        """The time that a part takes alone, of the whole kernel's with one head."""
-        return percent(compared[part][compared.case(1, N)])
+    def share(part, N, heads=1):
+        """The time that is left without a part, of the whole kernel's."""
+        return compared[part][compared.case(heads, N)]
 
+    def left_of(N, heads=1):
+        return listed(f"{part} {percent(share(part, N, heads))}" for part in less)
+
+    most = min(less, key=lambda part: share(part, longest))
     return Figure(
-        finding=words("parts", slots=share(no_loads, 1024), loads=share(no_slots, 1024)),
+        finding=words(
+            "ablation",
+            part=most.removeprefix("without "),
+            N=longest,
+            share=percent(share(most, longest)),
+        ),
         caption=words(
-            "parts.caption", D=rows[0]["D"], heads=many(1, "head"), dtype=rows[0]["dtype"], N=1024
+            "ablation.caption", D=rows[0]["D"], heads=many(1, "head"), dtype=rows[0]["dtype"]
         ),
         table=beside(rows, ["heads", "N"], {label: name for name, label in names.items()}),
         plot=charts.bars(
@@ -225,13 +235,106 @@ def parts(results):
             [View(f"N {N}", {"N": N, "heads": 1}) for N in (1024, longest)],
         ),
         sentences={
+            "one_head": words("ablation.one_head", N=1024, shares=left_of(1024)),
+            "long": words("ablation.long", N=longest, shares=left_of(longest)),
+            "many_heads": words("ablation.many_heads", N=1024, heads=16, shares=left_of(1024, 16)),
             "slots": words(
-                "parts.slots",
-                N=longest,
-                slots=share(no_loads, longest),
-                loads=share(no_slots, longest),
+                "ablation.slots",
+                heads=16,
+                N=1024,
+                writing=percent(1 - share("without writing slots", 1024, 16)),
+                reading=percent(1 - share("without reading slots", 1024, 16)),
             ),
-            "warp": words("parts.warp", share=share(one_warp, 1024)),
+        },
+    )
+
+
+KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory")
+
+
+def left(results):
+    rows = results[0].rows
+    whole = {r["loop"]: r for r in pick(rows, without="nothing")}
+    gone = {
+        part: [
+            f"{kind} over the {loop}"
+            for loop in whole
+            for kind in KINDS
+            if only(rows, without=part, loop=loop)[kind] < whole[loop][kind]
+        ]
+        for part in values(rows, "without")
+        if part != "nothing"
+    }
+    return Figure(
+        finding=words("left", parts=len(gone)),
+        caption=words("left.caption", N=rows[0]["N"], D=rows[0]["D"], dtype=rows[0]["dtype"]),
+        table=columns(
+            rows,
+            {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
+        ),
+        open_table=True,
+        sentences={
+            "loads": words("left.loads", gone=listed(gone["loads"])),
+            "iteration": words(
+                "left.iteration",
+                shuffles=whole["keys"]["shuffles"],
+                barriers=whole["keys"]["barriers"],
+                selects=whole["keys"]["selects"],
+            ),
+        },
+    )
+
+
+def warps(results):
+    rows = results[0].rows
+    lengths, heads = values(rows, "N"), values(rows, "heads")
+
+    def ms(number, N, heads):
+        return TIME(only(rows, num_warps=number, N=N, heads=heads))
+
+    def gain(N, heads):
+        return ratio(ms(4, N, heads) / ms(1, N, heads))
+
+    most = max(heads)
+    best = {(N, h): min((1, 2, 4, 8), key=lambda n: ms(n, N, h)) for N in lengths for h in heads}
+    return Figure(
+        finding=words(
+            "warps",
+            heads=most,
+            N=1024,
+            four=time(ms(4, 1024, most)),
+            one=time(ms(1, 1024, most)),
+        ),
+        caption=words("warps.caption", D=rows[0]["D"], dtype=rows[0]["dtype"]),
+        table=beside(
+            rows, ["heads", "N"], {many(n, "warp"): n for n in (1, 2, 4, 8)}, name="num_warps"
+        ),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, f"N {thousands(N)}", {"N": N}, shade=i, symbol=symbol)
+                for i, (N, symbol) in enumerate(zip(lengths, SYMBOLS, strict=True))
+            ],
+            field("num_warps", "warps a program", units.whole),
+            TIME,
+            [View(many(h, "head"), {"heads": h}) for h in heads],
+            columns=2,
+        ),
+        sentences={
+            "gains": words(
+                "warps.gains",
+                gains=listed(f"{gain(N, most)} at N {thousands(N)}" for N in lengths),
+                heads=most,
+                single=listed(f"{gain(N, 1)} at N {thousands(N)}" for N in lengths),
+            ),
+            "best": words(
+                "warps.best",
+                ones=sum(n == 1 for n in best.values()),
+                cases=len(best),
+                others=listed(
+                    sorted({many(n, "warp") for n in best.values() if n > 1}) or ["none"]
+                ),
+            ),
         },
     )
 

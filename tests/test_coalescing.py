@@ -1,5 +1,6 @@
 """The strided copy and the sums of lines against PyTorch; their addresses; and what they refuse."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.probe.compiled import Compiler
 from snippets.coalescing import bench, exercise, kernel
 from snippets.coalescing.checks import assert_copied, assert_sums
 from snippets.coalescing.kernel import coalescing, line_sums
@@ -298,3 +300,52 @@ def test_requests_start_where_the_memory_starts():
             coalescing(x, stride=1)
         (request,) = bench._requests(trace.accesses[0], x)
         assert len(bench._touched(request)) == sectors
+
+
+# What the page says of lanes, read from the compiled kernels.
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    with Compiler() as compiler:
+        yield lambda launcher, *args, **options: compiler.resources(
+            launcher, args, options, target="sm_90"
+        )
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(("dtype", "suffix"), [(torch.float32, ""), (torch.float16, ".U16")])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_lane_has_one_element_and_the_next_lies_a_program_further(
+    compiled, stride, dtype, suffix
+):
+    """Eight scalar loads and stores a thread; its stores lie 128 elements, a thread each, apart."""
+    (found,) = compiled(coalescing, torch.zeros(65_536, dtype=dtype), stride=stride)
+    sass = found.sass()
+    assert re.findall(r"\b(LDG|STG)\.E(\S*)", sass) == [("LDG", suffix)] * 8 + [("STG", suffix)] * 8
+    stores = re.findall(r"STG\S* desc\S+\[R\d+\.64(?:\+(0x\w+))?\]", sass)
+    apart = {int(at or "0", 16) for at in stores}
+    assert apart <= {128 * dtype.itemsize * i for i in range(8)}
+    assert len(apart) >= 6, "the last one or two may have a register of their own"
+
+
+@pytest.mark.compiler
+def test_left_alone_triton_gives_a_lane_neighbours(compiled):
+    """The picture of lanes would be wrong then: at stride 2 a request touches all 32 sectors."""
+    (found,) = compiled(bench._several_a_lane(), torch.zeros(65_536), stride=2)
+    assert bench._instructions(found.ptx, "st") == (2, 16)
+    assert bench._instructions(found.ptx, "ld") == (8, 4)
+
+
+@pytest.mark.compiler
+def test_rows_and_columns_are_added_by_the_same_instructions(compiled):
+    matrix = torch.zeros(256, 256)
+    (rows,), (columns,) = (compiled(line_sums, matrix, dim=dim) for dim in (1, 0))
+    assert rows.ptx == columns.ptx
+    assert bench._instructions(rows.ptx, "ld") == (8, 4)
+
+
+@pytest.mark.compiler
+def test_the_exercise_deals_one_element_to_a_lane(compiled):
+    (found,) = compiled(exercise.column_sums, torch.zeros(256, 256))
+    assert bench._instructions(found.ptx, "ld") == (32, 4)

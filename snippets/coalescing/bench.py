@@ -2,12 +2,14 @@
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
@@ -19,6 +21,7 @@ from .kernel import coalescing, line_sums
 SECTOR = 32  # bytes: the unit in which the caches of an NVIDIA GPU fetch
 LANES = 32  # threads of a warp, which issue a load together: one request
 DTYPES = ["float32", "float16"]
+STRIDES = [1, 2, 4, 8, 16, 32, 64]
 
 
 def check(device):
@@ -38,15 +41,16 @@ def check(device):
 @measured_on("gpu")
 def strides(lab):
     """Time of a copy of the same number of elements, read further and further apart."""
-    n = 2**26  # the result alone is several times L2, on the largest GPUs too
-    while 32 * n * 4 > torch.cuda.get_device_properties(0).total_memory // 3:
+    n, wide = 2**26, _several_a_lane()  # the result alone is several times L2 of the largest GPUs
+    while STRIDES[-1] * n * 4 > torch.cuda.get_device_properties(0).total_memory // 3:
         n //= 2
-    for case in lab.each(dtype=DTYPES, stride=[1, 2, 4, 8, 16, 32]):
+    for case in lab.each(dtype=DTYPES, stride=STRIDES):
         stride = case["stride"]
         x = torch.randn(n * stride, dtype=getattr(torch, case["dtype"]), device="cuda")
         assert_copied(coalescing(x, stride=stride), x[::stride])
         calls = {
             "coalescing": lambda x=x, s=stride: coalescing(x, stride=s),
+            "coalescing:wide": lambda x=x, s=stride: wide(x, stride=s),
             "torch:clone": lambda x=x, s=stride: x[::s].clone(),
         }
         size = x.element_size()
@@ -55,6 +59,50 @@ def strides(lab):
         for row in lab.time(case, calls, flops=0, bytes_compulsory=moved):
             yield {**row, **about, "bytes_useful": 2 * n * size}
             # --8<-- [end:strides]
+
+
+def _several_a_lane():
+    """The copy as Triton compiles it if nobody objects: a lane takes several neighbours."""
+    told = '@triton.jit(do_not_specialize_on_alignment=("x_ptr", "out_ptr"))'
+    return variant("coalescing", [(told, "@triton.jit")])
+
+
+# --8<-- [start:layout]
+@measured_on("compiler", targets=["sm_90"])
+def layout(lab):
+    """How the compiled copy deals its tile to lanes: read from its load and store instructions."""
+    copies = {"one a lane": coalescing, "as Triton chooses": _several_a_lane()}
+    for case in lab.each(dtype=DTYPES, stride=[1, 2, 8], dealt=list(copies)):
+        x = torch.zeros(65_536, dtype=getattr(torch, case["dtype"]))
+        options = {"stride": case["stride"]}
+        (found,) = lab.compiler.resources(copies[case["dealt"]], (x,), options, target=lab.target)
+        loads, load_bytes = _instructions(found.ptx, "ld")
+        stores, store_bytes = _instructions(found.ptx, "st")
+        size = x.element_size()
+        neighbours = store_bytes // size  # stored by one instruction, so one lane has them
+        starts = range(
+            0, LANES * neighbours * case["stride"] * size, neighbours * case["stride"] * size
+        )
+        request = [first + byte for first in starts for byte in range(0, load_bytes, size)]
+        yield {
+            **case,
+            "loads": loads,  # of a thread, for the whole tile
+            "load_bytes": load_bytes,
+            "stores": stores,
+            "store_bytes": store_bytes,
+            "neighbours": neighbours,
+            "sectors": len(_touched(request)),
+            "bytes_used": LANES * load_bytes,
+            "sector_bytes": SECTOR,
+        }
+
+
+def _instructions(ptx, kind):
+    """How many loads or stores a thread has, and the bytes of each: all must be alike."""
+    found = re.findall(rf"\b{kind}\.global(?:\.v(\d))?\.b(\d+)", ptx)
+    (width,) = {int(vector or 1) * int(bits) // 8 for vector, bits in found}
+    return len(found), width
+    # --8<-- [end:layout]
 
 
 # --8<-- [start:bytes_of_sectors]
@@ -122,8 +170,8 @@ def lanes(lab):
 def _requests(access, tensor):
     """The byte offsets of one load, dealt to warps: at most 32 a list, without masked lanes.
 
-    Neighbours in the tile go to neighbouring lanes, one element each. (The compiler may give
-    a lane several neighbours at once: then there are fewer requests, for the same sectors.)
+    Neighbours in the tile go to neighbouring lanes, one element each: so the kernels of this
+    room are compiled, and a test reads it from their instructions.
     """
     start = tensor.storage_offset() * tensor.element_size()
     offsets = access.offsets.ravel().tolist()

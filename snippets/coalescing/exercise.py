@@ -9,7 +9,7 @@ from .kernel import _check_inputs
 BLOCK_M, BLOCK_N = 128, 32  # a tile: rows, and as many columns as one line of L1 holds in float32
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=("x_ptr", "out_ptr"))
 def _column_sums_kernel(
     x_ptr,
     out_ptr,

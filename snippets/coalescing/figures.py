@@ -1,5 +1,6 @@
 """The figures of the coalescing page: each draws the result of the same name."""
 
+import itertools
 from typing import NamedTuple
 
 from snippets._lab.draw import charts, units
@@ -24,9 +25,9 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import count, exact, percent, ratio, time
-from snippets._lab.draw.words import Words
+from snippets._lab.draw.words import Words, listed
 
-OURS, CLONE = "coalescing", "torch:clone"
+OURS, WIDE, CLONE = "coalescing", "coalescing:wide", "torch:clone"
 ROWS, COLUMNS, TILES = "line_sums:rows", "line_sums:columns", "line_sums:exercise"
 TORCH_ROWS, TORCH_COLUMNS = "torch:sum_rows", "torch:sum_columns"
 # What the result is made of, each element read once and written once; and what whole sectors leave.
@@ -46,6 +47,11 @@ def strides(results):
     alone = single[sector // size]  # from this stride on each element has its own sector
     l2 = results[0].device["l2_bytes"]
     slower = ratio(TIME(single[last]) / TIME(single[1]))
+    wide = (
+        [Series(WIDE, "several elements a lane", shade=1)]
+        if pick(rows, implementation=WIDE)
+        else []
+    )
     whole = Series(
         "ceiling",
         "if whole sectors move",
@@ -79,12 +85,17 @@ def strides(results):
                 "useful": USEFUL,
                 "of the copy ceiling": Quantity("", lambda r: USEFUL(r) / peak, percent),
                 "if whole sectors move": ALLOWED,
-                "PyTorch": Quantity("", lambda r: TIME(_clone(rows, r)), time),
+                **(
+                    {"several a lane": Quantity("", lambda r: TIME(_beside(rows, r, WIDE)), time)}
+                    if wide
+                    else {}
+                ),
+                "PyTorch": Quantity("", lambda r: TIME(_beside(rows, r)), time),
             },
         ),
         plot=charts.lines(
             measured,
-            [OURS, CLONE, whole],
+            [OURS, *wide, CLONE, whole],
             field("stride", "stride, elements", units.whole),
             USEFUL,
             charts.views("{}", "dtype", values(rows, "dtype")),
@@ -104,17 +115,18 @@ def strides(results):
                 allowed=ALLOWED.text(alone),
                 measured=USEFUL.text(alone),
             ),
-            "beyond": _beyond(alone, single[last], peak),
+            "beyond": _beyond(single, alone, size),
             "half": words(
                 "strides.half",
                 last=last,
                 slower=slower,
                 half=ratio(TIME(half[last]) / TIME(half[1])),
             ),
+            **({"wide": _wide(rows, single, half)} if wide else {}),
             "torch": words(
                 "strides.torch",
                 last=last,
-                torch=TIME.text(_clone(rows, single[last])),
+                torch=TIME.text(_beside(rows, single[last])),
                 ours=TIME.text(single[last]),
             ),
         },
@@ -128,35 +140,95 @@ def _with_allowed(result):
         yield {**row, "allowed": peak * row["bytes_useful"] / row["bytes_compulsory"]}
 
 
-def _clone(rows, ours):
-    """PyTorch's row beside one of ours."""
-    return only(rows, implementation=CLONE, dtype=ours["dtype"], stride=ours["stride"])
+def _beside(rows, ours, implementation=CLONE):
+    """Another implementation's row beside one of ours."""
+    return only(rows, implementation=implementation, dtype=ours["dtype"], stride=ours["stride"])
 
 
-def _beyond(alone, last, peak):
-    """What happens where no more sectors are touched."""
-    beyond = TIME(last) / TIME(alone)
-    if beyond <= 1.15:
-        return words(
-            "strides.flat",
-            last=last["stride"],
-            beyond=units.decimals(beyond),
-            spread=last["stride"] // alone["stride"],
-        )
+def _wide(rows, single, half):
+    """What it costs, or gains, that a lane takes several neighbours, at each stride."""
+
+    def against(ours):
+        return ratio(TIME(_beside(rows, ours, WIDE)) / TIME(ours))
+
     return words(
-        "strides.more",
-        beyond=ratio(beyond),
-        alone=alone["stride"],
-        last=last["stride"],
-        fetched=count(_fetched(alone, peak)),
-        fetched_last=count(_fetched(last, peak)),
+        "strides.wide",
+        single=listed(f"{against(r)} at stride {stride}" for stride, r in single.items()),
+        half=listed(f"{against(r)} at stride {stride}" for stride, r in half.items()),
     )
 
 
-def _fetched(row, peak):
-    """Bytes read for each element, if the time is that of a plain copy of all bytes."""
-    copied = row["bytes_useful"] * peak / USEFUL(row)
-    return (copied - row["bytes_useful"] / 2) / row["elements"]
+DOUBLES = 1.75  # a time that grows by more than this is said to double, nearly
+
+
+def _beyond(single, alone, size):
+    """What happens where no more sectors are touched: the time of each doubling of the distance."""
+    beyond = [single[stride] for stride in sorted(single) if stride >= alone["stride"]]
+    growth = [(b["stride"] * size, TIME(b) / TIME(a)) for a, b in itertools.pairwise(beyond)]
+    doubled = list(itertools.takewhile(lambda step: step[1] >= DOUBLES, growth))
+    rest = growth[len(doubled) :]
+    told = listed(f"{ratio(more)} to {apart} bytes" for apart, more in rest)
+    if not doubled:
+        return words("strides.flat", growth=told)
+    apart = doubled[-1][0]
+    return words(
+        "strides.more",
+        sector=alone["sector_bytes"],
+        apart=apart,
+        sectors=apart // alone["sector_bytes"],
+        growth=told,
+    )
+
+
+def layout(results):
+    rows = results[0].rows
+    one, four = (
+        only(rows, dtype="float32", stride=2, dealt=dealt)
+        for dealt in ("one a lane", "as Triton chooses")
+    )
+    near = only(rows, dtype="float32", stride=1, dealt="as Triton chooses")
+    return Figure(
+        finding=words(
+            "layout",
+            neighbours=four["neighbours"],
+            stride=four["stride"],
+            four=four["sectors"],
+            one=one["sectors"],
+        ),
+        caption=words("layout.caption"),
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "stride": "stride",
+                "dealt": "dealt",
+                "neighbours a lane": "neighbours",
+                "loads of a thread": "loads",
+                "bytes a load": "load_bytes",
+                "stores": "stores",
+                "bytes a store": "store_bytes",
+                "sectors a request": "sectors",
+                "bytes used": _share_used,
+            },
+        ),
+        open_table=True,
+        sentences={
+            "near": words(
+                "layout.near",
+                bytes=near["load_bytes"],
+                loads=near["loads"],
+                more=only(rows, dtype="float32", stride=1, dealt="one a lane")["loads"],
+            ),
+            "far": words(
+                "layout.far",
+                stride=four["stride"],
+                loads=four["loads"],
+                four=four["sectors"],
+                one=one["sectors"],
+                neighbours=four["neighbours"],
+            ),
+        },
+    )
 
 
 def transposed(results):

@@ -1,0 +1,297 @@
+"""The walk, the copy and the tiles against PyTorch; what they compile to; and what they refuse."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.probe.compiled import Compiler
+from snippets.latency_hiding import exercise, kernel
+from snippets.latency_hiding.checks import assert_held, assert_walked, assert_worked
+from snippets.latency_hiding.kernel import (
+    LINE,
+    copy_in_flight,
+    cycle,
+    hold_and_wait,
+    latency_hiding,
+    work_on_tiles,
+)
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+
+
+def chain(lines, walkers):
+    """Links in a cycle, and walkers on lines that lie apart."""
+    links = cycle(lines * 4 * LINE, device=DEVICE)
+    return links, (torch.arange(walkers, device=DEVICE) * 7 % lines * LINE).int()
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("walk", [latency_hiding, exercise.latency_hiding])
+@pytest.mark.parametrize("steps", [0, 1, 2, 65])
+@pytest.mark.parametrize(("walkers", "block"), [(1, 1), (2, 1), (63, 16), (65, 32), (129, 64)])
+def test_walkers_end_where_their_links_lead(walkers, block, steps, walk):
+    links, starts = chain(127, walkers)
+    assert_walked(walk(links, starts, steps=steps, block=block), links, starts, steps)
+    # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@given(
+    lines=st.integers(1, 300),
+    walkers=st.integers(1, 40),
+    steps=st.integers(0, 30),
+    block=st.sampled_from([1, 2, 8, 32]),
+    num_warps=st.sampled_from([1, 4]),
+)
+def test_any_walk(lines, walkers, steps, block, num_warps):
+    links, starts = chain(lines, walkers)
+    out = latency_hiding(links, starts, steps=steps, block=block, num_warps=num_warps)
+    assert_walked(out, links, starts, steps)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("lines", [1, 2, 65])
+def test_a_cycle_visits_every_line_before_it_returns(lines):
+    links = cycle(lines * 4 * LINE, device=DEVICE)
+    at, seen = 0, []
+    for _ in range(lines):
+        seen.append(at)
+        at = int(links[at])
+    if at or sorted(seen) != list(range(0, lines * LINE, LINE)):
+        raise NumericalMismatch(f"after {lines} steps at {at}, {len(set(seen))} lines seen")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("L", [1, 127, 129, 5_000])
+@pytest.mark.parametrize(("programs", "loads", "num_warps"), [(1, 1, 1), (3, 2, 4), (7, 4, 1)])
+def test_copies_everything(L, programs, loads, num_warps):
+    x = normal(L)
+    out = copy_in_flight(x, programs=programs, loads=loads, num_warps=num_warps)
+    if not torch.equal(out, x):
+        raise NumericalMismatch(f"{int((out != x).sum())} of {L} elements differ")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("programs", [None, 1, 2, 3, 9])
+@pytest.mark.parametrize("steps", [0, 1, 5, 40])
+def test_each_tile_gets_its_work(steps, programs):
+    x = normal(5, 64)
+    assert_worked(work_on_tiles(x, steps=steps, programs=programs, num_warps=1), x, steps)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("work", [0, 1, 64, 128])
+def test_holds_and_waits_or_works(work):
+    links, starts = chain(65, 5)
+    x = normal(128)
+    ends, sums = hold_and_wait(links, starts, x, steps=9, work=work)
+    assert_held(ends, sums, links, starts, x, 9, work)
+
+
+def test_the_checks_can_fail():
+    links, starts = chain(65, 5)
+    right = latency_hiding(links, starts, steps=9)
+    for wrong in (right[:4], right.long(), right.roll(1), starts):
+        with pytest.raises(NumericalMismatch):
+            assert_walked(wrong, links, starts, 9)
+    x = normal(2, 64)
+    y = work_on_tiles(x, steps=3, num_warps=1)
+    for wrong in (y[:1], y.half(), y * (1 + 1e-6), y * float("nan"), x):
+        with pytest.raises(NumericalMismatch):
+            assert_worked(wrong, x, 3)
+    ends, sums = hold_and_wait(links, starts, x.view(-1), steps=9)
+    for arguments in ((starts, sums), (ends, sums + 1e-3), (ends, -sums)):
+        with pytest.raises(NumericalMismatch):
+            assert_held(*arguments, links, starts, x.view(-1), 9, 0)
+
+
+# Each refusal: the call, the error, and what it says.
+LINKS, STARTS = cycle(4 * 4 * LINE, device=DEVICE), torch.zeros(2, dtype=torch.int32, device=DEVICE)
+TILES = torch.ones(3, 64, device=DEVICE)
+REFUSED = {
+    "links a list": (
+        lambda: latency_hiding([0], STARTS, steps=1),
+        TypeError,
+        "links has type list",
+    ),
+    "links of int64": (
+        lambda: latency_hiding(LINKS.long(), STARTS, steps=1),
+        TypeError,
+        "links is torch.int64; torch.int32 is allowed",
+    ),
+    "links outside": (
+        lambda: latency_hiding(LINKS + len(LINKS), STARTS, steps=1),
+        ValueError,
+        "links points outside links, which has 128 elements",
+    ),
+    "a negative start": (
+        lambda: latency_hiding(LINKS, STARTS - 1, steps=1),
+        ValueError,
+        "starts points outside links",
+    ),
+    "no walker": (
+        lambda: latency_hiding(LINKS, STARTS[:0], steps=1),
+        ValueError,
+        "starts has shape (0,); no dimension may be 0",
+    ),
+    "links apart": (
+        lambda: latency_hiding(LINKS[::2], STARTS, steps=1),
+        ValueError,
+        "links has strides (2,); it must be contiguous",
+    ),
+    "elsewhere": (
+        lambda: latency_hiding(LINKS.to("meta"), STARTS, steps=1),
+        ValueError,
+        "links is on meta; the kernel needs a CUDA device",
+    ),
+    "fewer than no steps": (
+        lambda: latency_hiding(LINKS, STARTS, steps=-1),
+        ValueError,
+        "steps is -1; 0 to 2147483647 is allowed",
+    ),
+    "steps a float": (
+        lambda: latency_hiding(LINKS, STARTS, steps=1.0),
+        TypeError,
+        "steps has type float; it must be an int",
+    ),
+    "block 3": (
+        lambda: latency_hiding(LINKS, STARTS, steps=1, block=3),
+        ValueError,
+        "block is 3; it must be a power of two",
+    ),
+    "64 warps": (
+        lambda: latency_hiding(LINKS, STARTS, steps=1, num_warps=64),
+        ValueError,
+        "num_warps is 64; 1 to 32 is allowed",
+    ),
+    "copy of a matrix": (
+        lambda: copy_in_flight(TILES, programs=1),
+        ValueError,
+        "x has shape (3, 64); 1 dimension is allowed",
+    ),
+    "no program": (
+        lambda: copy_in_flight(TILES[0], programs=0),
+        ValueError,
+        "programs is 0; 1 to 2147483647 is allowed",
+    ),
+    "loads beyond a tile": (
+        lambda: copy_in_flight(TILES[0], programs=1, loads=4_096, num_warps=4),
+        ValueError,
+        "loads is 4096; 1 to 2048 is allowed",
+    ),
+    "gradient": (
+        lambda: work_on_tiles(TILES.clone().requires_grad_(), steps=1),
+        ValueError,
+        "x requires grad",
+    ),
+    "tiles of 63": (
+        lambda: work_on_tiles(TILES[:, :63].contiguous(), steps=1),
+        ValueError,
+        "the width of x is 63; it must be a power of two",
+    ),
+    "half precision": (
+        lambda: work_on_tiles(TILES.half(), steps=1),
+        TypeError,
+        "x is torch.float16",
+    ),
+    "more work than is held": (
+        lambda: hold_and_wait(LINKS, STARTS, TILES[0], steps=1, work=128),
+        ValueError,
+        "work is 128; 0 to 64 is allowed",
+    ),
+    "half a line": (lambda: cycle(64, device=DEVICE), ValueError, "a positive multiple of 128"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    call, error, message = REFUSED[case]
+    for name in ("_latency_hiding_kernel", "_copy_kernel", "_tiles_kernel", "_held_kernel"):
+        monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
+    with pytest.raises(error) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        latency_hiding(LINKS, STARTS, steps=1)
+
+
+def test_the_file_runs_alone(tmp_path):
+    copy = tmp_path / "kernel.py"
+    copy.write_bytes(Path(kernel.__file__).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\nOK\n" in done.stdout
+
+
+# What the experiments rest on, seen in the compiled code.
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    with Compiler() as compiler:
+        yield lambda launcher, *args, **options: compiler.resources(
+            launcher, args, options, target="sm_90"
+        )
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("loads", [1, 8])
+def test_a_copy_asks_for_all_loads_before_it_stores_any(compiled, loads):
+    """So the bytes in flight are those that bench.py says."""
+    (found,) = compiled(copy_in_flight, torch.zeros(8_192), programs=2, loads=loads)
+    asked = re.findall(r"\b(LDG|STG|BRA|CP\.ASYNC|LDGSTS)[.\w]*", found.sass())
+    assert [x for x in asked if x != "BRA"] == ["LDG"] * loads + ["STG"] * loads
+    assert found.sass().count("LDG.E.128") == loads, "16 bytes a load"
+
+
+@pytest.mark.compiler
+def test_a_step_waits_for_the_one_before(compiled):
+    """One load in the loop, and its address is what it loaded last."""
+    (found,) = compiled(latency_hiding, *chain(4, 1), steps=9)
+    loop = re.search(r"(\$L__BB0_2):(.*?)bra\s+\$L__BB0_2", found.ptx, re.DOTALL)[2]
+    (loaded,) = re.findall(r"ld\.global\.b32 \{ (%r\d+) \}", loop)
+    assert re.search(rf"mad\.wide\.s32\s+%rd\d+, {loaded}, 4", loop)
+
+
+@pytest.mark.compiler
+def test_what_is_held_takes_registers(compiled):
+    """The registers of a thread grow by about what it holds, waiting or computing; none spill."""
+    links, starts = chain(4, 1)
+    for work in (0, 1_024):
+        found = [
+            compiled(hold_and_wait, links, starts, torch.zeros(128 * held), steps=9, work=work)[0]
+            for held in (16, 64, 128)
+        ]
+        few, some, many = (x.registers for x in found)
+        assert 40 <= some - few <= 56
+        assert 56 <= many - some <= 80
+        assert not any(x.spill_store_bytes for x in found)
+
+
+@pytest.mark.compiler
+def test_a_multiprocessor_holds_one_program_of_the_waves(compiled):
+    from snippets._lab.probe.gpus import programs_at_once
+    from snippets.latency_hiding.bench import TILE
+
+    (found,) = compiled(work_on_tiles, torch.zeros(1, TILE), steps=9)
+    assert programs_at_once("sm_90", found.registers, 32, found.shared_bytes) == (1, "registers")

@@ -29,10 +29,8 @@ NOTHING_YET = (
 @from_all
 def versions(results):
     """A row for each room and place: the versions of all its results, and the oldest one's day."""
-    groups = {}
-    for result in results:
-        if result.place in ("gpu", "interpreter", "compiler"):
-            groups.setdefault((result.post, _where(result)), []).append(result)
+    named = [(r.post, _where(r)) for r in results if r.place in ("gpu", "interpreter", "compiler")]
+    groups = {key: [r for r in results if (r.post, _where(r)) == key] for key in sorted(set(named))}
     if not groups:
         raise DataError("no result names its versions")
     oldest = {key: min(found, key=lambda r: r.measured_at) for key, found in groups.items()}
@@ -45,7 +43,7 @@ def versions(results):
             "driver": listed(sorted({r.device.get("driver") or "–" for r in found})),
             "all verified since": oldest[post, where].date,
         }
-        for (post, where), found in sorted(groups.items())
+        for (post, where), found in groups.items()
     ]
     mixed = sum(any(len(_each(found, name)) > 1 for name in VERSIONS) for found in groups.values())
     said = (
@@ -134,12 +132,18 @@ def moves(results):
 
 def _renewals(results):
     """(result, (when, versions) of what replaced, entry) of every entry, the latest first."""
-    found = []
-    for result in results:
-        times = [(entry["measured_at"], entry["versions"]) for entry in result.history]
-        replaced_by = [*times[1:], (result.measured_at, result.versions)]
-        found += [(result, *pair) for pair in zip(replaced_by, result.history, strict=False)]
+    found = [
+        (result, now, entry)
+        for result in results
+        for now, entry in zip(_replaced_by(result), result.history, strict=True)
+    ]
     return sorted(found, key=lambda item: item[1][0], reverse=True)
+
+
+def _replaced_by(result):
+    """(when, versions) of what came after each entry of a history."""
+    entries = [(entry["measured_at"], entry["versions"]) for entry in result.history[1:]]
+    return [*entries, (result.measured_at, result.versions)] if result.history else []
 
 
 def _first(of, results):

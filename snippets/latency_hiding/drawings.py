@@ -75,9 +75,9 @@ def _quarter(x, wide, number):
     yield labelled(x, 58, wide, 22, INK, f"scheduler {number}")
     side, gap = (wide - 7 * 3) / 8, 3
     for warp in range(16):
-        at = x + warp % 8 * (side + gap), 88 + warp // 8 * (side + gap)
+        at = x + warp % 8 * (side + gap), 92 + warp // 8 * (side + gap)
         yield box(*at, side, side, identity("consumer 0").colour, 70 if warp == number else 22)
-    yield words(x + wide / 2, 140, "16 warps", 10, colour=MUTED)
+    yield words(x + wide / 2, 136, "16 warps", 10, colour=MUTED)
 
 
 def _band(x, y, wide, tall, colour, name, said):

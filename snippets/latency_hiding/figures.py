@@ -572,7 +572,7 @@ def gpu(results):
         drawings.Level("registers", binary(chip["registers_bytes"]), "", ""),
         drawings.Level(
             "shared memory and L1",
-            binary(chip["shared_bytes"]),
+            f"up to {binary(chip['shared_bytes'])} shared",
             f"{walked(chip['shared_bytes'] // 2)} in all",
             step("L1"),
         ),

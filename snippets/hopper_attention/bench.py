@@ -54,11 +54,11 @@ def forward(lab):
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
 # --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
-    "step = 2 if causal and total > programs else 1",
+    "step = _step(causal, total, programs)",
     "step, programs = 1, total",
 )
 IN_ORDER = [  # every program takes tiles as they come, the longest of a head first
-    ("step = 2 if causal and total > programs else 1", "step = 1"),
+    ("step = _step(causal, total, programs)", "step = 1"),
     (
         "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
         "tile = prob.tiles - 1 - tile",
@@ -69,6 +69,7 @@ UNHELD = (  # the barrier that keeps the compiler from waiting early
     "_wait_full(channels.v, before)",
     "pass",
 )
+COUNTED = ("if V.OVERLAP:\n        offs_n = gl.arange(", "if True:\n        offs_n = gl.arange(")
 # --8<-- [end:changes]
 # --8<-- [start:by_threads]
 BY_THREADS = [  # rows stored from registers, not by TMA
@@ -247,6 +248,15 @@ RUNGS = {
         step="three consumers",
         section="three",
     ),
+    "column numbers in registers": Rung(
+        [COUNTED],
+        THREE,
+        base="three consumers",
+        step="column numbers in the instructions, under a mask",
+        has_step=False,
+        causal_only=True,
+        section="columns",
+    ),
     # --8<-- [end:further_rungs]
     # --8<-- [start:steps_back]
     "sums the other way": Rung(
@@ -298,7 +308,7 @@ RUNGS = {
         section="keys",
     ),
 }
-FOR_64 = ("queries in registers", "three consumers")
+FOR_64 = ("queries in registers", "three consumers", "column numbers in registers")
 # --8<-- [end:asides]
 
 

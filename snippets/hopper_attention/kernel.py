@@ -61,7 +61,10 @@ VARIANTS = {
             Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
             Variant(CONSUMERS=3, STAGES=2),
         ),
-        (Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, PING_PONG=True, Q_IN_REGISTERS=True),),
+        (
+            Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, PING_PONG=True, Q_IN_REGISTERS=True),
+            Variant(CONSUMERS=3, STAGES=2),
+        ),
     ),
     128: (
         (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True),),
@@ -70,7 +73,10 @@ VARIANTS = {
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
 # Consumers → microseconds of a tile of queries, and of each tile of keys it visits: D 64, H200.
-TILE_TIMES = {2: (1.0, 1.1), 3: (2.6, 1.4)}
+TILE_TIMES = {
+    False: {2: (1.0, 1.1), 3: (2.6, 1.4)},
+    True: {2: (0.2, 1.11), 3: (2.5, 1.54)},  # causal
+}
 # --8<-- [end:table]
 
 
@@ -247,6 +253,26 @@ def _scores_layout(V):
 
 
 @gluon.constexpr_function
+def _columns_layout(V):
+    """The same for [CONSUMER_M, BLOCK_N / 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k.
+
+    So i and k say which register holds a score, and j which of the four threads of a row.
+    """
+    eights = int(V.BLOCK_N) // 8
+    return gl.DistributedLinearLayout(
+        reg_bases=[
+            [0, 0, 0, 1],
+            [8, 0, 0, 0],
+            *([0, 1 << bit, 0, 0] for bit in range(eights.bit_length() - 1)),
+        ],
+        lane_bases=[[0, 0, 1, 0], [0, 0, 2, 0], [1, 0, 0, 0], [2, 0, 0, 0], [4, 0, 0, 0]],
+        warp_bases=[[16, 0, 0, 0], [32, 0, 0, 0]],
+        block_bases=[],
+        shape=[64, eights, 4, 2],
+    )
+
+
+@gluon.constexpr_function
 def _acc_layout(D):
     """The same of its sums of values, [CONSUMER_M, D]."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
@@ -317,13 +343,36 @@ def _add_row_sums(l_i, alpha, p):
     # --8<-- [end:sums]
 
 
+# --8<-- [start:mask]
+@gluon.jit
+def _hide(s, last, V: gl.constexpr):
+    """Minus infinity in the columns after `last`, [CONSUMER_M]."""
+    if V.OVERLAP:  # registers to spare: each column has its number in one
+        offs_n = gl.arange(0, V.BLOCK_N, gl.SliceLayout(0, _scores_layout(V)))
+        s = gl.where(offs_n[None, :] <= last[:, None], s, float("-inf"))
+    else:  # numbers that the instruction itself holds, and a limit for each thread
+        layout: gl.constexpr = _columns_layout(V)
+        rows: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+        eights: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+        threads: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+        pairs: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+        i = gl.arange(0, V.BLOCK_N // 8, eights)[None, :, None, None]
+        j = gl.arange(0, 4, threads)[None, None, :, None]
+        k = gl.arange(0, 2, pairs)[None, None, None, :]
+        last = gl.convert_layout(last, rows)[:, None, None, None]
+        s = gl.convert_layout(s.reshape([CONSUMER_M, V.BLOCK_N // 8, 4, 2]), layout)
+        s = gl.where(8 * i <= last - 2 * j - k, s, float("-inf"))
+        s = gl.convert_layout(s.reshape([CONSUMER_M, V.BLOCK_N]), _scores_layout(V))
+    return s
+    # --8<-- [end:mask]
+
+
 # --8<-- [start:softmax]
 @gluon.jit
 def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V: gl.constexpr):
     """One more tile of scores: their weights p, what the old sums are worth, and m_i and l_i."""
     if MASKED:
-        offs_n = gl.arange(0, V.BLOCK_N, gl.SliceLayout(0, _scores_layout(V)))
-        s = gl.where(offs_n[None, :] <= (last_key - start)[:, None], s, float("-inf"))
+        s = _hide(s, last_key - start, V)
     m_new = gl.maximum(m_i, gl.max(s, axis=1) * prob.scale_log2)  # [CONSUMER_M]
     # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
     m_sub = gl.where(m_new == float("-inf"), 0.0, m_new)
@@ -637,8 +686,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     variant = _variant(D, causal, M, N, B * H, programs)
     tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
-    # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
-    step = 2 if causal and total > programs else 1
+    step = _step(causal, total, programs)
     # --8<-- [end:prepare]
     # --8<-- [start:launch]
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
@@ -716,13 +764,24 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 
 
 # --8<-- [start:choice]
+def _step(causal, total, programs):
+    """How many tiles of queries a program takes in a row."""
+    # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
+    return 2 if causal and total > programs else 1
+
+
 def _variant(D, causal, M, N, heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
 
     def microseconds(variant):
-        tiles = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
-        alone, each = TILE_TIMES[variant.CONSUMERS]
-        return -(-tiles // programs) * (alone + each * -(-N // variant.BLOCK_N))
+        total = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
+        at_once = _step(causal, total, programs)
+        keys = N  # that the longest tile visits; of pairs the mean counts, and a part of a tile
+        if at_once == 2:
+            keys = (N - M // 2 if M <= N else N * N // (2 * M)) + variant.BLOCK_N
+        alone, each = TILE_TIMES[causal][variant.CONSUMERS]
+        rounds = at_once * -(-total // (at_once * programs))
+        return rounds * (alone + each * -(-keys // variant.BLOCK_N))
 
     return min(VARIANTS[D][causal], key=microseconds)
     # --8<-- [end:choice]

@@ -76,9 +76,15 @@ MUTANTS = [
     ),
     Mutant(
         "last key dropped",
-        "s = gl.where(offs_n[None, :] <= (last_key - start)[:, None]",
-        "s = gl.where(offs_n[None, :] < (last_key - start)[:, None]",
+        "s = _hide(s, last_key - start, V)",
+        "s = _hide(s, last_key - start - 1, V)",
         "The mask is off by one: a query does not see the last key it should see.",
+    ),
+    Mutant(
+        "threads of a row alike",
+        "8 * i <= last - 2 * j - k",
+        "8 * i <= last - k",
+        "The mask takes every thread for the first of its row: most columns are judged wrong.",
     ),
     Mutant(
         "mask off by one",

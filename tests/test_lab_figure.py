@@ -180,6 +180,18 @@ def refusal(data, out, capsys):
     return capsys.readouterr().out.replace("\n", "")
 
 
+def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):
+    draw_all(data, out)
+    assert "slowed" not in forward_md(out)
+    slowdowns = {"heat": 0.25, "the power supply": 0.04}
+    device = {"name": "NVIDIA H200", "slowdowns": slowdowns}
+    store.write(measured("forward", device=device), data)
+    draw_all(data, out)
+    assert "NVIDIA H200 was slowed by heat and the power supply." in forward_md(out)
+    shown = "| slowed by | heat (25 % of the readings) and the power supply (4 % of the readings) |"
+    assert shown in (forward_md(out))
+
+
 def test_a_missing_result_is_named(data, out, capsys):
     (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
     message = refusal(data, out, capsys)

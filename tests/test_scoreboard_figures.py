@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("plotly")
 
+from floors import some
 from made_up import result, timed
 
 from snippets._lab.draw.fragment import fragment
@@ -93,8 +94,8 @@ def test_twelve_cells_in_three_regimes():
     for cell in cells:
         told = [r for r in table if (r["D"], r["causal"], r["N"]) == cell]
         assert [r["regime"] for r in told][:3] == ["queued", "sustained", "as called"]
-        for row in told:
-            assert all(value is not None for head, value in row.items() if "TFLOP" in head)
+        for row in some(told):
+            assert all(some(value is not None for head, value in row.items() if "TFLOP" in head))
     assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch, cuDNN, TFLOP/s"} <= table[0].keys()
 
 
@@ -119,14 +120,14 @@ def test_what_slowed_the_gpu_is_marked():
     assert "also slowed by heat" in hot.sentences["power"]
     marked = [r["regime"] for r in hot.table if "slowed by heat" in (r["remark"] or "")]
     assert marked == ["sustained"] * 12
-    assert not any("slowed" in (r["remark"] or "") for r in quiet.table)
+    assert not any("slowed" in (r["remark"] or "") for r in some(quiet.table))
 
 
 def test_a_pace_that_the_host_sets_is_marked():
     slow_host = Lab(ms_host=1e3)
     remarks = {r["remark"] for r in drawn("regimes", slow_host).table if r["regime"] == "sustained"}
-    assert all("hopper_attention: the host sets the pace" in told for told in remarks)
-    assert all("the host" not in (r["remark"] or "") for r in drawn("regimes").table)
+    assert all("hopper_attention: the host sets the pace" in told for told in some(remarks))
+    assert all("the host" not in (r["remark"] or "") for r in some(drawn("regimes").table))
 
 
 def test_a_competitor_that_is_not_there_is_named():

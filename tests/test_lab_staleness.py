@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import made_up
@@ -367,6 +368,42 @@ def test_a_room_is_added_to_this_house_and_nothing_is_stale(tmp_path, monkeypatc
     stale = {r.post for r in found if changed(r)}
     assert {"tiled_attention", "scoreboard", "coverage", "your_gpu"} <= stale
     assert not stale & {"coalescing", "basic_attention", "attention_weights", "hopper_attention"}
+
+
+# What `make check` runs, in order: a stand-in for Python says what it was called with, and fails on
+# demand; oxlint lies beside it.
+PROGRAM = """#!/bin/sh
+echo "ran $*"
+case "$*" in {failing}) exit 3;; esac
+"""
+
+
+def check(folder, failing):
+    for name in ("python", "oxlint"):
+        (folder / name).write_text(PROGRAM.format(failing=failing))
+        (folder / name).chmod(0o755)
+    command = ["make", f"PYTHON={folder}/python", "check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_make_check_begins_with_what_is_stale_and_runs_all(tmp_path):
+    code, lines = check(tmp_path, "none")
+    ran = [line.removeprefix("ran -m ") for line in lines if line.startswith("ran ")]
+    assert ran[0] == "snippets._lab stale"
+    assert lines[-1] == "== all 8 checks passed"
+    for what in ("ruff check", "ruff format --check", "mypy", "snippets._lab figures --check"):
+        assert any(line.startswith(what) for line in ran), what
+    for what in ("ran --deny-warnings", "spelling", "mkdocs build --strict", "check-html"):
+        assert any(what in line for line in lines), what
+    assert code == 0
+
+
+def test_make_check_goes_on_after_a_failure_and_names_all_that_failed(tmp_path):
+    code, lines = check(tmp_path, '*"ruff check"*|*mypy*|*"mkdocs build"*')
+    assert code != 0
+    assert lines[-1] == "== failed: lint types site"
+    assert sum(line.startswith("ran ") for line in lines) == 8, "a site that failed has no HTML"
 
 
 def is_there(post, name):

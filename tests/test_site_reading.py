@@ -9,10 +9,12 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import made_up
 import pytest
 from floors import some
+from mkdocs.exceptions import PluginError
 from PIL import Image
 
 from snippets._lab import rooms
@@ -22,6 +24,7 @@ from snippets._site import (
     cards,
     export,
     glossary,
+    hook,
     mending,
     reference,
     stale,
@@ -269,6 +272,16 @@ def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
     path.write_text(path.read_text()[:99])
     with pytest.raises(store.DataError, match=f"{path} is not whole JSON"):
         about.last_measured(tmp_path, "post")
+
+
+def test_a_truncated_result_stops_the_build_by_its_page_and_path(tmp_path):
+    path = store.write(made_up.result("a_post", "forward", [made_up.timed()]), tmp_path / "data")
+    path.write_text(path.read_text()[:300])
+    file = SimpleNamespace(src_uri="posts/a_post.md", name="a_post")
+    page = SimpleNamespace(file=file, content="<p>text</p>", meta={})
+    config = SimpleNamespace(docs_dir=str(tmp_path))
+    with pytest.raises(PluginError, match=rf"posts/a_post.md: {path} is not whole JSON"):
+        hook.on_page_context({}, page, config, None)
 
 
 def test_every_published_post_says_when_it_was_measured():

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from snippets._lab.measure.machine import now
-from snippets._lab.results.store import write_whole
+from snippets._lab.results.store import seal, write_whole
 from snippets._lab.rooms import ROOT
 
 FOLDER = Path(__file__).with_name("capture")
@@ -133,6 +133,7 @@ def dumps(capture: Capture) -> str:
             "shape": list(tensor.shape),
             "base64": base64.b64encode(_bytes(tensor)).decode(),
         }
+    value["seal"] = seal(value)
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -142,12 +143,14 @@ def read(sentence: str) -> Capture:
     path = path_of(sentence)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if seal(value) != value.pop("seal"):
+            raise ValueError("its content has another seal")
         for name in ("q", "k", "weights"):
             packed = bytearray(base64.b64decode(value[name]["base64"], validate=True))
             flat = torch.frombuffer(packed, dtype=torch.float16)
             value[name] = flat.view(value[name].pop("shape"))
         return Capture(**value)
-    except (FileNotFoundError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         message = f"{path} is not a whole capture ({error}); run `make capture-model`"
         raise ValueError(message) from error
     # --8<-- [end:read]

@@ -14,6 +14,7 @@ from made_up import result, timed
 
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.measure import regimes as measured
+from snippets._lab.results import staleness
 from snippets._lab.results.checks import faults
 from snippets._lab.results.store import DataError, folder_name
 from snippets.scoreboard import bench, within
@@ -56,7 +57,7 @@ class Lab:
 
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
-    monkeypatch.setattr(bench, "kernels_here", lambda dtype: [*bench.KERNELS, bench.LAST])
+    monkeypatch.setattr(bench, "on_hopper", lambda: True)
     properties = types.SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
@@ -170,8 +171,15 @@ def test_grids_that_fill_the_gpu_badly_are_shown():
     assert len(figure.table) == 11
 
 
+def test_what_takes_minutes_to_measure_depends_on_the_two_fastest_only():
+    for name in ("regimes", "grids"):
+        files = {key.partition(":")[0] for key in staleness.code_of("scoreboard", name)}
+        kernels = {file for file in files if file.endswith("kernel.py")}
+        assert kernels == {f"{room}/kernel.py" for room in bench.BEST}
+
+
 def test_elsewhere_than_on_hopper_the_last_kernel_is_left_out(monkeypatch):
-    monkeypatch.setattr(bench, "kernels_here", lambda dtype: bench.KERNELS)
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
     rows = list(bench.regimes(Lab()))
     told = [r for r in rows if r["implementation"] == LAST]
     assert {r["error"] for r in told} == {"it is for Hopper"}

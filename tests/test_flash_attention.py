@@ -529,6 +529,12 @@ def rows_of(name, lab, monkeypatch):
             case = bench.same_work(case)
             for row in lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS):
                 yield row | bench.about_rung(row["implementation"], case["causal"])
+    elif name == "host_time":
+        whole = [(bench.A_CALL, name) for name in (bench.OURS, "torch:sdpa")]
+        parts = [(part, bench.OURS) for part in ("refusals", "launch", bench.ASKED)]
+        for D, (part, implementation) in itertools.product((64, 128), whole + parts):
+            case = {"D": D, "part": part, "implementation": implementation, "heads": 8, "N": 128}
+            yield case | dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 0.02)
     elif name == "memory":
         for N, name in itertools.product([1024, 65_536], [bench.OURS, "torch:eager"]):
             sizes = {"peak_bytes": N * 1024, "result_bytes": N * 1024}
@@ -586,7 +592,7 @@ def made_up(name, rows):
 DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragged", "error"]
 
 
-@pytest.mark.parametrize("name", [*DRAWN, "memory"])
+@pytest.mark.parametrize("name", [*DRAWN, "memory", "host_time"])
 def test_figures_can_be_drawn_from_a_gpu(name, monkeypatch):
     pytest.importorskip("plotly")
     from snippets._lab.draw.fragment import fragment

@@ -63,6 +63,12 @@ def rows_of(name, lab):
                 "wrong": 0,
                 "largest_share_of_allowed": 0.61,
             }
+    elif name == "host_time":
+        whole = [(bench.A_CALL, n) for n in (OURS, "flash_attention", "torch:sdpa")]
+        parts = [(part, OURS) for part in ("refusals", "launch", bench.ASKED)]
+        for D, (part, implementation) in itertools.product((64, 128), whole + parts):
+            case = {"D": D, "part": part, "implementation": implementation, "heads": 8, "N": 128}
+            yield case | dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 0.02)
     else:
         yield from getattr(bench, name)(lab)
 
@@ -90,7 +96,9 @@ def drawn(name, lab):
     return getattr(figures, name)([made_up(name, rows_of(name, lab))])
 
 
-@pytest.mark.parametrize("name", ["forward", "rungs", "roofline", "ragged", "error", "fuzz"])
+@pytest.mark.parametrize(
+    "name", ["forward", "rungs", "roofline", "ragged", "error", "fuzz", "host_time"]
+)
 def test_figures_can_be_drawn_from_a_gpu(name):
     result = made_up(name, rows_of(name, Lab()))
     for results in ([result], [result, result]):

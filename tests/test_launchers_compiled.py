@@ -270,6 +270,25 @@ def test_the_callers_allocator_stays(play, monkeypatch):
     assert (memory.numel(), memory.dtype) == (96, torch.int8)
 
 
+@with_each
+@without_a_gpu
+@pytest.mark.parametrize("D", [64, 128])
+def test_the_parts_whose_host_time_is_measured(room, D, play):
+    """The last two are a launch as it is, and one for which Triton has to find the kernel."""
+    played = play(room)
+    bench = load(room, "bench")
+    parts = bench.host_parts(*make_qkv(1, 1, N=16, D=D, dtype=torch.float16))
+    *others, launch, found_by_triton = parts.values()
+    assert len(others) >= 2
+    assert list(parts)[-2:] == ["launch", bench.ASKED]
+    for part in others:
+        part()
+    assert not played.seen
+    for call in (launch, launch, found_by_triton, launch):
+        call()
+    assert [by for by, *_ in played.seen] == ["Triton", "kept", "Triton", "kept"]
+
+
 # Triton's own launch of a kept kernel, with a driver that stands for a GPU's.
 LAUNCHES = """
 import json, types, torch, triton

@@ -15,6 +15,7 @@ from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
 from snippets._lab.judge.patch import replace
 from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.measure.timing import time_host
 from snippets._lab.probe.gpus import CARDS
 from snippets._lab.rooms import measured_on, source_file
 
@@ -350,6 +351,45 @@ def error(lab):
                 "largest": found.largest,
                 "mean": found.mean,
             }
+
+
+A_CALL = "a call"
+ASKED = "launch, found by Triton"
+
+
+# --8<-- [start:host_time]
+@measured_on("gpu")
+def host_time(lab):
+    """What a call costs the host, whole and in parts, beside PyTorch's; the GPU's work is short."""
+    for case in lab.each(dtype=["bfloat16"], D=[64, 128]):
+        case |= {"batch": 1, "heads": 8, "N": 128}
+        q, k, v = lab.qkv(case)
+        calls = {(A_CALL, n): functools.partial(resolve(n), q, k, v) for n in (OURS, "torch:sdpa")}
+        calls |= {(part, OURS): call for part, call in host_parts(q, k, v).items()}
+        for (part, name), taken in time_host(calls).items():
+            yield {"implementation": name, "part": part, **case, **taken.as_row()}
+
+
+def host_parts(q, k, v):
+    """Parts of a call, to be made one at a time; and the launch without the kept kernel."""
+    given = []
+    with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
+        flash_attention(q, k, v)
+    launch = functools.partial(kernel._launch, *given[0])
+    if kernel._tile_config(kernel._architecture(q), q.dtype, q.shape[-1], False).warp_specialize:
+        launch = functools.partial(kernel._with_scratch, launch, q.device)
+
+    def found_by_triton():
+        kernel._compiled.clear()
+        launch()
+
+    return {
+        "refusals": lambda: kernel._check_inputs(q, k, v, False, "bottom_right"),
+        "memory for the result": lambda: torch.empty_like(q),
+        "launch": launch,
+        ASKED: found_by_triton,
+    }
+    # --8<-- [end:host_time]
 
 
 @measured_on("gpu")

@@ -1,6 +1,7 @@
 """What the page of hopper_attention measures: one function for each result."""
 
 import contextlib
+import functools
 import itertools
 import random
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import torch
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
 from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.measure.timing import time_host
 from snippets._lab.rooms import measured_on
 
 from . import kernel, sass
@@ -436,6 +438,45 @@ def resources(lab):
             **found.as_row(),
             **sass.in_loops(found.sass()),
         }
+
+
+A_CALL = "a call"
+ASKED = "launch, found by Triton"
+
+
+# --8<-- [start:host_time]
+@measured_on("gpu")
+def host_time(lab):
+    """What a call costs the host, whole and in parts, beside others'; the GPU's work is short."""
+    names = (OURS, "flash_attention", "torch:sdpa")
+    for case in lab.each(dtype=["bfloat16"], D=[64, 128]):
+        case |= {"batch": 1, "heads": 8, "N": 128}
+        tensors = lab.qkv(case)
+        parts = [(A_CALL, name, functools.partial(resolve(name), *tensors)) for name in names]
+        parts += [(part, OURS, call) for part, call in host_parts(*tensors).items()]
+        calls = {(part, name): call for part, name, call in parts}
+        for (part, name), taken in time_host(calls).items():
+            yield {"implementation": name, "part": part, **case, **taken.as_row()}
+
+
+def host_parts(q, k, v):
+    """Parts of a call, to be made one at a time; and the launch without the kept kernel."""
+    given = []
+    with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
+        hopper_attention(q, k, v)
+
+    def found_by_triton():
+        kernel._compiled.clear()
+        kernel._launch(*given[0])
+
+    return {
+        "refusals": lambda: kernel._check_inputs(q, k, v, False, "bottom_right"),
+        "memory for the result": lambda: torch.empty_like(q),
+        "four descriptors": lambda: [kernel._describe(x, 64) for x in (q, k, v, q)],
+        "launch": lambda: kernel._launch(*given[0]),
+        ASKED: found_by_triton,
+    }
+    # --8<-- [end:host_time]
 
 
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all

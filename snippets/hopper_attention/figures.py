@@ -22,7 +22,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import change, count, decimals, flops, percent, share
+from snippets._lab.draw.units import change, count, decimals, flops, percent, ratio, share, time
 from snippets._lab.draw.words import (
     Words,
     between,
@@ -38,7 +38,8 @@ from .simulator.timed import from_rows
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 PACKAGE = "flash_attention_4"  # where it is installed
-FLASH, FLEX, EAGER = "torch:flash", "torch:flex", "torch:eager"
+FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
+A_CALL = "a call"  # of the host's time, the whole
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
@@ -361,6 +362,38 @@ def error(results):
         plot=charts.errors(results),
         sentences={
             "beside": words("error.beside", cudnn=beside_ours(CUDNN), triton=beside_ours(TRITON)),
+        },
+    )
+
+
+def host_time(results):
+    rows = results[0].rows
+    names = [OURS, TRITON, SDPA]
+    ours, sdpa = (pick(rows, part=A_CALL, implementation=name) for name in (OURS, SDPA))
+    pairs = [TIME(mine) / TIME(theirs) for mine, theirs in zip(ours, sdpa, strict=True)]
+    parts = [part for part in values(rows, "part") if part != A_CALL]
+    whole = [Series(name, where={"implementation": name, "part": A_CALL}) for name in names]
+    each = [Series(OURS, part, {"part": part}, shade=3) for part in parts]
+    kept, asked = ([TIME(r) for r in pick(rows, part=part)] for part in parts[-2:])
+    return Figure(
+        finding=words(
+            "host_time", ours=between(map(TIME, ours), time), times=between(pairs, ratio)
+        ),
+        caption=words("host_time.caption", heads=rows[0]["heads"], N=rows[0]["N"]),
+        table=columns(
+            rows,
+            {
+                "D": "D",
+                "part": "part",
+                "of": lambda r: named(r["implementation"]),
+                "time of the host": TIME,
+            },
+        ),
+        plot=charts.bars(
+            results, [*whole, *each], TIME, charts.views("D {}", "D", values(rows, "D"))
+        ),
+        sentences={
+            "kept": words("host_time.kept", kept=between(kept, time), asked=between(asked, time))
         },
     )
 

@@ -61,6 +61,30 @@ def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
         yield from (*names[first:], *names[:first])
 
 
+# --8<-- [start:host]
+def time_host(
+    competitors: Mapping[str, Callable[[], object]], calls: int = 100
+) -> dict[str, Times]:
+    """Time how long each call keeps the host: so many back to back, and then the next competitor.
+
+    The GPU is idle before, and its queue takes all the calls of a turn: what the GPU does is not
+    counted. Unit: milliseconds.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in competitors}
+    for turn in range(-1, ROUNDS[0]):  # in the first turn kernels are compiled
+        for name, call in competitors.items():
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(calls):
+                call()
+            taken = (time.perf_counter() - began) * 1e3 / calls
+            if turn >= 0:
+                samples[name].append(taken)
+    torch.cuda.synchronize()
+    return {name: Times(taken) for name, taken in samples.items()}
+    # --8<-- [end:host]
+
+
 # --8<-- [start:interleave]
 def time_interleaved(
     competitors: Mapping[str, Callable[[], object]], flush: Flush

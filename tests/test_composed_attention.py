@@ -12,6 +12,7 @@ import torch
 from floors import some
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import result as result_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
@@ -23,7 +24,6 @@ from snippets._lab.judge.oracle import (
     make_qkv,
 )
 from snippets._lab.probe.compiled import Compiler
-from snippets._lab.results import store
 from snippets.composed_attention import bench, exercise, kernel
 from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
 from snippets.composed_attention.kernel import composed_attention, matmul, softmax, transpose
@@ -629,20 +629,8 @@ def test_loads_of_two_widths_have_no_one_width():
 
 def made_up(name, rows):
     rate = {"per_s_p50": 1e12}
-    return store.Result(
-        post="composed_attention",
-        result=name,
-        place="gpu",
-        folder="nvidia_made_up",
-        device={"name": "made up"},
-        versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown",
-        measured_at="2000-01-01T00:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=rows,
-        ceilings={"copy": rate, "matmul_float16": rate},
-    )
+    ceilings = {"copy": rate, "matmul_float16": rate}
+    return result_of("composed_attention", name, list(rows), ceilings=ceilings)
 
 
 def cases(**axes):

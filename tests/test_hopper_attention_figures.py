@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("plotly")
 
 from floors import some
+from made_up import result as result_of
 
 from snippets._lab.draw.fragment import fragment
-from snippets._lab.results import store
 from snippets.hopper_attention import bench, figures
 
 OURS = bench.OURS
@@ -74,22 +74,9 @@ def rows_of(name, lab):
 
 
 def made_up(name, rows):
-    ceiling = {"per_s_p50": 4e12}
-    return store.Result(
-        post=OURS,
-        result=name,
-        place="gpu",
-        folder="nvidia_made_up",
-        device={"name": "made up"},
-        versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown",
-        measured_at="2000-01-01T00:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=list(rows),
-        ceilings=dict.fromkeys(["read", "write", "copy"], ceiling)
-        | {"matmul_bfloat16": {"per_s_p50": 8e14}},
-    )
+    ceilings = {name: {"per_s_p50": 4e12} for name in ("read", "write", "copy")}
+    ceilings["matmul_bfloat16"] = {"per_s_p50": 8e14}
+    return result_of(OURS, name, list(rows), ceilings=ceilings)
 
 
 def drawn(name, lab):

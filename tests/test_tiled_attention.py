@@ -14,10 +14,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import result as result_of
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
-from snippets._lab.results import store
 from snippets._lab.rooms import ROOT
 from snippets.tiled_attention import bench, exercise, kernel
 from snippets.tiled_attention.kernel import tiled_attention
@@ -466,20 +466,8 @@ def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
 
 
 def made_up(name, rows):
-    return store.Result(
-        post="tiled_attention",
-        result=name,
-        place="gpu",
-        folder="nvidia_made_up",
-        device={"name": "made up"},
-        versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown",
-        measured_at="2000-01-01T00:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=rows,
-        ceilings={"fma_float32": {"per_s_p50": 5e13}},
-    )
+    ceilings = {"fma_float32": {"per_s_p50": 5e13}}
+    return result_of("tiled_attention", name, list(rows), ceilings=ceilings)
 
 
 def timed(lab, function):

@@ -143,10 +143,14 @@ from snippets.first_attention.exercise import first_attention
 
 LENGTHS = [1, 64]
 
+@pytest.fixture
+def problem():
+    return 7
+
 @pytest.mark.numerical
 @pytest.mark.parametrize("n", LENGTHS)
-def test_equals_float64(n):
-    assert first_attention(n, n, n)
+def test_equals_float64(n, problem):
+    assert first_attention(n, n, problem)
 
 def test_message():
     assert True
@@ -262,6 +266,12 @@ EDITS = {
         "tests/test_first_attention.py",
         "[1, 64]",
         "[1, 65]",
+        {"first_attention/mutants/interpreter"},
+    ),
+    "what pytest hands to a test": (
+        "tests/test_first_attention.py",
+        "return 7",
+        "return 8",
         {"first_attention/mutants/interpreter"},
     ),
     "a test of words": (

@@ -29,6 +29,7 @@ class Definition:
     digest: str  # of all its statements, the wording of its errors apart
     wording: str  # of its errors; "" where it raises none that is worded
     uses: frozenset[str]  # names
+    parameters: frozenset[str]  # of a function: in a test they may name what pytest hands over
     whole: frozenset[str]  # those of them that are used otherwise than by an attribute
     members: frozenset[tuple[str, str]]  # (name, attribute)
     strings: frozenset[str]  # each may be a competitor's name
@@ -162,6 +163,7 @@ def _definition(found: list[ast.stmt], origin: Mapping[str, str]) -> Definition:
         digest=digest([says, *libraries]),
         wording=digest([full]) if full != says else "",
         uses=frozenset(names),
+        parameters=frozenset(n.arg for n in nodes if isinstance(n, ast.arg)),
         whole=frozenset(whole - own),
         members=frozenset(members),
         strings=frozenset(_strings(nodes)),

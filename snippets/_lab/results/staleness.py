@@ -176,7 +176,8 @@ class Walk:
     def _used(self, path: Path, definition: Definition) -> Iterator[tuple[Path, str]]:
         """(file, name) of all that a definition uses in files of rooms."""
         from_house = imports(self.text(path))
-        for name in definition.uses:
+        handed = definition.parameters if self._judges(path) else frozenset()
+        for name in definition.uses | handed:
             if name not in from_house:
                 yield path, name
                 continue

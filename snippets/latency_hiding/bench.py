@@ -8,7 +8,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from snippets._lab.probe.gpus import programs_at_once
+from snippets._lab.probe.gpus import ARCHITECTURES, programs_at_once
 from snippets._lab.rooms import measured_on
 
 from .checks import assert_held, assert_walked, assert_worked
@@ -193,6 +193,28 @@ def occupancy(lab):
         for row in lab.time(case, {"hold_and_wait": call}, flops=flops, bytes_compulsory=moved):
             yield {**row, **about}
             # --8<-- [end:occupancy]
+
+
+# --8<-- [start:calculator]
+TARGETS = [target for target in ARCHITECTURES if target.startswith("sm_")]
+REGISTERS = [16, 32, 33, 64, 128, 168, 255]
+SHARED = [0, 16 * KIB, 49 * KIB, 227 * KIB]
+FIELDS = ("registers", "widest", "register_unit", "shared_sm", "shared_block", "shared_unit")
+FIELDS += ("reserved", "warps", "programs", "lanes")
+
+
+@measured_on("interpreter")
+def calculator(lab):
+    """What the calculator of the page knows, and the cases that both of its languages must give."""
+    for target in TARGETS:
+        limits = ARCHITECTURES[target]
+        yield {"kind": "limits", "target": target, **{f: getattr(limits, f) for f in FIELDS}}
+    for case in lab.each(
+        target=TARGETS, registers=REGISTERS, num_warps=[1, 4, 8, 32], shared_bytes=SHARED
+    ):
+        fits, limit = programs_at_once(**case)
+        yield {"kind": "case", **case, "fits": fits, "limit": limit}
+        # --8<-- [end:calculator]
 
 
 # --8<-- [start:waves]

@@ -15,7 +15,7 @@ from snippets._lab.draw.rows import (
     values,
     within_spread,
 )
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import (
     bandwidth,
     binary,
@@ -370,6 +370,49 @@ def occupancy(results):
                 limit=narrow["limit"],
                 time=TIME.text(narrow),
             ),
+        },
+    )
+
+
+FIRST = {"target": "sm_90", "registers": 64, "num_warps": 4, "shared_bytes": 16_384}
+
+
+def calculator(results):
+    rows = results[0].rows
+    cases = pick(rows, kind="case")
+    some = columns(
+        [r for r in cases if all(r[k] == v for k, v in FIRST.items() if k != "registers")],
+        {
+            "registers a thread": "registers",
+            "warps a program": "num_warps",
+            "shared memory a program": lambda r: binary(r["shared_bytes"]),
+            "programs at once": "fits",
+            "because of": lambda r: r["limit"] if r["fits"] else "too large",
+        },
+    )
+    names = ("target", "registers", "num_warps", "shared_bytes", "fits", "limit")
+    return Figure(
+        finding=words("calculator"),
+        caption=words("calculator.caption"),
+        table=some,
+        widget="\n".join(
+            [
+                '<div class="am-occupancy" data-widget="latency_hiding" markdown>',
+                "[Limits and cases](/figures/latency_hiding/calculator_cases.json){ .am-source }",
+                "",
+                *table(some),
+                "",
+                "</div>",
+            ]
+        ),
+        extra_files={
+            "calculator_cases.json": {
+                "first": FIRST,
+                "limits": [
+                    {k: v for k, v in r.items() if k != "kind"} for r in pick(rows, kind="limits")
+                ],
+                "cases": [[r[name] for name in names] for r in cases],
+            }
         },
     )
 

@@ -137,6 +137,8 @@ def cycle(n_bytes, *, device, seed=0):
 def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     """Where walkers end that follow links: `steps` times at ← links[at].
 
+    The host waits for the GPU once, to check that all places lie in links.
+
     Args:
         links: int32 [L], contiguous; each value is a place in links.
         starts: int32 [W], contiguous; where each walker begins.
@@ -148,8 +150,7 @@ def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
         int32 [W].
 
     Raises:
-        TypeError, ValueError: what is refused and what would be allowed, before any launch. To
-        check the places the host waits for the GPU.
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
 
     Source: Mei and Chu 2015, https://arxiv.org/abs/1509.02308, section 4
     """

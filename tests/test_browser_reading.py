@@ -22,6 +22,7 @@ from snippets._site.checks.browser import LAPTOP, PHONE
 
 pytest_plugins = ["browser"]
 in_browser = pytest.mark.browser
+of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
 
 # What a reader types, and the page that answers best: the first of these that is published.
 SEARCHES = {
@@ -99,6 +100,7 @@ def dead_links(text, address):
     return [link for link in own if not is_there(urljoin(address, link))]
 
 
+@of_the_site
 def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, posts):
     listed = re.findall(
         r"^- \[[^\]]+\]\((\S+)\): \S", get(site + "llms.txt").decode(), re.MULTILINE
@@ -115,6 +117,7 @@ def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, post
     assert dead_links("[a](../no/such.md)", address) == ["../no/such.md"], "the check can fail"
 
 
+@of_the_site
 def test_the_feed_has_every_post(site, posts):
     feed = ElementTree.fromstring(get(site + "feed.xml"))
     items = feed.findall("channel/item")
@@ -125,6 +128,7 @@ def test_the_feed_has_every_post(site, posts):
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} 00:00:00 \+0000", item.findtext("pubDate"))
 
 
+@of_the_site
 def test_every_page_has_a_picture_and_a_description_for_links(addresses):
     for address in some(addresses):
         text = get(address).decode()
@@ -148,6 +152,7 @@ def test_without_an_address_nothing_claims_one(tmp_path):
     assert "og:" in (tmp_path / "site/index.html").read_text("utf-8")
 
 
+@of_the_site
 def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
     for address in some(posts):
         line = re.search(r'<p class="am-kicker">.*?</p>', get(address).decode(), re.DOTALL)
@@ -156,6 +161,7 @@ def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
         assert re.search(r"<span>last measured \d+ \w+ \d{4}, \w+", line[0])
 
 
+@of_the_site
 def test_a_post_leads_to_its_reference_and_back(site, posts):
     reference = get(site + "reference/launchers/").decode()
     named = {urlsplit(x).path.strip("/").rpartition("/")[2]: x for x in posts}
@@ -169,6 +175,7 @@ def test_a_post_leads_to_its_reference_and_back(site, posts):
         assert f"posts/{post}/#" in reference
 
 
+@of_the_site
 def test_the_page_for_wrong_addresses_leads_everywhere(site, addresses):
     text = get(site + "404.html").decode()
     content = text[text.index("<article") : text.index("</article")]

@@ -103,8 +103,17 @@ def test_the_wheel_shadows_nobodys_snippets(wheel):
     assert {name for name in names if not name.endswith(".dist-info")} == {"attention_measured"}
 
 
-@pytest.mark.parametrize("post", POSTS)
-def test_a_notebook_runs_from_an_empty_folder(post, wheel, tmp_path):
+def test_the_wheel_holds_what_the_notebooks_use(wheel):
+    """One is run from it below; `make notebooks` runs all of them, from the files themselves."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name.removeprefix("attention_measured/") for name in packed.namelist()}
+    for post in some(POSTS, 4):
+        used = notebooks.used(notebooks.code(stored(post)))
+        assert {path.relative_to(ROOT).as_posix() for path in some(used)} <= names
+
+
+def test_a_notebook_runs_from_an_empty_folder(wheel, tmp_path):
+    post = "attention_weights"
     empty, private, target = (tmp_path / name for name in ("empty", "private", "target"))
     empty.mkdir()
     target.mkdir()

@@ -34,7 +34,7 @@ def test_a_call_is_made_once_and_its_row_has_the_fields_of_a_measured_one():
     made = []
 
     def too_large():
-        raise torch.cuda.OutOfMemoryError("no")
+        raise torch.cuda.OutOfMemoryError("out of memory")
 
     lab = RehearsalLab("gpu")
     calls = {"a": lambda: made.append("a"), "large": too_large, "b": lambda: made.append("b")}

@@ -407,6 +407,21 @@ def test_a_row_beyond_physics_stops_the_result(lab, gpu, data):
     assert stored(data) == {}
 
 
+def test_a_second_measurement_keeps_what_it_replaces(lab, data, gpu):
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    for milliseconds in (1.0, 2.0):
+        gpu["ms"] = milliseconds
+        assert lab("bench", "--result", "timed", "--force")[0] == 0
+    found = store.read(path, data)
+    (entry,) = found.history
+    assert entry["changed"] == []
+    assert entry["compared"] == len(entry["moved"]) == sum("ms_p50" in row for row in found.rows)
+    assert {(m["before"]["ms_p50"], m["now"]["ms_p50"]) for m in entry["moved"]} == {(1.0, 2.0)}
+    path.write_text(path.read_text()[:99])  # nothing that could be read comes before the next
+    assert lab("bench", "--result", "timed", "--force")[0] == 0
+    assert store.read(path, data).history == []
+
+
 def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, monkeypatch):
     answers = [RuntimeError("busy"), CEILINGS]
 

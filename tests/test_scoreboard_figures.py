@@ -58,6 +58,7 @@ class Lab:
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
     monkeypatch.setattr(bench, "on_hopper", lambda: True)
+    monkeypatch.setattr(bench, "SUSTAINED_AT", bench.LENGTHS)
     properties = types.SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)

@@ -57,7 +57,7 @@ def test_both_languages_give_the_same_programs(calculator):
 
 def test_a_change_is_announced_and_drawn(calculator):
     page = calculator()
-    for registers, programs in ((64, 8), (255, 2), (16, 12)):
+    for registers, programs in ((64, 8), (255, 2), (16, 13)):
         page.get_by_label("Registers a thread").fill(str(registers))
         text = page.locator(SUMMARY).inner_text()
         assert re.match(rf"{programs} programs fit", text), text

@@ -9,6 +9,7 @@ from made_up import CEILINGS, result, timed
 
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.results.store import DataError
+from snippets._site import unmeasured
 from snippets.latency_hiding import figures
 from snippets.latency_hiding.bench import SETS, STEPS, WALK
 
@@ -211,3 +212,17 @@ def test_one_warp_is_drawn_idle_and_many_busy():
     assert busy == sorted(busy)
     assert busy[0] < 15
     assert busy[-1] == 100
+
+
+def test_a_page_says_that_a_drawing_waits(tmp_path):
+    include = '--8<-- "docs/figures/latency_hiding/timeline.md"'
+    shown = unmeasured.shown(include, tmp_path)
+    assert unmeasured.BADGE in shown
+    assert "`make bench POST=latency_hiding`" in shown
+    for drawn in ("timeline.md:part", "no_such_drawing.md"):
+        wrong = include.replace("timeline.md", drawn)
+        assert unmeasured.shown(wrong, tmp_path) == wrong, "the build says that it is not there"
+    path = tmp_path / "docs/figures/latency_hiding/timeline.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("drawn")
+    assert unmeasured.shown(include, tmp_path) == include

@@ -147,9 +147,9 @@ def _replaced_by(result):
 
 
 def _first(of, results):
-    """The results that a table begins with, to be linked; the newest of all where it is empty."""
+    """The results that a table begins with, to be linked; any where it is empty."""
     there = {(r.folder, r.post, r.result): r for r in of}
-    return tuple(there.values())[:LINKED] or (max(results, key=lambda r: r.measured_at),)
+    return tuple(there.values())[:LINKED] or tuple(results[:1])
 
 
 def _where(result):

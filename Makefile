@@ -53,7 +53,7 @@ torch-cpu: | $(VENV)/bin/python ## On a machine without a GPU, before all else: 
 
 .PHONY: test
 test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
-	$(PYTHON) -m pytest -m "not mutants and not browser and not compiler" --durations 10 $(ANYWHERE)
+	$(PYTHON) -m pytest -m "not mutants and not browser and not compiler and not diagnosis" --durations 10 $(ANYWHERE)
 
 .PHONY: test-browser
 test-browser: $(ALL) ## Read the built site in Chromium
@@ -143,6 +143,10 @@ new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_wind
 mutants: $(ALL) ## Show that the tests reject every wrong kernel
 	$(LAB) mutants $(POST)
 
+.PHONY: test-diagnosis
+test-diagnosis: $(ALL) ## Show that make diagnose names mistakes, and names none wrongly
+	$(PYTHON) -m pytest -m diagnosis --durations 10 $(ANYWHERE) tests/test_diagnose.py tests/test_lab_diagnosis.py
+
 .PHONY: diagnose
 diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_kernel.py
 	@test -n "$(FILE)" || { echo "say which file: make diagnose FILE=my_kernel.py"; exit 2; }
@@ -152,7 +156,7 @@ diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_k
 gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
 	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 	  || { echo "gpu-test needs a GPU that torch can use; without one: make test"; exit 1; }
-	$(PYTHON) -m pytest -m "not mutants and not browser" $(if $(POST),tests/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
+	$(PYTHON) -m pytest -m "not mutants and not browser and not diagnosis" $(if $(POST),tests/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
 
 .PHONY: sanitize
 sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)

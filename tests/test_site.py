@@ -25,6 +25,7 @@ LAB_PAGES = {
     "coverage",
     "your_gpu",
     "what_changed",
+    "diagnose",
 }  # rooms of lab pages: no kernel, no post
 # Tests of what rooms share, and not of a room.
 ABOUT_THE_HOUSE = (

@@ -297,18 +297,21 @@ def _mutants(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from snippets._lab.judge.diagnosis import CannotDiagnose, diagnose
+    from snippets._lab.judge.diagnosis import CannotDiagnose, diagnosis_of
 
     try:
-        found = diagnose(options.file, options.launcher, options.seconds)
+        found = diagnosis_of(options.file, options.launcher, options.seconds)
     except CannotDiagnose as error:
         console.print(
             f"[red]no diagnosis:[/] {escape(str(error))}", highlight=False, soft_wrap=True
         )
         return 2
     colour = "green" if found.right else "red"
-    console.print(f"[{colour}]{escape(found.text())}[/]", highlight=False, soft_wrap=True)
-    return 0 if found.right else 1
+    first, *rest = found.text().splitlines()
+    console.print(f"[{colour}]{escape(first)}[/]", highlight=False, soft_wrap=True)
+    for line in rest:
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    return 0  # a mistake that is named is an answer, and no failure of this command
 
 
 def _sanitize(options: argparse.Namespace) -> int:

@@ -192,7 +192,9 @@ def _judge_in_child(channel: Connection, room: str, path: Path, first: str, deri
 
 def _derived(module: ModuleType, room: str) -> str:
     """The mistake's name according to the room's outputs; empty where no model explains them."""
-    from snippets._lab.judge.diagnosis import CannotDiagnose, examine, find_launcher
+    from snippets._lab.judge.diagnosis import CannotDiagnose
+    from snippets._lab.judge.examination import examine
+    from snippets._lab.judge.launcher import find_launcher
 
     try:
         return ", ".join(examine(find_launcher(module, room)).names)
@@ -206,7 +208,7 @@ def _import_once() -> None:
     for slow in ("torch", "torch._inductor", "triton", "pytest", "hypothesis"):
         importlib.import_module(slow)
     from snippets._lab.judge import (
-        diagnosis,  # noqa: F401
+        examination,  # noqa: F401
         oracle,  # noqa: F401
     )
 

@@ -1,0 +1,378 @@
+"""Watches where a launcher reads and writes: guards around every tensor, and each access's address.
+
+    with Memory({"q": q, "k": k, "v": v}) as memory:
+        out = launcher(*memory.inputs.values())
+    memory.faults
+
+Each input lies between two guards in memory of its own, and so does each tensor that the launcher
+makes; what nobody has written yet is NaN. A write beyond a tensor changes a guard, on any device.
+In Triton's interpreter each load and store is looked at before it happens: one that leaves its
+tensor is noted with its line and has no effect, so a load of what is not there gives zeros.
+"""
+
+import ast
+import functools
+import linecache
+import math
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+GUARD = 1 << 16  # elements on either side: a tile of 256 rows and 256 columns
+UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FILLED = tuple(f"{how}{what}{like}" for what in ("zeros", "ones", "full")
+               for how, like in (("", ""), ("", "_like"), ("new_", "")))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the reader's file."""
+
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}, `{self.text}`,"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An access that a kernel must not make."""
+
+    kind: str  # "reads outside", "writes outside" or "overwrites"
+    tensor: str  # as the launcher or the kernel calls it
+    line: Line | None = None  # not known where no interpreter ran it
+    where: str = ""  # how far from the tensor
+
+
+class _Block:
+    """A tensor between two guards."""
+
+    def __init__(self, name: str, like: Tensor, fill: float, given: bool) -> None:
+        size, strides = list(like.shape), list(like.stride())
+        self.name, self.given = name, given
+        self.span = 1 + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+        self.memory = torch.empty(self.span + 2 * GUARD, dtype=like.dtype, device=like.device)
+        _fill(self.memory, fill)
+        self.tensor = self.memory.as_strided(size, strides, GUARD)
+        self.tensor.copy_(like)
+        self.before = self.memory.clone()
+        self.bytes = like.element_size()
+        self.start = self.tensor.data_ptr()
+        self.end = self.start + self.span * self.bytes
+        self.low, self.high = self.start - GUARD * self.bytes, self.end + GUARD * self.bytes
+        gaps = self.span > like.numel()
+        self.elements = None if not gaps else self._elements(size, strides)
+
+    def _elements(self, size: list[int], strides: list[int]) -> np.ndarray[Any, Any]:
+        """Sorted addresses of the elements: between them are gaps."""
+        offsets = np.zeros(1, dtype=np.int64)
+        for n, step in zip(size, strides, strict=True):
+            offsets = np.add.outer(offsets, np.arange(n) * step).ravel()
+        return np.unique(offsets) * self.bytes + self.start
+
+    def holds(self, addresses: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        inside = (addresses >= self.start) & (addresses < self.end)
+        if self.elements is None:
+            return inside
+        below = np.searchsorted(self.elements, addresses, side="right") - 1
+        return inside & (addresses < self.elements[np.maximum(below, 0)] + self.bytes)
+
+    def guards_changed(self) -> bool:
+        edges = [slice(0, GUARD), slice(GUARD + self.span, None)]
+        return not all(_same(self.memory[e], self.before[e]) for e in edges)
+
+    def gaps_changed(self) -> bool:
+        """Whether memory between the elements of an input was written."""
+        if self.elements is None:
+            return False
+        now, before = self.memory.clone(), self.before.clone()
+        for x in (now, before):
+            x.as_strided(self.tensor.shape, self.tensor.stride(), GUARD).zero_()
+        return not _same(now[GUARD:-GUARD], before[GUARD:-GUARD])
+
+    def elements_changed(self) -> bool:
+        before = self.before.as_strided(self.tensor.shape, self.tensor.stride(), GUARD)
+        return not _same(self.tensor, before)
+
+    def place(self, address: int) -> str:
+        """Where an address is that belongs to no element."""
+        if address >= self.end:
+            return f"{_elements((address - self.end) // self.bytes + 1)} past its end"
+        if address < self.start:
+            return f"{_elements((self.start - address) // self.bytes)} before its beginning"
+        return "in a gap between its rows"
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'s' * (count != 1)}"
+
+
+def _fill(memory: Tensor, value: float) -> None:
+    if memory.dtype.is_floating_point:
+        memory.fill_(value)
+    elif memory.dtype == torch.bool:
+        memory.fill_(True)
+    else:
+        memory.fill_(torch.iinfo(memory.dtype).max // 3)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.is_floating_point():
+        a, b = a.nan_to_num(7e4), b.nan_to_num(7e4)
+    return torch.equal(a, b)
+
+
+class Memory(TorchFunctionMode):
+    """Guarded copies of a launcher's inputs; while it is entered, all that is made is guarded too.
+
+    Args:
+        inputs: name → tensor, of any strides.
+        fill: what the guards of the inputs hold; a mapping gives each its own.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, Tensor], fill: float | Mapping[str, float] = math.nan
+    ) -> None:
+        super().__init__()
+        fills = fill if isinstance(fill, Mapping) else dict.fromkeys(inputs, fill)
+        self._blocks = [_Block(n, x, fills[n], given=True) for n, x in inputs.items()]
+        self.inputs = {block.name: block.tensor for block in self._blocks}
+        self._device = self._blocks[0].memory.device
+        self._faults: dict[tuple[str, str, int], Fault] = {}
+        self.launched = 0  # kernels that Triton's interpreter ran
+        self.programs = 0
+        self.loads = 0
+        self.stores = 0
+        self.short_products: dict[int, Line] = {}  # tl.dot of float32 that may run in TF32
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Memory":
+        super().__enter__()
+        for owner, method, wrapper in _hooks(self):
+            self._stack.enter_context(patch.object(owner, method, wrapper))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+        super().__exit__(kind, error, traceback)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name not in UNWRITTEN and name not in FILLED:
+            return result
+        if not isinstance(result, Tensor) or not result.numel() or result.device != self._device:
+            return result
+        if name in UNWRITTEN and result.dtype.is_floating_point:
+            result.fill_(math.nan)
+        self._blocks.append(_Block("", result, math.nan, given=False))
+        return self._blocks[-1].tensor
+
+    def unwritten(self, x: Tensor) -> bool:
+        """Whether the launcher made this tensor without giving it numbers."""
+        return any(not b.given and b.start == x.data_ptr() for b in self._blocks)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What was seen while it happened, and what the guards and the inputs show afterwards."""
+        found = dict(self._faults)
+        for block in self._blocks:
+            name = block.name or "a tensor that the launcher made"
+            known = {(f.kind, f.tensor) for f in found.values()}
+            written = block.guards_changed() or (block.given and block.gaps_changed())
+            if written and ("writes outside", name) not in known:
+                found["writes outside", name, 0] = Fault("writes outside", name)
+            changed = block.given and block.elements_changed()
+            if changed and ("overwrites", name) not in known:
+                found["overwrites", name, 0] = Fault("overwrites", name)
+        return tuple(found.values())
+
+    # What the interpreter's hooks call.
+
+    def launching(self, kernel: Any, *args: Any, **kwargs: Any) -> None:
+        """Learn what the kernel calls its tensors, and guard-less tensors that it is given."""
+        self.launched += 1
+        for name, x in {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}.items():
+            x = getattr(x, "base", x)
+            if not isinstance(x, Tensor) or x.device.type != "cpu" or x.numel() == 0:
+                continue
+            storage = x.untyped_storage()
+            low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+            block = next((b for b in self._blocks if low <= b.start < high), None)
+            name = name.removesuffix("_ptr").removesuffix("_desc")
+            if block is None:  # a copy that the launcher made: all of its memory counts as its own
+                whole = torch.empty(0, dtype=x.dtype).set_(storage)
+                self._blocks.append(_Unguarded(name, whole))
+            elif not block.name:
+                block.name = name
+
+    def checked(self, operation: str, pointers: Any, mask: Any) -> Any:
+        """Note lanes that leave their tensor; the mask without them."""
+        addresses = np.asarray(pointers.data).astype(np.int64)
+        active = np.broadcast_to(np.asarray(mask.data, dtype=bool), addresses.shape)
+        self.loads += operation == "load"
+        self.stores += operation != "load" and bool(active.any())
+        lost = active
+        for block in self._blocks:
+            if not lost.any():
+                return mask
+            held = lost & block.holds(addresses)
+            if operation != "load" and block.given and held.any():
+                self._note("overwrites", block.name, "")
+            lost = lost & ~held
+        if not lost.any():
+            return mask
+        first = int(addresses[lost].min())
+        block = min(self._blocks, key=lambda b: (b.low > first) + (b.high <= first))
+        if not block.low <= first < block.high:
+            block = min(self._blocks, key=lambda b: min(abs(first - b.start), abs(first - b.end)))
+        kind = "reads outside" if operation == "load" else "writes outside"
+        self._note(kind, block.name or "a tensor that the launcher made", block.place(first))
+        return _without(lost, active)
+
+    def dotted(self, a: Any, b: Any, precision: Any) -> None:
+        """Note a product of float32 that a GPU would round."""
+        wide = "fp32" in (str(a.dtype.scalar), str(b.dtype.scalar))
+        if wide and "TF32" in str(precision) and "x3" not in str(precision):
+            line = _line_here()
+            if line is not None:
+                self.short_products[line.number] = line
+
+    def _note(self, kind: str, name: str, where: str) -> None:
+        line = _line_here()
+        self._faults.setdefault((kind, name, line.number if line else 0),
+                                Fault(kind, name, line, where))  # fmt: skip
+
+
+class _Unguarded(_Block):
+    """Memory that the launcher made in another way than by naming its shape."""
+
+    def __init__(self, name: str, memory: Tensor) -> None:
+        self.name, self.given, self.tensor, self.elements = name, False, memory, None
+        self.bytes = memory.element_size()
+        self.start = self.low = memory.data_ptr()
+        self.end = self.high = self.start + memory.numel() * self.bytes
+
+    def guards_changed(self) -> bool:
+        return False
+
+
+def _without(lost: np.ndarray[Any, Any], active: np.ndarray[Any, Any]) -> Any:
+    """A mask for the interpreter that leaves out the lost lanes."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    return TensorHandle(np.ascontiguousarray(active & ~lost), tl.int1)
+
+
+def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
+    """(class, method, wrapper) for what Triton's interpreter calls; none if it does not run."""
+    if "triton" not in sys.modules:
+        return []
+    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
+
+    run = InterpretedFunction.run
+    load = InterpreterBuilder.create_masked_load
+    store = InterpreterBuilder.create_masked_store
+    rmw = InterpreterBuilder.create_atomic_rmw
+    dot = InterpreterBuilder.create_dot
+    at = InterpreterBuilder.set_grid_idx
+
+    @functools.wraps(run)
+    def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        memory.launching(self, *args, **kwargs)
+        return run(self, *args, **kwargs)
+
+    @functools.wraps(load)
+    def watched_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        return load(self, pointers, memory.checked("load", pointers, mask), *rest, **named)
+
+    @functools.wraps(store)
+    def watched_store(
+        self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any
+    ) -> Any:
+        kept = memory.checked("store", pointers, mask)
+        return store(self, pointers, value, kept, *rest, **named)
+
+    @functools.wraps(rmw)
+    def watched_rmw(self: Any, op: Any, pointers: Any, value: Any, mask: Any, *r: Any) -> Any:
+        return rmw(self, op, pointers, value, memory.checked("atomic", pointers, mask), *r)
+
+    @functools.wraps(dot)
+    def watched_dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+        memory.dotted(a, b, precision)
+        return dot(self, a, b, d, precision, *rest)
+
+    @functools.wraps(at)
+    def watched_at(self: Any, *place: Any) -> Any:
+        memory.programs += 1
+        return at(self, *place)
+
+    return [
+        (InterpretedFunction, "run", watched_run),
+        (InterpreterBuilder, "create_masked_load", watched_load),
+        (InterpreterBuilder, "create_masked_store", watched_store),
+        (InterpreterBuilder, "create_atomic_rmw", watched_rmw),
+        (InterpreterBuilder, "create_dot", watched_dot),
+        (InterpreterBuilder, "set_grid_idx", watched_at),
+    ]
+
+
+# Lines of the reader's file.
+
+
+@functools.cache
+def _of_others() -> tuple[str, ...]:
+    """Folders and files whose lines are not the reader's."""
+    folders = [Path(module.__file__).parent for name in ("triton", "torch", "numpy")
+               if (module := sys.modules.get(name)) and module.__file__]  # fmt: skip
+    return (*map(str, folders), str(Path(__file__).parent), functools.__file__, "<")
+
+
+def of_reader(frame: FrameType) -> bool:
+    """Whether a frame runs the reader's own code."""
+    return not frame.f_code.co_filename.startswith(_of_others())
+
+
+def _line_here() -> Line | None:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not of_reader(frame):
+        frame = frame.f_back
+    return None if frame is None else line_of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line_of(file: str, number: int) -> Line:
+    """The line, with the whole of its statement as text."""
+    for statement in _statements(file):
+        if statement.lineno <= number <= (statement.end_lineno or 0):
+            lines = [linecache.getline(file, n) for n in
+                     range(statement.lineno, (statement.end_lineno or 0) + 1)]  # fmt: skip
+            text = " ".join(line.partition("  #")[0].strip() for line in lines)
+            return Line(number, text if len(text) <= 120 else f"{text[:119]}…")
+    return Line(number, linecache.getline(file, number).strip())
+
+
+@functools.lru_cache(8)
+def _statements(file: str) -> list[ast.stmt]:
+    """The simple statements of a file: those that hold no others."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return []
+    return [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not hasattr(n, "body")]

@@ -1,0 +1,1 @@
+"""What `make diagnose` says of sixty kernels. docs/lab/diagnose.md"""

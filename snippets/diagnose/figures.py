@@ -1,0 +1,78 @@
+"""The figures of the page about `make diagnose`: its verdicts, and all that it can name."""
+
+from collections import Counter
+
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.rows import only
+from snippets._lab.draw.words import many
+
+EXAMPLES = {  # section of the page → the case that it shows
+    "strides": "rows: V with K's strides",
+    "outside": "tiled: no mask for rows of K",
+    "nan": "tiled: exp(new - old) in the first tile",
+    "two": "tiled: no scale + no rescale",
+    "error": "tiled: no such function",
+}
+
+
+def kernels(results):
+    rows = results[0].rows
+    verdicts = Counter(row["verdict"] for row in rows)
+    wrong = verdicts["wrong name"]
+    unnamed = [row["case"] for row in rows if row["verdict"] == "no name"]
+    misnamed = many(wrong, "gets", "get") if wrong else "none gets"
+    left = f" Without the name that was planted: {'; '.join(unnamed)}." if unnamed else ""
+    return Figure(
+        finding=f"Of {len(rows)} kernels {verdicts['right']} get the right verdict, "
+        f"{len(unnamed)} no name, and {misnamed} a wrong one.",
+        caption="Each line is a kernel that is right, or a copy of it with pieces of its code "
+        "replaced; all ran in Triton's interpreter. A verdict is right if all that was planted is "
+        f"named and nothing else.{left}",
+        table=[
+            {
+                "kernel": row["style"],
+                "planted": row["planted"],
+                "named": row["named"] or row["said"].partition("\n")[0],
+                "verdict": row["verdict"],
+            }
+            for row in rows
+        ],
+        open_table=True,
+        sentences={name: _example(only(rows, case=case)) for name, case in EXAMPLES.items()},
+    )
+
+
+def _example(row):
+    """What was changed, and what the command answered."""
+    return "\n".join(
+        [
+            "```diff",
+            *(f"-{line}" for line in row["old"].splitlines()),
+            *(f"+{line}" for line in row["new"].splitlines()),
+            "```",
+            "",
+            "```console",
+            "$ make diagnose FILE=my_kernel.py",
+            row["said"],
+            "```",
+        ]
+    )
+
+
+def mistakes(results):
+    rows = results[0].rows
+    rounding = sum(row["seen"] == "rounding" for row in rows)
+    return Figure(
+        finding=f"{len(rows)} mistakes have a name, {rounding} of them mistakes of rounding.",
+        caption="A mistake may be made in several ways, or with several tile sizes: each way has a "
+        "model of its own, which says what a kernel with it returns.",
+        table=[
+            {
+                "mistake": row["mistake"],
+                "what you are told": row["sentence"],
+                "models": row["models"],
+            }
+            for row in rows
+        ],
+        open_table=True,
+    )

@@ -1,0 +1,1 @@
+"""Right attention in five styles, as people write it. The cases plant mistakes in copies."""

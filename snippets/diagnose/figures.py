@@ -1,6 +1,7 @@
 """The figures of the page about `make diagnose`: its verdicts, and all that it can name."""
 
 from collections import Counter
+from difflib import unified_diff
 
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import only
@@ -44,11 +45,12 @@ def kernels(results):
 
 def _example(row):
     """What was changed, and what the command answered."""
+    old, new = (row[which].splitlines() for which in ("old", "new"))
+    changed = list(unified_diff(old, new, n=0, lineterm=""))[2:]  # after the names of the files
     return "\n".join(
         [
             "```diff",
-            *(f"-{line}" for line in row["old"].splitlines()),
-            *(f"+{line}" for line in row["new"].splitlines()),
+            *(line for line in changed if line.startswith(("-", "+"))),
             "```",
             "",
             "```console",

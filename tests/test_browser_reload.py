@@ -74,7 +74,7 @@ def test_a_changed_sentence_is_on_the_open_page_within_three_seconds(served, ope
         time.sleep(1)  # the page asks for news only when it has loaded
         source.write_text(f"{source.read_text('utf-8')}\nThe {word} new sentence.\n", "utf-8")
         began, before = time.monotonic(), processor_seconds(process)
-        page.get_by_text(f"The {word} new sentence.").wait_for(state="attached")
+        page.get_by_text(f"The {word} new sentence.").wait_for(state="attached", timeout=90_000)
         took.append(time.monotonic() - began)
         computed.append(processor_seconds(process) - before)
     assert not page.wrong

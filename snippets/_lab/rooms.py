@@ -133,14 +133,20 @@ def places_of(room: str) -> dict[str, tuple[str, ...]]:
 
     The two results that every room has run without a GPU.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    if (bench := room_file(room, "bench.py")).exists():
-        for function in ast.parse(bench.read_text("utf-8")).body:
-            for call in getattr(function, "decorator_list", ()):
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == "measured_on":
-                    places = tuple(ast.literal_eval(argument) for argument in call.args)
-                    found[getattr(function, "name", "")] = places
+    bench = room_file(room, "bench.py")
+    found = _marked(bench.read_text("utf-8")) if bench.exists() else {}
     return found | {"report": ("interpreter", "gpu"), "mutants": ("interpreter",)}
+
+
+@functools.cache
+def _marked(bench: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for function in ast.parse(bench).body:
+        for call in getattr(function, "decorator_list", ()):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "measured_on":
+                places = tuple(ast.literal_eval(argument) for argument in call.args)
+                found[getattr(function, "name", "")] = places
+    return found
 
 
 def drawn_from_all(room: str) -> list[str]:

@@ -4,6 +4,7 @@ Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton'
 Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
 """
 
+import contextlib
 import contextvars
 import functools
 import math
@@ -280,7 +281,7 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     launch = functools.partial(
         _launch, -(-M // config.BLOCK_M) * H * B, config, (q, k, v, out, lse), sizes, constants
     )
-    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+    with _device_of(q):
         if warp_specialize:
             _with_scratch(launch, q.device)
         else:
@@ -312,7 +313,7 @@ def _launch(programs, config, tensors, sizes, constants):
     )
     if constants["USE_TMA"]:
         block = [1, 1, config.BLOCK_N, constants["BLOCK_D"]]
-        k, v = (TensorDescriptor.from_tensor(x, block) for x in (k, v))
+        k, v = (Rows(x, x.shape, x.stride(), block) for x in (k, v))
     kernel = _compiled.get(key)
     if kernel is not None:
         kernel[(programs, 1, 1)](q, k, v, out, lse, *sizes.values(), *constants.values())
@@ -332,6 +333,13 @@ def _launch(programs, config, tensors, sizes, constants):
     if isinstance(kernel, CompiledKernel) and torch.version.hip is None:
         _compiled[key] = kernel
     # --8<-- [end:compiled]
+
+
+def _device_of(x):
+    """A context in which kernels are launched where x is; mostly they are in any case."""
+    if not x.is_cuda or x.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(x.device)
 
 
 # --8<-- [start:scratch]
@@ -374,11 +382,18 @@ def _tile_config(architecture, dtype, D, causal):
     if D > widest:
         raise ValueError(f"q has head dimension {D}; at most {widest} is allowed on this GPU")
     rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
-    return next(pair[causal] for width, pair in rows.items() if D <= width)
+    return rows[min(width for width in rows if D <= width)][causal]
     # --8<-- [end:architecture]
 
 
 # --8<-- [start:descriptors]
+class Rows(TensorDescriptor):
+    """A descriptor of a tensor that _can_use_tma has accepted."""
+
+    def __post_init__(self):
+        """Triton would check it again here, which takes longer than all else about it."""
+
+
 def _can_use_tma(architecture, *tensors):
     """Whether TMA can load all tensors: 16-byte aligned rows, on Hopper or later."""
     # Without tensor cores the tiles end in registers: pointers bring them there directly.

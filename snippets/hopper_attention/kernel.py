@@ -4,6 +4,7 @@ Run it alone: `python kernel.py` checks it against PyTorch on an H100 or H200, w
 Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
 """
 
+import contextlib
 import functools
 import math
 import numbers
@@ -720,7 +721,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         v_desc=_describe(v, variant.BLOCK_N),
         out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value),
     )
-    with torch.cuda.device_of(q):  # launch where the tensors are
+    with _device_of(q):
         _launch(min(programs, -(-total // step)), {**descriptors, "lse_ptr": lse}, sizes, constants)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
@@ -785,6 +786,13 @@ def _variant(D, causal, M, N, heads, programs):
 
     return min(VARIANTS[D][causal], key=microseconds)
     # --8<-- [end:choice]
+
+
+def _device_of(x):
+    """A context in which kernels are launched where x is; mostly they are in any case."""
+    if not x.is_cuda or x.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(x.device)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ REGISTERS, SHARED, L2, HBM = (
 TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
 WAIT = "var(--am-axis)"
 QUARTERS = 4  # of a multiprocessor, each with a scheduler of its own
-WIDE = 440
+WIDE = 396  # fits a phone at nine tenths
 
 
 class Level(NamedTuple):
@@ -55,11 +55,11 @@ def gpu(chip, levels, units):
         *_band(left + 10, 188, wide - 20, 34, CORES, "float32 cores", cores),
         *_band(left + 10, 228, wide - 20, 34, TENSOR, "tensor cores", tensor),
         *_band(left + 10, 268, wide - 20, 34, EXPONENTIAL, "exponential units", exponential),
-        *_band(left + 10, 308, wide - 20, 34, SHARED, "shared memory and L1", shared.line()),
+        *_band(left + 10, 308, wide - 20, 34, SHARED, "L1, shared memory", shared.line()),
         *_link(348, "all multiprocessors share"),
         *_band(left, 376, wide, 44, L2, "L2 cache", l2.line()),
         *_link(420, ""),
-        *_band(left, 440, wide, 42, HBM, "HBM, the GPU's memory", hbm.line()),
+        *_band(left, 440, wide, 42, HBM, "HBM, its memory", hbm.line()),
     ]
     about = (
         f"The {name}: {many} streaming multiprocessors. Each has four warp schedulers with up to "
@@ -156,7 +156,7 @@ def pipe(latency, rate, bytes_needed):
     for row in range(4):
         for column in range(14):
             at = x + 8 + column * (wide - 16) / 14, y + 8 + row * (tall - 16) / 4
-            drawn.append(box(*at, 18, 12, HBM, 70))
+            drawn.append(box(*at, 17, 12, HBM, 70))
     drawn += [
         words(WIDE / 2, 20, f"in the pipe at once: {bytes_needed}", 13, 600),
         arrow(f"M{x} 38H{x + wide}", (x + wide, 38), "right", MUTED),
@@ -174,7 +174,7 @@ def pipe(latency, rate, bytes_needed):
 def waves(many, tiles):
     """Which multiprocessor works when, for some numbers of tiles; `many` are drawn as 12."""
     lanes, top, drawn = 12, 14, []
-    unit, tall = 92, 8
+    unit, tall = (WIDE - 12) / 4, 8
     for number in tiles:
         full, rest = divmod(number, many)
         last = -(-rest * lanes // many)  # at least one is drawn where one is there

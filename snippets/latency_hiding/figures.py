@@ -615,8 +615,8 @@ def gpu(results):
         drawings.Level("registers", binary(chip["registers_bytes"]), "", ""),
         drawings.Level(
             "shared memory and L1",
-            f"up to {binary(chip['shared_bytes'])} shared",
-            f"{walked(chip['shared_bytes'] // 2)} in all",
+            binary(chip["shared_bytes"]),
+            walked(chip["shared_bytes"] // 2),
             step("L1"),
         ),
         drawings.Level("L2", binary(chip["l2_bytes"]), walked(chip["l2_bytes"] // 2), step("L2")),
@@ -626,8 +626,8 @@ def gpu(results):
     )
     exponentials = EXPONENTIALS.get(sizes.device["capability"])
     work = {
-        "tensor cores": flops(ceiling(sizes, "matmul_float16")) + " in all",
-        "float32 cores": flops(ceiling(sizes, "fma_float32")) + " in all",
+        "tensor cores": flops(ceiling(sizes, "matmul_float16")),
+        "float32 cores": flops(ceiling(sizes, "fma_float32")),
         "exponential units": f"{exponentials} a cycle" if exponentials else "",
     }
     used = [sizes, *(r for r in of if r.result == "latency")]

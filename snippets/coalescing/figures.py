@@ -122,12 +122,16 @@ def strides(results):
                 slower=slower,
                 half=ratio(TIME(half[last]) / TIME(half[1])),
             ),
-            **({"wide": _wide(rows, single, half)} if wide else {}),
-            "torch": words(
-                "strides.torch",
-                last=last,
-                torch=TIME.text(_beside(rows, single[last])),
-                ours=TIME.text(single[last]),
+            "torch": " ".join(
+                [
+                    *([_wide(rows, single, half)] if wide else []),
+                    words(
+                        "strides.torch",
+                        last=last,
+                        torch=TIME.text(_beside(rows, single[last])),
+                        ours=TIME.text(single[last]),
+                    ),
+                ]
             ),
         },
     )

@@ -235,6 +235,35 @@ def fill():
         assert re.search(rf"\b{number}\b", found.ptx)
 
 
+def kept(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("_copy_kernel.cubin"))
+
+
+def test_a_kernel_may_be_kept_in_tritons_own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    x = torch.empty(64, device=DEVICE)
+    with Compiler(60) as apart:
+        apart.resources(copy, (x,), target="sm_90")
+    assert kept(tmp_path) == []
+    for _ in range(2):  # compiled again, and kept at the same place
+        with Compiler(60, keeps=True) as keeping:
+            (found,) = keeping.resources(copy, (x,), target="sm_90")
+        assert len(kept(tmp_path)) == 1
+        assert found.compile_seconds > 0.01
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="a launch needs a GPU")
+def test_a_launch_finds_what_was_compiled_ahead_of_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    capability = "".join(map(str, torch.cuda.get_device_capability()))
+    x = torch.empty(64, device=DEVICE)
+    with Compiler(60, keeps=True) as keeping:
+        keeping.resources(copy, (x,), target=f"sm_{capability}")
+    before = kept(tmp_path)
+    copy(x)
+    assert kept(tmp_path) == before
+
+
 def test_a_kernel_inside_a_function_is_refused(compiler):
     @triton.jit
     def _inner_kernel(x_ptr):

@@ -181,10 +181,13 @@ def _fresh(descriptor: int) -> None:
     getattr(importlib.import_module(module), name)(channel, *args)
 
 
-def first_to_speak(children: Sequence[Child]) -> Child:
-    """Wait for the first child that has something to say, or has ended."""
-    ready = wait_for([child.channel for child in children])
-    return next(child for child in children if child.channel in ready)
+def first_to_speak(children: Sequence[Child], seconds: float | None = None) -> Child | None:
+    """Wait for the first child that has something to say, or has ended; None if none has in time.
+
+    Without a limit it waits until one has.
+    """
+    ready = wait_for([child.channel for child in children], seconds)
+    return next((child for child in children if child.channel in ready), None)
 
 
 def run(

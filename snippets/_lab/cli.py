@@ -162,6 +162,12 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
                 ended[report.job] = report
                 progress.remove_task(task)
                 progress.update(overall, advance=1)
+            if report.error:  # told at once: who stops the run still learns of it
+                console.print(
+                    f"[red]failed:[/] {job.post}/{job.result}: {escape(report.error)}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
 
         session = Session(options.data, options.commit, options.force)
         if places == ["gpu"]:

@@ -105,7 +105,7 @@ class Lab:
     @functools.cached_property
     def compiler(self) -> compiled.Compiler:
         """One compiling process for all cases of a result; it ends with this object."""
-        return compiled.Compiler()
+        return compiled.Compiler(keeps=self.place == "gpu")
 
     def time_attention(
         self,

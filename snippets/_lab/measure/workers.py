@@ -62,6 +62,7 @@ def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: i
             children[-1].send(groups.popleft())
         while children:
             child = first_to_speak(children)
+            assert child is not None  # it waits until one does
             try:
                 message = child.receive()
             except Ended as error:

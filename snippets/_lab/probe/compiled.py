@@ -164,11 +164,13 @@ class Compiler:
             compiler.resources(basic_attention, (q, k, v), target="sm_90")
 
     cap_seconds bounds each kernel (importing its file included), not the whole; the process is
-    replaced after a capped one.
+    replaced after a capped one. With `keeps` a kernel goes to Triton's own cache, where a launch
+    finds it: on the GPU that it was compiled for nobody compiles it a second time.
     """
 
-    def __init__(self, cap_seconds: float = 20.0) -> None:
+    def __init__(self, cap_seconds: float = 20.0, *, keeps: bool = False) -> None:
         self._cap_seconds = cap_seconds
+        self._keeps = keeps
         self._child: Child | None = None
         # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -243,11 +245,9 @@ class Compiler:
         if self._child is not None:
             return self._child
         environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        environment |= {
-            "TRITON_ALWAYS_COMPILE": "1",
-            "TRITON_CACHE_DIR": self._folder.name,
-            "TMPDIR": self._folder.name,
-        }
+        environment |= {"TRITON_ALWAYS_COMPILE": "1", "TMPDIR": self._folder.name}
+        if not self._keeps:
+            environment["TRITON_CACHE_DIR"] = self._folder.name
         self._child = Child(serve, fresh=True, env=environment, said=self._messages)
         try:
             self._child.receive(START_SECONDS)

@@ -269,8 +269,15 @@ def basic():
     return rooms.load("basic_attention", "bench").PARTS | {"same row": same_row}
 
 
+def coalescing():
+    told = '@triton.jit(do_not_specialize_on_alignment=("x_ptr", "out_ptr"))'
+    assert told in rooms.room_file("coalescing", "bench.py").read_text("utf-8")
+    return {"several elements a lane": [(told, "@triton.jit")]}
+
+
 BENCHES = {
     "basic_attention": basic,
+    "coalescing": coalescing,
     "flash_attention": flash,
     "hopper_attention": hopper,
     "tiled_attention": tiled,

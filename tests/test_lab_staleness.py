@@ -1,5 +1,6 @@
 """Which results an edit makes stale: exactly those that depend on what was edited."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -392,8 +393,9 @@ def check(folder, failing):
     for name in ("python", "oxlint"):
         (folder / name).write_text(PROGRAM.format(failing=failing))
         (folder / name).chmod(0o755)
-    command = ["make", f"PYTHON={folder}/python", "check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["make", "--no-print-directory", f"PYTHON={folder}/python", "check"]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 

@@ -1,6 +1,7 @@
 """Finds where a launcher's first NaN comes from: the line, the variable, what it was made of."""
 
 import ast
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,9 +74,8 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
     before = sys.gettrace()
     sys.settrace(at_a_call)
     try:
-        run()
-    except _Found:
-        pass
+        with contextlib.suppress(_Found):
+            run()
     finally:
         sys.settrace(before)
     return found[0] if found else None

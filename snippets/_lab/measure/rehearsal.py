@@ -10,6 +10,7 @@ Kernels that are compiled ahead of time in any case, to see how long that takes,
 measurement, and so is what a rehearsal has not come to after two minutes.
 """
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,9 +153,8 @@ def _rehearse(channel: Connection, wanted: Sequence[tuple[str, str]], share: int
 
     def attempt(name: str, function: Callable[[], object]) -> None:
         try:
-            function()
-        except NotRehearsed:
-            pass
+            with contextlib.suppress(NotRehearsed):
+                function()
         except Exception as error:  # noqa: BLE001 - the measuring says so again
             channel.send(Failed(f"{name}: {type(error).__name__}: {error}"))
         torch.cuda.empty_cache()

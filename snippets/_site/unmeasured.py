@@ -1,7 +1,8 @@
-"""What a page shows in the place of a figure, or of a sentence, that waits for a GPU.
+"""What a page shows instead of a figure, or of a sentence, that waits for a GPU.
 
 A post can be written, tested and published before a GPU has measured it. Nothing is drawn then: an
-include of a figure that only a GPU can measure becomes a badge and the command that measures it.
+include of a figure that only a GPU can measure becomes a badge and the command that measures it,
+and a sentence about its numbers is left out.
 What needs no GPU has to be measured, and a page that includes anything else that is not there stops
 the build.
 """
@@ -27,7 +28,7 @@ def nothing_measured(data: Path, room: str) -> bool:
 
 
 def shown(markdown: str, root: Path) -> str:
-    """A page's Markdown with a badge for each include that waits for a GPU."""
+    """A page's Markdown with a badge for each figure that waits for a GPU, and no sentence."""
 
     def replaced(match: re.Match[str]) -> str:
         room, name = match["room"], match["name"]
@@ -43,7 +44,7 @@ def shown(markdown: str, root: Path) -> str:
             return match[0]  # the build says that it is not there
         if places != ("gpu",) and not path.is_file():
             return match[0]  # of this one at least a part needs no GPU
-        lines = [BADGE] if match["sentence"] else _figure(room, name, f" RESULT={name}")
+        lines = [] if match["sentence"] else _figure(room, name, f" RESULT={name}")
         return "\n".join(match["indent"] + line for line in lines)
 
     return INCLUDE.sub(replaced, markdown)

@@ -1,5 +1,7 @@
 """The figures of the tiled_attention page: each draws the result of the same name."""
 
+from decimal import Decimal
+
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
@@ -264,15 +266,16 @@ def resources(results):
     shown = gpus_then_compiled(results)
     main = next(r for r in shown if r.place == "gpu" or r.folder.endswith("sm_90"))
     first = pick(main.rows, D=64, dtype="float32", causal=False)[0]
-    every = [x for r in shown for x in pick(r.rows)]
-    failed = [x for r in shown for x in r.rows if x["error"]]
+    told = [main, *(r for r in shown if r.place == "compiler")]  # whatever other cards there are
+    every = [x for r in told for x in pick(r.rows)]
+    failed = [x for r in told for x in r.rows if x["error"]]
     spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
     here = [x["registers"] for x in pick(main.rows)]
     device = cell(main.label.split(",")[0])
     return Figure(
         finding=words(
             "resources",
-            spill=words("resources.none", targets=len(shown))
+            spill=words("resources.none", targets=len(told))
             if not spilled
             else words(
                 "resources.some",
@@ -595,11 +598,12 @@ def steps(results):
 def _corrected(one, two):
     """The sum after the second tile, with as many decimals as make what is added add up."""
     kept, added = one["l"] * two["alpha"], sum(two["p"])
-    digits = next(
-        n
-        for n in range(2, 7)
-        if round(round(kept, n) + round(added, n), n) == round(two["l"], n) or n == 6
-    )
+
+    def adds_up(n):
+        first, second, whole = (Decimal(units.decimals(x, n)) for x in (kept, added, two["l"]))
+        return first + second == whole
+
+    digits = next((n for n in range(2, 6) if adds_up(n)), 6)
     told = {"corrected": kept, "added": added, "l": two["l"]}
     return words(
         "steps.corrected",

@@ -134,9 +134,13 @@ def _run(
         options = {n for n in ("scale", "causal", "align") if getattr(launcher, n)}
         seen: list[_Seen] = []
         left_out: list[str] = []
+        enough: bool | None = None  # asked once, before the first long one
         for probe in probes(leading, dtype, options):
-            if probe.name in LONG and _known_to_be_wrong(seen):
-                continue
+            if probe.name in LONG:
+                if enough is None:
+                    enough = _known_to_be_wrong(seen)
+                if enough:
+                    continue
             try:
                 seen.append(_asked(launcher, probe, leading, device))
             except _Failed as failed:
@@ -155,8 +159,12 @@ def _run(
 
 
 def _known_to_be_wrong(seen: Sequence[_Seen]) -> bool:
-    """A kernel that takes one key at a time has no tiles: of it the short inputs say enough."""
-    return any(not s.right for s in seen) and sum(s.loads for s in seen) > MANY_LOADS
+    """A kernel that takes one key at a time has no tiles: of it the short inputs say enough.
+
+    Unless several mistakes explain what they gave: longer ones may tell those apart.
+    """
+    slow = any(not s.right for s in seen) and sum(s.loads for s in seen) > MANY_LOADS
+    return slow and len(_single(seen)) < 2
 
 
 def _asked(launcher: Launcher, p: Probe, leading: int, device: str) -> _Seen:
@@ -356,9 +364,20 @@ class _Names:
 
 
 def _names(seen: Sequence[_Seen]) -> _Names:
-    """The mistakes that explain what was seen; those of rounding only if no other does."""
+    """The mistakes that explain what was seen, or a pair of them."""
+    if found := _single(seen):
+        return _Names(found)
+    return _pair(_in_order(seen), {s.probe.name for s in seen})
+
+
+def _in_order(seen: Sequence[_Seen]) -> list[_Seen]:
+    """The wrong ones first, and of those the small: they exclude most for least."""
+    return sorted(seen, key=lambda s: (s.right, s.probe.sizes[1] * s.probe.sizes[0]))
+
+
+def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
+    """The mistakes each of which explains what was seen; rounding only if no other does."""
     ran = {s.probe.name for s in seen}
-    order = sorted(seen, key=lambda s: (s.right, s.probe.sizes[1] * s.probe.sizes[0]))
     for rounding in (False, True):
         fits = _explains_rounding if rounding else _explains
         found = tuple(
@@ -366,11 +385,13 @@ def _names(seen: Sequence[_Seen]) -> _Names:
             for name, mistake in MISTAKES.items()
             if mistake.rounding == rounding
             and (not mistake.needs or mistake.needs in ran)
-            and any(fits((model,), order) for model in mistake.models)
+            and any(fits((model,), _in_order(seen)) for model in mistake.models)
         )
+        if "zeros" in found:  # many mistakes leave zeros on few inputs; that they are zeros is sure
+            return ("zeros",)
         if found:
-            return _Names(found)
-    return _pair(order, ran)
+            return found
+    return ()
 
 
 def _pair(seen: Sequence[_Seen], ran: set[str]) -> _Names:

@@ -40,6 +40,8 @@ UNSEARCHED = (
     '<details class="example"',
 )
 
+UNSEARCHED_LINES = 24  # of code: whole functions, which stand in their files
+
 # In the theme's templates: the repository link, which would ask its host for stars; the color
 # scheme, for which scheme.js stands in; the search dialog, which has no name. The scheme of a first
 # visit is the system's, which the theme knows only after its script has come; that there are
@@ -66,12 +68,16 @@ def mended(content: str) -> str:
     content = HEADERLINK.sub(r"\1aria-label", content)
     content = PLAIN_SPAN.sub(r"\1", content)
     content = QUIET_SPAN.sub(r"<i>\1</i>", content)
-    content = CODE_BLOCK.sub(
-        lambda m: f'<div class="{m[1]}" style="--am-lines: {m[2].count(chr(10))}">', content
-    )
+    content = CODE_BLOCK.sub(_code_block, content)
     for quiet in UNSEARCHED:
         content = content.replace(quiet, quiet.replace(" ", " data-search-exclude ", 1))
     return content
+
+
+def _code_block(match: re.Match[str]) -> str:
+    lines = match[2].count("\n")
+    quiet = " data-search-exclude" if lines >= UNSEARCHED_LINES else ""
+    return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}">'
 
 
 def mended_template(page: str) -> str:

@@ -27,7 +27,8 @@ def fold(table: str) -> str:
 
     head, _, body = table.partition("<tbody>")
     body = re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
-    flows = ' data-fold="flow"' if body.count("<tr>") >= FLOWS_FROM else " data-fold"
+    long = body.count("<tr>") >= FLOWS_FROM  # rows of numbers, of little use in a search
+    flows = ' data-fold="flow" data-search-exclude' if long else " data-fold"
     return head.replace("<table>", f"<table{flows}>", 1) + "<tbody>" + body
 
 

@@ -335,7 +335,8 @@ def test_loaded_kernels_are_described_from_the_driver_and_ptxas(compiler, tmp_pa
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", LOADED.format(module=Path(__file__).stem)],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
+        env=environment
+        | {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,

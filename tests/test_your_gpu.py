@@ -557,18 +557,18 @@ def test_a_statement_of_several_lines_is_one_and_a_block_is_not(tmp_path):
 @pytest.mark.compiler
 def test_a_claim_that_the_kernel_contradicts_is_refused(monkeypatch):
     """Real kernels: one without the instruction, and one with the instruction that must not be."""
-    copy, strided = bench.POINTS[1:3]
+    _, copy, strided = bench.POINTS[:3]
     lab = Lab("compiler", "sm_90")
     for wrong, message in (
         (copy._replace(pattern="wgmma"), "no 'wgmma' stems from a line"),
-        (copy._replace(options={"stride": 32}), "stems from a line"),
-        (strided._replace(options={"stride": 1}), r"has ld\.global.*, and must not"),
+        (copy._replace(python="y = tl.load("), "stems from a line"),
+        (strided._replace(absent=r"st\.global"), r"has st\.global.*, and must not"),
     ):
         monkeypatch.setattr(bench, "POINTS", [wrong])
         with pytest.raises(LookupError, match=message):
             list(bench.excerpts(lab))
     monkeypatch.setattr(bench, "POINTS", [copy, strided])
-    assert [r["instructions"] for r in bench.excerpts(lab)] == [2, 8]
+    assert [r["instructions"] for r in bench.excerpts(lab)] == [8, 8]
 
 
 def test_long_lists_of_registers_are_cut_and_short_ones_are_not():

@@ -44,7 +44,6 @@ def check(device):
         assert_attention(exercise.flash_attention(q, k, v), q, k, v)
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time beside PyTorch's backends, the same number of tokens at every length."""
@@ -54,7 +53,6 @@ def forward(lab):
         if case["dtype"] == "bfloat16":
             names.append("torch:flex")  # compiles for every shape, the same for both
         yield from lab.time_attention(same_work(case), names)
-        # --8<-- [end:forward]
 
 
 # --8<-- [start:two_loops]
@@ -426,7 +424,6 @@ def example():
     return [((x * 10).round() / 10).half() for x in (q, k, v)]
 
 
-# --8<-- [start:steps]
 @measured_on("interpreter")
 def steps(lab):
     """The kernel's own variables, tile by tile, for queries 0 to 3."""
@@ -457,4 +454,3 @@ def steps(lab):
         result = out[0, 0, :4, :COLUMNS].tolist()
         sizes = {"queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS}
         yield case | {"base": "2", **sizes, "result": result}
-        # --8<-- [end:steps]

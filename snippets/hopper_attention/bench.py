@@ -54,7 +54,6 @@ def forward(lab):
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
-# --8<-- [start:changes]
 ONE_TILE = (  # as many programs as tiles, each takes one
     "step = _step(causal, total, programs)",
     "step, programs = 1, total",
@@ -72,8 +71,6 @@ UNHELD = (  # the barrier that keeps the compiler from waiting early
     "pass",
 )
 COUNTED = ("if V.OVERLAP:\n        offs_n = gl.arange(", "if True:\n        offs_n = gl.arange(")
-# --8<-- [end:changes]
-# --8<-- [start:by_threads]
 BY_THREADS = [  # rows stored from registers, not by TMA
     (
         """\
@@ -101,8 +98,6 @@ BY_THREADS = [  # rows stored from registers, not by TMA
         "out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value), out_ptr=out,",
     ),
 ]
-# --8<-- [end:by_threads]
-# --8<-- [start:further_changes]
 PACKED = [  # weights are rounded to 16 bits before they are carried to the next step
     (
         "    _wait_full(channels.v, before)\n",
@@ -130,8 +125,6 @@ DIVIDED = (
     "state.acc * gl.convert_layout(1.0 / l_i, ",
     "state.acc / gl.convert_layout(l_i, ",
 )
-# --8<-- [end:further_changes]
-# --8<-- [start:polynomial]
 POLYNOMIAL = (
     "p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])",
     """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
@@ -160,7 +153,6 @@ POLYNOMIAL = (
         pack=4,
     )""",
 )
-# --8<-- [end:polynomial]
 
 
 # --8<-- [start:rung]
@@ -260,7 +252,6 @@ RUNGS = {
         section="columns",
     ),
     # --8<-- [end:further_rungs]
-    # --8<-- [start:steps_back]
     "sums the other way": Rung(
         OTHER_SUMS,
         IN_TURN,
@@ -293,8 +284,6 @@ RUNGS = {
         has_step=False,
         section="packed",
     ),
-    # --8<-- [end:steps_back]
-    # --8<-- [start:asides]
     "exp2 by a polynomial": Rung(
         [POLYNOMIAL],
         IN_TURN,
@@ -311,7 +300,6 @@ RUNGS = {
     ),
 }
 FOR_64 = ("queries in registers", "three consumers", "column numbers in registers")
-# --8<-- [end:asides]
 
 
 def _with_variant(launcher, chosen):

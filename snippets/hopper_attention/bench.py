@@ -210,7 +210,6 @@ RUNGS = {
         section="turns",
     ),
     # --8<-- [end:rungs]
-    # --8<-- [start:further_rungs]
     "programs that stay": Rung(
         IN_ORDER,
         IN_TURN,
@@ -251,7 +250,6 @@ RUNGS = {
         causal_only=True,
         section="columns",
     ),
-    # --8<-- [end:further_rungs]
     "sums the other way": Rung(
         OTHER_SUMS,
         IN_TURN,
@@ -432,7 +430,6 @@ A_CALL = "a call"
 ASKED = "launch, found by Triton"
 
 
-# --8<-- [start:host_time]
 @measured_on("gpu")
 def host_time(lab):
     """What a call costs the host, whole and in parts, beside others'; the GPU's work is short."""
@@ -464,7 +461,6 @@ def host_parts(q, k, v):
         "launch": lambda: kernel._launch(*given[0]),
         ASKED: found_by_triton,
     }
-    # --8<-- [end:host_time]
 
 
 SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all

@@ -727,7 +727,6 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     # --8<-- [end:launch]
 
 
-# --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
@@ -755,7 +754,6 @@ def _launch(programs, tensors, sizes, constants):
     kernel = _hopper_attention_kernel[(programs,)](**tensors, **sizes, **constants)
     if isinstance(kernel, CompiledKernel):
         _compiled[key] = kernel
-    # --8<-- [end:compiled]
 
 
 # --8<-- [start:registers]

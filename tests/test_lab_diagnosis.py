@@ -282,10 +282,15 @@ def test_three_mistakes_at_once_get_no_name():
 
 
 def test_two_mistakes_that_fit_are_both_named(monkeypatch):
-    monkeypatch.setitem(MISTAKES, "nought", MISTAKES["zeros"])
-    found = examine(PLANTED["zeros"])
-    assert (found.names, found.together) == (("zeros", "nought"), False)
+    monkeypatch.setitem(MISTAKES, "average", MISTAKES["mean of V"])
+    found = examine(PLANTED["mean of V"])
+    assert (found.names, found.together) == (("mean of V", "average"), False)
     assert "cannot tell apart" in found.text()
+
+
+def test_zeros_need_no_other_name(monkeypatch):
+    monkeypatch.setitem(MISTAKES, "nought", MISTAKES["zeros"])
+    assert examine(PLANTED["zeros"]).names == ("zeros",)
 
 
 def test_a_mistake_counts_only_where_it_shows():

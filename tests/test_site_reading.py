@@ -237,7 +237,7 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
     few = table(4).replace("</tbody>", row * (tables.FLOWS_FROM - 2) + "</tbody>")
     assert tables.fold(few).startswith("<table data-fold>")
     assert tables.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
-        '<table data-fold="flow">'
+        '<table data-fold="flow" data-search-exclude>'
     )
     for made in (wide, table(3)):
         boxed = tables.boxed(made)

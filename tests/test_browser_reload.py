@@ -1,4 +1,8 @@
-"""`make serve` as a writer sees it: a changed sentence is on the open page within three seconds."""
+"""`make serve` as a writer sees it: a changed sentence soon shows on the page that is open.
+
+Three seconds is the aim, on two quiet cores. How long a machine takes says as much about the machine,
+so the test compares: a reload computes at most a third of what the first, whole build did.
+"""
 
 import os
 import shutil
@@ -16,14 +20,13 @@ from snippets._lab.rooms import ROOT
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 pytest_plugins = ["browser"]
 
-SECONDS = 3
-NOTICED = 0.6  # MkDocs looks for changes twice a second, and waits until they stop
+SHARE = 1 / 3  # of a whole build's computing, allowed to a reload: see the test
 PAGE = "posts/flash_attention"
 
 
 @pytest.fixture
 def served(tmp_path):
-    """The whole site served by a process of its own: a copy of its source, address and process."""
+    """The site served by a process of its own: its source, address, process, and the build's cost."""
     house = tmp_path / "house"
     shutil.copytree(ROOT / "docs", house / "docs", ignore=shutil.ignore_patterns("vendor"))
     (house / "docs" / "assets" / "vendor").symlink_to(ROOT / "docs" / "assets" / "vendor")
@@ -49,7 +52,8 @@ def served(tmp_path):
             assert process.poll() is None, log.read_text("utf-8")
             assert time.monotonic() < deadline, log.read_text("utf-8")
             time.sleep(0.1)
-        yield house, f"http://{address}/", process.pid
+        whole = processor_seconds(process.pid)
+        yield house, f"http://{address}/", process.pid, whole
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(20)
@@ -63,8 +67,8 @@ def processor_seconds(process):
     )  # in itself, in the kernel
 
 
-def test_a_changed_sentence_is_on_the_open_page_within_three_seconds(served, open_page, capsys):
-    house, address, process = served
+def test_a_changed_sentence_is_on_the_open_page_after_a_third_of_a_build(served, open_page, capsys):
+    house, address, process, whole = served
     page = open_page()
     page.goto(f"{address}{PAGE}/", wait_until="load")
     page.wait_for_function("document.readyState === 'complete'")
@@ -79,5 +83,8 @@ def test_a_changed_sentence_is_on_the_open_page_within_three_seconds(served, ope
         computed.append(processor_seconds(process) - before)
     assert not page.wrong
     with capsys.disabled():
-        print(f"\nfrom a save to the open page: {min(took):.1f} s, {min(computed):.1f} s computed")
-    assert min(computed) < SECONDS - NOTICED
+        print(
+            f"\nfrom a save to the open page: {min(took):.1f} s, {min(computed):.1f} s computed; "
+            f"the whole build computed {whole:.1f} s"
+        )
+    assert min(computed) < SHARE * whole

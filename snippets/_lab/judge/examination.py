@@ -377,7 +377,7 @@ def _in_order(seen: Sequence[_Seen]) -> list[_Seen]:
 
 def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
     """The mistakes each of which explains what was seen; rounding only if no other does."""
-    ran = {s.probe.name for s in seen}
+    ran, ordered = {s.probe.name for s in seen}, _in_order(seen)
     for rounding in (False, True):
         fits = _explains_rounding if rounding else _explains
         found = tuple(
@@ -385,7 +385,7 @@ def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
             for name, mistake in MISTAKES.items()
             if mistake.rounding == rounding
             and (not mistake.needs or mistake.needs in ran)
-            and any(fits((model,), _in_order(seen)) for model in mistake.models)
+            and any(fits((model,), ordered) for model in mistake.models)
         )
         if "zeros" in found:  # many mistakes leave zeros on few inputs; that they are zeros is sure
             return ("zeros",)

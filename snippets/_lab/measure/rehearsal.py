@@ -35,7 +35,7 @@ Advance = Callable[[str, int], None]
 
 
 class _NoFlush:
-    """Takes the place of a Flush: nothing is timed, so nothing needs to be flushed."""
+    """Stands in for a Flush: nothing is timed, so nothing needs to be flushed."""
 
     def busy(self, ms: float) -> None:
         pass

@@ -1,7 +1,7 @@
 """`make serve` as a writer sees it: a changed sentence soon shows on the page that is open.
 
-Three seconds is the aim, on two quiet cores. How long a machine takes says as much about the machine,
-so the test compares: a reload computes at most a third of what the first, whole build did.
+Three seconds is the aim, on two quiet cores. How long a machine takes says as much about the
+machine, so the test compares: a reload computes at most a third of what the first, whole build did.
 """
 
 import os
@@ -26,7 +26,7 @@ PAGE = "posts/flash_attention"
 
 @pytest.fixture
 def served(tmp_path):
-    """The site served by a process of its own: its source, address, process, and the build's cost."""
+    """The site served by a process of its own: source, address, process, the build's seconds."""
     house = tmp_path / "house"
     shutil.copytree(ROOT / "docs", house / "docs", ignore=shutil.ignore_patterns("vendor"))
     (house / "docs" / "assets" / "vendor").symlink_to(ROOT / "docs" / "assets" / "vendor")

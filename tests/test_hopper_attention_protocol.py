@@ -22,6 +22,7 @@ from snippets.hopper_attention.simulator import (
     on_cpu,
     parts,
     protocol,
+    reachable,
     timed,
 )
 from snippets.hopper_attention.simulator.parts import Arrive, Copy, Finish, Product, Wait, Work
@@ -357,3 +358,33 @@ def test_rows_hold_all_that_was_played():
     assert timed.from_rows(rows) == timed.play(chosen, 16, 64)
     assert diagram.timeline_svg(rows) == diagram.timeline_svg(timed.rows(chosen, 16, 64))
     assert diagram.timeline_svg(rows) != diagram.timeline_svg(timed.rows(chosen, 16, 128))
+
+
+# The channel that a page lets its readers play: every order of events.
+
+
+@pytest.mark.parametrize("mistake", reachable.REMOVED, ids=lambda m: m.name)
+def test_what_can_be_taken_out_goes_wrong_in_steps_of_any_size(mistake):
+    source = mistakes.with_mistake(mistake, gluon.KERNEL.read_text("utf-8"))
+    walks = [reachable.walk(reachable.channel_of_keys(source, 3), single) for single in (0, 1)]
+    ways = [walked.trouble() for walked in walks]
+    assert None not in ways
+    faults = [
+        {re.sub(r"\d", "", to) for ways in walked.ways for _, to in ways if isinstance(to, str)}
+        for walked in walks
+    ]
+    assert faults[0] <= faults[1], "a step that is longer shows nothing that cannot be"
+    assert bool(faults[0]) == bool(faults[1])
+    if len(walks[0].states) > 1:
+        whole = protocol.judge(source, orders=2)  # of all channels, in random orders
+        assert whole["message"]
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_every_state_of_the_channel_leads_to_the_end(single):
+    walked = reachable.walk(reachable.channel_of_keys(gluon.KERNEL.read_text("utf-8"), 4), single)
+    assert walked.trouble() is None
+    ends = [s for s, ways in zip(walked.states, walked.ways, strict=True) if not ways]
+    assert [end.stuck() for end in ends] == [[]]
+    assert {to for ways in walked.ways for _, to in ways} == {*range(1, len(walked.states))}
+    assert len(walked.states) > 100

@@ -19,6 +19,7 @@ from . import kernel, sass
 from .kernel import VARIANTS, Variant, hopper_attention
 from .simulator.mistakes import protocol_mutants as judged_mistakes
 from .simulator.on_cpu import played
+from .simulator.reachable import rows as reached
 from .simulator.timed import rows as picture
 
 OURS = "hopper_attention"
@@ -502,6 +503,12 @@ def protocol_mutants(lab):
 def protocol(lab):
     """Who signals whom over three tiles of keys, of two consumers that take turns."""
     yield from picture(IN_TURN, tiles=3)
+
+
+@measured_on("interpreter")
+def barriers(lab):
+    """Every state of the channel of keys, with its waits and arrivals and without one of them."""
+    yield from reached(lab)
 
 
 @measured_on("interpreter")

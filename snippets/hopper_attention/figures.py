@@ -1,12 +1,13 @@
 """The figures of the hopper_attention page: each draws the result of the same name."""
 
 import itertools
+import re
 
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
+from snippets._lab.draw.identity import identity, named
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -42,6 +43,7 @@ FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sd
 A_CALL = "a call"  # of the host's time, the whole
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
+WALKS = "barriers_walks.json"  # what the widget plays
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
 words = Words(__file__)
 
@@ -439,6 +441,62 @@ def protocol_mutants(results):
         open_table=True,
         table_class="am-kills",
     )
+
+
+def barriers(results):
+    rows = [_as_the_page_says(row) for row in results[0].rows]
+    whole, *removed = rows
+    table = columns(
+        removed,
+        {
+            "taken out": "removed",
+            "who fails": _first_trouble,
+            "why": "diagnosis",
+            "states": lambda r: len(r["states"]),
+        },
+    )
+    colours = f"--am-k: {identity('k').colour}"
+    return Figure(
+        finding=words("barriers", states=count(len(whole["states"])), removed=len(removed)),
+        caption=words(
+            "barriers.caption",
+            tiles=len(whole["steps"]["producer"]),
+            states=count(sum(len(r["states"]) for r in rows)),
+        ),
+        table=table,
+        widget="\n".join(
+            [
+                f'<div class="am-barriers" data-widget="barriers" style="{colours}" markdown>',
+                f"[All states](/figures/hopper_attention/{WALKS}){{ .am-source }}",
+                "</div>",
+            ]
+        ),
+        extra_files={WALKS: {"walks": rows}},
+    )
+
+
+def _as_the_page_says(value):
+    """The names of the keys' channel as the page writes them: "buffer 0", "full[0]"."""
+    if isinstance(value, str):
+        return re.sub(r"\bk\[(\d+)\]", r"buffer \1", value).replace("k.", "")
+    if isinstance(value, dict):
+        return {_as_the_page_says(key): _as_the_page_says(x) for key, x in value.items()}
+    return [_as_the_page_says(x) for x in value] if isinstance(value, list) else value
+
+
+def _first_trouble(row):
+    """What the shortest way into trouble ends with."""
+    at = 0
+    for way in row["trouble"]:
+        _, at = row["ways"][at][way]
+        if at < 0:
+            return row["faults"][~at]
+    left = {
+        part: steps[done]["asks"]
+        for (part, steps), done in zip(row["steps"].items(), row["states"][at], strict=False)
+        if done < len(steps)
+    }
+    return f"deadlock: {listed(f'{part} waits for {asks}' for part, asks in left.items())}"
 
 
 def _share_under(row):

@@ -33,6 +33,10 @@ FILES = {
         "export function start() {\n  make(n);\n}\n"
     ),
     "assets/javascripts/widgets/steps.css": ".x { margin: var(--later) }",
+    "assets/javascripts/playground/engine/worker.js": (
+        'import { run } from "./run.js";\n\naddEventListener("message", () => run());\n'
+    ),
+    "assets/javascripts/playground/engine/run.js": "export function run() {\n  postMessage(1);\n}",
 }
 
 
@@ -70,6 +74,15 @@ def test_a_page_asks_for_two_scripts_and_no_style(folder):
         assert theme.endswith("bundle.1a2b.min.js")
         assert re.fullmatch(rf"{up}assets/[0-9a-f]{{8}}/site/index.js", own)
         assert (folder / own.removeprefix(up)).is_file()
+
+
+def test_a_worker_is_one_script_that_imports_nothing(folder):
+    (worker,) = folder.glob("assets/*/playground/engine/worker.js")
+    assert worker.read_text("utf-8").replace("\n", "") == (
+        "const engine_run=(()=>{function run(){postMessage(1);}return{run};})();"
+        'const{run}=engine_run;addEventListener("message",()=>run());'
+    )
+    assert not (folder / "assets/javascripts/playground/engine").exists()
 
 
 def test_modules_are_packed_in_order_and_a_widget_imports_what_the_page_has(folder):

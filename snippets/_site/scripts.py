@@ -22,6 +22,7 @@ import rjsmin
 
 SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
+WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(
     r'^import (?:\{(?P<names>[^}]*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
 )
@@ -48,13 +49,18 @@ def pack(site: Path) -> str:
         mine = [module for module in needed(widget) if module not in shared]
         packs[f"widgets/{widget.name}"] = bundle(mine, shared, address)
         packed |= {*mine}
+    for worker in sorted(source.glob(WORKERS)):
+        modules = needed(worker)
+        packs[str(worker.relative_to(source))] = bundle(modules)
+        packed |= {*modules}
     digest = hashlib.sha256("".join(packs.values()).encode()).hexdigest()[:8]
     for name, text in packs.items():
         pack = source.parent / digest / name
         pack.parent.mkdir(parents=True, exist_ok=True)
         pack.write_text(text, "utf-8")
     for folder in {module.parent for module in packed}:
-        shutil.rmtree(folder)
+        if folder.exists():  # or it went with the folder that it was in
+            shutil.rmtree(folder)
     return f"assets/{digest}/{FIRST}"
 
 

@@ -1,0 +1,455 @@
+/* The kernels of a Python file as syntax trees.
+
+   A parser of its own, of 4 kB: Lezer's Python grammar weighs 17 kB with its runtime, lives in the editor's
+   bundle, which the worker would have to load a second time, and recovers from errors instead of naming
+   them; its tree would still have to be made into one of statements and operators. The rest of a file,
+   its launcher for one, is passed over: what is no kernel may use all of Python. */
+import { KernelError } from "./errors.js";
+import { tokens } from "./lexer.js";
+
+const KEYWORDS = new Set(
+  (
+    "False None True and as assert async await break class continue def del elif else except finally for from " +
+    "global if import in is lambda nonlocal not or pass raise return try while with yield"
+  ).split(" "),
+);
+const COMPARE = new Set(["==", "!=", "<", "<=", ">", ">="]);
+const BINARY = [["|"], ["^"], ["&"], ["<<", ">>"], ["+", "-"], ["*", "/", "//", "%", "@"]]; // loosest first
+const AUGMENTED = /^(?:\*\*|\/\/|>>|<<|[-+*/%&|^@])=$/;
+const STATEMENTS = {
+  break: "Break", continue: "Continue", import: "Import", from: "ImportFrom", del: "Delete", raise: "Raise",
+  global: "Global", nonlocal: "Nonlocal", try: "Try", with: "With", class: "ClassDef", async: "AsyncFunctionDef",
+  yield: "Yield",
+};
+
+class Parser {
+  constructor(list) {
+    this.list = list;
+    this.at = 0;
+  }
+  get token() {
+    return this.list[this.at];
+  }
+  fail(message = "invalid syntax", token = this.token) {
+    throw new KernelError(message, "syntax", token.line, token.column);
+  }
+  is(text) {
+    const { kind } = this.token;
+    return this.token.text === text && (kind === "op" || kind === "name");
+  }
+  take(text) {
+    if (!this.is(text)) return false;
+    this.at += 1;
+    return true;
+  }
+  need(text) {
+    if (!this.take(text)) this.fail(text === ":" ? "expected ':'" : undefined);
+  }
+  name() {
+    const { kind, text } = this.token;
+    if (kind !== "name" || KEYWORDS.has(text)) this.fail();
+    this.at += 1;
+    return text;
+  }
+  node(type, fields, token) {
+    return { type, line: token.line, column: token.column, ...fields };
+  }
+
+  // Files.
+
+  file() {
+    const functions = [];
+    const constants = new Map(); // name → expression
+    while (this.token.kind !== "end") {
+      if (this.token.kind === "indent") this.fail("unexpected indent");
+      if (this.is("@")) {
+        const kernel = this.decorated();
+        if (kernel) functions.push(kernel);
+        continue;
+      }
+      const next = this.list[this.at + 1];
+      if (this.token.kind === "name" && !KEYWORDS.has(this.token.text) && next.text === "=") {
+        const [name, start] = [this.token.text, this.at + 2];
+        this.pass();
+        constants.set(name, this.list.slice(start, this.at));
+      } else this.pass();
+    }
+    return { functions, constants };
+  }
+  /* A function with its decorators, if triton.jit is one of them. */
+  decorated() {
+    let jit = false;
+    const start = this.token.line;
+    while (this.take("@")) {
+      const from = this.at;
+      while (this.token.kind !== "newline") this.at += 1;
+      const text = this.list.slice(from, this.at).map((token) => token.text).join("");
+      jit ||= /^(triton\.)?jit(\(|$)/.test(text);
+      this.at += 1;
+    }
+    if (!jit) return void this.pass();
+    if (!this.is("def")) this.fail();
+    return { ...this.function(), start };
+  }
+  /* Pass over a statement with all that is indented below it. */
+  pass() {
+    while (this.token.kind !== "newline" && this.token.kind !== "end") this.at += 1;
+    if (this.token.kind === "newline") this.at += 1;
+    if (this.token.kind !== "indent") return;
+    let depth = 0;
+    do {
+      depth += this.token.kind === "indent" ? 1 : this.token.kind === "dedent" ? -1 : 0;
+      this.at += 1;
+    } while (depth);
+  }
+  function() {
+    const token = this.token;
+    this.need("def");
+    const name = this.name();
+    this.need("(");
+    const params = [];
+    while (!this.take(")")) {
+      if (this.is("*") || this.is("/")) {
+        this.at += 1;
+        if (this.is(",")) {
+          this.at += 1;
+          continue;
+        }
+        this.fail("a kernel has no *args");
+      }
+      const place = this.token;
+      const param = { name: this.name(), annotation: null, default: null, line: place.line, column: place.column };
+      if (params.some((other) => other.name === param.name)) {
+        this.fail(`duplicate argument '${param.name}' in function definition`, place);
+      }
+      if (this.take(":")) param.annotation = this.expression();
+      if (this.take("=")) param.default = this.expression();
+      params.push(param);
+      if (!this.is(")")) this.need(",");
+    }
+    if (this.take("->")) this.expression();
+    this.need(":");
+    const body = this.block("function definition", token);
+    return this.node("FunctionDef", { name, params, body, end: this.list[this.at - 1].line }, token);
+  }
+
+  // Statements.
+
+  block(what, token) {
+    if (this.token.kind !== "newline") return this.simple();
+    this.at += 1;
+    if (this.token.kind !== "indent") {
+      this.fail(`expected an indented block after ${what} on line ${token.line}`);
+    }
+    this.at += 1;
+    const body = [];
+    while (this.token.kind !== "dedent") {
+      if (this.token.kind === "indent") this.fail("unexpected indent");
+      body.push(...this.statement());
+    }
+    this.at += 1;
+    return body;
+  }
+  statement() {
+    const token = this.token;
+    if (token.kind === "name") {
+      switch (token.text) {
+        case "if":
+          return [this.if()];
+        case "for": {
+          this.at += 1;
+          const target = this.targets();
+          if (!this.take("in")) this.fail();
+          const iterator = this.expressions();
+          this.need(":");
+          const body = this.block("'for' statement", token);
+          return [this.node("For", { target, iterator, body, orelse: this.else() }, token)];
+        }
+        case "while": {
+          this.at += 1;
+          const test = this.expression();
+          this.need(":");
+          const body = this.block("'while' statement", token);
+          return [this.node("While", { test, body, orelse: this.else() }, token)];
+        }
+        case "def":
+          return [this.function()];
+        case "try":
+        case "with":
+        case "class":
+        case "async":
+          this.pass();
+          return [this.node("Other", { name: STATEMENTS[token.text] }, token)];
+      }
+    }
+    return this.simple();
+  }
+  if() {
+    const token = this.token;
+    this.at += 1;
+    const test = this.expression();
+    this.need(":");
+    const body = this.block(`'${token.text}' statement`, token);
+    const orelse = this.is("elif") ? [this.if()] : this.else();
+    return this.node("If", { test, body, orelse }, token);
+  }
+  else() {
+    const token = this.token;
+    if (!this.take("else")) return [];
+    this.need(":");
+    return this.block("'else' statement", token);
+  }
+  simple() {
+    const body = [];
+    do {
+      if (this.token.kind === "newline") break;
+      body.push(this.small());
+    } while (this.take(";"));
+    if (this.token.kind !== "newline") this.fail();
+    this.at += 1;
+    return body;
+  }
+  small() {
+    const token = this.token;
+    if (token.kind === "name") {
+      if (this.take("pass")) return this.node("Pass", {}, token);
+      if (this.take("return")) {
+        const value = this.token.kind === "newline" || this.is(";") ? null : this.expressions();
+        return this.node("Return", { value }, token);
+      }
+      if (this.take("assert")) {
+        const test = this.expression();
+        return this.node("Assert", { test, message: this.take(",") ? this.expression() : null }, token);
+      }
+      if (token.text in STATEMENTS) {
+        while (this.token.kind !== "newline" && !this.is(";")) this.at += 1;
+        return this.node("Other", { name: STATEMENTS[token.text] }, token);
+      }
+    }
+    const first = this.expressions();
+    if (this.token.kind === "op" && AUGMENTED.test(this.token.text)) {
+      this.assignable(first);
+      const operator = this.token.text.slice(0, -1);
+      this.at += 1;
+      return this.node("AugAssign", { target: first, operator, value: this.expressions() }, token);
+    }
+    if (this.take(":")) {
+      this.assignable(first);
+      const annotation = this.expression();
+      return this.node("AnnAssign", { target: first, annotation, value: this.take("=") ? this.expressions() : null }, token);
+    }
+    const parts = [first];
+    while (this.take("=")) parts.push(this.expressions());
+    if (parts.length === 1) return this.node("Expr", { value: first }, token);
+    const value = parts.pop();
+    for (const target of parts) this.assignable(target);
+    return this.node("Assign", { targets: parts, value }, token);
+  }
+  assignable(target) {
+    if (target.type === "Tuple" || target.type === "List") return target.items.forEach((item) => this.assignable(item));
+    const what = { Call: "function call", Constant: "literal", Binary: "expression", Compare: "comparison" };
+    if (!["Name", "Subscript", "Attribute"].includes(target.type)) {
+      this.fail(`cannot assign to ${what[target.type] ?? "expression"}`, target);
+    }
+  }
+  targets() {
+    const token = this.token;
+    const items = [this.unary()];
+    while (this.take(",")) items.push(this.unary());
+    return items.length === 1 ? items[0] : this.node("Tuple", { items }, token);
+  }
+
+  // Expressions, from what binds loosest to what binds tightest.
+
+  expressions() {
+    const token = this.token;
+    const first = this.starred();
+    if (!this.is(",")) return first;
+    const items = [first];
+    while (this.take(",")) {
+      if (this.token.kind === "newline" || this.is("=") || this.is(")") || this.is("]")) break;
+      items.push(this.starred());
+    }
+    return this.node("Tuple", { items }, token);
+  }
+  starred() {
+    const token = this.token;
+    if (this.take("*")) return this.node("Starred", { value: this.binary(0) }, token);
+    return this.expression();
+  }
+  expression() {
+    const token = this.token;
+    if (this.is("lambda")) this.fail("unsupported AST node type: Lambda");
+    const body = this.or();
+    if (!this.take("if")) return body;
+    const test = this.or();
+    if (!this.take("else")) this.fail("expected 'else' after 'if' expression");
+    return this.node("IfExp", { test, body, orelse: this.expression() }, token);
+  }
+  or() {
+    return this.boolean("or", () => this.boolean("and", () => this.not()));
+  }
+  boolean(operator, next) {
+    const token = this.token;
+    const values = [next()];
+    while (this.take(operator)) values.push(next());
+    return values.length === 1 ? values[0] : this.node("Boolean", { operator, values }, token);
+  }
+  not() {
+    const token = this.token;
+    if (this.take("not")) return this.node("Unary", { operator: "not", operand: this.not() }, token);
+    return this.comparison();
+  }
+  comparison() {
+    const token = this.token;
+    const left = this.binary(0);
+    const operators = [];
+    const rest = [];
+    for (;;) {
+      let operator = this.token.text;
+      if (this.token.kind === "op" && COMPARE.has(operator)) this.at += 1;
+      else if (this.take("is")) operator = this.take("not") ? "is not" : "is";
+      else if (this.is("in") || (this.is("not") && this.list[this.at + 1].text === "in")) {
+        operator = this.take("not") ? "not in" : "in";
+        this.at += 1;
+      } else break;
+      operators.push(operator);
+      rest.push(this.binary(0));
+    }
+    if (!rest.length) return left;
+    return this.node("Compare", { left, operators, rest }, token);
+  }
+  binary(level) {
+    if (level === BINARY.length) return this.unary();
+    const token = this.token;
+    let left = this.binary(level + 1);
+    while (this.token.kind === "op" && BINARY[level].includes(this.token.text)) {
+      const operator = this.token.text;
+      this.at += 1;
+      left = this.node("Binary", { operator, left, right: this.binary(level + 1) }, token);
+    }
+    return left;
+  }
+  unary() {
+    const token = this.token;
+    for (const operator of ["-", "+", "~"]) {
+      if (this.take(operator)) return this.node("Unary", { operator, operand: this.unary() }, token);
+    }
+    const base = this.postfix();
+    if (!this.take("**")) return base;
+    return this.node("Binary", { operator: "**", left: base, right: this.unary() }, token);
+  }
+  postfix() {
+    const token = this.token;
+    let value = this.atom();
+    for (;;) {
+      const place = this.token;
+      if (this.take(".")) value = this.node("Attribute", { value, name: this.name() }, place);
+      else if (this.take("(")) value = this.call(value, token);
+      else if (this.take("[")) {
+        const index = this.slices();
+        this.need("]");
+        value = this.node("Subscript", { value, index }, token);
+      } else return value;
+    }
+  }
+  call(callee, token) {
+    const args = [];
+    const keywords = [];
+    while (!this.take(")")) {
+      const next = this.list[this.at + 1];
+      if (this.token.kind === "name" && next.text === "=" && next.kind === "op") {
+        const place = this.token;
+        const name = this.name();
+        if (keywords.some((keyword) => keyword.name === name)) this.fail(`keyword argument repeated: ${name}`, place);
+        this.at += 1;
+        keywords.push({ name, value: this.expression() });
+      } else {
+        if (keywords.length) this.fail("positional argument follows keyword argument");
+        args.push(this.starred());
+      }
+      if (!this.is(")") && !this.take(",")) this.fail("invalid syntax. Perhaps you forgot a comma?");
+    }
+    return this.node("Call", { callee, args, keywords }, token);
+  }
+  slices() {
+    const token = this.token;
+    const items = [this.slice()];
+    let several = false;
+    while (this.take(",")) {
+      several = true;
+      if (this.is("]")) break;
+      items.push(this.slice());
+    }
+    return several ? this.node("Tuple", { items }, token) : items[0];
+  }
+  slice() {
+    const token = this.token;
+    const part = () => (this.is(":") || this.is("]") || this.is(",") ? null : this.expression());
+    const lower = part();
+    if (!this.take(":")) return lower ?? this.fail();
+    const upper = part();
+    const step = this.take(":") ? part() : null;
+    return this.node("Slice", { lower, upper, step }, token);
+  }
+  atom() {
+    const token = this.token;
+    const constant = (value, kind) => {
+      this.at += 1;
+      return this.node("Constant", { value, kind }, token);
+    };
+    if (token.kind === "number") {
+      const text = token.text.replaceAll("_", "").toLowerCase();
+      if (text.endsWith("j")) this.fail("unsupported constant: complex");
+      const whole = /^(0[xbo]|\d+$)/.test(text);
+      if (/^0\d/.test(text) && whole && Number(text)) {
+        this.fail("leading zeros in decimal integer literals are not permitted");
+      }
+      return constant(Number(text), whole ? "int" : "float");
+    }
+    if (token.kind === "string") {
+      let value = "";
+      while (this.token.kind === "string") {
+        const [, prefix, quote] = /^(\w*)("""|'''|"|')/.exec(this.token.text);
+        const inner = this.token.text.slice(prefix.length + quote.length, -quote.length);
+        value += /r/i.test(prefix) ? inner : inner.replace(/\\(["'\\])/g, "$1").replaceAll("\\n", "\n");
+        this.at += 1;
+      }
+      return this.node("Constant", { value, kind: "str" }, token);
+    }
+    if (token.kind === "name") {
+      if (token.text === "True" || token.text === "False") return constant(token.text === "True", "bool");
+      if (token.text === "None") return constant(null, "none");
+      return this.node("Name", { id: this.name() }, token);
+    }
+    if (this.take("(")) {
+      if (this.take(")")) return this.node("Tuple", { items: [] }, token);
+      const value = this.expressions();
+      if (this.is("for")) this.fail("unsupported AST node type: GeneratorExp");
+      this.need(")");
+      return value;
+    }
+    if (this.take("[")) {
+      const items = [];
+      while (!this.take("]")) {
+        items.push(this.starred());
+        if (this.is("for")) this.fail("only tuple comprehensions are supported");
+        if (!this.is("]")) this.need(",");
+      }
+      return this.node("List", { items }, token);
+    }
+    if (this.is("{")) this.fail("unsupported AST node type: Dict");
+    if (this.take("...")) return this.node("Constant", { value: null, kind: "ellipsis" }, token);
+    return this.fail();
+  }
+}
+
+/* {functions: [FunctionDef], constants: Map of name → tokens}. Throws KernelError. */
+export function parseFile(source) {
+  return new Parser(tokens(source)).file();
+}
+
+/* The expression that these tokens are, the last of them being the end of its line. */
+export function parseExpression(list) {
+  return new Parser(list).expressions();
+}

@@ -130,6 +130,10 @@ links: $(ALL) ## Follow every link that leads away from the site (asks the netwo
 page-speed: $(ALL) ## Measure how quick each page is, beside the theme's stock page (takes minutes)
 	$(SITE) page-speed $(PAGE)
 
+.PHONY: fonts
+fonts: $(ALL) ## Cut the site's fonts again to the characters it uses (asks npm)
+	$(SITE) fonts
+
 .PHONY: screenshots
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
 	$(SITE) screenshots $(PAGE)

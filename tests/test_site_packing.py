@@ -69,7 +69,9 @@ def test_a_page_asks_for_two_scripts_and_no_style(folder):
     for name, up in (("index.html", ""), ("sub/index.html", "../"), ("404.html", "/deep/")):
         text = (folder / name).read_text("utf-8")
         assert "stylesheet" not in text
-        assert text.count("<style>") == 1
+        own_style, faces = re.findall("<style>(.*?)</style>", text)
+        assert "url(" not in own_style
+        assert faces.count(f'url("{up}assets/fonts/') == faces.count("@font-face") == 4
         theme, own = packing.SCRIPT.findall(text)
         assert theme.endswith("bundle.1a2b.min.js")
         assert re.fullmatch(rf"{up}assets/[0-9a-f]{{8}}/site/index.js", own)
@@ -188,7 +190,8 @@ def test_only_rules_that_can_match_are_kept(folder):
 
 def test_a_page_has_the_style_of_its_own_widgets_only(folder):
     text = (folder / "more/index.html").read_text("utf-8")
-    common, own = re.findall("<style>(.*?)</style>", text)
+    common, own, faces = re.findall("<style>(.*?)</style>", text)
+    assert faces.startswith("@font-face")
     assert own == ".x{margin:var(--later)}"
     assert common in (folder / "index.html").read_text("utf-8"), "so that navigation keeps it"
     assert ".x{" not in (folder / "index.html").read_text("utf-8")

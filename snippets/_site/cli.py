@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m snippets._site", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("notebooks", help="run every notebook that is not up to date")
+    commands.add_parser("fonts", help="cut the site's fonts again (asks npm)")
     command = commands.add_parser("check-html", help="check a built site's HTML and its own links")
     command.add_argument("site", type=Path, help="folder of the built site")
     command = commands.add_parser("links", help="follow a built site's links to elsewhere")
@@ -56,6 +57,14 @@ def _check_html(options: argparse.Namespace) -> int:
     found = faults(options.site).whole()
     read = f"{found.elements:,} elements and {found.links:,} links of {found.pages} pages"
     return _verdict(read, found.wrong)
+
+
+def _fonts(options: argparse.Namespace) -> int:
+    from snippets._site import fonts
+
+    for path in fonts.renew():
+        console.print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes", highlight=False)
+    return 0
 
 
 def _links(options: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from snippets._site import scripts, styles
+from snippets._site import fonts, scripts, styles
 from snippets._site.scripts import PackingError
 
 STYLESHEET = re.compile(r'[ \t]*<link rel="stylesheet" href="([^"]+)">\n?')
@@ -58,6 +58,8 @@ def pack(site: Path, served: bool = False) -> None:
         head, *rest = STYLESHEET.split(page)[::2]  # what stands between the links
         there = dict.fromkeys(name for name in WIDGET.findall(page) if name in apart)
         texts = [style, "".join(apart[name] for name in there)] if there else [style]
+        # The fonts' files have another address on each level, so their rules stand apart.
+        texts.append(fonts.faces(_root(page)))
         both = "".join(f"<style>{text}</style>\n" for text in texts)
         page = f"{head}{both}{''.join(rest)}"
         page = page.replace(f"{scripts.SOURCE}/{scripts.FIRST}", address)
@@ -85,6 +87,7 @@ def policy_for(pages: Iterable[str], served: bool = False) -> str:
             " ".join(["script-src 'self'", *hashes]),
             "style-src 'self' 'unsafe-inline'",  # Plotly writes style elements
             "img-src 'self' data: blob:",  # icons in the style; Plotly saves a figure from a blob
+            "font-src 'self'",
             "connect-src 'self'",
             "worker-src 'self'",  # search
             "manifest-src 'self'",
@@ -92,6 +95,12 @@ def policy_for(pages: Iterable[str], served: bool = False) -> str:
             "form-action 'self'",
         )
     )
+
+
+def _root(page: str) -> str:
+    """From a page to the root of its site, as its first link to a style leads there."""
+    link = STYLESHEET.search(page)
+    return link[1].partition("assets/")[0] if link else ""
 
 
 def _text(files: Iterable[Path]) -> str:

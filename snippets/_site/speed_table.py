@@ -41,7 +41,7 @@ BUDGETS = (
     Budget("shift", "layout shift", "", 0.02),
     Budget("blocking_ms", "blocking", "ms", 0.8, ratio=True, floor=150),
     Budget("bytes", "bytes before a figure", "kB", 130_000),
-    Budget("requests", "requests", "", 8),
+    Budget("requests", "requests", "", 11),
     Budget("index_bytes", "search index", "kB", 150_000),
 )
 

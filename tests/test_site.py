@@ -699,7 +699,7 @@ def test_notebooks_are_stored_without_outputs():
 
 def test_no_path_of_somebodys_machine():
     for path in files():
-        if "vendor" in path.parts or path.suffix in (".png", ".ico"):
+        if "vendor" in path.parts or path.suffix in (".png", ".ico", ".woff2"):
             continue
         found = MACHINE_PATH.search(read(path))
         assert not found, f"{path}: {found.group()}"

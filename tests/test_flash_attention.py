@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
-from snippets.flash_attention import bench, exercise, kernel, op
+from snippets.flash_attention import bench, exercise, kernel, op, smallest
 from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -47,6 +47,31 @@ def test_equals_float64(N, causal):
         q, k, v = make_qkv(1, 2, M=M, N=N, D=64, dtype=torch.float16, device=DEVICE, seed=1)
         check(q, k, v, causal=causal)
         # --8<-- [end:test]
+
+
+@pytest.mark.parametrize(("M", "N", "D"), [(64, 128, 64), (128, 64, 16), (64, 192, 128)])
+def test_the_smallest_kernel_equals_float64(M, N, D):
+    q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=torch.float16, device=DEVICE, seed=3)
+    assert_attention(smallest.smallest_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("name", "faulty"),
+    [
+        ("q", lambda q: q[:, :, :63]),
+        ("q", lambda q: q.float()),
+        ("q", lambda q: q.mT),
+        ("q", lambda q: q[..., :24].contiguous()),
+        ("k", lambda k: k[:, :1].contiguous()),
+        ("v", lambda v: v[:, :, :64].contiguous()),
+    ],
+)
+def test_the_smallest_kernel_refuses_what_it_cannot_do(name, faulty):
+    q, k, v = make_qkv(1, 2, M=64, N=128, D=64, dtype=torch.float16, device=DEVICE)
+    given_ = {"q": q, "k": k, "v": v}
+    given_[name] = faulty(given_[name])
+    with pytest.raises(ValueError, match=name):
+        smallest.smallest_attention(**given_)
 
 
 @pytest.mark.numerical

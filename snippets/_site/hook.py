@@ -1,8 +1,8 @@
 """The site's one MkDocs hook: what configuration cannot do. Each subject has its module.
 
 - `published` publishes the files that a reader may copy, `notebooks` shows notebooks as pages;
-- `formulas`, `tables`, `glossary`, `reference` and `mending` change how a page is written, `stale`,
-  `unmeasured` and `speed_table` add what is known only at build;
+- `formulas`, `tables`, `glossary`, `reference`, `moved` and `mending` change how a page is written,
+  `stale`, `unmeasured` and `speed_table` add what is known only at build;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
 - `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
@@ -30,6 +30,7 @@ from snippets._site import (
     formulas,
     glossary,
     mending,
+    moved,
     notebooks,
     packing,
     published,
@@ -133,7 +134,8 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
         if notebooks.is_notebook(page):
             content = notebooks.as_page(content, page, files)
         content = stale.shown(content, Path(config.docs_dir) / "data")
-    except (notebooks.NotebookError, DataError) as error:
+        content = moved.anchored(content, page.meta.get("moved", {}))
+    except (notebooks.NotebookError, moved.MovedError, DataError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     content = mending.mended(content)
     content = formulas.converted(content, page.file.src_uri)

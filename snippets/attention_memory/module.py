@@ -1,7 +1,7 @@
 """The memory that attention needs: by formula, counted without a GPU, measured on one.
 
 Copy this file; it needs torch and nothing else. `python module.py` prints the table for one layer
-and checks the formulas. Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11.
+and checks the formulas. Part of *Attention, Measured*, MIT license. Needs torch >= 2.11.
 B is the batch, H heads, N queries and as many keys, D the dimension of a head. GB is 1e9 bytes.
 """
 

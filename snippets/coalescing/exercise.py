@@ -20,7 +20,7 @@ def _column_sums_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """One program adds up BLOCK_N neighbouring columns: it walks down them tile by tile.
+    """One program adds up BLOCK_N neighboring columns: it walks down them tile by tile.
 
     Reads its columns once, a piece of a row at a time; writes BLOCK_N sums.
     """
@@ -32,7 +32,7 @@ def _column_sums_kernel(
         offs_m = start + tl.arange(0, BLOCK_M).to(tl.int64)  # rows, [BLOCK_M]
         offs = offs_m[:, None] * stride_m + offs_n[None, :] * stride_n
         mask = (offs_m < M)[:, None] & mask_n[None, :]
-        # [BLOCK_M, BLOCK_N]: neighbouring lanes have neighbouring columns of one row
+        # [BLOCK_M, BLOCK_N]: neighboring lanes have neighboring columns of one row
         acc += tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
     sums = tl.sum(acc, axis=0)  # [BLOCK_N]: the rows are added on chip
     tl.store(out_ptr + offs_n, sums.to(out_ptr.dtype.element_ty), mask=mask_n)

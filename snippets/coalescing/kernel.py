@@ -1,7 +1,7 @@
 """Two kernels that do the same work on different addresses: what a strided read costs.
 
 Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import numbers
@@ -26,7 +26,7 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 def _coalescing_kernel(
     x_ptr,
     out_ptr,
-    step,  # elements from one that is read to the next: 1 if neighbours read neighbours
+    step,  # elements from one that is read to the next: 1 if neighbors read neighbors
     n,  # elements to copy
     BLOCK: tl.constexpr,
 ):
@@ -78,8 +78,8 @@ def coalescing(x, *, stride):
     """Every stride-th element of x, side by side: a copy whose reads lie `stride` apart.
 
     Args:
-        x: [L]. Its own stride is honoured: x[::2] with stride 3 reads every sixth element.
-        stride: how far apart neighbouring lanes read, in elements; at least 1.
+        x: [L]. Its own stride is honored: x[::2] with stride 3 reads every sixth element.
+        stride: how far apart neighboring lanes read, in elements; at least 1.
 
     Returns:
         [⌈L / stride⌉] in x's dtype, equal to x[::stride].

@@ -1,7 +1,7 @@
 """Attention out of three Triton kernels: a transpose, a matrix product and a row softmax.
 
 Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import math
@@ -119,7 +119,7 @@ def _matmul_kernel(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     matrix = tl.program_id(0) // (tiles_m * tiles_n)
-    # Down GROUP_M tile rows, then one column on: neighbours share rows of a and columns of b.
+    # Down GROUP_M tile rows, then one column on: neighbors share rows of a and columns of b.
     first = tile // (GROUP_M * tiles_n) * GROUP_M
     height = tl.minimum(tiles_m - first, GROUP_M)  # the last group may be lower
     tile_m = first + tile % (GROUP_M * tiles_n) % height

@@ -1,7 +1,7 @@
 """Attention on tensor cores: a block of queries for each program, keys and values tile by tile.
 
 Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ def _flash_attention_kernel(
     """
     # --8<-- [start:which_rows]
     num_tiles = tl.cdiv(M, BLOCK_M)
-    pid = tl.program_id(0)  # 0 … B · H · num_tiles - 1: neighbours share a head, so its k and v
+    pid = tl.program_id(0)  # 0 … B · H · num_tiles - 1: neighbors share a head, so its k and v
     tile_idx = pid % num_tiles
     if CAUSAL:  # the last rows see most keys: start the longest work first
         tile_idx = num_tiles - 1 - tile_idx

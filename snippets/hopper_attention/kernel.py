@@ -1,7 +1,7 @@
 """Attention for Hopper in Gluon: one warp loads, two or three groups of four warps compute.
 
 Run it alone: `python kernel.py` checks it against PyTorch on an H100 or H200, which it needs.
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Four small kernels that make a GPU wait, and show what hides the waiting.
 
 Run it alone: `python kernel.py` checks them against PyTorch (on a CPU, in Triton's interpreter).
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Attention for a block of queries a program: keys and values tile by tile, a running softmax.
 
 Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
-Part of *Attention, Measured*, MIT licence. Needs torch >= 2.11 and triton >= 3.6.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
 import math

@@ -107,7 +107,7 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
         )
         if wide >= 14:
             drawn.append(words(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
-    said = "Strong: q·kᵀ. Pale: p·v. The number is the tile of keys, the colour the consumer."
+    said = "Strong: q·kᵀ. Pale: p·v. The number is the tile of keys, the color the consumer."
     drawn.append(words(left, height - 4, said, 10, colour=MUTED, anchor="start"))
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "

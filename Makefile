@@ -43,13 +43,13 @@ serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs no torch); AD
 .PHONY: setup
 setup: $(ALL) ## Make .venv with everything the tests need
 
-# PyTorch's own index of CPU builds; `pip` takes the version that constraints.txt pins from it.
+# PyTorch's own index of CPU builds. `2.13.0+cpu` there is newer than `2.13.0`, so `pip` prefers it.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .PHONY: torch-cpu
 torch-cpu: | $(VENV)/bin/python ## On a machine without a GPU, before all else: torch without CUDA
-	$(VENV)/bin/python -m pip install --quiet --index-url $(TORCH_INDEX) \
-	  --extra-index-url https://pypi.org/simple "$$(grep '^torch==' constraints.txt)"
+	$(VENV)/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) \
+	  "$$(grep '^torch==' constraints.txt)"
 
 .PHONY: test
 test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
@@ -67,6 +67,25 @@ test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU neede
 .PHONY: site
 site: notebooks ## Build the site into site/, every warning an error
 	$(PYTHON) -m mkdocs build --strict
+
+.PHONY: release
+release: addresses ## Build the site to be published: site/, with links to SITE_URL and REPO_URL
+	@$(MAKE) --no-print-directory site
+
+.PHONY: addresses
+addresses:
+	@test -n "$(SITE_URL)" && test -n "$(REPO_URL)" || { echo "a release links to itself and to its source:" \
+	  "make release SITE_URL=https://… REPO_URL=https://…"; exit 2; }
+
+.PHONY: offline
+offline: notebooks ## Pack the site into attention-measured.zip, to be read without a server
+	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/offline
+	$(SITE) offline .cache/offline attention-measured.zip
+
+.PHONY: pdf
+pdf: notebooks ## Print all pages into attention-measured.pdf (needs chromium)
+	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/offline
+	$(SITE) pdf .cache/offline attention-measured.pdf
 
 .PHONY: notebooks
 notebooks: $(ALL) ## Run the notebooks; the site shows what they print

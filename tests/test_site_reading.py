@@ -206,7 +206,7 @@ def test_code_is_light_and_says_its_lines():
         '<span class="kn">b</span>\n</code></pre></div>'
     )
     made = mending.mended(text)
-    assert 'style="--am-lines: 2"' in made
+    assert 'style="--am-lines: 2; --am-columns: 3"' in made
     assert '<code>a <i>=</i>\n<span class="kn">b</span>' in made
     links = '<a href="https://x.org">x</a> <a class="y" href="../z/">z</a>'
     marked = mending.mended(links)
@@ -281,7 +281,7 @@ def test_a_truncated_result_stops_the_build_by_its_page_and_path(tmp_path):
     page = SimpleNamespace(file=file, content="<p>text</p>", meta={})
     config = SimpleNamespace(docs_dir=str(tmp_path))
     with pytest.raises(PluginError, match=rf"posts/a_post.md: {path} is not whole JSON"):
-        hook.on_page_context({}, page, config, None)
+        hook.on_page_context({}, page, config, SimpleNamespace(pages=[]))
 
 
 def test_every_published_post_says_when_it_was_measured():

@@ -1,35 +1,74 @@
-"""What a page says about itself: how long it takes, when its numbers were measured, its date."""
+"""What a page says about itself: how long it takes, when its numbers were measured, its date,
+where on the road it stands, where its source is and how to cite it.
+"""
 
 import functools
 import math
 import re
+from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from snippets._lab.results import store
 from snippets._lab.rooms import rooms
-from snippets._site import export, unmeasured
+from snippets._site import citing, export, repository, unmeasured
 
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
 TAG = re.compile(r"<!--.*?-->|<[^>]+>", re.DOTALL)
 
 
-def context(page: Page, config: MkDocsConfig) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Stop:
+    """A post on the road, as its neighbors show it."""
+
+    number: int
+    page: Page
+    here: bool
+
+
+def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]:
     """What the theme's templates show beside a page's own text."""
     text = page.file.src_uri.startswith(("posts/", "lab/"))
     data = Path(config.docs_dir) / "data"
     return {
         "minutes": minutes(page.content or "") if text else None,
+        "all_minutes": minutes(page.content or "", folded=True) if text else None,
+        "pace": (WORDS_A_MINUTE, CODE_LINES_A_MINUTE),
+        "road": road(page, nav),
         "measured": last_measured(data, page.file.name) if text else None,
         "unmeasured": unmeasured.WORDS if text and _waits(data, page.file.name) else None,
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),
+        "repository": _in_the_repository(page, config),
+        "citation": _citation(page, config) if text else None,
     }
+
+
+def road(page: Page, nav: Navigation) -> list[Stop]:
+    """The posts in the order of the navigation, for a post; nothing for another page."""
+    posts = [p for p in nav.pages if p.file.src_uri.startswith("posts/")]
+    if page not in posts:
+        return []
+    return [Stop(number, post, post is page) for number, post in enumerate(posts, 1)]
+
+
+def _in_the_repository(page: Page, config: MkDocsConfig) -> repository.Links | None:
+    path = f"{Path(config.docs_dir).name}/{page.file.src_uri}"
+    return repository.links(config.repo_url or "", path, page.title or "")
+
+
+def _citation(page: Page, config: MkDocsConfig) -> citing.Citation | None:
+    day = page.meta.get("date")
+    if not isinstance(day, date):
+        return None
+    address = page.canonical_url or "" if config.site_url else ""
+    return citing.citation(config.site_name, page.title or "", page.file.name, day, address)
 
 
 def _waits(data: Path, name: str) -> bool:
@@ -43,11 +82,13 @@ def date_at_the_foot(page: Page) -> None:
         page.meta["git_creation_date_localized"] = f"{day.day} {day:%B %Y}"
 
 
-def minutes(content: str) -> int:
-    """Minutes to read a page's HTML: its words and its lines of code, what is folded left out."""
-    folded = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)
-    while folded.search(content):
-        content = folded.sub("", content)
+def minutes(content: str, *, folded: bool = False) -> int:
+    """Minutes to read a page's HTML: its words and its lines of code, with or without what is
+    folded. Tables and formulas are looked at and not counted.
+    """
+    box = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)
+    while not folded and box.search(content):
+        content = box.sub("", content)
     code = re.findall(r"<pre\b.*?</pre>", content, re.DOTALL)
     text = re.sub(r"<(pre|table|math)\b.*?</\1>|<[^>]+>", " ", content, flags=re.DOTALL)
     lines = sum(len(TAG.sub("", block).strip().splitlines()) for block in code)

@@ -29,6 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("screenshots", help="render each page in four ways")
     command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
+    command = commands.add_parser("offline", help="pack a built site to be read without a server")
+    command.add_argument("site", type=Path, help="folder of the built site")
+    command.add_argument("out", type=Path, help="the zip to write")
+    command = commands.add_parser("pdf", help="print all pages of a built site into one PDF")
+    command.add_argument("site", type=Path, help="folder of the built site")
+    command.add_argument("out", type=Path, help="the PDF to write")
     options = parser.parse_args(arguments)
     try:
         return globals()[f"_{options.command.replace('-', '_')}"](options)
@@ -114,6 +120,23 @@ def _page_speed(options: argparse.Namespace) -> int:
         measured = speed_table.renewed(measured, store.read(path))
     store.write(measured)
     return 1 if speed_table.over(measured) else 0
+
+
+def _offline(options: argparse.Namespace) -> int:
+    from snippets._site import offline
+
+    options.out.write_bytes(offline.archive(options.site))
+    console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB", highlight=False)
+    return 0
+
+
+def _pdf(options: argparse.Namespace) -> int:
+    from snippets._site import book
+
+    pages = book.pdf(options.site, options.out)
+    size = options.out.stat().st_size / 1e6
+    console.print(f"{options.out}: {pages} pages of the site, {size:.1f} MB", highlight=False)
+    return 0
 
 
 def _screenshots(options: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ from snippets._site import (
     mending,
     moved,
     notebooks,
+    numbering,
     packing,
     published,
     reference,
@@ -57,11 +58,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
     found = sorted(docs.glob("assets/javascripts/widgets/*.css"))
     config.extra_css += [path.relative_to(docs).as_posix() for path in found]
+    listed = config.plugins["material/tags"].config
+    listed.tags_sort_by = listed.listings_tags_sort_by = _as_a_reader_sorts
     root = docs.parent
     if reload.changed([*root.glob("snippets/**/*.py"), *root.glob("docs/data/**/*.json")]):
         stale.forget()
     reload.index_again(config)
     return config
+
+
+def _as_a_reader_sorts(tag: Any, *_listing: Any) -> str:
+    """A tag's place in a list: "FlashAttention" is an f."""
+    return str(tag.name).casefold()
 
 
 @event_priority(100)  # before mkdocs-jupyter looks for notebooks
@@ -140,6 +148,7 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
     content = mending.mended(content)
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
+    content = numbering.numbered(content)
     content = tables.folded(content)
     words = files.get_file_from_path(glossary.PAGE)
     if words is None or not page.file.src_uri.startswith(("posts/", "lab/")):
@@ -154,16 +163,19 @@ def on_page_context(
 ) -> dict[str, Any]:
     """What the theme's templates show beside a page's own text."""
     try:
-        context["reading"] = about.context(page, config)
+        context["reading"] = about.context(page, config, nav)
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
+        notebooks.place_beside_post(page, nav)
     return context
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Put right what the theme's templates have too much or too little of."""
+    if notebooks.is_notebook(page):
+        notebooks.leave_post(page)
     return mending.mended_template(output)
 
 

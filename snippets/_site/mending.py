@@ -6,11 +6,15 @@
   makes a tooltip for each title while the page starts.
 - Code is most of a page's elements. A span whose color is the text's own is taken away, operators
   and punctuation have the shortest tag there is, and a block says how many lines it has, so that a
-  browser can leave it aside until it comes near.
+  browser can leave it aside until it comes near, and how many columns, so that a script knows which
+  blocks scroll without looking at them.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
 """
 
+import html
 import re
+
+MARKUP = re.compile(r"<[^>]+>")
 
 # Names and spaces have no color of their own (--md-code-hl-name-color is the ink).
 PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
@@ -76,8 +80,10 @@ def mended(content: str) -> str:
 
 def _code_block(match: re.Match[str]) -> str:
     lines = match[2].count("\n")
+    text = html.unescape(MARKUP.sub("", match[2].partition("<code>")[2]))
+    columns = max(map(len, text.splitlines()), default=0)
     quiet = " data-search-exclude" if lines >= UNSEARCHED_LINES else ""
-    return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}">'
+    return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}; --am-columns: {columns}">'
 
 
 def mended_template(page: str) -> str:

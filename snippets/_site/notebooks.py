@@ -31,6 +31,7 @@ from bs4 import BeautifulSoup, Tag
 from jupyter_client.manager import AsyncKernelManager
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink
 from nbclient import NotebookClient
@@ -239,6 +240,22 @@ def source(page: Page) -> str:
 def shown_as(page: Page) -> str:
     """What a notebook's page is made from; nothing for other pages."""
     return Path(page.file.abs_src_path).read_text("utf-8") if is_notebook(page) else ""
+
+
+def place_beside_post(page: Page, nav: Navigation) -> None:
+    """Show a notebook, which is in no navigation, as a part of its post: the post's entry is the
+    active one, the page before is the post, and the page after is the one that follows it.
+    """
+    post = next((p for p in nav.pages if p.file.src_uri == f"posts/{page.file.name}.md"), None)
+    if post is not None:
+        post.active = True
+        page.previous_page, page.next_page = post, post.next_page
+
+
+def leave_post(page: Page) -> None:
+    """The notebook is written: its post's entry is active no more."""
+    if page.previous_page is not None:
+        page.previous_page.active = False
 
 
 def as_page(content: str, page: Page, files: Files) -> str:

@@ -1,16 +1,21 @@
 """Files that are published from where they are: what a reader may copy from each room.
 
 They live in `snippets/`, outside `docs/`, because they are imported and tested. Pages link to them
-(`/snippets/<post>/kernel.py`). Nothing is copied into `docs/`, and a strict build knows when such a
-link is broken.
+(`/snippets/<post>/kernel.py`), and to all kernels in one archive. Nothing is copied into `docs/`,
+and a strict build knows when such a link is broken.
 """
 
+import io
+import zipfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 NAMES = ("kernel.py", "module.py", "exercise.py", "in_transformers.py")
+KERNELS = ("kernel.py", "module.py")  # what stands alone
+ARCHIVE = "snippets/kernels.zip"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same bytes
 
 
 def add(files: Files, config: MkDocsConfig) -> None:
@@ -20,3 +25,23 @@ def add(files: Files, config: MkDocsConfig) -> None:
         if path.name in NAMES:
             uri = f"snippets/{path.parent.name}/{path.name}"
             files.append(File.generated(config, uri, abs_src_path=str(path)))
+    files.append(File.generated(config, ARCHIVE, content=archive(snippets.parent)))
+
+
+def archive(root: Path) -> bytes:
+    """A zip of every room's kernel, each in a folder of its post's name, with the license."""
+    kernels = [p for p in sorted(root.glob("snippets/[!_]*/*.py")) if p.name in KERNELS]
+    named = {f"{path.parent.name}/{path.name}": path for path in kernels}
+    license_ = root / "LICENSE"
+    if license_.exists():
+        named["LICENSE"] = license_
+    return zipped({f"attention_kernels/{name}": path.read_bytes() for name, path in named.items()})
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    """A zip of named files: the same bytes each time."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            made.writestr(zipfile.ZipInfo(name, LONG_AGO), content, zipfile.ZIP_DEFLATED)
+    return out.getvalue()

@@ -1,23 +1,41 @@
 """Tables fold on a phone, because each cell knows its column, and scroll in a box of their own.
 
-The theme's script would make that box for each table while the page starts.
+The theme's script would make that box for each table while the page starts. A head without a word
+is no head: where all are empty the first column names its rows, and a single one is a plain cell.
 """
 
 import re
 
 FOLDS_FROM = 4  # columns: fewer fit a phone
 FLOWS_FROM = 9  # rows: with a line for each cell so many would be screens long
+HEAD = re.compile(r"<thead>\s*<tr>(.*?)</tr>\s*</thead>\s*", re.DOTALL)
+EMPTY = re.compile(r"<th\b([^>]*)>(\s*)</th>")
+FIRST_CELL = re.compile(r"(<tr>\s*)<td\b([^>]*)>(.*?)</td>", re.DOTALL)
 TAG = re.compile(r"(<!--.*?-->|<[^>]+>)", re.DOTALL)
 
 
 def folded(content: str) -> str:
     """A page's HTML with every table named and boxed."""
-    return re.sub(r"<table>.*?</table>", lambda m: boxed(fold(m[0])), content, flags=re.DOTALL)
+    return re.sub(
+        r"<table>.*?</table>", lambda m: boxed(fold(headed(m[0]))), content, flags=re.DOTALL
+    )
+
+
+def headed(table: str) -> str:
+    """A table none of whose heads is empty."""
+    head = HEAD.search(table)
+    if head is None:
+        return table
+    if TAG.sub("", head[1]).strip():
+        return table.replace(head[0], EMPTY.sub(r"<td\1>\2</td>", head[0]), 1)
+    return FIRST_CELL.sub(r'\1<th scope="row"\2>\3</th>', table.replace(head[0], "", 1))
 
 
 def fold(table: str) -> str:
     """Name each cell of a wide table after its column, so that a phone can show a row as a list."""
-    heads = [TAG.sub("", head).strip() for head in re.findall(r"<th\b[^>]*>(.*?)</th>", table)]
+    head = HEAD.search(table)
+    cells = re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", head[1], re.DOTALL) if head else []
+    heads = [TAG.sub("", cell).strip() for cell in cells]
     if len(heads) < FOLDS_FROM:
         return table
 
@@ -25,11 +43,11 @@ def fold(table: str) -> str:
         names = iter(heads)
         return re.sub(r"<td\b", lambda _: f'<td data-label="{next(names)}"', match[0])
 
-    head, _, body = table.partition("<tbody>")
+    before, _, body = table.partition("<tbody>")
     body = re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
     long = body.count("<tr>") >= FLOWS_FROM  # rows of numbers, of little use in a search
     flows = ' data-fold="flow" data-search-exclude' if long else " data-fold"
-    return head.replace("<table>", f"<table{flows}>", 1) + "<tbody>" + body
+    return before.replace("<table>", f"<table{flows}>", 1) + "<tbody>" + body
 
 
 def boxed(table: str) -> str:

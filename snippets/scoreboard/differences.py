@@ -117,7 +117,7 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
             for sign, line in rows
         )
         sections.append(
-            f'<section data-kernel="{name}"><h4>{title}</h4>'
+            f'<section data-kernel="{name}"><h3>{title}</h3>'
             f"<p>{words}{html.escape(facts[name])}</p>"
             f'<pre tabindex="0" aria-label="Code of {title}"><code>{body}</code></pre></section>'
         )

@@ -34,6 +34,9 @@ document.head.append(bar);
 const first = __md_get("__palette")?.index ?? 0;
 show(Math.min(Math.max(first, 0), inputs.length - 1), false);
 light.addEventListener("change", () => show(inputs.findIndex((input) => input.checked), false));
+// Paper is white: dark colors would not be read on it.
+addEventListener("beforeprint", () => document.body.setAttribute(ATTRIBUTES.scheme, "default"));
+addEventListener("afterprint", () => show(inputs.findIndex((input) => input.checked), false));
 inputs.forEach((input, index) => {
   input.addEventListener("change", () => show(index, true));
   input.addEventListener("keydown", (event) => {

@@ -258,7 +258,7 @@ def rows(lab: Any) -> Iterator[dict[str, Any]]:
         yield {
             **case,
             "diagnosis": mistake.diagnosis,
-            "change": [_dedented(text) for change in mistake.changes for text in change],
+            "change": [text for change in mistake.changes for text in _differing(*change)],
             "arrivals": program.barriers,
             "steps": {part: _steps(walked.states[0], part) for part in program.parts},
             "states": [_numbers(state) for state in walked.states],
@@ -275,8 +275,13 @@ def rows(lab: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-def _dedented(text: str) -> str:
-    return textwrap.dedent(text).strip()
+def _differing(old: str, new: str) -> tuple[str, str]:
+    """Two pieces of code without the lines that both end with."""
+    was, now = (textwrap.dedent(text).strip().splitlines() for text in (old, new))
+    while was and now and was[-1] == now[-1]:
+        was.pop()
+        now.pop()
+    return "\n".join(was), "\n".join(now)
 
 
 def _event(event: tuple) -> str:

@@ -95,13 +95,13 @@ function show(view) {
   const state = read(walk, at);
   const { end, text } = verdict(walk, state, at, fault);
   parts.board.replaceChildren(...range(walk.buffers).map((i) => bufferOf(state, i)));
-  const ready = fault ? [] : walk.ways[at].map(([event]) => event);
+  const ready = walk.ways[at].map(([event]) => event);
   for (const [i, { event, name, wait, does }] of actors(walk, state).entries()) {
     const [button, words] = parts.actors.children[i].children;
     const can = ready.includes(event);
     button.dataset.event = event;
     button.textContent = name;
-    button.setAttribute("aria-disabled", !can);
+    button.setAttribute("aria-disabled", !can || Boolean(fault));
     words.textContent = !can && wait ? wait : does;
     words.classList.toggle("am-barriers-waits", !can);
   }

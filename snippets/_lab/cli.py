@@ -127,7 +127,12 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
 
     if options.result is not None:
         posts = rooms() if options.post is None else [options.post]
-        known = [*(name for post in posts for name in results(post)), "report", "mutants"]
+        known = [
+            *(name for post in posts for name in results(post)),
+            "report",
+            "mutants",
+            "problems",
+        ]
         if options.result not in known:
             raise UnknownName(
                 f"no result of {', '.join(posts)} is called {options.result!r}; there are: "

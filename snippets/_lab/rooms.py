@@ -131,11 +131,15 @@ def measured_on(
 def places_of(room: str) -> dict[str, tuple[str, ...]]:
     """Where each result of a room is measured, read from its bench.py and not imported.
 
-    The two results that every room has run without a GPU.
+    The results that no bench.py defines run without a GPU.
     """
     bench = room_file(room, "bench.py")
     found = _marked(bench.read_text("utf-8")) if bench.exists() else {}
-    return found | {"report": ("interpreter", "gpu"), "mutants": ("interpreter",)}
+    return found | {
+        "report": ("interpreter", "gpu"),
+        "mutants": ("interpreter",),
+        "problems": ("interpreter",),
+    }
 
 
 @functools.cache

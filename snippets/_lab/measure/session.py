@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from snippets._lab import child
-from snippets._lab.judge import mutants
+from snippets._lab.judge import mutants, problems
 from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows, make_qkv
 from snippets._lab.measure import ceilings, machine, regimes
 from snippets._lab.measure.competitors import (
@@ -375,6 +375,8 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             wanted["report"] = runs_on, functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
             wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
+        if room_file(room, "problems.py").exists():
+            wanted["problems"] = ("interpreter",), functools.partial(_problems, room)
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue
@@ -398,6 +400,11 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
 
 def _mutants(room: str, lab: Lab) -> Iterator[Row]:
     return mutants.rows(room, lab.each, at_once=1)  # other cores measure other rooms
+
+
+def _problems(room: str, lab: Lab) -> Iterator[Row]:
+    """What the page's own interpreter is given: launches, right results, and wrong ones' marks."""
+    return problems.rows(room, lab.each)
 
 
 def _report(room: str, lab: Lab) -> Iterator[Row]:

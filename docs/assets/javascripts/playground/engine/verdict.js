@@ -1,0 +1,98 @@
+/* Right or wrong, and which known mistake a wrong result is.
+
+   What each mistake would return on each problem was worked out in Python and stored as fingerprints:
+   sums of some rows of the result. A mistake is named if one of its ways matches on every problem that it
+   says something of, a wrong one among them. Nothing here knows what a mistake is. */
+import { halves } from "./packed.js";
+
+const PRINTED = 6; // rows that a fingerprint tells, as in snippets/_lab/probe/launches.py
+const CLOSE = 4e-3; // of the sum's size: float16 has 11 bits
+
+/* Which rows are told, and a column's weight. */
+const rowsTold = (last) => {
+  const between = Array.from({ length: PRINTED - 3 }, (_, i) => Math.floor((last * i) / (PRINTED - 3)));
+  const all = new Set([0, 1, last - 1, last, ...between]);
+  return [...all].filter((row) => row >= 0 && row <= last).sort((a, b) => a - b);
+};
+const weight = (column) => 1 + ((column * 5) % 7) / 7;
+
+function fingerprint(outputs) {
+  return outputs.flatMap(({ got, shape }) => {
+    const columns = shape.at(-1);
+    return rowsTold(got.length / columns - 1).map((row) => {
+      let [sum, size] = [0, 0];
+      for (let column = 0; column < columns; column += 1) {
+        const term = weight(column) * got[row * columns + column];
+        sum += term;
+        size += Math.abs(term);
+      }
+      return { sum, size };
+    });
+  });
+}
+
+const LARGEST = 65504; // of float16
+
+function alike(sums, print) {
+  return (
+    sums.length === print.length &&
+    print.every((want, i) => {
+      const { sum, size } = sums[i];
+      if (want !== want || sum !== sum) return want !== want && sum !== sum;
+      if (Math.abs(sum) > LARGEST) return Math.sign(sum) * Infinity === want || Math.abs(want) > LARGEST / 1.01;
+      return Math.abs(sum - want) <= CLOSE * Math.max(size, Math.abs(want), 0.05);
+    })
+  );
+}
+
+/* The rank of what may be said: zeros are certain, a model knows more kernels than one variant does. */
+const order = ({ mistake, source }) => (mistake === "zeros" ? 0 : source === "model" ? 1 : 2);
+
+/* The mistakes that explain what these problems gave, [{name, sentence, source}]. */
+export function explain(results, file) {
+  const problems = file.rows.filter((row) => row.prints && row.problem);
+  const mistakes = file.rows.filter((row) => row.mistake);
+  const seen = problems.map((problem) => {
+    const result = results.find((one) => one.name === problem.problem && one.group === problem.group);
+    if (!result || result.error) return null;
+    const sums = fingerprint(result.outputs);
+    const right = result.outputs.every((output) => output.right);
+    return { right, like: problem.prints.map((text) => alike(sums, halves(text))) };
+  });
+  if (!seen.some((one) => one && !one.right)) return [];
+  const fits = (numbers) => {
+    let matched = 0;
+    for (const [i, number] of numbers.entries()) {
+      if (number < 0 || !seen[i]) continue;
+      if (!seen[i].like[number]) return false;
+      matched += seen[i].right ? 0 : 1;
+    }
+    return matched > 0;
+  };
+  const found = mistakes.filter((row) => row.prints.some(fits)).sort((a, b) => order(a) - order(b));
+  return found.map(({ mistake, sentence, source }) => ({ name: mistake, sentence, source }));
+}
+
+/* The first line of a text that the original does not have at its place. */
+export function changedLine(source, original) {
+  if (!original) return null;
+  const [now, before] = [source.split("\n"), original.split("\n")];
+  const at = now.findIndex((line, i) => line.trim() !== (before[i] ?? "").trim());
+  if (at >= 0) return at + 1;
+  return before.length > now.length ? now.length : null;
+}
+
+/* What to tell a reader of the problems that were run. */
+export function judge(source, results, file, original) {
+  const wrong = results
+    .filter((result) => !result.right)
+    .map((result) => ({
+      problem: result.name,
+      group: result.group,
+      cells: result.outputs.reduce((sum, { wrong: cells }) => sum + cells.reduce((a, b) => a + b, 0), 0),
+    }));
+  const names = explain(results, file);
+  const [first, ...others] = names;
+  const mistake = first ? { ...first, line: changedLine(source, original), others } : null;
+  return { right: wrong.length === 0, mistake, wrong };
+}

@@ -1,0 +1,8 @@
+"""The problems on which a reader's changed kernel is tried on the page."""
+
+from snippets._lab.judge.problems import attention, entropy
+
+
+def problems():
+    yield from attention("attention_weights")
+    yield from attention("attention_weights", "exercise", also=entropy)

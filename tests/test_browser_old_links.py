@@ -24,7 +24,7 @@ OLD = {
         CHOSEN,
         ["pronoun", "4", "3", "column"],
     ),
-    "steps": (
+    "scene": (
         "posts/tiled_attention/?step=5&query=2&mask=causal",
         """box => [box.querySelector('input[type=range]')?.value,
           ...[...box.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)]""",

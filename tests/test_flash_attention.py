@@ -513,7 +513,7 @@ def test_the_tail_bias_is_added_by_the_tensor_cores(compiler, monkeypatch):
     assert additions[0] == additions[1] > 0
 
 
-# What the page draws: the recorded steps, and figures of made-up rows.
+# What the page draws: the recorded scene, and figures of made-up rows.
 
 
 def cases(**axes):
@@ -651,9 +651,9 @@ def test_the_verdicts_follow_the_numbers(gain, monkeypatch):
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
-def test_the_steps_are_recorded_with_and_without_a_mask():
+def test_the_scene_is_recorded_with_and_without_a_mask():
     """A tile is masked as soon as one query of the block does not see all of it."""
-    rows = list(bench.steps(Lab()))
+    rows = list(bench.scene(Lab()))
     tiles = {
         name: [(r["start"], r["masked"]) for r in rows if r["example"] == name and "masked" in r]
         for name in bench.EXAMPLES
@@ -663,3 +663,8 @@ def test_the_steps_are_recorded_with_and_without_a_mask():
     alphas = [r["alpha"][0] for r in rows if r["example"] == "every key" and "alpha" in r]
     assert [a == 1 for a in alphas] == [False, False, True, False]
     assert all(some(len(row) == bench.COLUMNS for r in rows if "acc" in r for row in r["acc"]))
+    # Only a tile that is masked runs the lines that mask it.
+    listing = next(r["listing"] for r in rows if "listing" in r)
+    for row in (r for r in rows if "masked" in r):
+        ran = [listing[first] for first, _ in row["lines"][0]]
+        assert any("last_key" in line for line in ran) == row["masked"]

@@ -1,6 +1,7 @@
 """tiled_attention against float64, at awkward sizes, masks and strides; and what it refuses."""
 
 import functools
+import io
 import itertools
 import json
 import math
@@ -8,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+import tokenize
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -252,14 +255,14 @@ def test_exercise_merges_rows_of_nothing():
     assert torch.equal(lse, some[1])
 
 
-# The step-through, recorded from the kernel.
+# The scene, recorded from the kernel.
 
 
 @pytest.fixture(scope="module")
 def recorded():
     if ON_GPU:
-        pytest.skip("steps are recorded in the interpreter")
-    return list(bench.steps(type("Lab", (), {"each": staticmethod(cases)})))
+        pytest.skip("the scene is recorded in the interpreter")
+    return list(bench.scene(type("Lab", (), {"each": staticmethod(cases)})))
 
 
 def cases(**axes):
@@ -300,6 +303,42 @@ def test_the_steps_are_the_running_softmax_and_end_at_the_output(recorded, examp
             after[f"{name}_before"] for name in ("m", "l", "acc")
         )
     json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.parametrize("example", bench.EXAMPLES)
+def test_the_scene_lights_the_lines_that_ran_and_counts_the_bytes_that_moved(recorded, example):
+    rows = [r for r in recorded if r["example"] == example]
+    *tiles, whole = rows
+    code = "".join(_code(Path(kernel.__file__).read_text("utf-8")).split())
+    assert all("".join(line.split()) in code for line in whole["listing"])
+
+    def said(lines):
+        return "\n".join(
+            line for first, last in lines for line in whole["listing"][first : last + 1]
+        )
+
+    for tile in tiles:
+        scores, moved, added = map(said, tile["lines"])
+        assert scores.startswith("for start in")
+        assert "k = tl.load(" in scores
+        assert moved.strip().startswith("m_new =")
+        assert "alpha =" in moved
+        assert "v = tl.load(" in added
+        assert "acc +=" in added
+        # The branch that ran, and no other: where some query does not see the whole tile.
+        cut = bench.EXAMPLES[example] and tile["start"] + 4 > 1 + 14 - 8
+        assert ("seen = " in added) == cut
+        keys = min(4, 14 - tile["start"])
+        assert tile["bytes"] == dict.fromkeys("kv", keys * 4 * 4)
+    assert "q = tl.load(" in said(whole["begin"])
+    assert "tl.store(" in said(whole["end"])
+    assert whole["bytes"] == dict.fromkeys(("q", "out"), 4 * 4 * 4)
+
+
+def _code(source):
+    """Without comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return tokenize.untokenize(t for t in tokens if t.type != tokenize.COMMENT)
 
 
 def test_the_recorded_example_shows_what_the_page_says(recorded):

@@ -226,3 +226,53 @@ def addresses(lab):
             "sectors": load.sectors,
             "bytes_loaded": load.bytes,
         }
+
+
+EXAMPLE = "one query"
+QUERY = 2  # of 8; and so the number of the program
+
+
+def example():
+    """q [8, 4] in steps of 0.2, k and v [14, 4] in steps of 0.1, as in tiled_attention."""
+    q, k, v = make_qkv(M=8, N=14, D=4, seed=122, spread=1.5)
+    return (q * 5).round() / 5, (k * 10).round() / 10, (v * 10).round() / 10
+
+
+@measured_on("interpreter")
+def scene(lab):
+    """The kernel's own variables, key by key, for the program of one query."""
+    from snippets._lab.probe.recording import recording
+
+    names = ("score", "weights", "weight", "acc")
+    program = (QUERY, 0, 0)
+    q, k, v = example()
+    for case in lab.each(example=[EXAMPLE]):
+        with recording(kernel._basic_attention_kernel, q, k, v, names) as recorded:
+            out = basic_attention(q, k, v)
+        assert_attention(out, q, k, v)
+        before, *scored = [turn for turn in recorded.of(program) if turn.loop == 0]
+        softmax, *added = [turn for turn in recorded.of(program) if turn.loop == 1]
+        if not torch.equal(torch.from_numpy(added[-1].values["acc"]), out[QUERY]):
+            raise RuntimeError("the last sum of values is not what the launcher returned")
+        lines, moved = recorded.listing.statements, recorded.bytes
+        rows = zip(scored, added, moved(program, "k"), moved(program, "v"), strict=True)
+        for one, two, k_bytes, v_bytes in rows:
+            found = {"score": one.values["score"], "weight": two.values["weight"]}
+            ran = {"lines": [lines(one.lines), lines(two.lines)]}
+            loaded = {"bytes": {"k": k_bytes, "v": v_bytes}}
+            yield case | found | {"acc": two.values["acc"].tolist()} | ran | loaded
+        (q_bytes,), (out_bytes,) = moved(program, "q"), moved(program, "out")
+        yield case | {
+            "query": QUERY,
+            "all_queries": len(q),
+            "q": q[QUERY].tolist(),
+            "k": k.tolist(),
+            "v": v.tolist(),
+            "weights": softmax.values["weights"].tolist(),
+            "result": out[QUERY].tolist(),
+            "listing": recorded.listing.lines,
+            "begin": lines(before.lines),
+            "softmax": lines(softmax.lines),
+            "end": lines(recorded.turns.last_lines[program]),
+            "bytes": {"q": q_bytes, "out": out_bytes},
+        }

@@ -17,8 +17,18 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
+from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import bandwidth, decimals, percent, ratio, size, thousands, time
+from snippets._lab.draw.units import (
+    bandwidth,
+    count,
+    decimals,
+    percent,
+    ratio,
+    size,
+    thousands,
+    time,
+)
 from snippets._lab.draw.words import Words, case, listed, many, yes
 
 OURS, PAIRS = "basic_attention", "basic_attention:exercise"
@@ -545,4 +555,30 @@ def addresses(results):
             },
         ),
         open_table=True,
+    )
+
+
+def scene(results):
+    rows = results[0].rows
+    *keys, whole = rows
+    largest = max(keys, key=lambda r: r["score"])
+    loaded = sum(r["bytes"]["k"] + r["bytes"]["v"] for r in keys) + whole["bytes"]["q"]
+    return Figure(
+        finding=words(
+            "scene",
+            N=len(keys),
+            loaded=count(loaded),
+            once=count(whole["all_queries"] * loaded),
+            M=whole["all_queries"],
+        ),
+        caption=words("scene.caption", query=whole["query"], N=len(keys)),
+        **drawn_scene("basic_attention", rows, "keys", "registers", words("scene.about")),
+        sentences={
+            "largest": words(
+                "scene.largest",
+                key=keys.index(largest),
+                score=decimals(largest["score"], 2),
+                weight=percent(largest["weight"]),
+            )
+        },
     )

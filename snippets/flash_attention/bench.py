@@ -425,32 +425,33 @@ def example():
 
 
 @measured_on("interpreter")
-def steps(lab):
+def scene(lab):
     """The kernel's own variables, tile by tile, for queries 0 to 3."""
-    from snippets._lab.probe.variables import softmax_steps, watch
+    from snippets._lab.probe.recording import recording, running_softmax
 
     launcher = with_config(
         flash_attention, TileConfig(BLOCK_M=4, BLOCK_N=4, num_warps=4, num_stages=1)
     )
-    names = ["start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "unmasked_end"]
+    names = ("start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "unmasked_end")
     q, k, v = example()
     for case in lab.each(example=list(EXAMPLES)):
         causal = EXAMPLES[case["example"]]
-        with watch(kernel._flash_attention_kernel, names) as turns:
+        with recording(kernel._flash_attention_kernel, q, k, v, names) as recorded:
             out = launcher(q, k, v, causal=causal)
         assert_attention(out, q, k, v, mask=causal_mask(8, 14) if causal else None)
         program = (1, 0, 0) if causal else (0, 0, 0)  # causal: the last rows start first
-        mine = [turn for turn in turns if turn.program == program]
-        for turn in mine[1:]:  # what the running maximum is compared with, in base 2
-            turn.values["scores"] = turn.values["s"] * turn.values["scale_log2"]
-        recorded = softmax_steps(mine, program, keys=14)
-        last = recorded[-1]
+        # What the running maximum is compared with, in base 2.
+        known = recorded.of(program)[0].values
+        scores = {"scores": "s", "scale": known["scale_log2"]}
+        tiles, whole = running_softmax(recorded, program, **scores)
+        last = tiles[-1]
         divided = torch.tensor(last["acc"]) / torch.tensor(last["l"])[:, None]
         if not torch.equal(divided.half(), out[0, 0, :4]):
             raise RuntimeError("the last step divided by l is not what the launcher returned")
-        for row in recorded:
+        for row in tiles:
             shown = {name: [x[:COLUMNS] for x in row[name]] for name in ("acc", "acc_before")}
-            yield case | row | shown | {"masked": row["start"] >= mine[0].values["unmasked_end"]}
-        result = out[0, 0, :4, :COLUMNS].tolist()
-        sizes = {"queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS}
-        yield case | {"base": "2", **sizes, "result": result}
+            yield case | row | shown | {"masked": row["start"] >= known["unmasked_end"]}
+        heads = (x[0, 0, :, :COLUMNS].tolist() for x in (q[..., :4, :], k, v, out[..., :4, :]))
+        inputs = dict(zip(("q", "k", "v", "result"), heads, strict=True))
+        sizes = {"queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS, "all_queries": 8}
+        yield case | {"base": "2", **sizes} | whole | inputs

@@ -5,7 +5,6 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.players import player
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -25,6 +24,7 @@ from snippets._lab.draw.rows import (
     target,
     values,
 )
+from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import (
     change,
@@ -749,7 +749,7 @@ def memory(results):
     )
 
 
-def steps(results):
+def scene(results):
     rows = results[0].rows
     masked = {
         name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
@@ -761,7 +761,7 @@ def steps(results):
     first = next(r for r in rows if "scores" in r)
     return Figure(
         finding=words(
-            "steps",
+            "scene",
             full=len(full),
             masked=sum(full),
             need="needs" if sum(full) == 1 else "need",
@@ -769,18 +769,18 @@ def steps(results):
             causal_masked=sum(causal),
             skipped={0: "none is", 1: "one more is"}.get(skipped, f"{skipped} more are"),
         ),
-        caption=words("steps.caption"),
-        **player("flash_attention", rows),
+        caption=words("scene.caption"),
+        **drawn_scene("flash_attention", rows, "tiles", "shared memory", words("scene.about")),
         sentences={
             "masked": words(
-                "steps.masked",
+                "scene.masked",
                 full=_keys_of(rows, "every key", masked=False),
                 tail=_keys_of(rows, "every key", masked=True),
                 visible=_keys_of(rows, "causal", masked=False),
                 cut=_keys_of(rows, "causal", masked=True),
                 skipped="never loaded" if skipped else "not there",
             ),
-            "base": words("steps.base", m=decimals(first["m"][0]), l=decimals(first["l"][0])),
+            "base": words("scene.base", m=decimals(first["m"][0]), l=decimals(first["l"][0])),
         },
     )
 

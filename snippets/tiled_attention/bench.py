@@ -266,24 +266,25 @@ def example():
     return (q * 5).round() / 5, (k * 10).round() / 10, (v * 10).round() / 10
 
 
-# --8<-- [start:steps]
+# --8<-- [start:scene]
 @measured_on("interpreter")
-def steps(lab):
+def scene(lab):
     """The kernel's own variables, tile by tile, for its first program: four queries, four keys."""
-    from snippets._lab.probe.variables import SOFTMAX, softmax_steps, watch
+    from snippets._lab.probe.recording import recording, running_softmax
 
     launcher = with_tiles(4, 4, 4)  # nothing of the kernel changes but the size of its tiles
     q, k, v = example()
     for case in lab.each(example=list(EXAMPLES)):
         causal = EXAMPLES[case["example"]]
-        with watch(launcher.__globals__["_tiled_attention_kernel"], SOFTMAX) as turns:
+        with recording(launcher.__globals__["_tiled_attention_kernel"], q, k, v) as recorded:
             out = launcher(q, k, v, causal=causal)
         assert_attention(out, q, k, v, mask=causal_mask(8, 14) if causal else None)
-        recorded = softmax_steps(turns, program=(0, 0, 0), keys=14)
-        last = recorded[-1]
+        tiles, whole = running_softmax(recorded, program=(0, 0, 0))
+        last = tiles[-1]
         if not torch.equal(torch.tensor(last["acc"]) / torch.tensor(last["l"])[:, None], out[:4]):
             raise RuntimeError("the last step divided by l is not what the launcher returned")
-        yield from (case | row for row in recorded)
-        shape = {"base": "e", "queries": 4, "keys": 14, "tile": 4, "columns": 4}
-        yield case | shape | {"result": out[:4].tolist()}
-        # --8<-- [end:steps]
+        yield from (case | row for row in tiles)
+        sizes = {"base": "e", "queries": 4, "keys": 14, "tile": 4, "columns": 4}
+        inputs = {"q": q[:4].tolist(), "k": k.tolist(), "v": v.tolist(), "all_queries": len(q)}
+        yield case | sizes | inputs | whole | {"result": out[:4].tolist()}
+        # --8<-- [end:scene]

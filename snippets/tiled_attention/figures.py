@@ -7,7 +7,6 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.players import player
 from snippets._lab.draw.rows import (
     TIME,
     Quantity,
@@ -22,6 +21,7 @@ from snippets._lab.draw.rows import (
     values,
     within_spread,
 )
+from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import flops, number, ratio, share
 from snippets._lab.draw.words import Words, cell, faster, how_often, listed, many, span
@@ -546,7 +546,7 @@ def _each(name, called, unit=units.number):
     return Quantity(called, lambda r: r[name] / r["N"], unit)
 
 
-def steps(results):
+def scene(results):
     rows = results[0].rows
     tiles = [r for r in rows if r["example"] == "every key" and "scores" in r]
     last = only([r for r in rows if "result" in r], example="every key")
@@ -559,34 +559,36 @@ def steps(results):
     moved = sum(t["alpha"] != 1 for t in (two, three, four))
     alpha = f"\\alpha = e^{{{_math(one['m'])} - {_math(two['m'], True)}}} = {_math(two['alpha'])}"
     return Figure(
-        finding=words("steps", tiles=len(tiles), moves=how_often(moved)),
-        caption=words("steps.caption"),
-        **player("tiled_attention", rows),
+        finding=words("scene", tiles=len(tiles), moves=how_often(moved)),
+        caption=words("scene.caption"),
+        **drawn_scene(
+            "tiled_attention", rows, "tiles", "registers", words("scene.about"), hero=True
+        ),
         sentences={
-            "first": words("steps.first", scores=numbers(one["scores"]), m=_math(one["m"]))
+            "first": words("scene.first", scores=numbers(one["scores"]), m=_math(one["m"]))
             + f"\n\n$$\nl = {' + '.join(terms)} = {_math(one['l'])}.\n$$",
             "second": words(
-                "steps.second", scores=numbers(two["scores"]), m=_two(two["m"]), l=_math(one["l"])
+                "scene.second", scores=numbers(two["scores"]), m=_two(two["m"]), l=_math(one["l"])
             )
             + f"\n\n$$\n{alpha}\n$$\n\n"
             + _corrected(one, two),
             "third": words(
-                "steps.third",
+                "scene.third",
                 m=_two(two["m"]),
                 best=_two(max(three["scores"])),
                 l=_math(three["l"]),
             ),
             "fourth": words(
-                "steps.fourth",
+                "scene.fourth",
                 scores=numbers(four["scores"]),
                 alpha=_math(four["alpha"]),
                 l=_math(four["l"]),
-                less=words("steps.less", alpha=_math(four["alpha"]))
+                less=words("scene.less", alpha=_math(four["alpha"]))
                 if four["l"] < three["l"]
                 else ".",
             ),
             "end": words(
-                "steps.end",
+                "scene.end",
                 acc=numbers(four["acc"]),
                 l=_two(four["l"]),
                 row=numbers(last["result"][0]),
@@ -606,7 +608,7 @@ def _corrected(one, two):
     digits = next((n for n in range(2, 6) if adds_up(n)), 6)
     told = {"corrected": kept, "added": added, "l": two["l"]}
     return words(
-        "steps.corrected",
+        "scene.corrected",
         m=_two(two["m"]),
         **{name: units.decimals(value, digits) for name, value in told.items()},
     )

@@ -7,6 +7,7 @@
 In the interpreter a kernel is a Python function, so Python's own tracing (what a debugger uses)
 sees its variables: nothing is added to the kernel, and none of its lines is changed. They are read
 each time a `for` of the kernel is reached: before its first trip, between trips, after the last.
+Beside them stands which lines ran since the time before, so that a picture can light them.
 """
 
 from __future__ import annotations
@@ -33,10 +34,28 @@ class Turn:
     program: tuple[int, int, int]
     loop: int  # 0 for the kernel's first `for`
     values: dict[str, Any]  # a tile is a NumPy array, a copy
+    lines: tuple[int, ...] = ()  # of the file, that the program ran since its turn before
+
+
+class Turns(list[Turn]):
+    """Turns in the order they came, and what each program ran after its last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_lines: dict[tuple[int, int, int], list[int]] = {}
+
+    def add(self, loop: int, values: dict[str, Any]) -> None:
+        """The running program has reached the head of a loop."""
+        program = interpreter_builder.grid_idx
+        self.append(Turn(program, loop, values, tuple(self.last_lines.pop(program, ()))))
+
+    def ran(self, line: int) -> None:
+        """The running program has come to a line."""
+        self.last_lines.setdefault(interpreter_builder.grid_idx, []).append(line)
 
 
 @contextmanager
-def watch(kernel: Any, names: Sequence[str]) -> Iterator[list[Turn]]:
+def watch(kernel: Any, names: Sequence[str]) -> Iterator[Turns]:
     """Record the named variables at every head of a loop of `kernel`, in the order they come.
 
     Raises:
@@ -54,12 +73,14 @@ def watch(kernel: Any, names: Sequence[str]) -> Iterator[list[Turn]]:
     loops = sorted(node.lineno + first - 1 for node in ast.walk(tree) if isinstance(node, ast.For))
     if not loops:
         raise ValueError(f"{function.__name__} has no loop to watch")
-    turns: list[Turn] = []
+    turns = Turns()
 
     def at_a_line(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line" and frame.f_lineno in loops:
             found = {n: _plain(frame.f_locals[n]) for n in names if n in frame.f_locals}
-            turns.append(Turn(interpreter_builder.grid_idx, loops.index(frame.f_lineno), found))
+            turns.add(loops.index(frame.f_lineno), found)
+        if event == "line":
+            turns.ran(frame.f_lineno)
         return at_a_line
 
     def at_a_call(frame: FrameType, event: str, _: Any) -> Any:

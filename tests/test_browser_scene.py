@@ -1,41 +1,54 @@
-"""The step-through of the running softmax in a real browser, on a page made of its figure alone.
+"""The kernel at work in a real browser, on pages made of the figures alone.
 
-The figure is the one that the posts include, so it is tested before a post is published and after.
+The figures are those that the posts include, tested before a post is published and after.
 """
 
+import gzip
 import json
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from browser import built, scratch_source, switch_scheme
 from floors import some
 
+from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.scripts import bundle, needed
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]
 
-FIGURE = "docs/figures/tiled_attention/steps.md"
-DATA = ROOT / "docs/figures/tiled_attention/steps_frames.json"
+FIGURES = "docs/figures/{}_attention/scene.md"
+HERO = "docs/figures/tiled_attention/scene_hero.md"
+FIGURE = FIGURES.format("tiled")
+DATA = ROOT / "docs/figures/tiled_attention/scene_steps.json"
 FULL, CAUSAL = json.loads(DATA.read_text("utf-8"))["examples"]
+ROOMS = ["basic", "flash"]
 STEPS = 3 * len(FULL["tiles"]) + 1
-BOX = ".am-steps"
+BOX = ".am-scene"
 BOARD = f"{BOX} [data-part=board]"
 RANGE = f"{BOX} input[type=range]"
 WORDS = f"{BOX} [role=status]"
+CANVAS = f"{BOX} canvas"
 AA = 4.5  # contrast of text, WCAG 2.2
-TURN_MS = 1700  # a step of the player, and a little more
+LONG_MS = 3400  # a step of the player with its rest, and a little more
+TURN_MS = 1700  # the same where nothing moves
+CALM = {"reduced_motion": "reduce"}  # steps are shown at once
 
 
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory):
-    """A site with this site's configuration and the figure; the rest of its pages are left out."""
+    """A site with this site's configuration and the figures; the rest of its pages are left out."""
     prose = "A paragraph to scroll past. " * 300
     pages = {
         "index.md": f'# Steps\n\n{prose}\n\n--8<-- "{FIGURE}"\n\n{prose}',
         "other.md": "# Another page\n\nNothing to play here.",
+        "hero.md": f'# Front\n\n--8<-- "{HERO}"\n\n{prose}',
     }
+    for room in ROOMS:
+        pages[f"{room}.md"] = f'# Room\n\n--8<-- "{FIGURES.format(room)}"'
     source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["data", "figures"])
     with built(source, tmp_path_factory.mktemp("scratch")) as address:
         yield address
@@ -43,10 +56,10 @@ def scratch(tmp_path_factory):
 
 @pytest.fixture
 def player(open_page, scratch):
-    """Opens the page with the player built; `link` is what follows the address."""
+    """Opens the page with the scene built; `link` is what follows the address."""
 
     def player(viewport=LAPTOP, link="", clock=False, **options):
-        page = open_page(viewport, **options)
+        page = open_page(viewport, **(CALM | options))
         if clock:
             page.clock.install()
         assert page.goto(scratch + link).status == 200
@@ -146,20 +159,15 @@ def test_every_step_shows_what_was_recorded(player):
     assert page.wrong == []
 
 
-def test_the_words_and_the_bars_are_those_of_the_chosen_query(player):
+def test_the_words_are_those_of_the_chosen_query(player):
     page = player()
     page.locator(RANGE).fill("3")
     for query in (2, 0):
         page.get_by_role("button", name=f"Query {query}").click()
         assert f"query {query}." in page.locator(WORDS).inner_text()
-        levels = page.locator(f"{BOX} [data-part=strip] li").evaluate_all(
-            "all => all.map(li => Number(li.style.getPropertyValue('--am-level')))"
-        )
-        assert levels == FULL["tiles"][0]["share"][query]
-        assert sum(levels) == pytest.approx(1, abs=1e-4)
         pressed = page.locator(f"{BOX} [data-part=queries] [aria-pressed=true]")
         assert pressed.all_inner_texts() == [str(query)]
-        assert page.locator(f"{BOX} .am-steps-chosen th").first.inner_text() == str(query)
+        assert page.locator(f"{BOX} .am-scene-chosen th").first.inner_text() == str(query)
 
 
 def test_the_causal_mask_hides_keys_and_skips_a_tile(player):
@@ -169,16 +177,12 @@ def test_the_causal_mask_hides_keys_and_skips_a_tile(player):
     assert len(between) == 3 * len(CAUSAL["tiles"]) < 3 * len(FULL["tiles"])
     for view in between:
         follows(view, CAUSAL)
-    hidden = page.locator(f"{BOX} [data-part=strip] .am-steps-hidden")
-    skipped = CAUSAL["keys"] - CAUSAL["tile"] * len(CAUSAL["tiles"])
-    unseen = [s for tile in CAUSAL["tiles"] for s in tile["scores"][0] if s is None]
-    assert hidden.count() == skipped + len(unseen)
     assert "skipped" in last["words"]
     assert page.wrong == []
 
 
 def test_keys_step_and_play(player):
-    page = player(clock=True)
+    page = player(clock=True, reduced_motion="no-preference")
     page.locator(BOARD).focus()
     top = page.evaluate("scrollY")
     for key, at in [
@@ -192,15 +196,16 @@ def test_keys_step_and_play(player):
         assert step(page) == at, key
     page.keyboard.press("Space")
     assert page.get_by_role("button", name="Pause").is_visible()
-    page.clock.run_for(TURN_MS)
-    assert step(page) == 1
+    page.clock.run_for(LONG_MS)
+    assert step(page) >= 1
     page.keyboard.press("Space")
-    page.clock.run_for(2 * TURN_MS)
-    assert step(page) == 1
+    at = step(page)
+    page.clock.run_for(2 * LONG_MS)
+    assert step(page) == at
     assert page.evaluate("scrollY") == top, "these keys do not scroll the page"
     page.locator(RANGE).focus()
     page.keyboard.press("ArrowRight")
-    assert step(page) == 2
+    assert step(page) == at + 1
     assert page.wrong == []
 
 
@@ -284,9 +289,9 @@ def test_numbers_can_be_read_in_both_schemes(player):
     colours = {}
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
-        cell = page.locator(f"{BOX} td.am-steps-score[style*='--am-level: 1;']").first
+        cell = page.locator(f"{BOX} td.am-scene-score[style*='--am-level: 1;']").first
         colours[scheme] = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
-        numbers = page.locator(f"{BOX} td:is(.am-steps-score, .am-steps-acc)").evaluate_all(
+        numbers = page.locator(f"{BOX} td:is(.am-scene-score, .am-scene-acc)").evaluate_all(
             f"all => all.map({CONTRAST})"
         )
         assert len(numbers) == FULL["queries"] * (FULL["tile"] + FULL["columns"])
@@ -295,15 +300,167 @@ def test_numbers_can_be_read_in_both_schemes(player):
     assert page.wrong == []
 
 
+PIXELS = """canvas => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let sum = 0;
+  for (let i = 0; i < data.length; i += 1) sum = (sum * 31 + data[i]) | 0;
+  return sum;
+}"""
+
+
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_bars_move_only_where_motion_is_welcome(player, motion):
+def test_a_step_moves_only_where_motion_is_welcome(player, motion):
     page = player(reduced_motion=motion, clock=True)
-    duration = page.locator(f"{BOX} [data-part=strip] li").first.evaluate(
-        "li => parseFloat(getComputedStyle(li, '::before').transitionDuration)"
-    )
-    assert (duration > 0.001) == (motion == "no-preference")
     page.clock.run_for(3 * TURN_MS)
     assert step(page) == 0, "nothing plays by itself"
+    canvas = page.locator(CANVAS)
+    before = canvas.evaluate(PIXELS)
+    page.get_by_role("button", name="Step forward").click()
+    at_once = canvas.evaluate(PIXELS)
+    page.clock.run_for(300)
+    later = canvas.evaluate(PIXELS)
+    page.clock.run_for(LONG_MS)
+    end = canvas.evaluate(PIXELS)
+    assert before != end
+    if motion == "reduce":
+        assert at_once == later == end
+    else:
+        assert len({at_once, later, end}) == 3
+    page.get_by_role("button", name="Step back").click()
+    assert canvas.evaluate(PIXELS) == before, "a step back is shown at once"
+
+
+# Where the picture without a script has a filled square the stage has that colour too.
+SAME = """box => {
+  const [canvas, poster] = ['canvas', '.am-scene-poster'].map((s) => box.querySelector(s));
+  const [,, wide, tall] = poster.getAttribute('viewBox').split(' ').map(Number);
+  const context = canvas.getContext('2d');
+  const size = canvas.width / wide;
+  const different = [];
+  let count = 0;
+  for (const path of poster.querySelectorAll('path[fill^="#"]')) {
+    const colour = path.getAttribute('fill').match(/\\w\\w/g).map((x) => parseInt(x, 16));
+    const squares = path.getAttribute('d');
+    for (const [, x, y, side] of squares.matchAll(/M([\\d.]+) ([\\d.]+)h([\\d.]+)/g)) {
+      if (side < 4) continue;
+      const at = [x, y].map((z) => Math.round((Number(z) + side / 2) * size));
+      const pixel = context.getImageData(...at, 1, 1).data;
+      const off = Math.max(...colour.map((c, i) => Math.abs(c - pixel[i])));
+      if (off > 90) different.push([path.getAttribute('fill'), x, y, [...pixel]]);
+      count += 1;
+    }
+  }
+  return { count, different, ratio: (canvas.width / canvas.height) / (wide / tall) };
+}"""
+
+
+@pytest.mark.parametrize(("page_of", "at"), [("", 6), ("basic/", 23), ("flash/", 6)])
+def test_the_picture_without_a_script_is_the_stage(player, page_of, at):
+    page = player(link=f"{page_of}?step={at}")
+    same = page.locator(BOX).evaluate(SAME)
+    assert same["count"] > 60
+    assert same["different"] == []
+    assert same["ratio"] == pytest.approx(1, abs=0.01)
+    assert page.wrong == []
+
+
+def test_the_lines_that_ran_are_lit(player):
+    page = player()
+    lines = f"{BOX} .am-scene-ran"
+    for at, says in [(0, "m_i = tl.full"), (1, "k = tl.load"), (2, "alpha ="), (3, "v = tl.load")]:
+        page.locator(RANGE).fill(str(at))
+        shown = page.locator(lines).all_inner_texts()
+        assert any(says in line for line in shown), at
+        assert not any("seen = " in line for line in shown), "a branch that did not run"
+        assert page.locator(f"{BOX} .am-scene-lit").count() >= 1
+    page.locator(RANGE).fill(str(STEPS))
+    box, line = (
+        page.locator(f"{BOX} {css}").first.bounding_box()
+        for css in (".am-scene-code", ".am-scene-lit")
+    )
+    assert box["y"] <= line["y"] + 1
+    assert line["y"] + line["height"] <= box["y"] + box["height"] + 1, "out of sight"
+
+
+def test_a_click_on_a_row_chooses_its_query(player):
+    page = player(link="?step=6")
+    box = page.locator(CANVAS).bounding_box()
+    for _ in range(2):  # the second row of the lane, and outside of it
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.325)
+        assert "query 1." in page.locator(WORDS).inner_text()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.95)
+    assert "query 1." in page.locator(WORDS).inner_text()
+
+
+def test_a_kernel_of_one_query_goes_key_by_key(player):
+    page = player(link="basic/")
+    data = json.loads((ROOT / "docs/figures/basic_attention/scene_steps.json").read_text("utf-8"))
+    (example,) = data["examples"]
+    keys = example["keys"]
+    views = walk(page)
+    assert len(views) == 2 * len(keys) + 3
+    for n, key in enumerate(keys):
+        score, value = views[1 + n], views[2 + len(keys) + n]
+        assert score["tables"][0] == [[str(n), *shown([key["score"]]), ""]]
+        assert value["tables"][0] == [[str(n), *shown([key["score"], key["weight"]])]]
+        assert value["tables"][1] == [shown(key["acc"])]
+    assert views[-1]["tables"][1] == [shown(example["result"])]
+    assert len({view["words"] for view in views}) == len(views)
+    assert page.wrong == []
+
+
+def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
+    page = player(link="hero/", clock=True, reduced_motion="no-preference")
+    words = page.locator(WORDS)
+    assert words.get_attribute("aria-live") == "off", "nobody is told of what moves by itself"
+    page.clock.run_for(2 * LONG_MS)
+    at = step(page)
+    assert at >= 1
+    page.get_by_role("button", name="Pause").click()
+    at = step(page)
+    page.clock.run_for(2 * LONG_MS)
+    assert step(page) == at
+    assert words.get_attribute("aria-live") == "polite"
+    assert address(page) == {}, "the front page's address stays its own"
+    page = player(link="hero/", clock=True)
+    at = step(page)
+    page.clock.run_for(3 * TURN_MS)
+    assert step(page) == at > 0, "where motion is not welcome it stands still"
+    assert page.wrong == []
+
+
+def test_nothing_jumps_when_the_stage_comes(open_page, scratch):
+    page = open_page()
+    page.add_init_script(
+        "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((e) => {"
+        " window.shift += e.value; })).observe({ type: 'layout-shift', buffered: true });"
+    )
+    page.goto(scratch + "hero/")
+    page.locator(BOARD).wait_for()
+    page.get_by_role("button", name="Step forward").click()
+    assert page.evaluate("shift") <= 0.02
+
+
+def test_colours_are_those_of_the_charts():
+    css = (ROOT / "docs/assets/javascripts/widgets/scene.css").read_text("utf-8")
+    found = dict(re.findall(r"--am-((?:tensor|memory|warp)-[\w-]+): (#\w{6});", css))
+    names = {"memory-shared": "shared memory", "memory-hbm": "HBM"}
+    wanted = TENSORS | MEMORIES | WARPS
+    for name, colour in some(found.items()):
+        known = names.get(name, name.partition("-")[2])
+        assert colour == wanted[known if known in wanted else known.replace("-", " ")], name
+
+
+@pytest.mark.parametrize("room", ["basic", "tiled", "flash"])
+def test_a_recording_is_small(room):
+    assert (ROOT / f"docs/figures/{room}_attention/scene_steps.json").stat().st_size <= 60_000
+
+
+def test_the_script_is_small(tmp_path):
+    source = ROOT / "docs/assets/javascripts"
+    modules = needed(source / "widgets/scene.js")
+    script = bundle(modules).encode()
+    assert len(gzip.compress(script, 9)) <= 25_000
 
 
 def test_it_survives_instant_navigation(player):
@@ -339,23 +496,22 @@ def test_a_recording_that_cannot_be_read_is_named_and_the_table_stays(open_page,
         "truncated": {"body": '{"examples": ['},
         "nonsense": {"body": nonsense},
     }[broken]
-    page.route("**/steps_frames.json", lambda route: route.fulfill(**answer))
+    page.route("**/scene_steps.json", lambda route: route.fulfill(**answer))
     page.goto(scratch)
     page.locator(BOX).scroll_into_view_if_needed()
     message = page.locator(f"{BOX} .am-missing")
     message.wait_for()
-    assert "steps_frames.json" in message.inner_text()
+    assert "scene_steps.json" in message.inner_text()
     assert page.locator(f"{BOX} table").first.is_visible()
     assert page.locator(BOARD).count() == 0
 
 
 def test_the_recording_is_small_and_asked_for_only_when_it_is_near(open_page, scratch):
-    assert DATA.stat().st_size <= 60_000
     page = open_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(scratch, wait_until="networkidle")
-    assert not [url for url in asked if "steps_frames" in url]
+    assert not [url for url in asked if "scene_steps" in url]
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(BOARD).wait_for()
-    assert len([url for url in asked if "steps_frames" in url]) == 1
+    assert len([url for url in asked if "scene_steps" in url]) == 1

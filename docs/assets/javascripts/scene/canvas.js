@@ -1,0 +1,104 @@
+/* What all that draws on a canvas here shares: colors of the page, moments of a movement, shapes. */
+
+/* A movement runs from 0 to 1; `part` is how far the piece of it between two moments has come, eased. */
+const clamp = (x) => Math.max(0, Math.min(1, x));
+const eased = (x) => (x < 0.5 ? 4 * x ** 3 : 1 - (2 - 2 * x) ** 3 / 2);
+export const part = (u, from, to) => eased(clamp((u - from) / (to - from)));
+export const mix = (a, b, u) => a + (b - a) * u;
+
+const NAMES = [
+  "paper", "raised", "ink", "muted", "rule", "axis", "accent", "tensor-q", "tensor-k", "tensor-v", "tensor-scores",
+  "tensor-weights", "tensor-output", "memory-registers", "memory-shared", "memory-hbm", "warp-producer",
+  "warp-consumer-0", "warp-consumer-1", "warp-consumer-2",
+];
+
+/* The colors that the page has now, by the last part of their names: q, k, …, registers, … */
+export function colorsOf(element) {
+  const style = getComputedStyle(element);
+  return Object.fromEntries(NAMES.map((name) => [
+    name.replace(/^(tensor|memory|warp)-/, ""), style.getPropertyValue(`--am-${name}`).trim() || "#888",
+  ]));
+}
+
+/* A canvas as sharp as the screen: its context, measured in cells of `size` pixels. */
+export function contextOf(canvas, wide, tall, size) {
+  const dense = devicePixelRatio || 1;
+  const [width, height] = [Math.round(wide * size * dense), Math.round(tall * size * dense)];
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  context.setTransform(size * dense, 0, 0, size * dense, 0, 0);
+  context.clearRect(0, 0, wide, tall);
+  return context;
+}
+
+/* Shapes on a context whose unit is a cell; `size` is its pixels, so that words and lines are sharp. */
+export function pen(context, size, fonts) {
+  const px = 1 / size;
+
+  function box(x, y, wide, tall, { fill, line, alpha = 1, round = 0.18, width = 1, dash }) {
+    context.globalAlpha = alpha;
+    context.beginPath();
+    if (context.roundRect) context.roundRect(x, y, wide, tall, round);
+    else context.rect(x, y, wide, tall);
+    if (fill) {
+      context.fillStyle = fill;
+      context.fill();
+    }
+    if (line) {
+      context.lineWidth = width * px;
+      context.setLineDash((dash || []).map((d) => d * px));
+      context.strokeStyle = line;
+      context.stroke();
+      context.setLineDash([]);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /* A number as a square: its area is the size of the number; a negative one is hollow. */
+  function mark(x, y, share, color, alpha = 1) {
+    const side = 0.9 * Math.sqrt(Math.min(1, Math.abs(share)));
+    if (side < 0.06) return;
+    const [left, top] = [x + (1 - side) / 2, y + (1 - side) / 2];
+    if (share > 0) box(left, top, side, side, { fill: color, alpha, round: 0.1 });
+    else box(left + px, top + px, side - 2 * px, side - 2 * px, { line: color, alpha, round: 0.1, width: 1.4 });
+  }
+
+  function words(x, y, text, { color, px: high = 11, weight = 400, align = "center", alpha = 1, mono }) {
+    context.save();
+    context.globalAlpha = alpha;
+    context.translate(x, y);
+    context.scale(px, px); // fonts in pixels: a font of less than one unit is rounded
+    context.font = `${weight} ${high}px ${mono ? fonts.mono : fonts.sans}`;
+    context.textAlign = align;
+    context.textBaseline = "middle";
+    context.fillStyle = color;
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+
+  function line(points, { color, alpha = 1, width = 1, dash }) {
+    context.globalAlpha = alpha;
+    context.strokeStyle = color;
+    context.lineWidth = width * px;
+    context.setLineDash((dash || []).map((d) => d * px));
+    context.beginPath();
+    points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+    context.stroke();
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+  }
+
+  function arrow(x, y, to, color, alpha = 1) {
+    const back = Math.sign(to - x) * -0.3;
+    line([[x, y], [to, y]], { color, alpha, width: 1.3 });
+    line([[to + back, y - 0.22], [to, y], [to + back, y + 0.22]], { color, alpha, width: 1.3 });
+  }
+
+  function shadow(on, color) {
+    context.shadowColor = on ? color : "transparent";
+    context.shadowBlur = on ? 14 : 0;
+    context.shadowOffsetY = on ? 3 : 0;
+  }
+
+  return { box, mark, words, line, arrow, shadow, px };
+}

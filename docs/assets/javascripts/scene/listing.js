@@ -1,0 +1,60 @@
+/* The kernel's lines beside the scene: those of a step are marked, the one that runs is lit. */
+import { make } from "../site/dom.js";
+
+const WORDS = /(#.*)|("[^"]*")|\b(def|for|in|if|elif|else|while|and|or|not|is|None|True|False|range)\b|\b(\d[\d.]*)\b|\b((?:tl|gl|mbarrier|tma)\.\w+)/g;
+const KINDS = ["", "am-scene-comment", "am-scene-string", "am-scene-keyword", "am-scene-number", "am-scene-function"];
+
+function colored(line) {
+  const parts = [];
+  let end = 0;
+  for (const match of line.matchAll(WORDS)) {
+    const kind = KINDS.find((_, i) => i && match[i]);
+    parts.push(line.slice(end, match.index), make("span", { className: kind, textContent: match[0] }));
+    end = match.index + match[0].length;
+  }
+  return [...parts, line.slice(end)];
+}
+
+/* lines: text. show(ran, u): of the statements that a step ran, [first, last], the one at moment u is lit. */
+export function listing(lines, label) {
+  const rows = lines.map((line) => make("span", { className: "am-scene-line" }, ...colored(line), "\n"));
+  const code = make("code", {}, ...rows);
+  const box = make("pre", { className: "am-scene-code", tabIndex: 0 }, code);
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", label);
+  let marked;
+  let lit;
+
+  function show(ran, u) {
+    if (ran !== marked) {
+      for (const row of rows) row.classList.remove("am-scene-ran");
+      for (const [first, last] of ran) rows.slice(first, last + 1).forEach((row) => row.classList.add("am-scene-ran"));
+      marked = ran;
+      lit = undefined;
+      if (ran.length) toward(rows[Math.min(...ran.map(([first]) => first))], rows[Math.max(...ran.map(([, last]) => last))]);
+    }
+    const now = ran[Math.min(ran.length - 1, Math.floor(u * ran.length))];
+    if (now === lit) return;
+    for (const row of rows) row.classList.remove("am-scene-lit");
+    if (now) rows.slice(now[0], now[1] + 1).forEach((row) => row.classList.add("am-scene-lit"));
+    lit = now;
+    if (now) keepInSight(rows[now[0]], rows[now[1]]);
+  }
+
+  const place = (row) => row.offsetTop - box.offsetTop;
+
+  /* The lines of a step in the middle, if they fit. */
+  function toward(first, last) {
+    const [from, to] = [place(first), place(last) + last.offsetHeight];
+    const fits = to - from <= box.clientHeight;
+    box.scrollTo({ top: fits ? (from + to - box.clientHeight) / 2 : from - first.offsetHeight });
+  }
+
+  function keepInSight(first, last) {
+    const [from, to] = [place(first), place(last) + last.offsetHeight];
+    if (from < box.scrollTop) box.scrollTo({ top: from });
+    else if (to > box.scrollTop + box.clientHeight) box.scrollTo({ top: to - box.clientHeight });
+  }
+
+  return { element: box, show };
+}

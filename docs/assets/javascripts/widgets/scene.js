@@ -1,0 +1,261 @@
+/* The kernel at work: a box that holds a link to what was recorded of a kernel becomes a stage, the kernel's lines
+   and controls. Without a script, or where the recording cannot be had, its picture and its table stay.
+
+   mount(box, recording) does the same with a recording from elsewhere:
+
+     { source: "snippets/…/kernel.py", listing: [line, …], examples: [example, …] }
+
+   An example has a name, `through` ("registers" or "shared memory": where a load goes), `all_queries`, `q` [rows][D],
+   `k` and `v` [N][D], `result` [rows][D], `bytes` {q, out}, and `begin` and `end`: the statements that ran before
+   and after its loop, each [first, last] line of the listing. Then one of two:
+
+     a running softmax: `base` "e" or "2", `queries`, `keys`, `tile`, `columns` and `tiles`, each {start, scores, p
+       [queries][tile], m_before, m, alpha, l_before, l [queries], acc_before, acc [queries][columns], share [queries]
+       [keys]: what each key would weigh if this tile were the last, lines: three lists of statements (scores,
+       correction, addition), bytes {k, v}}; -∞, and so a hidden score, is null;
+     a row at once: `query`, `weights` [slots], `softmax` (statements) and `keys`, each {score, weight, acc [D],
+       lines: two lists of statements, bytes {k, v}}.
+
+   running.js and row.js make steps of them. A step is {name, phase, keys: [first, end] or null, scores, p, hidden,
+   weights [rows][N]: what each key weighs so far, state {m, l, acc}, moves: [{what, bytes, out}], read, written: bytes
+   so far, lines, formula, words(query), tables()}: the state once the step is over. */
+import { asked, rememberLater } from "../site/address.js";
+import { make, partsOf } from "../site/dom.js";
+import { fromData } from "../site/from_data.js";
+import { listing } from "../scene/listing.js";
+import { isOneRow, rowScript } from "../scene/row.js";
+import { isRunning, runningScript } from "../scene/running.js";
+import { stage } from "../scene/stage.js";
+import { tablesFor } from "../scene/tables.js";
+
+const MOVE_MS = { scores: 2600, rescale: 1500, add: 2400, start: 1400, end: 1800, score: 1000, softmax: 1800, value: 900 };
+const REST_MS = { running: 500, row: 120 }; // after a step, while it plays
+const STILL_MS = 1600; // a step's turn where nothing is to move
+const AGAIN_MS = 2600; // before a loop begins anew
+const QUICK = 0.45; // of its time a step takes that the reader asks for
+const reduced = matchMedia("(prefers-reduced-motion: reduce)");
+
+const FRAME = `
+  <div class="am-scene-view">
+    <div class="am-scene-board" data-part="board" tabindex="0" role="group">
+      <canvas data-part="canvas" role="img"></canvas>
+    </div>
+    <div class="am-scene-side" data-part="side"></div>
+  </div>
+  <div class="am-scene-bar">
+    <button type="button" data-part="play">Play</button>
+    <button type="button" data-step="-1" aria-label="Step back">◀</button>
+    <button type="button" data-step="1" aria-label="Step forward">▶</button>
+    <input type="range" data-part="range" min="0" step="1" aria-label="Step">
+    <span data-part="count" aria-hidden="true"></span>
+    <fieldset data-part="rows"><legend>Query</legend><span data-part="queries"></span></fieldset>
+    <fieldset data-part="choice"><legend>Mask</legend><span data-part="examples"></span></fieldset>
+  </div>
+  <p class="am-scene-formula" data-part="formula"></p>
+  <p class="am-scene-words" data-part="words" role="status"></p>
+  <div class="am-scene-tables" data-part="tables"></div>`;
+
+function scriptOf(example) {
+  if (isRunning(example)) return runningScript(example);
+  if (isOneRow(example)) return rowScript(example);
+  throw new Error("is not a recording of a kernel at work");
+}
+
+function checked(data) {
+  if (!data?.examples?.length || !Array.isArray(data.listing)) throw new Error("is not a recording of a kernel at work");
+  data.examples.forEach(scriptOf);
+  return data;
+}
+
+const lastOf = (view) => view.script.steps.length - 1;
+const stepOf = (view) => view.script.steps[view.step];
+
+/* What stands still while a step moves: words, numbers, controls. */
+function settle(view) {
+  const { parts, step } = view;
+  const last = lastOf(view);
+  const now = stepOf(view);
+  parts.range.max = last;
+  parts.range.value = step;
+  parts.range.setAttribute("aria-valuetext", `step ${step} of ${last}: ${now.name}`);
+  parts.count.textContent = `${step} / ${last}`;
+  for (const button of parts.steps) {
+    const next = step + Number(button.dataset.step);
+    button.disabled = next < 0 || next > last;
+  }
+  for (const button of parts.queries.children) button.setAttribute("aria-pressed", Number(button.textContent) === view.query);
+  for (const button of parts.examples.children) button.setAttribute("aria-pressed", button.textContent === view.script.name);
+  parts.formula.textContent = now.formula;
+  parts.words.textContent = now.words(view.query);
+  if (!view.hero) parts.tables.replaceChildren(...tablesFor(now, view.query));
+}
+
+function paint(view) {
+  view.stage.draw(view.step, view.moment, view.chosen ? view.query : Infinity);
+  view.listing.show(stepOf(view).lines, view.moment);
+}
+
+/* A movement, then a rest; while it plays the next step follows. */
+function frame(view, time) {
+  view.frame = undefined;
+  if (!view.box.isConnected) return; // the reader has left the page
+  const passed = Math.min(100, time - (view.before ?? time)); // a tab that slept goes on where it was
+  view.before = time;
+  if (view.moment < 1) {
+    const whole = MOVE_MS[stepOf(view).phase] * (view.playing ? 1 : QUICK);
+    view.moment = Math.min(1, view.moment + passed / whole);
+    paint(view);
+  } else if (view.playing) {
+    view.rested += passed;
+    const ended = view.step === lastOf(view);
+    const rest = ended ? AGAIN_MS : reduced.matches ? STILL_MS : REST_MS[view.script.kind];
+    if (ended && !view.hero) play(view, false);
+    else if (view.rested >= rest) go(view, ended ? 0 : view.step + 1);
+  }
+  wake(view);
+}
+
+function wake(view) {
+  const busy = view.moment < 1 || (view.playing && view.seen);
+  if (busy && view.frame === undefined) view.frame = requestAnimationFrame((time) => frame(view, time));
+  if (!busy) view.before = undefined;
+}
+
+/* Go to a step. One step forward moves; any other way its end is shown at once. */
+function go(view, step, who = "player") {
+  const to = Math.max(0, Math.min(step, lastOf(view)));
+  const forward = to === view.step + 1 || (who === "player" && to === 0);
+  view.moment = forward && !reduced.matches ? 0 : 1;
+  view.step = to;
+  view.rested = 0;
+  settle(view);
+  paint(view);
+  wake(view);
+  if (who === "reader") keep(view);
+}
+
+function play(view, on) {
+  view.playing = on;
+  view.parts.play.textContent = on ? "Pause" : "Play";
+  // While the front page's scene goes round by itself nobody is told of each step.
+  view.parts.words.setAttribute("aria-live", view.hero && on ? "off" : "polite");
+  if (on && view.step === lastOf(view)) go(view, 0);
+  view.rested = on ? REST_MS.running : 0;
+  wake(view);
+}
+
+// A link leads to the same step.
+function keep({ hero, data, script, query, remember, step }) {
+  if (!hero) remember({ step, query, ...(data.examples.length > 1 && { mask: script.name }) });
+}
+
+function pressed(view, event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  const { target, key } = event;
+  if (target.classList.contains("am-scene-code")) return; // scrolls
+  if (key === " " && target.tagName !== "BUTTON") play(view, !view.playing);
+  else if (target.tagName === "INPUT") return; // the slider knows the other keys itself
+  else {
+    const step = { ArrowLeft: view.step - 1, ArrowRight: view.step + 1, Home: 0, End: lastOf(view) }[key];
+    if (step === undefined) return;
+    play(view, false);
+    go(view, step, "reader");
+  }
+  event.preventDefault();
+}
+
+function choose(view, example) {
+  view.script = scriptOf(example);
+  view.query = Math.min(view.query, view.script.rows - 1);
+  view.stage = stage(view.parts.canvas, view.script);
+  view.parts.board.style.setProperty("--am-ratio", view.stage.ratio);
+  view.parts.canvas.ariaLabel = `A program of ${view.script.about}. Its steps are told below.`;
+  view.parts.rows.hidden = view.script.rows < 2 || view.hero;
+  view.parts.queries.replaceChildren(...Array.from({ length: view.script.rows }, (_, query) => {
+    const button = make("button", { type: "button", textContent: query, ariaLabel: `Query ${query}` });
+    button.addEventListener("click", () => pick(view, query));
+    return button;
+  }));
+  view.stage.measure();
+}
+
+function pick(view, query) {
+  if (query === undefined || query >= view.script.rows) return;
+  Object.assign(view, { query, chosen: true });
+  settle(view);
+  paint(view);
+  keep(view);
+}
+
+const whole = (name) => (/^\d{1,4}$/.test(asked(name) ?? "") ? Number(asked(name)) : 0);
+
+function build(box, data) {
+  const hero = box.classList.contains("am-scene-hero");
+  const node = make("div", { className: "am-scene-frame", innerHTML: FRAME });
+  const parts = partsOf(node);
+  parts.steps = node.querySelectorAll("[data-step]");
+  const view = {
+    box, parts, data, hero, remember: rememberLater(box), playing: false, seen: true, rested: 0, moment: 1,
+    step: hero ? 0 : whole("step"), query: hero ? 0 : whole("query"), chosen: !hero && asked("query") !== null,
+  };
+  parts.board.ariaLabel = "The kernel at work; arrow keys step, space plays";
+  view.listing = listing(data.listing, `${data.source}, the lines of this step`);
+  parts.side.append(view.listing.element);
+  const by = (act) => () => {
+    play(view, false);
+    act();
+  };
+  parts.play.addEventListener("click", () => play(view, !view.playing));
+  parts.range.addEventListener("input", by(() => go(view, Number(parts.range.value), "reader")));
+  for (const button of parts.steps) {
+    button.addEventListener("click", by(() => go(view, view.step + Number(button.dataset.step), "reader")));
+  }
+  for (const example of data.examples) {
+    const button = make("button", { type: "button", textContent: example.name });
+    button.addEventListener("click", by(() => {
+      choose(view, example);
+      view.step = Math.min(view.step, lastOf(view));
+      go(view, view.step, "reader");
+    }));
+    parts.examples.append(button);
+  }
+  parts.choice.hidden = data.examples.length < 2 || hero;
+  parts.canvas.addEventListener("click", (event) => pick(view, view.stage.queryAt(event)));
+  node.addEventListener("keydown", (event) => pressed(view, event));
+  const poster = box.querySelector(".am-scene-poster"); // what is printed
+  box.replaceChildren(node, ...(poster ? [poster] : []));
+  box.classList.add("am-scene-live");
+  choose(view, data.examples.find((e) => !hero && e.name === asked("mask")) ?? data.examples[0]);
+  view.step = Math.min(view.step, lastOf(view));
+  if (hero && reduced.matches) view.step = Math.min(5, lastOf(view));
+  settle(view);
+  paint(view);
+  watch(view);
+  if (hero && !reduced.matches) play(view, true);
+  return view;
+}
+
+/* Drawn anew when its size or the colors change; at rest while nobody can see it. */
+function watch(view) {
+  const anew = () => {
+    view.stage.measure();
+    paint(view);
+  };
+  new ResizeObserver(anew).observe(view.parts.board);
+  const scheme = new MutationObserver(() => (view.box.isConnected ? anew() : scheme.disconnect()));
+  scheme.observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
+  new IntersectionObserver(([{ isIntersecting }]) => {
+    view.seen = isIntersecting;
+    wake(view);
+  }).observe(view.parts.board);
+}
+
+export function mount(box, recording) {
+  return build(box, checked(recording));
+}
+
+export const start = fromData({
+  checked, build,
+  fails: "The scene cannot be played",
+  instead: "A picture and a table of it are below.",
+});

@@ -561,7 +561,6 @@ def addresses(results):
 def scene(results):
     rows = results[0].rows
     *keys, whole = rows
-    largest = max(keys, key=lambda r: r["score"])
     loaded = sum(r["bytes"]["k"] + r["bytes"]["v"] for r in keys) + whole["bytes"]["q"]
     return Figure(
         finding=words(
@@ -573,12 +572,4 @@ def scene(results):
         ),
         caption=words("scene.caption", query=whole["query"], N=len(keys)),
         **drawn_scene("basic_attention", rows, "keys", "registers", words("scene.about")),
-        sentences={
-            "largest": words(
-                "scene.largest",
-                key=keys.index(largest),
-                score=decimals(largest["score"], 2),
-                weight=percent(largest["weight"]),
-            )
-        },
     )

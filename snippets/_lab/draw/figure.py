@@ -24,7 +24,7 @@ class Figure:
     table_class: str = ""  # CSS class of an open table
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
     widget: str = ""  # HTML in the place of the chart, for what Plotly does not draw
-    pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown that stands alone
+    pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown, to show elsewhere
     extra_files: Mapping[str, Any] = field(default_factory=dict)  # file name → JSON for a widget
     sources: Sequence[Result] = ()  # of a from_all figure: the results that it used
 

@@ -94,7 +94,9 @@ def fragment(
         ]
     if figure.widget:
         lines += ["", figure.widget, ""]
-    files |= {f"{name}_{piece}.md": f"{text}\n" for piece, text in figure.pieces.items()}
+    for piece, text in figure.pieces.items():
+        origin = f'<p class="am-origin" markdown>Recorded in {raw}.</p>'
+        files[f"{name}_{piece}.md"] = f"{text}\n\n{origin}\n"
     for file, value in figure.extra_files.items():
         files[file] = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":")) + "\n"
     if figure.open_table:

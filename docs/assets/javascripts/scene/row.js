@@ -51,14 +51,14 @@ function tablesOf(e, phase, index, state) {
   return [
     {
       caption: "This key", heads: ["query", "key", "score", "weight"],
-      rows: [{ head: e.query, cells: [
+      body: [{ head: e.query, cells: [
         { text: key ? String(index) : "" }, cell(key?.score, { kind: "score", changed: phase === "score" }),
         cell(phase === "value" ? key.weight : undefined, { kind: "score", level: key?.weight, changed: phase === "value" }),
       ] }],
     },
     {
       caption: phase === "end" ? "Output" : "Accumulator", heads: ["query", ...e.result.map((_, d) => `d${d}`)],
-      rows: [{ head: e.query, cells: state.acc[0].map((x) => ({
+      body: [{ head: e.query, cells: state.acc[0].map((x) => ({
         text: number(x), kind: "acc", minus: x < 0, level: Math.abs(x) / largest, changed: phase === "value",
       })) }],
     },
@@ -109,7 +109,7 @@ export function rowScript(e) {
       step("start"), ...e.keys.map((_, i) => step("score", i)), step("softmax"),
       ...e.keys.map((_, i) => step("value", i)), step("end"),
     ],
-    M: e.all_queries, N: n, D: e.result.length, first: e.query, rows: 1, width: 1,
+    M: e.all_queries, N: n, D: e.result.length, first: e.query, block: 1, width: 1,
     q: [e.q], k: e.k, v: e.v, collected: ["m", "l"], kept: "acc",
     about: `one query of ${e.all_queries}, ${n} keys one by one`,
   };

@@ -116,12 +116,12 @@ function tablesOf(e, { phase, tile, index, state }) {
     {
       caption: phase === "add" ? "Weights p" : "Scores of the tile",
       heads: ["query", ...columns.map((key) => (inTile && key < e.keys ? `k${key}` : "·"))],
-      rows: rows(tileCells),
+      body: rows(tileCells),
     },
     {
       caption: "So far",
       heads: ["query", "m", "α", "l"],
-      rows: rows((n) => [
+      body: rows((n) => [
         { text: number(state.m[n]), changed: changed("m") },
         { text: state.alpha ? number(state.alpha[n]) : "", changed: changed("alpha") },
         { text: number(state.l[n]), changed: changed("l") },
@@ -130,7 +130,7 @@ function tablesOf(e, { phase, tile, index, state }) {
     {
       caption: phase === "end" ? "Output" : "Accumulator",
       heads: ["query", ...e.result[0].map((_, d) => `d${d}`)],
-      rows: rows((n) => state.acc[n].map((x) => ({
+      body: rows((n) => state.acc[n].map((x) => ({
         text: number(x), kind: "acc", minus: x < 0, level: Math.abs(x) / largest, changed: changed("acc"),
       }))),
     },
@@ -169,7 +169,7 @@ export function runningScript(e) {
   steps.push(step("end", last + 1));
   return {
     kind: "running", steps, name: e.name, through: e.through,
-    M: e.all_queries, N: e.keys, D: e.columns, first: 0, rows: e.queries, width: e.tile,
+    M: e.all_queries, N: e.keys, D: e.columns, first: 0, block: e.queries, width: e.tile,
     q: e.q, k: e.k, v: e.v, collected: ["m", "l"], kept: "acc",
     about: `${many(e.queries, "query", "queries")} of ${e.all_queries}, ${e.keys} keys in tiles of ${e.tile}`,
   };

@@ -16,7 +16,7 @@ const largestOf = (rows) => Math.max(1e-9, ...rows.flat().filter(Number.isFinite
 
 export function stage(canvas, script) {
   const at = layoutOf(script);
-  const { M, N, D, first, rows, steps } = script;
+  const { M, N, D, first, block: rows, steps } = script;
   const still = document.createElement("canvas"); // all that never moves, drawn once
   const most = {
     q: largestOf(script.q), k: largestOf(script.k), v: largestOf(script.v),

@@ -3,7 +3,7 @@ import { make } from "../site/dom.js";
 
 const KINDS = { none: "am-scene-none", hidden: "am-scene-hidden", score: "am-scene-score", acc: "am-scene-acc" };
 
-function table({ caption, heads, rows }, chosen) {
+function table({ caption, heads, body: rows }, chosen) {
   const node = make("table", { className: "am-scene-table" }); // a class: none of Material's table style
   node.append(make("caption", { textContent: caption }));
   const head = node.createTHead().insertRow();

@@ -166,12 +166,12 @@ function pressed(view, event) {
 
 function choose(view, example) {
   view.script = scriptOf(example);
-  view.query = Math.min(view.query, view.script.rows - 1);
+  view.query = Math.min(view.query, view.script.block - 1);
   view.stage = stage(view.parts.canvas, view.script);
   view.parts.board.style.setProperty("--am-ratio", view.stage.ratio);
   view.parts.canvas.ariaLabel = `A program of ${view.script.about}. Its steps are told below.`;
-  view.parts.rows.hidden = view.script.rows < 2 || view.hero;
-  view.parts.queries.replaceChildren(...Array.from({ length: view.script.rows }, (_, query) => {
+  view.parts.rows.hidden = view.script.block < 2 || view.hero;
+  view.parts.queries.replaceChildren(...Array.from({ length: view.script.block }, (_, query) => {
     const button = make("button", { type: "button", textContent: query, ariaLabel: `Query ${query}` });
     button.addEventListener("click", () => pick(view, query));
     return button;
@@ -180,7 +180,7 @@ function choose(view, example) {
 }
 
 function pick(view, query) {
-  if (query === undefined || query >= view.script.rows) return;
+  if (query === undefined || query >= view.script.block) return;
   Object.assign(view, { query, chosen: true });
   settle(view);
   paint(view);

@@ -65,6 +65,7 @@ def player(open_page, scratch):
         assert page.goto(scratch + link).status == 200
         page.locator(BOX).scroll_into_view_if_needed()
         page.locator(BOARD).wait_for()
+        page.evaluate("document.fonts.ready")  # its words are drawn anew then
         return page
 
     return player

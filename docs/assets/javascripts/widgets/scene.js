@@ -235,13 +235,14 @@ function build(box, data) {
   return view;
 }
 
-/* Drawn anew when its size or the colors change; at rest while nobody can see it. */
+/* Drawn anew when its size, the fonts or the colors change; at rest while nobody can see it. */
 function watch(view) {
   const anew = () => {
     view.stage.measure();
     paint(view);
   };
   new ResizeObserver(anew).observe(view.parts.board);
+  document.fonts.ready.then(anew);
   const scheme = new MutationObserver(() => (view.box.isConnected ? anew() : scheme.disconnect()));
   scheme.observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
   new IntersectionObserver(([{ isIntersecting }]) => {

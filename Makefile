@@ -113,10 +113,10 @@ figures: $(ALL) ## Draw docs/figures from docs/data
 	$(LAB) figures
 
 # In this order, each whatever the others say: one run names all that is wrong.
-CHECKS = stale lint format types scripts figures words site
+CHECKS = stale lint format types scripts figures words style site
 
 .PHONY: check
-check: $(ALL) ## Stale results, lint, types, figures reproduce, spelling, strict build, valid HTML
+check: $(ALL) ## Stale results, lint, types, figures reproduce, spelling, style, strict build, HTML
 	@failed=; for each in $(CHECKS); do \
 	  echo "== $$each"; \
 	  $(MAKE) --no-print-directory --silent check-$$each || failed="$$failed $$each"; \
@@ -132,6 +132,7 @@ check-types: ; $(PYTHON) -m mypy
 check-scripts: ; $(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
 check-figures: ; $(LAB) figures --check
 check-words: ; $(SITE) spelling
+check-style: ; $(SITE) style
 check-site:
 	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
 	$(SITE) check-html .cache/site
@@ -139,6 +140,10 @@ check-site:
 .PHONY: spelling
 spelling: $(ALL) ## Look up every word of the pages
 	$(SITE) spelling
+
+.PHONY: style
+style: $(ALL) ## Look for phrases that stop a reader; report long sentences and passives
+	$(SITE) style --report
 
 .PHONY: links
 links: $(ALL) ## Follow every link that leads away from the site (asks the network)

@@ -41,7 +41,7 @@ def test_a_reader_comes_from_the_post_and_takes_the_notebook_along(site, open_pa
     page.goto(f"{site}posts/basic_attention/")
     page.get_by_role("link", name="the notebook").click()
     page.wait_for_url("**/notebooks/basic_attention/")
-    page.get_by_role("heading", level=1, name="One program, one query: the notebook").wait_for()
+    page.get_by_role("heading", level=1, name="A first attention kernel: the notebook").wait_for()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
     assert download.value.suggested_filename == "basic_attention.ipynb"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_a_notebook_is_thin_and_imports_its_room(post):
     assert len(cells(notebook)) <= 8
     assert all(len(source.splitlines()) <= 24 for source in some(cells(notebook)))
     text = (ROOT / f"docs/posts/{post}.md").read_text("utf-8")
-    assert f"Run it: [the notebook](../notebooks/{post}.ipynb)" in text
+    assert re.search(rf"\[[Tt]he notebook\]\(\.\./notebooks/{post}\.ipynb\)", text)
 
 
 def test_all_begin_with_the_same_cells():

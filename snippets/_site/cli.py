@@ -24,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("links", help="follow a built site's links to elsewhere")
     command.add_argument("site", type=Path, help="folder of the built site")
     commands.add_parser("spelling", help="look up every word of the pages")
+    command = commands.add_parser("style", help="look for phrases and terms that stop a reader")
+    command.add_argument("--report", action="store_true", help="also: long sentences, passives")
     command = commands.add_parser("page-speed", help="measure how quick each page of the site is")
     command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
     command = commands.add_parser("screenshots", help="render each page in four ways")
@@ -105,6 +107,20 @@ def _spelling(options: argparse.Namespace) -> int:
         where = spelling.WORDS.relative_to(ROOT)
         console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
     return 1 if unknown else 0
+
+
+def _style(options: argparse.Namespace) -> int:
+    from snippets._site.checks import spelling, style
+
+    found, texts = style.faults()
+    if texts < style.TEXTS:
+        raise TooLittle(f"only {texts} texts were read")
+    if options.report:
+        for page in style.in_order():
+            sentences, long, passive = style.report(spelling.text_of(page))
+            told = f"{long} of {sentences} sentences are long, {passive} have a passive"
+            console.print(f"{page.stem}: {told}", highlight=False)
+    return _verdict(f"{texts} texts", [str(fault) for fault in found])
 
 
 def _page_speed(options: argparse.Namespace) -> int:

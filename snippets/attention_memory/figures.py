@@ -627,7 +627,7 @@ STEPS = {
     "weights · v": "eager: weights · v",
 }
 LIMITS = ("memory", "arithmetic", "neither")
-FLOP_A_BYTE = Quantity("FLOP a byte", lambda r: intensity_of(r, "bytes_moved"))
+FLOP_A_BYTE = Quantity("FLOP per byte", lambda r: intensity_of(r, "bytes_moved"))
 
 
 def intensity(results):
@@ -646,7 +646,7 @@ def intensity(results):
                 "queries": "M",
                 "keys": "N",
                 "D": "D",
-                "FLOP a byte": FLOP_A_BYTE,
+                "FLOP per byte": FLOP_A_BYTE,
                 "time": TIME,
                 "rate": RATE,
                 "bandwidth": over("bytes_moved"),
@@ -675,7 +675,7 @@ def intensity(results):
             "steps": words(
                 "intensity.steps",
                 steps="; ".join(
-                    f"{step} has {_range(of[work])} FLOP a byte and {_limited(of[work])}"
+                    f"{step} has {_range(of[work])} FLOP per byte and {_limited(of[work])}"
                     for step, work in STEPS.items()
                 ),
             ),

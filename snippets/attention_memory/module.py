@@ -48,7 +48,7 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
 
     "eager" and "fused" are the peaks of `eager_attention` and of a kernel that keeps the scores on
     chip, q, k and v included; with `backward` those of a training step on a GPU (a CPU's softmax
-    does without the product below). Raises TypeError or ValueError for sizes that are no positive
+    does without the product below). Raises TypeError or ValueError for sizes that are not positive
     integers and for other dtypes.
     """
     B, H, N, D = _checked(B=B, H=H, N=N, D=D)
@@ -56,7 +56,7 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     rows = B * H * N * D * size  # q, k, v, the result, and the gradient of each
     square = B * H * N * N * size  # the scores, the weights, and the gradient of each
     mask = N * N if causal else 0  # one byte for each pair, shared by all heads
-    logsumexp = B * H * N * 4  # one float32 for each query, whatever the dtype
+    logsumexp = B * H * N * 4  # one float32 per query, for every dtype
     if backward:
         # In the softmax's backward weights, their gradient and the scores' gradient meet, and a
         # GPU stores the product of the first two besides. With few keys (N below 2 D / 3, without

@@ -325,7 +325,7 @@ def warps(results):
                 Series(OURS, f"N {thousands(N)}", {"N": N}, shade=i, symbol=symbol)
                 for i, (N, symbol) in enumerate(zip(lengths, SYMBOLS, strict=True))
             ],
-            field("num_warps", "warps a program", units.whole),
+            field("num_warps", "warps per program", units.whole),
             TIME,
             [View(many(h, "head"), {"heads": h}) for h in heads],
             columns=2,
@@ -433,8 +433,10 @@ def registers(results):
             [Series(OURS, where={"D": few["D"]})],
             field("N", "keys", units.whole),
             views=[
-                View("registers a thread", y=field("registers", unit=units.whole)),
-                View("bytes spilled a thread", y=field("spill_store_bytes", "bytes", units.whole)),
+                View("registers per thread", y=field("registers", unit=units.whole)),
+                View(
+                    "bytes spilled per thread", y=field("spill_store_bytes", "bytes", units.whole)
+                ),
             ],
             log="x",
             by_device=True,

@@ -48,7 +48,7 @@ def strides(results):
     l2 = results[0].device["l2_bytes"]
     slower = ratio(TIME(single[last]) / TIME(single[1]))
     wide = (
-        [Series(WIDE, "several elements a lane", shade=1)]
+        [Series(WIDE, "several elements per lane", shade=1)]
         if pick(rows, implementation=WIDE)
         else []
     )
@@ -211,7 +211,7 @@ def layout(results):
                 "bytes a load": "load_bytes",
                 "stores": "stores",
                 "bytes a store": "store_bytes",
-                "sectors a request": "sectors",
+                "sectors per request": "sectors",
                 "bytes used": _share_used,
             },
         ),
@@ -406,7 +406,7 @@ def sectors(results):
         table=beside(
             rows,
             ["read"],
-            {f"{dtype}: sectors a request": dtype for dtype in dtypes},
+            {f"{dtype}: sectors per request": dtype for dtype in dtypes},
             PER_REQUEST,
             lambda case: {f"{dtype}: bytes used": _share_used(case[dtype]) for dtype in dtypes},
             name="dtype",
@@ -441,7 +441,7 @@ def sectors(results):
     )
 
 
-PER_REQUEST = Quantity("sectors a request", lambda r: r["sectors"] / r["requests"], units.number)
+PER_REQUEST = Quantity("sectors per request", lambda r: r["sectors"] / r["requests"], units.number)
 
 
 def _share_used(row):
@@ -472,7 +472,7 @@ def bound(results):
                 "new tokens": "tokens",
                 "operation": "operation",
                 "calls a layer": "calls",
-                "FLOP a byte": INTENSITY,
+                "FLOP per byte": INTENSITY,
                 "time": TIME,
                 "of memory's ceiling": field("memory", unit=percent),
                 "of arithmetic's ceiling": field("arithmetic", unit=percent),

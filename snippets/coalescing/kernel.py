@@ -17,7 +17,7 @@ import triton.language as tl
 
 INTERPRETED = triton.knobs.runtime.interpret
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-BLOCK = 1_024  # elements a program has in hand: eight for each thread of four warps
+BLOCK = 1_024  # elements per program: eight for each thread of four warps
 MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 
@@ -75,7 +75,7 @@ def _line_sums_kernel(
 
 # --8<-- [start:launcher]
 def coalescing(x, *, stride):
-    """Every stride-th element of x, side by side: a copy whose reads lie `stride` apart.
+    """Every stride-th element of x, side by side: a copy whose reads step by `stride`.
 
     Args:
         x: [L]. Its own stride is honored: x[::2] with stride 3 reads every sixth element.

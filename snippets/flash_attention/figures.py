@@ -408,7 +408,7 @@ def resources(results):
             fit=f"{len(failed)} of {len(rows)} kernels do not fit their GPU"
             if failed
             else f"All {len(rows)} kernels fit their GPU",
-            spill=f"{len(spilled)} spill, at most {max(spilled)} bytes a thread"
+            spill=f"{len(spilled)} spill, at most {max(spilled)} bytes per thread"
             if spilled
             else "none spills",
         ),
@@ -530,7 +530,7 @@ def roofline(results):
                 "implementation": lambda r: named(r["implementation"]),
                 "M": lambda r: r.get("M", r["N"]),
                 "N": "N",
-                "FLOP a byte": INTENSITY,
+                "FLOP per byte": INTENSITY,
                 "rate": RATE,
                 "bytes moved": Quantity("", moved, units.bandwidth),
                 "time": TIME,

@@ -36,7 +36,7 @@ class TileConfig(NamedTuple):
     BLOCK_M: int  # queries of a program
     BLOCK_N: int  # keys of an iteration
     num_warps: int  # 32 threads each
-    num_stages: int  # iterations whose loads are under way at once
+    num_stages: int  # iterations whose loads are in flight at once
     warp_specialize: bool = False  # one warp loads, the others compute
     # --8<-- [end:tiles]
 
@@ -167,7 +167,7 @@ def _flash_attention_kernel(
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [M, D], [stride_qm, 1], [BLOCK_M, BLOCK_D])
-        # Dividing moves what gives this row, wherever it stands: offs_m keeps tile_idx * BLOCK_M.
+        # A distinct expression: the compiler moves it, and offs_m must keep tile_idx * BLOCK_M.
         q_tile = q.load([(tile_idx + 1) * BLOCK_M - BLOCK_M, 0])
         q_tile = q_tile.to(tl.float32) if UPCAST and q_tile.dtype == tl.bfloat16 else q_tile
     else:

@@ -260,7 +260,7 @@ def roofline(results):
             {
                 "implementation": lambda r: named(r["implementation"]),
                 "N": "N",
-                "FLOP a byte": INTENSITY,
+                "FLOP per byte": INTENSITY,
                 "rate": RATE,
                 "time": TIME,
             },

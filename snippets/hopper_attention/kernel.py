@@ -47,7 +47,7 @@ class Variant(NamedTuple):
 
     CONSUMERS: int  # warpgroups that compute, CONSUMER_M queries each
     STAGES: int  # tiles of keys, and of values, that shared memory holds
-    OVERLAP: bool = False  # softmax of a tile under the product with the values of the tile before
+    OVERLAP: bool = False  # softmax of a tile under the product with the previous tile's values
     PING_PONG: bool = False  # consumers issue their products in turn
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     BLOCK_N: int = 128  # keys of a tile
@@ -386,7 +386,7 @@ def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V:
 # --8<-- [start:step_overlapped]
 @gluon.jit
 def _step_overlapped(
-    p,  # the weights of the tile before
+    p,  # the previous tile's weights
     state,
     queries,
     start,
@@ -396,7 +396,7 @@ def _step_overlapped(
     MASKED: gl.constexpr,
     V: gl.constexpr,
 ):
-    """Fold a tile of keys into m_i and l_i, and the values of the tile before into acc."""
+    """Fold a tile of keys into m_i and l_i, and the previous tile's values into acc."""
     _wait_for_turn(channels.order_barriers, count, queries.warpgroup, V)
     stage = _stage(count, V)
     scores = _issue_qk(queries.tile, channels.k, stage, V)
@@ -563,7 +563,7 @@ def _consumer(
             l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
         l_i = gl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
         out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
-        # The rows of the tile before must have left the buffer, and TMA must see the new ones.
+        # The previous tile's rows must have left the buffer, and TMA must see the new ones.
         tma.store_wait(0)
         out_tile = out_buffers.index(warpgroup)
         out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
@@ -764,7 +764,7 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 
 # --8<-- [start:choice]
 def _step(causal, total, programs):
-    """How many tiles of queries a program takes in a row."""
+    """How many tiles of queries per program, one after another."""
     # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
     return 2 if causal and total > programs else 1
 

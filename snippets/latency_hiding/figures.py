@@ -224,7 +224,7 @@ def littles_law(results):
                 "in flight": IN_FLIGHT,
                 "programs": "programs",
                 "warps": "num_warps",
-                "loads a thread": "loads",
+                "loads per thread": "loads",
                 "read": READ,
                 "the law": field("law", unit=bandwidth),
                 "measured ÷ law": Quantity("", lambda r: READ(r) / r["law"], percent),
@@ -383,8 +383,8 @@ def calculator(results):
     some = columns(
         [r for r in cases if all(r[k] == v for k, v in FIRST.items() if k != "registers")],
         {
-            "registers a thread": "registers",
-            "warps a program": "num_warps",
+            "registers per thread": "registers",
+            "warps per program": "num_warps",
             "shared memory a program": lambda r: binary(r["shared_bytes"]),
             "programs at once": "fits",
             "because of": lambda r: r["limit"] if r["fits"] else "too large",

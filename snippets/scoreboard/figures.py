@@ -264,7 +264,7 @@ def ladder(results):
                 "lines of code": lambda r: lines[r["implementation"]],
                 "launches": lambda r: r.get("launches"),
                 "programs": lambda r: r.get("programs"),
-                "loads a program": Quantity("", _over("loads", "programs")),
+                "loads per program": Quantity("", _over("loads", "programs")),
                 "bytes loaded": lambda r: r.get("bytes_loaded"),
                 "of the compulsory": Quantity(
                     "", _over("bytes_loaded", "bytes_compulsory"), units.times

@@ -409,7 +409,7 @@ def tiles(results):
                 ),
                 Series(SDPA, "the kernel's table", {"kind": "own"}, symbol="circle-open", size=20),
             ],
-            field("registers", "registers a thread", number),
+            field("registers", "registers per thread", number),
             TIME,
             charts.views("D {}", "D", widths),
             log="",
@@ -468,7 +468,7 @@ def _spilling(best, swept):
     clean = {D: min(pick(swept[D], stack_bytes=0), key=TIME) for D in spilling}
     if not spilling:
         return words("tiles.clean")
-    fastest = [f"{best[D]['stack_bytes']} bytes of stack a thread at D {D}" for D in spilling]
+    fastest = [f"{best[D]['stack_bytes']} bytes of stack per thread at D {D}" for D in spilling]
     text = words(
         "tiles.spill_a_little",
         fastest=listed(fastest),
@@ -515,7 +515,7 @@ def traffic(results):
             results[:1],
             [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
             views=[
-                View("load instructions a query", y=_each("loads", "load instructions")),
+                View("load instructions per query", y=_each("loads", "load instructions")),
                 View("bytes loaded a query", y=_each("bytes_loaded", "loaded", units.size)),
             ],
         ),

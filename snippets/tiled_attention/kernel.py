@@ -1,4 +1,4 @@
-"""Attention for a block of queries a program: keys and values tile by tile, a running softmax.
+"""Attention for a block of queries per program: keys and values in tiles, online softmax.
 
 Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
@@ -22,8 +22,8 @@ MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 # --8<-- [start:tiles]
-# Columns, at most → queries a program, keys a tile, warps. Chosen by the clock, on an H200: of the
-# tiles with which a thread multiplies 64 or 128 pairs for the scores, the fastest.
+# Columns, at most → queries per program, keys per tile, warps. Chosen by the clock on an H200: of
+# the tiles with which a thread multiplies 64 or 128 pairs for the scores, the fastest.
 TILES = {64: (16, 32, 8), 128: (8, 32, 16), 256: (8, 8, 4)}
 # --8<-- [end:tiles]
 CONFIGURATIONS = {"_tiles": TILES}  # what the coverage grid chooses among

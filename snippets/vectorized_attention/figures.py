@@ -235,8 +235,8 @@ def registers(results):
             ],
             Quantity("elements of K a thread", _for_each_thread, units.whole),
             views=[
-                View("registers a thread", y=field("registers", unit=units.whole)),
-                View("stack a thread", y=field("stack_bytes", "bytes", units.whole)),
+                View("registers per thread", y=field("registers", unit=units.whole)),
+                View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),
                 View("time to compile", y=field("compile_seconds", "time", seconds), log="xy"),
             ],
             log="x",

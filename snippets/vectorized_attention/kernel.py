@@ -86,7 +86,7 @@ def _vectorized_attention_kernel(
 def vectorized_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each query, all keys in one load.
 
-    Mind the cliff: a program holds next_power_of_2(N) · next_power_of_2(D) elements in
+    Watch out for the cliff: a program holds next_power_of_2(N) · next_power_of_2(D) elements in
     registers. From about 32,768 of them on they spill; soon a loop over the keys is faster, and
     compiling takes seconds, then minutes.
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762

@@ -51,10 +51,10 @@ class Reading(NamedTuple):
 
 def prose(text: str) -> str:
     """Markdown without front matter, code, formulas, markup and addresses."""
-    return NO_PROSE.sub(" ", _without_blocks(text))
+    return NO_PROSE.sub(" ", without_blocks(text))
 
 
-def _without_blocks(text: str) -> str:
+def without_blocks(text: str) -> str:
     return ELEMENT.sub(" ", FENCED.sub(" ", FRONT_MATTER.sub("", text)))
 
 
@@ -95,8 +95,8 @@ def _strings(node: ast.AST) -> Iterator[str]:
         yield from _strings(child)
 
 
-def reading(file: Path) -> Reading:
-    """The words of a file's prose. Raises TooLittle where a file that readers copy says nothing."""
+def text_of(file: Path) -> str:
+    """What a file says to people. Raises TooLittle where a file that readers copy says nothing."""
     text = file.read_text("utf-8")
     if file.suffix == ".py":
         text = spoken(text)
@@ -108,6 +108,12 @@ def reading(file: Path) -> Reading:
         text = "\n\n".join(texts)
     elif "figures" in file.parts:  # their tables are data
         text = re.sub(r"^\|[^\n]*", "", text, flags=re.MULTILINE)
+    return text
+
+
+def reading(file: Path) -> Reading:
+    """The words of a file's prose. Raises TooLittle where a file that readers copy says nothing."""
+    text = text_of(file)
     return Reading(WORD.findall(prose(text)), sum(len(WORD.findall(x)) for x in _lines(text)))
 
 

@@ -16,6 +16,7 @@ import yaml
 from floors import perhaps, some
 
 from snippets._lab.results import store
+from snippets._lab.rooms import drawn_from_all
 from snippets._site.checks import spelling
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -443,9 +444,7 @@ def waits_for_a_gpu(path, section):
         return False
     if (ROOT / path).is_file() and section in sections(path):
         return False
-    from_all = {
-        f.name for f in functions(f"snippets/{found[1]}/figures.py") if "from_all" in decorators(f)
-    }
+    from_all = set(drawn_from_all(found[1]))
     return found[2] in unmeasured(found[1]) | (from_all if unmeasured(found[1]) else set())
 
 

@@ -154,14 +154,15 @@ def _marked(bench: str) -> dict[str, tuple[str, ...]]:
 
 
 def drawn_from_all(room: str) -> list[str]:
-    """Figures of a room that have no result of their own, read from its figures.py."""
-    if not (figures := room_file(room, "figures.py")).exists():
-        return []
-    functions = [n for n in ast.parse(figures.read_text("utf-8")).body if hasattr(n, "name")]
+    """Figures and pictures of a room that have no result of their own, read from their files."""
+    files = [room_file(room, name) for name in ("figures.py", "drawings.py")]
+    trees = [ast.parse(file.read_text("utf-8")) for file in files if file.exists()]
     return [
-        function.name
-        for function in functions
-        if "from_all" in map(ast.unparse, getattr(function, "decorator_list", ()))
+        node.name
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and {"from_all", "picture"} & set(map(ast.unparse, node.decorator_list))
     ]
 
 

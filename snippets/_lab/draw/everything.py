@@ -8,6 +8,7 @@ from pathlib import Path
 from snippets._lab.draw.every_room import mutants, report
 from snippets._lab.draw.figure import Drawn
 from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.pictures import Pictured, picture_fragment
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError, Result
 from snippets._lab.rooms import (
@@ -50,6 +51,11 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
                 raise DataError(f"no device has {data}/*/{room}/{name}.json; run `{command}`")
             for file, text in fragment(room, name, function, reference_first(results)).items():
                 files[out / room / file] = text
+        for name, drawing in pictures(room).items():
+            for file, text in picture_fragment(room, name, drawing, everything).items():
+                if out / room / file in files:
+                    raise DataError(f"a picture and a figure of {room} are both called {name}")
+                files[out / room / file] = text
     if by_name:
         left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
         raise DataError(f"no figures.py draws these results: {left}")
@@ -81,6 +87,14 @@ def figure_functions(room: str) -> dict[str, Drawn]:
     if source_file(room).exists():
         functions["report"] = report
     return functions
+
+
+def pictures(room: str) -> dict[str, Pictured]:
+    """The pictures of a room by name: what is marked so in its drawings.py."""
+    if not room_file(room, "drawings.py").exists():
+        return {}
+    functions = inspect.getmembers(load(room, "drawings"), inspect.isfunction)
+    return {name: f for name, f in functions if hasattr(f, "picture")}
 
 
 @functools.cache

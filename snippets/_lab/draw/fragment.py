@@ -8,7 +8,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snippets._lab.draw.chart import place
@@ -56,16 +56,11 @@ def fragment(
         read = read or "the results of all posts"
         text = f"{type(error).__name__}: {error}"
         raise DataError(f"figure {name} of {room} cannot be drawn from {read}: {text}") from error
-    for text in (figure.finding, figure.caption, *figure.sentences.values()):
-        if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
-            raise DataError(f"figure {name} of {room} has markup in a sentence: {found.group()}")
+    texts = (figure.finding, figure.caption, *figure.sentences.values())
+    check_sentences(f"figure {name} of {room}", texts)
     files = {}
     also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
-    raw = ", ".join(
-        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
-        f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
-        for r in results
-    )
+    raw = raw_results(results, own)
     also += "".join(
         f" While this was measured {cell(r.label)} was slowed by {listed(r.device['slowdowns'])}."
         for r in results
@@ -104,8 +99,8 @@ def fragment(
         lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
     lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
     if not figure.open_table:
-        lines += _folded("am-data", "The numbers as a table", table(figure.table))
-    lines += _folded(
+        lines += folded("am-data", "The numbers as a table", table(figure.table))
+    lines += folded(
         "am-data am-provenance", "Where these numbers come from", provenance_table(results)
     )
     lines.append("</div>")
@@ -135,6 +130,22 @@ def room_of(figure: "Figure", caption: str, tall: int, tall_on_a_phone: int) -> 
     return f"--am-room: {heights[0]}px; --am-room-narrow: {heights[1]}px"
 
 
+def check_sentences(what: str, texts: Iterable[str]) -> None:
+    """Raise DataError for a sentence that holds markup or an include: it is from data."""
+    for text in texts:
+        if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
+            raise DataError(f"{what} has markup in a sentence: {found.group()}")
+
+
+def raw_results(results: Sequence[Result], own: bool) -> str:
+    """Links to the files of results: a figure's `own` by device and date, others by name."""
+    return ", ".join(
+        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
+        f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
+        for r in results
+    )
+
+
 def stale_mark(result: Result) -> str:
     """An empty mark beside a raw result, which the site fills where the code has changed since."""
     return (
@@ -162,7 +173,8 @@ def _rounded(value: Any) -> Any:
     raise DataError(f"a figure holds a {kind.__module__}.{kind.__name__}; give it plain numbers")
 
 
-def _folded(css: str, title: str, lines: list[str]) -> list[str]:
+def folded(css: str, title: str, lines: list[str]) -> list[str]:
+    """Lines of Markdown below a summary."""
     return [
         f'<details class="{css}" markdown>',
         f"<summary>{title}</summary>",

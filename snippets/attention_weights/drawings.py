@@ -1,0 +1,234 @@
+"""The drawings of the page: one query in numbers, the causal triangle, and how scores spread."""
+
+import math
+from statistics import NormalDist
+
+from snippets._lab.draw.drawings import (
+    INK,
+    LINES,
+    MUTED,
+    STRONG,
+    Key,
+    box,
+    bracket,
+    keys,
+    line,
+    mixed,
+    straight,
+    svg,
+    words,
+)
+from snippets._lab.draw.grids import Grid, cells, numbers, square
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.units import decimals
+
+Q, K, V, SCORES, WEIGHTS, OUTPUT = (
+    identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
+)
+# An example whose arithmetic can be done in one's head: d is 4, so √d is 2.
+QUERY = (2, 1, 0, 1)
+KEYS = ((2, 1, 1, 1), (1, 0, 2, 2), (0, 2, 1, 0), (-1, 0, 1, 2))
+VALUES = ((1, 0, 4), (3, 2, 0), (0, 5, 1), (4, 1, 2))
+MANY = 8  # keys whose scores lie like those of a normal distribution
+
+
+def softmax(scores):
+    """Weights that sum to one."""
+    largest = max(scores)
+    terms = [math.exp(score - largest) for score in scores]
+    return [term / sum(terms) for term in terms]
+
+
+@picture
+def one_query():
+    """Attention for one query and four keys, in numbers."""
+    d = len(QUERY)
+    scores = [sum(a * b for a, b in zip(QUERY, key, strict=True)) for key in KEYS]
+    scaled = [score / math.sqrt(d) for score in scores]
+    weights = softmax(scaled)
+    mixed_ = [
+        sum(w * v[column] for w, v in zip(weights, VALUES, strict=True))
+        for column in range(len(VALUES[0]))
+    ]
+    side, left = 25, 24
+    query = square(left, 22, 1, d, side)
+    rows = square(left, 74, len(KEYS), d, side)
+    drawn = [
+        words(left - 6, 39, "q", 12, 600, colour=Q, anchor="end"),
+        cells(query, lambda row, column: (Q, 30)),
+        numbers(query, lambda row, column: decimals(QUERY[column], 0)),
+        words(left, 14, "one query", 10.5, colour=MUTED, anchor="start"),
+        words(left, 67, "four keys", 10.5, colour=MUTED, anchor="start"),
+        cells(rows, lambda row, column: (K, 22)),
+        numbers(rows, lambda row, column: decimals(KEYS[row][column], 0)),
+    ]
+    at_scores, at_scaled, at_weights = 150, 196, 246
+    heads = ((at_scores, "q · k", "1"), (at_scaled, "÷ √d", "2"), (at_weights + 40, "softmax", "3"))
+    for x, said, step in heads:
+        drawn += [words(x, 52, step, 12, 600), words(x, 67, said, 10.5, colour=MUTED)]
+    most = 54 / max(weights)
+    for row, (score, small, weight) in enumerate(zip(scores, scaled, weights, strict=True)):
+        x, y = rows.middle(row, 0)
+        foot, top = y + 4, y - 10
+        drawn += [
+            words(left - 6, foot, f"k{row}", 11, colour=K, anchor="end"),
+            box(at_scores - 15, top, 30, 20, SCORES, 22),
+            words(at_scores, foot, decimals(score, 0), 11),
+            box(at_scaled - 15, top, 30, 20, SCORES, 22),
+            words(at_scaled, foot, decimals(small, 0), 11),
+            box(at_weights - 18, top, weight * most, 20, WEIGHTS, 60),
+            words(
+                at_weights - 14 + weight * most,
+                foot,
+                decimals(weight),
+                11,
+                600 if weight == max(weights) else 400,
+                anchor="start",
+            ),
+        ]
+    # Step 4, below: each value as strong as its weight, and their sum.
+    top = 222
+    drawn += [
+        straight((at_weights, 180), (at_weights, 204)),
+        words(at_weights + 10, 196, "weights", 10.5, colour=MUTED, anchor="start"),
+        words(left, top - 10, "4", 12, 600, anchor="start"),
+        words(left + 14, top - 10, "mix the values", 10.5, colour=MUTED, anchor="start"),
+    ]
+    columns = len(VALUES[0])
+    for row, weight in enumerate(weights):
+        value = Grid(96, top + row * side, 1, columns, 44, side)
+        foot = top + row * side + 16
+        drawn += [
+            words(86, foot, f"{decimals(weight)} ×", 11, anchor="end"),
+            cells(value, lambda _, column, weight=weight: (V, 8 + 80 * weight)),
+            numbers(value, lambda _, column, row=row: decimals(VALUES[row][column], 0)),
+            words(236, foot, f"v{row}", 11, colour=V, anchor="start"),
+        ]
+    last = top + len(weights) * side + 10
+    out = Grid(96, last, 1, columns, 44, side)
+    drawn += [
+        line(f"M30 {last - 6}H228", MUTED),
+        words(86, last + 16, "sum", 11, 600, anchor="end"),
+        cells(out, lambda row, column: (OUTPUT, 34)),
+        numbers(out, lambda row, column: decimals(mixed_[column]), 11, 600),
+        words(236, last + 16, "output", 11, 600, colour=OUTPUT, anchor="start"),
+    ]
+    about = (
+        f"A query {QUERY} and four keys. Scores {scores}; divided by the square root of {d}: "
+        f"{[round(x, 1) for x in scaled]}; softmax: {[round(x, 2) for x in weights]}. The values, "
+        f"each times its weight, sum to {[round(x, 2) for x in mixed_]}."
+    )
+    return Picture(
+        sees="One query, four keys, four steps.",
+        caption="The first key fits best and gets most of the weight, so the output is mostly its "
+        "value. The other values are still in it, each as much as its key fits.",
+        svg=svg(344, last + side + 4, about, drawn),
+    )
+
+
+@picture
+def triangle():
+    """Causal masks where queries and keys differ in number, in both alignments."""
+    drawn, side = [], 17
+    sizes = ((4, 7), (7, 4))
+    tops = (46, 46 + 4 * side + 58)
+    empty = 0
+    for column, align in enumerate(("bottom_right", "top_left")):
+        x = 30 + column * 172
+        corner = align.replace("_", " ")
+        drawn.append(words(x, 14, corner, 12, 600, anchor="start"))
+        for (m_, n_), top in zip(sizes, tops, strict=True):
+            first = 1 + n_ - m_ if align == "bottom_right" else 1
+            grid = square(x, top, m_, n_, side)
+            drawn += [
+                cells(
+                    grid,
+                    lambda row, key, first=first: (
+                        (SCORES, STRONG) if key < first + row else (LINES, 14)
+                    ),
+                ),
+                bracket(x, top - 6, grid.across, f"N = {n_} keys", "above"),
+                words(x - 6, top + grid.down / 2 + 4, f"M={m_}", 10, colour=MUTED, anchor="end"),
+            ]
+            nothing = [row for row in range(m_) if first + row <= 0]
+            if nothing:
+                empty = len(nothing)
+                tall = empty * side - 1
+                drawn.append(bracket(x + grid.across + 6, top, tall, "no key:", "right", 10))
+                middle = top + tall / 2 + 3.5
+                drawn.append(
+                    words(
+                        x + grid.across + 11, middle + 13, "zeros", 10, colour=MUTED, anchor="start"
+                    )
+                )
+    foot = tops[1] + 7 * side + 12
+    shown = (Key(SCORES, STRONG, "seen by the query"), Key(LINES, 14, "hidden"))
+    drawn.append(keys(30, foot, 300, shown))
+    about = (
+        "Four causal masks. Aligned at the bottom right, the last query sees all keys: with 4 "
+        "queries and 7 keys the first query sees 4; with 7 queries and 4 keys the first "
+        f"{empty} queries see none. Aligned at the top left, query m sees keys 0 to m."
+    )
+    return Picture(
+        sees="The causal triangle ends in one corner or starts in the other.",
+        caption="A row is a query, a column a key. Bottom right, the default here: the last query "
+        "sees every key, as when a few new tokens follow many old ones. Top left: query *m* sees "
+        "keys 0 to *m*. The two differ only where M and N do. A query that sees no key gets zeros.",
+        svg=svg(344, foot + 18, about, drawn),
+    )
+
+
+@picture
+def spread():
+    """Scores that spread as √d, and what a softmax makes of them."""
+    normal = NormalDist()
+    at = [normal.inv_cdf((i + 0.5) / MANY) for i in range(MANY)]
+    cases = ((4, 1.0), (64, 1.0), (64, 1 / 8))
+    said = ("d = 4", "d = 64", "d = 64, ÷ √d")
+    widest = 3 * math.sqrt(max(d for d, _ in cases))
+    half, drawn, top = 84, [], 34
+    drawn += [
+        words(half + 4, 14, "scores of a query", 11.5, 600),
+        words(270, 14, "their softmax", 11.5, 600),
+    ]
+    found = []
+    for (d, scale), name in zip(cases, said, strict=True):
+        deviation = math.sqrt(d) * scale
+        weights = softmax([deviation * z for z in at])
+        found.append(max(weights))
+        foot = top + 66
+        unit = half / widest
+        curve = []
+        for step in range(-60, 61):
+            z = step / 20
+            x, y = half + 4 + z * deviation * unit, foot - 46 * math.exp(-z * z / 2)
+            curve.append(f"{x:.1f} {y:.1f}")
+        drawn += [
+            words(4, top + 4, name, 11.5, 600, anchor="start"),
+            f'<path d="M{"L".join(curve)}Z" style="fill:{mixed(SCORES, 30)}"/>',
+            line(f"M4 {foot}H{2 * half + 4}", LINES),
+            *(line(f"M{half + 4 + z * deviation * unit:.1f} {foot}v-7", INK, 1.5) for z in at),
+            words(
+                2 * half + 4, top + 4, f"± {decimals(deviation, 0)}", 11, colour=MUTED, anchor="end"
+            ),
+            line(f"M200 {foot}H340", LINES),
+        ]
+        for index, weight in enumerate(weights):
+            tall = 58 * weight
+            drawn.append(box(202 + index * 17.2, foot - tall, 14, max(tall, 0.6), WEIGHTS, 65))
+        drawn.append(
+            words(340, top + 4, f"largest {decimals(max(weights))}", 11, colour=MUTED, anchor="end")
+        )
+        top = foot + 32
+    about = "Bell curves of scores and the softmax of eight scores. " + " ".join(
+        f"{name}: the largest of eight weights is {decimals(most)}."
+        for name, most in zip(said, found, strict=True)
+    )
+    return Picture(
+        sees="Wider heads have larger scores, and their softmax picks one key.",
+        caption="Left: how the sums of d products spread, if each product has variance one; a mark "
+        "is one of eight keys. Right: the weights of these eight keys. Divided by √d, the scores of "
+        "any head spread alike. Computed from the normal distribution, not measured.",
+        svg=svg(344, top - 20, about, drawn),
+    )

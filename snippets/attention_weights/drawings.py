@@ -228,7 +228,7 @@ def spread():
     return Picture(
         sees="Wider heads have larger scores, and their softmax picks one key.",
         caption="Left: how the sums of d products spread, if each product has variance one; a mark "
-        "is one of eight keys. Right: the weights of these eight keys. Divided by √d, the scores of "
+        "is one of eight keys. Right: their weights. Divided by √d, the scores of "
         "any head spread alike. Computed from the normal distribution, not measured.",
         svg=svg(344, top - 20, about, drawn),
     )

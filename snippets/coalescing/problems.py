@@ -23,6 +23,7 @@ def problems():
         ("ragged", "rows of 1,100: two blocks, and an end", draw(2, 1_100), 1),
         ("transposed", "rows of a transposed matrix", draw(40, 3).T, 1),
         ("half", "float16", draw(3, 40).half(), 1),
+        ("digits", "numbers that need all digits of float32", draw(1, 1_030) / 3, 1),
     ):
         yield summed("line_sums", "kernel", name, title, x, dim)
     for name, title, x in (

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snippets._lab.judge.bounds import Memory
 from snippets._lab.judge.launcher import Launcher, find_launcher
 from snippets._lab.judge.mistakes import MISTAKES
 from snippets._lab.judge.models import Change, Probe, attend, output, visible
@@ -160,8 +161,10 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
     yield "k stored by columns", Probe(p.name, p.q, transposed(p.k), p.v)
     p = make("beside", 2, 5, heads=(1, 3))
     yield "heads beside each other", Probe(p.name, beside(p.q), beside(p.k), beside(p.v))
-    p = make("large", 3, 9)
-    yield "scores beyond what exp can hold", Probe(p.name, p.q * 64, p.k, p.v)
+    p = make("large", 2, 40)
+    order = (p.q @ p.k.mT)[0, 0, 0].argsort(descending=True)  # so a tile's maximum may be far below
+    k = p.k[:, :, order].contiguous()
+    yield "scores beyond what exp can hold", Probe(p.name, p.q * 64, k, p.v)
     if launcher.scale:
         yield "a scale of its own, 0.3", make("scale", 3, 7, scale=0.3)
     p = make("tiles", 1, 70)
@@ -191,6 +194,8 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
 def rows(room: str, each: Callable[..., Iterator[Row]]) -> Iterator[Row]:
     """A row for each problem and then one for each mistake, for the data file."""
     problems: list[Problem] = list(load(room, "problems").problems())
+    names = list(dict.fromkeys(p.name for p in problems))
+    problems.sort(key=lambda p: names.index(p.name))  # equal numbers side by side pack well
     if len({(p.file, p.group, p.name) for p in problems}) != len(problems):
         raise ValueError(f"{room}: two problems have the same name")
     wrong = list(_wrong_kernels(room))
@@ -210,9 +215,7 @@ def rows(room: str, each: Callable[..., Iterator[Row]]) -> Iterator[Row]:
     for _ in done:
         pass
     prints = dict(zip(map(id, judged), map(list, tables), strict=True))
-    order = {name: i for i, name in enumerate(dict.fromkeys(p.name for p in problems))}
-    pairs = sorted(zip(problems, recorded, strict=True), key=lambda pair: order[pair[0].name])
-    for p, row in pairs:  # the same numbers next to each other: a browser gets them packed
+    for p, row in zip(problems, recorded, strict=True):
         yield row | ({"prints": prints[id(p)]} if id(p) in prints else {})
     yield from mistakes
     yield from found
@@ -317,8 +320,10 @@ def _rounded(p: Problem) -> list[Tensor]:
 
 def _of_variant(module: ModuleType, p: Problem, table: dict[str, int]) -> int:
     """The number of what a wrong variant returns on a problem; -1 if it fails there."""
+    memory = Memory(p.inputs)  # outside of tensors lies 0, and what nobody wrote is NaN
     try:
-        out = p.call(module, p.inputs)
+        with memory:
+            out = p.call(module, memory.inputs)
     except Exception:  # noqa: BLE001 - a wrong kernel may fail in any way
         return -1
     results = list(out) if isinstance(out, tuple | list) else [out]

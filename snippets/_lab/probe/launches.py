@@ -168,9 +168,10 @@ def prints(out: Tensor) -> list[float]:
 
     Rounded to float16. What two mistakes leave differs in one of them, if it differs at all by more
     than rounding: all weights are positive, and no two columns near each other have the same. The
-    rows are the first and the last two, and some in between.
+    rows are the first and the last two, and some in between; what is no number counts as a large
+    one, so that it shows where it is.
     """
-    rows = out.double().reshape(-1, out.shape[-1])
+    rows = out.double().nan_to_num(512.0, 8192.0, -8192.0).reshape(-1, out.shape[-1])
     last = len(rows) - 1
     some = {0, 1, last - 1, last, *(last * i // (PRINTED - 3) for i in range(PRINTED - 3))}
     rows = rows[[row for row in sorted(some) if 0 <= row <= last]]

@@ -126,11 +126,8 @@ function block(body, kernel) {
 
 function statement(node, kernel) {
   const { line } = node;
-  const make = STATEMENTS[node.type];
-  if (!make) {
-    return () => fail(`unsupported AST node type: ${node.name ?? node.type}`, line);
-  }
-  const run = make(node, kernel);
+  const unsupported = () => () => fail(`unsupported AST node type: ${node.name ?? node.type}`);
+  const run = (STATEMENTS[node.type] ?? unsupported)(node, kernel);
   return (frame, machine) => {
     machine.line = line;
     meter.spend(0);
@@ -538,7 +535,7 @@ function subscript(value, index) {
 function unary(operator, value) {
   if (value instanceof Tensor) {
     if (operator === "-") return tiles.negative(value);
-    if (operator === "+") return value;
+    if (operator === "+") fail("'tensor' object has no attribute '__pos__'");
     if (operator === "~") return tiles.invert(value);
     return tiles.invert(tiles.truth(value));
   }

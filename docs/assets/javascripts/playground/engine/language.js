@@ -427,7 +427,10 @@ const pythonMath = new Const(
   new Module("math", [
     ...["log2", "log", "sqrt", "exp", "floor", "ceil"].map((name) => [
       name,
-      fn(new Builtin(name, "x", ({ x }) => (/floor|ceil/.test(name) ? int : float)(Math[name](x.value)))),
+      fn(new Builtin(name, "x", ({ x }) => {
+        if (!isNumber(x)) fail(`must be real number, not ${pythonType(x)}`);
+        return (/floor|ceil/.test(name) ? int : float)(Math[name](x.value));
+      })),
     ]),
     ["e", float(Math.E)],
     ["pi", float(Math.PI)],
@@ -465,6 +468,7 @@ function plainNumber(name, { x }) {
 
 function amongNumbers(which, { values }) {
   const list = values.length === 1 && values[0] instanceof Tuple ? values[0].items : values;
+  if (list.length < 2) fail(`${which} requires at least 2 values`);
   if (list.every(isNumber)) return list.reduce((a, b) => ((which === "max" ? b.value > a.value : b.value < a.value) ? b : a));
   return list.reduce((a, b) => tiles.extreme(which, tile(a), tile(b)));
 }

@@ -408,6 +408,7 @@ class Parser {
       return constant(Number(text), whole ? "int" : "float");
     }
     if (token.kind === "string") {
+      if (/^\w*f/i.test(token.text)) this.fail("an f-string is not known here");
       let value = "";
       while (this.token.kind === "string") {
         const [, prefix, quote] = /^(\w*)("""|'''|"|')/.exec(this.token.text);

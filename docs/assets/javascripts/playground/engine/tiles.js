@@ -545,7 +545,7 @@ function dot(a, b, acc, into) {
   const dtype = a.dtype.isInt ? int32 : a.dtype === fp32 || a.dtype === bf16 ? fp32 : a.dtype === fp64 ? fp64 : into;
   const B = rank === 3 ? a.shape[0] : 1;
   const shape = rank === 3 ? [B, M, N] : [M, N];
-  if (acc && (!same(acc.shape, shape) || acc.dtype !== dtype)) {
+  if (acc && (!same(acc.shape, shape) || acc.dtype !== (a.dtype.isInt ? dtype : into))) {
     fail(`the accumulator of tl.dot is ${acc.type}; it must be <[${shape.join(", ")}], ${dtype}>`);
   }
   const known = a.data && b.data && (!acc || acc.data);

@@ -23,14 +23,16 @@ from snippets._site.published import NAMES
 WORDS = Path(__file__).with_name("words.txt")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2[^\S\n]*$", re.MULTILINE | re.DOTALL)
-ELEMENT = re.compile(r"<(pre|code)\b.*?</\1>|<!--.*?-->|&#?\w+;", re.DOTALL)
+ELEMENT = re.compile(r"<(pre|code|style)\b.*?</\1>|<!--.*?-->|&#?\w+;", re.DOTALL)
 # Each of these ends with its line or with the mark that began it.
 NO_PROSE = re.compile(
     r"``[^\n]*?``|`[^`\n]*`|\$\$[^$]*\$\$|\$[^$\n]+\$|^[^\n]*--8<--[^\n]*$|<[^<>]*>|\{[^{}\n]*\}"
     r"|\]\([^()\s]*\)|https?://\S+|^::: [^\n]*$|/[\w./-]+|\b\w+(?:[_./]\w+)+",
     re.MULTILINE,
 )
-ONE_LINE = re.compile(r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<[^<>]*>|`[^`]*`|\]\([^()\s]*\)")
+ONE_LINE = re.compile(
+    r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<style>.*?</style>|<[^<>]*>|`[^`]*`|\]\([^()\s]*\)"
+)
 WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
 # Of the words outside front matter, code and tables so many are prose, at least.
 SHARE = 0.8

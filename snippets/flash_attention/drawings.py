@@ -1,0 +1,318 @@
+"""The drawings of the page: two units, a pipeline of loads, two programs, and a tile's cycles."""
+
+import math
+from typing import NamedTuple
+
+from snippets._lab.draw.drawings import (
+    INK,
+    MUTED,
+    PALE,
+    PHONE,
+    STRONG,
+    box,
+    labelled,
+    line,
+    svg,
+    words,
+)
+from snippets._lab.draw.identity import identity, oklch
+from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.rows import ceiling, only, rate
+from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+from snippets._lab.draw.units import count, decimals, flops, percent, ratio
+
+POST = "flash_attention"
+K, V, SCORES, WEIGHTS, OUTPUT = (
+    identity(name).colour for name in ("k", "v", "scores", "weights", "output")
+)
+TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
+FIRST, SECOND = identity("consumer 0").colour, identity("consumer 1").colour
+# FLOP of 16-bit products, and exponentials, a cycle and multiprocessor, by compute capability:
+# NVIDIA H100 Tensor Core GPU Architecture; CUDA C++ Programming Guide, arithmetic instructions.
+A_CYCLE = {"9.0": (4096, 16)}
+UNIT = "matmul_bfloat16"
+TILE = 128, 128  # queries and keys of a tile, where cycles are counted
+
+
+def _measured(results, name):
+    """A result of this page that a GPU measured."""
+    of = (r for r in results if (r.post, r.result, r.place) == (POST, name, "gpu"))
+    return next(of, None)
+
+
+@picture
+def units(results):
+    """Float32 cores and tensor cores side by side, as large as what they can do."""
+    result = _measured(results, "kernels")
+    if result is None:
+        return None
+    longest = max(r["N"] for r in result.rows)
+    slow, fast = (
+        rate(only(result.rows, implementation=name, N=longest))
+        for name in ("tiled_attention", POST)
+    )
+    cores, tensor = ceiling(result, "fma_float32"), ceiling(result, "matmul_float16")
+    wide = 190
+    small = wide * math.sqrt(cores / tensor)
+    top, left = 40, 8
+    right = PHONE - wide - 8
+    floor = top + wide
+
+    def unit(x, side, colour, can, does):
+        """A square whose area is a rate, filled from below as far as a kernel comes."""
+        tall = side * does / can
+        return [
+            box(x, floor - side, side, side, colour, PALE, 1),
+            box(x, floor - tall, side, tall, colour, STRONG),
+        ]
+
+    drawn = [
+        words(0, 13, "one streaming multiprocessor, drawn by rates", 12, 600, anchor="start"),
+        *unit(left + 24, small, CORES, cores, slow),
+        *unit(right, wide, TENSOR, tensor, fast),
+        words(left, floor - small - 38, "float32 cores", 11.5, 600, anchor="start"),
+        words(left, floor - small - 23, flops(cores), 10.5, colour=MUTED, anchor="start"),
+        words(right + 8, top + 18, "tensor cores", 11.5, 600, anchor="start"),
+        words(right + 8, top + 33, flops(tensor), 10.5, colour=MUTED, anchor="start"),
+        words(left, floor + 18, "tiled_attention", 10.5, 600, anchor="start"),
+        words(left, floor + 33, f"{flops(slow)}, {percent(slow / cores)}", 10.5, anchor="start"),
+        words(right + 8, floor + 18, "flash_attention", 10.5, 600, anchor="start"),
+        words(
+            right + 8, floor + 33, f"{flops(fast)}, {percent(fast / tensor)}", 10.5, anchor="start"
+        ),
+    ]
+    about = (
+        f"Two squares whose areas are rates: float32 cores {flops(cores)}, tensor cores "
+        f"{flops(tensor)}. tiled_attention fills {percent(slow / cores)} of the small one, "
+        f"flash_attention {percent(fast / tensor)} of the large one."
+    )
+    return Picture(
+        sees=f"The tensor cores can do {ratio(tensor / cores)} as much.",
+        caption="Each square's area is what the unit reached in our own measurement, of all "
+        "multiprocessors together (float16 products on the tensor cores). The strong part is what "
+        f"a kernel reaches of it, at D 64 and N {count(longest)}.",
+        svg=svg(PHONE, floor + 42, about, drawn),
+        table=[
+            {"unit": unit_, "can do": flops(can), "kernel": kernel, "does": flops(does)}
+            for unit_, can, kernel, does in (
+                ("float32 cores", cores, "tiled_attention", slow),
+                ("tensor cores", tensor, POST, fast),
+            )
+        ],
+        sources=[result],
+    )
+
+
+class Stage(NamedTuple):
+    """What a tile needs of one unit, in a drawing."""
+
+    lane: str
+    long: float
+    colour: str
+
+
+@picture
+def pipeline():
+    """Loads one iteration after the other, and loads that run ahead of the products."""
+    load, product, tiles = 3, 2, 5
+    first = Timeline(("load", "compute"), tiles * (load + product), y=30, left=64)
+    now, spans = 0, []
+    for tile in range(tiles):
+        spans += [
+            Span("load", now, now + load, K, str(tile)),
+            Span("compute", now + load, now + load + product, SCORES, str(tile)),
+        ]
+        now += load + product
+    alone = now
+    stages = 3
+    second = Timeline((*(f"buffer {i}" for i in range(stages)), "compute"), alone, y=126, left=64)
+    free, busy, ahead = [0.0] * stages, 0.0, []
+    for tile in range(tiles):
+        buffer = tile % stages
+        start = free[buffer]
+        begin = max(busy, start + load)
+        busy = free[buffer] = begin + product
+        ahead += [
+            Span(f"buffer {buffer}", start, start + load, K, str(tile)),
+            Span(f"buffer {buffer}", start + load, begin, K, "", PALE),
+            Span("compute", begin, busy, SCORES, str(tile)),
+        ]
+    drawn = [
+        words(0, 14, "num_stages=1", 12, 600, anchor="start"),
+        timeline(first, spans),
+        words(0, 114, f"num_stages={stages}", 12, 600, anchor="start"),
+        timeline(second, ahead),
+        line(f"M{second.at(busy):g} {second.y - 6:g}v{second.down + 12:g}", INK, 1.2, "3 3"),
+        words(second.at(busy) + 5, second.y - 8, "done", 10.5, anchor="start"),
+        time_arrow(second),
+    ]
+    about = (
+        f"Above, each of {tiles} tiles is loaded and then computed with. Below, {stages} buffers "
+        "are filled while earlier tiles are computed with."
+    )
+    return Picture(
+        sees="With more stages the next tiles load while this one is computed.",
+        caption="Numbers are tiles of keys; strong blue is a copy under way, pale blue a tile "
+        "that waits in shared memory. With one stage every tile pays for its load; with "
+        f"{stages} only the first one does, as long as the products take long enough to hide the "
+        "others. Durations are made up.",
+        svg=svg(PHONE, second.y + second.down + 24, about, drawn),
+    )
+
+
+class Costs(NamedTuple):
+    """Cycles of a multiprocessor for one tile of TILE."""
+
+    products: float
+    exponentials: float
+
+
+def _costs(result, D):
+    """What a tile of scores costs each unit, at the rates of the manuals."""
+    queries, keys_ = TILE
+    products, exponentials = A_CYCLE[result.device["capability"]]
+    return Costs(4 * queries * keys_ * D / products, queries * keys_ / exponentials)
+
+
+def _with_rates(results):
+    """A result of a GPU whose rates are known."""
+    result = _measured(results, "forward")
+    known = result is not None and result.device["capability"] in A_CYCLE
+    return result if known else None
+
+
+def _as_long(share):
+    """A share of a duration, in words."""
+    return "as long" if math.isclose(share, 1, rel_tol=0.02) else f"{decimals(share)} times as long"
+
+
+@picture
+def budget(results):
+    """Where the cycles of a tile go: products and exponentials."""
+    result = _with_rates(results)
+    if result is None:
+        return None
+    costs = {D: _costs(result, D) for D in (64, 128)}
+    most = max(map(sum, costs.values()))
+    scale, left, top = (PHONE - 52) / most, 52, 34
+    drawn = [
+        words(0, 13, f"cycles of a {TILE[0]} × {TILE[1]} tile of scores", 12, 600, anchor="start")
+    ]
+    for i, (D, cost) in enumerate(costs.items()):
+        y = top + i * 58
+        at = left
+        drawn.append(words(0, y + 18, f"D {D}", 12, 600, anchor="start"))
+        for colour, cycles, said in (
+            (TENSOR, cost.products, "products"),
+            (EXPONENTIAL, cost.exponentials, "exponentials"),
+        ):
+            wide = cycles * scale
+            drawn += [
+                box(at, y, wide - 1, 28, colour, 40, 1),
+                words(at + wide / 2, y + 18, count(round(cycles)), 11.5, 600),
+                words(at + wide / 2, y + 42, said, 10.5, colour=MUTED),
+            ]
+            at += wide
+    about = "; ".join(
+        f"D {D}: {cost.products:.0f} cycles of products, {cost.exponentials:.0f} of exponentials"
+        for D, cost in costs.items()
+    )
+    narrow, wide = (_as_long(cost.exponentials / cost.products) for cost in costs.values())
+    products, exponentials = A_CYCLE[result.device["capability"]]
+    clock = 1e6 * max(result.device["sm_clock_mhz"])
+    peak = products * result.device["multiprocessors"] * clock
+    return Picture(
+        sees=f"At D 64 the exponentials take {narrow} as both products, at D 128 {wide}.",
+        caption=f"A tile needs 4 · {TILE[0]} · {TILE[1]} · D FLOP of products and "
+        f"{TILE[0]} · {TILE[1]} exponentials. A multiprocessor does {count(products)} FLOP and "
+        f"{exponentials} exponentials a cycle (NVIDIA's manuals). A large product reaches "
+        f"{percent(ceiling(result, UNIT) / peak)} of that rate in our measurement.",
+        svg=svg(PHONE, top + 2 * 58 + 2, about, drawn),
+        table=[
+            {
+                "D": D,
+                "products, cycles": round(c.products),
+                "exponentials, cycles": round(c.exponentials),
+            }
+            for D, c in costs.items()
+        ],
+        sources=[result],
+    )
+
+
+def _schedule(cost, programs, tiles):
+    """(unit, start, end, program, tile): each unit takes one at a time, whoever comes first."""
+    free = {"tensor cores": 0.0, "exponentials": 0.0}
+    ready, at, done = [0.0] * programs, [0] * programs, []
+    chain = [
+        ("tensor cores", cost.products / 2),
+        ("exponentials", cost.exponentials),
+        ("tensor cores", cost.products / 2),
+    ]
+    while any(a < tiles * len(chain) for a in at):
+        waiting = [i for i in range(programs) if at[i] < tiles * len(chain)]
+
+        def begins(i):
+            return max(ready[i], free[chain[at[i] % len(chain)][0]])
+
+        i = min(waiting, key=lambda i: (begins(i), ready[i], i))
+        unit, long = chain[at[i] % len(chain)]
+        start = begins(i)
+        ready[i] = free[unit] = start + long
+        done.append((unit, start, start + long, i, at[i] // len(chain)))
+        at[i] += 1
+    return done
+
+
+@picture
+def two_programs(results):
+    """One program on a multiprocessor, and two whose units take turns."""
+    result = _with_rates(results)
+    if result is None:
+        return None
+    D, tiles = 64, 4
+    cost = _costs(result, D)
+    lanes = ("tensor cores", "exponentials")
+    one, two = (_schedule(cost, programs, tiles) for programs in (1, 2))
+    end = max(x[2] for x in two)
+    drawn, y, used = [], 30, {}
+    for programs, done in ((1, one), (2, two)):
+        last = max(x[2] for x in done)
+        used[programs] = sum(x[2] - x[1] for x in done if x[0] == lanes[0]) / last
+        over = Timeline(lanes, end, y=y, left=86)
+        drawn += [
+            words(0, y - 14, f"{programs} program{'s' * (programs > 1)}", 12, 600, anchor="start"),
+            words(
+                PHONE,
+                y - 14,
+                f"tensor cores busy {percent(used[programs])}",
+                10.5,
+                colour=MUTED,
+                anchor="end",
+            ),
+            timeline(
+                over,
+                [
+                    Span(unit, start, stop, (FIRST, SECOND)[i], str(tile), 55)
+                    for unit, start, stop, i, tile in done
+                ],
+            ),
+        ]
+        y += over.down + 48
+    drawn += [
+        time_arrow(over),
+        labelled(86, y - 16, 70, 18, FIRST, "program 0"),
+        labelled(164, y - 16, 70, 18, SECOND, "program 1"),
+    ]
+    about = (
+        f"One program uses the tensor cores and the exponential units in turn: they are busy "
+        f"{percent(used[1])} of the time. Two programs fill each other's gaps: {percent(used[2])}."
+    )
+    return Picture(
+        sees="A second program multiplies while the first one does its softmax.",
+        caption="Each program needs the tensor cores, then the exponentials, then the tensor "
+        f"cores again, for every tile of keys (the numbers). Drawn for D {D} with the cycles that "
+        "each needs: a unit serves whoever comes first, and everything else is left out.",
+        svg=svg(PHONE, y + 6, about, drawn),
+        sources=[result],
+    )

@@ -65,7 +65,7 @@ def slide():
         straight((q.x + q.wide + 4, at + tile / 2), (scores.x - 5, at + tile / 2)),
         straight((scores.x + scores.wide + 5, at + tile / 2), (out.x - 4, at + tile / 2)),
         words(q.x, q.y - 8, "stays", 10.5, 600, anchor="start"),
-        words(out.x + out.wide, out.y - 8, "m, l, acc", 10.5, 600, anchor="end"),
+        words(out.x + out.wide - 3, out.y - 8, "m, l, acc", 10.5, 600, anchor="end"),
         words(k.x - 8, k.y + 23, "Kᵀ", 12, 600, anchor="end"),
         words(v.x - 8, v.y + 23, "Vᵀ", 12, 600, anchor="end"),
     ]

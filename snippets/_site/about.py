@@ -52,10 +52,15 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
 
 def road(page: Page, nav: Navigation) -> list[Stop]:
     """The posts in the order of the navigation, for a post; nothing for another page."""
-    posts = [p for p in nav.pages if p.file.src_uri.startswith("posts/")]
-    if page not in posts:
+    on_it = posts(nav)
+    if page not in on_it:
         return []
-    return [Stop(number, post, post is page) for number, post in enumerate(posts, 1)]
+    return [Stop(number, post, post is page) for number, post in enumerate(on_it, 1)]
+
+
+def posts(nav: Navigation) -> list[Page]:
+    """The posts in the order of the navigation."""
+    return [p for p in nav.pages if p.file.src_uri.startswith("posts/")]
 
 
 def _in_the_repository(page: Page, config: MkDocsConfig) -> repository.Links | None:

@@ -37,6 +37,8 @@ from snippets._site import (
     published,
     reference,
     reload,
+    repository,
+    road,
     speed_table,
     stale,
     styles,
@@ -110,6 +112,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Draw what is drawn at build, keep the text for its Markdown version, link the reference."""
     about.date_at_the_foot(page)
     markdown = unmeasured.shown(markdown, Path(config.docs_dir).parent)
+    markdown = repository.shown(markdown, config.repo_url or "")
     try:
         markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
     except DataError as error:
@@ -166,6 +169,8 @@ def on_page_context(
         context["reading"] = about.context(page, config, nav)
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
+    if page.is_homepage:
+        page.content = road.filled(page.content or "", about.posts(nav), page)
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
         notebooks.place_beside_post(page, nav)

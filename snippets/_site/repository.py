@@ -44,6 +44,12 @@ def links(repository: str, path: str, title: str) -> Links | None:
     return Links(root, "", "")
 
 
+def shown(markdown: str, repository: str) -> str:
+    """A page's Markdown with the commands where it asks for them by an empty element."""
+    lines = "\n".join(f"$ {line}" for line in commands(repository))
+    return markdown.replace('<div class="am-commands"></div>', f"```console\n{lines}\n```")
+
+
 def commands(repository: str) -> list[str]:
     """What to type for the site at home: with a clone first where the repository is known."""
     root = repository.strip().rstrip("/")

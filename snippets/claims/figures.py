@@ -57,11 +57,21 @@ def claims(results):
         ),
         sources=tuple(used.values()),
         sentences={
+            "teaser": _teaser(groups),
             "waiting": f"{many(left, 'further sentence waits', 'further sentences wait')} for "
             "measurements."
             if (left := len(CLAIMS) - len(judged))
-            else "No sentence waits for its measurement."
+            else "No sentence waits for its measurement.",
         },
+    )
+
+
+def _teaser(groups):
+    """For the front page: the first sentence of each verdict, with a link to all about it."""
+    return "\n".join(
+        f"- “{CLAIMS[names[0]].sentence}” [{WORDS[word]}](/lab/claims.md#{names[0]})."
+        for word, names in groups.items()
+        if names
     )
 
 

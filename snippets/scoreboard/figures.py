@@ -1,5 +1,6 @@
 """The figures of the scoreboard: each draws the result of the same name."""
 
+import re
 import statistics
 from itertools import pairwise
 
@@ -38,6 +39,7 @@ from snippets._lab.draw.words import Words, between, case, cell, listed, many
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
+from . import front
 from .differences import lines_of_code, steps_html
 from .within import (
     AS_CALLED,
@@ -186,41 +188,142 @@ def _last(rows):
     return words("kernels.last", last=name, before=before, gains=", ".join(gains))
 
 
+# The front page.
+
+KERNELS, LARGE = ("scoreboard", "kernels"), ("hopper_attention", "forward")
+WRONG = ("tiled_attention", "mutants")
+
+
 @from_all
-def road(results):
-    results = [r for r in results if (r.post, r.result) == ("scoreboard", "kernels")]
-    rows = results[0].rows
-    N = max(values(rows, "N"))
-    shown = {r["implementation"]: r["label"] for r in pick(rows, N=N) if r["label"]}
-    ours = [r for r in pick(rows, N=N) if r["step"]]
-    first, last = ours[0], ours[-1]
-    lines = [
-        {**r, "device": result.label}
-        for result in results
-        for r in pick(result.rows, N=N)
-        if r["label"]
+def claim(results):
+    if not front.has(results, KERNELS, LARGE):
+        return None
+    small = front.result_of(results, *KERNELS)
+    large = front.result_of(results, *LARGE, small.folder)
+    N = max(values(small.rows, "N"))
+    ours = [r for r in pick(small.rows, N=N) if r["step"]]
+    first, fast = ours[0], min(ours, key=TIME)
+    found = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN], CELL)
+    best = max((found.row(LAST, at) for at in found.cases), key=rate)
+    share_of_peak = share(rate(best), ceiling(large, "matmul_bfloat16"))
+    told = [
+        (ratio(TIME(first) / TIME(fast)), words("claim.faster")),
+        (front.of_cudnn(found[CUDNN]), words("claim.cudnn", standing=found[CUDNN].standing())),
+        (share_of_peak, words("claim.peak")),
     ]
     return Figure(
         finding=words(
-            "road",
-            slow=TIME.text(first),
-            fast=TIME.text(last),
-            times=ratio(TIME(first) / TIME(last)),
-            sdpa=TIME.text(only(rows, implementation="torch:sdpa", N=N)),
+            "claim",
+            slow=units.milliseconds(TIME(first)),
+            fast=units.milliseconds(TIME(fast)),
         ),
-        caption=words("road.caption", heads=first["heads"], N=N, D=first["D"]),
+        caption=words(
+            "claim.caption",
+            device=small.label,
+            heads=first["heads"],
+            N=N,
+            D=first["D"],
+            tokens=best["batch"] * best["N"],
+            first=first["implementation"],
+            fast=fast["implementation"],
+        ),
+        table=[{"number": value, "what": what} for value, what in told],
+        widget=front.numbers(told),
+        sources=(small, large),
+    )
+
+
+@from_all
+def road(results):
+    if not front.has(results, KERNELS):
+        return None
+    result = front.result_of(results, *KERNELS)
+    N = max(values(result.rows, "N"))
+    rows = [r for r in result.rows if r["N"] == N and r["label"]]
+    ours = [r for r in pick(rows) if r["step"]]
+    first, fast = ours[0], min(ours, key=TIME)
+    return Figure(
+        finding=words(
+            "road",
+            slow=units.milliseconds(TIME(first)),
+            fast=units.milliseconds(TIME(fast)),
+            times=ratio(TIME(first) / TIME(fast)),
+        ),
+        caption=words("road.caption", device=result.label, heads=first["heads"], N=N, D=first["D"]),
         table=columns(
-            lines,
+            rows,
             {
-                **({"device": "device"} if len(results) > 1 else {}),
                 "kernel": lambda r: named(r["implementation"]),
                 "time": TIME,
-                "rate": RATE,
+                "rate": Quantity("rate", lambda r: rate(r) if "flops" in r else None, units.flops),
+                "remark": lambda r: r.get("error"),
             },
         ),
-        plot=charts.times(results, shown, [N]),
-        sources=results,
+        widget=front.rungs(rows),
+        sources=(result,),
     )
+
+
+@from_all
+def ahead(results):
+    if not front.has(results, LARGE):
+        return None
+    result = front.result_of(results, *LARGE)
+    rows = pick(result.rows, dtype="bfloat16")
+    lengths = values(rows, "N")
+    N = lengths[len(lengths) // 2]
+    found = Comparison(rows, LAST, [name for name in front.BESIDE if name != LAST], CELL)
+    one = found.row(LAST, found.cases[0])
+    return Figure(
+        finding=words(
+            "ahead",
+            ours=LAST,
+            between=found[CUDNN].between(),
+            standing=found[CUDNN].standing(),
+        ),
+        caption=words(
+            "ahead.caption",
+            device=result.label,
+            tokens=one["batch"] * one["N"],
+            columns=one["heads"] * one["D"],
+            N=N,
+        ),
+        table=columns(
+            [
+                dict(zip(CELL, at, strict=True)) | {n: found.row(n, at) for n in front.BESIDE}
+                for at in found.cases
+            ],
+            {
+                **{axis: axis for axis in CELL},
+                **{
+                    named(name): Quantity(
+                        "rate", lambda line, name=name: line[name] and rate(line[name]), units.flops
+                    )
+                    for name in front.BESIDE
+                    if found[name] or name == LAST
+                },
+            },
+        ),
+        widget=front.bars(rows, N),
+        sources=(result,),
+    )
+
+
+@from_all
+def proof(results):
+    result = next(r for r in results if (r.post, r.result) == WRONG)
+    row = only(result.rows, mutant=front.SHOWN)
+    error, allowed = (float(x) for x in re.findall(r"(?:difference|allowed) (\S+)", row["message"]))
+    return Figure(
+        finding=words("proof", times=ratio(error / allowed)),
+        caption=words("proof.caption", post=result.post, count=len(result.rows)),
+        table=[{"part": part, "recorded": row[part]} for part in PARTS],
+        widget=front.proof(row, error, allowed),
+        sources=(result,),
+    )
+
+
+PARTS = ("mutant", "old", "new", "killed_by", "message", "derived", "diagnosis")
 
 
 def ladder(results):

@@ -254,23 +254,31 @@ def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site)
 
 @in_browser
 def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
-    page = open_page(LAPTOP)
+    page = open_page({"width": 1366, "height": 768})
     page.goto(site)
+    claim = page.locator(".am-hero > :first-child")
+    for part in ("h1", ".am-numbers", ".md-button >> nth=1"):
+        box = claim.locator(part).bounding_box()
+        assert 0 < box["y"] <= 768 - box["height"], part
+        assert box["x"] + box["width"] <= 1366 / 2
+    picture = page.locator(".am-hero > :last-child svg, .am-hero > :last-child canvas").first
+    assert picture.bounding_box()["x"] >= 1366 / 2 - 60, "beside the claim"
+    assert page.locator(".am-rungs a").count() == len(published())
+    claim.locator("h1").evaluate("title => { title.style.height = '40rem'; }")
+    assert claim.locator(".am-numbers").bounding_box()["y"] > 768, "the check can fail"
+    assert page.wrong == []
 
-    def bottom():
-        boxes = [page.locator(x).bounding_box() for x in ("h1", ".am-ways", ".am-trust")]
-        return max(box["y"] + box["height"] for box in boxes)
 
-    assert page.locator(".am-ways h2 a:not(.headerlink)").all_inner_texts() == [
-        "Understand",
-        "Build",
-        "Measure",
-    ]
-    assert bottom() <= LAPTOP["height"]
-    page.locator(".am-map.am-map-ready").wait_for()
-    assert page.locator(".am-plot").count() == 1
-    page.locator(".am-lead").evaluate("lead => { lead.style.height = '20rem'; }")
-    assert bottom() > LAPTOP["height"], "the check can fail"
+@in_browser
+def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
+    page = open_page(PHONE)
+    page.goto(site)
+    picture = page.locator(".am-hero > :last-child svg, .am-hero > :last-child canvas").first
+    box = picture.bounding_box()
+    assert box["y"] < PHONE["height"] / 2
+    assert box["width"] > PHONE["width"] / 2
+    for link in page.locator(".am-rungs a").all():
+        assert link.locator("xpath=ancestor::li").bounding_box()["height"] >= 44
 
 
 @in_browser

@@ -27,6 +27,8 @@ from snippets._site import (
     hook,
     mending,
     reference,
+    repository,
+    road,
     stale,
     tables,
     unmeasured,
@@ -88,14 +90,51 @@ def test_every_launcher_of_a_published_post_is_in_the_reference():
     assert undocumented(fault, published()) == ["coalescing"]
 
 
-def test_the_front_page_lists_every_published_post():
+def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation():
+    def page(name, part="Part", **meta):
+        address = f"posts/{name}/"
+        file = SimpleNamespace(name=name, url_relative_to=lambda front: address)
+        return SimpleNamespace(
+            file=file,
+            title=f"On {name}",
+            meta={"description": "First. Second.", **meta},
+            content="<p>word</p>",
+            parent=SimpleNamespace(title=part),
+        )
+
+    posts = [page("one", "A"), page("two", "B", subtitle="Short"), page("three", "B")]
+    times = (
+        '<ol class="am-road">\n'
+        '<li data-hue="#111111" data-length="50.0" data-post="two">two: 3 ms</li>'
+        '<li data-post="three" data-length="0.0" data-hue="#222222">three: too large</li>'
+        '<li data-post="torch:x" data-length="9.0" data-hue="#333333">PyTorch, x: 1 ms</li></ol>'
+    )
+    made = road.filled(f"<p>before</p>{times}", posts, page("index"))
+    assert re.findall(r'<a href="posts/(\w+)/">On \w+</a><p>([^<]*)</p>', made) == [
+        ("one", "First."),
+        ("two", "Short"),
+        ("three", "First."),
+    ]
+    assert re.findall(r"<h3>([^<]*)</h3>", made) == ["A", "B", "For comparison"]
+    assert "--am-length:50%;--am-hue:#111111" in made
+    assert "<b>3 ms</b>" in made
+    assert "<span>too large</span>" in made
+    assert "<span>PyTorch, x</span>" in made
+    assert road.filled("<p>no list</p>", posts, page("index")) == "<p>no list</p>"
+
+
+def test_the_front_page_includes_what_the_menu_is_made_of():
     text = (ROOT / "docs/index.md").read_text("utf-8")
+    assert '--8<-- "docs/figures/scoreboard/road.md"' in text
+    figure = (ROOT / "docs/figures/scoreboard/road.md").read_text("utf-8")
+    timed = {match["name"] for match in road.ENTRY.finditer(road.LIST.search(figure)[0])}
+    assert timed & set(published())
 
-    def missing(text):
-        return [p for p in published() if f"](posts/{p}.md)" not in text]
 
-    assert missing(text) == []
-    assert missing(text.replace("(posts/coalescing.md)", "(posts/coalescing)")) == ["coalescing"]
+def test_the_commands_begin_with_a_clone_where_the_repository_is_known():
+    page = 'a\n\n<div class="am-commands"></div>\n'
+    assert repository.shown(page, "") == "a\n\n```console\n$ make serve\n```\n"
+    assert "$ git clone https://h.org/a/b\n$ cd b\n" in repository.shown(page, "https://h.org/a/b")
 
 
 def test_the_reference_names_functions_that_exist_and_have_a_docstring():

@@ -17,10 +17,8 @@ from snippets._site import about
 from snippets._site.thumbnails import thumbnail
 
 LIST = re.compile(r'<ol class="am-road">.*?</ol>', re.DOTALL)
-ENTRY = re.compile(
-    r'<li data-post="(?P<post>[^"]+)" data-length="(?P<length>[\d.]+)" data-hue="(?P<hue>#\w+)">'
-    r"(?P<name>[^<:]*(?:, [^<:]*)?): (?P<said>[^<]*)</li>"
-)
+ENTRY = re.compile(r"<li (?P<data>data-[^>]*)>(?P<name>[^<:]*): (?P<said>[^<]*)</li>")
+DATA = re.compile(r'data-(\w+)="([^"]*)"')  # Markdown writes attributes in an order of its own
 SENTENCE = re.compile(r"(?<=[.?!])\s")
 
 
@@ -37,7 +35,7 @@ class Timed:
     def bar(self) -> str:
         """Its time behind a bar; without a length only the words, which say why."""
         if not self.length:
-            return f'<span class="am-rung-time"><small>{self.said}</small></span>'
+            return f'<span class="am-rung-time"><span>{self.said}</span></span>'
         style = f"--am-length:{self.length:g}%;--am-hue:{self.hue}"
         return f'<span class="am-rung-time"><i style="{style}"></i><b>{self.said}</b></span>'
 
@@ -49,10 +47,7 @@ def filled(content: str, posts: Sequence[Page], front: Page) -> str:
 
 def menu(times: str, posts: Sequence[Page], front: Page) -> str:
     """The posts, a list for each part of the navigation, then what they are compared with."""
-    timed = {
-        m["post"]: Timed(m["post"], m["name"], m["said"], float(m["length"]), m["hue"])
-        for m in ENTRY.finditer(times)
-    }
+    timed = {entry.post: entry for entry in map(_timed, ENTRY.finditer(times))}
     parts: dict[str, list[str]] = {}
     for post in posts:
         part = post.parent.title if post.parent else ""
@@ -67,6 +62,12 @@ def menu(times: str, posts: Sequence[Page], front: Page) -> str:
             f'<section><h3>For comparison</h3><ul class="am-others">{others}</ul></section>'
         )
     return f'<div class="am-road">{"".join(lists)}</div>'
+
+
+def _timed(entry: re.Match[str]) -> Timed:
+    data = dict(DATA.findall(entry["data"]))
+    length = float(data["length"])
+    return Timed(data["post"], entry["name"], entry["said"], length, data["hue"])
 
 
 def _rung(post: Page, timed: Timed | None, front: Page) -> str:

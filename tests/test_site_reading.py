@@ -251,6 +251,8 @@ def test_code_is_light_and_says_its_lines():
     marked = mending.mended(links)
     assert marked == links.replace("<a href", '<a rel="external" href')
     stray = '<p><div class="x" markdown>\n<a href="y">z</a>\n</div></p>\n<p>t</p>'
+    opened = '<p><div class="x">\n</p>\n<table></table>'
+    assert mending.mended(opened) == '<div class="x">\n\n<table></table>'
     assert mending.mended(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
 
 

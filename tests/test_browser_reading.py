@@ -25,23 +25,27 @@ pytest_plugins = ["browser"]
 in_browser = pytest.mark.browser
 of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
 
-# What a reader types, and the page that answers best: the first of these that is published.
+# What a reader types, misspelt and in signs too, and where the answer is: one of the first three
+# sections must lie on one of these pages.
 SEARCHES = {
-    "query": ["attention_weights"],
-    "key": ["attention_weights"],
-    "value": ["attention_weights"],
+    "why sqrt d": ["attention_weights"],
+    "sqrt(d)": ["attention_weights"],
+    "√d": ["attention_weights"],
+    "logsumepx": ["attention_memory", "flash_attention", "glossary"],
+    "TMA": ["flash_attention", "hopper_attention", "glossary"],
+    "softmax overflow": ["basic_attention", "errors"],
+    "slow backward": ["attention_memory", "errors"],
+    "wrong result at head dim 80": ["errors"],
+    "query key value": ["attention_weights"],
     "head": ["multi_head_attention"],
-    "scale": ["attention_weights"],
-    "mask": ["multi_head_attention"],
-    "softmax": ["attention_weights"],
-    "causal mask": ["multi_head_attention"],
+    "causal mask": ["multi_head_attention", "tiled_attention", "flash_attention"],
     "tensor core": ["flash_attention"],
-    "kernel launch": ["multi_head_attention"],
+    "kernel launch": ["multi_head_attention", "claims"],
     "quadratic memory": ["attention_memory"],
-    "FlashAttention": ["flash_attention"],
+    "FlashAttention": ["flash_attention", "claims"],
     "SDPA backend": ["attention_memory"],
-    "coalescing": ["coalescing"],
-    "register spill": ["vectorized_attention"],
+    "coalesing": ["coalescing"],
+    "register spil": ["vectorized_attention", "basic_attention", "your_gpu"],
 }
 CODE_THAT_SCROLLS = """() => {
     document.querySelectorAll('.md-content details').forEach(box => { box.open = true; });
@@ -200,32 +204,55 @@ def without_figures(page):
     return page
 
 
+def ask(page, words):
+    """Type into the search box; returns the addresses of what it answers, the best first."""
+    page.locator(".md-search__input").fill(words)
+    done = "words => document.querySelector('#am-hits').dataset.question === words"
+    page.wait_for_function(done, arg=words)
+    return page.evaluate("[...document.querySelectorAll('#am-hits a')].map(link => link.href)")
+
+
 @in_browser
-def test_a_search_finds_the_right_page_first(open_page, site):
+def test_a_search_finds_the_right_section(open_page, site):
     page = open_page()
     page.goto(site + "reference/topics/", wait_until="networkidle")
-    box = page.locator("[data-md-component=search-query]")
-    box.click()
-    # What an earlier search found is marked, to tell when the next one has answered.
-    forget = (
-        "document.querySelectorAll('.md-search-result__item').forEach(x => x.classList.add('old'))"
-    )
-    first = page.locator(".md-search-result__item").first.locator("a").first
-    checked, wrong = 0, {}
-    for words, answers in SEARCHES.items():
-        right = next((post for post in answers if post in published()), None)
-        if right is None:
-            continue  # its page is still to come
-        page.evaluate(forget)
-        box.fill(words[:-1])
-        box.press_sequentially(words[-1])
-        page.locator(".md-search-result__item:not(.old)").first.wait_for(state="attached")
-        found = urlsplit(first.get_attribute("href")).path
-        checked += 1
-        if not found.endswith(f"/posts/{right}/"):
-            wrong[words] = found
-    assert checked >= 10
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.keyboard.press("/")
+    wrong = {}
+    for words, pages in SEARCHES.items():
+        found = [
+            urlsplit(address).path.rstrip("/").rpartition("/")[2] for address in ask(page, words)
+        ]
+        if not {*found[:3]} & {*pages}:
+            wrong[words] = found[:5]
     assert wrong == {}
+    assert [url for url in asked if url.endswith("/search/search_index.json")], (
+        "loaded when asked for"
+    )
+    assert page.wrong == []
+
+
+@in_browser
+def test_an_answer_shows_why_and_the_keyboard_leads_there(open_page, site):
+    page = open_page()
+    page.goto(site + "reference/topics/", wait_until="networkidle")
+    page.keyboard.press("/")
+    first, second, *_ = ask(page, "tensor cores")
+    for hit in page.locator(".am-hit").all():
+        assert 20 < len(hit.locator("span").inner_text()) < 300, "a line, and no block of code"
+    assert page.locator(".am-hit mark").count() > 5
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.href") == second
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url(first)
+    page.locator("#__search:not(:checked)").wait_for(state="attached")
+    assert ask(page, "zzqxw") == []
+    assert "Nothing found" in page.locator(".md-search-result__meta").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("#__search:not(:checked)").wait_for(state="attached")
     assert page.wrong == []
 
 

@@ -209,18 +209,26 @@ def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
             page = browser.new_page(viewport=PHONE)
             server.sent.clear()
             page.goto(server.address + address, wait_until="load")
-            for _ in range(200):  # the search asks for its index when all else is there
-                page.wait_for_timeout(50)
-                if any("search_index" in path for path, _ in server.sent):
-                    break
+            page.wait_for_timeout(300)
             index = sum(n for path, n in server.sent if path.endswith("/search_index.json"))
             figure = [p for p, _ in server.sent if "/figures/" in p or "/vendor/" in p]
             rest = [(p, n) for p, n in server.sent if p not in figure and "search_index" not in p]
             text = [(p, n) for p, n in rest if not p.endswith(".woff2")]
             page.close()
-            assert 0 < index <= LIMIT["index_bytes"], f"/{address}: {index}"
+            assert index == 0, f"/{address}: nobody has asked for the search"
             assert sum(n for _, n in text) <= LIMIT["bytes"], f"/{address}: {text}"
             assert 3 < len(rest) <= LIMIT["requests"], f"/{address}: {rest}"
+
+
+def test_the_index_of_the_search_is_small_and_comes_when_a_reader_turns_to_it(browser, site_folder):
+    with Server(site_folder) as server:
+        page = browser.new_page(viewport=PHONE)
+        page.goto(server.address, wait_until="load")
+        page.locator("label.md-header__button[for=__search]").click()
+        page.wait_for_function("() => document.querySelector('#am-hits').dataset.question === ''")
+        index = sum(n for path, n in server.sent if path.endswith("/search_index.json"))
+        page.close()
+    assert 10_000 < index <= LIMIT["index_bytes"]
 
 
 def test_the_site_works_from_a_subpath(browser, site):

@@ -39,6 +39,7 @@ from snippets._site import (
     reload,
     repository,
     road,
+    search,
     speed_table,
     stale,
     styles,
@@ -194,6 +195,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     export.write(config)
     notebooks.publish(config)
     try:
+        search.pack(Path(config.site_dir))
         packing.pack(Path(config.site_dir), served=reload.serving())
     except (packing.PackingError, styles.StyleError) as error:
         raise PluginError(str(error)) from error

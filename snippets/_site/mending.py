@@ -47,15 +47,12 @@ UNSEARCHED = (
 UNSEARCHED_LINES = 24  # of code: whole functions, which stand in their files
 
 # In the theme's templates: the repository link, which would ask its host for stars; the color
-# scheme, for which scheme.js stands in; the search dialog, which has no name. The scheme of a first
-# visit is the system's, which the theme knows only after its script has come; that there are
-# scripts it says then too, and all is styled anew.
+# scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the theme
+# knows only after its script has come; that there are scripts it says then too, and all is styled
+# anew.
 TEMPLATE = {
     'class="md-source" data-md-component="source"': 'class="md-source"',
     'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',
-    'data-md-component="search" role="dialog"': (
-        'data-md-component="search" role="dialog" aria-label="Search"'
-    ),
     "<script>__md_scope=": '<script>document.documentElement.className="js",__md_scope=',
     'var palette=__md_get("__palette");': (
         'var palette=__md_get("__palette")||{color:{media:"(prefers-color-scheme)"}};'

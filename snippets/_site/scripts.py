@@ -22,6 +22,7 @@ import rjsmin
 
 SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
+LATE = ("widgets/*.js", "search/answers.js")  # scripts that come when something asks for them
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(
     r'^import (?:\{(?P<names>[^}]*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
@@ -44,10 +45,10 @@ def pack(site: Path) -> str:
     shared = needed(first)
     packs = {FIRST: bundle(shared, exported=True)}
     packed = {*shared}
-    for widget in sorted(source.glob("widgets/*.js")):
-        address = os.path.relpath(first, widget.parent)
-        mine = [module for module in needed(widget) if module not in shared]
-        packs[f"widgets/{widget.name}"] = bundle(mine, shared, address)
+    for late in sorted(path for pattern in LATE for path in source.glob(pattern)):
+        address = os.path.relpath(first, late.parent)
+        mine = [module for module in needed(late) if module not in shared]
+        packs[late.relative_to(source).as_posix()] = bundle(mine, shared, address)
         packed |= {*mine}
     for worker in sorted(source.glob(WORKERS)):
         modules = needed(worker)

@@ -2,6 +2,7 @@
    a widget's script comes with the first page that has the widget, and imports from this one. */
 import "../figures/charts.js";
 import "./copy_file.js";
+import "./find.js";
 import "./glossary.js";
 import "./orientation.js";
 import "./scheme.js";

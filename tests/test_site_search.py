@@ -1,0 +1,48 @@
+"""What of a section the index of the search holds."""
+
+import json
+
+from snippets._site import search
+
+LONG = " ".join(f"Sentence {n} says something new." for n in range(60))
+LISTED = [
+    {"location": "a/", "title": "A page", "text": "<p>What it is about.</p>"},
+    {
+        "location": "a/#b",
+        "title": "Why <code>\u221ad</code>?",
+        "text": "<p>It is &lt; 1.</p><pre><span></span><code>acc = tl.dot(q, k)  # 2\n</code></pre>",
+    },
+    {"location": "a/#c", "title": "Long", "text": f"<p>{LONG}</p>"},
+]
+
+
+def test_a_section_keeps_its_first_sentences_and_the_names_of_its_code():
+    page, short, long = search.sections(LISTED)
+    assert page == {
+        "location": "a/",
+        "title": "A page",
+        "page": "A page",
+        "text": "What it is about.",
+    }
+    assert short == {
+        "location": "a/#b",
+        "title": "Why \u221ad?",
+        "page": "A page",
+        "text": "It is < 1.",
+        "code": "acc tl.dot",
+    }
+    assert LONG.startswith(long["text"])
+    assert long["text"].endswith(".")
+    assert search.SHOWN / 2 < len(long["text"]) <= search.SHOWN
+    assert "59" in long["rest"].split(), "each further word once"
+    assert long["rest"].split().count("Sentence") == 0
+
+
+def test_the_index_is_written_in_place_and_the_themes_search_is_gone(tmp_path):
+    index = tmp_path / search.INDEX
+    index.parent.mkdir()
+    index.write_text(json.dumps({"config": {}, "docs": LISTED}), "utf-8")
+    (tmp_path / search.UNUSED[0]).mkdir(parents=True)
+    search.pack(tmp_path)
+    assert json.loads(index.read_text("utf-8")) == search.sections(LISTED)
+    assert not (tmp_path / search.UNUSED[0]).exists()

@@ -75,7 +75,7 @@ def test_cells_follow_the_scheme(site, open_page):
 
 def test_search_and_navigation_lead_to_the_post_and_not_to_its_notebook(site, site_folder):
     index = json.loads((site_folder / "search" / "search_index.json").read_text("utf-8"))
-    locations = [entry["location"] for entry in index["docs"]]
+    locations = [entry["location"] for entry in index]
     assert any(location.startswith("posts/basic_attention/") for location in locations)
     assert not [location for location in some(locations) if location.startswith("notebooks/")]
     for post in perhaps(waiting(), "once all is measured, no page waits"):

@@ -37,6 +37,7 @@ ABOUT_THE_HOUSE = (
     "test_launchers",
     "test_first_hour",
     "test_progress",
+    "test_errors",
 )
 EVERY_ROOM = {"report", "mutants", "problems"}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5

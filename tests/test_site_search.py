@@ -10,7 +10,8 @@ LISTED = [
     {
         "location": "a/#b",
         "title": "Why <code>\u221ad</code>?",
-        "text": "<p>It is &lt; 1.</p><pre><span></span><code>acc = tl.dot(q, k)  # 2\n</code></pre>",
+        "text": "<p>It is &lt; 1.</p><pre><code>acc = tl.dot(q, k)  # 2</code></pre>",
+        "boost": 2,
     },
     {"location": "a/#c", "title": "Long", "text": f"<p>{LONG}</p>"},
 ]
@@ -30,6 +31,7 @@ def test_a_section_keeps_its_first_sentences_and_the_names_of_its_code():
         "page": "A page",
         "text": "It is < 1.",
         "code": "acc tl.dot",
+        "boost": 2,
     }
     assert LONG.startswith(long["text"])
     assert long["text"].endswith(".")

@@ -47,9 +47,9 @@ UNSEARCHED = (
 UNSEARCHED_LINES = 24  # of code: whole functions, which stand in their files
 
 # In the theme's templates: the repository link, which would ask its host for stars; the color
-# scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the theme
-# knows only after its script has come; that there are scripts it says then too, and all is styled
-# anew.
+# scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the
+# theme knows only after its script has come; that there are scripts it says then too, and all is
+# styled anew.
 TEMPLATE = {
     'class="md-source" data-md-component="source"': 'class="md-source"',
     'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',

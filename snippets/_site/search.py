@@ -10,10 +10,12 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 INDEX = "search/search_index.json"
 SHOWN = 700  # characters of a section that are kept as they are
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+INLINE = re.compile(r"</?(?:a|abbr|b|code|em|i|kbd|mark|span|strong|sub|sup|m\w+)\b[^>]*>")
 TAG = re.compile(r"<[^>]+>")
 NAME = re.compile(r"[A-Za-z_][\w.]{2,}")
 WORD = re.compile(r"[\w.√ᵀ'-]+")
@@ -31,7 +33,7 @@ def pack(site: Path) -> None:
         shutil.rmtree(site / folder, ignore_errors=True)
 
 
-def sections(listed: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+def sections(listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The sections, in the order of the site, as the index holds them."""
     titles: dict[str, str] = {}
     found = []
@@ -50,6 +52,8 @@ def sections(listed: Iterable[dict[str, str]]) -> list[dict[str, str]]:
             "rest": _once(WORD.findall(rest), shown),
             "code": _once(NAME.findall(code), prose),
         }
+        if (boost := entry.get("boost", 1)) != 1:
+            section["boost"] = boost
         found.append(
             {key: value for key, value in section.items() if value or key in ("location", "text")}
         )
@@ -57,7 +61,7 @@ def sections(listed: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _plain(text: str) -> str:
-    return " ".join(html.unescape(TAG.sub(" ", text)).split())
+    return " ".join(html.unescape(TAG.sub(" ", INLINE.sub("", text))).split())
 
 
 def _cut(prose: str) -> tuple[str, str]:

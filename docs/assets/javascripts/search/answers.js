@@ -52,7 +52,8 @@ function found(index, sections, question) {
   }
   const whole = asked.reduce((sum, word) => sum + (word.length === 1 ? 0.3 : 1), 0) || 1;
   return [...score].map(([id, { score: sum, share, terms }]) => ({
-    section: sections[id], terms, score: sum * (share / whole) ** 2 * (1 + FIRST_WINS * (1 - id / sections.length)),
+    section: sections[id], terms, score: sum * (share / whole) ** 2 * (1 + FIRST_WINS * (1 - id / sections.length))
+      * Math.sqrt(sections[id].boost ?? 1),
   })).toSorted((one, other) => other.score - one.score);
 }
 
@@ -70,9 +71,9 @@ function line(text, terms) {
   const right = words.map((word) => wordsOf(word).some((part) => terms.has(part)));
   const inReach = (at) => new Set(words.slice(at, at + LINE).filter((_, n) => right[at + n]).flatMap(wordsOf)).size;
   const starts = right.map((is, at) => (is ? Math.max(0, at - 4) : -1)).filter((at) => at >= 0);
-  const start = starts.reduce((best, at) => (inReach(at) > inReach(best) ? at : best), starts[0] ?? 0);
-  const shown = words.slice(start, start + LINE).map((word, n) => (right[start + n] ? make("mark", {}, word) : word));
-  return [start ? "… " : "", ...shown.flatMap((word) => [word, " "]), start + LINE < words.length ? "…" : ""];
+  const first = starts.reduce((best, at) => (inReach(at) > inReach(best) ? at : best), starts[0] ?? 0);
+  const shown = words.slice(first, first + LINE).map((word, n) => (right[first + n] ? make("mark", {}, word) : word));
+  return [first ? "… " : "", ...shown.flatMap((word) => [word, " "]), first + LINE < words.length ? "…" : ""];
 }
 
 function result({ section, terms }, root) {

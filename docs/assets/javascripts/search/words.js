@@ -12,7 +12,7 @@ const single = (word) => word.replace(/['’]s$/, "").replace(PLURAL, "");
 export function wordsOf(text) {
   const found = [];
   for (const [word] of text.replace(SIGN, (sign) => SIGNS[sign]).toLowerCase().matchAll(WORD)) {
-    const parts = word.split(/[_.\-]/);
+    const parts = word.split(/[_.-]/);
     found.push(single(word));
     if (parts.length > 1) found.push(...parts.map(single));
     if (parts.length > 1 && word.includes("-")) found.push(single(parts.join(""))); // log-sum-exp

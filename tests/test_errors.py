@@ -1,0 +1,239 @@
+"""The snippets of docs/reference/errors.md: each fails as its page says, and its fix does not.
+
+The page includes the sections by name, so what a reader sees is what ran here.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from snippets._lab.rooms import ROOT
+from snippets.flash_attention.kernel import flash_attention
+
+F = torch.nn.functional
+PAGE = ROOT / "docs/reference/errors.md"
+PRODUCT = """
+# --8<-- [start:product]
+@triton.jit
+def product(x_ptr, y_ptr, out_ptr, PRECISION: tl.constexpr):
+    offs = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    x, y = tl.load(x_ptr + offs), tl.load(y_ptr + offs)  # float32
+    tl.store(out_ptr + offs, tl.dot(x, y, input_precision=PRECISION))
+# --8<-- [end:product]
+"""
+
+
+@pytest.fixture
+def qkv(device):
+    return [torch.randn(2, 3, n, 64, device=device, dtype=torch.float16) for n in (5, 7, 7)]
+
+
+def exact(q, k, v):
+    weights = torch.softmax(q.double() @ k.double().mT / q.shape[-1] ** 0.5, dim=-1)
+    return weights @ v.double()
+
+
+# Numbers that are wrong.
+
+
+# --8<-- [start:unmasked]
+@triton.jit
+def sum_of_rows(x_ptr, out_ptr, stride, D, BLOCK_D: tl.constexpr, MASKED: tl.constexpr):
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK_D)  # BLOCK_D is a power of two: 128 for D = 80
+    mask = offs < (D if MASKED else BLOCK_D)
+    x = tl.load(x_ptr + row * stride + offs, mask=mask, other=0.0)
+    tl.store(out_ptr + row, tl.sum(x, axis=0))
+    # --8<-- [end:unmasked]
+
+
+def test_a_head_of_eighty_columns_needs_a_mask(device):
+    x = torch.ones(4, 256, device=device)[:, :80]  # rows of 80 numbers, 256 apart
+    for masked, right in ((False, False), (True, True)):
+        out = torch.empty(4, device=device)
+        sum_of_rows[(4,)](x, out, x.stride(0), 80, BLOCK_D=128, MASKED=masked)
+        assert bool((out == 80).all()) is right
+
+
+def test_flash_attention_pads_a_head_of_eighty_columns(device):
+    q, k, v = (torch.randn(1, 2, 33, 80, device=device, dtype=torch.float16) for _ in range(3))
+    error = (flash_attention(q, k, v).double() - exact(q, k, v)).abs().max()
+    assert error < 5e-3
+
+
+def test_a_missing_key_needs_a_score_of_minus_infinity():
+    # --8<-- [start:padded_keys]
+    scores = torch.tensor([1.0, 2.0, 3.0])  # three keys, in a tile of four
+    with_zero = torch.softmax(F.pad(scores, (0, 1), value=0.0), dim=0)
+    with_inf = torch.softmax(F.pad(scores, (0, 1), value=float("-inf")), dim=0)
+    # --8<-- [end:padded_keys]
+    assert with_zero[3] > 0.03, "a key that does not exist has a weight"
+    assert not torch.allclose(with_zero[:3], torch.softmax(scores, dim=0), atol=1e-2)
+    torch.testing.assert_close(with_inf[:3], torch.softmax(scores, dim=0))
+    assert with_inf[3] == 0
+
+
+def test_a_causal_mask_has_two_corners():
+    q, k, v = torch.randn(1, 1, 2, 8), torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8)
+    # --8<-- [start:corner]
+    first = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # query 0 sees key 0
+    visible = torch.ones(2, 4, dtype=torch.bool).tril(diagonal=4 - 2)  # query 0 sees keys 0 to 2
+    last = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+    # --8<-- [end:corner]
+    torch.testing.assert_close(first[..., 0, :], v[..., 0, :])
+    assert not torch.allclose(first, last, atol=1e-2)
+    torch.testing.assert_close(last[..., 1, :], exact(q, k, v)[..., 1, :].float())
+
+
+def test_strides_are_part_of_a_tensor(device, qkv):
+    q, k, v = qkv
+    # --8<-- [start:strides]
+    k_t = k.mT.contiguous().mT  # the same numbers, columns first in memory
+    assert torch.equal(k_t, k)
+    assert k_t.stride() != k.stride()
+    # --8<-- [end:strides]
+    as_if = k_t.as_strided(k.shape, k.stride())  # what a kernel without strides reads
+    assert not torch.allclose(exact(q, as_if, v), exact(q, k, v), atol=1e-2)
+    torch.testing.assert_close(exact(q, k_t, v), exact(q, k, v))
+
+
+def test_offsets_pass_the_largest_int():
+    # --8<-- [start:offsets]
+    row, stride = torch.tensor([40_000, 65_536], dtype=torch.int32)
+    wrong = row * stride
+    right = row.to(torch.int64) * stride
+    # --8<-- [end:offsets]
+    assert wrong.item() == -1_673_527_296
+    assert right.item() == 2_621_440_000 > 2**31
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(("precision", "rounds"), [("tf32", True), ("ieee", False)])
+def test_tf32_is_what_a_product_of_float32_compiles_to_unless_told(tmp_path, precision, rounds):
+    program = f"""
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+{PRODUCT}
+signature = {{"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "PRECISION": "constexpr"}}
+source = ASTSource(product, signature, constexprs={{"PRECISION": {precision!r}}})
+print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"])
+"""
+    (tmp_path / "product.py").write_text(program)
+    alone = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "product.py")]
+    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "st.global" in done.stdout
+    assert (".tf32.tf32" in done.stdout) is rounds
+
+
+# NaN and infinity.
+
+
+def test_a_softmax_overflows_unless_its_maximum_is_subtracted():
+    # --8<-- [start:overflow]
+    scores = torch.tensor([90.0, 100.0])
+    wrong = scores.exp() / scores.exp().sum()  # e^90 is more than float32 holds
+    shifted = (scores - scores.max()).exp()
+    right = shifted / shifted.sum()
+    # --8<-- [end:overflow]
+    assert wrong.isnan().any()
+    torch.testing.assert_close(right, torch.softmax(scores, dim=0))
+
+
+def test_a_row_without_a_visible_key_is_nan_unless_told_otherwise():
+    # --8<-- [start:empty_row]
+    scores = torch.full([4], float("-inf"))  # every key is masked
+    wrong = (scores - scores.max()).exp()  # -inf - (-inf) is NaN
+    largest = scores.max()
+    right = (scores - (0.0 if largest == float("-inf") else largest)).exp()
+    # --8<-- [end:empty_row]
+    assert wrong.isnan().all()
+    assert (right == 0).all()
+
+
+# What is refused.
+
+
+def test_an_arange_is_a_power_of_two(device):
+    # --8<-- [start:arange]
+    @triton.jit
+    def copy(x_ptr, out_ptr, D: tl.constexpr):
+        offs = tl.arange(0, D)  # D = 80: "arange's range must be a power of 2"
+        tl.store(out_ptr + offs, tl.load(x_ptr + offs))
+        # --8<-- [end:arange]
+
+    x = torch.randn(128, device=device)
+    with pytest.raises(Exception, match="power of 2"):
+        copy[(1,)](x, torch.empty_like(x), D=80)
+    out = torch.empty_like(x)
+    copy[(1,)](x, out, D=128)
+    assert torch.equal(out, x)
+
+
+def test_a_tensor_that_requires_grad_is_refused(qkv):
+    q, k, v = qkv
+    # --8<-- [start:grad]
+    q.requires_grad_()
+    with pytest.raises(ValueError, match="requires grad"):
+        flash_attention(q, k, v)
+    with torch.no_grad():  # to measure, or to generate
+        out = flash_attention(q, k, v)
+    trained = F.scaled_dot_product_attention(q, k, v)  # has a backward pass
+    # --8<-- [end:grad]
+    assert (out.double() - exact(q.detach(), k, v)).abs().max() < 5e-3
+    assert trained.requires_grad
+
+
+def test_a_gpu_is_missing_and_the_interpreter_was_not_switched_on():
+    # --8<-- [start:interpreter]
+    call = """
+import torch
+from snippets.basic_attention.kernel import basic_attention
+
+q = k = v = torch.randn(1, 1, 4, 16)
+basic_attention(q, k, v)
+"""
+    # --8<-- [end:interpreter]
+    for switched, said in (("0", "TRITON_INTERPRET=1"), ("1", "")):
+        alone = {**os.environ, "TRITON_INTERPRET": switched}
+        command = [sys.executable, "-c", call]
+        done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
+        assert said in done.stderr
+        assert (done.returncode == 0) is (switched == "1"), done.stderr[-1000:]
+
+
+# The page.
+
+
+def test_each_symptom_names_its_test_and_each_of_these_tests_is_named():
+    text = PAGE.read_text("utf-8")
+    symptoms = text.split("\n### ")[1:]
+    assert len(symptoms) >= 12
+    for symptom in symptoms:
+        title = symptom.splitlines()[0]
+        assert "**Why.**" in symptom, title
+        assert "**Fix.**" in symptom, title
+        assert "**Held by**" in symptom or "**Source**" in symptom, title
+    here = {name for name in globals() if name.startswith("test_")} - {
+        "test_each_symptom_names_its_test_and_each_of_these_tests_is_named",
+        "test_a_test_that_the_page_names_exists",
+    }
+    assert here - {name for name in here if f"`{name}`" in text} == set()
+
+
+def test_a_test_that_the_page_names_exists():
+    text = PAGE.read_text("utf-8")
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py")}
+    named = [line for line in text.splitlines() if line.startswith("**Held by**")]
+    assert len(named) >= 12
+    for line in named:
+        for part in line.split("`")[1::2]:
+            if part.startswith("test_") and not part.endswith(".py"):
+                assert any(f"def {part}(" in source for source in sources.values()), part

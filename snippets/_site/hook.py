@@ -1,6 +1,7 @@
 """The site's one MkDocs hook: what configuration cannot do. Each subject has its module.
 
-- `published` publishes the files that a reader may copy, `notebooks` shows notebooks as pages;
+- `published` publishes the files that a reader may copy, `listings` gives each a page, and
+  `notebooks` shows notebooks as pages; `search` writes the index;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `mending` change how a page is written,
   `stale`, `unmeasured` and `speed_table` add what is known only at build;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
@@ -29,6 +30,7 @@ from snippets._site import (
     export,
     formulas,
     glossary,
+    listings,
     mending,
     moved,
     notebooks,
@@ -95,12 +97,14 @@ def on_serve(
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     """Remember the pages in the order of the series."""
     export.remember_order(nav.pages)
+    listings.remember(nav)
     return nav
 
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
-    """While pages are served, compile the theme's templates once."""
+    """Compile the theme's templates once while pages are served; remember them for files' pages."""
     reload.compile_once(env)
+    listings.draw(env, files)
     return env
 
 
@@ -149,7 +153,7 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
         content = moved.anchored(content, page.meta.get("moved", {}))
     except (notebooks.NotebookError, moved.MovedError, DataError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    content = mending.mended(content)
+    content = listings.viewed(mending.mended(content))
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = numbering.numbered(content)
@@ -193,6 +197,7 @@ def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> s
 def on_post_build(config: MkDocsConfig) -> None:
     """Write what is no page, and pack what a browser needs before it paints."""
     export.write(config)
+    listings.write(config)
     notebooks.publish(config)
     try:
         search.pack(Path(config.site_dir))

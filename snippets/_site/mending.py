@@ -21,6 +21,9 @@ PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 QUIET_SPAN = re.compile(r'<span class="[op]">([^<]*)</span>')
 CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
 
+SESSION = re.compile(r"\blanguage-(?:console|pycon)\b")
+PROMPT = re.compile(r"(?:\$|>>>|\.\.\.)(?: |$)")
+
 # What Markdown leaves of HTML in an indented block.
 BLOCK = "(?:div|figure|figcaption|details|summary)"
 STRAY = re.compile(
@@ -80,7 +83,22 @@ def _code_block(match: re.Match[str]) -> str:
     text = html.unescape(MARKUP.sub("", match[2].partition("<code>")[2]))
     columns = max(map(len, text.splitlines()), default=0)
     quiet = " data-search-exclude" if lines >= UNSEARCHED_LINES else ""
+    if SESSION.search(match[1]) and (commands := typed(text)):
+        escaped = html.escape(commands).replace("\n", "&#10;")
+        quiet += f' data-copy="{escaped}"'  # the theme's button copies that
     return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}; --am-columns: {columns}">'
+
+
+def typed(session: str) -> str:
+    """What was typed in a session: its lines after a prompt, without the prompt and the answers."""
+    commands: list[str] = []
+    goes_on = False
+    for line in session.splitlines():
+        prompt = PROMPT.match(line)
+        if prompt or goes_on:
+            commands.append(line[prompt.end() :] if prompt else line)
+        goes_on = bool(prompt or goes_on) and line.endswith("\\")
+    return "\n".join(commands)
 
 
 def mended_template(page: str) -> str:

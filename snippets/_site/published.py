@@ -12,6 +12,8 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from snippets._site import listings
+
 NAMES = ("kernel.py", "module.py", "exercise.py", "in_transformers.py")
 KERNELS = ("kernel.py", "module.py")  # what stands alone
 ARCHIVE = "snippets/kernels.zip"
@@ -24,7 +26,8 @@ def add(files: Files, config: MkDocsConfig) -> None:
     for path in sorted(snippets.glob("[!_]*/*.py")):
         if path.name in NAMES:
             uri = f"snippets/{path.parent.name}/{path.name}"
-            files.append(File.generated(config, uri, abs_src_path=str(path)))
+            text = listings.without_markers(path.read_text("utf-8"))
+            files.append(File.generated(config, uri, content=text))
     files.append(File.generated(config, ARCHIVE, content=archive(snippets.parent)))
 
 
@@ -35,7 +38,10 @@ def archive(root: Path) -> bytes:
     license_ = root / "LICENSE"
     if license_.exists():
         named["LICENSE"] = license_
-    return zipped({f"attention_kernels/{name}": path.read_bytes() for name, path in named.items()})
+    texts = {
+        name: listings.without_markers(path.read_text("utf-8")) for name, path in named.items()
+    }
+    return zipped({f"attention_kernels/{name}": text.encode() for name, text in texts.items()})
 
 
 def zipped(files: dict[str, bytes]) -> bytes:

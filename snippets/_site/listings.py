@@ -1,0 +1,77 @@
+"""A page for each file that readers may copy: highlighted, with an address for each line.
+
+`published` puts the file itself beside it. Both leave out the markers by which pages name parts of
+a file. A "View" link of a page leads to the page of the file, and its address ends in `.html` where
+the file's ends in `.py`.
+"""
+
+import re
+from pathlib import Path
+
+from jinja2 import Environment
+from mkdocs.commands.build import get_context
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.nav import Navigation
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from snippets._site import mending
+
+MARKER = re.compile(r"^[ \t]*# --8<-- \[(?:start|end):[^\]\n]*\][ \t]*\n", re.MULTILINE)
+VIEW = re.compile(r'(<a href="[^"]*\bsnippets/\w+/\w+)\.py(">View</a>)')
+# Of the build under way.
+_nav: list[Navigation] = []
+_drawn_with: list[tuple[Environment, Files]] = []
+FILE = re.compile(r"snippets/(\w+)/\w+\.py$")
+
+
+def without_markers(source: str) -> str:
+    """A file's text without the lines that name its parts."""
+    return re.sub(r"\n{4,}", "\n\n\n", MARKER.sub("", source))
+
+
+def viewed(content: str) -> str:
+    """A page's HTML, its "View" links leading to the pages of files."""
+    return VIEW.sub(r"\1.html\2", content)
+
+
+def lines(source: str) -> str:
+    """Highlighted code, each line with its number and an address."""
+    marked = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    return "\n".join(
+        f'<span id="L{number}" class="am-line">'
+        f'<a href="#L{number}" data-line="{number}" aria-label="Line {number}"></a>{line}</span>'
+        for number, line in enumerate(marked.rstrip("\n").split("\n"), start=1)
+    )
+
+
+def remember(nav: Navigation) -> None:
+    """Keep the pages of the site: a file's page leads back to its post."""
+    _nav[:] = [nav]
+
+
+def draw(env: Environment, files: Files) -> None:
+    """Keep what the pages are drawn with, until all other pages have their titles."""
+    _drawn_with[:] = [(env, files)]
+
+
+def write(config: MkDocsConfig) -> None:
+    """Write the page of each published file."""
+    (nav,), ((env, files),) = _nav, _drawn_with
+    template = env.get_template("listing.html")
+    for file in files:
+        match = FILE.match(file.src_uri)
+        if not match:
+            continue
+        context = get_context(nav, files, config, base_url="../..")
+        context["listing"] = {
+            "path": file.src_uri,
+            "name": file.src_uri.rpartition("/")[2],
+            "from": next((page for page in nav.pages if page.file.name == match[1]), None),
+            "code": mending.mended(lines(file.content_string)),
+            "lines": file.content_string.count("\n"),
+        }
+        path = (Path(config.site_dir) / file.src_uri).with_suffix(".html")
+        path.write_text(mending.mended_template(template.render(context)), "utf-8")

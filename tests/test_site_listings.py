@@ -9,17 +9,18 @@ from floors import some
 from snippets._lab.rooms import ROOT
 from snippets._site import listings, mending, published
 
-SOURCE = """import x
+MARK = "--8" + "<--"  # in one piece it would be a marker of this file
+SOURCE = f"""import x
 
 
-# --8<-- [start:one]
+# {MARK} [start:one]
 def f():
-    # --8<-- [start:two]
+    # {MARK} [start:two]
     return 1
-    # --8<-- [end:two]
+    # {MARK} [end:two]
 
 
-# --8<-- [end:one]
+# {MARK} [end:one]
 """
 
 

@@ -25,7 +25,7 @@ HERO = "docs/figures/tiled_attention/scene_hero.md"
 FIGURE = FIGURES.format("tiled")
 DATA = ROOT / "docs/figures/tiled_attention/scene_steps.json"
 FULL, CAUSAL = json.loads(DATA.read_text("utf-8"))["examples"]
-ROOMS = ["basic", "flash"]
+ROOMS = ["basic", "flash", "hopper"]
 STEPS = 3 * len(FULL["tiles"]) + 1
 BOX = ".am-scene"
 BOARD = f"{BOX} [data-part=board]"
@@ -410,22 +410,51 @@ def test_a_kernel_of_one_query_goes_key_by_key(player):
     assert page.wrong == []
 
 
+def test_parts_that_work_side_by_side_stand_at_their_lines(player):
+    page = player(link="hopper/")
+    data = json.loads((ROOT / "docs/figures/hopper_attention/scene_steps.json").read_text("utf-8"))
+    (example,) = data["examples"]
+    times = sorted({t for s in example["spans"] for t in (s["start"], s["end"])})
+    views = walk(page)
+    assert len(views) == len(times)
+    assert len({view["words"] for view in views}) == len(views)
+    pixels = set()
+    for at in (0, len(times) // 3, len(times) // 2, len(times) - 1):
+        page.locator(RANGE).fill(str(at))
+        time = times[at]
+        stays = [s for s in example["stays"] if s["since"] <= time < s["until"]]
+        lit = page.locator(f"{BOX} .am-scene-ran").count()
+        waits = page.locator(f"{BOX} .am-scene-waits").count()
+        lines = {n for s in stays for n in range(s["lines"][0], s["lines"][1] + 1)}
+        assert lit == len(lines), time
+        assert (waits > 0) == any(time < s["works_from"] for s in stays), time
+        products = [s for s in example["spans"] if s["kind"] in ("scores", "values")]
+        busy = {s["part"] for s in products if s["start"] <= time < s["end"]}
+        rows = page.locator(f"{BOX} tbody tr").all()
+        shown_ = {
+            row.locator("th").inner_text(): row.locator("td").first.inner_text() for row in rows
+        }
+        assert {part for part, said in shown_.items() if said != "–"} == busy, time
+        pixels.add(page.locator(CANVAS).evaluate(PIXELS))
+    assert len(pixels) == 4
+    assert page.wrong == []
+
+
 def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
     page = player(link="hero/", clock=True, reduced_motion="no-preference")
     words = page.locator(WORDS)
     assert words.get_attribute("aria-live") == "off", "nobody is told of what moves by itself"
-    page.clock.run_for(2 * LONG_MS)
-    at = step(page)
-    assert at >= 1
+    page.clock.run_for(LONG_MS)
+    assert step(page) >= 1
     page.get_by_role("button", name="Pause").click()
     at = step(page)
-    page.clock.run_for(2 * LONG_MS)
+    page.clock.run_for(LONG_MS)
     assert step(page) == at
     assert words.get_attribute("aria-live") == "polite"
     assert address(page) == {}, "the front page's address stays its own"
     page = player(link="hero/", clock=True)
     at = step(page)
-    page.clock.run_for(3 * TURN_MS)
+    page.clock.run_for(TURN_MS)
     assert step(page) == at > 0, "where motion is not welcome it stands still"
     assert page.wrong == []
 
@@ -452,7 +481,7 @@ def test_colours_are_those_of_the_charts():
         assert colour == wanted[known if known in wanted else known.replace("-", " ")], name
 
 
-@pytest.mark.parametrize("room", ["basic", "tiled", "flash"])
+@pytest.mark.parametrize("room", ["tiled", *ROOMS])
 def test_a_recording_is_small(room):
     assert (ROOT / f"docs/figures/{room}_attention/scene_steps.json").stat().st_size <= 60_000
 

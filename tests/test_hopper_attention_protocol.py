@@ -18,6 +18,7 @@ from snippets.hopper_attention import kernel
 from snippets.hopper_attention.simulator import (
     diagram,
     gluon,
+    lit,
     mistakes,
     on_cpu,
     parts,
@@ -388,3 +389,32 @@ def test_every_state_of_the_channel_leads_to_the_end(single):
     assert [end.stuck() for end in ends] == [[]]
     assert {to for ways in walked.ways for _, to in ways} == {*range(1, len(walked.states))}
     assert len(walked.states) > 100
+
+
+def test_the_scene_is_the_timeline_with_the_lines_where_parts_stand():
+    rows = list(lit.rows(variant(), tiles=4))
+    assert [r for r in rows if "part" in r or "barrier" in r] == timed.rows(variant(), tiles=4)
+    whole = rows[-1]
+    source = "".join(gluon.KERNEL.read_text("utf-8").split())
+    code = [line for line in whole["listing"] if not line.startswith("def ")]
+    assert all("".join(line.split()) in source for line in some(code))
+    stays = [r for r in rows if "stays" in r]
+    for softmax in some([r for r in rows if r.get("kind") == "softmax" and r["tile"] > 0]):
+        (stay,) = [
+            s
+            for s in stays
+            if (s["stays"], s["works_from"], s["until"])
+            == (softmax["part"], softmax["start"], softmax["end"])
+        ]
+        assert "_online_softmax(" in whole["listing"][stay["lines"][0]]
+    waits = [s for s in stays if s["since"] < s["works_from"]]
+    asked = [whole["listing"][s["lines"][0]] for s in some(waits)]
+    assert all("_fill(" in line or "wait" in line for line in asked)
+    for one, two in itertools.combinations([s for s in stays if s["stays"] == "producer"], 2):
+        assert one["until"] <= two["since"], "a part stands at one line at a time"
+    # A buffer is released once by each consumer for every tile that went through it.
+    fetched = [r["fetched"] for r in rows if "fetched" in r]
+    sent = [r["sent_to"] for r in rows if "sent_to" in r]
+    for buffer in some({name for name in fetched if name[0] in "kv"}):
+        released = sent.count(buffer.replace("[", ".empty["))
+        assert released == 2 * fetched.count(buffer)

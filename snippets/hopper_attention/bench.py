@@ -17,6 +17,7 @@ from snippets._lab.rooms import measured_on
 
 from . import kernel, sass
 from .kernel import VARIANTS, Variant, hopper_attention
+from .simulator.lit import rows as with_lines
 from .simulator.mistakes import protocol_mutants as judged_mistakes
 from .simulator.on_cpu import played
 from .simulator.reachable import rows as reached
@@ -533,3 +534,9 @@ def timeline_turns(lab):
 def timeline_three(lab):
     """Who works when: three consumers, one thing after the other, at D 64."""
     yield from picture(THREE, D=64)
+
+
+@measured_on("interpreter")
+def scene(lab):
+    """Who does what when, and at which line: consumers in turn, four tiles of keys."""
+    yield from with_lines(IN_TURN, tiles=4)

@@ -22,6 +22,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
+from snippets._lab.draw.scene import roles_scene
 from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import change, count, decimals, flops, percent, ratio, share, time
 from snippets._lab.draw.words import (
@@ -620,3 +621,25 @@ def timeline_turns(results):
 
 def timeline_three(results):
     return _timeline(results, "Three consumers, one thing after the other, D 64")
+
+
+def scene(results):
+    rows = results[0].rows
+    whole = only([r for r in rows if "listing" in r])
+    spans = [r for r in rows if "part" in r]
+    products = [s for s in spans if s["kind"] in ("scores", "values")]
+    busy = sum(s["end"] - s["start"] for s in products)
+    first, last = min(s["start"] for s in products), max(s["end"] for s in products)
+    return Figure(
+        finding=words(
+            "scene",
+            busy=units.percent(busy / (last - first)),
+            tiles=whole["keys"] // whole["tile"],
+        ),
+        caption=words("scene.caption", consumers=whole["consumers"]),
+        **roles_scene(
+            "hopper_attention",
+            rows,
+            timeline_svg([r for r in rows if "part" in r or "barrier" in r]),
+        ),
+    )

@@ -75,6 +75,33 @@ def scene(
     }
 
 
+def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
+    """The same of a kernel whose parts work side by side, from rows of its simulation.
+
+    `svg` is the picture that stands there without a script.
+    """
+    *events, whole = rows
+    kinds = {"spans": "part", "stays": "stays", "sends": "sent_to", "fetches": "fetched"}
+    found = {kind: [r for r in events if field in r] for kind, field in kinds.items()}
+    example = {"name": "full", **_without(whole, *SHARED), **found}
+    source = f"snippets/{room}/kernel.py"
+    data = {"source": source, "listing": whole["listing"], "examples": [example]}
+    widget = [
+        '<div class="am-scene" data-widget="scene" markdown>',
+        f'<div class="am-scene-poster">{svg}</div>',
+        "",
+        f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}",
+        "",
+        "</div>",
+    ]
+    table_ = [
+        {"who": span["part"], "what": span["kind"], "tile": span["tile"]}
+        | {"from": span["start"], "to": span["end"]}
+        for span in found["spans"]
+    ]
+    return {"widget": "\n".join(widget), "extra_files": {FILE: data}, "table": table_}
+
+
 def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in names}
 

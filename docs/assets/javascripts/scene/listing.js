@@ -15,7 +15,8 @@ function colored(line) {
   return [...parts, line.slice(end)];
 }
 
-/* lines: text. show(ran, u): of the statements that a step ran, [first, last], the one at moment u is lit. */
+/* lines: text. show(ran, u): of the statements that a step ran, [first, last], the one at moment u is lit.
+   stand(who): where several parts stand at once, {part, lines, waits}. */
 export function listing(lines, label) {
   const rows = lines.map((line) => make("span", { className: "am-scene-line" }, ...colored(line), "\n"));
   const code = make("code", {}, ...rows);
@@ -56,5 +57,22 @@ export function listing(lines, label) {
     else if (to > box.scrollTop + box.clientHeight) box.scrollTo({ top: to - box.clientHeight });
   }
 
-  return { element: box, show };
+  /* Of parts that run side by side: where each stands, and whether it waits there. */
+  function stand(who) {
+    for (const row of rows) {
+      row.classList.remove("am-scene-ran", "am-scene-waits");
+      row.style.removeProperty("--am-who");
+    }
+    for (const { lines: [first, last], part, waits } of who) {
+      for (const row of rows.slice(first, last + 1)) {
+        row.classList.add("am-scene-ran");
+        if (waits) row.classList.add("am-scene-waits");
+        row.style.setProperty("--am-who", `var(--am-warp-${part.replace(" ", "-")})`);
+      }
+    }
+    const { lines } = who.find(({ waits }) => !waits) ?? who[0] ?? {};
+    if (lines) keepInSight(rows[lines[0]], rows[lines[1]]);
+  }
+
+  return { element: box, show, stand };
 }

@@ -8,21 +8,23 @@ import { colorsOf, contextOf, mix, part, pen } from "./canvas.js";
 import { layoutOf } from "./layout.js";
 import { memories } from "./memories.js";
 import { bytes, number } from "./numbers.js";
+import { roles } from "./roles_stage.js";
 
 const BAND = 0.8; // how high a tile of keys is that lies on the chip
 const NUMBERS_FROM = 15; // pixels of a cell, from which its lane has room for numbers
 
 const largestOf = (rows) => Math.max(1e-9, ...rows.flat().filter(Number.isFinite).map(Math.abs));
+const UNIT = { q: 1, k: 1, v: 1 }; // where squares are no numbers
 
 export function stage(canvas, script) {
   const at = layoutOf(script);
   const { M, N, D, first, block: rows, steps } = script;
   const still = document.createElement("canvas"); // all that never moves, drawn once
   const most = {
-    q: largestOf(script.q), k: largestOf(script.k), v: largestOf(script.v),
-    scores: largestOf(steps.flatMap((s) => s.scores)),
-    weights: largestOf(steps.flatMap((s) => s.weights)),
-    acc: largestOf(steps.flatMap((s) => s.state.acc)),
+    ...(script.kind === "roles" ? UNIT : { q: largestOf(script.q), k: largestOf(script.k), v: largestOf(script.v) }),
+    scores: largestOf(steps.flatMap((s) => s.scores ?? [])),
+    weights: largestOf(steps.flatMap((s) => s.weights ?? [])),
+    acc: largestOf(steps.flatMap((s) => s.state?.acc ?? [])),
   };
   const top = at.sy + first; // of the lane
   let size = 0;
@@ -70,7 +72,7 @@ export function stage(canvas, script) {
       }
     }
     draw.box(at.sx - 0.05, at.sy - 0.05, N + 0.1, M + 0.1, { line: colors.axis, alpha: 0.7, dash: [2, 4] });
-    if (first + rows < M) {
+    if (first + rows < M && script.kind !== "roles") {
       draw.words(at.sx + N / 2, at.sy + M - 0.5, "scores: M × N, never stored", { color: colors.muted, px: small });
     }
   }
@@ -252,6 +254,10 @@ export function stage(canvas, script) {
     const context = contextOf(canvas, at.wide, at.tall, size);
     context.drawImage(still, 0, 0, at.wide, at.tall);
     const drawing = pen(context, size, fonts);
+    if (script.kind === "roles") {
+      roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
+      return;
+    }
     lane(drawing);
     traces(drawing, before, now, u);
     queries(drawing, now, u);
@@ -265,7 +271,7 @@ export function stage(canvas, script) {
   /* The query whose row is at a place of the canvas. */
   function queryAt(event) {
     const row = Math.floor(event.offsetY / size - top);
-    return row >= 0 && row < rows ? row : undefined;
+    return row >= 0 && row < rows && script.kind !== "roles" ? row : undefined;
   }
 
   return { draw, measure, queryAt, ratio: at.wide / at.tall };

@@ -7,7 +7,7 @@
 
    An example has a name, `through` ("registers" or "shared memory": where a load goes), `all_queries`, `q` [rows][D],
    `k` and `v` [N][D], `result` [rows][D], `bytes` {q, out}, and `begin` and `end`: the statements that ran before
-   and after its loop, each [first, last] line of the listing. Then one of two:
+   and after its loop, each [first, last] line of the listing. Then one of three:
 
      a running softmax: `base` "e" or "2", `queries`, `keys`, `tile`, `columns` and `tiles`, each {start, scores, p
        [queries][tile], m_before, m, alpha, l_before, l [queries], acc_before, acc [queries][columns], share [queries]
@@ -16,20 +16,26 @@
      a row at once: `query`, `weights` [slots], `softmax` (statements) and `keys`, each {score, weight, acc [D],
        lines: two lists of statements, bytes {k, v}}.
 
-   running.js and row.js make steps of them. A step is {name, phase, keys: [first, end] or null, scores, p, hidden,
+     parts side by side: `consumers`, `queries`, `keys`, `D`, `tile`, `stages`, `spans` {part, kind, tile, start, end},
+       `stays` {stays: which part, lines: a statement, since, works_from, until}, `sends` {sent_to, sender, time} and
+       `fetches` {fetched, start, bytes}; nothing of the fields above but its name.
+
+   running.js, row.js and roles.js make steps of them. A step is {name, phase, keys: [first, end] or null, scores, p, hidden,
    weights [rows][N]: what each key weighs so far, state {m, l, acc}, moves: [{what, bytes, out}], read, written: bytes
    so far, lines, formula, words(query), tables()}: the state once the step is over. */
 import { asked, rememberLater } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 import { listing } from "../scene/listing.js";
+import { isOfRoles, rolesScript } from "../scene/roles.js";
 import { isOneRow, rowScript } from "../scene/row.js";
 import { isRunning, runningScript } from "../scene/running.js";
 import { stage } from "../scene/stage.js";
 import { tablesFor } from "../scene/tables.js";
 
 const MOVE_MS = { scores: 2600, rescale: 1500, add: 2400, start: 1400, end: 1800, score: 1000, softmax: 1800, value: 900 };
-const REST_MS = { running: 500, row: 120 }; // after a step, while it plays
+const UNIT_MS = 420; // of the time that parts which work side by side have in common
+const REST_MS = { running: 500, row: 120, roles: 0 }; // after a step, while it plays
 const STILL_MS = 1600; // a step's turn where nothing is to move
 const AGAIN_MS = 2600; // before a loop begins anew
 const QUICK = 0.45; // of its time a step takes that the reader asks for
@@ -58,6 +64,7 @@ const FRAME = `
 function scriptOf(example) {
   if (isRunning(example)) return runningScript(example);
   if (isOneRow(example)) return rowScript(example);
+  if (isOfRoles(example)) return rolesScript(example);
   throw new Error("is not a recording of a kernel at work");
 }
 
@@ -92,7 +99,8 @@ function settle(view) {
 
 function paint(view) {
   view.stage.draw(view.step, view.moment, view.chosen ? view.query : Infinity);
-  view.listing.show(stepOf(view).lines, view.moment);
+  if (view.script.kind === "roles") view.listing.stand(stepOf(view).who);
+  else view.listing.show(stepOf(view).lines, view.moment);
 }
 
 /* A movement, then a rest; while it plays the next step follows. */
@@ -102,7 +110,9 @@ function frame(view, time) {
   const passed = Math.min(100, time - (view.before ?? time)); // a tab that slept goes on where it was
   view.before = time;
   if (view.moment < 1) {
-    const whole = MOVE_MS[stepOf(view).phase] * (view.playing ? 1 : QUICK);
+    const now = stepOf(view);
+    const takes = MOVE_MS[now.phase] ?? UNIT_MS * (now.at - (view.script.steps[view.step - 1]?.at ?? now.at) || 1);
+    const whole = takes * (view.playing ? 1 : QUICK);
     view.moment = Math.min(1, view.moment + passed / whole);
     paint(view);
   } else if (view.playing) {
@@ -200,6 +210,7 @@ function build(box, data) {
   };
   parts.board.ariaLabel = "The kernel at work; arrow keys step, space plays";
   view.listing = listing(data.listing, `${data.source}, the lines of this step`);
+  view.listing.element.classList.toggle("am-scene-dense", scriptOf(data.examples[0]).dense ?? false);
   parts.side.append(view.listing.element);
   const by = (act) => () => {
     play(view, false);

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from snippets._lab.probe.listing import Listing
 from snippets._lab.probe.variables import softmax_steps, watch
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
@@ -102,3 +103,55 @@ def test_a_second_loop_does_not_count_a_tile_twice():
     assert [row["start"] for row in rows] == [0, 2]
     assert rows[0]["m_before"] == [None]
     assert rows[1]["share"] == [[0.5, 0.5, 0.5]]
+
+
+SOURCE = """def kernel(
+    x,  # what comes in
+):
+    \"\"\"Says what it does.\"\"\"
+    # A line of its own.
+    a = load(  # why
+        x,
+        "#",
+    )
+
+    for i in range(3):
+        if x:  # never
+            b = 1
+        else:
+            b, c = 2, 3
+    return a
+"""
+
+
+def test_a_listing_is_the_code_without_comments_and_docstring():
+    listing = Listing(SOURCE, first=101)
+    code = ["a = load(", "    x,", '    "#",', ")", "for i in range(3):", "    if x:"]
+    code += ["        b = 1", "    else:", "        b, c = 2, 3", "return a"]
+    assert listing.lines == code
+    # Lines of the file: the call is one statement, `else:` is none; each statement stands once.
+    ran = [106, 107, 106, 111, 112, 115, 111, 115, 116]
+    assert listing.statements(ran) == [(0, 3), (4, 4), (5, 5), (8, 8), (9, 9)]
+    assert listing.parts(ran, ["c"]) == [[(0, 3), (4, 4), (5, 5)], [(8, 8), (9, 9)]]
+    with pytest.raises(ValueError, match="no statement that ran assigns d"):
+        listing.parts(ran, ["a", "d"])
+
+
+def test_the_lines_that_ran_stand_beside_the_variables():
+    with watch(_sums_kernel, ["total"]) as turns:
+        run(programs=2)
+    listing = Listing.of(_sums_kernel.fn)
+
+    def said(lines):
+        return [listing.lines[first].strip() for first, _ in listing.statements(lines)]
+
+    mine = [t for t in turns if t.program == (1, 0, 0)]
+    head, second = "for i in range(n):", "for j in range(1):"
+    added = listing.lines[2].strip()
+    assert said(mine[0].lines) == ["total = tl.zeros([2], tl.float32)"]
+    assert [said(t.lines) for t in mine[1:4]] == [[head, added]] * 3
+    assert said(mine[4].lines) == [head], "the second loop begins where the first has ended"
+    assert said(mine[5].lines) == [second, "last = total * 2 + j"]
+    after = said(turns.last_lines[1, 0, 0])
+    assert after[0] == second
+    assert after[1].startswith("tl.store(")

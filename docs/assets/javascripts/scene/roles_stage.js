@@ -33,9 +33,8 @@ export function roles({ draw, at, colors, small, script, time }) {
       if (time < scores.start || time > add.end) return;
       const x = at.sx + script.columnOf(tileBuffers[n].start);
       const [made, weighed, gone] = [share(time, scores.start, scores.end), share(time, weigh.start, weigh.end), share(time, add.start, add.end)];
-      draw.shadow(true, "rgb(0 0 0 / 20%)");
+      draw.shade(x - 0.04, top + 0.14, width + 0.08, perConsumer - 0.28);
       draw.box(x - 0.04, top + 0.14, width + 0.08, perConsumer - 0.28, { fill: colors.paper, round: 0.2 });
-      draw.shadow(false);
       draw.box(x - 0.04, top + 0.14, width + 0.08, perConsumer - 0.28, { line: color(i), round: 0.2, width: 1.6 });
       const cells = width * perConsumer;
       for (let cell = 0; cell < cells; cell += 1) {

@@ -75,14 +75,14 @@ export function stage(canvas, script) {
     if (first + rows < M && script.kind !== "roles") {
       draw.words(at.sx + N / 2, at.sy + M - 0.5, "scores: M × N, never stored", { color: colors.muted, px: small });
     }
+    if (script.kind !== "roles") lane(draw);
   }
 
   /* The lane of this program: the chip. */
   function lane(draw) {
     const left = at.sx - 1.25;
-    draw.shadow(true, "rgb(0 0 0 / 16%)");
+    draw.shade(left, top - 0.12, at.wide - 0.2 - left, rows + 0.24);
     draw.box(left, top - 0.12, at.wide - 0.2 - left, rows + 0.24, { fill: colors.paper, round: 0.3 });
-    draw.shadow(false);
     draw.box(left, top - 0.12, at.wide - 0.2 - left, rows + 0.24, { fill: colors.registers, alpha: 0.1, round: 0.3 });
     draw.box(left, top - 0.12, at.wide - 0.2 - left, rows + 0.24, { line: colors.registers, round: 0.3, width: 1.2 });
   }
@@ -121,9 +121,8 @@ export function stage(canvas, script) {
     const left = at.sx + mix(before.keys?.[0] ?? now.keys[0], now.keys[0], slide);
     const wide = script.width;
     const shown = now.keys[1] - now.keys[0];
-    draw.shadow(true, "rgb(0 0 0 / 22%)");
+    draw.shade(left - 0.06, top - 0.06, wide + 0.12, rows + 0.12);
     draw.box(left - 0.06, top - 0.06, wide + 0.12, rows + 0.12, { fill: colors.paper, round: 0.22 });
-    draw.shadow(false);
     draw.box(left - 0.06, top - 0.06, wide + 0.12, rows + 0.12, { line: colors.ink, alpha: 0.8, round: 0.22, width: 1.5 });
     const copyOf = (what, y, landed, flown) => {
       if (!flown) return;
@@ -258,7 +257,6 @@ export function stage(canvas, script) {
       roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
       return;
     }
-    lane(drawing);
     traces(drawing, before, now, u);
     queries(drawing, now, u);
     if (script.kind === "running") tile(drawing, before, now, u);

@@ -173,8 +173,8 @@ def test_a_ragged_length_is_held_against_the_next_round_one():
 
     figure = drawn("ragged", Lab(gain))
     assert figure.finding.startswith(
-        "A length that fills no tile changes the rate by −20 % (D 64, N 1000) at worst, keys that "
-        "four heads share by −10 %"
+        "A length that is not a multiple of the tile changes the rate by −20 % (D 64, N 1000) at "
+        "worst, sharing keys among four heads by −10 %"
     )
 
 

@@ -9,6 +9,6 @@ def problems():
         "flash_attention",
         also=logsumexp,
         options={"return_lse": True},
-        only=["plain", "causal_more"],
+        only=["causal_more"],
         ending="_lse",
     )

@@ -161,7 +161,7 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
     yield "k stored by columns", Probe(p.name, p.q, transposed(p.k), p.v)
     p = make("beside", 2, 5, heads=(1, 3))
     yield "heads beside each other", Probe(p.name, beside(p.q), beside(p.k), beside(p.v))
-    p = make("large", 2, 40)
+    p = make("large", 1, 70)
     order = (p.q @ p.k.mT)[0, 0, 0].argsort(descending=True)  # so a tile's maximum may be far below
     k = p.k[:, :, order].contiguous()
     yield "scores beyond what exp can hold", Probe(p.name, p.q * 64, k, p.v)

@@ -26,7 +26,7 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 STEP = 1 / 16  # inputs are whole multiples of it, or of a power of two times it: a byte each
-PRINTED = 6  # rows of a result that are told, at most
+PRINTED = 5  # rows of a result that are told, at most
 NOT_A_NUMBER = -128  # among these bytes
 Row = dict[str, Any]
 

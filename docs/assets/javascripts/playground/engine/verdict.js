@@ -5,7 +5,7 @@
    says something of, a wrong one among them. Nothing here knows what a mistake is. */
 import { halves } from "./packed.js";
 
-const PRINTED = 6; // rows that a fingerprint tells, as in snippets/_lab/probe/launches.py
+const PRINTED = 5; // rows that a fingerprint tells, as in snippets/_lab/probe/launches.py
 const CLOSE = 4e-3; // of the sum's size: float16 has 11 bits
 
 /* Which rows are told, and a column's weight. */

@@ -167,10 +167,11 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
     yield "scores beyond what exp can hold", Probe(p.name, p.q * 64, k, p.v)
     if launcher.scale:
         yield "a scale of its own, 0.3", make("scale", 3, 7, scale=0.3)
-    p = make("tiles", 1, 70)
-    order = (p.q @ p.k.mT)[0, 0, 0].argsort()  # rising scores: every tile moves the maximum
-    k = p.k[:, :, order].contiguous()
-    yield "70 keys: several tiles", Probe(p.name, p.q, k, p.v)
+    p = make("tiles", 2, 70)
+    q = torch.cat([p.q[..., :1, :], -p.q[..., :1, :]], -2)
+    # Scores that rise for one query, so that every tile moves the maximum, and fall for the other.
+    k = p.k[:, :, (q @ p.k.mT)[0, 0, 0].argsort()].contiguous()
+    yield "70 keys: several tiles", Probe(p.name, q, k, p.v)
     yield "66 queries: several programs", make("queries", 66, 3)
     if launcher.causal:
         for title, name, M, N in (

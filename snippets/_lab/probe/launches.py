@@ -69,6 +69,8 @@ class Launches:
             row = {"name": self.names[number], "dtype": _dtype(x.dtype), "size": size}
             for name, given in self.inputs.items():
                 if given.untyped_storage().data_ptr() == address:
+                    if "shape" in row:
+                        raise ValueError(f"{name} and {row['name']} share memory")
                     row |= {"name": name, **self.place(given, name), **_bytes(given)}
                     del row["storage"]
             found.append(row)

@@ -3,7 +3,7 @@ import { KernelError } from "./errors.js";
 import { Descriptor } from "./language.js";
 import { Memory, dtypeNamed } from "./memory.js";
 import { meter } from "./meter.js";
-import { int32, int64 } from "./types.js";
+import { int32, int64, pointerTo } from "./types.js";
 import { Const, NONE, Tensor, count, float, int, scalar } from "./values.js";
 
 const MOST_PROGRAMS = 1_000_000;
@@ -34,6 +34,7 @@ function argument(value, param, memory) {
     if (!Number.isInteger(value)) return scalar(dtypeNamed("float32"), value);
     return scalar(Math.abs(value) > LARGEST_INT ? int64 : int32, value);
   }
+  if (value.pointer) return scalar(pointerTo(dtypeNamed(value.pointer)), 0); // to nothing: for a check alone
   if ("value" in value && value.type) return scalar(dtypeNamed(value.type), value.value);
   throw new KernelError(`the argument ${param.name} is of no kind that is known here`, "runtime");
 }

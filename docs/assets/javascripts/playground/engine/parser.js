@@ -13,6 +13,7 @@ const KEYWORDS = new Set(
     "global if import in is lambda nonlocal not or pass raise return try while with yield"
   ).split(" "),
 );
+const DEEPEST = 200; // brackets, as in Python
 const COMPARE = new Set(["==", "!=", "<", "<=", ">", ">="]);
 const BINARY = [["|"], ["^"], ["&"], ["<<", ">>"], ["+", "-"], ["*", "/", "//", "%", "@"]]; // loosest first
 const AUGMENTED = /^(?:\*\*|\/\/|>>|<<|[-+*/%&|^@])=$/;
@@ -26,6 +27,7 @@ class Parser {
   constructor(list) {
     this.list = list;
     this.at = 0;
+    this.depth = 0; // expressions within each other
   }
   get token() {
     return this.list[this.at];
@@ -332,6 +334,13 @@ class Parser {
   }
   unary() {
     const token = this.token;
+    this.depth += 1;
+    if (this.depth > DEEPEST) this.fail("too many nested parentheses");
+    const found = this.signed(token);
+    this.depth -= 1;
+    return found;
+  }
+  signed(token) {
     for (const operator of ["-", "+", "~"]) {
       if (this.take(operator)) return this.node("Unary", { operator, operand: this.unary() }, token);
     }

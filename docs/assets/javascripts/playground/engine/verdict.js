@@ -56,11 +56,11 @@ function alike(sums, print) {
 /* The rank of what may be said: zeros are certain, a model knows more kernels than one variant does. */
 const order = ({ mistake, source }) => (mistake === "zeros" ? 0 : source === "model" ? 1 : 2);
 
-/* The mistakes that explain what these problems gave, [{name, sentence, source}]. */
-export function explain(results, file) {
+/* Of each problem with fingerprints: whether its result is right, which of them it is like, and which of
+   them cannot be told from the right result; null for one that did not run. */
+export function likeness(results, file) {
   const problems = file.rows.filter((row) => row.prints && row.problem);
-  const mistakes = file.rows.filter((row) => row.mistake);
-  const seen = problems.map((problem) => {
+  return problems.map((problem) => {
     const result = results.find((one) => one.name === problem.problem && one.group === problem.group);
     if (!result || result.error) return null;
     const prints = problem.prints.map(halves);
@@ -68,9 +68,15 @@ export function explain(results, file) {
     return {
       right: result.outputs.every((output) => output.right),
       like: prints.map((print) => alike(sums, print)),
-      harmless: prints.map((print) => alike(rights, print)), // cannot be told from the right result
+      harmless: prints.map((print) => alike(rights, print)),
     };
   });
+}
+
+/* The mistakes that explain what these problems gave, [{name, sentence, source}]. */
+export function explain(results, file) {
+  const mistakes = file.rows.filter((row) => row.mistake);
+  const seen = likeness(results, file);
   if (!seen.some((one) => one && !one.right)) return [];
   const fits = (numbers) => {
     let matched = 0;

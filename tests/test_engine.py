@@ -16,6 +16,7 @@ import sys
 import pytest
 import torch
 from engine_edits import EDITS
+from engine_rewrites import REWRITES
 
 from snippets._lab.judge import problems
 from snippets._lab.judge.mutants import mutate
@@ -205,6 +206,28 @@ def test_no_alarm_on_right_kernels(ask):
     assert sum(len(answer["results"]) for answer in answers) > 120
     wrong = [
         (name, result)
+        for name, answer in zip(about, answers, strict=True)
+        for result in answer["results"]
+        if not result["right"]
+    ]
+    assert not wrong
+
+
+@pytest.mark.browser
+def test_no_alarm_on_right_rewrites(ask):
+    """Ten ways each to write a kernel otherwise, every one on every problem."""
+    sent, about = [], []
+    for room, pairs in REWRITES.items():
+        source = source_file(room).read_text("utf-8")
+        rows = [row for row in recorded(room) if row.get("file") == "kernel"]
+        assert len(pairs) == 10
+        for old, new in pairs:
+            assert old in source, (room, old)
+            sent.append({"source": source.replace(old, new), "rows": rows})
+            about.append(f"{room}: {new}")
+    answers = ask("all", texts=sent, files={})
+    wrong = [
+        (name, result["name"], result["error"], result["faults"])
         for name, answer in zip(about, answers, strict=True)
         for result in answer["results"]
         if not result["right"]

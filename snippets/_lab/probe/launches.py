@@ -164,7 +164,6 @@ def on_the_lattice(x: Tensor, step: float = STEP) -> Tensor:
     return (x / step).round().clamp(-127, 127) * step
 
 
-# --8<-- [start:prints]
 def prints(out: Tensor) -> list[float]:
     """Sums of some rows of a result [..., columns], each a sum that every column moves.
 
@@ -179,7 +178,6 @@ def prints(out: Tensor) -> list[float]:
     rows = rows[[row for row in sorted(some) if 0 <= row <= last]]
     weights = 1 + (torch.arange(rows.shape[-1]) * 5 % 7) / 7
     return [float(x) for x in (rows * weights).sum(-1).to(torch.float16)]
-    # --8<-- [end:prints]
 
 
 def float16(values: Sequence[float]) -> str:

@@ -93,6 +93,9 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter):
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    for missing in sorted({text.rpartition("NOT RUN")[2] for text in skipped if "NOT RUN" in text}):
+        terminalreporter.write_line(f"checks NOT RUN{missing.rstrip(chr(39) + ')')}", yellow=True)
     if (left_out := _browser_checks["left out"]) and program() is None:
         terminalreporter.write_line(
             f"{left_out} browser checks NOT RUN: install chromium", yellow=True

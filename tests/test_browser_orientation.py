@@ -102,6 +102,13 @@ def test_the_tab_of_the_front_page_names_the_site_once(open_page, site):
     assert page.title().count("Attention, Measured") == 1
 
 
+def test_prose_in_a_figure_keeps_the_measure(open_page, site):
+    page = open_page({"width": 1366, "height": 768})
+    page.goto(site + "lab/claims/")
+    widths = page.locator(".am-figure h3 ~ p").evaluate_all("x => x.map(p => p.clientWidth)")
+    assert max(some(widths)) <= 680
+
+
 def test_topics_are_sorted_as_a_reader_sorts(open_page, site):
     page = open_page()
     page.goto(site + "reference/topics/")

@@ -288,7 +288,7 @@ def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
         box = claim.locator(part).bounding_box()
         assert 0 < box["y"] <= 768 - box["height"], part
         assert box["x"] + box["width"] <= 1366 / 2
-    picture = page.locator(".am-hero > :last-child svg, .am-hero > :last-child canvas").first
+    picture = page.locator(".am-hero > :last-child :is(svg, canvas):visible").first
     assert picture.bounding_box()["x"] >= 1366 / 2 - 60, "beside the claim"
     assert page.locator(".am-rungs a").count() == len(published())
     claim.locator("h1").evaluate("title => { title.style.height = '40rem'; }")
@@ -300,7 +300,8 @@ def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
 def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
     page = open_page(PHONE)
     page.goto(site)
-    picture = page.locator(".am-hero > :last-child svg, .am-hero > :last-child canvas").first
+    picture = page.locator(".am-hero > :last-child :is(svg, canvas):visible").first
+    picture.wait_for()  # the poster, or the scene that takes its place
     box = picture.bounding_box()
     assert box["y"] < PHONE["height"] / 2
     assert box["width"] > PHONE["width"] / 2

@@ -27,7 +27,8 @@ PROMPT = re.compile(r"(?:\$|>>>|\.\.\.)(?: |$)")
 # What Markdown leaves of HTML in an indented block.
 BLOCK = "(?:div|figure|figcaption|details|summary)"
 STRAY = re.compile(
-    rf"<p>(?=\s*</?{BLOCK}\b)|(?P<block></?{BLOCK}\b[^<>]*>\s*)</p>|(?P<tag><[a-z]+\b[^<>]*) markdown>"
+    rf"<p>(?=\s*</?{BLOCK}\b)|(?P<block></?{BLOCK}\b[^<>]*>\s*)</p>"
+    r"|(?P<tag><[a-z]+\b[^<>]*) markdown>"
 )
 
 # A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.

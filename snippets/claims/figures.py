@@ -111,8 +111,11 @@ def _entry(name, found):
     figure = f"/posts/{claim.post}.md#figure-{claim.post}-{claim.result}"
     title = claim.post.replace("_", " ")
     lines += [
-        f"{claim.heard} Read here as: {claim.read_as}",
-        f"Measured: [the figure in *{title}*]({figure}), {measured}.",
+        f"*Who says so:* {_said(claim.said)}",
+        "",
+        f"*Read here as:* {claim.read_as}",
+        "",
+        f"*Measured:* [the figure in *{title}*]({figure}), {measured}.",
         "",
         '<details class="am-data" markdown>',
         "<summary>Regime by regime</summary>",
@@ -133,6 +136,12 @@ def _entry(name, found):
         "</details>",
     ]
     return "\n".join(lines)
+
+
+def _said(source):
+    """Who says it, with a link to where it stands and the few words that stand there."""
+    of = f" It speaks of {source.about}." if source.about else ""
+    return f"{source.who}, [{source.title}]({source.address}): “{source.words}”.{of}"
 
 
 def _by_regime(cases):

@@ -587,7 +587,7 @@ def test_the_peaks_are_told_as_they_fall():
     assert halved in said["growth"]
     assert "to the byte" in said["formula"]
     assert "the same, to the byte, at every N, and 4 N × N tensors" in said["training"]
-    assert "what the backward of the softmax makes is all" in said["training"]
+    assert "so the one in the softmax's backward is all" in said["training"]
     assert "more is workspace" in said["training"], "of cuDNN"
     assert said["bump"] == ""
     assert "2.0× what eager holds" in said["math"]
@@ -630,10 +630,10 @@ def test_what_is_not_seen_from_outside_is_told(inside):
     said = figure.sentences["training"]
     if inside:
         assert said.startswith("A training step takes 282.4 GB.")
-        assert "213.7 GB are seen. The other 68.7 GB, a fourth N × N tensor, the" in said
+        assert "we see 213.7 GB. The backward of the softmax allocates the other 68.7 GB, a" in said
         assert figure.finding.endswith("to the byte.")
     else:
-        assert said.endswith("and those are three.")
+        assert said.endswith("three N × N tensors.")
         assert figure.finding.endswith("the formulas are off.")
 
 
@@ -648,7 +648,7 @@ def test_what_an_operation_takes_for_itself_is_told():
     said = drawn("peak_memory", invented("peak_memory", rows)).sentences
     assert "at every N exactly one N × N tensor more" in said["training"]
     assert "FlashAttention-2 (PyTorch) at N 1024" in said["bump"]
-    assert "it splits the keys in 3" in said["bump"]
+    assert "it splits the keys into 3 parts" in said["bump"]
 
 
 def test_peaks_are_drawn_where_a_card_has_no_fused_kernel():
@@ -674,7 +674,7 @@ def test_the_levels_are_found_on_the_walk():
 
 def test_the_verdict_follows_the_clock():
     said = drawn("intensity").sentences
-    assert "softmax has 1.25 FLOP a byte and is limited by memory" in said["steps"]
+    assert "softmax has 1.25 FLOP per byte and is limited by memory" in said["steps"]
     assert "One query against a cache is limited by memory (up to 80 %" in said["claim_bound"]
     assert "Fused, with many queries, it is limited by arithmetic" in said["claim_bound"]
     assert "does not keep memory busy" not in said["softmax"]

@@ -671,7 +671,7 @@ def test_figures_of_times_follow_the_numbers():
     lengths = cases(dtype=BOTH, D=[64], heads=[16], N=[256, 1024, 4096, 8192])
     names = [OURS, "basic_attention", "torch:eager", "torch:sdpa"]
     text = drawn("forward", list(timed(lengths, names)))
-    assert "the four launches are 2.0× faster than one query a program in float32" in text
+    assert "the four launches are 2.0× faster than one query per program in float32" in text
     assert "It is faster than one query a program in 8 of 8 cases." in text
     assert "2.0× slower" in drawn(
         "forward", list(timed(lengths, ["basic_attention", OURS, *names[2:]]))
@@ -697,7 +697,7 @@ def test_the_figure_of_alignment_tells_two_causes_apart():
         for columns, numbers, ms in ((5000, 1, 1.0), (5008, 4, 0.8), (8184, 1, 0.5), (8192, 4, 0.5))
     ]
     text = drawn("alignment", rows)
-    assert "of the 8192 slots of the program 39 % are masked" in text
+    assert "of the tile's 8192 elements 39 % are masked" in text
     assert "by +25 % where the same slots are masked" in text
     assert "and by 0 % where the row fills them" in text
     assert "+100 % with narrow loads and by +60 % with wide ones" in text
@@ -744,7 +744,9 @@ def test_the_figure_of_bytes_says_whether_the_interpreter_agrees(agree):
     text = drawn("memory_traffic", rows)
     assert ("agrees byte for byte" in text) == agree
     assert ("does NOT agree" in text) != agree
-    assert "read and write 160 bytes for each head where 10 bytes would do, 16× as many" in text
+    assert (
+        "read and write 160 bytes per head where a fused kernel moves 10 bytes: 16× as much" in text
+    )
 
 
 @pytest.mark.parametrize("extra", [0, 1024, 4096])

@@ -403,7 +403,7 @@ def test_make_check_begins_with_what_is_stale_and_runs_all(tmp_path):
     code, lines = check(tmp_path, "none")
     ran = [line.removeprefix("ran -m ") for line in lines if line.startswith("ran ")]
     assert ran[0] == "snippets._lab stale"
-    assert lines[-1] == "== all 8 checks passed"
+    assert lines[-1] == "== all 9 checks passed"
     for what in ("ruff check", "ruff format --check", "mypy", "snippets._lab figures --check"):
         assert any(line.startswith(what) for line in ran), what
     for what in ("ran --deny-warnings", "spelling", "mkdocs build --strict", "check-html"):
@@ -415,7 +415,7 @@ def test_make_check_goes_on_after_a_failure_and_names_all_that_failed(tmp_path):
     code, lines = check(tmp_path, '*"ruff check"*|*mypy*|*"mkdocs build"*')
     assert code != 0
     assert lines[-1] == "== failed: lint types site"
-    assert sum(line.startswith("ran ") for line in lines) == 8, "a site that failed has no HTML"
+    assert sum(line.startswith("ran ") for line in lines) == 9, "a site that failed has no HTML"
 
 
 def is_there(post, name):

@@ -55,7 +55,6 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
         "mkdocs.yml": lambda text: _after_last(
             text, r"^ +- posts/\w+\.md\n", f"      - posts/{name}.md\n"
         ),
-        "docs/index.md": lambda text: _front_page(text, name, fields["WORDS"]),
         "docs/reference/launchers.md": lambda text: _reference(text, name, like, fields["WORDS"]),
         "snippets/_lab/draw/identity.py": lambda text: _identity(text, name),
     }
@@ -131,12 +130,6 @@ def _after_last(text: str, pattern: str, new: str) -> str:
         raise CannotBegin(f"nowhere to enter {new.strip()!r}: no line is like {pattern}")
     at = found[-1].end()
     return text[:at] + new + text[at:]
-
-
-def _front_page(text: str, name: str, words: str) -> str:
-    pattern = r"^(\d+)\. \[[^\]]*\]\(posts/\w+\.md\)\n"
-    number = int(re.findall(pattern, text, re.MULTILINE)[-1]) + 1
-    return _after_last(text, pattern, f"{number}. [{words}](posts/{name}.md)\n")
 
 
 def _reference(text: str, name: str, like: str, words: str) -> str:

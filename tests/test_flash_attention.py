@@ -665,6 +665,6 @@ def test_the_scene_is_recorded_with_and_without_a_mask():
     assert all(some(len(row) == bench.COLUMNS for r in rows if "acc" in r for row in r["acc"]))
     # Only a tile that is masked runs the lines that mask it.
     listing = next(r["listing"] for r in rows if "listing" in r)
-    for row in (r for r in rows if "masked" in r):
+    for row in some(r for r in rows if "masked" in r):
         ran = [listing[first] for first, _ in row["lines"][0]]
         assert any("last_key" in line for line in ran) == row["masked"]

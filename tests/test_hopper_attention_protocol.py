@@ -410,7 +410,7 @@ def test_the_scene_is_the_timeline_with_the_lines_where_parts_stand():
     waits = [s for s in stays if s["since"] < s["works_from"]]
     asked = [whole["listing"][s["lines"][0]] for s in some(waits)]
     assert all("_fill(" in line or "wait" in line for line in asked)
-    for one, two in itertools.combinations([s for s in stays if s["stays"] == "producer"], 2):
+    for one, two in some(itertools.combinations([s for s in stays if s["stays"] == "producer"], 2)):
         assert one["until"] <= two["since"], "a part stands at one line at a time"
     # A buffer is released once by each consumer for every tile that went through it.
     fetched = [r["fetched"] for r in rows if "fetched" in r]

@@ -135,7 +135,7 @@ def _after_last(text: str, pattern: str, new: str) -> str:
 def _reference(text: str, name: str, like: str, words: str) -> str:
     entry = (
         f"::: snippets.{name}.kernel.{name}\n\n"
-        f"Explained in [{words}](../posts/{name}.md#how-does-the-kernel-work). "
+        f"Explained in [{words}](../posts/{name}.md#kernel). "
         f"[The file](/snippets/{name}/kernel.py).\n\n"
     )
     return _after_last(text, rf"^::: snippets\.{like}\.kernel\.{like}\n\nExplained .*\n\n", entry)

@@ -8,9 +8,10 @@ from floors import some
 from made_up import CEILINGS, result, timed
 
 from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.pictures import picture_fragment
 from snippets._lab.results.store import DataError
 from snippets._site import unmeasured
-from snippets.latency_hiding import figures
+from snippets.latency_hiding import drawings, figures
 from snippets.latency_hiding.bench import SETS, STEPS, WALK
 
 MANY, L1, L2 = 132, 228 << 10, 60 << 20
@@ -192,37 +193,40 @@ def test_the_gpu_is_drawn_with_latencies_and_without():
 @pytest.mark.parametrize(
     ("name", "source", "said"),
     [
-        ("timeline", latency, "260 cycles"),
+        ("turns", latency, "260 cycles"),
         ("pipe", littles_law, "800 kB"),
-        ("tail", waves, "133 tiles on 132 multiprocessors"),
+        ("tail", waves, "133 programs on 132 multiprocessors"),
     ],
 )
-def test_drawings_wait_for_their_measurement(name, source, said):
-    draw = getattr(figures, name)
-    assert draw([]) is None
-    assert fragment("latency_hiding", name, draw, []) == {}
-    text = fragment("latency_hiding", name, draw, [source()])[f"{name}.md"]
-    assert said in text
-    assert "<svg" in text
+def test_drawings_say_more_where_it_was_measured(name, source, said):
+    draw = getattr(drawings, name)
+    with_, without = (
+        picture_fragment("latency_hiding", name, draw, [hierarchy(), *more])[f"{name}.md"]
+        for more in ([source()], [])
+    )
+    assert said in with_
+    assert f"latency_hiding/{source.__name__}" in with_
+    assert f"latency_hiding/{source.__name__}" not in without
+    assert "<svg" in without
 
 
 def test_one_warp_is_drawn_idle_and_many_busy():
-    text = figures.timeline([latency()]).widget
-    busy = [int(n) for n in re.findall(r"busy (\d+) % of the time", text)]
+    text = drawings.turns([]).svg
+    busy = [int(n) for n in re.findall(r"busy (\d+) %<", text)]
     assert busy == sorted(busy)
     assert busy[0] < 15
     assert busy[-1] == 100
 
 
 def test_a_page_says_that_a_drawing_waits(tmp_path):
-    include = '--8<-- "docs/figures/latency_hiding/timeline.md"'
+    include = '--8<-- "docs/figures/latency_hiding/gpu.md"'
     shown = unmeasured.shown(include, tmp_path)
     assert unmeasured.BADGE in shown
     assert "`make bench POST=latency_hiding`" in shown
-    for drawn in ("timeline.md:part", "no_such_drawing.md"):
-        wrong = include.replace("timeline.md", drawn)
+    for drawn in ("gpu.md:part", "no_such_drawing.md"):
+        wrong = include.replace("gpu.md", drawn)
         assert unmeasured.shown(wrong, tmp_path) == wrong, "the build says that it is not there"
-    path = tmp_path / "docs/figures/latency_hiding/timeline.md"
+    path = tmp_path / "docs/figures/latency_hiding/gpu.md"
     path.parent.mkdir(parents=True)
     path.write_text("drawn")
     assert unmeasured.shown(include, tmp_path) == include

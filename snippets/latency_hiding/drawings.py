@@ -1,196 +1,209 @@
-"""The drawings of the page: the GPU, waiting warps, a pipe of bytes, and waves of programs."""
+"""The drawings of the page: warps that take turns, a pipe of bytes, and waves of programs."""
 
-from typing import NamedTuple
+import math
 
-from snippets._lab.draw.drawings import INK, LINES, MUTED, arrow, box, labelled, svg, words
-from snippets._lab.draw.identity import identity, oklch
-
-REGISTERS, SHARED, L2, HBM = (
-    identity(name).colour for name in ("registers", "shared memory", "L2", "HBM")
+from snippets._lab.draw.drawings import (
+    INK,
+    LINES,
+    MUTED,
+    PHONE,
+    STRONG,
+    Key,
+    box,
+    bracket,
+    keys,
+    motion,
+    straight,
+    svg,
+    words,
 )
-TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
-WAIT = "var(--am-axis)"
-QUARTERS = 4  # of a multiprocessor, each with a scheduler of its own
-WIDE = 396  # fits a phone at nine tenths
+from snippets._lab.draw.grids import Grid, cells
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.rows import ceiling, only
+from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+from snippets._lab.draw.units import bandwidth, percent, size, time
+
+from . import model
+
+OURS = "latency_hiding"
+HBM, WARP = identity("HBM").colour, identity("consumer 0").colour
+WAITS = 7  # times as long as the instructions between two loads: the example of `turns`
 
 
-class Level(NamedTuple):
-    """What is written on a memory: its name, size, rate and latency, as text; "" if unknown."""
-
-    name: str
-    size: str
-    rate: str
-    latency: str
-
-    def line(self):
-        """What is known, in one line."""
-        return " · ".join(x for x in (self.size, self.rate, self.latency) if x)
+def _own(results, name):
+    """The result of this page that was measured first, or None."""
+    found = (r for r in results if (r.post, r.result) == (OURS, name) and r.place == "gpu")
+    return next(found, None)
 
 
-def gpu(chip, levels, units):
-    """One streaming multiprocessor inside its chip.
-
-    chip: the GPU's name and how many multiprocessors it has. levels: registers, shared memory
-    (with L1), L2, HBM. units: tensor cores, float32 cores, exponential units, and what each does.
-    """
-    name, many = chip
-    registers, shared, l2, hbm = levels
-    tensor, cores, exponential = units
-    left, wide = 10, WIDE - 20
-    drawn = [
-        box(1, 1, WIDE - 2, 488, LINES, 6, 1),
-        words(
-            left + 2, 20, f"{name}: {many} streaming multiprocessors (SM)", 13, 600, anchor="start"
-        ),
-        box(left, 30, wide, 318, LINES, 14, 1),
-        words(left + 10, 49, "one of them", 12, 600, anchor="start"),
-    ]
-    gap = 8
-    part = (wide - 20 - (QUARTERS - 1) * gap) / QUARTERS
-    for quarter in range(QUARTERS):
-        x = left + 10 + quarter * (part + gap)
-        drawn += _quarter(x, part, quarter)
-    drawn += [
-        *_band(left + 10, 148, wide - 20, 34, REGISTERS, "registers", registers.line()),
-        *_band(left + 10, 188, wide - 20, 34, CORES, "float32 cores", cores),
-        *_band(left + 10, 228, wide - 20, 34, TENSOR, "tensor cores", tensor),
-        *_band(left + 10, 268, wide - 20, 34, EXPONENTIAL, "exponential units", exponential),
-        *_band(left + 10, 308, wide - 20, 34, SHARED, "L1, shared memory", shared.line()),
-        *_link(348, "all multiprocessors share"),
-        *_band(left, 376, wide, 44, L2, "L2 cache", l2.line()),
-        *_link(420, ""),
-        *_band(left, 440, wide, 42, HBM, "HBM, its memory", hbm.line()),
-    ]
-    about = (
-        f"The {name}: {many} streaming multiprocessors. Each has four warp schedulers with up to "
-        f"16 warps each; registers: {registers.line()}; float32 cores: {cores}; tensor cores: "
-        f"{tensor}; exponential units: {exponential}; shared memory and L1: {shared.line()}. "
-        f"All share L2: {l2.line()}; and HBM: {hbm.line()}."
-    )
-    return svg(WIDE, 490, about, drawn)
-
-
-def _quarter(x, wide, number):
-    """A scheduler and the warps it chooses from."""
-    yield labelled(x, 58, wide, 22, INK, f"scheduler {number}")
-    side, gap = (wide - 7 * 3) / 8, 3
-    for warp in range(16):
-        at = x + warp % 8 * (side + gap), 92 + warp // 8 * (side + gap)
-        yield box(*at, side, side, identity("consumer 0").colour, 70 if warp == number else 22)
-    yield words(x + wide / 2, 136, "16 warps", 10, colour=MUTED)
-
-
-def _band(x, y, wide, tall, colour, name, said):
-    """A box across, its name on the left and what is known of it on the right."""
-    middle = y + tall / 2 + 4
-    return [
-        box(x, y, wide, tall, colour, 22, 1),
-        words(x + 8, middle, name, 11.5, 600, anchor="start"),
-        words(x + wide - 8, middle, said, 11, anchor="end"),
-    ]
-
-
-def _link(y, said):
-    middle = WIDE / 2
-    yield arrow(f"M{middle:g} {y + 4:g}V{y + 18:g}", (middle, y + 18), "down", MUTED)
-    if said:
-        yield words(middle + 12, y + 16, said, 10, colour=MUTED, anchor="start")
-
-
-def warps(latency, work, counts):
-    """What a scheduler does over time with few warps and with many.
-
-    latency and work: cycles that a warp waits, and that it has instructions for, in turn. One
-    drawing for each number of warps in `counts`, all with the same scale.
-    """
-    span = 2.4 * (latency + work)
-    scale, top, drawn = (WIDE - 96) / span, 16, []
+@picture
+def turns(results):
+    """What a scheduler does over time with one warp, with two and with eight."""
+    source = _own(results, "latency")
+    latency = model.levels(source)["L2"]["cycles"] if source else 0
+    counts = (1, 2, WAITS + 1)
+    turn, end, drawn, top = WAITS + 1, 2.5 * (WAITS + 1), [], 6
+    busy = {n: min(1.0, n / turn) for n in counts}
     for number in counts:
         told = "1 warp" if number == 1 else f"{number} warps"
-        busy = min(1.0, number * work / (latency + work))
-        drawn.append(words(0, top + 4, told, 12, 600, anchor="start"))
-        said = f"busy {100 * busy:.0f} % of the time"
-        drawn.append(words(WIDE, top + 4, said, 11, colour=MUTED, anchor="end"))
-        top += 12
-        period = max(latency + work, number * work)
+        drawn += [
+            words(0, top + 9, told, 12, 600, anchor="start"),
+            words(PHONE, top + 9, f"scheduler busy {percent(busy[number])}", 11, anchor="end"),
+        ]
+        spans, starts = [], []
         for warp in range(number):
-            y, start = top + warp * 15, warp * work
-            drawn.append(words(84, y + 10, f"warp {warp}", 10, colour=MUTED, anchor="end"))
-            while start < span:
-                drawn.append(
-                    _span(
-                        start, min(work, span - start), y, scale, identity("consumer 0").colour, 70
-                    )
-                )
-                rest = start + work
-                if rest < span:
-                    long = min(period - work, span - rest)
-                    drawn.append(_span(rest, long, y, scale, WAIT, 18))
-                start += period
-        top += number * 15 + 22
-    drawn += [
-        box(90, top - 10, 12, 10, identity("consumer 0").colour, 70),
-        words(106, top - 1, "issues instructions", 10.5, anchor="start"),
-        box(230, top - 10, 12, 10, WAIT, 18),
-        words(246, top - 1, "waits for its load", 10.5, anchor="start"),
-    ]
-    about = (
-        "A scheduler with "
-        + " and with ".join(map(str, counts))
-        + (
-            " warps, time from left to right. Each warp issues instructions and then waits for a "
-            "load; with more warps another one issues while it waits."
-        )
+            begin = warp
+            while begin < end:
+                spans.append(Span(f"warp {warp}", begin, begin + 1, WARP))
+                spans.append(Span(f"warp {warp}", begin + 1, begin + turn, LINES, percent=26))
+                starts.append(begin)
+                begin += turn
+        spans += [Span("scheduler", begin, begin + 1, INK, percent=60) for begin in starts]
+        lanes = ["scheduler", *(f"warp {warp}" for warp in range(number))]
+        over = Timeline(lanes, end, y=top + 18, left=62, tall=11, gap=3)
+        drawn.append(timeline(over, spans))
+        top += 18 + over.down + 18
+    drawn.append(time_arrow(over))
+    top += 10
+    shown = (
+        Key(WARP, STRONG, "instructions of a warp"),
+        Key(LINES, 26, "waits for its load"),
+        Key(INK, 60, "scheduler starts one"),
     )
-    return svg(WIDE, top + 6, about, drawn)
+    drawn.append(keys(0, top, PHONE, shown))
+    about = "A scheduler and its warps over time. " + " ".join(
+        f"With {n} of them it is busy {percent(busy[n])} of the time." for n in counts
+    )
+    measured = (
+        f" On the GPU measured here a load from L2 takes {latency:.0f} cycles." if latency else ""
+    )
+    return Picture(
+        sees=f"One warp leaves its scheduler idle; {WAITS + 1} fill the time.",
+        caption=f"In this example a warp waits {WAITS} times as long as it computes between two "
+        "loads. No load gets faster: while one warp waits, the scheduler starts instructions of "
+        f"another, and changing over costs nothing.{measured}",
+        svg=svg(PHONE, top + 34, about, drawn),
+        sources=[source] if source else (),
+    )
 
 
-def _span(start, long, y, scale, colour, percent):
-    return box(90 + start * scale, y, max(long * scale, 0.5), 12, colour, percent)
-
-
-def pipe(latency, rate, bytes_needed):
+@picture
+def pipe(results):
     """Little's law: a pipe as long as the latency and as wide as the bandwidth."""
-    x, y, wide, tall = 30, 50, WIDE - 60, 84
-    drawn = [box(x, y, wide, tall, HBM, 22, 1)]
-    for row in range(4):
-        for column in range(14):
-            at = x + 8 + column * (wide - 16) / 14, y + 8 + row * (tall - 16) / 4
-            drawn.append(box(*at, 17, 12, HBM, 70))
+    source = _own(results, "littles_law")
+    said = {"length": "latency", "width": "bandwidth", "inside": "latency × bandwidth"}
+    table = []
+    if source:
+        row = next(iter(model.with_law(source)))
+        limit = ceiling(source, "copy") / 2
+        latency, rate = time(row["latency_ms"]), bandwidth(limit)
+        needed = size(model.amount(limit, row["latency_ms"]))
+        said = {"length": f"latency: {latency}", "width": rate, "inside": needed}
+        table = [{"latency": latency, "bandwidth": rate, "in flight": needed}]
+    wide, tall, drawn = 220, 60, []
+    for top, share, told in ((42, 1, "full"), (160, 4, "a quarter full")):
+        x = 42
+        pitch = 20 * share
+        grid = Grid(x - pitch, top + 6, 4, wide // pitch + 2, pitch, 12.5)
+        # One load of each row at a pitch; what is drawn is 17 long, whatever the pitch.
+        loads = "".join(
+            box(x_, y, 17, 9, HBM, STRONG)
+            for row in range(4)
+            for column in range(grid.columns)
+            for x_, y in [grid.corner(row, column)]
+        )
+        moving = motion(
+            f"am-pipe{share}",
+            {0: "transform:none", 100: f"transform:translate({pitch}px,0)"},
+            1.2 * share,
+            [loads],
+            "linear",
+        )
+        drawn += [
+            box(x, top, wide, tall, HBM, 14, 1),
+            f'<svg x="{x}" y="{top}" width="{wide}" height="{tall}" viewBox="{x} {top} {wide} '
+            f'{tall}">{moving}</svg>',
+            words(x - 8, top + 26, "HBM", 10.5, colour=HBM, anchor="end"),
+            straight((x - 30, top + 38), (x - 6, top + 38), HBM),
+            words(x + wide + 34, top + 26, "SM", 10.5, colour=MUTED, anchor="start"),
+            straight((x + wide + 6, top + 38), (x + wide + 30, top + 38), MUTED),
+            words(x, top + tall + 18, told, 11.5, 600, anchor="start"),
+        ]
     drawn += [
-        words(WIDE / 2, 20, f"in the pipe at once: {bytes_needed}", 13, 600),
-        arrow(f"M{x} 38H{x + wide}", (x + wide, 38), "right", MUTED),
-        words(x, 34, "", 10),
-        words(WIDE / 2, y + tall + 20, f"length: the latency, {latency}", 11.5),
-        words(WIDE / 2, y + tall + 38, f"width: the bandwidth, {rate}", 11.5),
+        bracket(42, 36, wide, said["length"], "above", 11),
+        bracket(42 + wide + 58, 42, tall, "", "right"),
+        words(PHONE, 36, said["width"], 11, colour=MUTED, anchor="end"),
+        words(42 + wide, 42 + tall + 18, f"in flight: {said['inside']}", 11, anchor="end"),
+        words(42 + wide, 160 + tall + 18, "¼ of the bandwidth arrives", 11, anchor="end"),
     ]
     about = (
-        f"Memory as a pipe: its length is the latency, {latency}, its width the bandwidth, {rate}. "
-        f"To keep it full, {bytes_needed} must be on their way at any time."
+        "Memory as a pipe: its length is the latency, its width the bandwidth. To keep it full, "
+        "latency times bandwidth must be in flight"
+        + (f": {said['inside']}." if table else ".")
+        + " With a quarter of that in flight, a quarter of the bandwidth arrives."
     )
-    return svg(WIDE, y + tall + 48, about, drawn)
+    return Picture(
+        sees="What is in flight fills the pipe, or leaves it partly empty.",
+        caption="A load needs the latency to come through, however many others are under way. So "
+        "what arrives each second is what is in flight, divided by the latency.",
+        svg=svg(PHONE, 244, about, drawn),
+        table=table,
+        sources=[source] if source else (),
+    )
 
 
-def waves(many, tiles):
-    """Which multiprocessor works when, for some numbers of tiles; `many` are drawn as 12."""
-    lanes, top, drawn = 12, 14, []
-    unit, tall = (WIDE - 12) / 4, 8
-    for number in tiles:
-        full, rest = divmod(number, many)
-        last = -(-rest * lanes // many)  # at least one is drawn where one is there
-        used = number / (many * (full + (rest > 0)))
-        drawn.append(words(0, top, f"{number} tiles", 12, 600, anchor="start"))
-        said = f"{100 * used:.0f} % of the multiprocessors' time used"
-        drawn.append(words(WIDE, top, said, 11, colour=MUTED, anchor="end"))
-        top += 8
-        for wave in range(full + (rest > 0)):
-            for lane in range(lanes):
-                works = wave < full or lane < last
-                look = (identity("consumer 0").colour, 60) if works else (WAIT, 12)
-                drawn.append(box(wave * (unit + 4), top + lane * tall, unit, tall - 2, *look))
-        top += lanes * tall + 24
+@picture
+def tail(results):
+    """Programs dealt to multiprocessors in waves; a last one that few of them fill."""
+    source = _own(results, "waves") or next(
+        r for r in results if (r.post, r.result) == ("attention_memory", "hierarchy")
+    )
+    rows = source.rows
+    many = (
+        rows[0]["multiprocessors"]
+        if source.post == OURS
+        else only(rows, kind="sizes")["multiprocessors"]
+    )
+    programs = (many, many + 1, 2 * many + many // 2)
+    columns = 12
+    lines, side, drawn, top, table = math.ceil(many / columns), 7, [], 26, []
+    most = max(math.ceil(n / many) for n in programs)
+    pitch = columns * side + 34
+    drawn += [
+        words(wave * pitch + columns * side / 2, 12, f"wave {wave + 1}", 11, colour=MUTED)
+        for wave in range(most)
+    ]
+    for number in programs:
+        waves = math.ceil(number / many)
+        used = number / (many * waves)
+        for wave in range(waves):
+            busy = min(many, number - wave * many)
+            grid = Grid(wave * pitch, top + 20, lines, columns, side, side)
+
+            def look(row, column, busy=busy):
+                index = row * columns + column
+                return None if index >= many else (WARP, 62) if index < busy else (LINES, 18)
+
+            drawn.append(cells(grid, look))
+            if wave + 1 < waves:
+                y = grid.y + grid.down / 2
+                drawn.append(straight((grid.x + grid.across + 6, y), (grid.x + pitch - 6, y)))
+        said = f"{number} programs: {percent(used)} of the time is used"
+        drawn.append(words(0, top + 12, said, 11.5, 600, anchor="start"))
+        table.append({"programs": number, "waves": waves, "used": percent(used)})
+        top += 20 + lines * side + 22
+    drawn.append(keys(0, top - 8, PHONE, (Key(WARP, 62, "works"), Key(LINES, 18, "idle"))))
     about = "; ".join(
-        f"{number} tiles on {many} multiprocessors take {-(-number // many)} waves"
-        for number in tiles
+        f"{row['programs']} programs on {many} multiprocessors take {row['waves']} waves, and "
+        f"{row['used']} of the time is used"
+        for row in table
     )
-    return svg(WIDE, top - 10, f"{about}. In a last wave with few tiles most stand idle.", drawn)
+    return Picture(
+        sees="One program too many costs a whole wave.",
+        caption=f"Each square is one of the {many} multiprocessors of an {source.label}. Each "
+        "works on one program at a time, and all take equally long. Computed, not measured.",
+        svg=svg(PHONE, top + 14, f"{about}.", drawn),
+        table=table,
+        sources=[source],
+    )

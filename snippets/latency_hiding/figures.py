@@ -3,13 +3,14 @@
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.gpu import gpu as drawn_gpu
+from snippets._lab.draw.gpu import memories
 from snippets._lab.draw.rows import (
     TIME,
     Quantity,
     ceiling,
     derived,
     field,
-    moved,
     only,
     pick,
     values,
@@ -30,7 +31,7 @@ from snippets._lab.draw.units import (
 from snippets._lab.draw.words import Words, between, listed
 from snippets._lab.results.store import DataError
 
-from . import drawings, model
+from . import model
 
 OURS, TWO = "latency_hiding", "latency_hiding:exercise"
 LAW = 0.8  # of the law's line: a copy that reaches this share follows it
@@ -601,29 +602,8 @@ def gpu(results):
     of = [r for r in results if r.folder == sizes.folder and r.post == OURS]
     measured = {r.result: r for r in of}
     steps = model.levels(measured["latency"]) if "latency" in measured else {}
-    chip = only(sizes.rows, kind="sizes")
-    many, walks = chip["multiprocessors"], pick(sizes.rows, kind="walk")
-
-    def walked(most):
-        row = max((r for r in walks if r["set_bytes"] <= most), key=lambda r: r["set_bytes"])
-        return bandwidth(moved(row, "bytes_loaded"))
-
-    def step(level):
-        return time(STEP(steps[level])) if level in steps else ""
-
-    levels = (
-        drawings.Level("registers", binary(chip["registers_bytes"]), "", ""),
-        drawings.Level(
-            "shared memory and L1",
-            binary(chip["shared_bytes"]),
-            walked(chip["shared_bytes"] // 2),
-            step("L1"),
-        ),
-        drawings.Level("L2", binary(chip["l2_bytes"]), walked(chip["l2_bytes"] // 2), step("L2")),
-        drawings.Level(
-            "HBM", size(chip["memory_bytes"]), bandwidth(ceiling(sizes, "read")), step("HBM")
-        ),
-    )
+    many = only(sizes.rows, kind="sizes")["multiprocessors"]
+    levels = memories(sizes, lambda level: time(STEP(steps[level])) if level in steps else "")
     exponentials = EXPONENTIALS.get(sizes.device["capability"])
     work = {
         "tensor cores": flops(ceiling(sizes, "matmul_float16")),
@@ -641,73 +621,6 @@ def gpu(results):
             ),
             *({"what": k, "size": "", "rate": v, "latency": ""} for k, v in work.items()),
         ],
-        widget=drawings.gpu((sizes.label, many), levels, tuple(work.values())),
+        widget=drawn_gpu((sizes.label, many), levels, tuple(work.values())),
         sources=used,
     )
-
-
-@from_all
-def timeline(results):
-    """How warps fill each other's waits, with the latency of L2 that was measured."""
-    found = _own(results, "latency")
-    if not found:
-        return None
-    level = model.levels(found[0])["L2"]
-    cycles, work = round(level["cycles"]), round(level["cycles"] / 7)
-    return Figure(
-        finding=words("timeline"),
-        caption=words("timeline.caption", latency=cycles, work=work),
-        table=[
-            {
-                "warps": n,
-                "a scheduler is busy": percent(min(1, n * work / (cycles + work))),
-            }
-            for n in (1, 2, 4, 8, 16)
-        ],
-        widget=drawings.warps(cycles, work, (1, 4, 8)),
-        sources=found[:1],
-    )
-
-
-@from_all
-def pipe(results):
-    """Little's law as a pipe, with the numbers of the copy's own run."""
-    found = _own(results, "littles_law")
-    if not found:
-        return None
-    result = found[0]
-    row = next(iter(model.with_law(result)))
-    limit = ceiling(result, "copy") / 2
-    latency_, rate_ = time(row["latency_ms"]), bandwidth(limit)
-    needed = size(model.amount(limit, row["latency_ms"]))
-    return Figure(
-        finding=words("pipe", needed=needed),
-        caption=words("pipe.caption"),
-        table=[{"latency": latency_, "bandwidth": rate_, "in flight": needed}],
-        widget=drawings.pipe(latency_, rate_, needed),
-        sources=found[:1],
-    )
-
-
-@from_all
-def tail(results):
-    """Waves of programs, and the last one that few of them fill."""
-    found = _own(results, "waves")
-    if not found:
-        return None
-    many = found[0].rows[0]["multiprocessors"]
-    tiles = (many, many + 1, 4 * many)
-    return Figure(
-        finding=words("tail", tiles=many + 1, many=many),
-        caption=words("tail.caption", many=many),
-        table=[
-            {"tiles": n, "waves": -(-n // many), "used": percent(n / (many * -(-n // many)))}
-            for n in tiles
-        ],
-        widget=drawings.waves(many, tiles),
-        sources=found[:1],
-    )
-
-
-def _own(results, name):
-    return [r for r in results if (r.post, r.result) == (OURS, name) and r.place == "gpu"]

@@ -17,6 +17,7 @@ PALE = 22  # percent of a colour in a box that words are read on
 STRONG = 70  # of what is meant, between boxes that are pale
 TIP = 3, 5  # half the width of an arrow's point, and its length
 PHONE = 344  # what a phone of 390 px shows of a figure, without scrolling
+LARGER = 1.2  # how much a narrow picture may grow on a wide page
 LETTER = 0.58  # about how wide a letter is, in sizes of its font
 Point = tuple[float, float]
 
@@ -232,23 +233,22 @@ def svg(
     font: str = "sans",
     css: str = "",
 ) -> str:
-    """A picture. What is wider than a phone keeps its size there and scrolls in its box."""
+    """A picture. What is wider than a phone keeps its size there and scrolls in its box.
+
+    What is narrower is drawn a little larger where there is room.
+    """
     about, parts = html.escape(about, quote=True), "".join(drawn)
     scrolls = width > PHONE
+    most = f"max-width:{width if scrolls else width * LARGER:g}px"
     least = f"min-width:{width * 0.9:.0f}px;" if scrolls else ""
-    kind = f' class="{css}"' if css else ""
-    pictured = (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{about}" '
-        f'style="display:block;width:100%;{least}max-width:{width:g}px;'
-        f'margin:0 auto;font-family:var(--am-{font})">{parts}</svg>'
-    )
+    box_ = f' tabindex="0" role="group" aria-label="{about}"' if scrolls else ""
+    kind = " ".join(["am-drawing", *([css] if css else [])])
     moves = "am-motion" in parts
     pause = '<label class="am-pause"><input type="checkbox"> pause</label>' if moves else ""
-    if not scrolls:
-        return f"<div{kind}>{pictured}{pause}</div>"
+    face = "" if font == "sans" else f";font-family:var(--am-{font})"
     return (
-        f'<div{kind} style="overflow-x:auto" tabindex="0" role="group" aria-label="{about}">'
-        f"{pictured}{pause}</div>"
+        f'<div class="{kind}"{box_}><svg viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{about}" style="{least}{most}{face}">{parts}</svg>{pause}</div>'
     )
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from snippets._lab.draw.drawings import LINES, MUTED, arrow, box, labelled, svg, words
+from snippets._lab.draw.drawings import LINES, MUTED, PHONE, arrow, box, labelled, svg, words
 from snippets._lab.draw.identity import identity
 
 from .timed import Signal, from_rows
 
 WINDOW = 72  # units of time that a timeline shows
+HALVES = 2  # between the lanes of one consumer
 LOOKS = {  # what is not called as a tensor: like what it makes
     "values": "output",
     "softmax": "weights",
@@ -25,29 +26,29 @@ def _colour(kind: str) -> str:
 def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
     """Lanes side by side, time downwards, an arrow for each signal that somebody waited for."""
     spans, signals = from_rows(rows)
-    unit, top, wide = 15, 40, 74
+    unit, top, wide = 17, 40, 51
     # A consumer has two lanes: what the tensor cores do for it, and what its threads do.
     consumers = sorted({s.part for s in spans if s.part.startswith("consumer")})
-    lanes = {"producer": 0, "copies": 92}
-    lanes |= {part: 206 + i * 176 for i, part in enumerate(consumers)}
-    width = max(lanes.values()) + 2 * wide + 6
+    lanes = {"producer": 0, "copies": wide + 7}
+    lanes |= {part: 2 * wide + 18 + i * (2 * wide + 13) for i, part in enumerate(consumers)}
+    width = max(lanes.values()) + 2 * wide + 2
     height = top + max(s.end for s in spans) * unit + 8
     drawn = []
     for part, x in lanes.items():
-        halves = ("tensor cores", "threads") if part in consumers else ("",)
-        over = len(halves) * (wide + 4) - 4
+        halves = ("products", "threads") if part in consumers else ("",)
+        over = len(halves) * (wide + HALVES) - HALVES
         drawn.append(words(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
         for i, half in enumerate(halves):
-            left = x + i * (wide + 4)
+            left = x + i * (wide + HALVES)
             drawn.append(words(left + wide / 2, 27, half, 9.5, colour=MUTED))
             drawn.append(box(left, top - 6, wide, height - top + 2, LINES, 8))
     drawn += [_arrow(g, lanes, wide, top, unit) for g in signals]
     for s in spans:
-        x = lanes[s.part] + (wide + 4) * (s.kind in ("softmax", "out"))
+        x = lanes[s.part] + (wide + HALVES) * (s.kind in ("softmax", "out"))
         said = WORDS.get(s.kind, s.kind) + (f" {s.tile}" if s.kind != "out" else "")
         y, tall = top + s.start * unit, (s.end - s.start) * unit
         colour = _colour(s.kind.split()[-1])
-        drawn.append(labelled(x + 2, y + 1, wide - 4, tall - 2, colour, said))
+        drawn.append(labelled(x, y + 1, wide, tall - 2, colour, said, 9.5))
     about = (
         "The traffic of the first tiles, time downwards: the producer starts copies, TMA signals "
         "full buffers to the consumers, they signal empty ones to the producer and pass the turn "
@@ -60,7 +61,7 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
     """Drawn through where somebody was waiting, dashed where the signal came before."""
     y, to_y = top + g.sent * unit, top + g.received * unit
     start, end = lanes[g.sender], lanes[g.receiver]
-    threads = wide + 4
+    threads = wide + HALVES
     if start < end:
         x, to = start + wide + (threads if g.sender.startswith("consumer") else 0), end
     else:
@@ -76,24 +77,25 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     """Time to the right from the first product on: tensor cores above, softmaxes below."""
     spans, _ = from_rows(rows)
-    unit, left, top, tall, pitch = 8, 128, 4, 26, 34
+    top, tall, pitch = 16, 24, 46
+    unit = PHONE / WINDOW
     spans = [s for s in spans if s.kind in ("scores", "values", "softmax")]
     begin = min(s.start for s in spans)
     consumers = sorted({s.part for s in spans})
     lanes = ["tensor cores", *(f"{part}, softmax" for part in consumers)]
-    width, height = left + WINDOW * unit + 4, top + pitch * len(lanes) + 18
+    height = top + pitch * len(lanes) + 12
     drawn = []
     for i, lane in enumerate(lanes):
         y = top + i * pitch
-        drawn.append(words(0, y + tall / 2 + 4, lane, 11, anchor="start"))
-        drawn.append(box(left, y, WINDOW * unit, tall, LINES, 8))
+        drawn.append(words(0, y - 4, lane, 11, anchor="start"))
+        drawn.append(box(0, y, PHONE, tall, LINES, 8))
     for s in spans:
         start, end = s.start - begin, min(s.end - begin, WINDOW)
         if start >= end:
             continue
         consumer = consumers.index(s.part)
         y = top + (consumer + 1) * pitch * (s.kind == "softmax")
-        x, wide = left + start * unit, (end - start) * unit
+        x, wide = start * unit, (end - start) * unit
         drawn.append(
             box(
                 x + 0.5,
@@ -105,12 +107,14 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
                 1,
             )
         )
-        if wide >= 14:
+        if wide >= 9 * len(str(s.tile)):
             drawn.append(words(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
-    said = "Strong: q·kᵀ. Pale: p·v. The number is the tile of keys, the color the consumer."
-    drawn.append(words(left, height - 4, said, 10, colour=MUTED, anchor="start"))
+    told = "Strong: q·kᵀ. Pale: p·v.", "The number is the tile of keys, the color the consumer."
+    for line, said in enumerate(told):
+        y = height - 16 + 14 * line
+        drawn.append(words(0, y, said, 10, colour=MUTED, anchor="start"))
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
         "not measured."
     )
-    return svg(width, height, about, drawn)
+    return svg(PHONE, height + 4, about, drawn)

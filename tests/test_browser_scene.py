@@ -31,7 +31,7 @@ BOX = ".am-scene"
 BOARD = f"{BOX} [data-part=board]"
 RANGE = f"{BOX} input[type=range]"
 WORDS = f"{BOX} [role=status]"
-CANVAS = f"{BOX} canvas"
+CANVAS = f"{BOX} canvas[role=img]"
 AA = 4.5  # contrast of text, WCAG 2.2
 LONG_MS = 3400  # a step of the player with its rest, and a little more
 TURN_MS = 1700  # the same where nothing moves
@@ -335,7 +335,10 @@ def test_a_step_moves_only_where_motion_is_welcome(player, motion):
 SAME = """box => {
   const [canvas, poster] = ['canvas', '.am-scene-poster'].map((s) => box.querySelector(s));
   const [,, wide, tall] = poster.getAttribute('viewBox').split(' ').map(Number);
-  const context = canvas.getContext('2d');
+  const both = document.createElement('canvas');
+  [both.width, both.height] = [canvas.width, canvas.height];
+  const context = both.getContext('2d');
+  for (const one of [...box.querySelectorAll('canvas')].reverse()) context.drawImage(one, 0, 0);
   const size = canvas.width / wide;
   const different = [];
   let count = 0;
@@ -456,6 +459,39 @@ def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
     at = step(page)
     page.clock.run_for(TURN_MS)
     assert step(page) == at > 0, "where motion is not welcome it stands still"
+    assert page.wrong == []
+
+
+MOUNT = """async (recording) => {
+  const [script] = performance.getEntriesByType('resource').map((e) => e.name)
+    .filter((name) => name.endsWith('/widgets/scene.js'));
+  const { mount } = await import(script);
+  const page = document.querySelector(".md-content__inner");
+  const box = page.appendChild(document.createElement("div"));
+  box.className = 'am-scene mounted';
+  try {
+    mount(box, recording);
+    return 'mounted';
+  } catch (error) {
+    return error.message;
+  }
+}"""
+
+
+def test_a_recording_from_elsewhere_can_be_mounted(player):
+    page = player(link="?step=3")
+    recording = json.loads(DATA.read_text("utf-8"))
+    recording["examples"] = recording["examples"][1:]
+    assert page.evaluate(MOUNT, recording) == "mounted"
+    box = page.locator(".mounted")
+    assert box.locator("input").input_value() == "0", "the address is the other scene's"
+    box.get_by_role("button", name="Step forward").click()
+    view = consistent(box.evaluate(SNAPSHOT))
+    follows(view, CAUSAL)
+    page.wait_for_timeout(400)
+    assert address(page) == {"step": "3"}
+    recording["examples"][0]["tiles"][0]["p"] = []
+    assert "is not a recording" in page.evaluate(MOUNT, recording)
     assert page.wrong == []
 
 

@@ -36,6 +36,9 @@ export function contextOf(canvas, wide, tall, size) {
 /* Shapes on a context whose unit is a cell; `size` is its pixels, so that words and lines are sharp. */
 export function pen(context, size, fonts) {
   const px = 1 / size;
+  const marks = new Map(); // look → what waits to be drawn
+  const set = {}; // of the context, for it takes long to set a font
+  context.textBaseline = "middle";
 
   function box(x, y, wide, tall, { fill, line, alpha = 1, round = 0.18, width = 1, dash }) {
     context.globalAlpha = alpha;
@@ -56,31 +59,50 @@ export function pen(context, size, fonts) {
     context.globalAlpha = 1;
   }
 
-  /* A number as a square: its area is the size of the number; a negative one is hollow. */
+  /* A number as a square: its area is the size of the number; a negative one is hollow. Those of one look are drawn
+     together, by `flush`. */
   function mark(x, y, share, color, alpha = 1) {
     const side = 0.9 * Math.sqrt(Math.min(1, Math.abs(share)));
-    if (side < 0.06) return;
+    if (side < 0.06 || alpha < 0.02) return;
+    const look = `${color} ${Math.round(alpha * 20)} ${share > 0}`;
+    if (!marks.has(look)) marks.set(look, { color, alpha: Math.round(alpha * 20) / 20, filled: share > 0, path: new Path2D() });
+    const { path } = marks.get(look);
     const [left, top] = [x + (1 - side) / 2, y + (1 - side) / 2];
-    if (share > 0 && side < PLAIN * px) { // too small to see that it is round, and much quicker
+    const inner = share > 0 ? 0 : px;
+    // One that is too small to see that it is round is drawn with corners: that is much quicker.
+    if (side < PLAIN * px || !path.roundRect) path.rect(left + inner, top + inner, side - 2 * inner, side - 2 * inner);
+    else path.roundRect(left + inner, top + inner, side - 2 * inner, side - 2 * inner, 0.1);
+  }
+
+  function flush() {
+    for (const { color, alpha, filled, path } of marks.values()) {
       context.globalAlpha = alpha;
-      context.fillStyle = color;
-      context.fillRect(left, top, side, side);
-      context.globalAlpha = 1;
-    } else if (share > 0) box(left, top, side, side, { fill: color, alpha, round: 0.1 });
-    else box(left + px, top + px, side - 2 * px, side - 2 * px, { line: color, alpha, round: 0.1, width: 1.4 });
+      if (filled) {
+        context.fillStyle = color;
+        context.fill(path);
+      } else {
+        context.lineWidth = 1.4 * px;
+        context.strokeStyle = color;
+        context.stroke(path);
+      }
+    }
+    context.globalAlpha = 1;
+    marks.clear();
   }
 
   function words(x, y, text, { color, px: high = 11, weight = 400, align = "center", alpha = 1, mono }) {
-    context.save();
+    if (alpha < 0.02) return;
     context.globalAlpha = alpha;
-    context.translate(x, y);
     context.scale(px, px); // fonts in pixels: a font of less than one unit is rounded
-    context.font = `${weight} ${high}px ${mono ? fonts.mono : fonts.sans}`;
-    context.textAlign = align;
-    context.textBaseline = "middle";
+    const font = `${weight} ${high}px ${mono ? fonts.mono : fonts.sans}`;
+    if (font !== set.font) context.font = font;
+    set.font = font;
+    if (align !== set.align) context.textAlign = align;
+    set.align = align;
     context.fillStyle = color;
-    context.fillText(text, 0, 0);
-    context.restore();
+    context.fillText(text, x * size, y * size);
+    context.scale(size, size);
+    context.globalAlpha = 1;
   }
 
   function line(points, { color, alpha = 1, width = 1, dash }) {
@@ -108,5 +130,5 @@ export function pen(context, size, fonts) {
     }
   }
 
-  return { box, mark, words, line, arrow, shade };
+  return { box, mark, flush, words, line, arrow, shade };
 }

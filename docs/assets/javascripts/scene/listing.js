@@ -59,6 +59,8 @@ export function listing(lines, label) {
 
   /* Of parts that run side by side: where each stands, and whether it waits there. */
   function stand(who) {
+    if (who === marked) return;
+    marked = who;
     for (const row of rows) {
       row.classList.remove("am-scene-ran", "am-scene-waits");
       row.style.removeProperty("--am-who");

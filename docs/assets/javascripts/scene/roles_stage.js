@@ -47,6 +47,7 @@ export function roles({ draw, at, colors, small, script, time }) {
         if (turned < 1) draw.mark(...place, 0.42 * there, colors.scores, 1 - turned);
         if (turned) draw.mark(...place, 0.42, colors.weights, turned * (0.25 + 0.75 * left_));
       }
+      draw.flush();
       const said = gone > 0 ? "p·v" : weighed > 0 ? "softmax" : "q·kᵀ";
       draw.box(x + width / 2 - 1.6, top + perConsumer / 2 - 0.45, 3.2, 0.9, { fill: colors.paper, alpha: 0.9, round: 0.4 });
       draw.words(x + width / 2, top + perConsumer / 2 + 0.03, said, { color: colors.ink, px: small, weight: 600 });

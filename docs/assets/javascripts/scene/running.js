@@ -5,16 +5,17 @@ import { bracketed, list, many, number } from "./numbers.js";
 const PHASES = ["scores", "rescale", "add"];
 const CHANGED = { start: [], scores: ["scores", "m"], rescale: ["alpha", "l", "acc"], add: ["p", "l", "acc"], end: ["acc"] };
 
-const isGrid = (rows, width) => Array.isArray(rows)
+const isGrid = (rows, height, width) => Array.isArray(rows) && rows.length === height
   && rows.every((row) => Array.isArray(row) && row.length === width);
 const NAMES = ["m", "m_before", "alpha", "l", "l_before"];
 
 export function isRunning(e) {
   return e.queries > 0 && e.tile > 0 && e.tiles?.length > 0
-    && isGrid(e.result, e.columns) && isGrid(e.q, e.columns) && isGrid(e.k, e.columns) && isGrid(e.v, e.columns)
-    && e.q.length === e.queries && e.k.length === e.keys && e.v.length === e.keys
-    && e.tiles.every((t) => isGrid(t.scores, e.tile) && isGrid(t.p, e.tile) && isGrid(t.acc, e.columns)
-      && isGrid(t.acc_before, e.columns) && isGrid(t.share, e.keys) && Number.isInteger(t.start)
+    && isGrid(e.result, e.queries, e.columns) && isGrid(e.q, e.queries, e.columns)
+    && isGrid(e.k, e.keys, e.columns) && isGrid(e.v, e.keys, e.columns)
+    && e.tiles.every((t) => isGrid(t.scores, e.queries, e.tile) && isGrid(t.p, e.queries, e.tile)
+      && isGrid(t.acc, e.queries, e.columns) && isGrid(t.acc_before, e.queries, e.columns)
+      && isGrid(t.share, e.queries, e.keys) && Number.isInteger(t.start)
       && NAMES.every((name) => t[name]?.length === e.queries) && t.lines?.length === PHASES.length);
 }
 

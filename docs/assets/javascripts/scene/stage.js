@@ -16,10 +16,9 @@ const NUMBERS_FROM = 15; // pixels of a cell, from which its lane has room for n
 const largestOf = (rows) => Math.max(1e-9, ...rows.flat().filter(Number.isFinite).map(Math.abs));
 const UNIT = { q: 1, k: 1, v: 1 }; // where squares are no numbers
 
-export function stage(canvas, script) {
+export function stage(canvas, still, script) { // still: all that never moves, drawn once
   const at = layoutOf(script);
   const { M, N, D, first, block: rows, steps } = script;
-  const still = document.createElement("canvas"); // all that never moves, drawn once
   const most = {
     ...(script.kind === "roles" ? UNIT : { q: largestOf(script.q), k: largestOf(script.k), v: largestOf(script.v) }),
     scores: largestOf(steps.flatMap((s) => s.scores ?? [])),
@@ -75,6 +74,7 @@ export function stage(canvas, script) {
     if (first + rows < M && script.kind !== "roles") {
       draw.words(at.sx + N / 2, at.sy + M - 0.5, "scores: M × N, never stored", { color: colors.muted, px: small });
     }
+    draw.flush();
     if (script.kind !== "roles") lane(draw);
   }
 
@@ -108,6 +108,7 @@ export function stage(canvas, script) {
         if (share > 0) draw.mark(at.sx + n, top + r, share / most.weights, colors.weights, 0.75);
       }
     }
+    draw.flush();
   }
 
   function hatch(draw, x, y) {
@@ -235,6 +236,9 @@ export function stage(canvas, script) {
         if (written < 1) draw.mark(at.ax + d, top + r, value / most.acc, colors.v, 1 - written);
         if (written) draw.mark(at.ax + d, top + r, value / most.acc, colors.output, written);
       }
+    }
+    draw.flush();
+    for (let r = 0; r < rows; r += 1) {
       if (now.phase === "rescale" && now.state.alpha) {
         const seen = Math.sin(Math.PI * Math.min(1, u * 1.05)) ** 0.6;
         const alpha = now.state.alpha[r];
@@ -251,7 +255,6 @@ export function stage(canvas, script) {
     const now = steps[index];
     const before = steps[Math.max(0, index - 1)];
     const context = contextOf(canvas, at.wide, at.tall, size);
-    context.drawImage(still, 0, 0, at.wide, at.tall);
     const drawing = pen(context, size, fonts);
     if (script.kind === "roles") {
       roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
@@ -261,6 +264,7 @@ export function stage(canvas, script) {
     queries(drawing, now, u);
     if (script.kind === "running") tile(drawing, before, now, u);
     else wholeRow(drawing, before, now, u);
+    drawing.flush();
     collected(drawing, before, now, u);
     streams(drawing, now, u, query);
     memories(drawing, { at, colors, small, script, before, now, u, bytes });

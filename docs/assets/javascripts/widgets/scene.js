@@ -1,7 +1,7 @@
 /* The kernel at work: a box that holds a link to what was recorded of a kernel becomes a stage, the kernel's lines
    and controls. Without a script, or where the recording cannot be had, its picture and its table stay.
 
-   mount(box, recording) does the same with a recording from elsewhere:
+   mount(box, recording) does the same with a recording from elsewhere, and leaves the page's address alone:
 
      { source: "snippets/…/kernel.py", listing: [line, …], examples: [example, …] }
 
@@ -45,6 +45,7 @@ const FRAME = `
   <div class="am-scene-view">
     <div class="am-scene-board" data-part="board" tabindex="0" role="group">
       <canvas data-part="canvas" role="img"></canvas>
+      <canvas data-part="still" aria-hidden="true"></canvas>
     </div>
     <div class="am-scene-side" data-part="side"></div>
   </div>
@@ -155,8 +156,8 @@ function play(view, on) {
 }
 
 // A link leads to the same step.
-function keep({ hero, data, script, query, remember, step }) {
-  if (!hero) remember({ step, query, ...(data.examples.length > 1 && { mask: script.name }) });
+function keep({ linked, data, script, query, remember, step }) {
+  if (linked) remember({ step, query, ...(data.examples.length > 1 && { mask: script.name }) });
 }
 
 function pressed(view, event) {
@@ -177,7 +178,7 @@ function pressed(view, event) {
 function choose(view, example) {
   view.script = scriptOf(example);
   view.query = Math.min(view.query, view.script.block - 1);
-  view.stage = stage(view.parts.canvas, view.script);
+  view.stage = stage(view.parts.canvas, view.parts.still, view.script);
   view.parts.board.style.setProperty("--am-ratio", view.stage.ratio);
   view.parts.canvas.ariaLabel = `A program of ${view.script.about}. Its steps are told below.`;
   view.parts.rows.hidden = view.script.block < 2 || view.hero;
@@ -199,14 +200,15 @@ function pick(view, query) {
 
 const whole = (name) => (/^\d{1,4}$/.test(asked(name) ?? "") ? Number(asked(name)) : 0);
 
-function build(box, data) {
+function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
   const hero = box.classList.contains("am-scene-hero");
   const node = make("div", { className: "am-scene-frame", innerHTML: FRAME });
   const parts = partsOf(node);
   parts.steps = node.querySelectorAll("[data-step]");
   const view = {
     box, parts, data, hero, remember: rememberLater(box), playing: false, seen: true, rested: 0, moment: 1,
-    step: hero ? 0 : whole("step"), query: hero ? 0 : whole("query"), chosen: !hero && asked("query") !== null,
+    linked, step: linked ? whole("step") : 0, query: linked ? whole("query") : 0,
+    chosen: linked && asked("query") !== null,
   };
   parts.board.ariaLabel = "The kernel at work; arrow keys step, space plays";
   view.listing = listing(data.listing, `${data.source}, the lines of this step`);
@@ -236,7 +238,7 @@ function build(box, data) {
   const poster = box.querySelector(".am-scene-poster"); // what is printed
   box.replaceChildren(node, ...(poster ? [poster] : []));
   box.classList.add("am-scene-live");
-  choose(view, data.examples.find((e) => !hero && e.name === asked("mask")) ?? data.examples[0]);
+  choose(view, data.examples.find((e) => linked && e.name === asked("mask")) ?? data.examples[0]);
   view.step = Math.min(view.step, lastOf(view));
   if (hero && reduced.matches) view.step = Math.min(5, lastOf(view));
   settle(view);
@@ -263,11 +265,12 @@ function watch(view) {
 }
 
 export function mount(box, recording) {
-  return build(box, checked(recording));
+  return build(box, checked(recording), false);
 }
 
 export const start = fromData({
-  checked, build,
+  checked,
+  build: (box, data) => build(box, data),
   fails: "The scene cannot be played",
   instead: "A picture and a table of it are below.",
 });

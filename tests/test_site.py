@@ -27,6 +27,7 @@ LAB_PAGES = {
     "your_gpu",
     "what_changed",
     "diagnose",
+    "find_the_bottleneck",
 }  # rooms of lab pages: no kernel, no post
 # Tests of what rooms share, and not of a room.
 ABOUT_THE_HOUSE = (
@@ -118,7 +119,11 @@ def fail_with(faults, what):
 
 
 ROOMS, POSTS = rooms(), posts()
-DRAWN_ONLY = {"claims", "what_changed"}  # measure nothing: they are about what others measured
+DRAWN_ONLY = {
+    "claims",
+    "find_the_bottleneck",
+    "what_changed",
+}  # measure nothing: they are about what others measured
 BENCHED = [room for room in ROOMS if room not in DRAWN_ONLY]
 
 

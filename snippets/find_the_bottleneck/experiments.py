@@ -1,0 +1,171 @@
+"""One hypothesis and one experiment each, on kernels of this series.
+
+An experiment compares two rows of one result: the kernel as it is slow, and with one thing changed.
+What it shows is worked out from their times, and nothing about that is written down.
+"""
+
+from typing import Any, NamedTuple
+
+from snippets._lab.draw.rows import Gain, only
+from snippets._lab.results.store import Result
+
+LARGE = 0.2  # of the time: what saves as much is a cause, what saves less a small part of one
+
+
+class Experiment(NamedTuple):
+    """A suspicion, the one change that tests it, and the two rows that decide."""
+
+    hypothesis: str  # a clause: "it waits for loads"
+    change: str  # what to do: "take the loads out of the loops"
+    measured: str  # post/result
+    case: dict[str, Any]  # what both rows have
+    before: str  # the implementation that is slow, …
+    after: str  # … and the one with a single change
+    axis: str = "implementation"  # or the field that is changed
+
+    def rows(self, result: Result) -> tuple[Any, Any]:
+        """The row before the change, and the row after it. Raises DataError if one is missing."""
+        first, second = (
+            only(result.rows, **self.case, **{self.axis: name})
+            for name in (self.before, self.after)
+        )
+        return first, second
+
+
+class Outcome(NamedTuple):
+    """What an experiment has shown: the part of the time that is left, and what follows."""
+
+    left: float
+    verdict: str  # a key of VERDICTS
+
+
+VERDICTS = {
+    "cause": "a cause",
+    "part": "at most a small part",
+    "refuted": "not the cause",
+}
+
+
+# --8<-- [start:outcome]
+def outcome(before: Any, after: Any) -> Outcome:
+    """What the times of a kernel before and after one change say about the hypothesis."""
+    gain = Gain(after, before)
+    left = 1 / gain
+    if not gain.ahead:  # slower, or a difference within the spread
+        return Outcome(left, "refuted")
+    return Outcome(left, "cause" if 1 - left >= LARGE else "part")
+    # --8<-- [end:outcome]
+
+
+BASIC = "basic_attention"
+FULL = {"heads": 16, "N": 1024}  # enough heads to fill the GPU
+TILED_ONCE = {"D": 64, "N": 1024}
+HOPPER_TILES = {"causal": False, "D": 128, "N": 4096}
+
+EXPERIMENTS = {
+    "basic_attention": [
+        Experiment(
+            "it loads too many bytes",
+            "let two queries share each load",
+            "basic_attention/reuse",
+            FULL,
+            BASIC,
+            f"{BASIC}:exercise",
+        ),
+        Experiment(
+            "it waits for loads",
+            "take the loads out of the loops",
+            "basic_attention/ablation",
+            FULL,
+            BASIC,
+            "without loads",
+        ),
+        Experiment(
+            "the sums of dot products take long",
+            "take the sum out",
+            "basic_attention/ablation",
+            FULL,
+            BASIC,
+            "without the sum of a dot product",
+        ),
+        Experiment(
+            "writing a score to its slot takes long",
+            "take the writing out",
+            "basic_attention/ablation",
+            FULL,
+            BASIC,
+            "without writing slots",
+        ),
+        Experiment(
+            "reading a weight from its slot takes long",
+            "take the reading out",
+            "basic_attention/ablation",
+            FULL,
+            BASIC,
+            "without reading slots",
+        ),
+        Experiment(
+            "warps wait for each other",
+            "launch one warp per program instead of four",
+            "basic_attention/warps",
+            FULL,
+            f"{BASIC}:4 warps",
+            f"{BASIC}:1 warps",
+        ),
+    ],
+    "vectorized_attention": [
+        Experiment(
+            "registers spill",
+            "let 32 warps share the tile instead of 4",
+            "vectorized_attention/remedies",
+            TILED_ONCE,
+            "vectorized_attention",
+            "32 warps",
+        ),
+    ],
+    "coalescing": [
+        Experiment(
+            "a warp's addresses are far apart",
+            "read with stride 1 instead of 32",
+            "coalescing/strides",
+            {"dtype": "float32", "implementation": "coalescing"},
+            32,
+            1,
+            axis="stride",
+        ),
+    ],
+    "flash_attention": [
+        Experiment(
+            "each tile waits for its load",
+            "keep loads for later tiles in flight",
+            "flash_attention/ladder",
+            HOPPER_TILES,
+            "nothing in flight",
+            "all of the above",
+        ),
+        Experiment(
+            "exponentials take long",
+            "call exp2 instead of exp",
+            "flash_attention/ladder",
+            HOPPER_TILES,
+            "exp by e",
+            "all of the above",
+        ),
+        Experiment(
+            "masking every tile takes long",
+            "mask only where needed",
+            "flash_attention/ladder",
+            HOPPER_TILES,
+            "a mask on every tile",
+            "all of the above",
+        ),
+        Experiment(
+            "a program has too few queries",
+            "give it more queries",
+            "flash_attention/ladder",
+            HOPPER_TILES,
+            "all of the above",
+            "taller tiles",
+        ),
+    ],
+}

@@ -76,8 +76,42 @@ def test_without_an_address_the_first_cell_says_what_to_set(monkeypatch):
     monkeypatch.delenv("ATTENTION_MEASURED_SOURCE", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something is installed"))
-    with pytest.raises(RuntimeError, match="Set ATTENTION_MEASURED_SOURCE to the address of the"):
+    with pytest.raises(RuntimeError, match=r"in a checkout of the repository\. Or set ATTENT"):
         exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
+
+
+def test_in_a_checkout_the_first_cell_needs_no_address(tmp_path):
+    """As Jupyter runs it: in the notebook's folder, with nothing of ours on the path."""
+    here = tmp_path / "docs" / "notebooks"
+    here.mkdir(parents=True)
+    (tmp_path / "snippets" / "_lab").mkdir(parents=True)
+    (tmp_path / "snippets" / "__init__.py").write_text("HERE = True\n")
+    program = f"{cells(stored(POSTS[0]))[0]}\nimport snippets\nassert snippets.HERE\n"
+    found = notebooks.environment(tmp_path)
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, cwd=here, env=found, check=True)
+    elsewhere = subprocess.run(
+        command, cwd=tmp_path.parent, env=found, capture_output=True, text=True
+    )
+    assert "RuntimeError: Open this notebook in a checkout" in elsewhere.stderr
+
+
+def test_a_download_is_offered_where_it_works(config, monkeypatch, tmp_path):
+    with_one, without = (
+        notebooks.offered("a_post", "../../posts/a_post/", address)
+        for address in ("https://example.org/a/b", None)
+    )
+    assert 'href="../a_post.ipynb" download' in with_one
+    assert "download" not in without
+    assert "open it from a checkout" in without
+    assert "checkout" not in with_one
+    monkeypatch.setattr(notebooks, "_shown", [POSTS[0]])
+    config.repo_url = None
+    notebooks.publish(config)
+    assert not (tmp_path / "notebooks").exists()
+    config.repo_url = "https://example.org/a/b"
+    notebooks.publish(config)
+    assert (tmp_path / "notebooks" / f"{POSTS[0]}.ipynb").exists()
 
 
 # From an empty folder, with what the first cell installs.

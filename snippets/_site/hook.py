@@ -148,7 +148,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     try:
         if notebooks.is_notebook(page):
-            content = notebooks.as_page(content, page, files)
+            content = notebooks.as_page(content, page, files, config.repo_url)
         content = stale.shown(content, Path(config.docs_dir) / "data")
         content = moved.anchored(content, page.meta.get("moved", {}))
     except (notebooks.NotebookError, moved.MovedError, DataError) as error:

@@ -258,8 +258,10 @@ def leave_post(page: Page) -> None:
         page.previous_page.active = False
 
 
-def as_page(content: str, page: Page, files: Files) -> str:
+def as_page(content: str, page: Page, files: Files, repository: str | None) -> str:
     """Put a page together from what its cells hold, and leave everything else.
+
+    `repository` is its address, where one is known: a download installs from there.
 
     Raises NotebookError where that cannot be done.
     """
@@ -269,13 +271,30 @@ def as_page(content: str, page: Page, files: Files) -> str:
     if about is None:
         raise NotebookError("there is no post of this name")
     row = (
-        f'<div class="am-file"><p><code>docs/notebooks/{post}.ipynb</code> '
-        f'<a href="../{post}.ipynb" download>Download</a> '
-        f'<a href="{about.url_relative_to(page.file)}">The post</a></p></div>\n'
+        f"{offered(post, about.url_relative_to(page.file), repository)}\n"
         f'<p class="am-run">{said(_read(page))}</p>'
     )
     head, end, rest = body.partition("</h1>")
     return f"{head}{end}\n{row}{rest}"
+
+
+def offered(post: str, about: str, repository: str | None) -> str:
+    """The line above a notebook: a download where it would work, else how to run it from here.
+
+    What is downloaded installs the code from the repository's address. Without one its first cell
+    could only fail, so there is none to download.
+    """
+    path = f"docs/notebooks/{post}.ipynb"
+    download = f'<a href="../{post}.ipynb" download>Download</a> ' if repository else ""
+    run = (
+        "Downloaded, it installs the code of the series first."
+        if repository
+        else "To run it, open it from a checkout, in Jupyter or an editor that runs notebooks."
+    )
+    return (
+        f'<div class="am-file"><p><code>{path}</code> {download}'
+        f'<a href="{about}">The post</a></p></div>\n<p class="am-run">{run}</p>'
+    )
 
 
 def card_path(page: Page) -> str:
@@ -284,8 +303,8 @@ def card_path(page: Page) -> str:
 
 
 def publish(config: MkDocsConfig) -> None:
-    """Publish each notebook for download, as it is stored but for the address."""
-    for post in _shown:
+    """Publish each notebook for download, as it is stored but for the address, if one is known."""
+    for post in _shown if config.repo_url else ():
         stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
         copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
         copy.parent.mkdir(parents=True, exist_ok=True)

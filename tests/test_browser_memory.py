@@ -357,3 +357,25 @@ def test_cards_that_cannot_be_read_are_named_and_the_table_stays(open_page, page
     message.wait_for()
     assert "calculator_cases.json" in message.inner_text()
     assert page.locator(f"{BOX} table").is_visible()
+
+
+def test_a_card_of_the_reader_s_own(calculator):
+    page = calculator()
+    card = page.get_by_label("Card", exact=True)
+    assert page.get_by_label("my card, GB").is_hidden()
+    card.select_option("own")
+    field = page.get_by_label("my card, GB")
+    field.fill("5000")
+    assert "fits into 5,000\u00a0GB" in page.locator(f"{BOX} .am-memory-total").first.inner_text()
+    field.fill("12")
+    first = page.locator(f"{BOX} .am-memory-total").first
+    assert "does not fit into 12\u00a0GB" in first.inner_text()
+    assert "own-12" in page.url
+    page.reload()
+    page.locator(BOX).scroll_into_view_if_needed()
+    page.locator(f"{BOX} .am-memory-frame").wait_for()
+    assert (card.input_value(), field.input_value()) == ("own", "12")
+    field.fill("plenty")
+    assert "is not a number" in page.locator(f"{BOX} [data-part=cardError]").inner_text()
+    assert "Card" in page.locator(SUMMARY).inner_text()
+    assert page.wrong == []

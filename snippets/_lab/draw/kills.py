@@ -75,7 +75,8 @@ def _multiple(times: float, words: str) -> Distance:
 
 
 def _row(kill: Kill, far: Distance, longest: float) -> str:
-    code = f"<code>{change(kill.old, kill.new)}</code>" if kill.old or kill.new else ""
+    lines = change(kill.old, kill.new).replace("\n", "<br>")
+    code = f"<code>{lines}</code>" if lines else ""
     said = CODE.sub(r"<code>\1</code>", html.escape(kill.diagnosis, quote=False))
     return (
         f'<tr><th scope="row">{html.escape(kill.mistake)}</th><td>{said}{code}</td>'
@@ -100,7 +101,7 @@ def _test(name: str) -> str:
     if not name:
         return ""
     broken = html.escape(name).replace("_", "_<wbr>").replace("-", "-<wbr>")
-    return f'<span class="am-test">{broken}</span>'
+    return f'<code class="am-test">{broken}</code>'
 
 
 def change(old: str, new: str) -> str:

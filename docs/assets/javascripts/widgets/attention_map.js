@@ -288,13 +288,19 @@ function showArcs({ parts: { arcs, tokens }, view }, line) {
   requestAnimationFrame(() => {
     const all = tokens.querySelectorAll("button");
     if (!all[view.token] || most.some((j) => !all[j])) return; // another sentence by now
-    const top = (button) => [button.offsetLeft + button.offsetWidth / 2, button.offsetTop];
-    const [x, y] = top(all[view.token]);
+    const middle = (button) => button.offsetLeft + button.offsetWidth / 2;
+    const foot = (button) => button.offsetTop + button.offsetHeight;
+    const from = all[view.token];
     arcs.replaceChildren(...most.map((j) => {
-      const [to, down] = top(all[j]);
-      const over = Math.min(y, down) - Math.min(34, 10 + Math.abs(to - x) / 8);
+      const [x, to] = [from, all[j]].map(middle);
+      const lower = all[j].offsetTop - from.offsetTop; // words of another line are met at their near side
+      const y = lower > 0 ? foot(from) : from.offsetTop;
+      const end = lower < 0 ? foot(all[j]) : all[j].offsetTop;
+      const over = lower ? (y + end) / 2 : y - Math.min(30, 10 + Math.abs(to - x) / 8);
       const path = document.createElementNS(arcs.namespaceURI, "path");
-      path.setAttribute("d", `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${down}`);
+      path.setAttribute("d", lower
+        ? `M${x} ${y}C${x} ${over} ${to} ${over} ${to} ${end}`
+        : `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${end}`);
       path.setAttribute("stroke-width", 1 + 5 * line[j]);
       return path;
     }));

@@ -430,6 +430,7 @@ def test_two_maps_on_a_page_and_a_link_in_the_text(open_page, scratch):
     page = open_page()
     first = show(page, f"{scratch}posts/two/")
     second = page.locator(".am-map").nth(1)
+    second.scroll_into_view_if_needed()
     second.locator(".am-map-tokens button").nth(5).click()
     first.locator(".am-map-tokens button").nth(2).click()
     assert (shown(first)[3], shown(second)[3]) == (2, 5)
@@ -545,10 +546,12 @@ def test_print_shows_the_picture_and_no_controls(open_page, post):
 
 def test_the_front_page_loads_no_plotly_until_the_reader_comes(open_page, front):
     page = open_page()
-    box = show(page, front)
+    page.goto(front)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)
     assert not plotly_is_loaded(page)
+    box = page.locator(".am-map").first
+    box.scroll_into_view_if_needed()
     box.locator(".am-map-tokens button").nth(2).click()
     box.locator(".am-map-heat").scroll_into_view_if_needed()
     box.locator(".am-map-cells .main-svg").first.wait_for()

@@ -42,6 +42,7 @@ from snippets._lab.draw.words import (
     case,
     cell,
     faster,
+    in_cells,
     listed,
     useless,
     verdict,
@@ -202,8 +203,8 @@ def _drawn_gains(result):
 
 def _worth(gains):
     """A step's gains as a sentence with a verdict."""
-    told = [f"{change(gain)} ({case(at)})" for at, gain in gains.items()]
-    return words("ladder.step", gains=listed(told), verdict=verdict(gains.values()))
+    told = in_cells({case(at): [gain] for at, gain in gains.items()})
+    return words("ladder.step", gains=told, verdict=verdict(gains.values()))
 
 
 def ladder(results):

@@ -31,6 +31,7 @@ from snippets._lab.draw.words import (
     between,
     case,
     how_often,
+    in_cells,
     listed,
     useless,
     verdict,
@@ -161,9 +162,17 @@ def _worth(gains):
     return words(
         "rungs.step",
         lengths=listed(sorted({at.N for at in gains})),
-        gains=listed(_by_case(gains, change)),
+        gains=in_cells(_in_cases(gains)),
         verdict=verdict(gains.values()),
     )
+
+
+def _in_cases(gains):
+    """Case, without its N → the gains at each N."""
+    found = {}
+    for at in sorted(gains, key=lambda at: (at.causal, at.D, at.N)):
+        found.setdefault(case(at, "D", "causal"), []).append(gains[at])
+    return found
 
 
 def _of_cudnn(result):

@@ -139,6 +139,7 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
         sections.append(
             f'<section data-kernel="{name}"><h3>{title}</h3>'
             f"<p>{words}{html.escape(facts[name])}</p>"
-            f'<pre class="highlight" tabindex="0" aria-label="Code of {title}"><code>{body}</code></pre></section>'
+            f'<pre class="highlight" tabindex="0" aria-label="Code of {title}">'
+            f"<code>{body}</code></pre></section>"
         )
     return f'<div class="am-ladder" data-widget="scoreboard">{"".join(sections)}</div>'

@@ -626,7 +626,9 @@ def test_the_title_follows_the_choice_and_a_head_is_seen_before_it_is_chosen(ope
     _, layer, head, token, _ = shown(box)
     data = data_of(page, box)
     row = data["weights"][layer][head][token]
-    assert title.inner_text() != before
+    page.wait_for_function(
+        "([e, text]) => e.innerText !== text", arg=[title.element_handle(), before]
+    )
     assert f"layer {layer} head {head}" in title.inner_text()
     assert f"{round(100 * max(row))}\u00a0%" in title.inner_text()
     # As many lines as other words weigh something, at most four.

@@ -189,6 +189,7 @@ function showSentence(map) {
   parts.stage.hidden = parts.foot.hidden = false;
   parts.layer.replaceChildren(...count(data.layers).map((k) => new Option(k, k)));
   parts.head.replaceChildren(...count(data.heads).map((k) => new Option(k, k)));
+  map.places = undefined;
   parts.tokens.replaceChildren(...data.tokens.map(tokenButton));
   for (const part of [parts.rows, parts.columns]) {
     part.replaceChildren(...data.tokens.map((textContent) => make("span", { textContent })));
@@ -265,7 +266,8 @@ function showToken(map) {
   }
   parts.directions.querySelector(`[value="${view.direction}"]`).checked = true;
   say(parts.summary, summary(map, line));
-  if (map.moved) sayFinding(map, line);
+  clearTimeout(map.title); // what is above the map follows when the reader pauses: it may move the page
+  if (map.moved) map.title = setTimeout(() => sayFinding(map, line), PAUSE_MS);
   showArcs(map, line);
 }
 
@@ -281,21 +283,30 @@ function sayFinding({ finding, data, view }, line) {
     : [where, word(view.token), " gets most from ", word(best), `: ${share} of its attention.`]);
 }
 
-// Lines from the chosen word to those that weigh most, the broader the more. They are measured in the next frame.
-function showArcs({ parts: { arcs, tokens }, view }, line) {
+// Where the words stand: asked for once a sentence and width, because the question lays out the page.
+function placesOf(map) {
+  map.places ??= [...map.parts.tokens.children].map((button) => ({
+    x: button.offsetLeft + button.offsetWidth / 2,
+    top: button.offsetTop,
+    foot: button.offsetTop + button.offsetHeight,
+  }));
+  return map.places;
+}
+
+// Lines from the chosen word to those that weigh most, the broader the more.
+function showArcs(map, line) {
+  const { parts: { arcs }, view } = map;
   const most = [...line.keys()].filter((j) => j !== view.token && line[j] >= VISIBLE)
     .sort((a, b) => line[b] - line[a]).slice(0, MOST_ARCS);
   requestAnimationFrame(() => {
-    const all = tokens.querySelectorAll("button");
-    if (!all[view.token] || most.some((j) => !all[j])) return; // another sentence by now
-    const middle = (button) => button.offsetLeft + button.offsetWidth / 2;
-    const foot = (button) => button.offsetTop + button.offsetHeight;
-    const from = all[view.token];
+    if (map.view !== view) return; // something else by now
+    const places = placesOf(map);
+    const from = places[view.token];
     arcs.replaceChildren(...most.map((j) => {
-      const [x, to] = [from, all[j]].map(middle);
-      const lower = all[j].offsetTop - from.offsetTop; // words of another line are met at their near side
-      const y = lower > 0 ? foot(from) : from.offsetTop;
-      const end = lower < 0 ? foot(all[j]) : all[j].offsetTop;
+      const [x, to] = [from.x, places[j].x];
+      const lower = places[j].top - from.top; // words of another line are met at their near side
+      const y = lower > 0 ? from.foot : from.top;
+      const end = lower < 0 ? places[j].foot : places[j].top;
       const over = lower ? (y + end) / 2 : y - Math.min(30, 10 + Math.abs(to - x) / 8);
       const path = document.createElementNS(arcs.namespaceURI, "path");
       path.setAttribute("d", lower
@@ -429,7 +440,9 @@ function chooseCell(map, column, row) {
 const rewrapped = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     const map = maps.get(target.closest(".am-map"));
-    if (map?.data) showToken(map);
+    if (!map?.data) continue;
+    map.places = undefined;
+    showToken(map);
   }
 });
 

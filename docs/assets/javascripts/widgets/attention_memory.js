@@ -30,7 +30,7 @@ const FRAME = `
   <div class="am-fields">
     <label class="am-field">Dtype <select data-part="dtype"></select></label>
     <div class="am-field"><label>Card <select data-part="card"></select></label>
-      <label class="am-memory-own" data-part="own" hidden>my card, GB <input type="text" inputmode="numeric"
+      <label class="am-memory-own" data-part="own" hidden>GB of memory <input type="text" inputmode="numeric"
         autocomplete="off" data-part="gigabytes" value="16"></label>
       <p class="am-memory-error" data-part="cardError"></p></div>
     <fieldset class="am-field"><legend>Run</legend>

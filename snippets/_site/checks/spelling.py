@@ -32,7 +32,7 @@ NO_PROSE = re.compile(
 )
 ONE_LINE = re.compile(
     r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<(?:style|code)\b.*?</(?:style|code)>|<[^<>]*>"
-    r"|`[^`]*`|\]\([^()\s]*\)"
+    r"|`[^`]*`|\]\([^()\s]*\)|\{ \.am-[^{}]*\}"
 )
 WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
 # Of the words outside front matter, code and tables so many are prose, at least.

@@ -162,6 +162,11 @@ fonts: $(ALL) ## Cut the site's fonts again to the characters it uses (asks npm)
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
 	$(SITE) screenshots $(PAGE)
 
+.PHONY: editor
+editor: ## Make the playground's vendored editor again (needs Node)
+	cd docs/assets/vendor/codemirror && npm ci --ignore-scripts --no-audit --no-fund \
+	  && npm run build && rm -rf node_modules
+
 .PHONY: new
 new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_window
 	@test -n "$(POST)" || { echo "say its name: make new POST=sliding_window"; exit 2; }

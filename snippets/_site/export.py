@@ -36,6 +36,12 @@ def remember_order(pages: Iterable[Page]) -> None:
     _nav[:] = pages
 
 
+def order() -> list[str]:
+    """The posts in the order of the series."""
+    sources = (Path(page.file.src_uri) for page in _nav)
+    return [source.stem for source in sources if source.parts[0] == "posts"]
+
+
 def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> str:
     """Keep a page's text for its Markdown version; returns it with its includes and badges."""
     text = stale.shown(_resolve(markdown, config), Path(config.docs_dir) / "data")
@@ -105,7 +111,7 @@ def as_markdown(text: str, source: str) -> str:
     folder = posixpath.dirname(source) or "."
     parts = FENCED.split(text)
     for number in range(0, len(parts), 2):  # every second part is code
-        part = re.sub(r"<!--.*?-->", "", parts[number], flags=re.DOTALL)
+        part = re.sub(r"<!--.*?-->|<button.*?</button>", "", parts[number], flags=re.DOTALL)
         part = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", part)
         part = re.sub(r"<summary>(.*?)</summary>", r"**\1**", part)
         part = DIAGRAM.sub(r"*Diagram: \1*", part)

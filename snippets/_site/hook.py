@@ -4,6 +4,7 @@
   `notebooks` shows notebooks as pages; `search` writes the index;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `mending` change how a page is written,
   `stale`, `unmeasured` and `speed_table` add what is known only at build;
+- `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
 - `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
@@ -27,6 +28,7 @@ from mkdocs.structure.pages import Page
 from snippets._lab.results.store import DataError
 from snippets._site import (
     about,
+    exercises,
     export,
     formulas,
     glossary,
@@ -36,6 +38,7 @@ from snippets._site import (
     notebooks,
     numbering,
     packing,
+    playground,
     published,
     reference,
     reload,
@@ -79,8 +82,12 @@ def _as_a_reader_sorts(tag: Any, *_listing: Any) -> str:
 
 @event_priority(100)  # before mkdocs-jupyter looks for notebooks
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Publish the rooms' files, and give mkdocs-jupyter the executed notebooks."""
+    """Publish the rooms' files and kernels, and give mkdocs-jupyter the executed notebooks."""
     published.add(files, config)
+    try:
+        playground.add(files, config)
+    except exercises.ExerciseError as error:
+        raise PluginError(str(error)) from error
     notebooks.give(files, config)
     return files
 
@@ -120,10 +127,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = repository.shown(markdown, config.repo_url or "")
     try:
         markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
-    except DataError as error:
+        markdown = exercises.shown(markdown, Path(config.docs_dir).parent / "snippets")
+        markdown = playground.listed(markdown, config, export.order())
+    except (DataError, exercises.ExerciseError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     text = export.remember_text(markdown, page, config)
-    markdown = reference.linked(markdown, page, files)
+    markdown = playground.marked(reference.linked(markdown, page, files))
     words = files.get_file_from_path(glossary.PAGE)
     reload.reuse(
         page,
@@ -157,6 +166,7 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = numbering.numbered(content)
+    content = playground.shown(content, config)
     content = tables.folded(content)
     words = files.get_file_from_path(glossary.PAGE)
     if words is None or not page.file.src_uri.startswith(("posts/", "lab/")):

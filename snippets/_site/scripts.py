@@ -1,4 +1,5 @@
-"""Our scripts, packed: one for every page, and one for each widget that comes where the widget is.
+"""Our scripts, packed: one for every page, one for each widget that comes where the widget is, and
+those of the playground, which come after a click.
 
 The source is ES modules. Each module of a pack becomes a constant that holds what it exports, in
 the order in which they need each other; what an entry exports it still exports. A widget shares
@@ -20,12 +21,15 @@ from pathlib import Path
 
 import rjsmin
 
+from snippets._site import styles
+
 SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
-LATE = ("widgets/*.js", "search/answers.js")  # scripts that come when something asks for them
+# Scripts that come when something asks for them.
+LATE = ("widgets/*.js", "search/answers.js", "playground/panel.js")
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(
-    r'^import (?:\{(?P<names>[^}]*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
+    r'^import (?:\{(?P<names>(?:(?! as )[^}])*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
 )
 EXPORT = re.compile(r"^export (?=(?:const|class|(?:async )?function) (\w+))", re.MULTILINE)
 LEFT = re.compile(r"^(?:import|export)\b(?!\().*", re.MULTILINE)
@@ -54,6 +58,8 @@ def pack(site: Path) -> str:
         modules = needed(worker)
         packs[str(worker.relative_to(source))] = bundle(modules)
         packed |= {*modules}
+    for sheet in source.glob("playground/*.css"):  # fetched with the script beside it
+        packs[sheet.relative_to(source).as_posix()] = styles.short(sheet.read_text("utf-8"))
     digest = hashlib.sha256("".join(packs.values()).encode()).hexdigest()[:8]
     for name, text in packs.items():
         pack = source.parent / digest / name

@@ -375,7 +375,16 @@ def error(results):
                 "allowed": field("allowed", unit=units.difference),
             },
         ),
-        plot=charts.closeness(results, OURS, EAGER, {"D": drawn}),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, where={"D": drawn}),
+                Series(EAGER, where={"D": drawn}, value=theirs),
+            ],
+            "N",
+            largest,
+            charts.views("{}", "dtype", values(rows, "dtype")),
+        ),
         sentences={
             "claim_error": words(
                 "error.claim_error",

@@ -32,6 +32,7 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
         f"snippets/{name}/figures.py": "figures",
         f"snippets/{name}/mutants.py": "mutants",
         f"snippets/{name}/exercise.py": "exercise",
+        f"snippets/{name}/exercises.toml": "exercises",
         f"tests/test_{name}.py": "test",
         f"docs/posts/{name}.md": "page",
     }
@@ -56,6 +57,11 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
             text, r"^ +- posts/\w+\.md\n", f"      - posts/{name}.md\n"
         ),
         "docs/reference/launchers.md": lambda text: _reference(text, name, like, fields["WORDS"]),
+        "docs/playground.md": lambda text: _after_last(
+            text,
+            r'^<div class="am-exercise" data-exercise="\w+:\w+"></div>\n',
+            f'\n<div class="am-exercise" data-exercise="{name}:scores"></div>\n',
+        ),
         "snippets/_lab/draw/identity.py": lambda text: _identity(text, name),
     }
     for path, change in lists.items():

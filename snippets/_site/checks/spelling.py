@@ -31,8 +31,7 @@ NO_PROSE = re.compile(
     re.MULTILINE,
 )
 ONE_LINE = re.compile(
-    r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<(?:style|code)\b.*?</(?:style|code)>|<[^<>]*>"
-    r"|`[^`]*`|\]\([^()\s]*\)|\{ \.am-[^{}]*\}"
+    r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<style>.*?</style>|<[^<>]*>|`[^`]*`|\]\([^()\s]*\)"
 )
 WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
 # Of the words outside front matter, code and tables so many are prose, at least.

@@ -2,9 +2,11 @@
    a widget's script comes with the first page that has the widget, and imports from this one. */
 import "../figures/charts.js";
 import "./copy_file.js";
+import "./edit_and_run.js";
 import "./find.js";
 import "./glossary.js";
 import "./orientation.js";
+import "./progress.js";
 import "./scheme.js";
 import "./wide_tables.js";
 import "./widgets.js";

@@ -10,13 +10,6 @@ const ARRAYS = { float64: Float64Array, int64: Float64Array, int32: Int32Array, 
 
 const arrayOf = (dtype) => ARRAYS[dtype] ?? Float32Array;
 
-/* The recorded problems of a page, in their order. */
-export function problemsOf(file) {
-  return file.rows
-    .filter((row) => row.problem)
-    .map((row) => ({ ...row, name: row.problem, kernels: [...new Set(row.launches.map((launch) => launch.kernel))] }));
-}
-
 /* The numbers of an input, in the order of its elements. */
 function numbers({ int8, step, int32, float32 }) {
   if (int8 !== undefined) return Array.from(new Int8Array(bytes(int8)), (x) => (x === INT8_NAN ? NaN : x * step));

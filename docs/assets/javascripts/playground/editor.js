@@ -1,0 +1,102 @@
+/* The editor: CodeMirror 6, vendored as one module, in the colors of the listings. */
+const VENDORED = new URL("../../vendor/codemirror-6.43.15.min.js", import.meta.url);
+const COLORS = {
+  keyword: "var(--md-code-hl-keyword-color)",
+  string: "var(--md-code-hl-string-color)",
+  number: "var(--md-code-hl-number-color)",
+  comment: "var(--md-code-hl-comment-color)",
+  call: "var(--md-code-hl-function-color)",
+  special: "var(--md-code-hl-special-color)",
+  quiet: "var(--md-code-hl-operator-color)",
+};
+const MARKS = { fault: "am-line-fault", mistake: "am-line-mistake", step: "am-line-step" };
+
+/* {box, text(), replace(text), focus(), reveal(line, last?), mark([{line, kind}]), whenChanged(act)} */
+export async function makeEditor({ text, label, run }) {
+  const cm = await import(VENDORED.href);
+  const { Decoration, EditorState, EditorView, StateEffect, StateField, tags } = cm;
+
+  const setMarks = StateEffect.define();
+  const marks = StateField.define({
+    create: () => Decoration.none,
+    update(found, change) {
+      let next = found.map(change.changes);
+      for (const effect of change.effects) {
+        if (!effect.is(setMarks)) continue;
+        const { lines } = change.state.doc;
+        const wanted = effect.value.filter(({ line }) => line >= 1 && line <= lines);
+        next = Decoration.set(wanted.map(({ line, kind }) => (
+          Decoration.line({ class: MARKS[kind] }).range(change.state.doc.line(line).from)
+        )), true);
+      }
+      return next;
+    },
+    provide: (field) => EditorView.decorations.from(field),
+  });
+
+  const python = cm.LRLanguage.define({
+    name: "python",
+    parser: cm.parser.configure({
+      props: [cm.indentNodeProp.add({
+        "ArgList ParamList ParenthesizedExpression ArrayExpression TupleExpression": cm.delimitedIndent({ closing: ")" }),
+        Body: (context) => context.baseIndent + context.unit,
+      })],
+    }),
+    languageData: { commentTokens: { line: "#" } },
+  });
+  const colors = cm.HighlightStyle.define([
+    { tag: [tags.keyword, tags.modifier, tags.bool, tags.null, tags.self], color: COLORS.keyword },
+    { tag: [tags.string, tags.special(tags.string)], color: COLORS.string },
+    { tag: tags.number, color: COLORS.number },
+    { tag: tags.comment, color: COLORS.comment },
+    { tag: [tags.function(tags.variableName), tags.function(tags.definition(tags.variableName))], color: COLORS.call },
+    { tag: tags.meta, color: COLORS.special },
+    { tag: [tags.operator, tags.punctuation], color: COLORS.quiet },
+  ]);
+
+  const listeners = [];
+  const view = new EditorView({
+    state: EditorState.create({
+      doc: text,
+      extensions: [
+        cm.lineNumbers(), cm.history(), cm.drawSelection(), cm.highlightActiveLine(), cm.bracketMatching(),
+        cm.indentOnInput(), cm.indentUnit.of("    "), EditorState.tabSize.of(4),
+        python, cm.syntaxHighlighting(colors), marks,
+        EditorView.contentAttributes.of({
+          "aria-label": label, tabindex: "0", spellcheck: "false", autocapitalize: "off", autocorrect: "off",
+        }),
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) listeners.forEach((act) => act());
+        }),
+        cm.keymap.of([
+          { key: "Mod-Enter", run: () => (run(), true), preventDefault: true },
+          // Escape, then Tab, leaves the editor: CodeMirror sees to it.
+          { key: "Tab", run: cm.indentMore, shift: cm.indentLess },
+          ...cm.historyKeymap, ...cm.defaultKeymap,
+        ]),
+      ],
+    }),
+  });
+
+  const lineAt = (line) => view.state.doc.line(Math.min(Math.max(line, 1), view.state.doc.lines));
+  return {
+    box: view.dom,
+    text: () => view.state.doc.toString(),
+    size: () => view.state.doc.length,
+    replace(other) {
+      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: other } });
+    },
+    focus: () => view.focus(),
+    // Scrolls the editor and not the page.
+    reveal(line, { select = false, top = false } = {}) {
+      const { from } = lineAt(line);
+      if (select) view.dispatch({ selection: { anchor: from } });
+      const { top: above, height } = view.lineBlockAt(from);
+      const { clientHeight } = view.scrollDOM;
+      view.scrollDOM.scrollTop = top ? above : above - (clientHeight - height) / 2;
+    },
+    mark: (wanted) => view.dispatch({ effects: setMarks.of(wanted) }),
+    whenChanged: (act) => listeners.push(act),
+    remove: () => view.destroy(),
+  };
+}

@@ -1,0 +1,73 @@
+/* What one problem came to: output beside what is expected, faults, and the work beside that of the page's kernel. */
+import { make } from "../site/dom.js";
+import { largest, picture, placeOf, written } from "./pictures.js";
+
+const SHOWN = 6; // wrong numbers that are written out
+
+const table = (heads, rows, label) => {
+  const head = make("tr", {}, ...heads.map((textContent) => make("th", { textContent, scope: "col" })));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((textContent) => make("td", { textContent }))));
+  const all = make("table", { className: "am-play-table" }, make("thead", {}, head), make("tbody", {}, ...body));
+  all.setAttribute("aria-label", label);
+  return all;
+};
+
+const wrongCells = ({ wrong }) => wrong.reduce((sum, one) => sum + (one ? 1 : 0), 0);
+
+/* One sentence: what is wrong with a problem's result. */
+export function sentenceOf(result) {
+  if (result.error) return placed(result.error);
+  if (result.right) return "Right.";
+  const bad = result.outputs.map((output) => [output, wrongCells(output)]).filter(([, cells]) => cells);
+  const [first] = bad;
+  if (!first) return `The numbers are right, but: ${result.faults[0].message}`;
+  const [output, cells] = first;
+  return `${cells} of ${output.got.length} numbers of ${output.name} are wrong.`;
+}
+
+export const placed = ({ line, message }) => (line ? `Line ${line}: ${message}` : message);
+
+export function outputs(result) {
+  return result.outputs.map((output) => {
+    const { name, shape, got, expected, wrong } = output;
+    const scale = largest(expected) || 1;
+    const pair = make("div", { className: "am-play-pair" },
+      picture({ label: `${name}: yours`, shape, data: got, framed: wrong, scale }),
+      picture({ label: `${name}: expected`, shape, data: expected, scale }));
+    const rows = [];
+    for (let at = 0; at < wrong.length && rows.length < SHOWN; at += 1) {
+      if (wrong[at]) rows.push([placeOf(at, shape), written(got[at]), written(expected[at])]);
+    }
+    const list = rows.length ? [table(["element", "yours", "expected"], rows, `First wrong numbers of ${name}`)] : [];
+    return make("div", {}, pair, ...list);
+  });
+}
+
+/* goTo(line): shows the line in the editor. */
+export function faults(result, goTo) {
+  const all = [...(result.error ? [result.error] : []), ...result.faults];
+  return make("ul", { className: "am-play-faults" }, ...all.map((fault) => {
+    const text = make("span", { textContent: fault.message.replace(/,? line \d+\.?$/, "") });
+    if (!fault.line) return make("li", {}, text);
+    const link = make("button", { type: "button", className: "am-play-line", textContent: `line ${fault.line}` });
+    link.addEventListener("click", () => goTo(fault.line));
+    return make("li", {}, link, " ", text);
+  }));
+}
+
+const KINDS = [
+  ["loads", "loads"], ["bytesLoaded", "bytes loaded"], ["stores", "stores"], ["bytesStored", "bytes stored"],
+  ["flops", "FLOPs"],
+];
+
+/* own and page: counts of the reader's kernel and of the page's, of the program that does most. */
+export function work(own, page) {
+  const number = (x) => (x === undefined ? "–" : x.toLocaleString("en-US"));
+  const rows = KINDS.map(([key, title]) => {
+    const [mine, theirs] = [own?.perProgram[key], page?.perProgram[key]];
+    const ratio = mine && theirs ? mine / theirs : 1;
+    return [title, number(mine), number(theirs), Math.abs(ratio - 1) < 0.005 ? "the same" : `× ${ratio.toFixed(2)}`];
+  });
+  rows.push(["programs", number(own?.programs), number(page?.programs), own?.programs === page?.programs ? "the same" : ""]);
+  return table(["per program", "yours", "the page’s", ""], rows, "Work of one program");
+}

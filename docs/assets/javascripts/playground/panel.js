@@ -1,0 +1,363 @@
+/* The panel that "Edit and run" and "Start" open: an editor with a kernel's text, a verdict for each problem, and
+   what was seen on the way. One panel at a time; what runs runs in a worker. */
+import { replace } from "../site/address.js";
+import { make } from "../site/dom.js";
+import { loadJson } from "../site/json.js";
+import { onPage } from "../site/pages.js";
+import { solve } from "../site/progress.js";
+import { addresses } from "./addresses.js";
+import { makeEditor } from "./editor.js";
+import { Stopped, engineRoom } from "./engine_room.js";
+import { problemsOf } from "./engine/recorded.js";
+import { judge } from "./engine/verdict.js";
+import { LONGEST, fromHash, toHash } from "./link.js";
+import { faults, outputs, placed, sentenceOf, work } from "./outcome.js";
+import { stepping } from "./stepping.js";
+
+const STYLE = new URL("./panel.css", import.meta.url);
+const TEXTS = new URL("../../playground/", import.meta.url);
+const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
+const HELP = "Tab indents; Escape, then Tab, leaves the editor. It counts and compares. It has no time, no races "
+  + "between threads and no tensor-core rounding.";
+
+let styled; // promise of the panel's style
+let opened; // the panel that is on the page
+const drafts = new Map(); // what a reader has written and closed: subject's id -> text
+
+function style() {
+  styled ??= new Promise((resolve) => {
+    const link = make("link", { rel: "stylesheet", href: STYLE.href });
+    for (const event of ["load", "error"]) link.addEventListener(event, resolve, { once: true });
+    document.head.append(link);
+  });
+  return styled;
+}
+
+/* A room's kernels and exercises, and what is run to judge them. */
+const known = new Map();
+function roomOf(name) {
+  if (!/^[a-z_]+$/.test(name)) throw new Error(`There is no room ${name}.`);
+  if (!known.has(name)) {
+    const both = Promise.all([
+      loadJson(new URL(`${name}.json`, TEXTS)),
+      loadJson(new URL(`${name}/problems.json`, PROBLEMS)),
+    ]);
+    known.set(name, both.then(([texts, file]) => ({ ...texts, file, problems: problemsOf(file) })));
+    both.catch(() => known.delete(name)); // the next click tries again
+  }
+  return known.get(name);
+}
+
+/* What a button is for: {room, kernel, original, start, rest, exercise}. */
+async function subjectOf({ kernel, exercise }) {
+  const [name] = (exercise ?? kernel).split(/[/:]/);
+  const room = await roomOf(name);
+  const task = exercise && room.exercises[exercise.split(":")[1]];
+  if (exercise && !task) throw new Error(`There is no exercise ${exercise}.`);
+  const path = task ? task.kernel : kernel.slice(name.length + 1);
+  const found = Object.hasOwn(room.kernels, path) ? room.kernels[path] : undefined;
+  if (!found) throw new Error(`There is no kernel ${path} in ${name}.`);
+  return {
+    room, name: path.split(":")[1], id: `${name}/${path}`, draft: exercise ?? kernel, exercise, task,
+    original: found.text, start: task ? task.stub : found.text, rest: found.rest, sections: found.sections,
+    problems: room.problems.filter((problem) => problem.kernels.includes(path.split(":")[1])),
+  };
+}
+
+/* Opens below what the button belongs to; pressed again, closes. */
+export async function open(button, text) {
+  if (button.dataset.question) return ask(button);
+  if (opened?.button === button && text === undefined) return close();
+  await style();
+  const subject = await subjectOf(button.dataset);
+  if (!button.isConnected) return undefined;
+  close();
+  return show(button, subject, text);
+}
+
+function complain(textContent) {
+  document.querySelector(".md-content__inner")?.prepend(make("p", { className: "am-missing", textContent }));
+}
+
+/* Opens the editor with what a link holds. */
+export async function openLink(hash) {
+  let found;
+  try {
+    found = await fromHash(hash);
+  } catch (error) {
+    complain(error.message);
+    return;
+  }
+  const button = [...document.querySelectorAll(".am-edit[data-kernel]")].find((b) => b.dataset.kernel === found.kernel);
+  if (button) await open(button, found.text);
+  else complain("The link is for another page: its kernel is not shown here.");
+}
+
+function close() {
+  if (!opened) return;
+  const { button: from, box, end } = opened;
+  const inside = box.contains(document.activeElement);
+  opened = undefined;
+  end();
+  box.remove();
+  from.setAttribute("aria-expanded", "false");
+  if (inside) from.focus();
+}
+onPage(close); // another page: the worker ends with its panel
+
+const nameOf = ({ name }) => name.replaceAll("_", " ");
+
+const button = (textContent, act, properties = {}) => {
+  const made = make("button", { type: "button", textContent, ...properties });
+  made.addEventListener("click", act);
+  return made;
+};
+
+function show(from, subject, text) {
+  const room = engineRoom();
+  const title = subject.task ? subject.task.title : subject.name;
+  const draft = drafts.get(subject.draft);
+  const box = make("section", { className: "am-play" });
+  box.setAttribute("aria-label", `Edit and run: ${title}`);
+  const status = make("p", { className: "am-play-status" });
+  status.setAttribute("role", "status");
+  const verdicts = make("ol", { className: "am-play-verdicts" });
+  const mistake = make("div", { className: "am-play-mistake" });
+  const detail = make("div", { className: "am-play-detail" });
+  const place = make("div", { className: "am-play-editor", textContent: "The editor is on its way …" });
+  let editor;
+  let results = [];
+  let running = false;
+  let ofPage; // promise of the counts of the page's kernel, by problem
+
+  const whole = (source) => (subject.rest ? `${source}\n\n\n${subject.rest}` : source);
+  const goTo = (line) => {
+    editor.reveal(line, { select: true });
+    editor.focus();
+  };
+  const say = (words) => { status.textContent = words; };
+
+  async function run() {
+    if (running || !editor) return;
+    const source = editor.text();
+    verdicts.replaceChildren();
+    mistake.replaceChildren();
+    detail.replaceChildren();
+    editor.mark([]);
+    results = [];
+    if (source.length > LONGEST) {
+      say(`${source.length.toLocaleString("en-US")} characters are more than a kernel has: it is not run.`);
+      return;
+    }
+    busy(true);
+    try {
+      const { error, kernels } = await room.parse(source);
+      if (error) return fail(error);
+      if (!kernels.some(({ name }) => name === subject.name)) {
+        const names = kernels.map(({ name }) => name).join(", ") || "none";
+        return fail({ line: 0, message: `The kernel must be named ${subject.name}; @triton.jit functions here: ${names}.` });
+      }
+      for (const [at, problem] of subject.problems.entries()) {
+        say(`Problem ${at + 1} of ${subject.problems.length}: ${nameOf(problem)}`);
+        const result = await room.run(whole(source), problem);
+        results.push(result);
+        addVerdict(result, at);
+        if (result.error?.kind === "limit") break; // the others would not end either
+      }
+      conclude(source);
+    } catch (error) {
+      if (error instanceof Stopped) say("Stopped.");
+      else say(error.message);
+    } finally {
+      busy(false);
+    }
+    return undefined;
+  }
+
+  function busy(is) {
+    running = is;
+    parts.run.hidden = is;
+    parts.stop.hidden = !is;
+    box.setAttribute("aria-busy", String(is));
+  }
+
+  function fail(error) {
+    say(placed(error));
+    if (error.line) {
+      editor.mark([{ line: error.line, kind: "fault" }]);
+      editor.reveal(error.line);
+    }
+  }
+
+  function addVerdict(result, at) {
+    const choose = button("", () => detailOf(result, at), { className: result.right ? "am-right" : "am-wrong" });
+    choose.append(make("b", { textContent: result.right ? "✓" : "✗" }), ` ${nameOf(result)}`);
+    choose.setAttribute("aria-label", `${nameOf(result)}: ${result.right ? "right" : "wrong"}`);
+    verdicts.append(make("li", {}, choose));
+    if (verdicts.querySelectorAll(".am-wrong").length === 1 && !result.right) detailOf(result, at);
+  }
+
+  function conclude(source) {
+    const right = results.filter((result) => result.right).length;
+    const all = subject.problems.length;
+    const lines = new Map();
+    for (const { error, faults: found } of results) {
+      for (const { line } of [...(error ? [error] : []), ...found]) if (line) lines.set(line, "fault");
+    }
+    if (right === all) {
+      say(`Right on all ${all} problems.`);
+      detailOf(results[0], 0);
+      if (subject.exercise) passed();
+    } else {
+      // What mistakes return is known of the page's kernels, and not of an exercise's own.
+      const { mistake: named } = subject.id.includes("/kernel.py:")
+        ? judge(whole(source), results, subject.room.file, whole(subject.original)) : {};
+      say(`Right on ${right} of ${all} problems. ${sentenceOf(results.find((result) => !result.right))}`);
+      if (named) nameMistake(named, lines);
+    }
+    editor.mark([...lines].map(([line, kind]) => ({ line, kind })));
+  }
+
+  function nameMistake(named, lines) {
+    const sentence = make("p", { textContent: named.sentence });
+    if (named.line) {
+      sentence.append(" ", button(`line ${named.line}`, () => goTo(named.line), { className: "am-play-line" }));
+      if (!subject.exercise && !lines.has(named.line)) lines.set(named.line, "mistake");
+    }
+    const alike = [...new Set(named.others.map(({ name }) => name))].filter((name) => name !== named.name);
+    const others = alike.length
+      ? [make("p", { textContent: `On these problems it cannot be told from: ${alike.join("; ")}.` })] : [];
+    const what = subject.exercise
+      ? make("details", {}, make("summary", { textContent: "Name the mistake" }), sentence, ...others)
+      : make("div", {}, make("strong", { textContent: `The mistake: ${named.name}` }), sentence, ...others);
+    mistake.replaceChildren(what);
+  }
+
+  function passed() {
+    solve(subject.exercise);
+    const answer = make("details", {}, make("summary", { textContent: "Compare with the tested answer" }),
+      make("pre", {}, make("code", { textContent: subject.original })));
+    mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer);
+  }
+
+  const pageResult = (at, options) => room.run(whole(subject.original), subject.problems[at], options);
+
+  async function detailOf(result, at) {
+    for (const [number, item] of [...verdicts.children].entries()) {
+      item.firstChild.setAttribute("aria-pressed", String(number === at));
+    }
+    const source = whole(editor.text());
+    const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", { textContent: sentenceOf(result) })];
+    if (result.error || result.faults.length) shown.push(faults(result, goTo));
+    if (!result.error) shown.push(...outputs(result));
+    const counts = make("div");
+    shown.push(counts, later("Addresses, instruction by instruction", async () => {
+      const own = await room.run(source, subject.problems[at], { trace: true });
+      return addresses(own, await pageResult(at, { trace: true }), goTo);
+    }), later("Step through one program", () => stepping({
+      programs: result.counts?.programs ?? 1,
+      stepsOf: async (program) => (
+        await room.run(source, subject.problems[at], { variables: { program: [program, 0, 0] } })
+      ).steps,
+      at(line) {
+        editor.mark([{ line, kind: "step" }]);
+        editor.reveal(line);
+      },
+    })));
+    detail.replaceChildren(...shown);
+    if (result.error) return;
+    ofPage ??= new Map();
+    if (!ofPage.has(at)) ofPage.set(at, pageResult(at).catch(() => ({})));
+    const { counts: theirs } = await ofPage.get(at);
+    if (counts.isConnected) counts.replaceChildren(work(result.counts, theirs));
+  }
+
+  /* A fold whose content is made when it is opened for the first time. */
+  function later(textContent, build) {
+    const fold = make("details", {}, make("summary", { textContent }));
+    fold.addEventListener("toggle", async () => {
+      if (!fold.open || fold.dataset.made) return;
+      fold.dataset.made = "true";
+      try {
+        fold.append(await build());
+      } catch (error) {
+        fold.append(make("p", { textContent: error.message }));
+      }
+    });
+    return fold;
+  }
+
+  function start(source) {
+    editor.replace(source);
+    say("");
+    for (const part of [verdicts, mistake, detail]) part.replaceChildren();
+  }
+
+  async function share(event) {
+    const address = new URL(location.href);
+    address.hash = await toHash(subject.id, editor.text());
+    replace(address);
+    const done = await navigator.clipboard.writeText(address.href).then(() => true, () => false);
+    event.target.textContent = done ? "Copied" : "The link is in the address bar";
+    setTimeout(() => { event.target.textContent = "Copy link"; }, 2000);
+  }
+
+  const parts = {
+    run: button(subject.task ? "Check" : "Run", run, { className: "am-play-run", title: "Ctrl or Cmd and Enter" }),
+    stop: button("Stop", () => room.stop(), { hidden: true, className: "am-play-run" }),
+  };
+  const bar = make("div", { className: "am-play-bar" },
+    make("strong", { textContent: title }), parts.run, parts.stop,
+    button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
+    ...(subject.task ? [] : [button("Copy link", share)]),
+    button("Close", close));
+  box.append(bar, place, make("p", { className: "am-play-help", textContent: HELP }), status, verdicts, mistake, detail);
+  const block = from.closest(".highlight, .am-exercise, .am-kernel") ?? from;
+  block.after(box);
+  from.setAttribute("aria-expanded", "true");
+  opened = {
+    button: from, box, end() {
+      room.end();
+      if (!editor) return;
+      if (editor.text() === subject.start) drafts.delete(subject.draft);
+      else drafts.set(subject.draft, editor.text());
+      editor.remove();
+    },
+  };
+
+  const label = `Source of ${subject.name}. Tab indents; press Escape, then Tab, to leave the editor.`;
+  return makeEditor({ text: text ?? draft ?? subject.start, label, run }).then((made) => {
+    if (!box.isConnected) return made.remove();
+    editor = made;
+    place.replaceChildren(editor.box);
+    const section = subject.sections[from.dataset.section];
+    if (section && text === undefined && draft === undefined) editor.reveal(section[0], { select: true, top: true });
+    else if (text === undefined && draft) say("This is your text from before.");
+    if (text !== undefined) say("This kernel came with the link and has not run. Read it, then press Run.");
+    editor.focus();
+    box.scrollIntoView({ block: "nearest" });
+    return room.parse(""); // starts the worker while the reader reads
+  }).catch((error) => say(`The editor could not be loaded: ${error.message}`));
+}
+
+/* A question is answered in a line of text; blanks do not count. */
+async function ask(from) {
+  if (from.nextElementSibling?.matches(".am-play-question")) return;
+  await style();
+  const { exercises } = await loadJson(new URL(`${from.dataset.exercise.split(":")[0]}.json`, TEXTS));
+  const { answers, explanation, format } = exercises[from.dataset.exercise.split(":")[1]];
+  const plain = (text) => text.toLowerCase().replaceAll(/[\s()[\]_]/g, "");
+  const field = make("input", { type: "text", autocomplete: "off", placeholder: format ?? "" });
+  const words = make("p", { className: "am-play-status" });
+  words.setAttribute("role", "status");
+  const form = make("form", { className: "am-play-question" },
+    make("label", {}, "Your answer ", field), " ", make("button", { textContent: "Check" }), words);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const right = answers.some((answer) => plain(answer) === plain(field.value));
+    words.textContent = right ? `Right. ${explanation}` : "Not yet.";
+    if (right) solve(from.dataset.exercise);
+  });
+  from.after(form);
+  field.focus();
+}

@@ -1,0 +1,150 @@
+"""What the playground needs of a build: each kernel's text, and a way in beside each listing.
+
+A listing that shows a section of a `@triton.jit` function gets a button, "Edit and run"; one of
+Gluon, of PyTorch or of a launcher says in its title why it has none. The text that the editor opens
+is cut from the room's file: the kernel, the jit functions that it calls and the constants that
+these use, as they stand there. One file a room is published, and fetched after a click.
+"""
+
+import ast
+import functools
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from snippets._site import exercises, kernels
+
+FILES = ("kernel.py", "exercise.py")
+LISTING = re.compile(
+    r'^(?P<fence> *```python title="(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)))"\n'
+    r'(?P<include> *--8<-- "(?P=path):(?P<section>\w+)"\n)',
+    re.MULTILINE,
+)
+SHOWN = re.compile(
+    r'<span class="filename">(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)):'
+    r"(?P<section>\w+)</span>"
+)
+MODEL = re.compile(r'id="(?P<id>figure-[\w-]*barriers[\w-]*)"')  # what Gluon's warps agree on
+LIST = '<div class="am-kernels"></div>'
+# Why a listing cannot be run on the page, by what it is.
+GLUON = "Gluon: needs a Hopper GPU"
+HOST = "host code, not run here"
+PYTORCH = "PyTorch, not run here"
+
+
+def add(files: Files, config: MkDocsConfig) -> None:
+    """Publish what the editor opens: one file for each room that has a kernel or an exercise."""
+    for room in sorted(_snippets(config).glob("[!_]*/")):
+        if published := opened(room):
+            uri = f"assets/playground/{room.name}.json"
+            files.append(File.generated(config, uri, content=json.dumps(published)))
+
+
+def opened(room: Path) -> dict[str, Any]:
+    """A room's kernels and exercises, or nothing."""
+    found = {
+        f"{path.name}:{kernel.name}": {
+            "text": kernel.text,
+            "rest": kernel.rest,
+            "sections": kernel.sections,
+        }
+        for path in (room / name for name in FILES)
+        if path.is_file()
+        for kernel in kernels.cut(path.read_text("utf-8"))
+    }
+    tasks = exercises.opened(room)
+    return {"room": room.name, "kernels": found, "exercises": tasks} if found or tasks else {}
+
+
+def marked(markdown: str) -> str:
+    """A page's Markdown in which the title of a listing names its section too."""
+    return LISTING.sub(r'\g<fence>:\g<section>"\n\g<include>', markdown)
+
+
+def shown(content: str, config: MkDocsConfig) -> str:
+    """A page's HTML with a button, or the reason for none, in the title of each listing."""
+
+    model = MODEL.search(content)
+
+    def title(match: re.Match[str]) -> str:
+        path = _snippets(config).parent / match["path"]
+        kind = _kinds(path.read_text("utf-8")).get(match["section"], "")
+        beside = _beside(match, kind, _snippets(config))
+        if kind == GLUON and model:
+            link = f'<a href="#{model["id"]}">play its barriers instead</a>'
+            beside = beside.replace(GLUON, f"{GLUON}, {link}")
+        return f'<span class="filename">{match["path"]}{beside}</span>'
+
+    return SHOWN.sub(title, content)
+
+
+def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
+    """A page's Markdown with the list of all kernels where it asks for one."""
+    if LIST not in markdown:
+        return markdown
+    lines = ['<div class="am-kernels" markdown>', ""]
+    for room in order:
+        path = _snippets(config) / room / "kernel.py"
+        if not path.is_file() or not _can_run(_snippets(config), room):
+            continue
+        for kernel in kernels.cut(path.read_text("utf-8")):
+            says = (kernel.says.splitlines() or [""])[0]
+            button = _button(f"{room}/kernel.py:{kernel.name}", "")
+            lines += [
+                '<div class="am-kernel" markdown>',
+                f"`{kernel.name}` of [{room}](posts/{room}.md): {says} {button}",
+                "</div>",
+                "",
+            ]
+    return markdown.replace(LIST, "\n".join([*lines, "</div>"]))
+
+
+def _beside(match: re.Match[str], kind: str, snippets: Path) -> str:
+    if kind in (GLUON, HOST, PYTORCH):
+        return f' <small class="am-not-run" data-search-exclude>{kind}</small>'
+    if not kind or not _can_run(snippets, match["room"]):
+        return ""
+    return " " + _button(f"{match['room']}/{match['file']}:{kind}", match["section"])
+
+
+def _button(kernel: str, section: str) -> str:
+    at = f' data-section="{section}"' if section else ""
+    return (
+        f'<button class="am-edit" type="button" data-kernel="{kernel}"{at} '
+        "data-search-exclude>Edit and run</button>"
+    )
+
+
+@functools.cache  # live reload and many listings of one file ask again
+def _kinds(source: str) -> dict[str, str]:
+    """Section → the kernel that it is a part of, or why it cannot be run; others have no entry."""
+    body = ast.parse(source).body
+    cut, torch = kernels.cut(source), "import torch" in source
+    kinds: dict[str, str] = {}
+    for name, (first, last) in kernels.sections(source).items():
+        inside = [
+            node
+            for node in body
+            if first < kernels.last_line(node) and kernels.first_line(node) < last
+        ]
+        if whole := [kernel.name for kernel in cut if name in kernel.sections]:
+            kinds[name] = whole[0]
+        elif any(kernels.language(node) == "gluon" for node in inside):
+            kinds[name] = GLUON
+        elif any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in inside):
+            kinds[name] = HOST if "import triton" in source else PYTORCH if torch else ""
+    return kinds
+
+
+def _can_run(snippets: Path, room: str) -> bool:
+    """Whether the problems of a room were recorded, on which its kernels are judged."""
+    return (snippets.parent / f"docs/data/interpreter/{room}/problems.json").is_file()
+
+
+def _snippets(config: MkDocsConfig) -> Path:
+    return Path(config.config_file_path).parent / "snippets"

@@ -597,7 +597,7 @@ def test_the_peaks_are_told_as_they_fall():
     assert "8.19 kB more for PyTorch's cuDNN" in said["fused"]
     off = [r | {"bytes_requested": 3} if "bytes_peak" in r else r for r in invented_peaks()]
     assert (
-        "something else" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
+        "something other" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
     )
 
 
@@ -677,10 +677,10 @@ def test_the_verdict_follows_the_clock():
     assert "softmax has 1.25 FLOP per byte and is limited by memory" in said["steps"]
     assert "One query against a cache is limited by memory (up to 80 %" in said["claim_bound"]
     assert "Fused, with many queries, it is limited by arithmetic" in said["claim_bound"]
-    assert "does not keep memory busy" not in said["softmax"]
+    assert "doesn't keep memory busy" not in said["softmax"]
     slow = drawn("intensity", invented("intensity", list(invented_intensity(slower=3)))).sentences
     assert "reaches half of neither ceiling" in slow["claim_bound"]
-    assert "does not keep memory busy" in slow["softmax"]
+    assert "doesn't keep memory busy" in slow["softmax"]
     mixed = list(invented_intensity())
     mixed[-1] |= {key: 3 * value for key, value in mixed[-1].items() if key.startswith("ms")}
     figure = drawn("intensity", invented("intensity", mixed))

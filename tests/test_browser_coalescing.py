@@ -56,6 +56,11 @@ def test_clicks_step_the_picture_and_its_text(lanes):
     assert state(page) == ("float16", 4, 8)
     pressed = page.locator(f"{BOX} button[aria-pressed=true]")
     assert pressed.all_inner_texts() == ["4"]
+    page.wait_for_url("**?lanes=float16.4*")
+    page.reload()
+    page.locator(BOX).scroll_into_view_if_needed()
+    page.locator(PICTURE).wait_for()
+    assert state(page) == ("float16", 4, 8), "a shared link opens another view"
     assert page.wrong == []
 
 

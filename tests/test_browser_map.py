@@ -14,6 +14,7 @@ from floors import perhaps, some
 
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.checks.page_speed import DOWNLOAD, LATENCY_MS, UPLOAD
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]
@@ -22,6 +23,7 @@ INCLUDE = 'docs/figures/attention_weights/attention_map.md"'
 ANSWER_MS = 100
 ROUNDS = 24  # of clicks to time, at most
 SLOWER = 4  # how many times the CPU is slowed down where answers are timed
+TABLET = {"width": 768, "height": 1024}
 AA = 4.5  # contrast of text, WCAG 2.2
 TARGET = 24  # pixels, WCAG 2.2
 
@@ -428,6 +430,7 @@ def test_two_maps_on_a_page_and_a_link_in_the_text(open_page, scratch):
     page = open_page()
     first = show(page, f"{scratch}posts/two/")
     second = page.locator(".am-map").nth(1)
+    second.scroll_into_view_if_needed()
     second.locator(".am-map-tokens button").nth(5).click()
     first.locator(".am-map-tokens button").nth(2).click()
     assert (shown(first)[3], shown(second)[3]) == (2, 5)
@@ -454,6 +457,7 @@ CONTRAST = """all => {
     return (high + 0.05) / (low + 0.05);
   });
 }"""
+WHOLE = "canvas => canvas.toDataURL()"
 PIXELS = """canvas => [...canvas.getContext('2d').getImageData(0, 0, 2, 2).data].join()"""
 
 
@@ -483,7 +487,7 @@ def test_the_dark_switch_recolours_and_text_stays_readable(open_page, post):
     assert page.wrong == []
 
 
-@pytest.mark.parametrize("viewport", [LAPTOP, PHONE, {"width": 800, "height": 900}])
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE, TABLET])
 def test_it_fits_and_every_target_is_large_enough(open_page, post, viewport):
     page = open_page(viewport)
     box = show(page, post, plot=True)
@@ -499,10 +503,12 @@ def test_it_fits_and_every_target_is_large_enough(open_page, post, viewport):
         page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name
         assert box.evaluate("b => b.scrollWidth - b.clientWidth") <= 0, name
+        heads = box.locator(".am-map-heads")
+        assert heads.evaluate("h => h.scrollWidth - h.clientWidth") <= 0, "heads are hidden"
     assert page.wrong == []
 
 
-@pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE, TABLET])
 def test_nothing_jumps(open_page, post, viewport):
     page = open_page(viewport)
     page.add_init_script(
@@ -540,10 +546,12 @@ def test_print_shows_the_picture_and_no_controls(open_page, post):
 
 def test_the_front_page_loads_no_plotly_until_the_reader_comes(open_page, front):
     page = open_page()
-    box = show(page, front)
+    page.goto(front)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)
     assert not plotly_is_loaded(page)
+    box = page.locator(".am-map").first
+    box.scroll_into_view_if_needed()
     box.locator(".am-map-tokens button").nth(2).click()
     box.locator(".am-map-heat").scroll_into_view_if_needed()
     box.locator(".am-map-cells .main-svg").first.wait_for()
@@ -607,3 +615,85 @@ def test_a_click_and_a_key_are_answered_in_time_on_a_slow_machine(open_page, pos
     print("\nanswers:", ", ".join(f"{name} {ms:.0f} ms" for name, ms in fastest.items()))
     assert len(fastest) == 6
     assert max(fastest.values()) <= ANSWER_MS, times
+
+
+def test_the_title_follows_the_choice_and_a_head_is_seen_before_it_is_chosen(open_page, post):
+    page = open_page()
+    box = show(page, post)
+    title = page.locator(".am-figure", has=page.locator(".am-map")).first.locator(".am-finding")
+    before = title.inner_text()
+    box.locator(".am-map-tokens button").nth(2).click()
+    _, layer, head, token, _ = shown(box)
+    data = data_of(page, box)
+    row = data["weights"][layer][head][token]
+    page.wait_for_function(
+        "([e, text]) => e.innerText !== text", arg=[title.element_handle(), before]
+    )
+    assert f"layer {layer} head {head}" in title.inner_text()
+    assert f"{round(100 * max(row))}\u00a0%" in title.inner_text()
+    # As many lines as other words weigh something, at most four.
+    paths = box.locator(".am-map-arcs path")
+    others = [w for j, w in enumerate(row) if j != token and w >= 0.05]
+    paths.first.wait_for(state="attached")
+    assert paths.count() == min(len(others), 4)
+    look, count = box.locator(".am-map-cells canvas"), box.locator("[data-part=count]")
+    own, said = look.evaluate(WHOLE), count.inner_text()
+    box.locator(".am-map-heads button").nth(2).hover()
+    assert look.evaluate(WHOLE) != own
+    assert "layer 0, head 2" in count.inner_text()
+    assert shown(box)[1:3] == (layer, head), "to point is not to choose"
+    page.mouse.move(0, 0)
+    assert (look.evaluate(WHOLE), count.inner_text()) == (own, said)
+    assert page.wrong == []
+
+
+def test_the_task_is_done_by_the_head_that_does_it(open_page, post):
+    page = open_page()
+    box = show(page, post)
+    weights = data_of(page, box)["weights"]
+
+    def before(square):
+        return sum(square[i][i - 1] for i in range(1, len(square))) / (len(square) - 1)
+
+    best, layer, head = max(
+        (before(square), i, j) for i, heads in enumerate(weights) for j, square in enumerate(heads)
+    )
+    task = box.locator("[data-part=task]")
+    assert "A task" in task.inner_text()
+    box.locator(".am-map-heads button").nth(layer * len(weights[0]) + head).click()
+    assert task.inner_text().startswith("Found")
+    assert f"{round(100 * best)}\u00a0%" in task.inner_text()
+    notes = box.locator("[data-part=notes] button").all_inner_texts()
+    assert len(set(notes)) == len(notes), "two views worth a look have the same words"
+
+
+@pytest.mark.alone
+def test_a_token_answers_soon_on_a_slow_phone(open_page, post):
+    """From the reader's first scroll, on 1.6 Mbit/s and a CPU slowed four times, nothing cached."""
+    page = open_page(PHONE, bypass_csp=True)
+    cdp = page.context.new_cdp_session(page)
+    cdp.send("Network.enable")
+    network = {"offline": False, "latency": LATENCY_MS, "uploadThroughput": UPLOAD}
+    cdp.send("Network.emulateNetworkConditions", network | {"downloadThroughput": DOWNLOAD})
+    cdp.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    page.goto(post, timeout=60_000)
+    page.wait_for_load_state("networkidle", timeout=60_000)
+    took = page.evaluate(
+        """async () => {
+          const began = performance.now();
+          const box = document.querySelector('.am-map');
+          box.scrollIntoView();
+          window.dispatchEvent(new Event('scroll'));
+          const until = (found) => new Promise((done) => {
+            const look = () => (found() ? done() : requestAnimationFrame(look));
+            look();
+          });
+          const buttons = () => box.querySelectorAll('.am-map-tokens button');
+          await until(() => buttons().length > 4);
+          buttons()[4].click();
+          await until(() => box.querySelectorAll('.am-map-arcs path').length);
+          return performance.now() - began;
+        }"""
+    )
+    print(f"\na token answers {took:.0f} ms after the reader comes")
+    assert took <= 2500

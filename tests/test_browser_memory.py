@@ -142,9 +142,9 @@ def test_the_first_view_is_the_layer_of_the_page(calculator):
 
 def test_a_change_is_announced_and_the_address_shows_it_again(calculator):
     page = calculator()
-    page.get_by_label("Dtype").select_option("float16")
-    page.get_by_label("Card").select_option("h200")
-    page.get_by_label("N, tokens").fill("2048")
+    page.locator(BOX).get_by_label("Dtype").select_option("float16")
+    page.locator(BOX).get_by_label("Card").select_option("h200")
+    page.locator(BOX).get_by_label("N, tokens").fill("2048")
     page.get_by_role("radio", name="and backward").check()
     page.get_by_role("checkbox", name="causal").check()
     case = next(c for c in cases() if c["B"] == "32")  # the card's names are the file's
@@ -157,7 +157,7 @@ def test_a_change_is_announced_and_the_address_shows_it_again(calculator):
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(f"{BOX} .am-memory-frame").wait_for()
     assert totals(page) == shown
-    assert page.get_by_label("N, tokens").input_value() == "2048"
+    assert page.locator(BOX).get_by_label("N, tokens").input_value() == "2048"
     assert page.get_by_role("checkbox", name="causal").is_checked()
     assert page.wrong == []
 
@@ -182,7 +182,7 @@ BAD = {
 def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(calculator):
     page = calculator()
     for label in ("Batch", "Heads", "N, tokens", "D, of a head"):
-        field = page.get_by_label(label)
+        field = page.locator(BOX).get_by_label(label)
         before = field.input_value()
         few = {"": "is empty", "-1": "negative", "1e99": "digits"}
         for text, message in {**few, **(BAD if label == "N, tokens" else {})}.items():
@@ -216,10 +216,10 @@ def test_the_largest_that_is_taken_and_one_more(calculator):
         ("N, tokens", 10**8),
         ("D, of a head", 10**4),
     ):
-        page.get_by_label(label).fill(str(largest + 1))
-        assert page.get_by_label(label).get_attribute("aria-invalid") == "true"
-        page.get_by_label(label).fill(str(largest))
-        assert page.get_by_label(label).get_attribute("aria-invalid") is None
+        page.locator(BOX).get_by_label(label).fill(str(largest + 1))
+        assert page.locator(BOX).get_by_label(label).get_attribute("aria-invalid") == "true"
+        page.locator(BOX).get_by_label(label).fill(str(largest))
+        assert page.locator(BOX).get_by_label(label).get_attribute("aria-invalid") is None
     assert totals(page)[0] == (
         "800.1\u00a0YB",
         "does not fit into 80\u00a0GB",
@@ -252,33 +252,33 @@ def test_a_link_that_does_not_work_says_so(calculator, page_site):
     notice = page.locator(f"{BOX} .am-memory-notice")
     notice.wait_for()
     assert "not of a form" in notice.inner_text()
-    page.get_by_label("Batch").fill("1")
+    page.locator(BOX).get_by_label("Batch").fill("1")
     assert notice.inner_text() == ""
     assert page.wrong == []
 
 
 def test_a_link_with_a_number_out_of_range_marks_its_field(calculator):
     page = calculator("0.32.4096.64.float16.t4.training.causal")
-    assert page.get_by_label("Batch").get_attribute("aria-invalid") == "true"
-    assert page.get_by_label("Card").input_value() == "t4"
+    assert page.locator(BOX).get_by_label("Batch").get_attribute("aria-invalid") == "true"
+    assert page.locator(BOX).get_by_label("Card").input_value() == "t4"
     assert totals(page) == [("–", "–", "–")] * 2
 
 
 def test_it_works_by_keyboard(calculator):
     page = calculator()
-    page.get_by_label("Batch").focus()
+    page.locator(BOX).get_by_label("Batch").focus()
     page.keyboard.press("ArrowDown")
-    assert page.get_by_label("Batch").input_value() == "31"
+    assert page.locator(BOX).get_by_label("Batch").input_value() == "31"
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Tab")
     page.keyboard.type("1")  # a field reached by Tab is selected as a whole
-    assert page.get_by_label("Heads").input_value() == "1"
+    assert page.locator(BOX).get_by_label("Heads").input_value() == "1"
     page.keyboard.press("ArrowDown")  # 1 is the least
-    assert page.get_by_label("Heads").input_value() == "1"
+    assert page.locator(BOX).get_by_label("Heads").input_value() == "1"
     for _ in range(3):
         page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")  # dtype
-    assert page.get_by_label("Dtype").input_value() == "float16"
+    assert page.locator(BOX).get_by_label("Dtype").input_value() == "float16"
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")  # run
@@ -296,23 +296,28 @@ def test_it_fits_a_phone_and_a_finger(calculator):
     assert totals(page)[0][0] == "282.4\u00a0GB"
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     touched = f"{BOX} :is(button, select, input[type=text], .am-memory-choice label)"
+    page.locator(f"{BOX} [data-part=card]").select_option("own")  # its field comes with it
     heights = page.locator(touched).evaluate_all("all => all.map(b => b.offsetHeight)")
     assert min(heights) >= 44
-    page.get_by_label("N, tokens").fill("x" * 200)
+    page.locator(BOX).get_by_label("N, tokens").fill("x" * 200)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert page.wrong == []
 
 
 def test_the_dark_switch_recolours_it(calculator):
     page = calculator(color_scheme="light")
-    page.get_by_label("Batch").fill("")
+    page.locator(BOX).get_by_label("Batch").fill("")
     seen = {}
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         colour = "node => getComputedStyle(node).color"
         error = page.locator(f"{BOX} .am-memory-error").first.evaluate(colour)
-        field = page.get_by_label("Heads").evaluate(
-            "node => [getComputedStyle(node).color, getComputedStyle(node).backgroundColor]"
+        field = (
+            page.locator(BOX)
+            .get_by_label("Heads")
+            .evaluate(
+                "node => [getComputedStyle(node).color, getComputedStyle(node).backgroundColor]"
+            )
         )
         assert field[0] != field[1]
         seen[scheme] = (error, *field)
@@ -331,7 +336,7 @@ def test_it_survives_instant_navigation(calculator):
     page.locator(f"{BOX} .am-memory-frame").wait_for()
     assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
     assert totals(page) == before
-    page.get_by_label("N, tokens").fill("1024")
+    page.locator(BOX).get_by_label("N, tokens").fill("1024")
     assert totals(page) != before
     assert page.wrong == []
 
@@ -357,3 +362,25 @@ def test_cards_that_cannot_be_read_are_named_and_the_table_stays(open_page, page
     message.wait_for()
     assert "calculator_cases.json" in message.inner_text()
     assert page.locator(f"{BOX} table").is_visible()
+
+
+def test_a_card_of_the_reader_s_own(calculator):
+    page = calculator()
+    card = page.locator(f"{BOX} [data-part=card]")
+    assert page.locator(BOX).get_by_label("GB of memory").is_hidden()
+    card.select_option("own")
+    field = page.locator(BOX).get_by_label("GB of memory")
+    field.fill("5000")
+    assert "fits into 5,000\u00a0GB" in page.locator(f"{BOX} .am-memory-total").first.inner_text()
+    field.fill("12")
+    first = page.locator(f"{BOX} .am-memory-total").first
+    assert "does not fit into 12\u00a0GB" in first.inner_text()
+    assert "own-12" in page.url
+    page.reload()
+    page.locator(BOX).scroll_into_view_if_needed()
+    page.locator(f"{BOX} .am-memory-frame").wait_for()
+    assert (card.input_value(), field.input_value()) == ("own", "12")
+    field.fill("plenty")
+    assert "is not a number" in page.locator(f"{BOX} [data-part=cardError]").inner_text()
+    assert "Card" in page.locator(SUMMARY).inner_text()
+    assert page.wrong == []

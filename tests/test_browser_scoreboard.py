@@ -105,3 +105,20 @@ def test_without_the_script_every_step_is_there():
     text = html()
     assert [name for name in KERNELS if f'<section data-kernel="{name}">' in text] == KERNELS
     assert "hidden" not in text.split("<pre")[0]
+
+
+def test_code_keeps_its_colours_and_the_slider_stays_in_sight(ladder):
+    page = ladder()
+    page.get_by_label("The next kernel").click()
+    colours = page.locator(f"{BOX} section:visible pre :is(b, span)").evaluate_all(
+        "all => [...new Set(all.map(e => getComputedStyle(e).color))]"
+    )
+    assert len(colours) > 3, colours
+    page.locator(f"{BOX} section:visible pre").evaluate(
+        "pre => scrollTo(0, scrollY + pre.getBoundingClientRect().bottom - 300)"
+    )
+    page.wait_for_timeout(100)
+    top = page.locator(".am-ladder-bar").bounding_box()["y"]
+    header = page.locator(".md-header").bounding_box()
+    assert header["height"] - 1 <= top < 300
+    assert page.wrong == []

@@ -15,6 +15,7 @@ pytest_plugins = ["browser"]
 
 BOX = ".am-cards"
 ROWS = f"{BOX} tbody tr"
+PAGE = 16  # rows at a time
 DATA = json.loads((ROOT / "docs/figures/your_gpu/kernels_cards.json").read_text("utf-8"))
 
 
@@ -36,7 +37,7 @@ def summary(page):
     """(card, shown, all) as the summary says."""
     text = page.locator(f"{BOX} .am-rows-summary").inner_text()
     card, shown, every = re.match(r"(.*): (\d+) of (\d+) kernels", text).groups()
-    assert page.locator(ROWS).count() == int(shown)
+    assert page.locator(ROWS).count() == min(int(shown), PAGE)
     return card, int(shown), int(every)
 
 
@@ -56,8 +57,12 @@ def test_a_card_is_chosen_and_the_address_keeps_it(chooser):
     card, shown, every = summary(page)
     assert (card, shown) == ("T4", every)
     assert column(page, "registers") == [
-        "–" if r["registers"] is None else str(r["registers"]) for r in rows_of("T4")
+        "–" if r["registers"] is None else str(r["registers"]) for r in rows_of("T4")[:PAGE]
     ]
+    assert page.locator(".am-figure .am-finding").first.inner_text().startswith("T4: ")
+    scroll = page.locator(".am-rows-scroll")
+    assert scroll.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, "columns are hidden"
+    assert scroll.evaluate("e => e.scrollHeight - e.clientHeight") <= 1, "rows are hidden"
     facts = page.locator(f"{BOX} .am-cards-facts").inner_text()
     assert "7.5" in facts
     assert re.search(r"GB of memory\s+16\b", facts)

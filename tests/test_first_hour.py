@@ -247,7 +247,7 @@ def test_all_parts_that_a_page_lacks_are_told_at_once(house, monkeypatch):
     page = house / f"docs/posts/{NAME}.md"
     text = page.read_text("utf-8")
     try:
-        page.write_text(text.partition("## Is it right?")[0], "utf-8")
+        page.write_text(text.partition("## How it is tested")[0], "utf-8")
         with pytest.raises(AssertionError) as caught:
             test_site.test_a_post_has_its_parts(NAME)
     finally:

@@ -199,6 +199,7 @@ def test_every_section_of_a_words_file_is_used_and_every_one_used_is_there():
             and n.func.id == "words"
             and n.args
             and isinstance(n.args[0], ast.Constant)
+            and isinstance(n.args[0].value, str)  # words(x, y, …) draws
         }
         assert there <= texts, f"{room}: nobody uses {sorted(there - texts)}"
         assert called <= there, f"{room}/words.md lacks {sorted(called - there)}"
@@ -510,7 +511,7 @@ def apart(a, b, deficiency):
 
 @pytest.mark.parametrize("key", EVERY)
 def test_every_colour_is_seen_on_the_light_and_on_the_dark_page(key):
-    for shade in range(len(identity.SHADES)):
+    for shade in range(identity.SHADES):
         colour = identity.identity(key, shade).colour
         assert contrast(colour, LIGHT) >= 3, f"{key}, shade {shade}: {colour}"
         assert contrast(colour, DARK) >= 3, f"{key}, shade {shade}: {colour}"
@@ -543,12 +544,13 @@ def test_what_is_compared_can_be_told_apart(deficiency):
 
 
 def test_ours_are_warm_and_the_others_are_cool_or_grey():
-    for room in identity.ROAD:
-        red, _, blue = linear(identity.identity(room).colour)
-        assert red > blue, room
+    for room, shade in itertools.product(identity.ROAD, range(identity.SHADES)):
+        red, _, blue = linear(identity.identity(room, shade).colour)
+        assert red > blue, (room, shade)
     for name in ("torch:sdpa", "torch:eager", "torch:flash", "torch:math", "flash_attention_2"):
-        red, _, blue = linear(identity.identity(name).colour)
-        assert red < blue, name
+        for shade in range(identity.SHADES):
+            red, _, blue = linear(identity.identity(name, shade).colour)
+            assert red < blue, (name, shade)
 
 
 def test_every_room_with_a_kernel_has_its_place():
@@ -565,8 +567,9 @@ def test_what_a_room_measures_beside_its_kernel_is_derived():
     assert own.colour == answer.colour
     assert (answer.symbol, answer.dash) == (f"{own.symbol}-open", "dash")
     assert identity.identity("tiled_attention:part").colour == own.colour
-    shades = [identity.identity("tiled_attention", shade=n).colour for n in range(4)]
-    assert len(set(shades)) == 4
+    shades = [identity.identity("tiled_attention", shade=n).colour for n in range(identity.SHADES)]
+    for one, other in itertools.combinations(shades, 2):
+        assert apart(one, other, DEFICIENCIES["none"]) > 0.04, (one, other)
     assert identity.identity("torch:eager, TF32").name == "eager PyTorch, TF32"
     assert identity.identity("torch:something_new").name == "PyTorch, something new"
     assert identity.identity("tiled_attention", dtype="float16").dash == "dash"

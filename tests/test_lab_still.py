@@ -42,7 +42,7 @@ def test_bars_stand_beside_or_upon_each_other():
 
 def test_lying_bars_leave_room_for_their_names():
     html = drawn(bars(1, 2, upright=False, thickness=0.8), FOUR, NAMES)
-    assert "--l:87px" in html
+    assert "--l:91px" in html
     assert 'd="M0 20H100V180H0Z' in html
     assert ">a long name</text>" in html
 

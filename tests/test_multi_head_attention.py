@@ -543,7 +543,7 @@ def test_where_the_loop_or_the_plain_layer_is_ahead_is_said(ahead, figures):
     ]
     few, wide = figures._few(rows), figures._wide_heads(rows)
     assert ("With 1 and 2 heads the GPU finishes the loop sooner" in few) == ahead
-    assert ("With 1 head of 64 columns it is the other way round: 9 ms" in wide) == ahead
+    assert ("With 1 head of 64 columns it is the other way around: 9 ms" in wide) == ahead
     assert bool(few) == bool(wide) == ahead
 
 

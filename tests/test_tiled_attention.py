@@ -598,8 +598,9 @@ def test_a_block_of_queries_lacks_programs_where_it_is_behind():
     assert "programs" not in figures._behind(blocks, 10), "then both lack none"
     assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
     about = {"threads": 256, "multiprocessor_registers": 65_536}
-    assert "256 threads of 193 registers. They are handed out in eights, so 200 each: 51,200" in (
-        figures._room(about | {"registers": 193})
+    assert (
+        "256 threads of 193 registers. They are allocated in units of eight, so 200 each: 51,200"
+        in (figures._room(about | {"registers": 193}))
     )
     assert "so 2 fit beside each other" in figures._room(about | {"registers": 120})
 

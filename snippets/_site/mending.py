@@ -31,6 +31,8 @@ STRAY = re.compile(
     r"|(?P<tag><[a-z]+\b[^<>]*) markdown>"
 )
 
+TWICE = re.compile(r"(</p>\s*)</p>")  # a paragraph that Markdown ends, and its own end
+
 # A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.
 OUTWARD = re.compile(r'<a (?=[^>]*\bhref="https?://)(?![^>]*\brel=)')
 
@@ -69,6 +71,7 @@ def mended(content: str) -> str:
     content = STRAY.sub(
         lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
     )
+    content = TWICE.sub(r"\1", content)
     content = OUTWARD.sub('<a rel="external" ', content)
     content = HEADERLINK.sub(r"\1aria-label", content)
     content = PLAIN_SPAN.sub(r"\1", content)

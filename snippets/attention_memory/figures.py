@@ -41,6 +41,7 @@ TENSORS = {
     "logsumexp": "B · H · N, float32",
 }
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
+ALIKE = 0.05  # a share by which memory may differ and still be drawn as one line
 words = Words(__file__)
 
 
@@ -225,7 +226,8 @@ EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise
 SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
 SEEN = 3  # N × N tensors that the operations of a training step hand to each other
 SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
-PASSES = {"forward": {"backward": False}, "forward and backward": {"backward": True}}
+# The last has every line, and so their names at their ends.
+PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
 
 
 def peak_memory(results):
@@ -233,7 +235,6 @@ def peak_memory(results):
     present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
     growth = {name: _growth(_peaks(rows, name)) for name in present}
     growth = {name: x for name, x in growth.items() if x}
-    squares = [n for n in present if n in (MATH, IN_BLOCKS) or growth.get(n, 0) > SQUARE]
     eager = _peaks(rows, EAGER)
     longest = max(eager, key=lambda r: r["N"])
     off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in eager)
@@ -249,6 +250,7 @@ def peak_memory(results):
     ]
     least = min(fused, key=lambda r: r["bytes_peak"]) if fused else None
     by_growth = _by_growth(growth)
+    alike = _alike(rows, present)
     return Figure(
         finding=words(
             "peak_memory",
@@ -265,6 +267,11 @@ def peak_memory(results):
             dtype=longest["dtype"],
             first=min(values(rows, "N")),
             last=longest["N"],
+            alike=" ".join(
+                words("peak_memory.alike", first=_named(first), others=listed(map(_named, others)))
+                for first, *others in alike
+                if others
+            ),
             refused=f" Without a value: {'; '.join(refused)}." if refused else "",
         ),
         table=columns(
@@ -280,17 +287,16 @@ def peak_memory(results):
                 "no value because": lambda r: r.get("error"),
             },
         ),
-        plot=charts.dots(
+        plot=charts.lines(
             derived(results, _with_formulas),
             [
                 _formula("eager"),
-                *(Series(name, told=_told) for name in squares),
                 _formula("fused"),
-                *(Series(name, told=_told) for name in present if name not in squares),
+                *(Series(names[0], _one_of(names), told=_told) for names in alike),
             ],
+            "N",
             field("bytes_peak", "most memory", units.size),
             PASSES,
-            several=True,
         ),
         sentences={
             "growth": words(
@@ -315,7 +321,32 @@ def peak_memory(results):
 
 def _formula(kind):
     where = {"implementation": f"bytes_{kind}"}
-    return Series("ceiling", f"formula, {kind}", where, symbol="circle", told=_told)
+    return Series("ceiling", f"formula, {kind}", where, width=7, size=0.1, told=_told)
+
+
+def _alike(rows, names):
+    """The names in groups whose members hold the same, within a twentieth, wherever both ran."""
+    held = {
+        name: {(r["backward"], r["N"]): r["bytes_peak"] for r in pick(rows, implementation=name)}
+        for name in names
+    }
+    groups = []
+    for name in sorted(names, key=lambda n: -len(held[n])):  # the longest line first
+        for group in groups:
+            first = held[group[0]]
+            both = first.keys() & held[name].keys()
+            if both and all(abs(held[name][at] / first[at] - 1) < ALIKE for at in both):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
+def _one_of(names):
+    """What a line is called that stands for several."""
+    more = len(names) - 1
+    return f"{named(names[0])} and {more} more" if more else named(names[0])
 
 
 def _with_formulas(result):

@@ -143,7 +143,8 @@ def _map_file(result, layers):
                 "layer": layer,
                 "head": head,
                 "token": query,
-                "note": f"{tokens[query]} attends to {tokens[key]}: {decimals(weight)}",
+                "note": f"{tokens[query]} → {tokens[key]}, layer {layer} head {head}: "
+                f"{decimals(weight)}",
             }
             for query, key in layers[0]["pairs"]
             for weight, layer, head in _strongest(layers, query, key)[:3]
@@ -479,11 +480,5 @@ def error(results):
                 "allowed": field("allowed", unit=units.difference),
             },
         ),
-        plot=charts.lines(
-            results,
-            [Series(OURS, where={}), Series(EAGER, where={}, value=theirs)],
-            "N",
-            largest,
-            charts.views("{}", "dtype", values(rows, "dtype")),
-        ),
+        plot=charts.closeness(results, OURS, EAGER),
     )

@@ -375,16 +375,7 @@ def error(results):
                 "allowed": field("allowed", unit=units.difference),
             },
         ),
-        plot=charts.lines(
-            results,
-            [
-                Series(OURS, where={"D": drawn}),
-                Series(EAGER, where={"D": drawn}, value=theirs),
-            ],
-            "N",
-            largest,
-            charts.views("{}", "dtype", values(rows, "dtype")),
-        ),
+        plot=charts.closeness(results, OURS, EAGER, {"D": drawn}),
         sentences={
             "claim_error": words(
                 "error.claim_error",

@@ -3,7 +3,7 @@
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.fragment import stale_mark
 from snippets._lab.draw.tables import table
-from snippets._lab.draw.words import cell, many, yes
+from snippets._lab.draw.words import cell, listed, many, yes
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import waiting
 
@@ -13,6 +13,11 @@ WORDS = {
     "false": "False wherever it was measured",
     "depends": "It depends",
     "true": "True wherever it was measured",
+}
+HOLDS = {
+    "true": "wherever it was measured",
+    "depends": "in some regimes only",
+    "false": "in none",
 }
 SHOWN = 4  # regimes of each kind in the verdict itself; the table has all
 
@@ -30,9 +35,9 @@ def claims(results):
     used = {(r.folder, r.post, r.result): r for found in judged.values() for r, _ in found}
     counts = {word: len(names) for word, names in groups.items()}
     return Figure(
-        finding=f"Of {len(judged)} popular sentences {_hold(counts['true'])} wherever it was "
-        f"measured, {_hold(counts['depends'])} in some regimes only, and "
-        f"{_hold(counts['false'])} in none.",
+        finding=f"Of {len(judged)} popular sentences "
+        + listed(f"{_hold(counts[word])} {where}" for word, where in HOLDS.items() if counts[word])
+        + ".",
         caption="The verdicts are computed from the raw results each time this page is drawn; "
         "other numbers give other verdicts, and the tests show that for every sentence.",
         table=[

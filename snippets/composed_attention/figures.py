@@ -1,10 +1,12 @@
 """The figures of the composed_attention page: each draws the result of the same name."""
 
+import html
+
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
+from snippets._lab.draw.identity import identity, named
 from snippets._lab.draw.rows import (
     BANDWIDTH,
     RATE,
@@ -495,13 +497,43 @@ def launches(results):
                 "kernels": lambda r: ", ".join(map(_shortened, r["kernels"])),
             },
         ),
-        plot=charts.bars(
-            results,
-            names,
-            field("launches", "kernels launched", units.whole),
-            [View("", {"dtype": "float16"})],
-        ),
+        widget=_in_turn(count),
     )
+
+
+DOES = {  # part of a kernel's name → what it does
+    "transpose": "Kᵀ",
+    "softmax": "softmax",
+    "fmha": "all of attention",
+    "sdpa": "all of attention",
+    "flash": "all of attention",
+    "Mul": "scale",
+    "matmul": "product",
+    "gemm": "product",
+    "nvjet": "product",
+}
+
+
+def _in_turn(count):
+    """A strip for each implementation, with a box for each kernel that it launches, in order."""
+    strips = []
+    for name, row in count.items():
+        look = identity(name)
+        boxes = "".join(
+            f'<li title="{html.escape(_shortened(kernel))}">{_does(kernel)}</li>'
+            for kernel in row["kernels"]
+        )
+        strips.append(
+            f"<div><p>{look.name} <b>{row['launches']}</b></p>"
+            f'<ol style="--ours:{look.colour}">{boxes}</ol></div>'
+        )
+    return f'<div class="am-strips">{"".join(strips)}</div>'
+
+
+def _does(kernel):
+    """What a kernel does, by its name; its name where that does not tell."""
+    found = [said for part, said in DOES.items() if part in kernel]
+    return found[0] if found else html.escape(_shortened(kernel))
 
 
 def _shortened(kernel):

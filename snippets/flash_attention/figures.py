@@ -1,6 +1,6 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
-from snippets._lab.draw import charts, units
+from snippets._lab.draw import charts, every_room, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
@@ -31,11 +31,10 @@ from snippets._lab.draw.units import (
     count,
     decimals,
     flops,
+    measured_ratio,
     percent,
-    ratio,
     share,
     size,
-    time,
 )
 from snippets._lab.draw.words import (
     Words,
@@ -43,6 +42,7 @@ from snippets._lab.draw.words import (
     case,
     cell,
     faster,
+    in_cells,
     listed,
     useless,
     verdict,
@@ -50,7 +50,6 @@ from snippets._lab.draw.words import (
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
-A_CALL = "a call"  # of the host's time, the whole
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 words = Words(__file__)
 
@@ -204,8 +203,8 @@ def _drawn_gains(result):
 
 def _worth(gains):
     """A step's gains as a sentence with a verdict."""
-    told = [f"{change(gain)} ({case(at)})" for at, gain in gains.items()]
-    return words("ladder.step", gains=listed(told), verdict=verdict(gains.values()))
+    told = in_cells({case(at): [gain] for at, gain in gains.items()})
+    return words("ladder.step", gains=told, verdict=verdict(gains.values()))
 
 
 def ladder(results):
@@ -476,13 +475,13 @@ def kernels(results):
         sentences["cores"] = words("kernels.cores", N=far.N, faster=faster(gain[TILED]))
 
     def against(at):
-        return lambda line: ratio(x) if (x := compared[line["name"]].get(at)) else None
+        return lambda line: measured_ratio(x) if (x := compared[line["name"]].get(at)) else None
 
     def time(at):
         return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
 
     return Figure(
-        finding=words("kernels", first=labels[first], gain=ratio(gain[first]), N=far.N),
+        finding=words("kernels", first=labels[first], gain=measured_ratio(gain[first]), N=far.N),
         caption=words(
             "kernels.caption", heads=rows[0]["heads"], D=rows[0]["D"], medians=words("medians")
         ),
@@ -678,34 +677,14 @@ def error(results):
 
 
 def host_time(results):
-    rows = results[0].rows
-    names = [OURS, SDPA]
-    ours, sdpa = (pick(rows, part=A_CALL, implementation=name) for name in (OURS, SDPA))
-    pairs = [TIME(mine) / TIME(theirs) for mine, theirs in zip(ours, sdpa, strict=True)]
-    parts = [part for part in values(rows, "part") if part != A_CALL]
-    whole = [Series(name, where={"implementation": name, "part": A_CALL}) for name in names]
-    each = [Series(OURS, part, {"part": part}, shade=3) for part in parts]
-    kept, asked = ([TIME(r) for r in pick(rows, part=part)] for part in parts[-2:])
+    host = every_room.host(results, [OURS, SDPA])
+    one = results[0].rows[0]
     return Figure(
-        finding=words(
-            "host_time", ours=between(map(TIME, ours), time), times=between(pairs, ratio)
-        ),
-        caption=words("host_time.caption", heads=rows[0]["heads"], N=rows[0]["N"]),
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "part": "part",
-                "of": lambda r: named(r["implementation"]),
-                "time of the host": TIME,
-            },
-        ),
-        plot=charts.bars(
-            results, [*whole, *each], TIME, charts.views("D {}", "D", values(rows, "D"))
-        ),
-        sentences={
-            "kept": words("host_time.kept", kept=between(kept, time), asked=between(asked, time))
-        },
+        finding=words("host_time", ours=host.ours, times=host.times),
+        caption=words("host_time.caption", heads=one["heads"], N=one["N"]),
+        table=host.table,
+        plot=host.plot,
+        sentences={"kept": words("host_time.kept", kept=host.kept, asked=host.asked)},
     )
 
 

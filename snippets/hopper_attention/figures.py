@@ -3,11 +3,12 @@
 import itertools
 import re
 
-from snippets._lab.draw import charts, units
+from snippets._lab.draw import charts, every_room, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import identity, named
+from snippets._lab.draw.kills import Kill, picture
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -24,12 +25,13 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.scene import roles_scene
 from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import change, count, decimals, flops, percent, ratio, share, time
+from snippets._lab.draw.units import change, count, decimals, flops, percent, share
 from snippets._lab.draw.words import (
     Words,
     between,
     case,
     how_often,
+    in_cells,
     listed,
     useless,
     verdict,
@@ -41,7 +43,6 @@ from .simulator.timed import from_rows
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 PACKAGE = "flash_attention_4"  # where it is installed
 FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
-A_CALL = "a call"  # of the host's time, the whole
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
 WALKS = "barriers_walks.json"  # what the widget plays
@@ -161,9 +162,17 @@ def _worth(gains):
     return words(
         "rungs.step",
         lengths=listed(sorted({at.N for at in gains})),
-        gains=listed(_by_case(gains, change)),
+        gains=in_cells(_in_cases(gains)),
         verdict=verdict(gains.values()),
     )
+
+
+def _in_cases(gains):
+    """Case, without its N → the gains at each N."""
+    found = {}
+    for at in sorted(gains, key=lambda at: (at.causal, at.D, at.N)):
+        found.setdefault(case(at, "D", "causal"), []).append(gains[at])
+    return found
 
 
 def _of_cudnn(result):
@@ -370,34 +379,14 @@ def error(results):
 
 
 def host_time(results):
-    rows = results[0].rows
-    names = [OURS, TRITON, SDPA]
-    ours, sdpa = (pick(rows, part=A_CALL, implementation=name) for name in (OURS, SDPA))
-    pairs = [TIME(mine) / TIME(theirs) for mine, theirs in zip(ours, sdpa, strict=True)]
-    parts = [part for part in values(rows, "part") if part != A_CALL]
-    whole = [Series(name, where={"implementation": name, "part": A_CALL}) for name in names]
-    each = [Series(OURS, part, {"part": part}, shade=3) for part in parts]
-    kept, asked = ([TIME(r) for r in pick(rows, part=part)] for part in parts[-2:])
+    host = every_room.host(results, [OURS, TRITON, SDPA])
+    one = results[0].rows[0]
     return Figure(
-        finding=words(
-            "host_time", ours=between(map(TIME, ours), time), times=between(pairs, ratio)
-        ),
-        caption=words("host_time.caption", heads=rows[0]["heads"], N=rows[0]["N"]),
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "part": "part",
-                "of": lambda r: named(r["implementation"]),
-                "time of the host": TIME,
-            },
-        ),
-        plot=charts.bars(
-            results, [*whole, *each], TIME, charts.views("D {}", "D", values(rows, "D"))
-        ),
-        sentences={
-            "kept": words("host_time.kept", kept=between(kept, time), asked=between(asked, time))
-        },
+        finding=words("host_time", ours=host.ours, times=host.times),
+        caption=words("host_time.caption", heads=one["heads"], N=one["N"]),
+        table=host.table,
+        plot=host.plot,
+        sentences={"kept": words("host_time.kept", kept=host.kept, asked=host.asked)},
     )
 
 
@@ -436,11 +425,11 @@ def protocol_mutants(results):
     return Figure(
         finding=words("protocol_mutants", wrong=len(wrong)),
         caption=words("protocol_mutants.caption", events=whole["events"]),
-        table=columns(
-            wrong, {"mistake": "mutant", "what happens": "message", "diagnosis": "diagnosis"}
+        table=[],
+        widget=picture(
+            [Kill(r["mutant"], r["diagnosis"], r["message"]) for r in wrong],
+            "what happens",
         ),
-        open_table=True,
-        table_class="am-kills",
     )
 
 

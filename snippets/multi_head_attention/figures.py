@@ -345,7 +345,7 @@ def _five_to_ten(host):
     return "is too low" if min(host.values()) > high else "holds for none of them"
 
 
-DTYPES = {"float16": 0, "bfloat16": 4, "float32": 2}  # and their shades, all of them cool
+DTYPES = ("float16", "bfloat16", "float32")
 TF32 = "torch:matmul, TF32"
 
 
@@ -463,7 +463,7 @@ def head_dim(results):
 def _line(dtype):
     """The time of an operation of PyTorch in a dtype, TF32 apart."""
     where = _of_dtype(dtype)
-    return Series("torch:matmul", dtype, where, shade=DTYPES[dtype], dtype=dtype, size=4)
+    return Series("torch:matmul", dtype, where, dtype=dtype, size=4)
 
 
 def _eights(dtype):
@@ -472,7 +472,6 @@ def _eights(dtype):
         "torch:matmul",
         "a multiple of 8",
         _of_dtype(dtype, multiple=8),
-        shade=DTYPES[dtype],
         symbol="diamond",
         joined=False,
         size=9,

@@ -3,6 +3,7 @@
 import ast
 import difflib
 import html
+import keyword
 import re
 import tokenize
 from pathlib import Path
@@ -93,6 +94,25 @@ def difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:
     return found
 
 
+# Parts of a line of Python, and the classes that Pygments gives them.
+WORDS = re.compile(
+    r"(?P<c1>#.*)|(?P<s1>\"[^\"]*\"|'[^']*')|(?P<mi>\b\d[\w.]*)|(?<=def )(?P<nf>\w+)"
+    rf"|\b(?P<k>{'|'.join(keyword.kwlist)})\b"
+)
+
+
+def coloured(line: str) -> str:
+    """A line of code as HTML, in the colours that code has on every page."""
+    parts, at = [], 0
+    for found in WORDS.finditer(line):
+        parts += [
+            html.escape(line[at : found.start()]),
+            f'<b class="{found.lastgroup}">{html.escape(found[0])}</b>',
+        ]
+        at = found.end()
+    return "".join([*parts, html.escape(line[at:])])
+
+
 SIGNS = {"-": "removed", "+": "added", " ": "same"}
 
 
@@ -113,12 +133,13 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
             else f"The first kernel, {kept} lines. "
         )
         body = "".join(
-            f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {html.escape(line) or " "}</span>'
+            f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {coloured(line) or " "}</span>'
             for sign, line in rows
         )
         sections.append(
             f'<section data-kernel="{name}"><h3>{title}</h3>'
             f"<p>{words}{html.escape(facts[name])}</p>"
-            f'<pre tabindex="0" aria-label="Code of {title}"><code>{body}</code></pre></section>'
+            f'<pre class="highlight" tabindex="0" aria-label="Code of {title}">'
+            f"<code>{body}</code></pre></section>"
         )
     return f'<div class="am-ladder" data-widget="scoreboard">{"".join(sections)}</div>'

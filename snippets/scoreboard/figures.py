@@ -28,6 +28,7 @@ from snippets._lab.draw.units import (
     count,
     decimals,
     flops,
+    measured_ratio,
     percent,
     ratio,
     share,
@@ -83,25 +84,27 @@ def kernels(results):
     hungry = max(pick(rows, N=N), key=lambda r: r["bytes_peak"])
     worst = max(pick(rows), key=lambda r: r["error_largest"])
     peak = ceiling(results[0], "matmul_float16")
+    scale = flops.scale([rate(fast)])
     return Figure(
         finding=words(
             "kernels",
-            slow_ms=TIME.text(slow),
-            fast_ms=TIME.text(fast),
+            slow_rate=scale.number(rate(slow)),
+            fast_rate=scale.text(rate(fast)),
             N=N,
             slow=slow["implementation"],
             fast=fast["implementation"],
-            times=ratio(TIME(slow) / TIME(fast)),
+            times=measured_ratio(TIME(slow) / TIME(fast)),
         ),
         caption=words("kernels.caption", heads=rows[0]["heads"], D=rows[0]["D"]),
         table=_board(results),
         plot=charts.dots(
             results,
-            values(pick(rows), "implementation"),
+            [r["implementation"] for r in sorted(pick(rows, N=N), key=TIME)],
             RATE,
-            charts.views("N {}", "N", values(rows, "N")),
+            charts.views("N {}", "N", values(rows, "N")[::-1]),
             references=[at_ceiling(unit, name, across="x") for unit, name in ROOFS.items()],
             ends=(min(map(rate, pick(rows))) / 2, 4 * peak),  # room for the ceilings' names
+            texts=True,
         ),
         open_table=True,
         sentences={
@@ -247,7 +250,7 @@ def road(results):
             "road",
             slow=units.milliseconds(TIME(first)),
             fast=units.milliseconds(TIME(fast)),
-            times=ratio(TIME(first) / TIME(fast)),
+            times=measured_ratio(TIME(first) / TIME(fast)),
         ),
         caption=words("road.caption", device=result.label, heads=first["heads"], N=N, D=first["D"]),
         table=columns(
@@ -423,17 +426,18 @@ def regimes(results):
             ],
             OF_CUDNN,
             {regime: {"regime": regime} for regime in there[:3]},
-            groups=[
-                Series(name, told, {"implementation": name})
-                for name, told in names.items()
-                if name != CUDNN
-            ],
-            log=False,
-            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
+            **_beside_cudnn(names),
         ),
         open_table=True,
         sentences=_about_regimes(results[0], beside_others, names),
     )
+
+
+def _beside_cudnn(names):
+    """A mark for each of the others, and cuDNN as the line at 1: what two charts share."""
+    others = [Series(n, told, {"implementation": n}) for n, told in names.items() if n != CUDNN]
+    line = Reference("cuDNN", 1.0, across="x", key=CUDNN)
+    return {"groups": others, "log": False, "references": [line]}
 
 
 def _cells(rows, names):
@@ -645,13 +649,7 @@ def grids(results):
             derived(shown, lambda result: beside_cudnn(result, ["grid"])),
             [Series(LAST, at, {"grid": at}) for at in lines],
             OF_CUDNN,
-            groups=[
-                Series(name, told, {"implementation": name})
-                for name, told in names.items()
-                if name != CUDNN
-            ],
-            log=False,
-            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
+            **_beside_cudnn(names),
         ),
         sentences={
             "least": words("grids.below", least=percent(LEAST), below=listed(below))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-CHARACTER = 6.6  # pixels of a character of a tick or a label
+CHARACTER = 7  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
@@ -35,6 +35,7 @@ GLYPHS |= {f"{name}-open": OPEN.get(name, glyph) for name, glyph in GLYPHS.items
 WIDE, PHONE = 780, 350  # pixels of a chart
 TITLE = 24  # pixels of a panel's or an axis' title
 WRAP = {False: 34, True: 17}  # characters of a name on an axis, in one line
+TOUCHING = 6  # pixels: lines that end no farther from each other end at the same place
 MOST_LABELS = 9  # written at the lines' ends; more than these are a legend
 
 
@@ -153,6 +154,7 @@ class Spot:
     show_x_title: bool
     show_y: bool
     labels: tuple[Label, ...] = ()
+    anchors: tuple[str, ...] = ()  # how the names of upright rules are held: start, middle, end
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,9 @@ def place(chart: Chart, phone: bool) -> Placement:
     )
     legend = () if direct or len(listed) < 2 else tuple(listed)
     longest = max((len(item.name) for item in listed), default=0)
+    tall = max(_tall(p, phone, chart.height) for p in chart.panels)
+    labels = _labels(last, _named(last.y, phone), tall) if direct else ()
+    widest = max((len(label.text) for label in labels), default=0)
     screen = PHONE if phone else WIDE
     beside = max(1, int(screen // (longest * CHARACTER * 1.1 + 56)))
     rows_of_legend = math.ceil(len(legend) / beside)
@@ -210,7 +215,7 @@ def place(chart: Chart, phone: bool) -> Placement:
     left = round(max(names[i] + titled[i] for i in first)) + 14
     gap = 22 if shared else round(max(names) + max(titled)) + 26
     gap = max(gap, round(_overhang(chart.panels)) + 10)
-    right = round(longest * CHARACTER) + 26 if direct else EDGE
+    right = round(widest * CHARACTER) + 26 if direct else EDGE
     right = max(right, SCALE) if any(p.grid for p in chart.panels) else right
     right = max(right, round(_overhang(chart.panels) / 2) + 4)
     plot = max(screen - left - right, 120)
@@ -219,7 +224,6 @@ def place(chart: Chart, phone: bool) -> Placement:
     over = TITLE * any(p.title for p in chart.panels)
     over += LINE * any(r.across == "x" and r.name for p in chart.panels for r in p.rules)
     under = LINE + 6 + TITLE * any(p.x.title for p in chart.panels)
-    tall = max(_tall(p, phone, chart.height) for p in chart.panels)
     foot = 22 * rows_of_legend + 6 * bool(legend)
     top = max(over, EDGE)
     inner = down * tall + (down - 1) * (over + under)
@@ -240,11 +244,30 @@ def place(chart: Chart, phone: bool) -> Placement:
             y=y,
             show_x_title=1.15 * _width(panel.x.title) < wide + gap or column == (across - 1) // 2,
             show_y=not shared or column == 0,
-            labels=_labels(panel, y, tall) if direct and panel is last else (),
+            labels=labels if panel is last else (),
+            anchors=_anchors(panel, x, wide),
         )
         spots.append(spot)
     margin = {"t": top, "r": right, "b": under + foot, "l": left}
     return Placement(height, margin, tuple(spots), legend, rows_of_legend)
+
+
+def named_uprights(panel: Panel) -> list[Rule]:
+    """The rules that have a name above the panel."""
+    return [rule for rule in panel.rules if rule.across == "x" and rule.name]
+
+
+def _anchors(panel: Panel, x: Axis, wide: float) -> tuple[str, ...]:
+    """How to hold the names of two upright rules so that they do not touch, `wide` in pixels."""
+    rules = named_uprights(panel)
+    held = ["middle"] * len(rules)
+    span = x.at(x.high) - x.at(x.low) or 1
+    order = sorted(range(len(rules)), key=lambda i: rules[i].value)
+    for left, right in itertools.pairwise(order):
+        free = (x.at(rules[right].value) - x.at(rules[left].value)) / span * wide
+        if free < (_width(rules[left].name) + _width(rules[right].name)) / 2 + 8:
+            held[left], held[right] = "end", "start"
+    return tuple(held)
 
 
 def wrapped(text: str, characters: int) -> list[str]:
@@ -350,12 +373,24 @@ def _labels(panel: Panel, y: Axis, tall: float) -> tuple[Label, ...]:
             end, colour = there[-1], item.colours[0]
             swatch = GLYPHS[item.symbols[0]]
         found.append(((y.at(end) - low) / (high - low) * tall, item.name, colour, swatch))
-    found.sort(key=lambda entry: entry[0])
+    found = _joined(sorted(found, key=lambda entry: entry[0]))
     places = _apart([entry[0] for entry in found], LINE, tall)
     return tuple(
         Label(text, colour, swatch, at / tall)
         for at, (_, text, colour, swatch) in zip(places, found, strict=True)
     )
+
+
+def _joined(found: Sequence[tuple[float, str, str, str]]) -> list[tuple[float, str, str, str]]:
+    """Lines of one colour that end at the same place have one label: "sm_80, sm_90"."""
+    joined: list[tuple[float, str, str, str]] = []
+    for at, name, colour, swatch in found:
+        below = joined[-1] if joined else None
+        if below and below[2] == colour and at - below[0] < TOUCHING:
+            joined[-1] = (below[0], f"{below[1]}, {name}", colour, swatch)
+        else:
+            joined.append((at, name, colour, swatch))
+    return joined
 
 
 def _apart(wanted: Sequence[float], least: float, tall: float) -> list[float]:

@@ -159,7 +159,12 @@ def lines(
                 view.title,
                 x_axis,
                 y_axis,
-                tuple(p.mark(x_scale, y_scale, across) for p in raw[i] if p.x),
+                # The line that a chart is about is drawn last. A point lies below smaller ones.
+                tuple(
+                    p.mark(x_scale, y_scale, across)
+                    for p in (raw[i][::-1] if by_device and chosen[0].joined else raw[i])
+                    if p.x
+                ),
                 tuple(_rule(r, v, n, x_scale, y_scale) for v, r, n in rules),
                 tuple(
                     Band(low / x_scale.per, high / x_scale.per, identity(key).colour)
@@ -554,6 +559,34 @@ def errors(results: Sequence[Result]) -> Chart:
     places = [Series(name, told=told) for name in values(first.rows, "implementation")]
     shown = [View(dtype, {"dtype": dtype}) for dtype in values(first.rows, "dtype")]
     return dots(devices, places, ERROR, shown, several=True)
+
+
+def closeness(
+    results: Sequence[Result], ours: str, theirs: str, where: Mapping[str, Any] | None = None
+) -> Chart:
+    """Our largest difference from float64 over theirs in the same row: a line a dtype, by its dash.
+
+    The rows hold `error_largest` and `pytorch_error_largest`; below 1 ours is closer.
+    """
+
+    def told(row: Row) -> str:
+        mine, other = (units.error(row[f"{who}error_largest"]) for who in ("", "pytorch_"))
+        return f"{units.ratio(quotient(row) or 0)}<br>{mine}, {identity(theirs).name} {other}"
+
+    quotient = Quantity(
+        f"error over that of {identity(theirs).name}",
+        lambda r: (
+            r["error_largest"] / r["pytorch_error_largest"] if r["pytorch_error_largest"] else None
+        ),
+        units.times,
+    )
+    at = dict(where or {})
+    series = [
+        Series(ours, dtype, at | {"dtype": dtype}, dtype=dtype, symbol=symbol, told=told)
+        for dtype, symbol in zip(values(results[0].rows, "dtype"), ORDER, strict=False)
+    ]
+    level = Reference(identity(theirs).name, 1.0, key=theirs)
+    return lines(results, series, "N", quotient, log="x", references=[level])
 
 
 def roofline(

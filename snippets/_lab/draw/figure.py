@@ -18,10 +18,9 @@ class Figure:
 
     finding: str  # the title: one sentence that the chart shows
     caption: str  # what is drawn, and under which conditions
-    table: list[dict[str, Any]]  # the numbers, one row a dict, for the folded table
+    table: list[dict[str, Any]]  # the numbers, one row a dict; [] if the widget shows all
     plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure
-    table_class: str = ""  # CSS class of an open table
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
     widget: str = ""  # HTML in the place of the chart, for what Plotly does not draw
     pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown, to show elsewhere

@@ -95,10 +95,9 @@ def fragment(
     for file, value in figure.extra_files.items():
         files[file] = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":")) + "\n"
     if figure.open_table:
-        css = f' class="{figure.table_class}"' if figure.table_class else ""
-        lines += [f"<div{css} markdown>", "", *table(figure.table), "", "</div>"]
+        lines += ["<div markdown>", "", *table(figure.table), "", "</div>"]
     lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
-    if not figure.open_table:
+    if figure.table and not figure.open_table:
         lines += folded("am-data", "The numbers as a table", table(figure.table))
     lines += folded(
         "am-data am-provenance", "Where these numbers come from", provenance_table(results)

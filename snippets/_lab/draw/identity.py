@@ -47,6 +47,20 @@ def oklch(lightness: float, chroma: float, hue: float) -> str:
     return "#" + "".join(f"{round(255 * x):02x}" for x in channels)
 
 
+HEAT = ("#f3f1ea", "#6fb0ba", "#06414f")  # from 0 to 1; attention_map.css has the same
+
+
+def mixed(part: float) -> str:
+    """The colour of a share of 1 in a heatmap."""
+    first = 0 if part < 0.5 else 1
+    low, high = (
+        [int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in HEAT[first : first + 2]
+    )
+    along = 2 * part - first
+    channels = (round(a + (b - a) * along) for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{x:02x}" for x in channels)
+
+
 @dataclass(frozen=True)
 class Rung:
     """A room's place on the ramp: its hue, and what its exercise is called in a chart."""
@@ -126,9 +140,15 @@ WARPS = {
     "consumer 2": oklch(0.58, 0.17, 330),
 }
 DTYPES = {"float32": "solid", "float16": "dash", "bfloat16": "dot"}
-LIMITS = {"memory": TENSORS["k"], "arithmetic": TENSORS["v"], "neither": "#808a94"}
+LIMITS = {
+    "memory": MEMORIES["HBM"],
+    "arithmetic": oklch(0.58, 0.16, 320),
+    "neither": "#808a94",
+}
 ORDER = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down"]
-SHADES = (0, 150, -110, 75, -60)  # degrees of hue by which parts of one room stand apart
+SHADES = 5  # so many parts of one room can be told apart
+WARM, COOL = (-28, 112), (150, 305)  # degrees of hue: ours, and all others
+APART = 0.38  # of its range: by so much a shade's hue is further than the one before
 FADE, FAINTEST = 0.75, 0.3  # a further device is fainter than the one before
 
 
@@ -139,10 +159,18 @@ def identity(key: str, shade: int = 0, dtype: str = "") -> Identity:
     if comma:
         found = replace(found, name=f"{found.name},{special}")
     if shade:
-        room = ROAD.get(name.partition(":")[0])
-        hue = (room.hue if room else 255) + SHADES[shade % len(SHADES)]
-        found = replace(found, colour=oklch(0.6, 0.12, hue % 360), symbol=ORDER[shade % len(ORDER)])
+        colour = _shaded(ROAD.get(name.partition(":")[0]), shade)
+        found = replace(found, colour=colour, symbol=ORDER[shade % len(ORDER)])
     return replace(found, dash=DTYPES[dtype]) if dtype else found
+
+
+def _shaded(room: Rung | None, shade: int) -> str:
+    """A part's colour: ours stay warm and the others cool, and neighbours differ in lightness."""
+    (low, high), hue = (WARM, room.hue) if room else (COOL, 255)
+    hue = hue - 360 if room and hue > high else hue
+    at = low + (hue - low + shade * APART * (high - low)) % (high - low)
+    lightness, chroma = ((0.58, 0.64, 0.53), 0.14) if room else ((0.57, 0.6, 0.53), 0.1)
+    return oklch(lightness[shade % 3], chroma, at % 360)
 
 
 def named(key: str) -> str:

@@ -4,12 +4,22 @@ import html
 import math
 from typing import Any
 
-from snippets._lab.draw.chart import Axis, Chart, Mark, Panel, Placement, Rule, Spot, place
-from snippets._lab.draw.identity import oklch
+from snippets._lab.draw.chart import (
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    Placement,
+    Rule,
+    Spot,
+    named_uprights,
+    place,
+)
+from snippets._lab.draw.identity import mixed
 from snippets._lab.draw.units import percent
 
-# One map for all heatmaps: lightness falls, and so grey prints tell the same.
-LIGHTNESS = [[i / 8, oklch(0.97 - 0.075 * i, 0.02 + 0.016 * i, 75 - 7 * i)] for i in range(9)]
+# One map for all heatmaps, the attention map's: lightness falls, so gray prints tell the same.
+LIGHTNESS = [[i / 8, mixed(i / 8)] for i in range(9)]
 
 
 def specification(chart: Chart) -> dict[str, Any]:
@@ -18,16 +28,16 @@ def specification(chart: Chart) -> dict[str, Any]:
     listed: set[str] = set()
     data = []
     for i, panel in enumerate(chart.panels):
-        for mark in panel.marks:
-            first = bool(mark.name) and mark.listed and mark.name not in listed
-            listed.add(mark.name)
-            data.append(_trace(mark, i, first))
-            if mark.low and mark.texts:
-                data.append(_beyond_the_spread(mark, i))
         for rule in panel.rules:
             first = bool(rule.name) and rule.across == "y" and rule.name not in listed
             listed.add(rule.name)
             data.append(_ruled(rule, panel, i, first))
+        for mark in panel.marks:
+            first = bool(mark.name) and mark.listed and mark.name not in listed
+            listed.add(mark.name)
+            data.append(_trace(mark, i, first))
+        # Numbers come last: a rule that crosses one lies below it, and the page sets it off.
+        data += [_numbers(mark, i) for mark in panel.marks if mark.texts]
         if panel.grid:
             data.append(_heatmap(panel, i))
     layout = _layout(chart, wide)
@@ -66,16 +76,11 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
         trace["orientation"] = "v" if mark.upright else "h"
         if mark.base:
             trace["base"] = list(mark.base)
-        if mark.texts and not mark.low:
-            trace |= {"text": list(mark.texts), "textposition": "outside", "cliponaxis": False}
     else:
         trace["mode"] = "lines+markers" if mark.kind == "line" else "markers"
         trace["marker"] = {"color": colour, "size": mark.size, "symbol": _one_or_all(mark.symbols)}
         if mark.kind == "line":
             trace["line"] = {"color": mark.colours[0], "dash": mark.dash, "width": mark.width}
-        if mark.texts:
-            trace |= {"text": list(mark.texts), "textposition": "middle right", "cliponaxis": False}
-            trace["mode"] += "+text"
     if mark.low:
         lying = mark.kind == "bars" and not mark.upright
         middle = mark.x if lying else mark.y
@@ -89,17 +94,20 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
     return trace
 
 
-def _beyond_the_spread(mark: Mark, i: int) -> dict[str, Any]:
-    """The numbers of bars with a spread, behind its upper ends."""
+def _numbers(mark: Mark, i: int) -> dict[str, Any]:
+    """The numbers behind dots and the ends of bars, or of their spreads."""
+    gap = "" if mark.kind == "bars" else "\u2002"  # a dot is wider than the end of a bar
+    ends = mark.high or mark.x
+    before = [mark.kind == "bars" and (x or 0) < 0 for x in ends]
     trace = {
         "type": "scatter",
         "mode": "text",
-        "x": list(mark.high),
+        "x": list(ends),
         "y": list(mark.y),
         "xaxis": f"x{_number(i)}",
         "yaxis": f"y{_number(i)}",
-        "text": list(mark.texts),
-        "textposition": "middle right",
+        "text": [f"{gap}{text}" for text in mark.texts],
+        "textposition": _one_or_all(tuple(f"middle {'left' if b else 'right'}" for b in before)),
         "cliponaxis": False,
         "showlegend": False,
         "hoverinfo": "skip",
@@ -122,6 +130,7 @@ def _ruled(rule: Rule, panel: Panel, i: int, listed: bool) -> dict[str, Any]:
         "xaxis": f"x{_number(i)}",
         "yaxis": f"y{_number(i)}",
         "showlegend": listed,
+        "legendrank": 2000,  # behind the marks
         "opacity": rule.opacity,
         "line": {"color": rule.colour, "dash": rule.dash, "width": 1.5},
         "hovertemplate": f"{rule.name}<extra></extra>",
@@ -223,7 +232,7 @@ def _layout(chart: Chart, placed: Placement) -> dict[str, Any]:
 def _notes(panel: Panel, spot: Spot, n: str) -> list[dict[str, Any]]:
     """The title of a panel, the names of its upright rules, and those at its lines' ends."""
     plain = {"showarrow": False}
-    named = [r for r in panel.rules if r.across == "x" and r.name]
+    named = named_uprights(panel)
     notes: list[dict[str, Any]] = []
     if panel.title:
         notes.append(
@@ -248,9 +257,10 @@ def _notes(panel: Panel, spot: Spot, n: str) -> list[dict[str, Any]]:
             "y": 1,
             "yref": f"y{n} domain",
             "yanchor": "bottom",
+            "xanchor": {"start": "left", "middle": "center", "end": "right"}[anchor],
             "font": {"size": 12},
         }
-        for rule in named
+        for rule, anchor in zip(named, spot.anchors, strict=True)
     ]
     low, high = spot.y.at(spot.y.low), spot.y.at(spot.y.high)
     notes += [
@@ -265,7 +275,7 @@ def _notes(panel: Panel, spot: Spot, n: str) -> list[dict[str, Any]]:
             "yref": f"y{n}",
             "yanchor": "middle",
             "align": "left",
-            "font": {"size": 12.5},
+            "font": {"size": 12},
         }
         for label in spot.labels
     ]

@@ -19,6 +19,7 @@ from snippets._lab.draw.chart import (
     Placement,
     Rule,
     Spot,
+    named_uprights,
     place,
 )
 from snippets._lab.draw.specification import LIGHTNESS
@@ -141,7 +142,7 @@ def _per_cent(part: float) -> str:
 
 def _words(panel: Panel, spot: Spot) -> Iterable[Text]:
     """Titles, ticks, names: all at shares of the panel, moved by pixels."""
-    named = [r for r in panel.rules if r.across == "x" and r.name]
+    named = named_uprights(panel)
     if panel.title:
         yield _text(html.escape(panel.title), f'y="-{20 if named else 6}" class="am-title"')
     for value, text in spot.x.ticks:
@@ -152,8 +153,8 @@ def _words(panel: Panel, spot: Spot) -> Iterable[Text]:
         yield _text(panel.x.title, 'x="50%" y="100%" dy="36"', "middle")
     if spot.show_y:
         yield from _beside(panel, spot)
-    for rule in named:
-        yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', "middle")
+    for rule, anchor in zip(named, spot.anchors, strict=True):
+        yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', anchor)
     for label in spot.labels:
         name = f'<tspan fill="{label.colour}">{label.swatch}</tspan> {label.text}'
         yield _text(name, f'x="100%" y="{_per_cent(1 - label.at)}" dx="6" dy="4"')

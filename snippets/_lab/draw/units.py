@@ -66,6 +66,11 @@ def ratio(value: float) -> str:
     return f"{value:.1f}×" if value < 9.95 else f"{count(value)}×"
 
 
+def measured_ratio(value: float) -> str:
+    """A quotient of two times: as a factor, but of thousands no more digits than two runs share."""
+    return ratio(float(f"{value:.1e}") if value >= 1000 else value)
+
+
 def share(part: float, whole: float = 1.0) -> str:
     """A part of a whole: "84 %", "9.6 %"."""
     return percent(part / whole)

@@ -140,6 +140,21 @@ def useless(gains: Mapping[str, Iterable[Gain]]) -> str:
     return told + (f" A gain in one case and a loss in another: {listed(mixed)}." if mixed else "")
 
 
+def in_cells(gains: Mapping[str, Sequence[Gain]]) -> str:
+    """Gains as small bars, a cell for each case: Markdown that figures.css draws.
+
+    A cost is hatched, what lies within the spread gray.
+    """
+    return " ".join(
+        f"_{' '.join(map(_bar, found))} *{name}*_{{ .am-gain }}" for name, found in gains.items()
+    )
+
+
+def _bar(gain: Gain) -> str:
+    kind = "ahead" if gain.ahead else "behind" if gain.behind else "tie"
+    return f'**{change(gain)}**{{ .am-{kind} style="--gain: {round(100 * abs(gain - 1))}" }}'
+
+
 class Words:
     """The sentences of a room: `words = Words(__file__)` reads words.md beside its figures.py.
 

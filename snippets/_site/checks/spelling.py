@@ -31,7 +31,8 @@ NO_PROSE = re.compile(
     re.MULTILINE,
 )
 ONE_LINE = re.compile(
-    r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<style>.*?</style>|<[^<>]*>|`[^`]*`|\]\([^()\s]*\)"
+    r"^[^\n]*--8<--.*|^(?:::: |\||---).*|<(?:style|code)\b.*?</(?:style|code)>|<[^<>]*>"
+    r"|`[^`]*`|\]\([^()\s]*\)|\{ \.am-[^{}]*\}"
 )
 WORD = re.compile(r"(?<![\w'’@#-])[A-Za-z][a-z]+(?:['’][a-z]+)?(?![\w])")
 # Of the words outside front matter, code and tables so many are prose, at least.

@@ -9,6 +9,7 @@ export function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = PLOTLY;
+    script.fetchPriority = "low"; // stills stand where it will draw: data and small scripts go first
     script.addEventListener("load", () => resolve());
     script.addEventListener("error", () => {
       loading = undefined; // the next figure tries again

@@ -105,7 +105,7 @@ export function pen(context, size, fonts) {
     context.globalAlpha = 1;
   }
 
-  function line(points, { color, alpha = 1, width = 1, dash }) {
+  function polyline(points, { color, alpha = 1, width = 1, dash }) {
     context.globalAlpha = alpha;
     context.strokeStyle = color;
     context.lineWidth = width * px;
@@ -119,8 +119,8 @@ export function pen(context, size, fonts) {
 
   function arrow(x, y, to, color, alpha = 1) {
     const back = Math.sign(to - x) * -0.3;
-    line([[x, y], [to, y]], { color, alpha, width: 1.3 });
-    line([[to + back, y - 0.22], [to, y], [to + back, y + 0.22]], { color, alpha, width: 1.3 });
+    polyline([[x, y], [to, y]], { color, alpha, width: 1.3 });
+    polyline([[to + back, y - 0.22], [to, y], [to + back, y + 0.22]], { color, alpha, width: 1.3 });
   }
 
   /* A soft edge under a box: a few boxes, for a blurred shadow takes longer than all else of a frame. */
@@ -130,5 +130,5 @@ export function pen(context, size, fonts) {
     }
   }
 
-  return { box, mark, flush, words, line, arrow, shade };
+  return { box, mark, flush, words, line: polyline, arrow, shade };
 }

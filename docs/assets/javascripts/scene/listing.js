@@ -72,8 +72,8 @@ export function listing(lines, label) {
         row.style.setProperty("--am-who", `var(--am-warp-${part.replace(" ", "-")})`);
       }
     }
-    const { lines } = who.find(({ waits }) => !waits) ?? who[0] ?? {};
-    if (lines) keepInSight(rows[lines[0]], rows[lines[1]]);
+    const at = (who.find(({ waits }) => !waits) ?? who[0] ?? {}).lines;
+    if (at) keepInSight(rows[at[0]], rows[at[1]]);
   }
 
   return { element: box, show, stand };

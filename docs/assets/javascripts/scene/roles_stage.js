@@ -43,9 +43,9 @@ export function roles({ draw, at, colors, small, script, time }) {
         const there = part(made * (cells + 4) - cell, 0, 4);
         if (!there) continue;
         const turned = part(weighed * (cells + 4) - cell, 0, 4);
-        const left_ = 1 - part(gone * (cells + 4) - cell, 0, 4);
+        const kept = 1 - part(gone * (cells + 4) - cell, 0, 4);
         if (turned < 1) draw.mark(...place, 0.42 * there, colors.scores, 1 - turned);
-        if (turned) draw.mark(...place, 0.42, colors.weights, turned * (0.25 + 0.75 * left_));
+        if (turned) draw.mark(...place, 0.42, colors.weights, turned * (0.25 + 0.75 * kept));
       }
       draw.flush();
       const said = gone > 0 ? "p·v" : weighed > 0 ? "softmax" : "q·kᵀ";

@@ -250,7 +250,7 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     }
   }
 
-  function draw(index, u, query) {
+  function frame(index, u, query) {
     if (!size) return;
     const now = steps[index];
     const before = steps[Math.max(0, index - 1)];
@@ -276,5 +276,5 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     return row >= 0 && row < rows && script.kind !== "roles" ? row : undefined;
   }
 
-  return { draw, measure, queryAt, ratio: at.wide / at.tall };
+  return { draw: frame, measure, queryAt, ratio: at.wide / at.tall };
 }

@@ -6,13 +6,15 @@ import { make } from "./dom.js";
 const ANY = "";
 
 /* filters: {name: its values}; heads: the columns' titles; valueOf(row, name): what a filter compares;
-   rowOf(row): a row's element; summaryOf(shown, every): a sentence; atFirst: rows before more are asked for.
+   rowOf(row): a row's element; summaryOf(shown, every): a sentence; page: rows at a time.
    Returns the table's elements, in order, and show(rows). */
-export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, summaryOf, atFirst = Infinity }) {
+export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, summaryOf, page }) {
   const names = Object.keys(filters);
   const body = make("tbody");
   const summary = make("p", { className: "am-rows-summary" });
-  const more = make("button", { type: "button", className: "am-rows-more" });
+  const [back, on] = ["← Earlier rows", "Later rows →"].map((textContent) => make("button", { type: "button", textContent }));
+  const place = make("span");
+  const pages = make("p", { className: "am-rows-pages" }, back, place, on);
   const clear = make("button", { type: "button", textContent: "Clear filters" });
   const bar = make("div", { className: "am-rows-bar" });
   const selects = Object.fromEntries(names.map((name) => [name, make(
@@ -20,20 +22,22 @@ export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, sum
     ...filters[name].map((value) => make("option", { value, textContent: value })),
   )]));
   let every = [];
-  let most = atFirst;
+  let from = 0;
 
   function fill() {
     const chosen = names.filter((name) => selects[name].value !== ANY);
     const rows = every.filter((row) => chosen.every((name) => valueOf(row, name) === selects[name].value));
-    body.replaceChildren(...rows.slice(0, most).map(rowOf));
+    body.replaceChildren(...rows.slice(from, from + page).map(rowOf));
     summary.textContent = summaryOf(rows, every);
-    more.hidden = rows.length <= most;
-    more.textContent = `Show all ${rows.length}`;
+    pages.hidden = rows.length <= page;
+    place.textContent = `${from + 1}–${Math.min(from + page, rows.length)} of ${rows.length}`;
+    back.disabled = from === 0;
+    on.disabled = from + page >= rows.length;
     clear.disabled = !chosen.length;
   }
 
   function choose() {
-    most = atFirst;
+    from = 0;
     remember(Object.fromEntries(names.map((name) => [prefix + name, selects[name].value])));
     fill();
   }
@@ -50,10 +54,13 @@ export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, sum
     for (const name of names) selects[name].value = ANY;
     choose();
   });
-  more.addEventListener("click", () => {
-    most = Infinity;
-    fill();
-  });
+  for (const [button, step] of [[back, -page], [on, page]]) {
+    button.addEventListener("click", () => {
+      from += step;
+      fill();
+      scroll.scrollIntoView({ block: "nearest" });
+    });
+  }
   const row = make("tr", {}, ...heads.map((textContent) => make("th", { textContent, scope: "col" })));
   const table = make("table", { className: "am-rows" }, make("thead", {}, row), body);
   const scroll = make("div", { className: "am-rows-scroll", tabIndex: 0, role: "region" }, table);
@@ -61,9 +68,10 @@ export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, sum
 
   function show(rows) {
     every = rows;
+    from = 0;
     fill();
   }
-  return { elements: [bar, summary, scroll, more], show };
+  return { elements: [bar, summary, scroll, pages], show };
 }
 
 /* A cell that knows its column, so that a phone can show a row as a list; with words beside its value. */

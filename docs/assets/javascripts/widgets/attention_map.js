@@ -15,6 +15,8 @@ const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
 const DIRECTIONS = { row: "what it attends to", column: "what attends to it" };
 const NEAR = "200px 0px"; // the heatmap gets its library
 const PAUSE_MS = 150;
+const MOST_ARCS = 4; // from the chosen word to those that weigh most
+const DONE = 0.9; // of what the best head does: the task is done
 const SHADES = 256;
 const VIEW = /^([\w-]+)\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})\.(row|column)$/;
 const VISIBLE = 0.05; // smaller weights show their number on hover and focus only
@@ -30,6 +32,7 @@ const FRAME = `
   <div class="am-map-stage" data-part="stage" hidden>
     <div class="am-map-text">
       <fieldset class="am-map-tabs" data-part="directions"><legend>Show</legend></fieldset>
+      <svg class="am-map-arcs" data-part="arcs" aria-hidden="true"></svg>
       <div class="am-map-tokens" data-part="tokens" role="group" aria-label="Tokens of the sentence"></div>
       <p class="am-map-summary" data-part="summary" aria-live="polite"></p>
     </div>
@@ -41,7 +44,8 @@ const FRAME = `
       </div>
     </div>
     <div class="am-map-panel">
-      <p data-part="count"></p>
+      <p class="am-map-task" data-part="task" role="status"></p>
+      <p class="am-map-count" data-part="count"></p>
       <div class="am-map-heads" data-part="heads" role="group" aria-label="All heads"></div>
     </div>
   </div>
@@ -149,6 +153,7 @@ async function open(map, view, by) {
   const chosen = { ...view, token: view.token ?? data.highlights?.[0]?.token ?? 1 };
   const wrong = outside(chosen, data);
   if (wrong) return by === "link" ? refuse(map, wrong) : fail(map, `in ${file} ${wrong}`);
+  map.moved ||= by !== "page";
   Object.assign(map, { data, view: chosen });
   showSentence(map);
   if (by === "reader") keep(map);
@@ -158,6 +163,7 @@ function choose(map, change) {
   const before = map.view ?? map.first;
   const view = { ...before, ...change };
   map.parts.notice.textContent = "";
+  map.moved = true;
   if (!map.data || view.sentence !== before.sentence) return open(map, view, "reader");
   map.view = view;
   if (view.layer !== before.layer || view.head !== before.head) showHead(map);
@@ -183,11 +189,12 @@ function showSentence(map) {
   parts.stage.hidden = parts.foot.hidden = false;
   parts.layer.replaceChildren(...count(data.layers).map((k) => new Option(k, k)));
   parts.head.replaceChildren(...count(data.heads).map((k) => new Option(k, k)));
+  map.places = undefined;
   parts.tokens.replaceChildren(...data.tokens.map(tokenButton));
   for (const part of [parts.rows, parts.columns]) {
     part.replaceChildren(...data.tokens.map((textContent) => make("span", { textContent })));
   }
-  parts.count.textContent = `All ${data.layers * data.heads} heads: rows are layers, columns heads`;
+  sayAll(map);
   parts.heat.style.setProperty("--am-map-tokens", data.tokens.length);
   if (parts.heads.querySelectorAll("canvas").length !== data.layers * data.heads) fillHeads(data, parts.heads);
   const noted = new Set(data.highlights?.map(nameOf));
@@ -195,7 +202,25 @@ function showSentence(map) {
     button.classList.toggle("am-map-noted", noted.has(button.title));
   }
   fillNotes(map);
+  map.best = Math.max(...data.weights.flat().map(toTheWordBefore));
   showAll(map);
+}
+
+const sayAll = ({ data, parts }) => {
+  parts.count.textContent = `All ${data.layers * data.heads} heads: rows are layers, columns heads`;
+};
+
+// The task: a pattern that the small pictures show, and the numbers of one head confirm.
+const toTheWordBefore = (weights) => weights.slice(1).reduce((sum, row, i) => sum + row[i], 0) / (weights.length - 1);
+
+function showTask(map) {
+  const here = toTheWordBefore(weightsOf(map));
+  const percent = `${Math.round(100 * here)}\u00a0%`;
+  const found = map.moved && here >= DONE * map.best;
+  map.parts.task.classList.toggle("am-map-found", found);
+  say(map.parts.task, found
+    ? `Found: ${nameOf(map.view)} gives the word before ${percent} of its attention.`
+    : `A task: find a head that looks at the word before. Here that word gets ${percent}.`);
 }
 
 function showAll(map) {
@@ -217,6 +242,7 @@ function showHead(map) {
   chosen.ariaCurrent = "true";
   chosen.tabIndex = 0;
   showHeat(map);
+  showTask(map);
   showToken(map);
 }
 
@@ -240,6 +266,56 @@ function showToken(map) {
   }
   parts.directions.querySelector(`[value="${view.direction}"]`).checked = true;
   say(parts.summary, summary(map, line));
+  clearTimeout(map.title); // what is above the map follows when the reader pauses: it may move the page
+  if (map.moved) map.title = setTimeout(() => sayFinding(map, line), PAUSE_MS);
+  showArcs(map, line);
+}
+
+// The figure's title says what is shown, from the reader's first choice on.
+function sayFinding({ finding, data, view }, line) {
+  if (!finding) return;
+  const best = line.indexOf(Math.max(...line));
+  const word = (at) => make("em", { textContent: data.names[at] });
+  const share = `${Math.round(100 * line[best])}\u00a0%`;
+  const where = `In ${nameOf(view).replace(",", "")}, `;
+  finding.replaceChildren(...view.direction === "row"
+    ? [where, word(view.token), ` gives ${share} of its attention to `, word(best), "."]
+    : [where, word(view.token), " gets most from ", word(best), `: ${share} of its attention.`]);
+}
+
+// Where the words stand: asked for once a sentence and width, because the question lays out the page.
+function placesOf(map) {
+  map.places ??= [...map.parts.tokens.children].map((button) => ({
+    x: button.offsetLeft + button.offsetWidth / 2,
+    top: button.offsetTop,
+    foot: button.offsetTop + button.offsetHeight,
+  }));
+  return map.places;
+}
+
+// Lines from the chosen word to those that weigh most, the broader the more.
+function showArcs(map, line) {
+  const { parts: { arcs }, view } = map;
+  const most = [...line.keys()].filter((j) => j !== view.token && line[j] >= VISIBLE)
+    .sort((a, b) => line[b] - line[a]).slice(0, MOST_ARCS);
+  requestAnimationFrame(() => {
+    if (map.view !== view) return; // something else by now
+    const places = placesOf(map);
+    const from = places[view.token];
+    arcs.replaceChildren(...most.map((j) => {
+      const [x, to] = [from.x, places[j].x];
+      const lower = places[j].top - from.top; // words of another line are met at their near side
+      const y = lower > 0 ? from.foot : from.top;
+      const end = lower < 0 ? places[j].foot : places[j].top;
+      const over = lower ? (y + end) / 2 : y - Math.min(30, 10 + Math.abs(to - x) / 8);
+      const path = document.createElementNS(arcs.namespaceURI, "path");
+      path.setAttribute("d", lower
+        ? `M${x} ${y}C${x} ${over} ${to} ${over} ${to} ${end}`
+        : `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${end}`);
+      path.setAttribute("stroke-width", 1 + 5 * line[j]);
+      return path;
+    }));
+  });
 }
 
 function summary({ data, view }, line) {
@@ -317,7 +393,25 @@ async function follows(map) {
   map.late = undefined;
   if (!map.data || !map.box.isConnected) return;
   await Plotly.react(map.parts.plot, traces(map), layout(map), CONFIG);
-  map.parts.still.hidden = !map.late;
+  map.parts.still.hidden = !map.late && !map.previewed;
+}
+
+// Another head's weights in the large picture, while the reader points at its small one.
+function preview(map, k) {
+  if (!map.data || k < 0) return;
+  const place = { layer: Math.floor(k / map.data.heads), head: k % map.data.heads };
+  map.previewed = true;
+  paint(map.parts.still, map.data.weights[place.layer][place.head]);
+  map.parts.still.hidden = false;
+  say(map.parts.count, `Seen above: ${nameOf(place)}. Click to choose it.`);
+}
+
+function endPreview(map) {
+  if (!map.previewed || !map.data) return;
+  map.previewed = false;
+  paint(map.parts.still, weightsOf(map));
+  map.parts.still.hidden = Boolean(map.drawn && !map.late);
+  sayAll(map);
 }
 
 async function draw(map) {
@@ -342,6 +436,15 @@ async function draw(map) {
 function chooseCell(map, column, row) {
   choose(map, { token: map.view.direction === "row" ? row : column });
 }
+
+const rewrapped = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const map = maps.get(target.closest(".am-map"));
+    if (!map?.data) continue;
+    map.places = undefined;
+    showToken(map);
+  }
+});
 
 const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
   for (const { target: { clientWidth: width, clientHeight: height, isConnected, children: [, plot] } } of entries) {
@@ -380,11 +483,13 @@ export function start(box) {
   const first = { sentence: names[0], layer, head, token, direction: "row" };
   box.innerHTML = FRAME;
   const parts = partsOf(box);
-  const map = { box, parts, sources, first, param: index ? `map${index + 1}` : "map" };
+  const finding = box.closest(".am-figure")?.querySelector(".am-finding");
+  const map = { box, parts, sources, first, finding, param: index ? `map${index + 1}` : "map" };
   maps.set(box, map);
   names.forEach((name) => addTab(map, "sentence", name, name, titles[name]));
   Object.entries(DIRECTIONS).forEach(([value, text]) => addTab(map, "direction", value, text));
   listen(map);
+  rewrapped.observe(parts.tokens);
   box.classList.add("am-map-ready");
   const link = asked(map.param);
   if (link === null) open(map, first, "page");
@@ -411,6 +516,10 @@ function listen(map) {
   rove(heads, () => map.data.heads, (k) => {
     choose(map, { layer: Math.floor(k / map.data.heads), head: k % map.data.heads });
   });
+  const pointed = ({ target }) => preview(map, [...heads.querySelectorAll("button")].indexOf(target.closest("button")));
+  heads.addEventListener("pointerover", (event) => event.pointerType !== "touch" && pointed(event));
+  heads.addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && pointed({ target }));
+  for (const event of ["pointerleave", "focusout", "click"]) heads.addEventListener(event, () => endPreview(map));
   still.addEventListener("click", ({ offsetX, offsetY }) => {
     const index = (offset, length) => Math.floor((offset / length) * map.data.tokens.length);
     chooseCell(map, index(offsetX, still.clientWidth), index(offsetY, still.clientHeight));
@@ -462,6 +571,7 @@ onPage(() => {
   for (const [box, { drawn, parts }] of maps) {
     if (box.isConnected) continue;
     resized.unobserve(parts.cells);
+    rewrapped.unobserve(parts.tokens);
     near.unobserve(parts.heat);
     if (drawn) Plotly.purge(parts.plot);
     maps.delete(box);

@@ -2,7 +2,7 @@
    and a table. The table stays where the script or the file cannot be had; otherwise it becomes a calculator.
 
    A view can be shared: ?memory=<B>.<H>.<N>.<D>.<dtype>.<card>.<forward|training>.<all|causal>; the second
-   calculator of a page reads ?memory2=, and so on. */
+   calculator of a page reads ?memory2=, and so on. A reader's own card is called own-<GB>. */
 import { asked, remember } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
@@ -16,6 +16,8 @@ const FIELDS = [ // name, label, largest
   ["D", "D, of a head", 10_000n],
 ];
 const FIRST = { B: "32", H: "32", N: "4096", D: "64", dtype: "float32", card: "a100-80-gb", run: "forward", mask: "all" };
+const OWN = /^own-(\d{1,6})$/; // a reader's card, by its GB
+const MOST_GB = 100_000n;
 const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"];
 const ROWS = [ // tensor, elements, who holds it
   ["q", "B · H · N · D", "both"], ["k", "B · H · N · D", "both"], ["v", "B · H · N · D", "both"],
@@ -24,15 +26,18 @@ const ROWS = [ // tensor, elements, who holds it
   ["output", "B · H · N · D", "both"], ["logsumexp", "B · H · N, float32", "fused"],
 ];
 const FRAME = `
-  <div class="am-memory-fields" data-part="fields"></div>
-  <div class="am-memory-fields">
-    <label class="am-memory-field">Dtype <select data-part="dtype"></select></label>
-    <label class="am-memory-field">Card <select data-part="card"></select></label>
-    <fieldset class="am-memory-field"><legend>Run</legend>
+  <div class="am-fields" data-part="fields"></div>
+  <div class="am-fields">
+    <label class="am-field">Dtype <select data-part="dtype"></select></label>
+    <div class="am-field"><label>Card <select data-part="card"></select></label>
+      <label class="am-memory-own" data-part="own" hidden>GB of memory <input type="text" inputmode="numeric"
+        autocomplete="off" data-part="gigabytes" value="16"></label>
+      <p class="am-memory-error" data-part="cardError"></p></div>
+    <fieldset class="am-field"><legend>Run</legend>
       <span class="am-memory-choice"><label><input type="radio" value="forward"> forward</label>
       <label><input type="radio" value="training"> and backward</label></span>
     </fieldset>
-    <fieldset class="am-memory-field"><legend>Mask</legend>
+    <fieldset class="am-field"><legend>Mask</legend>
       <span class="am-memory-choice"><label><input type="checkbox" data-part="mask"> causal</label></span>
     </fieldset>
   </div>
@@ -124,7 +129,19 @@ function read(calculator) {
   sizes.size = calculator.dtypes.get(parts.dtype.value);
   sizes.causal = parts.mask.checked;
   sizes.backward = run === "training";
-  return { sizes, wrong, run, card: calculator.cards.get(parts.card.value) };
+  const card = cardOf(calculator);
+  if (!card) wrong.push("Card");
+  return { sizes, wrong, run, card };
+}
+
+// The chosen card; of a reader's own, what its field says. Nothing where that is no size.
+function cardOf({ cards, parts }) {
+  const own = parts.card.value === "own";
+  const { value, wrong } = own ? parse(parts.gigabytes.value, "GB", MOST_GB) : {};
+  parts.own.hidden = !own;
+  parts.cardError.textContent = wrong ?? "";
+  if (!own) return cards.get(parts.card.value);
+  return value && { bytes: value * 1_000_000_000n, size: `${digits(value)}\u00a0GB` };
 }
 
 function show(calculator) {
@@ -165,14 +182,17 @@ function keep(calculator) {
   const { parts, inputs, param } = calculator;
   const sizes = FIELDS.map(([name]) => inputs[name].input.value.trim());
   const run = parts.runs.find((radio) => radio.checked).value;
-  const view = [...sizes, parts.dtype.value, parts.card.value, run, parts.mask.checked ? "causal" : "all"];
+  const card = parts.card.value === "own" ? `own-${parts.gigabytes.value.trim()}` : parts.card.value;
+  const view = [...sizes, parts.dtype.value, card, run, parts.mask.checked ? "causal" : "all"];
   remember({ [param]: view.join(".") });
 }
 
 function fill({ parts, inputs }, view) {
   for (const [name] of FIELDS) inputs[name].input.value = view[name];
   parts.dtype.value = view.dtype;
-  parts.card.value = view.card;
+  const [, gigabytes] = OWN.exec(view.card) ?? [];
+  if (gigabytes) parts.gigabytes.value = gigabytes;
+  parts.card.value = gigabytes ? "own" : view.card;
   for (const radio of parts.runs) radio.checked = radio.value === view.run;
   parts.mask.checked = view.mask === "causal";
 }
@@ -182,7 +202,7 @@ function follow(calculator, link) {
   const [, B, H, N, D, dtype, card, run, mask] = VIEW.exec(link) ?? [];
   const why = !mask ? "it is not of a form that the calculator can read"
     : !calculator.dtypes.has(dtype) ? `there is no dtype “${dtype}”`
-      : !calculator.cards.has(card) && `there is no card “${card}”`;
+      : !calculator.cards.has(card) && !OWN.test(card) && `there is no card “${card}”`;
   calculator.parts.notice.textContent = why
     ? `The link to this view does not work: ${why}. This is the first view instead.` : "";
   fill(calculator, why ? FIRST : { B, H, N, D, dtype, card, run, mask });
@@ -190,7 +210,7 @@ function follow(calculator, link) {
 }
 
 function addField(calculator, id, [name, label, largest]) {
-  const field = make("div", { className: "am-memory-field" });
+  const field = make("div", { className: "am-field" });
   const input = make("input", {
     type: "text", inputMode: "numeric", autocomplete: "off", spellcheck: false, id: `${id}-${name}`,
   });
@@ -243,6 +263,7 @@ function build(box, data) {
   for (const [value, { name, size }] of calculator.cards) {
     parts.card.append(new Option(name.includes("GB") ? name : `${name}, ${size}`, value));
   }
+  parts.card.append(new Option("my card: … GB", "own"));
   frame.addEventListener("input", () => {
     parts.notice.textContent = "";
     if (show(calculator)) keep(calculator);

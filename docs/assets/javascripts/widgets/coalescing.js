@@ -1,6 +1,9 @@
 /* Which lane touches which sector: its box holds a link to the recorded addresses and a table
    of sectors per stride. The table stays where the script or the addresses cannot be had; otherwise it
-   becomes a picture that the reader steps through by stride. */
+   becomes a picture that the reader steps through by stride.
+
+   A view can be shared: ?lanes=<dtype>.<stride>; the second picture of a page reads ?lanes2=, and so on. */
+import { asked, rememberLater } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 
@@ -27,7 +30,7 @@ const FRAME = `
   </p>
   <p class="am-lanes-summary" data-part="summary" role="status"></p>`;
 const STATES = { used: "am-lanes-used", wasted: "am-lanes-wasted", idle: "am-lanes-idle" };
-let boxes = 0; // names the radio buttons of a box
+const VIEW = /^(\w+)\.(\d{1,4})$/;
 
 function draw(svg, tag, attributes, text) {
   const node = document.createElementNS(SVG, tag);
@@ -141,6 +144,12 @@ function show(view, change) {
   paint(view);
 }
 
+// What the reader has chosen: shown, and kept in the address.
+function choose(view, change) {
+  show(view, change);
+  view.keep({ [view.param]: `${view.dtype}.${view.stride}` });
+}
+
 function build(box, data) {
   const frame = make("div", { className: "am-lanes-frame", innerHTML: FRAME });
   const parts = partsOf(frame);
@@ -151,24 +160,29 @@ function build(box, data) {
   const view = {
     parts, data, strides, svg: parts.picture, sectorBytes: data.sectorBytes,
     span: Math.floor(last / data.sectorBytes) + 1, // one scale of memory for every stride
-    stride: strides[0], dtype: dtypes[0],
+    stride: strides[0], dtype: dtypes[0], keep: rememberLater(box),
   };
+  const index = [...document.querySelectorAll("[data-widget=coalescing]")].indexOf(box);
+  view.param = index > 0 ? `lanes${index + 1}` : "lanes";
+  const [, dtype, stride] = VIEW.exec(asked(view.param) ?? "") ?? [];
+  if (data.requests.some((r) => r.dtype === dtype && r.stride === Number(stride))) {
+    Object.assign(view, { dtype, stride: Number(stride) });
+  }
   Object.assign(parts.range, { min: strides[0], max: strides.at(-1), step: 1 });
-  parts.range.addEventListener("input", () => show(view, { stride: Number(parts.range.value) }));
+  parts.range.addEventListener("input", () => choose(view, { stride: Number(parts.range.value) }));
   for (const button of parts.steps) {
-    button.addEventListener("click", () => show(view, { stride: view.stride + Number(button.dataset.step) }));
+    button.addEventListener("click", () => choose(view, { stride: view.stride + Number(button.dataset.step) }));
   }
   for (const stride of DOUBLINGS.filter((s) => strides.includes(s))) {
     const button = make("button", { type: "button", textContent: stride, ariaLabel: `Stride ${stride}` });
-    button.addEventListener("click", () => show(view, { stride }));
+    button.addEventListener("click", () => choose(view, { stride }));
     parts.doublings.append(button);
   }
-  boxes += 1;
-  for (const dtype of dtypes) {
-    const input = make("input", { type: "radio", name: `lanes-${boxes}`, value: dtype, checked: dtype === view.dtype });
-    input.addEventListener("change", () => show(view, { dtype }));
+  for (const value of dtypes) {
+    const input = make("input", { type: "radio", name: view.param, value, checked: value === view.dtype });
+    input.addEventListener("change", () => choose(view, { dtype: value }));
     const label = make("label", {});
-    label.append(input, dtype);
+    label.append(input, value);
     parts.dtypes.append(label);
   }
   box.replaceChildren(frame);

@@ -52,7 +52,7 @@ function build(box, data) {
     filters: Object.fromEntries(data.filters.map((name) => [name, valuesOf(data.rows, valueOf, name)])),
     heads: [...PLAIN.map(headOf), "outcome"],
     valueOf, rowOf, summaryOf,
-    atFirst: 60,
+    page: 16,
   });
   box.replaceChildren(...table.elements);
   table.show(data.rows);

@@ -7,12 +7,12 @@ const KIB = 1024;
 const PARTS = 4; // of a multiprocessor: each has a quarter of the registers and of the warps
 const LIMITS = ["registers", "shared memory", "warps", "programs"];
 const FRAME = `
-  <div class="am-occupancy-fields">
-    <label>Architecture <select data-part="target"></select></label>
-    <label>Warps a program <select data-part="warps"></select></label>
-    <label>Registers a thread <span data-part="registersShown"></span>
+  <div class="am-fields">
+    <label class="am-field">Architecture <select data-part="target"></select></label>
+    <label class="am-field">Warps a program <select data-part="warps"></select></label>
+    <label class="am-field">Registers a thread <span data-part="registersShown"></span>
       <input type="range" min="16" max="255" data-part="registers"></label>
-    <label>Shared memory a program <span data-part="sharedShown"></span>
+    <label class="am-field">Shared memory a program <span data-part="sharedShown"></span>
       <input type="range" min="0" data-part="shared"></label>
   </div>
   <p class="am-occupancy-summary" data-part="summary" role="status"></p>

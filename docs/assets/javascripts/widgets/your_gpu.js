@@ -52,6 +52,7 @@ function build(box, data) {
     label: "Kernels",
     filters: Object.fromEntries(FILTERS.map((name) => [name, valuesOf(every, valueOf, name)])),
     heads: shown,
+    page: 16,
     valueOf, summaryOf,
     rowOf: (row) => make("tr", {}, ...shown.map((name) => cell(row, name))),
   });
@@ -73,11 +74,19 @@ function build(box, data) {
     input.addEventListener("change", () => {
       remember({ [CARD]: other === first ? "" : other.id });
       choose(other);
+      title();
     });
     choice.append(make("label", {}, input, make("span", { textContent: other.name })));
   }
+  // The figure's title is of all cards until the reader has chosen one.
+  const finding = box.closest(".am-figure")?.querySelector(".am-finding");
+  function title() {
+    if (finding) finding.textContent = summaryOf(kernels[card.target], kernels[card.target]);
+  }
+
   box.replaceChildren(choice, facts, ...table.elements);
   choose(card);
+  if (asked(CARD)) title();
 }
 
 export const start = fromData({

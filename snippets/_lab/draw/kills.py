@@ -39,6 +39,10 @@ class Distance:
     words: str = ""
 
 
+# What Markdown would take for emphasis or code where the table stands in an indented box.
+MARKS = {ord(mark): f"&#{ord(mark)};" for mark in "*_`[]"}
+
+
 def picture(kills: Sequence[Kill], measure: str) -> str:
     """HTML of a table with a row for each; `measure` is the head of its last column."""
     far = [distance(kill.message) for kill in kills]
@@ -75,7 +79,7 @@ def _multiple(times: float, words: str) -> Distance:
 
 
 def _row(kill: Kill, far: Distance, longest: float) -> str:
-    lines = change(kill.old, kill.new).replace("\n", "<br>")
+    lines = change(kill.old, kill.new).replace("\n", "<br>").translate(MARKS)
     code = f"<code>{lines}</code>" if lines else ""
     said = CODE.sub(r"<code>\1</code>", html.escape(kill.diagnosis, quote=False))
     return (

@@ -212,7 +212,7 @@ def test_drawings_say_more_where_it_was_measured(name, source, said):
 
 def test_one_warp_is_drawn_idle_and_many_busy():
     text = drawings.turns([]).svg
-    busy = [int(n) for n in re.findall(r"busy (\d+) %<", text)]
+    busy = [float(n) for n in re.findall(r"busy ([\d.]+) %<", text)]
     assert busy == sorted(busy)
     assert busy[0] < 15
     assert busy[-1] == 100

@@ -40,17 +40,23 @@ def softmax(scores):
     return [term / sum(terms) for term in terms]
 
 
-@picture
-def one_query():
-    """Attention for one query and four keys, in numbers."""
-    d = len(QUERY)
+def steps():
+    """Scores, scaled scores, weights and output of the example."""
     scores = [sum(a * b for a, b in zip(QUERY, key, strict=True)) for key in KEYS]
-    scaled = [score / math.sqrt(d) for score in scores]
+    scaled = [score / math.sqrt(len(QUERY)) for score in scores]
     weights = softmax(scaled)
     mixed_ = [
         sum(w * v[column] for w, v in zip(weights, VALUES, strict=True))
         for column in range(len(VALUES[0]))
     ]
+    return scores, scaled, weights, mixed_
+
+
+@picture
+def one_query():
+    """Attention for one query and four keys, in numbers."""
+    d = len(QUERY)
+    scores, scaled, weights, mixed_ = steps()
     side, left = 25, 24
     query = square(left, 22, 1, d, side)
     rows = square(left, 74, len(KEYS), d, side)
@@ -127,6 +133,11 @@ def one_query():
     )
 
 
+def first_sees(m_, n_, align):
+    """How many keys the first of m_ queries sees; each further query sees one more."""
+    return 1 + n_ - m_ if align == "bottom_right" else 1
+
+
 @picture
 def triangle():
     """Causal masks where queries and keys differ in number, in both alignments."""
@@ -139,7 +150,7 @@ def triangle():
         corner = align.replace("_", " ")
         drawn.append(words(x, 14, corner, 12, 600, anchor="start"))
         for (m_, n_), top in zip(sizes, tops, strict=True):
-            first = 1 + n_ - m_ if align == "bottom_right" else 1
+            first = first_sees(m_, n_, align)
             grid = square(x, top, m_, n_, side)
             drawn += [
                 cells(

@@ -22,7 +22,7 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import ceiling, only
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
-from snippets._lab.draw.units import bandwidth, percent, size, time
+from snippets._lab.draw.units import bandwidth, exact, percent, size, time
 
 from . import model
 
@@ -49,7 +49,7 @@ def turns(results):
         told = "1 warp" if number == 1 else f"{number} warps"
         drawn += [
             words(0, top + 9, told, 12, 600, anchor="start"),
-            words(PHONE, top + 9, f"scheduler busy {percent(busy[number])}", 11, anchor="end"),
+            words(PHONE, top + 9, f"scheduler busy {exact(busy[number])}", 11, anchor="end"),
         ]
         spans, starts = [], []
         for warp in range(number):
@@ -73,7 +73,7 @@ def turns(results):
     )
     drawn.append(keys(0, top, PHONE, shown))
     about = "A scheduler and its warps over time. " + " ".join(
-        f"With {n} of them it is busy {percent(busy[n])} of the time." for n in counts
+        f"With {n} of them it is busy {exact(busy[n])} of the time." for n in counts
     )
     measured = (
         f" On the GPU measured here a load from L2 takes {latency:.0f} cycles." if latency else ""

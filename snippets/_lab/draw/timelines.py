@@ -9,6 +9,7 @@ from snippets._lab.draw.drawings import (
     MUTED,
     STRONG,
     box,
+    mixed,
     straight,
     wide_of,
     words,
@@ -62,16 +63,23 @@ def timeline(over: Timeline, spans: Sequence[Span], size: float = 10.5) -> str:
         drawn.append(box(over.at(0), top, over.wide - over.left, over.tall, LINES, 8))
         foot = top + over.tall / 2 + 0.35 * size
         drawn.append(words(over.x + over.left - 6, foot, lane, size, colour=INK, anchor="end"))
+    alike: dict[tuple[str, float], list[str]] = {}
+    said = []
     for span in spans:
         start, end = span.start, min(span.end, over.end)
         if end <= start:
             continue
         x, top, wide = over.at(start), over.top(span.lane), (end - start) * over.scale
-        drawn.append(box(x, top, max(wide - 1, 0.5), over.tall, span.colour, span.percent))
+        across = max(wide - 1, 0.5)
+        path = f"M{x:.4g} {top:g}h{across:.4g}v{over.tall:g}h-{across:.4g}z"
+        alike.setdefault((span.colour, span.percent), []).append(path)
         if span.said and wide_of(span.said, size) < wide - 3:
             foot = top + over.tall / 2 + 0.35 * size
-            drawn.append(words(x + wide / 2, foot, span.said, size))
-    return "".join(drawn)
+            said.append(words(x + wide / 2, foot, span.said, size))
+    drawn += [
+        f'<path d="{"".join(paths)}" style="fill:{mixed(*look)}"/>' for look, paths in alike.items()
+    ]
+    return "".join(drawn + said)
 
 
 def time_arrow(over: Timeline, said: str = "time", size: float = 10.5) -> str:

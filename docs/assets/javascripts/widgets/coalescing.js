@@ -173,9 +173,9 @@ function build(box, data) {
   for (const button of parts.steps) {
     button.addEventListener("click", () => choose(view, { stride: view.stride + Number(button.dataset.step) }));
   }
-  for (const stride of DOUBLINGS.filter((s) => strides.includes(s))) {
-    const button = make("button", { type: "button", textContent: stride, ariaLabel: `Stride ${stride}` });
-    button.addEventListener("click", () => choose(view, { stride }));
+  for (const one of DOUBLINGS.filter((s) => strides.includes(s))) {
+    const button = make("button", { type: "button", textContent: one, ariaLabel: `Stride ${one}` });
+    button.addEventListener("click", () => choose(view, { stride: one }));
     parts.doublings.append(button);
   }
   for (const value of dtypes) {

@@ -137,6 +137,9 @@ def test_every_shown_section_of_a_triton_kernel_has_a_button():
             start, end = kernels.sections(source)[match["section"]]
             jit = [first for first, last in jit if start < last and first < end]
             kind = playground._kinds(source).get(match["section"], "")
+            if jit and match["file"] in playground.FILES:
+                title = f'<span class="filename">{match["path"]}:{match["section"]}</span>'
+                assert "am-edit" in playground.shown(title, CONFIG), (page.name, match["section"])
             assert bool(jit) == kind.startswith("_"), f"{page.name}: {match['section']}"
             shown += bool(jit)
     assert shown >= 25
@@ -146,13 +149,21 @@ def test_a_kernel_without_recorded_problems_has_no_button(tmp_path):
     path = "snippets/new/kernel.py"
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(MADE_UP, "utf-8")
+    (tmp_path / "snippets/new/other.py").write_text(MADE_UP, "utf-8")
     config = SimpleNamespace(config_file_path=str(tmp_path / "mkdocs.yml"))
-    title = f'<span class="filename">{path}:load</span>'
-    assert playground.shown(title, config) == f'<span class="filename">{path}</span>'
+
+    def shown(path):
+        playground._recorded.cache_clear()
+        return playground.shown(f'<span class="filename">{path}:load</span>', config)
+
+    assert shown(path) == f'<span class="filename">{path}</span>'
     data = tmp_path / "docs/data/interpreter/new/problems.json"
     data.parent.mkdir(parents=True)
-    data.write_text("{}", "utf-8")
-    assert "am-edit" in playground.shown(title, config)
+    data.write_text('{"rows": [{"launches": [{"kernel": "_other"}]}]}', "utf-8")
+    assert "am-edit" not in shown(path)
+    data.write_text('{"rows": [{"launches": [{"kernel": "_kernel"}]}]}', "utf-8")
+    assert 'data-kernel="new/kernel.py:_kernel"' in shown(path)
+    assert "am-edit" not in shown("snippets/new/other.py"), "the editor opens no other file"
 
 
 DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]

@@ -90,9 +90,10 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
     lines = ['<div class="am-kernels" markdown>', ""]
     for room in order:
         path = _snippets(config) / room / "kernel.py"
-        if not path.is_file() or not _can_run(_snippets(config), room):
-            continue
-        for kernel in kernels.cut(path.read_text("utf-8")):
+        can_run = _recorded(_snippets(config), room)
+        for kernel in kernels.cut(path.read_text("utf-8")) if can_run else ():
+            if kernel.name not in can_run:
+                continue
             says = (kernel.says.splitlines() or [""])[0]
             button = _button(f"{room}/kernel.py:{kernel.name}", "")
             lines += [
@@ -107,7 +108,7 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
 def _beside(match: re.Match[str], kind: str, snippets: Path) -> str:
     if kind in (GLUON, HOST, PYTORCH):
         return f' <small class="am-not-run" data-search-exclude>{kind}</small>'
-    if not kind or not _can_run(snippets, match["room"]):
+    if match["file"] not in FILES or kind not in _recorded(snippets, match["room"]):
         return ""
     return " " + _button(f"{match['room']}/{match['file']}:{kind}", match["section"])
 
@@ -141,9 +142,15 @@ def _kinds(source: str) -> dict[str, str]:
     return kinds
 
 
-def _can_run(snippets: Path, room: str) -> bool:
-    """Whether the problems of a room were recorded, on which its kernels are judged."""
-    return (snippets.parent / f"docs/data/interpreter/{room}/problems.json").is_file()
+@functools.cache
+def _recorded(snippets: Path, room: str) -> frozenset[str]:
+    """The kernels of a room that its recorded problems launch: these can be judged on the page."""
+    path = snippets.parent / f"docs/data/interpreter/{room}/problems.json"
+    if not path.is_file():
+        return frozenset()
+    rows = json.loads(path.read_text("utf-8"))["rows"]
+    launches = [launch for row in rows for launch in row.get("launches", ())]
+    return frozenset(launch["kernel"] for launch in launches)
 
 
 def _snippets(config: MkDocsConfig) -> Path:

@@ -99,7 +99,8 @@ def is_there(address):
 
 def dead_links(text, address):
     """Links of a Markdown file that lead to nothing on this site."""
-    code_free = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    fences = re.sub(r"^ *(```+)[^`\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+    code_free = re.sub(r"`[^`\n]*`", "", fences)
     links = re.findall(r"\]\(([^)\s]+)", code_free)
     own = [link for link in links if not urlsplit(link).scheme and not link.startswith("#")]
     return [link for link in own if not is_there(urljoin(address, link))]

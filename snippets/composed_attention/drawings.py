@@ -1,16 +1,15 @@
-"""The drawings of the page: what four kernels pass to each other, reuse in a tile, and tile "
-"order."""
+"""The drawings of the page: a tile's reuse, the order of tiles, and the traffic of the chain."""
 
 from snippets._lab.draw.drawings import (
-    INK,
     LINES,
-    MUTED,
     PALE,
+    PHONE,
     STRONG,
     box,
     bracket,
     flow,
     labelled,
+    line,
     svg,
     words,
 )
@@ -20,79 +19,11 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import pick
 from snippets._lab.draw.units import ratio, size
 
-POST = "composed_attention"
-STEPS = {  # of the chain: what it is called here, and the colour of what it writes
-    "transpose": ("transpose", "k"),
-    "scores": ("q · Kᵀ", "scores"),
-    "softmax": ("softmax", "weights"),
-    "values": ("weights · V", "output"),
-}
-LENGTH, WIDTH, DTYPE = 4096, 64, "float16"  # the case of the drawing
-THICK = 26  # of the thickest arrow
-A, B, OUTPUT = (identity(name).colour for name in ("q", "k", "output"))
-
-
-@picture
-def traffic(results):
-    """Four kernels below memory, with arrows as thick as the bytes they read and write."""
-    result = next(
-        (r for r in results if (r.post, r.result) == (POST, "memory_traffic")),
-        None,
-    )
-    if result is None:
-        return None
-    case = {"N": LENGTH, "D": WIDTH, "dtype": DTYPE}
-    rows = {row["step"]: row for row in pick(result.rows, **case)}
-    moved = {
-        step: (r["bytes_moved"] - r["bytes_stored"], r["bytes_stored"]) for step, r in rows.items()
-    }
-    most, fused = max(max(pair) for pair in moved.values()), rows["scores"]["bytes_fused"]
-    top, foot, each = 34, 132, 86
-    drawn = [
-        box(0, 0, 344, top, LINES, 22, 1),
-        words(172, 21, "HBM", 12, 600),
-    ]
-    table = []
-    for at, (step, (said, tensor)) in enumerate(STEPS.items()):
-        read, stored = moved[step]
-        x = at * each
-        colour = identity(tensor).colour
-        drawn += [
-            flow((x + 22, top + 2), (x + 22, foot - 2), max(1, THICK * read / most), MUTED, 55),
-            flow((x + 60, foot - 2), (x + 60, top + 2), max(1, THICK * stored / most), colour, 75),
-            labelled(x + 1, foot, each - 4, 26, colour, said, 10.5),
-            words(x + 22, foot + 42, size(read), 10, colour=MUTED),
-            words(x + 60, foot + 57, size(stored), 10, colour=INK),
-        ]
-        table.append({"kernel": said, "reads": size(read), "writes": size(stored)})
-    total = sum(sum(pair) for pair in moved.values())
-    drawn += [
-        words(
-            0,
-            foot + 78,
-            f"four kernels move {size(total)}; a fused kernel moves {size(fused)}",
-            11,
-            600,
-            anchor="start",
-        ),
-    ]
-    about = (
-        f"Four kernels below a bar of memory. At {LENGTH} queries and keys in float16 the product "
-        f"q Kᵀ writes {size(moved['scores'][1])} of scores and the softmax reads them again; the "
-        f"transpose moves {size(sum(moved['transpose']))}."
-    )
-    return Picture(
-        sees=f"The scores leave the chip and come back: {ratio(total / fused)} the bytes of a "
-        "fused kernel.",
-        caption=f"One head, {LENGTH} queries and keys, D {WIDTH}, float16. Arrows are as thick "
-        f"as the "
-        "bytes that a kernel reads (gray, left) and writes (right), counted by formula; the "
-        "thinnest "
-        "are drawn thicker than they are.",
-        svg=svg(344, foot + 84, about, drawn),
-        table=table,
-        sources=[result],
-    )
+ROOM = "composed_attention"
+A, B, C = (identity(name).colour for name in ("q", "k", "scores"))
+HBM = identity("HBM").colour
+TILES, GROUP, AT_ONCE = 6, 3, 9  # of `grouped`: tiles a side, rows walked together, programs
+SQUARE = 4_096  # queries and keys of `traffic`
 
 
 @picture
@@ -117,7 +48,7 @@ def reuse():
                 lambda row, column: (
                     rows.start <= row < rows.stop and columns.start <= column < columns.stop
                 ),
-                OUTPUT,
+                C,
             ),
         ),
         around(a, rows, slice(0, 6)),
@@ -125,7 +56,7 @@ def reuse():
         around(c, rows, columns),
         words(46, top - 8, "a", 12, 600, colour=A),
         words(left - 10, 50, "b", 12, 600, colour=B, anchor="end"),
-        words(left + c.across + 10, top + 12, "result", 12, 600, colour=OUTPUT, anchor="start"),
+        words(left + c.across + 10, top + 12, "result", 12, 600, colour=C, anchor="start"),
         bracket(left + c.across + 8, c.corner(rows.start, 0)[1], tile * side, "4 rows", "right"),
         bracket(c.corner(0, columns.start)[0], top + c.down + 6, tile * side, "4 columns", "below"),
     ]
@@ -145,53 +76,107 @@ def reuse():
     )
 
 
+def _plain(tile):
+    """Row after row."""
+    return divmod(tile, TILES)
+
+
+def _grouped(tile):
+    """Down GROUP rows of tiles, then one column on: as the kernel does."""
+    first = tile // (GROUP * TILES) * GROUP
+    height = min(TILES - first, GROUP)
+    within = tile % (GROUP * TILES)
+    return first + within % height, within // height
+
+
 @picture
 def grouped():
-    """Nine programs at the same time: in row-major order, and in groups of three rows."""
-    n, running, high, side = 9, 9, 3, 16
-
-    def row_major(row, column):
-        return row * n + column
-
-    def in_groups(row, column):
-        return (row // high) * high * n + column * high + row % high
-
-    drawn, needs = [], []
-    for at, (said, order) in enumerate(
-        (("row by row", row_major), ("in groups of 3 rows", in_groups))
+    """The tiles of the first programs in both orders, and what they load."""
+    side, top, drawn, told = 21, 74, [], []
+    for index, (said, order) in enumerate(
+        (("row after row", _plain), (f"groups of {GROUP} rows", _grouped))
     ):
-        grid = square(4 + at * 178, 40, n, n, side)
-        now = {
-            (row, column) for row in range(n) for column in range(n) if order(row, column) < running
-        }
-        strips = len({row for row, _ in now}) + len({column for _, column in now})
-        needs.append(strips)
+        x = 20 + index * 180
+        running = {order(tile): tile for tile in range(AT_ONCE)}
+        rows, columns = {r for r, _ in running}, {c for _, c in running}
+        grid = square(x, top, TILES, TILES, side)
+        beside, above = square(x - 16, top, TILES, 1, side), square(x, top - 16, 1, TILES, side)
+        beside, above = beside._replace(wide=12), above._replace(tall=12)
+        loads = len(rows) + len(columns)
         drawn += [
-            words(grid.x, 14, said, 11.5, 600, anchor="start"),
-            words(grid.x, 29, f"{strips} strips of a and b", 10.5, colour=MUTED, anchor="start"),
-            cells(
-                grid, lambda row, column, now=now: (OUTPUT, STRONG if (row, column) in now else 12)
-            ),
+            words(x, 14, said, 12, 600, anchor="start"),
+            words(x, 30, f"{len(rows)} rows of a + {len(columns)} columns", 10.5, anchor="start"),
+            words(x, 44, f"of b: {loads} loads", 10.5, anchor="start"),
+            cells(beside, lambda r, _, rows=rows: (A, STRONG if r in rows else 12)),
+            cells(above, lambda _, c, columns=columns: (B, STRONG if c in columns else 12)),
+            cells(grid, lambda r, c, running=running: (C, 60 if (r, c) in running else 10)),
             numbers(
                 grid,
-                lambda row, column, order=order, now=now: (
-                    str(order(row, column)) if (row, column) in now else ""
-                ),
+                lambda r, c, running=running: str(running[r, c]) if (r, c) in running else "",
                 10,
             ),
         ]
+        told.append(f"{said}: {len(rows)} rows and {len(columns)} columns, {loads} together")
     about = (
-        f"Nine of 81 tiles, twice. Row by row the first nine tiles need one strip of a and "
-        f"nine of b, "
-        f"{needs[0]} in all. In groups of three rows they need three and three, {needs[1]}."
+        f"{TILES} by {TILES} tiles, of which the first {AT_ONCE} programs run at once. "
+        + "; ".join(told)
+        + "."
     )
     return Picture(
-        sees=f"Grouped order: nine programs at the same time share {needs[1]} strips instead of "
-        f"{needs[0]}.",
-        caption="Tiles of the result that nine programs compute at the same time, numbered in "
-        "the order "
-        "in which they start. Each tile needs its row strip of a and its column strip of b; "
-        "the fewer "
-        "strips, the more of the loads find them in L2. (The kernel's groups are eight rows high.)",
-        svg=svg(344, 40 + n * side + 4, about, drawn),
+        sees="The same tiles in another order share more of what they load.",
+        caption=f"The first {AT_ONCE} programs, which run at the same time, with the rows of *a* "
+        "(left) and the columns of *b* (above) that they need from L2 or HBM. The kernel walks "
+        "groups of eight rows.",
+        svg=svg(PHONE, top + TILES * side + 4, about, drawn),
+    )
+
+
+@picture
+def traffic(results):
+    """What the kernels of the chain read from HBM and write to it, beside a fused kernel."""
+    result = next(r for r in results if (r.post, r.result) == (ROOM, "memory_traffic"))
+    rows = pick(result.rows, dtype="float16", N=SQUARE)
+    fused = rows[0]["bytes_fused"]
+    most = max(max(r["bytes_stored"], r["bytes_moved"] - r["bytes_stored"]) for r in rows)
+    thick = 34 / most  # pixels for each byte
+    chain = [(r["label"].split(" = ")[0], r["bytes_moved"], r["bytes_stored"]) for r in rows]
+    # A fused kernel reads Q, K and V and writes a fourth tensor of their size.
+    shown = [(name, moved - stored, stored) for name, moved, stored in chain]
+    shown.append(("fused", fused * 3 // 4, fused // 4))
+    pitch, top, foot, drawn = PHONE / len(shown), 24, 150, []
+    for index, (name, read, written) in enumerate(shown):
+        x = index * pitch
+        middle = x + pitch / 2
+        lone = index == len(shown) - 1
+        colour = identity("flash_attention" if lone else ROOM).colour
+        drawn += [
+            labelled(x + 2, top, pitch - 4, 30, colour, name, 10.5),
+            flow((middle - 14, foot - 2), (middle - 14, top + 36), read * thick, HBM, 62),
+            flow((middle + 16, top + 36), (middle + 16, foot - 2), written * thick, HBM, 34),
+            words(middle, foot + 48, size(read + written), 11, 600),
+        ]
+    total = sum(r["bytes_moved"] for r in rows)
+    drawn += [
+        box(0, foot + 2, PHONE, 26, HBM, PALE, 1),
+        words(PHONE / 2, foot + 19, "HBM", 11.5, 600),
+        line(f"M{PHONE - pitch:g} 14V{foot + 54}", LINES, 1, "3 3"),
+        words((PHONE - pitch) / 2, 14, f"the chain: {size(total)}", 11.5, 600),
+    ]
+    about = (
+        "; ".join(
+            f"{name} reads {size(read)} and writes {size(written)}" for name, read, written in shown
+        )
+        + "."
+    )
+    return Picture(
+        sees=f"The chain moves {ratio(total / fused)} the bytes of a fused kernel.",
+        caption=f"Arrows up are loads, arrows down are stores, as wide as their bytes. One head in "
+        f"float16, N {SQUARE}, D {rows[0]['D']}: the scores go to memory once and come back, the "
+        "weights too. A fused kernel reads Q, K and V and writes the output: its arrows are lines.",
+        svg=svg(PHONE, foot + 56, about, drawn),
+        table=[
+            {"kernel": name, "bytes read": read, "bytes written": wrote}
+            for name, read, wrote in shown
+        ],
+        sources=[result],
     )

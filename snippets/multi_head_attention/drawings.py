@@ -1,160 +1,172 @@
-"""The drawings of the page: one product cut into heads, a strip of memory, and two ways to "
-"launch."""
+"""The drawings of the page: heads cut from one product, heads in memory, and launches."""
 
 from snippets._lab.draw.drawings import (
+    LINES,
     MUTED,
+    PHONE,
+    STRONG,
     Key,
+    box,
     bracket,
     keys,
+    labelled,
+    line,
     straight,
     svg,
     words,
 )
-from snippets._lab.draw.grids import Grid, cells, numbers
+from snippets._lab.draw.grids import Grid, cells
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, percent, time
+from snippets._lab.draw.words import cell
 
-POST = "multi_head_attention"
-HEADS, TOKENS, COLUMNS = 3, 5, 4  # of one sentence: out is [B, 3, 5, 4] as on the page
-SHADES = (16, 42, 75)  # of a head
-Q, HOST = identity("q").colour, identity("scores").colour
+ROOM = "multi_head_attention"
+HEADS = [identity(ROOM, shade).colour for shade in (1, 2, 3)]  # of three heads, everywhere here
 MANY = 8  # heads, in the timeline
-LOOP, WIDE = "multi_head_attention:loop", "multi_head_attention:vectorized"
+LOOP, WIDE = f"{ROOM}:loop", f"{ROOM}:vectorized"
+HOST, GPU = MUTED, identity("consumer 0").colour
+
+
+def _slabs(x, y, wide, tall, said=""):
+    """A matrix whose columns belong to three heads."""
+    part = wide / len(HEADS)
+    drawn = [box(x + i * part, y, part - 1, tall, colour, 34, 1) for i, colour in enumerate(HEADS)]
+    return "".join(drawn) + words(x + wide / 2, y + tall / 2 + 4, said, 12, 600) * bool(said)
 
 
 @picture
 def split():
-    """One wide product whose columns are those of all heads, cut apart."""
-    side, rows = 13, TOKENS
-    x = Grid(0, 34, rows, 6, side, side)
-    w = Grid(100, 34, 6, HEADS * COLUMNS, 8, 11)
-    wide = Grid(214, 34, rows, HEADS * COLUMNS, 11, side)
-
-    def by_head(row, column):
-        return (Q, SHADES[column // COLUMNS])
-
+    """One wide projection, cut into heads, which attend apart and are joined again."""
+    x, top, tall = 12, 36, 56
     drawn = [
-        words(39, 24, "x [N, E]", 10.5, 600),
-        words(148, 24, "W [E, H·D]", 10.5, 600),
-        words(280, 24, "queries [N, H·D]", 10.5, 600),
-        cells(x, lambda row, column: (MUTED, 30)),
-        words(89, 72, "·", 14, 600),
-        cells(w, by_head),
-        words(205, 72, "=", 13, 600),
-        cells(wide, by_head),
+        box(x + 14, top, 48, tall, LINES, 22, 1),
+        words(x + 38, top + tall / 2 + 4, "x", 12, 600),
+        bracket(x + 8, top, tall, "N", "left"),
+        bracket(x + 14, top - 6, 48, "E", "above"),
+        words(x + 76, top + tall / 2 + 4, "·", 14),
+        _slabs(x + 92, top, 96, 48, "W_q"),
+        bracket(x + 92, top - 6, 96, "H·D", "above"),
+        words(x + 206, top + tall / 2 + 4, "=", 14),
+        _slabs(x + 224, top, 96, tall, "q"),
+        bracket(x + 224, top - 6, 96, "H·D", "above"),
     ]
-    for head in range(HEADS):
-        own = Grid(200 + head * 50, 150, rows, COLUMNS, 11, side)
-        start = wide.corner(rows, head * COLUMNS + COLUMNS / 2)
-        drawn += [
-            straight((start[0], start[1] + 3), (start[0], 128), MUTED),
-            cells(own, lambda row, column, head=head: (Q, SHADES[head])),
-            words(own.x + own.across / 2, 144, f"head {head}", 10.5),
-        ]
+    cut = top + tall + 44
     drawn += [
-        words(190, 122, "split", 10.5, 600, colour=MUTED, anchor="end"),
-        words(190, 136, "(a view: no copy)", 10.5, colour=MUTED, anchor="end"),
-        bracket(200, 150 + rows * side + 6, 100 + COLUMNS * 11, "[H, N, D]", "below"),
+        words(x, cut - 18, "cut into heads: no arithmetic, no copy", 11, anchor="start"),
+        straight((x + 272, top + tall + 4), (x + 272, cut - 8)),
+    ]
+    centers = [PHONE / 2 - 108, PHONE / 2, PHONE / 2 + 108]
+    for index, (middle, colour) in enumerate(zip(centers, HEADS, strict=True)):
+        drawn += [
+            box(middle - 16, cut, 32, tall, colour, 34, 1),
+            words(middle, cut + tall / 2 + 4, f"q{index}", 11, 600),
+            straight((middle, cut + tall + 4), (middle, cut + tall + 18)),
+            labelled(
+                middle - 44, cut + tall + 22, 88, 36, colour, f"attention, head {index}", 10, 14
+            ),
+            straight((middle, cut + tall + 62), (middle, cut + tall + 76)),
+            box(middle - 16, cut + tall + 80, 32, tall, colour, 34, 1),
+            words(middle, cut + 1.5 * tall + 84, "N × D", 9.5),
+        ]
+    joined = cut + 2 * tall + 120
+    drawn += [
+        line(
+            f"M{centers[0]} {joined - 36}v10H{centers[-1]}v-10M{centers[1]} {joined - 36}v28",
+            MUTED,
+        ),
+        _slabs(PHONE / 2 - 48, joined, 96, tall),
+        bracket(PHONE / 2 - 54, joined, tall, "N", "left"),
+        words(PHONE / 2 + 58, joined + 24, "transpose, then", 10.5, colour=MUTED, anchor="start"),
+        words(PHONE / 2 + 58, joined + 38, "view as H·D", 10.5, colour=MUTED, anchor="start"),
     ]
     about = (
-        "A matrix x times a wide matrix of weights gives the queries of three heads side by side; "
-        "split cuts them into three matrices, one per head."
+        "x, N by E, times a weight matrix of E by H times D is q, N by H times D. Its columns are "
+        "cut into three heads of N by D. Each head computes attention by itself, and their "
+        "results stand side by side again."
     )
     return Picture(
-        sees="One product computes the queries of all heads; a view cuts them apart.",
-        caption="Each shade is a head. The weights of the heads stand side by side, so the "
-        "columns of the "
-        "product do too. Cutting them apart changes shape and strides and copies nothing.",
-        svg=svg(344, 242, about, drawn),
+        sees="A head is a slab of columns of one wide product.",
+        caption="A color is a head. One matrix product makes the queries of all heads (those of "
+        "keys and values look alike), and one batched product attends in all of them.",
+        svg=svg(PHONE, joined + tall + 4, about, drawn),
     )
 
 
 @picture
-def strip():
-    """Memory as a strip of numbers, and which of them one row of the merged result needs."""
-    total = HEADS * TOKENS * COLUMNS
-    across = 20
-    memory = Grid(26, 34, total // across, across, 15.5, 22)
-    merged = Grid(26, 150, 1, HEADS * COLUMNS, 25, 24)
+def strip(results):
+    """Memory of [2, 3, 5, 4] as a strip, before and after a transpose, colored by head."""
+    result = next(r for r in results if (r.post, r.result) == (ROOM, "contiguity"))
+    rows = {r["expression"]: r for r in result.rows}
+    first, turned, copied = (
+        rows[f"out{call}"] for call in ("", ".transpose(1, 2)", ".transpose(1, 2).contiguous()")
+    )
+    _, H, N, D = first["sizes"]
+    per, unit = N * D, PHONE / (H * N * D)
+    drawn, top = [], 0
 
-    def place(row, column):
-        return row * across + column
+    def strip_of(y, order):
+        """Cells in the order of memory, or of reading: each has its head's color."""
+        grid = Grid(0, y, 1, len(order), unit, 20, 0.6)
+        drawn.append(cells(grid, lambda _, place: (HEADS[order[place] // per], 62)))
 
-    def head(number):
-        return number // (TOKENS * COLUMNS)
-
-    def wanted(number):
-        return number % (TOKENS * COLUMNS) < COLUMNS  # token 0 of its head
-
-    drawn = [
-        words(
-            0,
-            16,
-            "memory, in order: out is [3 heads, 5 tokens, 4 columns]",
-            11,
-            600,
-            anchor="start",
-        ),
-        cells(memory, lambda r, c: (Q, SHADES[head(place(r, c))])),
-        numbers(memory, lambda r, c: str(place(r, c)) if wanted(place(r, c)) else "", 10, 600),
-    ]
-    for row in range(memory.rows):
-        y = memory.middle(row, 0)[1] + 4
-        drawn.append(words(20, y, f"h{row}", 10, colour=MUTED, anchor="end"))
-    drawn += [
-        words(
-            0,
-            132,
-            "the merged row of token 0 needs these, one after another:",
-            11,
-            600,
-            anchor="start",
-        ),
-        cells(merged, lambda r, c: (Q, SHADES[c // COLUMNS])),
-        numbers(
-            merged,
-            lambda r, c: str(c // COLUMNS * TOKENS * COLUMNS + c % COLUMNS),
-            10.5,
-            600,
-        ),
-        words(26, 190, "+1 +1 +1", 10, colour=MUTED, anchor="start"),
-        words(126, 190, f"+{TOKENS * COLUMNS - COLUMNS + 1}", 10.5, 600, anchor="middle"),
-        words(226, 190, f"+{TOKENS * COLUMNS - COLUMNS + 1}", 10.5, 600, anchor="middle"),
-        words(
-            26, 207, "no single stride gives both steps: merging needs a copy", 10.5, anchor="start"
-        ),
-    ]
+    memory = list(range(H * N * D))
+    by_token = [h * per + n * D + d for n in range(N) for h in range(H) for d in range(D)]
+    for said, row, order in (
+        ("out", first, memory),
+        ("out.transpose(1, 2): the same memory", turned, memory),
+        ("…contiguous(): a copy in a new order", copied, by_token),
+    ):
+        sizes = f"sizes {cell_list(row['shape'])}, strides {cell_list(row['stride'])}"
+        drawn += [
+            words(0, top + 12, said, 11.5, 600, anchor="start"),
+            words(0, top + 27, sizes, 10.5, colour=MUTED, anchor="start"),
+        ]
+        strip_of(top + 34, order)
+        if row is turned:
+            # How the first token is read: a jump of a whole head between two of its parts.
+            for head in range(H):
+                x = head * per * unit
+                drawn.append(bracket(x + 0.5, top + 60, D * unit - 1, ""))
+            apart = f"token 0, in {H} places"
+            drawn.append(words(0, top + 74, apart, 10.5, colour=MUTED, anchor="start"))
+            top += 14
+        if row is copied:
+            drawn.append(bracket(0.5, top + 60, H * D * unit - 1, "token 0"))
+            top += 16
+        top += 76
+    shown = [Key(colour, 62, f"head {head}") for head, colour in enumerate(HEADS)]
+    drawn.append(keys(0, top + 4, PHONE, shown))
     about = (
-        "Sixty numbers in memory: head 0 holds numbers 0 to 19, head 1 20 to 39, head 2 40 to "
-        "59. The "
-        "merged row of token 0 needs 0 to 3, 20 to 23 and 40 to 43: steps of 1 and of 17."
+        f"Memory of the first batch of {first['sizes']}: three heads one after the other. After "
+        f"the transpose it is the same memory with strides {turned['stride']}: a token's parts "
+        "lie a head apart. A contiguous copy has them side by side."
     )
     return Picture(
-        sees="After transpose, a token's numbers are spread over three places, and no single "
-        "stride "
-        "walks through them.",
-        caption="One sentence of the page's [2, 3, 5, 4]; each shade is a head, the numbers "
-        "are positions "
-        "in memory. `transpose` swaps strides and leaves memory as it is; `view` would need "
-        "one stride "
-        "for the merged dimension.",
-        svg=svg(344, 214, about, drawn),
+        sees="A transpose moves nothing: only the strides change.",
+        caption=f"The first of two batches. To merge the last two dimensions into H·D, one stride "
+        f"has to walk through both. After the transpose a token's {H * D} numbers lie in {H} "
+        "places, so `view` raises and a copy is needed.",
+        svg=svg(PHONE, top + 22, about, drawn, font="sans"),
+        table=[
+            {"expression": r["expression"], "sizes": str(r["shape"]), "strides": str(r["stride"])}
+            for r in (first, turned, copied)
+        ],
+        sources=[result],
     )
 
 
-def _result(results, name):
-    """A result of this page that a GPU measured."""
-    of = (r for r in results if (r.post, r.result, r.place) == (POST, name, "gpu"))
-    return next(of, None)
+def cell_list(numbers):
+    """A list of sizes as one reads it."""
+    return f"[{', '.join(map(cell, numbers))}]"
 
 
 @picture
 def launches_timeline(results):
     """Host and GPU of the loop and of the batched layer, to scale."""
-    counted, timed = _result(results, "launches"), _result(results, "layer_time")
+    counted, timed = _measured(results, "launches"), _measured(results, "layer_time")
     if counted is None or timed is None:
         return None
     case = {"heads": MANY, "passes": "forward"}
@@ -171,17 +183,17 @@ def launches_timeline(results):
         busy = only(timed.rows, implementation=name, clock="gpu", **small)["ms_p50"]
         each, own = calls[name] / number, busy / number
         for i in range(number):
-            spans.append(Span(host, i * each, (i + 0.85) * each, HOST, percent=45))
-            spans.append(Span(gpu, (i + 0.85) * each, (i + 0.85) * each + own, Q, percent=85))
+            spans.append(Span(host, i * each, (i + 0.85) * each, HOST, percent=50))
+            spans.append(Span(gpu, (i + 0.85) * each, (i + 0.85) * each + own, GPU))
         table.append(
             {
                 "layer": "loop" if name == LOOP else "batched",
                 "launches": count(number),
-                "a call": time(calls[name] / 1e3),
-                "GPU busy": f"{time(busy / 1e3)}, {percent(busy / calls[name])}",
+                "a call": time(calls[name]),
+                "GPU busy": f"{time(busy)}, {percent(busy / calls[name])}",
             }
         )
-    shown = [Key(HOST, 45, "a launch (host)"), Key(Q, 85, "a kernel (GPU)")]
+    shown = [Key(HOST, 50, "a launch (host)"), Key(GPU, STRONG, "a kernel (GPU)")]
     top = over.down + 30
     drawn = [timeline(over, spans), time_arrow(over), keys(86, top, 258, shown)]
     loop, wide = table
@@ -201,3 +213,9 @@ def launches_timeline(results):
         table=table,
         sources=[counted, timed],
     )
+
+
+def _measured(results, name):
+    """A result of this page that a GPU measured."""
+    of = (r for r in results if (r.post, r.result, r.place) == (ROOM, name, "gpu"))
+    return next(of, None)

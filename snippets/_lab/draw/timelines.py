@@ -70,7 +70,7 @@ def timeline(over: Timeline, spans: Sequence[Span], size: float = 10.5) -> str:
         if end <= start:
             continue
         x, top, wide = over.at(start), over.top(span.lane), (end - start) * over.scale
-        across = max(wide - 1, 0.5)
+        across = wide - min(1, 0.2 * wide)  # a gap, where there is room for one
         path = f"M{x:.4g} {top:g}h{across:.4g}v{over.tall:g}h-{across:.4g}z"
         alike.setdefault((span.colour, span.percent), []).append(path)
         if span.said and wide_of(span.said, size) < wide - 3:

@@ -134,7 +134,7 @@ def test_it_survives_instant_navigation(lanes):
     assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
     assert page.locator(BOX).evaluate("box => getComputedStyle(box).minHeight") != "0px"
     own = "document.head.querySelectorAll('style:not([id])').length"  # Plotly's have one
-    # The page's style, those of its two widgets (the lanes, a prediction), and none of a page before.
+    # The page's style, its two widgets' (the lanes, a prediction), and none of a page before.
     assert page.evaluate(own) == 3
     page.get_by_role("button", name="Stride 2", exact=True).click()
     assert state(page) == ("float32", 2, 8)

@@ -244,7 +244,7 @@ def _bars(rows):
             words(0, y, f"{r['it'].hypothesis}?", 10.5, anchor="start"),
             box(0, y + 5, scale, BAR, LINES, 8, 1),
             box(0, y + 5, left * scale, BAR, colour, STRONG if cause else 35),
-            line(f"M{scale:g} {y + 3:g}V{y + 7 + BAR:g}", MUTED),
+            box(scale, y + 3, 1, BAR + 4, MUTED, 100),
             words(
                 max(scale, left * scale) + 5,
                 y + 4 + BAR,

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, NamedTuple
 
-from snippets._lab.draw.drawings import LINES, MUTED, PHONE, STRONG, box, line, svg, words
+from snippets._lab.draw.drawings import LINES, MUTED, PHONE, STRONG, box, svg, words
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity, named
 from snippets._lab.draw.rows import TIME, ceiling, gpus, moved, only, pick, rate, target

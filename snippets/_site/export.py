@@ -115,6 +115,9 @@ def as_markdown(text: str, source: str) -> str:
         part = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", part)
         part = re.sub(r"<summary>(.*?)</summary>", r"**\1**", part)
         part = DIAGRAM.sub(r"*Diagram: \1*", part)
+        part = re.sub(r"<tr\b[^>]*>", "\n", part)  # a table of a figure: a line a row
+        part = re.sub(r"</(?:td|th|p)>|<br>", " ", part)
+        part = re.sub(r"<code[^>]*>|</code>", "`", part)
         part = re.sub(r"</?[a-z][^>]*>", "", part)
         part = re.sub(r" ?\{ (?:[.#][^{}\n]*|download )\}", "", part)
         part = re.sub(r"\]\(/([^)]*)\)", lambda m: f"]({posixpath.relpath(m[1], folder)})", part)

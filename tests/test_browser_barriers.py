@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import built, scratch_source
-from floors import some
+from floors import perhaps, some
 
 from snippets._site.checks.browser import PHONE
 
@@ -18,6 +18,7 @@ FIGURE = "docs/figures/hopper_attention/barriers.md"
 WALKS = json.loads((ROOT / FIGURE).with_name("barriers_walks.json").read_text("utf-8"))["walks"]
 BOX = ".am-barriers"
 WORDS = f"{BOX} [role=status]"
+STUCK = "one mistake stops everybody before the first event"
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +78,7 @@ def test_each_way_into_trouble_can_be_played_and_says_what_went_wrong(board):
     for walk in some(WALKS):
         events, (_, states) = taken_out(page, walk), shortest(walk)
         ready = page.evaluate(PRESS, events)
-        for before, there in some(zip(ready, states, strict=False)):
+        for before, there in perhaps(list(zip(ready, states, strict=False)), STUCK):
             ways = [walk["events"][event] for event, _ in walk["ways"][there]]
             assert before == sorted(ways), (walk["removed"], there)
         assert page.evaluate(READY) == [], "nobody can act once all is over"

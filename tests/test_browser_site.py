@@ -43,7 +43,7 @@ FOCUS_RING = """() => {
       || style.boxShadow !== 'none';
   });
   const changed = part.matches('.md-skip, .md-search__input'); // shown, or a caret in it
-  return {part: part.id + part.outerHTML.slice(0, 120), visible: visible || changed};
+  return {part: part.id + part.className + part.outerHTML.slice(0, 120), visible: visible || changed};
 }"""
 
 

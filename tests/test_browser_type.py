@@ -143,7 +143,7 @@ def test_fonts_come_after_the_text_and_move_nothing(open_page, site):
     page.wait_for_timeout(300)
     assert page.evaluate("document.fonts.check('16px \"Measured Text\"')")
     assert page.evaluate("shift") - before <= SHIFT
-    assert page.locator("link[rel=preload]").count() == 0
+    assert page.locator("link[rel=preload][as=font]").count() == 0
 
 
 def test_a_stand_in_is_as_wide_as_its_font(open_page, site):

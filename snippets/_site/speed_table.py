@@ -40,7 +40,7 @@ BUDGETS = (
     Budget("largest_paint_ms", "largest paint", "ms", 0.65, ratio=True),
     Budget("shift", "layout shift", "", 0.02),
     Budget("blocking_ms", "blocking", "ms", 0.8, ratio=True, floor=150),
-    Budget("bytes", "bytes before a figure", "kB", 130_000),
+    Budget("bytes", "bytes before a figure", "kB", 140_000),  # a dozen drawings are text too
     Budget("requests", "requests", "", 11),
     Budget("index_bytes", "search index", "kB", 150_000),
 )

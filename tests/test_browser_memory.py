@@ -202,7 +202,7 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(calculator):
         assert page.locator(f"{BOX} [aria-invalid]").count() == 1
         field.fill(before)
         assert page.locator(f"{BOX} [aria-invalid]").count() == 0
-        assert page.locator(f"{BOX} .am-memory-error").all_inner_texts() == [""] * 4
+        assert page.locator(f"{BOX} .am-memory-error").all_inner_texts() == [""] * 5
     assert totals(page)[0][0] == "140.7\u00a0GB"
     assert "memory=" not in page.url or "memory=32.32.4096.64" in page.url
     assert page.wrong == []

@@ -113,7 +113,7 @@ def show(page, address: str, plot: bool = False):
     """Open a page and wait until its first map answers; with plot, until Plotly has drawn."""
     page.goto(address)
     box = page.locator(".am-map").first
-    box.locator(".am-map-tokens button").nth(4).wait_for()
+    box.locator(".am-map-heads button").last.wait_for()
     assert box.locator(".am-map-heads button").count() == LAYERS * HEADS
     if plot:
         box.locator(".am-map-heat").scroll_into_view_if_needed()
@@ -678,7 +678,7 @@ def test_a_token_answers_soon_on_a_slow_phone(open_page, post):
     cdp.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
     page.goto(post, timeout=60_000)
     page.wait_for_load_state("networkidle", timeout=60_000)
-    took = page.evaluate(
+    light, pressed, took = page.evaluate(
         """async () => {
           const began = performance.now();
           const box = document.querySelector('.am-map');
@@ -689,11 +689,50 @@ def test_a_token_answers_soon_on_a_slow_phone(open_page, post):
             look();
           });
           const buttons = () => box.querySelectorAll('.am-map-tokens button');
-          await until(() => buttons().length > 4);
+          const whole = () => box.querySelector('.am-map-heads button');
           buttons()[4].click();
+          const light = performance.now() - began;
+          const pressed = buttons()[4].ariaPressed;
+          await until(whole);
           await until(() => box.querySelectorAll('.am-map-arcs path').length);
-          return performance.now() - began;
+          return [light, pressed, performance.now() - began];
         }"""
     )
-    print(f"\na token answers {took:.0f} ms after the reader comes")
+    print(f"\nthe light map answers after {light:.0f} ms, the whole one after {took:.0f} ms")
+    assert (pressed, light <= 250) == ("true", True), "the first view needs no script of its own"
     assert took <= 2500
+
+
+def test_without_javascript_the_first_view_is_there(open_page, post):
+    page = open_page(LAPTOP, java_script_enabled=False)
+    page.goto(post)
+    light = page.locator(".am-map-light").first
+    assert "attends to" in light.locator(".am-map-summary").inner_text()
+    assert light.locator(".am-map-tokens small").all_inner_texts().count("0.49") == 1
+    assert light.locator(".am-map-cells").bounding_box()["height"] > 100
+    assert page.locator(".am-map-source").first.is_visible(), "the data are one click away"
+
+
+def test_the_light_map_stands_where_the_map_will_stand(open_page, post):
+    """The same words at the same place, with the same numbers, before a script and after."""
+    for viewport in (LAPTOP, PHONE):
+        page = open_page(viewport)
+        page.route("**/attention_map*.js", lambda route: route.abort())
+        page.goto(post)
+        light = page.locator(".am-map-light").first
+        light.locator(".am-map-tokens button").nth(3).click()
+        assert light.locator("button[aria-pressed=true]").count() == 1
+        before = light.locator(".am-map-summary").inner_text()
+        marks = [".am-map-tokens button >> nth=3", ".am-map-cells"]
+        there = [light.locator(mark).bounding_box() for mark in marks]
+        page.unroute("**/attention_map*.js")
+        whole = open_page(viewport)
+        box = show(whole, post)
+        whole.evaluate("scrollTo(0, 0)")
+        page.evaluate("scrollTo(0, 0)")
+        there = [light.locator(mark).bounding_box() for mark in marks]
+        box.locator(".am-map-tokens button").nth(3).click()
+        assert box.locator(".am-map-summary").inner_text() == before
+        for mark, old in zip(marks, there, strict=True):
+            new = box.locator(mark).bounding_box()
+            assert (new["x"], new["y"]) == pytest.approx((old["x"], old["y"]), abs=3), mark

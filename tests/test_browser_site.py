@@ -43,7 +43,8 @@ FOCUS_RING = """() => {
       || style.boxShadow !== 'none';
   });
   const changed = part.matches('.md-skip, .md-search__input'); // shown, or a caret in it
-  return {part: part.id + part.className + part.outerHTML.slice(0, 120), visible: visible || changed};
+  const words = part.id + part.className + part.outerHTML.slice(0, 120);
+  return {part: words, visible: visible || changed};
 }"""
 
 

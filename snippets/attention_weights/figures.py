@@ -12,6 +12,8 @@ from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import count, decimals, percent, ratio, size, time
 from snippets._lab.draw.words import Words, cell, listed, yes
 
+from .light import light_map
+
 OURS, CAUSAL, EAGER = "attention_weights", "attention_weights, causal", "torch:eager"
 WITH, WITHOUT = "with 1/√d", "without"
 words = Words(__file__)
@@ -83,7 +85,8 @@ def attention_map(results):
         widget='<div class="am-map" data-widget="attention_map" '
         f'data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
         f'data-head="{head}" data-token="{query}" role="group" '
-        f'aria-label="Interactive attention map" markdown>\n{links}\n</div>',
+        f'aria-label="Interactive attention map" markdown>\n{links}\n\n'
+        f"{light_map(tokens, first[layer]['weights'][head], layer, head, query)}\n\n</div>",
         extra_files=files,
         sentences={
             "model": words(

@@ -101,10 +101,10 @@ def proof(row, error, allowed):
     return (
         '<ol class="am-proof">'
         "<li><p>1. Spoil one line</p>"
-        f'<pre tabindex="0" aria-label="The changed line"><code><del>− {old}</del>'
+        f'<pre aria-label="The changed line"><code><del>− {old}</del>'
         f"<ins>+ {new}</ins></code></pre></li>"
         "<li><p>2. A test turns red</p>"
-        f'<pre tabindex="0" aria-label="What the test says"><code><del>FAILED {test}</del>'
+        f'<pre aria-label="What the test says"><code><del>FAILED {test}</del>'
         f"difference from float64 {error:.2g}\nallowed {allowed:.2g}</code></pre>"
         f'<div class="am-over"><i style="--am-length:{_least(100 * allowed / error):.2f}%"></i>'
         f"<b>{html.escape(ratio(error / allowed))} what is allowed</b></div></li>"

@@ -1,6 +1,7 @@
 /* What every page starts with. packing (snippets/_site) makes one script of this and of all that it imports;
    a widget's script comes with the first page that has the widget, and imports from this one. */
 import "../figures/charts.js";
+import "../figures/light_map.js";
 import "./copy_file.js";
 import "./edit_and_run.js";
 import "./find.js";

@@ -4,6 +4,7 @@
    A view can be shared: ?map=<sentence>.<layer>.<head>.<token>.<row|column>, where the numbers count from
    zero as in the data; the second map of a page reads ?map2=, and so on. It is a query because the hash
    belongs to the headings. */
+import { namesOf, summaryOf } from "../figures/light_map.js";
 import { PLOTLY, loadPlotly, onScheme, theme } from "../figures/plotly.js";
 import { asked, remember } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
@@ -116,9 +117,7 @@ function checked(data) {
   if (!tokens?.length || !sized(weights, layers, (layer) => sized(layer, heads, square))) {
     throw new Error("is not an attention map: its sizes do not fit");
   }
-  const times = (token, end) => tokens.slice(0, end).filter((other) => other === token).length;
-  const digits = (n) => String(n).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
-  data.names = tokens.map((t, j) => (times(t) > 1 ? t + digits(times(t, j + 1)) : t)); // the₁, the₂
+  data.names = namesOf(tokens);
   return data;
 }
 
@@ -156,6 +155,8 @@ async function open(map, view, by) {
   map.moved ||= by !== "page";
   Object.assign(map, { data, view: chosen });
   showSentence(map);
+  if (map.held) map.parts.tokens.children[chosen.token].focus({ preventScroll: true });
+  map.held = false;
   if (by === "reader") keep(map);
 }
 
@@ -265,7 +266,7 @@ function showToken(map) {
     parts[name].classList.toggle("am-map-chosen", name === view.direction);
   }
   parts.directions.querySelector(`[value="${view.direction}"]`).checked = true;
-  say(parts.summary, summary(map, line));
+  say(parts.summary, summaryOf(map.data.names, view, line));
   clearTimeout(map.title); // what is above the map follows when the reader pauses: it may move the page
   if (map.moved) map.title = setTimeout(() => sayFinding(map, line), PAUSE_MS);
   showArcs(map, line);
@@ -316,16 +317,6 @@ function showArcs(map, line) {
       return path;
     }));
   });
-}
-
-function summary({ data, view }, line) {
-  const order = [...line.keys()].sort((a, b) => line[b] - line[a]);
-  const sum = (list) => list.reduce((total, j) => total + line[j], 0).toFixed(2);
-  const top = order.slice(0, 3).map((j) => `${data.names[j]} ${line[j].toFixed(2)}`).join(", ");
-  const said = view.direction === "row"
-    ? `attends to ${top}; the other ${Math.max(0, order.length - 3)} share ${sum(order.slice(3))}.`
-    : `is attended to by ${top}; in all it receives ${sum(order)}.`;
-  return `In ${nameOf(view)}, “${data.names[view.token]}” ${said}`;
 }
 
 function tokenButton(token) {
@@ -481,6 +472,8 @@ export function start(box) {
   const names = box.dataset.sentences.trim().split(/\s+/);
   const [layer, head, token] = ["layer", "head", "token"].map((key) => Number(box.dataset[key]));
   const first = { sentence: names[0], layer, head, token, direction: "row" };
+  const { chosen } = box.dataset; // on the light map, before this one came
+  const held = box.querySelector(".am-map-light")?.contains(document.activeElement);
   box.innerHTML = FRAME;
   const parts = partsOf(box);
   const finding = box.closest(".am-figure")?.querySelector(".am-finding");
@@ -492,8 +485,10 @@ export function start(box) {
   rewrapped.observe(parts.tokens);
   box.classList.add("am-map-ready");
   const link = asked(map.param);
-  if (link === null) open(map, first, "page");
-  else follow(map, link);
+  map.held = held;
+  if (link !== null) follow(map, link);
+  else if (chosen === undefined) open(map, first, "page");
+  else choose(map, { token: Number(chosen) });
   if (scrollY > 0) awaken(map);
 }
 

@@ -1,0 +1,43 @@
+/* The light map: the first head of an attention map, written into the page by `make figures`, so that a word can be
+   chosen before the widget and its data have come. The widget takes its place, and keeps what was chosen. */
+const DIGITS = "₀₁₂₃₄₅₆₇₈₉";
+const VISIBLE = 0.05; // smaller weights show their number on hover and focus only
+const STRONG = 0.4; // from here on a word is set in the color of paper
+
+/* Tokens with a number where one occurs again: the₁, the₂. */
+export function namesOf(tokens) {
+  const times = (token, end) => tokens.slice(0, end).filter((other) => other === token).length;
+  const digits = (n) => String(n).replace(/\d/g, (digit) => DIGITS[digit]);
+  return tokens.map((t, j) => (times(t) > 1 ? t + digits(times(t, j + 1)) : t));
+}
+
+/* What a token attends to, or what attends to it, as a sentence. */
+export function summaryOf(names, { layer, head, token, direction }, line) {
+  const order = [...line.keys()].sort((a, b) => line[b] - line[a]);
+  const sum = (list) => list.reduce((total, j) => total + line[j], 0).toFixed(2);
+  const top = order.slice(0, 3).map((j) => `${names[j]} ${line[j].toFixed(2)}`).join(", ");
+  const said = direction === "row"
+    ? `attends to ${top}; the other ${Math.max(0, order.length - 3)} share ${sum(order.slice(3))}.`
+    : `is attended to by ${top}; in all it receives ${sum(order)}.`;
+  return `In layer ${layer}, head ${head}, “${names[token]}” ${said}`;
+}
+
+function choose(light, token) {
+  const { tokens, weights, layer, head } = JSON.parse(light.dataset.first);
+  [...light.querySelectorAll(".am-map-tokens button")].forEach((button, j) => {
+    const weight = weights[token][j];
+    button.style.setProperty("--weight", weight);
+    button.ariaPressed = String(j === token);
+    button.classList.toggle("am-map-strong", weight >= STRONG);
+    button.classList.toggle("am-map-slight", weight < VISIBLE);
+    button.lastElementChild.textContent = weight.toFixed(2);
+  });
+  const view = { layer, head, token, direction: "row" };
+  light.querySelector(".am-map-summary").textContent = summaryOf(namesOf(tokens), view, weights[token]);
+  light.parentElement.dataset.chosen = token;
+}
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest?.(".am-map-light .am-map-tokens button");
+  if (button) choose(button.closest(".am-map-light"), [...button.parentElement.children].indexOf(button));
+});

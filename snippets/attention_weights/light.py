@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 
-VISIBLE, STRONG = 0.05, 0.4  # as in light_map.js
+VISIBLE = 0.05  # as in light_map.js
 LEVELS = 20  # of the cells' colours, even steps of the square root: a path for each
 
 
@@ -38,7 +38,7 @@ def light_map(tokens, weights, layer, head, chosen):
 def _button(token, weight, pressed):
     css = ["am-map-special"] * (token.startswith("[") and token.endswith("]"))
     css += ["am-map-joined"] * token.startswith("##")
-    css += ["am-map-strong"] * (weight >= STRONG) + ["am-map-slight"] * (weight < VISIBLE)
+    css += ["am-map-slight"] * (weight < VISIBLE)
     named = f' class="{" ".join(css)}"' if css else ""
     return (
         f'<button type="button"{named} aria-pressed="{str(pressed).lower()}" '

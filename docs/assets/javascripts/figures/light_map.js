@@ -2,7 +2,6 @@
    chosen before the widget and its data have come. The widget takes its place, and keeps what was chosen. */
 const DIGITS = "₀₁₂₃₄₅₆₇₈₉";
 const VISIBLE = 0.05; // smaller weights show their number on hover and focus only
-const STRONG = 0.4; // from here on a word is set in the color of paper
 
 /* Tokens with a number where one occurs again: the₁, the₂. */
 export function namesOf(tokens) {
@@ -28,7 +27,6 @@ function choose(light, token) {
     const weight = weights[token][j];
     button.style.setProperty("--weight", weight);
     button.ariaPressed = String(j === token);
-    button.classList.toggle("am-map-strong", weight >= STRONG);
     button.classList.toggle("am-map-slight", weight < VISIBLE);
     button.lastElementChild.textContent = weight.toFixed(2);
   });

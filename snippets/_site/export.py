@@ -122,6 +122,7 @@ def as_markdown(text: str, source: str) -> str:
         part = re.sub(r" ?\{ (?:[.#][^{}\n]*|download )\}", "", part)
         part = re.sub(r"\]\(/([^)]*)\)", lambda m: f"]({posixpath.relpath(m[1], folder)})", part)
         part = re.sub(r"&#?\w+;", _character, part)
+        part = re.sub(r"(?<=\S) +$", "", part, flags=re.MULTILINE)
         parts[number] = re.sub(r"\n{3,}", "\n\n", part)
     return "".join(parts).strip() + "\n"
 

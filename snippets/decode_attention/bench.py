@@ -1,0 +1,426 @@
+"""What the page of decode_attention measures: one function for each result."""
+
+import functools
+import math
+from unittest.mock import patch
+
+import torch
+
+from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.measure.competitors import in_a_line, resolve
+from snippets._lab.measure.regimes import IN_A_GRAPH
+from snippets._lab.measure.timing import time_host
+from snippets._lab.probe.gpus import ARCHITECTURES
+from snippets._lab.rooms import measured_on
+
+from . import kernel
+from .checks import Cache, assert_appended, assert_decoded, make_cache
+from .kernel import cache_append, decode_attention
+from .last_arriver import last_arriver
+from .splits import RULES, Work, filled
+
+OURS = "decode_attention"
+RIVALS = ["torch:cudnn", "torch:flash"]
+HEADS = 8  # of keys
+BATCHES = [1, 4, 16, 64, 256]
+LENGTHS = [512, 2_048, 8_192, 32_768, 131_072]
+MOST_BYTES = 100e9  # of keys and values
+SMALL = 64e6  # bytes; below, a GPU's caches and launches matter
+
+
+def check(device):
+    """Raise unless the kernel is right on this device; no result is stored before it passed."""
+    on_gpu = device == "cuda"
+    lengths = [1, 300, 77, 0] if on_gpu else [1, 90, 0]  # the interpreter takes its time
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for page, M, D in ((0, 1, 128), (16, 3, 64), (64, 1, 128), (0, 17, 256))[
+            : 4 if on_gpu else 2
+        ]:
+            cache = make_cache(
+                lengths, M=M, page=page, D=D, dtype=dtype, heads=(4, 1), device=device
+            )
+            for num_splits in (0, 1, 3) if on_gpu else (1, 3):
+                out, lse = decode_attention(
+                    *cache[:3], **cache.options(), num_splits=num_splits, return_lse=True
+                )
+                assert_decoded(out, cache, lse=lse)
+            assert_decoded(last_arriver(*cache[:3], **cache.options(), num_splits=3), cache)
+            after = cache._replace(k=cache.k.clone(), v=cache.v.clone())
+            new = make_cache(
+                [M] * len(lengths), D=D, dtype=dtype, heads=(4, 1), device=device, seed=1
+            )
+            cache_append(new.k, new.v, after.k, after.v, after.lengths, after.table)
+            assert_appended(after, cache, new.k, new.v)
+
+
+# What is timed: caches that fill the GPU's memory, without the help of the CPU.
+
+
+def kv_bytes(case):
+    """Bytes of the keys and values of a case, each once."""
+    return 2 * case["batch"] * HEADS * case["N"] * case["D"] * 2
+
+
+def fits(case):
+    """Whether the GPU at hand has room for a case, and the brief asks for it."""
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return kv_bytes(case) <= min(MOST_BYTES, 0.7 * device.total_memory)
+
+
+# --8<-- [start:full]
+def full(case, page=0):
+    """A Cache on the GPU whose sequences are all of length N, or of the case's lengths."""
+    B, N, D = case["batch"], case["N"], case["D"]
+    dtype = getattr(torch, case["dtype"])
+    q = torch.randn(B, HEADS * case["group"], case.get("M", 1), D, device="cuda", dtype=dtype)
+    lengths = case.get("lengths", [N] * B)
+    table = None
+    shape = (B, HEADS, N, D)
+    if page:
+        needed = [math.ceil(length / page) for length in lengths]
+        shape = (2 * sum(needed), HEADS, page, D)  # a pool twice as large
+        order = torch.randperm(shape[0], device="cuda").int()
+        table = torch.full((B, max(needed)), -1, dtype=torch.int32, device="cuda")
+        for b, pages_of_it in enumerate(order[: sum(needed)].split(needed)):
+            table[b, : needed[b]] = pages_of_it
+    k, v = (torch.empty(shape, device="cuda", dtype=dtype).normal_() for _ in "kv")
+    return Cache(q, k, v, torch.tensor(lengths, dtype=torch.int32, device="cuda"), table)
+    # --8<-- [end:full]
+
+
+def work(case, lengths=None):
+    """FLOPs and compulsory bytes of a call: keys, values, queries and results, each once."""
+    keys = sum(lengths) if lengths else case["batch"] * case["N"]
+    rows = HEADS * case["group"] * case.get("M", 1)
+    size = getattr(torch, case["dtype"]).itemsize
+    tensors = 2 * keys * HEADS * case["D"] + 2 * case["batch"] * rows * case["D"]
+    return {"flops": 4 * keys * rows * case["D"], "bytes_compulsory": tensors * size}
+
+
+def decode(cache, **options):
+    """A call of ours without arguments."""
+    return functools.partial(decode_attention, *cache[:3], **cache.options(), **options)
+
+
+# --8<-- [start:rivals]
+def rivals(cache, names=RIVALS):
+    """PyTorch's backends on one new token of full, contiguous caches: name → call.
+
+    With them the errors of those that fail here or give another result than ours: name → why.
+    """
+    want = decode(cache)()
+    calls, errors = {}, {}
+    for name in names:
+        shared = {"enable_gqa": True} if cache.q.shape[1] != cache.k.shape[1] else {}
+        call = functools.partial(resolve(name), *cache[:3], **shared)
+        try:
+            # Both round the same sum to 16 bits, after rounding the weights to 16 bits.
+            torch.testing.assert_close(call(), want, rtol=0.02, atol=0.02 * float(want.abs().max()))
+        except torch.cuda.OutOfMemoryError:
+            errors[name] = "out of memory"
+        except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
+            errors[name] = in_a_line(error)
+        else:
+            calls[name] = call
+    return calls, errors
+    # --8<-- [end:rivals]
+
+
+def unable(case, errors):
+    """Rows of the competitors that have no time."""
+    yield from ({"implementation": name, **case, "error": why} for name, why in errors.items())
+
+
+# --8<-- [start:bandwidth]
+@measured_on("gpu")
+def bandwidth(lab):
+    """Time of one new token, over sequences, keys and the heads of a group; L2 is flushed."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8], batch=BATCHES, N=LENGTHS):
+        if kv_bytes(case) < SMALL or not fits(case):
+            continue
+        cache = full(case)
+        calls, errors = rivals(cache)
+        yield from unable(case, errors)
+        yield from lab.time(case, {OURS: decode(cache)} | calls, **work(case))
+        del cache, calls
+        torch.cuda.empty_cache()
+        # --8<-- [end:bandwidth]
+
+
+# --8<-- [start:small]
+@measured_on("gpu")
+def small(lab):
+    """The same for less than 64 MB, in a CUDA graph of calls that take other caches in turn."""
+    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8], batch=BATCHES, N=LENGTHS):
+        if kv_bytes(case) >= SMALL:
+            continue
+        # Enough of them that a cache has left L2 when its turn comes again.
+        caches = [full(case) for _ in range(max(8, math.ceil(4 * l2 / kv_bytes(case))))]
+        calls = {OURS: in_turn([decode(cache) for cache in caches])}
+        errors = rivals(caches[0])[1]
+        for name in RIVALS:
+            if name not in errors:
+                calls[name] = in_turn([rivals(cache, [name])[0][name] for cache in caches])
+        yield from unable(case, errors)
+        each = {name: amount * len(caches) for name, amount in work(case).items()}
+        for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **each):
+            yield row | {"calls": len(caches)}
+        del caches, calls
+        torch.cuda.empty_cache()
+
+
+def in_turn(calls):
+    """One call of all of them; it returns the last one's result."""
+
+    def call():
+        for one in calls:
+            out = one()
+        return out
+
+    return call
+    # --8<-- [end:small]
+
+
+PAGES = [16, 64, 256]
+
+
+# --8<-- [start:pages]
+@measured_on("gpu")
+def pages(lab):
+    """Paged caches, their pages at random in a pool twice as large, beside contiguous ones."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[4, 64], N=[8_192, 32_768]):
+        if 7 * kv_bytes(case) > MOST_BYTES or not fits(case):  # three pools of twice the size
+            continue
+        caches = {page: full(case, page) for page in (0, *PAGES)}
+        calls = {named(page): decode(cache) for page, cache in caches.items()}
+        yield from lab.time(case, calls, **work(case))
+        del caches, calls
+        torch.cuda.empty_cache()
+
+
+def named(page):
+    """What the rows of a page size are called."""
+    return f"{OURS}:pages of {page}" if page else OURS
+    # --8<-- [end:pages]
+
+
+SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]
+COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
+
+
+# --8<-- [start:splits]
+@measured_on("gpu")
+def splits(lab):
+    """Time over the number of splits, with what each published rule would have chosen."""
+    for shape in lab.each(dtype=["bfloat16"], D=[128], group=[4], shape=SHAPES):
+        case = {key: x for key, x in shape.items() if key != "shape"}
+        case |= dict(zip(("batch", "N"), shape["shape"], strict=True))
+        cache = full(case)
+        chosen = {name: rule(work_of(cache)) for name, rule in RULES.items()}
+        counts = sorted({*COUNTS, *(n for n in chosen.values() if n <= kernel.MAX_SPLITS)})
+        calls = {f"{OURS}:{n}": decode(cache, num_splits=n) for n in counts}
+        for row in lab.time(case, calls, **work(case)):
+            number = int(row["implementation"].rpartition(":")[2])
+            by = [name for name, n in chosen.items() if n == number]
+            yield row | {"splits": number, "chosen_by": by}
+        del cache, calls
+        torch.cuda.empty_cache()
+
+
+def work_of(cache, longest=None):
+    """What a rule of splits.py is told about a cache."""
+    B, H, M, D = cache.q.shape
+    Hkv = cache.k.shape[1]
+    device = kernel._device_facts(cache.q.device)
+    plan = kernel._plan(device, cache.q.dtype, B * Hkv, M * H // Hkv, D)
+    keys = longest or kernel._capacity(cache.k, cache.table)
+    return Work(plan.programs, keys, plan.tile.BLOCK_N, device.processors, plan.slots)
+    # --8<-- [end:splits]
+
+
+# --8<-- [start:rules]
+@measured_on("interpreter")
+def rules(lab):
+    """What each rule chooses on an H200, one new token, four query heads on each of 8 of keys."""
+    device = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
+    for case in lab.each(rule=list(RULES), batch=BATCHES, N=LENGTHS):
+        plan = kernel._plan(device, torch.bfloat16, case["batch"] * HEADS, 4, 128)
+        asked = Work(plan.programs, case["N"], plan.tile.BLOCK_N, device.processors, plan.slots)
+        number = RULES[case["rule"]](asked)
+        yield {
+            **case,
+            "programs": plan.programs,
+            "slots": plan.slots,
+            "splits": number,
+            "filled": filled(asked, number),
+        }
+        # --8<-- [end:rules]
+
+
+def uneven(kind, B, N):
+    """Lengths of B sequences with B · N keys in all."""
+    if kind == "all alike":
+        return [N] * B
+    if kind == "half long, half short":
+        return [N // 8, 2 * N - N // 8] * (B // 2)
+    longest = N * B // 4  # a quarter of all keys in one sequence
+    rest = (N * B - longest) // (B - 1)
+    return [N * B - rest * (B - 1), *[rest] * (B - 1)]
+
+
+# --8<-- [start:ragged]
+@measured_on("gpu")
+def ragged(lab):
+    """As many keys in all, in sequences that are alike, of two lengths, and with one giant."""
+    kinds = ["all alike", "half long, half short", "one holds a quarter"]
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[16, 64], kind=kinds):
+        lengths = uneven(case["kind"], case["batch"], 8_192)
+        case |= {"N": max(lengths)}
+        cache = full(case | {"lengths": lengths}, page=64)
+        calls = {OURS: decode(cache)}
+        calls |= {f"{OURS}:{n} splits": decode(cache, num_splits=n) for n in (1, 8, 32)}
+        for row in lab.time(case, calls, **work(case, lengths)):
+            yield row | {"keys": sum(lengths), "longest": max(lengths)}
+        del cache, calls
+        torch.cuda.empty_cache()
+        # --8<-- [end:ragged]
+
+
+REPEATS = 32
+
+
+# --8<-- [start:cold_and_warm]
+@measured_on("gpu")
+def cold_and_warm(lab):
+    """A CUDA graph of calls on one cache, which L2 keeps if it fits, and on others in turn."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1], N=LENGTHS[:4]):
+        caches = [full(case) for _ in range(REPEATS)]
+        calls = {
+            f"{OURS}:warm": in_turn([decode(caches[0])] * REPEATS),
+            f"{OURS}:cold": in_turn([decode(cache) for cache in caches]),
+        }
+        at = case | {"regime": IN_A_GRAPH}
+        once = work(case)
+        for name, call in calls.items():
+            # What L2 keeps has to come from memory once only.
+            times = 1 if name.endswith("warm") else REPEATS
+            amounts = {
+                "flops": once["flops"] * REPEATS,
+                "bytes_compulsory": once["bytes_compulsory"] * times,
+            }
+            for row in lab.time(at, {name: call}, **amounts):
+                read = once["bytes_compulsory"] * REPEATS
+                yield row | {"calls": REPEATS, "bytes_read": read}
+        del caches, calls
+        torch.cuda.empty_cache()
+        # --8<-- [end:cold_and_warm]
+
+
+# --8<-- [start:intensity]
+@measured_on("gpu")
+def intensity(lab):
+    """From one row for each key to hundreds: where reading stops being the limit."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8, 16], M=[1, 4, 16, 64]):
+        case |= {"batch": 16, "N": 8_192}
+        cache = full(case)
+        for row in lab.time(case, {OURS: decode(cache)}, **work(case)):
+            yield row | {"rows": case["M"] * case["group"]}
+        del cache
+        torch.cuda.empty_cache()
+        # --8<-- [end:intensity]
+
+
+# --8<-- [start:combining]
+@measured_on("gpu")
+def combining(lab):
+    """Splits combined by a second kernel, by whoever comes last, and not at all."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1, 4], N=LENGTHS[:4]):
+        cache = full(case)
+        for number in (4, 16):
+            one = functools.partial(last_arriver, *cache[:3], **cache.options(), num_splits=number)
+            calls = {OURS: decode(cache, num_splits=number), f"{OURS}:last arriver": one}
+            for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **work(case)):
+                yield row | {"splits": number}
+        # --8<-- [end:combining]
+
+
+# --8<-- [start:invariance]
+@measured_on("gpu")
+def invariance(lab):
+    """The price of the same bits in every batch."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=BATCHES, N=[2_048, 32_768]):
+        if not fits(case):
+            continue
+        cache = full(case)
+        calls = {
+            OURS: decode(cache),
+            f"{OURS}:batch-invariant": decode(cache, batch_invariant=True),
+        }
+        yield from lab.time(case, calls, **work(case))
+        del cache, calls
+        torch.cuda.empty_cache()
+        # --8<-- [end:invariance]
+
+
+# --8<-- [start:host_time]
+@measured_on("gpu")
+def host_time(lab):
+    """What a call costs the host: one launch and two, beside PyTorch's; the work is short."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1], N=[512]):
+        cache, paged = full(case), full(case, page=64)
+        calls = {
+            f"{OURS}:one launch": decode(cache, num_splits=1),
+            f"{OURS}:two launches": decode(cache, num_splits=4),
+            f"{OURS}:two launches, paged": decode(paged, num_splits=4),
+            "torch:sdpa": functools.partial(resolve("torch:sdpa"), *cache[:3], enable_gqa=True),
+        }
+        for name, taken in time_host(calls).items():
+            yield {"implementation": name, **case, **taken.as_row()}
+            # --8<-- [end:host_time]
+
+
+@measured_on("compiler", targets=("sm_80", "sm_89", "sm_90", "sm_100"))
+def resources(lab):
+    """Registers, spills and shared memory of the tiles, with few rows and with many, and pages."""
+    for case in lab.each(
+        dtype=["bfloat16", "float32"], D=[64, 128, 256], rows=[8, 64], page=[0, 16]
+    ):
+        shapes = {"heads": (case["rows"], 1), "D": case["D"], "page": case["page"]}
+        cache = make_cache([128], dtype=getattr(torch, case["dtype"]), **shapes)
+        limits = ARCHITECTURES[lab.target]  # what the launcher asks a GPU for
+        device = kernel.Device(132, limits.shared_block, limits.shared_sm, (9, 0))
+        with patch.object(kernel, "_device_facts", lambda _, found=device: found):
+            found = lab.kernels(decode(cache, num_splits=2))
+        for one in found:
+            if one.kernel == "_decode_attention_kernel":
+                yield {**case, **one.as_row()}
+
+
+# --8<-- [start:traffic]
+@measured_on("interpreter")
+def traffic(lab):
+    """Bytes of keys that are loaded when the heads of a group share a program, and when not."""
+    from snippets._lab.probe.memory_trace import record
+
+    for case in lab.each(group=[1, 2, 4, 8], shared=[True, False]):
+        q, k, v = make_qkv(1, 8, M=1, N=64, D=64)
+        k, v = (x[:, : 8 // case["group"]].contiguous() for x in (k, v))
+        lengths = torch.tensor([64], dtype=torch.int32)
+        cache = Cache(q, k, v, lengths, None)
+        with record({"q": q, "k": k, "v": v}) as trace:
+            if case["shared"]:
+                out = decode(cache, num_splits=1)()
+            else:  # a launch for each head of a group, which has the keys for itself
+                parts = [
+                    decode(cache._replace(q=q[:, g :: case["group"]]), num_splits=1)()
+                    for g in range(case["group"])
+                ]
+                out = torch.stack(parts, 2).flatten(1, 2)
+        assert_decoded(out, cache)
+        yield {
+            **case,
+            "key_bytes": trace.total("load", tensor="k").bytes,
+            "bytes_compulsory": k.numel() * k.element_size(),
+        }
+        # --8<-- [end:traffic]

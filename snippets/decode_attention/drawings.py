@@ -1,0 +1,224 @@
+"""The drawings of the page: the growing cache, a group, shares of a sequence, turns and pages."""
+
+import random
+
+from snippets._lab.draw.drawings import (
+    LINES,
+    MUTED,
+    PALE,
+    PHONE,
+    STRONG,
+    Key,
+    box,
+    keys,
+    labelled,
+    straight,
+    svg,
+    words,
+)
+from snippets._lab.draw.grids import Grid, around, cells, square
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+
+Q, K, V, OUTPUT, WEIGHTS = (identity(n).colour for n in ("q", "k", "v", "output", "weights"))
+FIRST, SECOND = identity("consumer 0").colour, identity("consumer 1").colour
+
+
+@picture
+def cache():
+    """Three tokens in a row: each reads all keys and values, and adds one of each."""
+    before, steps, side = 9, 3, 20
+    drawn, top = [words(84, 12, "keys and values in the cache", 11.5, 600, anchor="start")], 24
+    for step in range(steps):
+        length = before + step + 1
+        drawn += [
+            words(0, top + 16, f"token {length}", 11, 600, anchor="start"),
+            box(52, top + 3, 18, 18, Q, STRONG, 1),
+        ]
+        for down, colour in ((0, K), (side, V)):
+            grid = Grid(84, top + down, 1, length, side, side)
+            look = (colour, STRONG), (colour, PALE)
+            drawn.append(cells(grid, lambda _, n, at=length - 1, look=look: look[n != at]))
+        drawn.append(straight((72, top + 12), (82, top + 12), Q))
+        top += 2 * side + 14
+    shown = (
+        Key(Q, STRONG, "query of the new token"),
+        Key(K, PALE, "keys"),
+        Key(V, PALE, "values, both read"),
+        Key(K, STRONG, "new key"),
+        Key(V, STRONG, "new value"),
+    )
+    drawn.append(keys(0, top, PHONE, shown))
+    about = (
+        f"Tokens {before + 1} to {before + steps}, one below the other. Each has one query, reads "
+        "the keys and values of all tokens up to itself, and adds one key and one value."
+    )
+    return Picture(
+        sees="One query, and all keys and values so far.",
+        caption="Each new token adds one key and one value to the cache of its sequence, and its "
+        "query reads everything that is there. For two products of a query with a key and with a "
+        "value, both have to come from memory.",
+        svg=svg(PHONE, top + 36, about, drawn),
+    )
+
+
+@picture
+def group():
+    """Eight query heads on two heads of keys; the four of a group are rows of one tile."""
+    share, groups, side, columns = 4, 2, 19, 8
+    drawn = [
+        words(44, 12, "query heads", 11.5, 600),
+        words(150, 12, "rows of a tile", 11.5, 600),
+        words(276, 12, "keys of their head", 11.5, 600),
+    ]
+    top = 24
+    for hk, colour in zip(range(groups), (FIRST, SECOND), strict=True):
+        for row in range(share):
+            y = top + row * side
+            drawn.append(labelled(14, y, 60, side - 3, colour, f"head {hk * share + row}"))
+            drawn.append(straight((76, y + 8), (108, y + 8), colour))
+        tile = Grid(110, top, share, 4, side, side)
+        drawn.append(cells(tile, lambda *_, colour=colour: (colour, STRONG)))
+        drawn.append(around(tile, slice(0, share), slice(0, 4), colour))
+        grid = Grid(200, top + 1.5 * side, 1, columns, side - 1, side)
+        drawn.append(cells(grid, lambda *_: (K, STRONG)))
+        middle = grid.y + side / 2
+        drawn.append(straight((grid.x - 2, middle), (tile.x + tile.across + 4, middle), K))
+        drawn.append(words(grid.x + grid.across / 2, grid.y + side + 13, f"key head {hk}", 10.5))
+        top += share * side + 18
+    about = (
+        f"{share * groups} query heads in {groups} groups of {share}. The queries of a group are "
+        f"the rows of one tile, which reads the keys of one head once for all {share}."
+    )
+    return Picture(
+        sees=f"Each key is loaded once for {share} query heads.",
+        caption="With *grouped-query attention* several query heads share a head of keys and "
+        "values. One program takes the whole group: its queries are the rows of a tile, as those "
+        "of different tokens are in training.",
+        svg=svg(PHONE, top, about, drawn),
+    )
+
+
+TILES, SHARES = 16, 4
+
+
+@picture
+def shares():
+    """A sequence cut into four: each program gives a part, and another kernel merges them."""
+    each = TILES // SHARES
+    grid = square(4, 26, 1, TILES, 21)
+    drawn = [words(PHONE / 2, 14, f"keys of one head, in {TILES} tiles", 11.5, 600)]
+    drawn.append(
+        cells(grid, lambda _, n: (K, STRONG if n // each % 2 else 40)),
+    )
+    wide = each * 21
+    for number in range(SHARES):
+        x = 4 + number * wide
+        middle = x + wide / 2
+        drawn += [
+            straight((middle, 50), (middle, 66), MUTED),
+            labelled(x + 3, 68, wide - 6, 24, WEIGHTS, f"program {number}", 11),
+            straight((middle, 94), (middle, 110), MUTED),
+            labelled(x + 3, 112, 46, 22, OUTPUT, "part", 10.5),
+            labelled(x + 52, 112, wide - 55, 22, WEIGHTS, "lse", 10.5),
+            straight((middle, 136), (PHONE / 2 + (number - 1.5) * 30, 158), MUTED),
+        ]
+    drawn += [
+        labelled(PHONE / 2 - 80, 160, 160, 24, OUTPUT, "combine: one row", 11, STRONG),
+        words(PHONE / 2, 202, "weight of a part: exp(its lse − lse of all)", 10.5, colour=MUTED),
+    ]
+    about = (
+        f"{TILES} tiles of keys are cut into {SHARES} splits of {each}. Each program writes a part "
+        "of the result and its logsumexp, and a second kernel merges the parts."
+    )
+    return Picture(
+        sees=f"{SHARES} programs read a quarter of the keys each, at the same time.",
+        caption="Each writes its part as if there were no other keys, with the logarithm of its "
+        "sum of exponentials (lse). That is all that merging needs.",
+        svg=svg(PHONE, 210, about, drawn),
+    )
+
+
+SLOTS, HEADS, WORK = 8, 6, 8  # programs at once, heads of keys, tiles of each
+
+
+def finished(splits):
+    """The turn and the slot of each program: (slot, start, end), a tile taking 1."""
+    share = -(-WORK // splits)
+    for program in range(HEADS * splits):
+        turn = program // SLOTS
+        yield program % SLOTS, turn * share, (turn + 1) * share
+
+
+@picture
+def turns():
+    """The same work in one, two and four splits on a GPU that runs eight programs at once."""
+    drawn, top, told = [], 6, []
+    for splits in (1, 2, 4):
+        spans = [
+            Span(f"slot {slot}", start, end, (FIRST, SECOND)[start // (end - start) % 2])
+            for slot, start, end in finished(splits)
+        ]
+        last = max(span.end for span in spans)
+        launched = HEADS * splits
+        said = "1 split" if splits == 1 else f"{splits} splits"
+        drawn += [
+            words(0, top + 9, said, 12, 600, anchor="start"),
+            words(PHONE, top + 9, f"{launched} programs, {last} tiles long", 11, anchor="end"),
+        ]
+        lanes = [f"slot {n}" for n in range(SLOTS)]
+        over = Timeline(lanes, WORK, y=top + 18, left=48, tall=9, gap=2)
+        drawn.append(timeline(over, spans, 9))
+        top += 18 + over.down + 18
+        told.append(f"{said}: {launched} programs take as long as {last} tiles.")
+    drawn.append(time_arrow(over))
+    about = f"{SLOTS} slots over time with {HEADS} heads of keys. " + " ".join(told)
+    return Picture(
+        sees="Six programs leave two of eight slots idle; with more splits every slot has work.",
+        caption=f"A GPU that runs {SLOTS} programs at once, {HEADS} heads of keys with {WORK} "
+        "tiles each. The colors alternate from turn to turn. Not drawn: each program costs a "
+        "start, and each split a part to combine.",
+        svg=svg(PHONE, top + 8, about, drawn),
+    )
+
+
+PAGES, POOL = 5, 12
+
+
+@picture
+def table():
+    """The page table of a sequence, and where its pages lie in the pool."""
+    page = random.Random(1).sample(range(POOL), PAGES)
+    side = 28
+    pool = Grid(4, 146, 1, POOL, side, side)
+    entries = Grid(102, 74, 1, PAGES, side, 22)
+    logical = Grid(102, 26, 1, PAGES, side, 22)
+    drawn = [
+        words(96, 41, "keys, in order", 11, 600, anchor="end"),
+        words(96, 89, "page table", 11, 600, anchor="end"),
+        words(0, 194, "pool of pages, for all sequences", 11, 600, anchor="start"),
+        cells(logical, lambda _, n: (K, STRONG)),
+        cells(entries, lambda _, n: (LINES, 30)),
+        cells(pool, lambda _, n: (K, STRONG) if n in page else (LINES, 12)),
+    ]
+    for n, at in enumerate(page):
+        x, y = entries.middle(0, n)
+        first, _ = logical.middle(0, n)
+        to, _ = pool.middle(0, at)
+        drawn += [
+            words(first, logical.middle(0, n)[1] + 4, f"{n}", 11),
+            straight((first, 50), (x, 72), MUTED),
+            words(x, y + 4, f"{at}", 11),
+            straight((x, 98), (to, 144), MUTED),
+            words(to, pool.middle(0, at)[1] + 4, f"{n}", 11),
+        ]
+    listing = ", ".join(map(str, page))
+    about = f"The pages of a sequence lie at the places {listing} of a pool of {POOL} pages."
+    return Picture(
+        sees="The table says where each page of a sequence lies.",
+        caption="A page holds a fixed number of keys of every head. A sequence that grows takes "
+        "any free page, so no memory is kept for tokens that may never come; and the table is one "
+        "more load before the keys.",
+        svg=svg(PHONE, 202, about, drawn),
+    )

@@ -1,0 +1,425 @@
+"""The figures of the decode_attention page: each draws the result of the same name."""
+
+from snippets._lab.draw import charts, units
+from snippets._lab.draw.charts import Series, View, at_ceiling
+from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.rows import (
+    BANDWIDTH,
+    RATE,
+    TIME,
+    Gain,
+    Quantity,
+    ceiling,
+    compiled,
+    derived,
+    field,
+    moved,
+    only,
+    over,
+    pick,
+    ridge,
+    target,
+    values,
+)
+from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.units import bandwidth as per_second
+from snippets._lab.draw.units import count, percent, ratio, size, time
+from snippets._lab.draw.words import Words, between, listed
+
+OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
+UNIT = "matmul_bfloat16"
+words = Words(__file__)
+CASE = ("group", "batch", "N")
+BYTES = field("bytes_compulsory", "keys and values", units.size)
+OF_A_CALL = Quantity("time of a call", lambda r: r["ms_p50"] / r["calls"], units.time)
+
+
+def _groups(rows):
+    return [View(f"group of {group}", {"group": group}) for group in values(rows, "group")]
+
+
+def _large(rows, bytes_):
+    return [r for r in pick(rows, implementation=OURS) if r["bytes_compulsory"] >= bytes_]
+
+
+def bandwidth(results):
+    rows = results[0].rows
+    beside_ = Comparison(rows, OURS, [CUDNN, FLASH], CASE)
+    most = ceiling(results[0], "read")
+    large = _large(rows, 500e6)
+    return Figure(
+        finding=words(
+            "bandwidth",
+            share=between([moved(r) / most for r in large], percent),
+            cudnn=beside_[CUDNN].between() if beside_[CUDNN] else "–",
+            flash=beside_[FLASH].between() if beside_[FLASH] else "–",
+        ),
+        caption=words("bandwidth.caption", read=per_second(most)),
+        table=beside(rows, CASE, {named(n): n for n in (OURS, CUDNN, FLASH)}, BANDWIDTH),
+        plot=charts.lines(
+            results,
+            [Series(name, joined=False) for name in (OURS, CUDNN, FLASH)],
+            BYTES,
+            BANDWIDTH,
+            _groups(rows),
+            log="x",
+            references=[at_ceiling("read", "read-only ceiling")],
+        ),
+    )
+
+
+def small(results):
+    rows = results[0].rows
+    ours = pick(rows, implementation=OURS)
+    return Figure(
+        finding=words(
+            "small",
+            least=time(min(map(OF_A_CALL, ours))),
+            most=time(max(map(OF_A_CALL, ours))),
+        ),
+        caption=words("small.caption"),
+        table=beside(rows, CASE, {named(n): n for n in (OURS, CUDNN, FLASH)}, OF_A_CALL),
+        plot=charts.lines(
+            results,
+            [Series(name, joined=False) for name in (OURS, CUDNN, FLASH)],
+            Quantity("keys and values", lambda r: r["bytes_compulsory"] / r["calls"], units.size),
+            OF_A_CALL,
+            _groups(rows),
+        ),
+    )
+
+
+def pages(results):
+    rows = results[0].rows
+    sizes = [name for name in values(rows, "implementation") if name != OURS]
+    against = Comparison(rows, OURS, sizes, ("batch", "N"))
+    behind = {
+        name.rpartition(" ")[2]: 1 - min(1 / gain for gain in against[name].values())
+        for name in sizes
+    }
+    worst = max(behind, key=behind.get)
+    return Figure(
+        finding=words("pages", page=worst, behind=percent(behind[worst])),
+        caption=words("pages.caption"),
+        table=beside(
+            rows,
+            ("batch", "N"),
+            {"contiguous": OURS} | {name.partition(":")[2]: name for name in sizes},
+            BANDWIDTH,
+        ),
+        plot=charts.bars(
+            results,
+            [
+                Series(OURS, "contiguous"),
+                *(Series(n, n.partition(":")[2], shade=i + 1) for i, n in enumerate(sizes)),
+            ],
+            BANDWIDTH,
+            [
+                View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
+                for batch, N in dict.fromkeys((r["batch"], r["N"]) for r in rows)
+            ],
+            references=[at_ceiling("read", "read-only ceiling")],
+        ),
+    )
+
+
+def _shapes(rows):
+    return list(dict.fromkeys((r["batch"], r["N"]) for r in rows))
+
+
+def splits(results):
+    rows = results[0].rows
+    gains, loss = [], []
+    for batch, N in _shapes(rows):
+        mine = pick(rows, batch=batch, N=N)
+        one = only(mine, splits=1)
+        best = min(mine, key=TIME)
+        (ours,) = (r for r in mine if OURS in r["chosen_by"])
+        gains.append(Gain(best, one))
+        loss.append(TIME(ours) / TIME(best) - 1)
+    return Figure(
+        finding=words("splits", most=ratio(max(gains)), loss=percent(max(loss))),
+        caption=words("splits.caption"),
+        table=columns(
+            rows,
+            {
+                "sequences": "batch",
+                "keys": "N",
+                "splits": "splits",
+                "time": TIME,
+                "chosen by": lambda r: listed(r["chosen_by"]) if r["chosen_by"] else "–",
+            },
+        ),
+        plot=charts.lines(
+            results,
+            [Series(OURS, where={})],
+            "splits",
+            TIME,
+            [
+                View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
+                for batch, N in _shapes(rows)
+            ],
+        ),
+    )
+
+
+def rules(results):
+    rows = results[0].rows
+    own = pick(rows, rule=OURS)
+    longest = max(values(own, "N"))
+    few, many = (only(own, batch=f(values(own, "batch")), N=longest) for f in (min, max))
+    return Figure(
+        finding=words(
+            "rules",
+            N=count(longest),
+            one=few["splits"],
+            batch=many["batch"],
+            many=many["splits"],
+        ),
+        caption=words("rules.caption", slots=own[0]["slots"]),
+        table=beside(
+            rows,
+            ("batch", "N"),
+            {rule: rule for rule in values(rows, "rule")},
+            field("splits", "splits", units.whole),
+            name="rule",
+        ),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, rule, where={"rule": rule}, shade=i % (len(_rules(rows))))
+                for i, rule in enumerate(_rules(rows))
+            ],
+            "batch",
+            field("splits", "splits", units.whole),
+            [View(f"{count(N)} keys", {"N": N}) for N in (8_192, 131_072)],
+        ),
+    )
+
+
+def _rules(rows):
+    """The rules that look at the shape; the others cut every so many keys."""
+    return [rule for rule in values(rows, "rule") if "every" not in rule]
+
+
+def ragged(results):
+    rows = results[0].rows
+    slower = []
+    for batch in values(rows, "batch"):
+        own = pick(rows, implementation=OURS, batch=batch)
+        alike = only(own, kind="all alike")
+        slower += [TIME(r) / TIME(alike) for r in own if r is not alike]
+    names = values(rows, "implementation")
+    return Figure(
+        finding=words("ragged", slower=ratio(max(slower))),
+        caption=words("ragged.caption"),
+        table=beside(
+            rows,
+            ("batch", "kind"),
+            {_splits_of(name): name for name in names},
+        ),
+        plot=charts.bars(
+            results,
+            [Series(OURS, kind, {"kind": kind}) for kind in values(rows, "kind")],
+            TIME,
+            [View(f"{batch} sequences", {"batch": batch}) for batch in values(rows, "batch")],
+            groups=[
+                Series(name, _splits_of(name), {"implementation": name}, shade=i)
+                for i, name in enumerate(names)
+            ],
+        ),
+    )
+
+
+def _splits_of(name):
+    return name.partition(":")[2] or "splits by the rule"
+
+
+def cold_and_warm(results):
+    rows = results[0].rows
+    warm, cold = (f"{OURS}:{how}" for how in ("warm", "cold"))
+    against = Comparison(rows, warm, [cold])[cold]
+    return Figure(
+        finding=words("cold_and_warm", most=ratio(against.best.gain), N=count(against.best.N)),
+        caption=words("cold_and_warm.caption", calls=rows[0]["calls"]),
+        table=beside(rows, ["N"], {"from L2": warm, "from memory": cold}, OF_A_CALL),
+        plot=charts.lines(
+            results,
+            [Series(warm, "the same cache", shade=1), Series(cold, "other caches in turn")],
+            "N",
+            over("bytes_read", "bytes read a second"),
+            log="x",
+            references=[at_ceiling("read", "read-only ceiling of memory")],
+        ),
+    )
+
+
+def intensity(results):
+    rows = pick(results[0].rows, implementation=OURS)
+    crossing = ridge(results[0], UNIT, "read")
+    few = [r for r in rows if r["rows"] <= crossing / 4]
+    top = max(rows, key=RATE)
+    return Figure(
+        finding=words(
+            "intensity",
+            crossing=count(crossing),
+            share=between([moved(r) / ceiling(results[0], "read") for r in few], percent),
+            rate=RATE.text(top),
+            rows=top["rows"],
+        ),
+        caption=words("intensity.caption"),
+        table=columns(
+            rows,
+            {
+                "new tokens": "M",
+                "group": "group",
+                "rows a key": "rows",
+                "time": TIME,
+                "keys and values": BANDWIDTH,
+                "arithmetic": RATE,
+            },
+        ),
+        plot=charts.lines(
+            results,
+            [Series(OURS, joined=False)],
+            field("rows", "rows a key: new tokens × group", units.whole),
+            RATE,
+            references=[at_ceiling(UNIT, "matmul ceiling")],
+        ),
+    )
+
+
+def combining(results):
+    rows = results[0].rows
+    last = f"{OURS}:last arriver"
+    against = Comparison(rows, OURS, [last], ("batch", "N", "splits"))[last]
+    return Figure(
+        finding=words("combining", between=against.between()),
+        caption=words("combining.caption"),
+        table=beside(
+            rows, ("batch", "N", "splits"), {"a second kernel": OURS, "the last arriver": last}
+        ),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, "a second kernel", {"implementation": OURS, "splits": 16}),
+                Series(last, "the last arriver", {"implementation": last, "splits": 16}, shade=2),
+            ],
+            "N",
+            TIME,
+            [View(f"{b} sequences", {"batch": b}) for b in values(rows, "batch")],
+        ),
+    )
+
+
+def invariance(results):
+    rows = results[0].rows
+    same = f"{OURS}:batch-invariant"
+    against = Comparison(rows, OURS, [same], ("batch", "N"))[same]
+    return Figure(
+        finding=words("invariance", price=between(against.values(), ratio)),
+        caption=words("invariance.caption"),
+        table=beside(rows, ("batch", "N"), {"by the rule": OURS, "every 1,024 keys": same}),
+        plot=charts.lines(
+            results,
+            [Series(OURS, "by the rule"), Series(same, "every 1,024 keys", shade=1)],
+            "batch",
+            TIME,
+            [View(f"{count(N)} keys", {"N": N}) for N in values(rows, "N")],
+        ),
+    )
+
+
+def host_time(results):
+    rows = results[0].rows
+    two = only(rows, implementation=f"{OURS}:two launches")
+    sdpa = only(rows, implementation=SDPA)
+    names = {r["implementation"].partition(":")[2]: r["implementation"] for r in rows}
+    names = {("PyTorch SDPA" if n == "sdpa" else n): key for n, key in names.items()}
+    return Figure(
+        finding=words("host_time", times=ratio(TIME(two) / TIME(sdpa)), time=time(TIME(two))),
+        caption=words("host_time.caption"),
+        table=columns(rows, {"call": "implementation", "time": TIME}),
+        plot=charts.bars(results, [Series(key, name) for name, key in names.items()], TIME),
+    )
+
+
+def resources(results):
+    found = compiled(results)
+    rows = [r | {"target": target(result)} for result in found for r in result.rows]
+    hopper = [r for r in rows if r["target"] == "sm_90" and not r["error"]]
+    spilling = [r for r in hopper if r["spill_store_bytes"]]
+    return Figure(
+        finding=words(
+            "resources" if not spilling else "resources.spills",
+            registers=max(r["registers"] for r in hopper),
+            **({"spilling": len(spilling)} if spilling else {}),
+        ),
+        caption=words("resources.caption"),
+        table=columns(
+            rows,
+            {
+                "target": "target",
+                "dtype": "dtype",
+                "D": "D",
+                "rows": "rows",
+                "page": lambda r: r["page"] or "–",
+                "warps": "num_warps",
+                "registers": lambda r: r["registers"] or "–",
+                "spilled, bytes": lambda r: "–" if r["error"] else r["spill_store_bytes"],
+                "shared memory": lambda r: size(r["shared_bytes"]) if r["shared_bytes"] else "–",
+                "tensor cores": lambda r: r["tensor_core"] or "–",
+                "error": lambda r: r["error"] or "–",
+            },
+        ),
+        open_table=False,
+        plot=charts.dots(
+            derived(found, lambda r: pick(r.rows, page=0)),
+            [
+                Series(OURS, f"{dtype}, {n} rows", {"dtype": dtype, "rows": n}, shade=i)
+                for i, (dtype, n) in enumerate(
+                    (dtype, n) for dtype in values(rows, "dtype") for n in values(rows, "rows")
+                )
+            ],
+            field("registers", "registers a thread", units.whole),
+            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
+            log=False,
+        ),
+    )
+
+
+def traffic(results):
+    rows = results[0].rows
+    alone = max(pick(rows, shared=False), key=field("group"))
+    shared = only(rows, shared=True, group=alone["group"])
+    return Figure(
+        finding=words(
+            "traffic",
+            group=alone["group"],
+            times=ratio(alone["key_bytes"] / shared["key_bytes"]),
+        ),
+        caption=words("traffic.caption"),
+        table=beside(
+            rows,
+            ["group"],
+            {"a program for the group": True, "a launch for each head": False},
+            field("key_bytes", "keys loaded", units.size),
+            name="shared",
+        ),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, "a program for the group", {"shared": True}),
+                Series(OURS, "a launch for each head", {"shared": False}, shade=2),
+            ],
+            "group",
+            Quantity(
+                "times that each key is loaded",
+                lambda r: r["key_bytes"] / r["bytes_compulsory"],
+                units.times,
+            ),
+            log="x",
+        ),
+    )

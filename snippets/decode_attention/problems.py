@@ -1,0 +1,111 @@
+"""The problems on which a reader's changed kernel is tried on the page."""
+
+import torch
+
+from snippets._lab.judge.oracle import causal_mask, deviation
+from snippets._lab.judge.problems import Problem
+from snippets._lab.probe.launches import on_the_lattice
+
+from .checks import sequence
+
+D = 16
+GROUP = "decode_attention"
+
+
+def problems():
+    yield decoded("plain", "one token, 24 keys", [24])
+    yield decoded("groups", "two groups of three query heads", [9, 17], heads=(6, 2))
+    yield decoded("tokens", "three new tokens, which see one another", [20], M=3, heads=(2, 1))
+    yield decoded("few", "fewer keys than new tokens", [2, 0], M=4, heads=(2, 1))
+    yield decoded("ragged", "sequences of very different lengths", [0, 1, 70], splits=2)
+    yield decoded("splits", "three splits, combined", [75], splits=3, heads=(2, 1))
+    yield decoded("empty", "more splits than there are tiles", [20], splits=4)
+    yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
+    yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
+    yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)
+    yield appended("append", "tokens that fill a cache", 5, 0)
+    yield appended("append_paged", "tokens that fill four pages", 8, 2)
+
+
+def draw(*shape, seed=0):
+    generator = torch.Generator().manual_seed(sum(shape) + seed)
+    return on_the_lattice(torch.randn(*shape, generator=generator))
+
+
+def pages_of(count):
+    """As many pages, in an order of their own."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(count)).int()
+
+
+def decoded(name, title, lengths, *, M=1, heads=(1, 1), splits=1, page=0, missing=False):
+    """New tokens over caches that hold other numbers behind the end of each sequence."""
+    (H, Hkv), B = heads, len(lengths)
+    capacity = max(lengths) + 3
+    q = draw(B, H, M, D) * 2
+    inputs = {"q": q}
+    table = None
+    shape = (B, Hkv, capacity, D)
+    if page:
+        width = -(-capacity // page)
+        table = pages_of(B * width).view(B, width)
+        shape = (B * width, Hkv, page, D)
+    k, v = draw(*shape, seed=1), draw(*shape, seed=2)
+    inputs |= {"k": k, "v": v, "lens": torch.tensor(lengths, dtype=torch.int32)}
+    if page:
+        inputs["table"] = table.clone()
+        if missing:
+            inputs["table"][0, 1] = -1
+            lengths = [page]  # the keys of the first page are all that is left
+    want, allowed = expected(q, k, v, lengths, table)
+
+    def call(module, given):
+        return module.decode_attention(
+            given["q"],
+            given["k"],
+            given["v"],
+            cache_seqlens=given["lens"],
+            page_table=given.get("table"),
+            num_splits=splits,
+        )
+
+    return Problem(name, title, inputs, call, [want], [allowed], group=GROUP)
+
+
+def expected(q, k, v, lengths, table):
+    """The result in float64, and how far from it a right kernel may be."""
+    share = q.shape[1] // k.shape[1]
+    want, allowed = torch.zeros(q.shape, dtype=torch.float64), 1e-7
+    for b, length in enumerate(lengths):
+        if not length:
+            continue
+        keys, vals = (sequence(x, b, length, table).repeat_interleave(share, 0) for x in (k, v))
+        mask = causal_mask(q.shape[2], length)
+        weights = (q[b].double() @ keys.double().mT / D**0.5).masked_fill(~mask, -torch.inf)
+        weights = weights.softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0.0)
+        want[b] = weights @ vals.double()
+        found = deviation(want[b].float(), q[b], keys, vals, mask=mask)
+        allowed = max(allowed, found.allowed)
+    return want, allowed
+
+
+def appended(name, title, M, page):
+    """Tokens that fill the whole cache, of which nothing is written before."""
+    new_k, new_v = draw(2, 2, M, D, seed=3), draw(2, 2, M, D, seed=4)
+    inputs = {"new_k": new_k, "new_v": new_v, "lens": torch.full((2,), M, dtype=torch.int32)}
+    want = [new_k, new_v]
+    shape = (2, 2, M, D)
+    if page:
+        inputs["table"] = pages_of(2 * M // page).view(2, M // page)
+        shape = (2 * M // page, 2, page, D)
+        place = inputs["table"].flatten().long().argsort()  # page → its place among the tokens
+        want = [x.unflatten(2, (-1, page)).transpose(1, 2).flatten(0, 1)[place] for x in want]
+
+    def call(module, given):
+        k, v = torch.empty(shape), torch.empty(shape)
+        new = given["new_k"], given["new_v"]
+        module.cache_append(*new, k, v, given["lens"], given.get("table"))
+        return k, v
+
+    return Problem(
+        name, title, inputs, call, [x.double() for x in want], [0.0, 0.0], group="cache_append"
+    )

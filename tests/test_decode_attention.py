@@ -1,0 +1,609 @@
+"""decode_attention against float64; what it reads and refuses; its splits; and cache_append."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from floors import some
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets.decode_attention import exercise, kernel
+from snippets.decode_attention.checks import (
+    BAD_PAGE,
+    Cache,
+    assert_appended,
+    assert_decoded,
+    make_cache,
+)
+from snippets.decode_attention.kernel import (
+    SPLIT_KEYS,
+    cache_append,
+    check_cache,
+    decode_attention,
+    split_rule,
+)
+from snippets.decode_attention.last_arriver import last_arriver
+from snippets.decode_attention.splits import RULES, Work, filled
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def make(lengths, **options):
+    return make_cache(lengths, device=DEVICE, **options)
+
+
+def decode(cache, **options):
+    return decode_attention(cache.q, cache.k, cache.v, **cache.options(), **options)
+
+
+def check(cache, *, scale=None, **options):
+    out, lse = decode(cache, scale=scale, return_lse=True, **options)
+    assert_decoded(out, cache, scale=scale, lse=lse)
+    return out
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("lengths", [[1, 2], [63, 64], [65, 127], [129, 200]], ids=str)
+def test_awkward_lengths(lengths, num_splits):
+    check(make(lengths), num_splits=num_splits)
+    # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_dtypes_and_head_dimensions(D, dtype):
+    check(make([70], heads=(2, 1), D=D, dtype=dtype), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [1, 40, 72])
+def test_head_dimensions_that_are_no_power_of_two(D):
+    check(make([70], heads=(2, 2), D=D), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("M", "heads"), [(1, (1, 1)), (1, (8, 1)), (2, (6, 2)), (3, (7, 1)), (17, (2, 1)), (64, (3, 1))]
+)
+def test_groups_and_new_tokens(M, heads):
+    """Rows that fill no block, and that fill several."""
+    check(make([90, M], M=M, heads=heads), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [1, 16, 64, 256])
+def test_pages(page):
+    check(make([1, 130, 64], M=1, page=page, dtype=torch.float16), num_splits=3)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+def test_sequences_of_very_different_lengths(page):
+    """Short ones have splits without a key, and one has no key at all."""
+    cache = make([0, 1, 5, 200], M=1, page=page)
+    check(cache, num_splits=5)
+    check(cache, num_splits=1)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_new_tokens_before_the_first_key_get_zeros(length):
+    """A length that counts fewer keys than there are new tokens: the first ones see none."""
+    cache = make([length, 40], M=5, heads=(2, 1))
+    for num_splits in (1, 2):
+        out, lse = decode(cache, num_splits=num_splits, return_lse=True)
+        assert_decoded(out, cache, lse=lse)
+        hidden = slice(0, max(0, 5 - length))
+        if not (bool((out[0, :, hidden] == 0).all()) and bool(lse[0, :, hidden].isneginf().all())):
+            raise NumericalMismatch("a token without keys has a result")
+
+
+@pytest.mark.numerical
+def test_without_lengths_every_cache_is_full():
+    for page in (0, 16):
+        cache = make([96, 96], page=page)
+        out = decode_attention(cache.q, cache.k, cache.v, page_table=cache.table, num_splits=2)
+        assert_decoded(out, cache)
+
+
+def transposed(x):
+    """[B, Hkv, N, D] in [B, N, Hkv, D] memory: FlashAttention's layout."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def sliced(x):
+    """Every second row of a tensor with twice the columns."""
+    return torch.cat([x, x], -1).repeat_interleave(2, 2)[:, :, ::2, : x.shape[-1]]
+
+
+def columns_apart(x):
+    return x.mT.contiguous().mT
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("layout", [transposed, sliced, columns_apart], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("page", [0, 16])
+def test_strides_are_honoured(page, layout):
+    cache = make([70, 33], M=2, page=page)
+    q, k, v = (layout(x) for x in cache[:3])
+    lengths = torch.stack([cache.lengths, -cache.lengths], 1)[:, 0]
+    table = None if not page else torch.stack([cache.table, -cache.table], 2)[:, :, 0]
+    assert not k.is_contiguous()
+    assert lengths.stride() == (2,)
+    check(Cache(q, k, v, lengths, table), num_splits=2)
+
+
+@pytest.mark.numerical
+def test_scale_and_large_scores():
+    cache = make([150], heads=(2, 1))
+    check(cache, scale=0.3, num_splits=2)
+    unit = [x / x.norm(dim=-1, keepdim=True) for x in (cache.q, cache.k)]
+    check(cache._replace(q=unit[0] * 300, k=unit[1] * 300), scale=1.0, num_splits=2)
+
+
+@pytest.mark.numerical
+@given(
+    lengths=st.lists(st.integers(0, 140), min_size=1, max_size=3),
+    M=st.integers(1, 9),
+    heads=st.sampled_from([(1, 1), (4, 2), (5, 1)]),
+    page=st.sampled_from([0, 1, 8, 32]),
+    num_splits=st.integers(0, 6),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_any_cache(lengths, M, heads, page, num_splits, dtype):
+    cache = make(lengths, M=M, heads=heads, page=page, dtype=dtype, D=16)
+    check(cache, num_splits=num_splits)
+
+
+# What only the device knows.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+@pytest.mark.parametrize("length", [97, 10_000, 2**31 - 1, -1, -(2**31)])
+def test_a_length_that_cannot_be_reads_nothing_outside(length, page):
+    """One that is too long sees the keys there are; one below 0 sees none."""
+    cache = make([96, 50], page=page)
+    wrong = cache._replace(lengths=torch.tensor([length, 50], dtype=torch.int32, device=DEVICE))
+    seen = cache._replace(lengths=cache.lengths.clone())
+    seen.lengths[0] = 96 if length > 0 else 0
+    assert_decoded(decode(wrong, num_splits=3 if page else 1), seen)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [-1, -(2**31), 14, BAD_PAGE, 2**31 - 1])
+def test_a_page_that_does_not_exist_is_not_read(page):
+    """Its keys are not seen, as if the sequence had none there."""
+    cache = make([112], page=16)
+    assert cache.k.shape[0] == 14
+    wrong = cache.table.clone()
+    wrong[0, 5] = page
+    kept = torch.cat([cache.table[:, :5], cache.table[:, 6:]], 1)
+    shorter = cache._replace(lengths=cache.lengths - 16, table=kept)
+    assert_decoded(decode(cache._replace(table=wrong), num_splits=2), shorter)
+
+
+@pytest.mark.numerical
+def test_a_sequence_whose_pages_are_all_missing_gives_zeros():
+    cache = make([40, 40], page=16)
+    cache.table[0] = -1
+    out, lse = decode(cache, num_splits=2, return_lse=True)
+    nothing = cache._replace(lengths=cache.lengths * torch.tensor([0, 1], device=DEVICE).int())
+    assert_decoded(out, nothing, lse=lse)
+
+
+# Splits.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 64])
+def test_the_same_bits_in_every_batch(page):
+    """Batch-invariant: alone or with others, in a small cache or in a larger one."""
+    lengths = [1_500, 70, 1_024]
+    cache = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16)
+    out = check(cache, batch_invariant=True)
+    wider = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16, capacity=5_000)
+    results = {"a larger cache": decode(wider, batch_invariant=True)}
+    for b, length in enumerate(lengths):
+        table = None if cache.table is None else cache.table[b : b + 1]
+        k, v = (x if page else x[b : b + 1] for x in (cache.k, cache.v))
+        alone = Cache(cache.q[b : b + 1], k, v, cache.lengths[b : b + 1], table)
+        found = decode(alone, batch_invariant=True, max_seqlen=length)
+        if not torch.equal(found[0], out[b]):
+            raise NumericalMismatch(f"sequence {b} has other bits alone")
+    for name, found in results.items():
+        if page == 0 and not torch.equal(found, out):
+            raise NumericalMismatch(f"other bits in {name}")
+
+
+@pytest.mark.numerical
+def test_splits_that_nothing_fills_change_no_bit():
+    """Seventeen splits, which are combined sixteen at a time."""
+    cache = make([40], heads=(2, 1), D=16)
+    few, many = (check(cache, num_splits=n) for n in (2, 17))
+    if not torch.equal(few, many):
+        raise NumericalMismatch("empty splits changed the result")
+
+
+@pytest.mark.numerical
+def test_a_longer_sequence_than_expected_is_right():
+    cache = make([1_300], heads=(1, 1), D=16)
+    check(cache, max_seqlen=64)
+    check(cache, max_seqlen=64, batch_invariant=True)
+
+
+def test_no_split_is_empty_where_the_longest_sequence_is_known():
+    for programs, tiles, slots in itertools.product((1, 7, 264, 3_000), range(1, 70), (132, 264)):
+        splits = split_rule(programs, tiles, slots)
+        assert 1 <= splits <= tiles
+        assert -(-tiles // -(-tiles // splits)) == splits
+
+
+def test_the_rule_fills_the_gpu_and_no_more():
+    assert split_rule(1_000, 64, 264) == 1, "there is enough to do"
+    assert split_rule(8, 1, 264) == 1, "one tile cannot be shared"
+    assert split_rule(264, 256, 264) == 1, "one turn for all"
+    assert split_rule(8, 2_048, 264) == 33, "exactly one turn"
+    for programs in range(1, 264):
+        work = programs * split_rule(programs, 512, 264)
+        assert work / (-(-work // 264) * 264) > 0.9, "of the slots of all turns"
+
+
+def test_what_is_launched_depends_on_no_length():
+    """So a graph may be replayed with other lengths: nothing here may ask the device."""
+    cache = make([96, 50])
+    asked = []
+    launch = kernel._launch
+
+    def watch(kernel_, programs, tensors, sizes, constants, **options):
+        asked.append((programs, sizes[:], constants))
+        return launch(kernel_, programs, tensors, sizes, constants, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_launch", watch)
+        decode(cache)
+        decode(cache._replace(lengths=cache.lengths * 0))
+    assert len(asked) == 2 * (len(asked) // 2) > 0
+    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_a_graph_is_replayed_with_other_lengths_and_pages():
+    cache = make([300, 200], page=16, dtype=torch.float16)
+    decode(cache, num_splits=3)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, lse = decode(cache, num_splits=3, return_lse=True)
+    other = make([17, 299], page=16, dtype=torch.float16, seed=1, capacity=300)
+    for x, y in zip(cache, other, strict=True):
+        x.copy_(y)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_decoded(out, other, lse=lse)
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_two_streams_at_once():
+    caches = [make([900, 400], seed=seed, dtype=torch.float16) for seed in (0, 1)]
+    streams = [torch.cuda.Stream() for _ in caches]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        found = []
+        for stream, cache in zip(streams, caches, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(decode(cache, num_splits=4))
+        torch.cuda.synchronize()
+        for out, cache in zip(found, caches, strict=True):
+            assert_decoded(out, cache)
+
+
+# The variant in one kernel, the published rules, and the exercise.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+def test_the_last_arriver_combines(page):
+    cache = make([130, 1, 0], M=3, heads=(12, 2), page=page, dtype=torch.float16)
+    assert_decoded(last_arriver(*cache[:3], **cache.options(), num_splits=3), cache)
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_the_last_arriver_is_safe_on_two_streams():
+    caches = [make([3_000] * 4, seed=seed, dtype=torch.float16) for seed in (0, 1)]
+    streams = [torch.cuda.Stream() for _ in caches]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        found = []
+        for stream, cache in zip(streams, caches, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(last_arriver(*cache[:3], **cache.options(), num_splits=16))
+        torch.cuda.synchronize()
+        for out, cache in zip(found, caches, strict=True):
+            assert_decoded(out, cache)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_gives_splits_that_can_be(rule):
+    for programs, keys in itertools.product((1, 8, 132, 5_000), (1, 128, 129, 8_192, 131_072)):
+        work = Work(programs, keys, 64, 132, 264)
+        number = RULES[rule](work)
+        assert 1 <= number <= max(keys, 16)
+        assert 0 < filled(work, number) <= 1
+
+
+def test_the_published_rules_choose_what_their_sources_say():
+    """Worked out by hand from the formulas: 8 programs, 128 tiles, 132 multiprocessors."""
+    few, many = (Work(n, 8_192, 64, 132, 264) for n in (8, 512))
+    chosen = {name: (rule(few), rule(many)) for name, rule in RULES.items()}
+    # The best efficiency is that of 33 splits, 2 · 132 / 264 = 1; 15 splits reach 120 / 132.
+    assert chosen["FlashAttention-3"] == (15, 1)
+    assert chosen["FlashAttention-4"] == (132 // 8, 1)
+    assert chosen["FlashInfer"] == (33, 1)  # 264 / 8
+    assert chosen["vLLM"] == (16, 1)
+    assert chosen["SGLang, every 256 keys"] == (32, 32)
+    assert chosen["batch-invariant, every 1,024 keys"] == (8, 8)
+
+
+@pytest.mark.numerical
+def test_the_exercise_merges_what_the_kernel_gives():
+    cache = make([100], heads=(4, 1))
+    parts = []
+    for keys in (slice(0, 37), slice(37, 100)):
+        k, v = (x[:, :, keys] for x in (cache.k, cache.v))
+        parts += decode_attention(cache.q, k, v, return_lse=True)
+    out, lse = exercise.merge(*parts)
+    assert_decoded(out, cache, lse=lse)
+    nothing = torch.zeros_like(out), torch.full_like(lse, -math.inf)
+    for a, b in ((parts[:2], nothing), (nothing, parts[:2])):
+        merged, _ = exercise.merge(*a, *b)
+        torch.testing.assert_close(merged, parts[0])
+    assert bool((exercise.merge(*nothing, *nothing)[0] == 0).all())
+
+
+# Appending.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 4])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_new_tokens_are_appended(dtype, page):
+    before = make([3, 20, 9], M=3, page=page, dtype=dtype, D=24, capacity=21)
+    new = make([3, 3, 3], dtype=dtype, D=24, seed=1)
+    after = before._replace(k=before.k.clone(), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, after.lengths, after.table)
+    assert_appended(after, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+def test_more_tokens_than_a_program_appends():
+    before = make([40], page=16)
+    new = make([37], seed=1)
+    after = before._replace(k=transposed(before.k), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, after.lengths, after.table)
+    assert_appended(after, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 4])
+@pytest.mark.parametrize("length", [0, 1, 23, 2**31 - 1, -1, -(2**31) + 1])
+def test_nothing_is_appended_outside_the_cache(length, page):
+    before = make([20, 20], page=page)
+    new = make([2, 2], seed=1)
+    lengths = torch.tensor([length, 20], dtype=torch.int32, device=DEVICE)
+    after = before._replace(k=before.k.clone(), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, lengths, after.table)
+    expected = [length if length == 1 else 0, 20]
+    seen = after._replace(lengths=torch.tensor(expected, dtype=torch.int32))
+    assert_appended(seen, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+def test_generation_token_by_token_is_attention_of_the_whole():
+    """Append, decode, and once more, as a model does."""
+    whole = make([12], heads=(4, 2), D=16, page=4)
+    start = make([0], heads=(4, 2), D=16, page=4, capacity=12)
+    start = start._replace(table=whole.table)
+    rows = [x[whole.table[0].long()].transpose(0, 1).flatten(1, 2) for x in (whole.k, whole.v)]
+    for n in range(12):
+        k_new, v_new = (x[None, :, n : n + 1] for x in rows)
+        start.lengths.add_(1)
+        cache_append(k_new, v_new, start.k, start.v, start.lengths, start.table)
+        check(start)
+
+
+# What is refused.
+
+
+def ones(*shape, dtype=torch.float16):
+    return torch.ones(*shape, dtype=dtype, device=DEVICE)
+
+
+def whole(*shape):
+    return torch.ones(*shape, dtype=torch.int32, device=DEVICE)
+
+
+PAGED = {"k_cache": ones(6, 2, 16, 16), "v_cache": ones(6, 2, 16, 16), "page_table": whole(2, 3)}
+REFUSED = {
+    "three dimensions": ({"q": ones(4, 1, 16)}, ValueError, "q has shape (4, 1, 16)"),
+    "65 queries": ({"q": ones(2, 4, 65, 16)}, ValueError, "q has 65 queries; 1 to 64 are allowed"),
+    "a wide head": (
+        {"q": ones(2, 4, 1, 264)},
+        ValueError,
+        "q has head dimension 264; at most 256 is allowed",
+    ),
+    "float64": ({"q": ones(2, 4, 1, 16).double()}, TypeError, "q is torch.float64"),
+    "two dtypes": ({"v_cache": ones(2, 2, 40, 16).float()}, TypeError, "v_cache is torch.float32"),
+    "a gradient": (
+        {"q": ones(2, 4, 1, 16).requires_grad_()},
+        ValueError,
+        "q requires grad and there is no backward",
+    ),
+    "other heads": (
+        {"q": ones(2, 3, 1, 16)},
+        ValueError,
+        "q has 3 heads and k_cache 2; q's must be a multiple of k_cache's",
+    ),
+    "another batch": (
+        {"q": ones(3, 4, 1, 16)},
+        ValueError,
+        "k_cache has shape (2, 2, 40, 16); for 3 sequences it must be (3, Hkv, N, 16)",
+    ),
+    "v unlike k": (
+        {"v_cache": ones(2, 2, 41, 16)},
+        ValueError,
+        "v_cache has shape (2, 2, 41, 16); it must be k_cache's, (2, 2, 40, 16)",
+    ),
+    "lengths a list": ({"cache_seqlens": [3, 4]}, TypeError, "cache_seqlens has type list"),
+    "int64 lengths": (
+        {"cache_seqlens": whole(2).long()},
+        TypeError,
+        "cache_seqlens is torch.int64, torch.strided; it must be torch.int32, dense",
+    ),
+    "lengths of others": (
+        {"cache_seqlens": whole(3)},
+        ValueError,
+        "cache_seqlens has shape (3,); it must be (2,)",
+    ),
+    "lengths elsewhere": (
+        {"cache_seqlens": whole(2).to("meta")},
+        ValueError,
+        "cache_seqlens is on meta but k_cache is on",
+    ),
+    "int64 table": (
+        PAGED | {"page_table": whole(2, 3).long()},
+        TypeError,
+        "page_table is torch.int",
+    ),
+    "a table for others": (
+        PAGED | {"page_table": whole(3, 3)},
+        ValueError,
+        "page_table has shape (3, 3); it must be (2, pages of a sequence)",
+    ),
+    "a table without pages": (
+        PAGED | {"page_table": whole(2, 0)},
+        ValueError,
+        "page_table has shape (2, 0)",
+    ),
+    "pages of 48": (
+        PAGED | {"k_cache": ones(6, 2, 48, 16), "v_cache": ones(6, 2, 48, 16)},
+        ValueError,
+        "k_cache has pages of 48 keys; a power of two is allowed",
+    ),
+    "more than fits": ({"max_seqlen": 41}, ValueError, "max_seqlen is 41; 1 to 40 is allowed"),
+    "more than the table": (
+        PAGED | {"max_seqlen": 49},
+        ValueError,
+        "max_seqlen is 49; 1 to 48 is allowed",
+    ),
+    "a length as tensor": ({"max_seqlen": whole(1)}, TypeError, "max_seqlen has type torch.Tensor"),
+    "no splits": ({"num_splits": -1}, ValueError, "num_splits is -1; 0 to 256 is allowed"),
+    "splits a bool": ({"num_splits": True}, TypeError, "num_splits has type bool"),
+    "both": (
+        {"num_splits": 2, "batch_invariant": True},
+        ValueError,
+        "num_splits is 2 and batch_invariant True, which cuts every 1024 keys",
+    ),
+    "batch_invariant 1": ({"batch_invariant": 1}, TypeError, "batch_invariant has type int"),
+    "return_lse None": ({"return_lse": None}, TypeError, "return_lse has type NoneType"),
+    "scale 0": ({"scale": 0}, ValueError, "scale is 0.0; it must lie between 2^-64 and 2^64"),
+    "elsewhere": (
+        {n: ones(2, 2, 1, 16).to("meta") for n in ("q", "k_cache", "v_cache")},
+        ValueError,
+        "q is on meta; the kernel needs a CUDA device",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    changed, error, message = REFUSED[case]
+    monkeypatch.setattr(kernel, "_launch", None)  # a launch would be a TypeError of another text
+    usual = {"q": ones(2, 4, 1, 16), "k_cache": ones(2, 2, 40, 16), "v_cache": ones(2, 2, 40, 16)}
+    with pytest.raises(error) as caught:
+        decode_attention(**usual | changed)
+    assert message in str(caught.value)
+
+
+APPEND_REFUSED = {
+    "no lengths": ({"cache_seqlens": None}, TypeError, "cache_seqlens has type NoneType"),
+    "other heads": (
+        {"k_new": ones(2, 4, 1, 16), "v_new": ones(2, 4, 1, 16)},
+        ValueError,
+        "k_new has 4 heads and k_cache 2",
+    ),
+    "v unlike k": (
+        {"v_new": ones(2, 2, 3, 16)},
+        ValueError,
+        "v_new has shape (2, 2, 3, 16); it must be k_new's, (2, 2, 1, 16)",
+    ),
+    "two dtypes": ({"k_cache": ones(2, 2, 40, 16).float()}, TypeError, "k_cache is torch.float32"),
+    "rows that share memory": (
+        {"k_cache": ones(2, 1, 40, 16).expand(2, 2, 40, 16)},
+        ValueError,
+        "k_cache has strides (640, 0, 16, 1); two of its rows share memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APPEND_REFUSED)
+def test_what_cannot_be_appended(case, monkeypatch):
+    changed, error, message = APPEND_REFUSED[case]
+    monkeypatch.setattr(kernel, "_launch", None)
+    usual = {n: ones(2, 2, 1, 16) for n in ("k_new", "v_new")}
+    usual |= {n: ones(2, 2, 40, 16) for n in ("k_cache", "v_cache")} | {"cache_seqlens": whole(2)}
+    with pytest.raises(error) as caught:
+        cache_append(**usual | changed)
+    assert message in str(caught.value)
+
+
+def test_check_cache_names_what_is_wrong():
+    cache = make([30, 20, 0], page=16)
+    check_cache(*cache[:3], **cache.options())  # entries that no key needs may say anything
+    for lengths, message in (
+        ([30, -1, 0], r"cache_seqlens\[1\] is -1; 0 to 32 are allowed$"),
+        ([30, 33, 99], r"cache_seqlens\[1\] is 33; 0 to 32 are allowed \(1 more like it\)"),
+    ):
+        wrong = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+        with pytest.raises(ValueError, match=message):
+            check_cache(*cache[:3], cache_seqlens=wrong, page_table=cache.table)
+    table = cache.table.clone()
+    table[1, 1] = 12
+    with pytest.raises(ValueError, match=r"page_table\[1, 1\] is 12; 0 to 11 are allowed$"):
+        check_cache(*cache[:3], cache_seqlens=cache.lengths, page_table=table)
+    # Without lengths every entry is needed.
+    with pytest.raises(ValueError, match=r"page_table\[2, 0\] is 1000003; .* \(1 more like it\)"):
+        check_cache(*cache[:3], page_table=cache.table)
+
+
+# The checks themselves.
+
+
+def test_the_checks_can_fail():
+    cache = make([40, 0], page=16)
+    out, lse = decode(cache, return_lse=True)
+    for wrong in (out[:1], out + 1e-3, out * math.nan, out.flip(1)):
+        with pytest.raises(NumericalMismatch):
+            assert_decoded(wrong, cache)
+    for wrong in (lse + 1e-3, lse * math.nan, lse.nan_to_num(0.0)):
+        with pytest.raises(NumericalMismatch):
+            assert_decoded(out, cache, lse=wrong)
+    with pytest.raises(NumericalMismatch):
+        assert_appended(cache, cache, cache.k[:2, :, :1] + 1, cache.v[:2, :, :1])
+
+
+def test_the_largest_split_is_whole_tiles():
+    """Otherwise a batch-invariant split would begin inside a tile."""
+    widths = [tile.BLOCK_N for rows in kernel.TILES.values() for tile in rows.values()]
+    assert not [n for n in some(widths, 6) if SPLIT_KEYS % n]

@@ -439,7 +439,16 @@ def test_every_case_of_the_calculator_is_exact():
     assert max(r["eager"] for r in cases) > 2**64, "more than a double can count"
     assert json.loads(json.dumps(cases)) == cases
     assert all(isinstance(r["eager"], int) for r in cases)
-    assert {r["card"] for r in rows if r["kind"] == "card"} == set(module.CARDS)
+    assert {r["card"] for r in rows if r["kind"] == "card"} == set(bench.OFFERED)
+
+
+def test_every_card_has_the_page_that_states_its_memory():
+    page = (ROOT / "docs/posts/attention_memory.md").read_text("utf-8")
+    sources = page[page.index("Memory of the cards") :]
+    linked = set(re.findall(r"\[((?:RTX )?\w+|DGX B200)\]\(https://", sources))
+    for card in some(bench.OFFERED):
+        name = re.sub(r",? \d+ GB$", "", card)
+        assert {name, f"DGX {name}"} & linked, card
 
 
 # Round numbers that no device has: nothing here is a measurement.

@@ -543,6 +543,14 @@ def test_what_is_compared_can_be_told_apart(deficiency):
                 assert distance > 0.02 or one.symbol != two.symbol, f"{where}: {a}, {b}"
 
 
+def test_no_library_has_the_colour_of_a_tensor():
+    """A drawing of q, k and v and a chart of libraries stand on one page."""
+    for tensor, name in some(itertools.product(identity.TENSORS, identity.OTHERS)):
+        colours = identity.TENSORS[tensor], identity.identity(name).colour
+        assert apart(*colours, DEFICIENCIES["none"]) > 0.04, (tensor, name)
+    assert identity.identity("torch:anything").colour == identity.identity("torch:sdpa").colour
+
+
 def test_ours_are_warm_and_the_others_are_cool_or_grey():
     for room, shade in some(itertools.product(identity.ROAD, range(identity.SHADES))):
         red, _, blue = linear(identity.identity(room, shade).colour)

@@ -3,7 +3,8 @@
 Ours are warm, a ramp in the order of the nav; PyTorch's are cool; ceilings are grey. The dtype is
 told by the dash of a line and the device by how strong a mark is. All colours lie at least 3:1 from
 the light page and from the dark one; a test holds that, and that what is compared can be told apart
-with a colour-vision deficiency too.
+with a colour-vision deficiency too. A tensor in a drawing and a library in a chart have colours of
+their own, so that blue is K and nobody takes a line of a chart for it.
 
 A new post needs one line here: its place in ROAD. What a room measures beside its kernel is
 derived: "<room>:exercise" has the room's colour with an open symbol and a dashed line,
@@ -99,11 +100,11 @@ def _cool(name: str, hue: float, lightness: float, symbol: str, chroma: float = 
 
 OTHERS = {
     "torch:eager": _cool("eager PyTorch", 225, 0.62, "diamond", 0.1),
-    "torch:sdpa": _cool("PyTorch SDPA", 255, 0.6, "diamond", 0.15),
+    "torch:sdpa": _cool("PyTorch SDPA", 304, 0.54, "diamond", 0.22),
     "torch:math": _cool("PyTorch, math", 205, 0.55, "cross", 0.07),
     "torch:flash": _cool("FlashAttention-2 (PyTorch)", 280, 0.58, "square", 0.17),
-    "torch:efficient": _cool("PyTorch, efficient", 190, 0.63, "triangle-up", 0.1),
-    "torch:cudnn": _cool("PyTorch, cuDNN", 150, 0.6, "triangle-down", 0.14),
+    "torch:efficient": _cool("PyTorch, efficient", 189, 0.64, "triangle-up", 0.08),
+    "torch:cudnn": _cool("PyTorch, cuDNN", 152, 0.5, "triangle-down", 0.14),
     "torch:flex": _cool("PyTorch, FlexAttention", 300, 0.64, "star", 0.14),
     "torch:matmul": _cool("PyTorch, matmul", 240, 0.63, "hexagon", 0.13),
     "torch:softmax": _cool("PyTorch, softmax", 232, 0.54, "hexagon", 0.13),
@@ -111,11 +112,11 @@ OTHERS = {
     "torch:clone": _cool("PyTorch, clone", 215, 0.6, "square", 0.09),
     "flash_attention_2": _cool("FlashAttention-2", 268, 0.54, "square", 0.19),
     "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "pentagon", 0.12),
-    "flash_attention_4": _cool("FlashAttention-4", 172, 0.58, "hexagon", 0.11),
+    "flash_attention_4": _cool("FlashAttention-4", 171, 0.57, "hexagon", 0.12),
     "ceiling": Identity("ceiling", "#808a94", "line-ew", "solid"),
     "context": Identity("", "#808a94"),  # what stands beside the matter: other targets, asides
 }
-PYTORCH = Identity("PyTorch", oklch(0.6, 0.15, 255), "diamond")
+PYTORCH = replace(OTHERS["torch:sdpa"], name="PyTorch")
 
 # What drawings show. The tensors of attention, wherever one of them is drawn:
 TENSORS = {

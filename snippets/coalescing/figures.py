@@ -23,9 +23,9 @@ from snippets._lab.draw.rows import (
     spread,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import Numeral, beside, columns, table
 from snippets._lab.draw.units import count, exact, percent, ratio, time
-from snippets._lab.draw.words import Words, listed
+from snippets._lab.draw.words import Words, between, listed
 
 OURS, WIDE, CLONE = "coalescing", "coalescing:wide", "torch:clone"
 ROWS, COLUMNS, TILES = "line_sums:rows", "line_sums:columns", "line_sums:exercise"
@@ -122,17 +122,13 @@ def strides(results):
                 slower=slower,
                 half=ratio(TIME(half[last]) / TIME(half[1])),
             ),
-            "torch": " ".join(
-                [
-                    *([_wide(rows, single, half)] if wide else []),
-                    words(
-                        "strides.torch",
-                        last=last,
-                        torch=TIME.text(_beside(rows, single[last])),
-                        ours=TIME.text(single[last]),
-                    ),
-                ]
+            "torch": words(
+                "strides.torch",
+                last=last,
+                torch=TIME.text(_beside(rows, single[last])),
+                ours=TIME.text(single[last]),
             ),
+            "wide": _wide(rows, single, half) if wide else "",
         },
     )
 
@@ -150,16 +146,22 @@ def _beside(rows, ours, implementation=CLONE):
 
 
 def _wide(rows, single, half):
-    """What it costs, or gains, that a lane takes several neighbours, at each stride."""
-
-    def against(ours):
-        return ratio(TIME(_beside(rows, ours, WIDE)) / TIME(ours))
-
-    return words(
+    """What it costs, or gains, that a lane takes several neighbours: a sentence and a table."""
+    against = {
+        dtype: {stride: TIME(_beside(rows, r, WIDE)) / TIME(r) for stride, r in ours.items()}
+        for dtype, ours in (("float32", single), ("float16", half))
+    }
+    said = words(
         "strides.wide",
-        single=listed(f"{against(r)} at stride {stride}" for stride, r in single.items()),
-        half=listed(f"{against(r)} at stride {stride}" for stride, r in half.items()),
+        range=between([x for found in against.values() for x in found.values()], ratio),
     )
+    lines = table(
+        [
+            {"stride": dtype, **{str(stride): Numeral(ratio(x)) for stride, x in found.items()}}
+            for dtype, found in against.items()
+        ]
+    )
+    return "\n".join([said, "", *lines])
 
 
 DOUBLES = 1.75  # a time that grows by more than this is said to double, nearly

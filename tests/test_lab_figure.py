@@ -25,7 +25,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment, room_of
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.tables import table
-from snippets._lab.draw.words import cell
+from snippets._lab.draw.words import Prose, cell
 from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError
 
@@ -455,6 +455,15 @@ def test_a_cell_is_read_as_a_number_or_as_text():
         "True",
         "−0.5",
     ]
+
+
+def test_in_our_own_sentences_what_stands_in_backticks_is_code():
+    assert cell(Prose("line 3, `a[0] * b`, makes it")) == (
+        "line 3, <code>a&#91;0&#93; &#42; b</code>, makes it"
+    )
+    assert cell(Prose("one ` alone")) == "one &#96; alone"
+    assert cell(Prose("`<b>|`")) == "<code>&lt;b&gt;&#124;</code>"
+    assert cell("a device called `x`") == "a device called &#96;x&#96;"
 
 
 def test_a_table_sets_numbers_to_the_right():

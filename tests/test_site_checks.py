@@ -25,6 +25,8 @@ FAULTS = {
         "<figcaption>",
     ),
     "an obsolete tag": ("<p>x", "<center>x</center><p>x", "obsolete"),
+    "a backtick in text": ("<p>x", "<p>x, <code>`y`</code> and `z`", "is shown: 'and `z`"),
+    "a backtick that is read out": ('alt=""', 'alt="of `q`"', "a backtick is shown: 'of `q`'"),
     "a dead place": ("#h", "#nowhere", "finds no such place"),
     "a dead link": ("#h", "gone/", "leads nowhere"),
     "a dead picture": ("i.svg", "j.svg", "leads nowhere"),

@@ -5,7 +5,7 @@ from difflib import unified_diff
 
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import only
-from snippets._lab.draw.words import many
+from snippets._lab.draw.words import Prose, many
 
 EXAMPLES = {  # section of the page → the case that it shows
     "strides": "rows: V with K's strides",
@@ -33,7 +33,7 @@ def kernels(results):
             {
                 "kernel": row["style"],
                 "planted": row["planted"],
-                "named": row["named"] or row["said"].partition("\n")[0],
+                "named": row["named"] or Prose(row["said"].partition("\n")[0]),
                 "verdict": row["verdict"],
             }
             for row in rows
@@ -71,7 +71,7 @@ def mistakes(results):
         table=[
             {
                 "mistake": row["mistake"],
-                "what you are told": row["sentence"],
+                "what you are told": Prose(row["sentence"]),
                 "models": row["models"],
             }
             for row in rows

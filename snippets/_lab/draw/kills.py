@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from snippets._lab.draw import units
+from snippets._lab.draw.words import CODE
 
 WITH_BOUND = re.compile(r"difference (?P<error>\S+) .*?allowed (?P<allowed>[\d.e+-]+)")
 AS_MULTIPLE = re.compile(r"difference (?P<error>\S+) from float64, (?P<times>\S+) times")
 TOKEN = re.compile(r"\w+|\s+|.")
-CODE = re.compile(r"`([^`]+)`")
 LITTLE = 0.3  # of a line in common: with less the two are easier to read one below the other
 SHORTEST = 2  # per cent of a bar that is still seen
 

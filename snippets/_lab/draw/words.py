@@ -15,8 +15,15 @@ from snippets._lab.results.store import DataError
 
 # Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
 MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
+CODE = re.compile(r"`([^`]+)`")
 FIELD = re.compile(r"\{(\w+)\}")
 HEAD = re.compile(r"^## (\S+)$", re.MULTILINE)
+
+
+class Prose(str):
+    """A sentence of our own, in which `…` is code; in other text a backtick is a backtick."""
+
+    __slots__ = ()
 
 
 def cell(value: Any) -> str:
@@ -27,7 +34,10 @@ def cell(value: Any) -> str:
         return f"{value:.4g}".replace("-", MINUS)
     if isinstance(value, int) and not isinstance(value, bool):
         return count(value)
-    return html.escape(str(value)).translate(MARKDOWN)
+    parts = CODE.split(value) if isinstance(value, Prose) else [str(value)]  # text, code, text …
+    shown = [html.escape(part).translate(MARKDOWN) for part in parts]
+    shown[1::2] = [f"<code>{code}</code>" for code in shown[1::2]]
+    return "".join(shown)
 
 
 def listed(words: Iterable[Any]) -> str:

@@ -2,9 +2,10 @@
 
 HTML is read by a parser that follows the standard and reports where a browser would have to guess.
 What a parser does not judge is asked here: each id is unique, what refers to an id finds it, no
-control lies in another, text holds no block, a caption comes first or last in its figure, and
-nothing is written as in the last century. Links inside the site must lead to a file, and to an id
-in it; links to elsewhere are followed on demand only.
+control lies in another, text holds no block, a caption comes first or last in its figure, nothing
+is written as in the last century, and no reader sees Markdown's backticks instead of code. Links
+inside the site must lead to a file, and to an id in it; links to elsewhere are followed on demand
+only.
 
 A page of which the parser sees fewer elements than tags are written was not read whole, and a site
 of few pages or links was not read at all: both are errors.
@@ -58,6 +59,9 @@ BLOCKS = HEADINGS | {
     "details",
 }
 OBSOLETE = {"center", "font", "big", "tt", "strike", "marquee", "frame", "frameset", "acronym"}
+# Where a backtick is itself: code, what a program printed, and what no reader sees.
+VERBATIM = {"code", "pre", "kbd", "samp", "script", "style", "template"}
+READ_OUT = ("alt", "aria-label", "title", "placeholder", "content")  # attributes that hold prose
 REFERENCES = ("for", "aria-labelledby", "aria-describedby", "aria-controls", "list", "headers")
 PARENTS = {
     "dt": {"dl", "div"},
@@ -104,6 +108,7 @@ class Page:
         if len(self.elements) < written:
             raise TooLittle(f"{len(self.elements)} of {written} elements were read")
         self.faults += _between(document.root)
+        self.faults += _backticks(document.root)
         self.ids = [a["id"] for _, a, _ in self.elements if a.get("id")]
         self.names = {a["name"] for t, a, _ in self.elements if t == "a" and a.get("name")}
         self.links = [
@@ -156,6 +161,22 @@ def _between(node: Any) -> Iterator[str]:
         yield "<figcaption> between other parts of a <figure>"
     for part in parts:
         yield from _between(part)
+
+
+def _backticks(node: Any) -> Iterator[str]:
+    """Markdown's mark for code where a reader sees it: in text, or in what is read out of it."""
+    for child in node.children or ():
+        if child.name == "#text":
+            texts = [child.data]
+        elif child.name.startswith(("#", "!")) or child.name in VERBATIM:
+            continue
+        else:
+            texts = [str((child.attrs or {}).get(name) or "") for name in READ_OUT]
+            yield from _backticks(child)
+        for text in texts:
+            if "`" in text:
+                at = text.index("`")
+                yield f"a backtick is shown: {text[max(0, at - 20) : at + 40].strip()!r}"
 
 
 def faults(site: Path) -> Found:

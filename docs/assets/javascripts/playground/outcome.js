@@ -1,5 +1,5 @@
 /* What one problem came to: output beside what is expected, faults, and the work beside that of the page's kernel. */
-import { make } from "../site/dom.js";
+import { make, withCode } from "../site/dom.js";
 import { largest, picture, placeOf, written } from "./pictures.js";
 
 const SHOWN = 6; // wrong numbers that are written out
@@ -47,7 +47,7 @@ export function outputs(result) {
 export function faults(result, goTo) {
   const all = [...(result.error ? [result.error] : []), ...result.faults];
   return make("ul", { className: "am-play-faults" }, ...all.map((fault) => {
-    const text = make("span", { textContent: fault.message.replace(/,? line \d+\.?$/, "") });
+    const text = make("span", {}, ...withCode(fault.message.replace(/,? line \d+\.?$/, "")));
     if (!fault.line) return make("li", {}, text);
     const link = make("button", { type: "button", className: "am-play-line", textContent: `line ${fault.line}` });
     link.addEventListener("click", () => goTo(fault.line));

@@ -1,7 +1,7 @@
 /* The panel that "Edit and run" and "Start" open: an editor with a kernel's text, a verdict for each problem, and
    what was seen on the way. One panel at a time; what runs runs in a worker. */
 import { replace } from "../site/address.js";
-import { make } from "../site/dom.js";
+import { make, withCode } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { solve } from "../site/progress.js";
@@ -135,7 +135,7 @@ function show(from, subject, text) {
     editor.reveal(line, { select: true });
     editor.focus();
   };
-  const say = (words) => { status.textContent = words; };
+  const say = (words) => status.replaceChildren(...withCode(words));
 
   async function run() {
     if (running || !editor) return;
@@ -219,7 +219,7 @@ function show(from, subject, text) {
   }
 
   function nameMistake(named, lines) {
-    const sentence = make("p", { textContent: named.sentence });
+    const sentence = make("p", {}, ...withCode(named.sentence));
     if (named.line) {
       sentence.append(" ", button(`line ${named.line}`, () => goTo(named.line), { className: "am-play-line" }));
       if (!subject.exercise && !lines.has(named.line)) lines.set(named.line, "mistake");
@@ -247,7 +247,7 @@ function show(from, subject, text) {
       item.firstChild.setAttribute("aria-pressed", String(number === at));
     }
     const source = whole(editor.text());
-    const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", { textContent: sentenceOf(result) })];
+    const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");
@@ -355,7 +355,7 @@ async function ask(from) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const right = answers.some((answer) => plain(answer) === plain(field.value));
-    words.textContent = right ? `Right. ${explanation}` : "Not yet.";
+    words.replaceChildren(...withCode(right ? `Right. ${explanation}` : "Not yet."));
     if (right) solve(from.dataset.exercise);
   });
   from.after(form);

@@ -308,6 +308,11 @@ def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
     assert box["width"] > PHONE["width"] / 2
     for link in some(page.locator(".am-rungs a").all()):
         assert link.locator("xpath=ancestor::li").bounding_box()["height"] >= 44
+    for button in some(page.locator(".am-hero .md-button").all(), 2):
+        at = button.bounding_box()
+        assert at["y"] + at["height"] <= box["y"], "where to begin comes before the picture"
+    for text in some(page.locator(".am-rungs > li > div").all()):
+        assert text.bounding_box()["width"] >= 0.65 * PHONE["width"], "the road is read here"
 
 
 @in_browser

@@ -462,6 +462,31 @@ def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
     assert page.wrong == []
 
 
+# What of a line of the listing is cut off by the upper edge of its box, at each step, in pixels.
+CUT = """box => {
+  const listing = box.querySelector(".am-scene-code"), cut = [];
+  const lines = [...listing.querySelectorAll(".am-scene-line")];
+  for (const forward = box.querySelector('[data-step="1"]'); !forward.disabled;) {
+    forward.click();
+    const edge = listing.getBoundingClientRect().top;
+    const above = lines.map((line) => line.getBoundingClientRect())
+      .filter(({ top, bottom }) => top < edge - 1.5 && bottom > edge + 1.5);
+    cut.push(...above.map(({ top }) => edge - top));
+  }
+  return cut;
+}"""
+
+
+@pytest.mark.parametrize("link", ["", "hero/", *(f"{room}/" for room in ROOMS)])
+@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
+def test_no_line_of_the_listing_is_cut_at_its_top(player, link, viewport):
+    page = player(viewport, link)
+    steps = page.locator(BOX).evaluate("box => Number(box.querySelector('input[type=range]').max)")
+    assert steps > 3
+    assert page.locator(BOX).evaluate(CUT) == []
+    assert page.wrong == []
+
+
 MOUNT = """async (recording) => {
   const [script] = performance.getEntriesByType('resource').map((e) => e.name)
     .filter((name) => name.endsWith('/widgets/scene.js'));

@@ -44,17 +44,24 @@ export function listing(lines, label) {
 
   const place = (row) => row.offsetTop - box.offsetTop;
 
+  /* No line is cut at the top: the first that begins at or below it becomes the first in sight. */
+  function scrollTo(wanted) {
+    const end = place(rows.at(-1)) + rows.at(-1).offsetHeight - box.clientHeight; // the last line at the lower edge
+    const top = Math.min(wanted, end);
+    box.scrollTo({ top: top > 0 ? place(rows.find((row) => place(row) >= top - 1)) : 0 });
+  }
+
   /* The lines of a step in the middle, if they fit. */
   function toward(first, last) {
     const [from, to] = [place(first), place(last) + last.offsetHeight];
     const fits = to - from <= box.clientHeight;
-    box.scrollTo({ top: fits ? (from + to - box.clientHeight) / 2 : from - first.offsetHeight });
+    scrollTo(fits ? (from + to - box.clientHeight) / 2 : from - first.offsetHeight);
   }
 
   function keepInSight(first, last) {
     const [from, to] = [place(first), place(last) + last.offsetHeight];
-    if (from < box.scrollTop) box.scrollTo({ top: from });
-    else if (to > box.scrollTop + box.clientHeight) box.scrollTo({ top: to - box.clientHeight });
+    if (from < box.scrollTop) scrollTo(from);
+    else if (to > box.scrollTop + box.clientHeight) scrollTo(to - box.clientHeight);
   }
 
   /* Of parts that run side by side: where each stands, and whether it waits there. */

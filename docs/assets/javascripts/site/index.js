@@ -2,6 +2,7 @@
    a widget's script comes with the first page that has the widget, and imports from this one. */
 import "../figures/charts.js";
 import "../figures/light_map.js";
+import "./code_buttons.js";
 import "./copy_file.js";
 import "./edit_and_run.js";
 import "./find.js";

@@ -69,7 +69,7 @@ def split():
             ),
             straight((middle, cut + tall + 62), (middle, cut + tall + 76)),
             box(middle - 16, cut + tall + 80, 32, tall, colour, 34, 1),
-            words(middle, cut + 1.5 * tall + 84, "N × D", 9.5),
+            words(middle, cut + 1.5 * tall + 84, "N × D", 10),
         ]
     joined = cut + 2 * tall + 120
     drawn += [

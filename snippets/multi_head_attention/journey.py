@@ -70,7 +70,7 @@ def _box(name, size, x, wide, top):
     return (
         box(x, top + 2, wide, BOX, COLOURS[name], line=1.3)
         + words(middle, top + 16, name, 12, 600)
-        + words(middle, top + 28, str(size), 9.5, colour=MUTED)
+        + words(middle, top + 28, str(size), 10.5, colour=MUTED)
     )
 
 

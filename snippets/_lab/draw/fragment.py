@@ -29,8 +29,8 @@ CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
 # What figures.css makes of a figure's text: characters a line, and its pixels, of title, caption;
 # and the pixels of the rule, the gaps and the folded lines.
-WIDE = ((84, 26), (127, 21.4), 80)
-NARROW = ((42, 23.5), (56, 21.4), 116)
+WIDE = ((84, 26), (127, 21.4), 84)
+NARROW = ((42, 23.5), (56, 21.4), 120)
 
 
 def fragment(

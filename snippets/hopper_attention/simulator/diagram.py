@@ -40,7 +40,7 @@ def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
         drawn.append(words(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
         for i, half in enumerate(halves):
             left = x + i * (wide + HALVES)
-            drawn.append(words(left + wide / 2, 27, half, 9.5, colour=MUTED))
+            drawn.append(words(left + wide / 2, 27, half, 9.6, colour=MUTED))
             drawn.append(box(left, top - 6, wide, height - top + 2, LINES, 8))
     drawn += [_arrow(g, lanes, wide, top, unit) for g in signals]
     for s in spans:
@@ -48,7 +48,7 @@ def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
         said = WORDS.get(s.kind, s.kind) + (f" {s.tile}" if s.kind != "out" else "")
         y, tall = top + s.start * unit, (s.end - s.start) * unit
         colour = _colour(s.kind.split()[-1])
-        drawn.append(labelled(x, y + 1, wide, tall - 2, colour, said, 9.5))
+        drawn.append(labelled(x, y + 1, wide, tall - 2, colour, said, 9.6))
     about = (
         "The traffic of the first tiles, time downwards: the producer starts copies, TMA signals "
         "full buffers to the consumers, they signal empty ones to the producer and pass the turn "

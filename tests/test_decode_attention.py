@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import re
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.rooms import places_of
 from snippets.decode_attention import exercise, kernel
 from snippets.decode_attention.checks import (
     BAD_PAGE,
@@ -607,3 +610,63 @@ def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
     widths = [tile.BLOCK_N for rows in kernel.TILES.values() for tile in rows.values()]
     assert not [n for n in some(widths, 6) if SPLIT_KEYS % n]
+
+
+# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
+
+
+def timed(implementation, ms, **case):
+    work = {"flops": 1e9, "bytes_compulsory": 6e8}
+    return made_up.timed(
+        ms, **(work | {"implementation": implementation, "dtype": "bfloat16"} | case)
+    )
+
+
+def rows_of(name):
+    """Rows as the result of that name has them, ours being level with the others."""
+    ours, cudnn, flash = "decode_attention", "torch:cudnn", "torch:flash"
+    cells = [{"group": g, "batch": b, "N": n} for g in (1, 4) for b in (1, 64) for n in (512, 8192)]
+    if name in ("bandwidth", "small"):
+        return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in (ours, cudnn, flash)]
+    if name == "pages":
+        names = [ours, *(f"{ours}:pages of {n}" for n in (16, 64, 256))]
+        return [timed(i, 0.3, batch=b, N=8192) for b in (4, 64) for i in names]
+    if name == "splits":
+        return [
+            timed(f"{ours}:{n}", 1 / n, batch=b, N=8192, splits=n, chosen_by=[ours] * (n == 4))
+            for b in (1, 16)
+            for n in (1, 4, 8)
+        ]
+    if name == "ragged":
+        kinds = ("all alike", "one holds a quarter")
+        names = [ours, f"{ours}:8 splits"]
+        return [timed(i, 0.3, batch=16, kind=kind) for kind in kinds for i in names]
+    if name == "cold_and_warm":
+        more = {"calls": 32, "bytes_read": 1e9}
+        names = [f"{ours}:{how}" for how in ("warm", "cold")]
+        return [timed(i, 0.3, N=n, **more) for n in (512, 2048) for i in names]
+    if name == "intensity":
+        return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
+    if name == "combining":
+        names = [ours, f"{ours}:last arriver"]
+        return [timed(i, 0.3, batch=1, N=n, splits=16) for n in (512, 2048) for i in names]
+    if name == "invariance":
+        names = [ours, f"{ours}:batch-invariant"]
+        return [timed(i, 0.3, batch=b, N=2048) for b in (1, 16) for i in names]
+    calls = ("one launch", "two launches", "two launches, paged")
+    return [timed(i, 0.03) for i in [*(f"{ours}:{call}" for call in calls), "torch:sdpa"]]
+
+
+ON_A_GPU = [name for name, places in places_of("decode_attention").items() if "gpu" in places]
+
+
+@pytest.mark.parametrize("name", [name for name in ON_A_GPU if name != "report"])
+def test_figures_can_be_drawn_from_a_gpu(name):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.decode_attention import figures
+
+    found = made_up.result("decode_attention", name, rows_of(name))
+    for results in ([found], [found, found]):
+        files = fragment("decode_attention", name, getattr(figures, name), results)
+        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])

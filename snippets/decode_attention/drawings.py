@@ -12,6 +12,7 @@ from snippets._lab.draw.drawings import (
     box,
     keys,
     labelled,
+    line,
     straight,
     svg,
     words,
@@ -122,9 +123,10 @@ def shares():
             straight((middle, 94), (middle, 110), MUTED),
             labelled(x + 3, 112, 46, 22, OUTPUT, "part", 10.5),
             labelled(x + 52, 112, wide - 55, 22, WEIGHTS, "lse", 10.5),
-            straight((middle, 136), (PHONE / 2 + (number - 1.5) * 30, 158), MUTED),
+            line(f"M{middle:g} 136V146H{PHONE / 2:g}", MUTED),
         ]
     drawn += [
+        straight((PHONE / 2, 146), (PHONE / 2, 158), MUTED),
         labelled(PHONE / 2 - 80, 160, 160, 24, OUTPUT, "combine: one row", 11, STRONG),
         words(PHONE / 2, 202, "weight of a part: exp(its lse − lse of all)", 10.5, colour=MUTED),
     ]
@@ -210,7 +212,7 @@ def table():
             words(first, logical.middle(0, n)[1] + 4, f"{n}", 11),
             straight((first, 50), (x, 72), MUTED),
             words(x, y + 4, f"{at}", 11),
-            straight((x, 98), (to, 144), MUTED),
+            line(f"M{x:g} 98L{to:g} 144", MUTED),
             words(to, pool.middle(0, at)[1] + 4, f"{n}", 11),
         ]
     listing = ", ".join(map(str, page))

@@ -242,7 +242,7 @@ def cold_and_warm(results):
     warm, cold = (f"{OURS}:{how}" for how in ("warm", "cold"))
     against = Comparison(rows, warm, [cold])[cold]
     return Figure(
-        finding=words("cold_and_warm", most=ratio(against.best.gain), N=count(against.best.N)),
+        finding=words("cold_and_warm", most=ratio(against[against.best]), N=count(against.best.N)),
         caption=words("cold_and_warm.caption", calls=rows[0]["calls"]),
         table=beside(rows, ["N"], {"from L2": warm, "from memory": cold}, OF_A_CALL),
         plot=charts.lines(
@@ -259,7 +259,8 @@ def cold_and_warm(results):
 def intensity(results):
     rows = pick(results[0].rows, implementation=OURS)
     crossing = ridge(results[0], UNIT, "read")
-    few = [r for r in rows if r["rows"] <= crossing / 4]
+    least = min(r["rows"] for r in rows)
+    few = [r for r in rows if r["rows"] <= max(least, crossing / 4)]
     top = max(rows, key=RATE)
     return Figure(
         finding=words(

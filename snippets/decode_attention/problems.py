@@ -22,6 +22,10 @@ def problems():
     yield decoded("empty", "more splits than there are tiles", [20], splits=4)
     yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
     yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
+    yield decoded(
+        "large", "many splits, and scores beyond what exp can hold", [20], splits=17, q=64
+    )
+    yield decoded("too_long", "a length beyond the cache", [12], beyond=9)
     yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)
     yield appended("append", "tokens that fill a cache", 5, 0)
     yield appended("append_paged", "tokens that fill four pages", 8, 2)
@@ -37,11 +41,13 @@ def pages_of(count):
     return torch.randperm(count, generator=torch.Generator().manual_seed(count)).int()
 
 
-def decoded(name, title, lengths, *, M=1, heads=(1, 1), splits=1, page=0, missing=False):
+def decoded(
+    name, title, lengths, *, M=1, heads=(1, 1), splits=1, page=0, missing=False, beyond=0, q=2
+):
     """New tokens over caches that hold other numbers behind the end of each sequence."""
     (H, Hkv), B = heads, len(lengths)
-    capacity = max(lengths) + 3
-    q = draw(B, H, M, D) * 2
+    capacity = max(lengths) + (0 if beyond else 3)
+    q = draw(B, H, M, D) * q
     inputs = {"q": q}
     table = None
     shape = (B, Hkv, capacity, D)
@@ -50,7 +56,7 @@ def decoded(name, title, lengths, *, M=1, heads=(1, 1), splits=1, page=0, missin
         table = pages_of(B * width).view(B, width)
         shape = (B * width, Hkv, page, D)
     k, v = draw(*shape, seed=1), draw(*shape, seed=2)
-    inputs |= {"k": k, "v": v, "lens": torch.tensor(lengths, dtype=torch.int32)}
+    inputs |= {"k": k, "v": v, "lens": torch.tensor(lengths, dtype=torch.int32) + beyond}
     if page:
         inputs["table"] = table.clone()
         if missing:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.rooms import places_of
 from snippets.decode_attention import exercise, kernel
 from snippets.decode_attention.checks import (
@@ -588,6 +589,33 @@ def test_check_cache_names_what_is_wrong():
     # Without lengths every entry is needed.
     with pytest.raises(ValueError, match=r"page_table\[2, 0\] is 1000003; .* \(1 more like it\)"):
         check_cache(*cache[:3], page_table=cache.table)
+
+
+# What the tiles compile to.
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("D", [64, 128])
+def test_as_many_tiles_are_in_flight_with_pages_as_without(D):
+    """The table is looked up ahead of the keys, at no tile's expense; nothing spills."""
+    with Compiler() as compiler:
+        shared = {}
+        for page in (0, 16):
+            cache = make_cache([64], heads=(8, 1), D=D, page=page, dtype=torch.bfloat16)
+            found = compiler.resources(
+                decode_attention,
+                cache[:3],
+                {**cache.options(), "num_splits": 2},
+                target="sm_90",
+            )
+            assert [x.kernel for x in found] == ["_decode_attention_kernel", "_combine_kernel"]
+            assert not any(x.spill_store_bytes for x in some(found, 2))
+            assert "LDGSTS" in found[0].sass(), "loads that no register waits for"
+            shared[page] = found[0].shared_bytes
+    tile = next(tile for width, tile in kernel.TILES["16 bits"].items() if width >= D)
+    bytes_of_a_tile = 2 * tile.BLOCK_N * D * 2
+    assert shared[0] >= (tile.num_stages - 1) * bytes_of_a_tile
+    assert abs(shared[16] - shared[0]) < bytes_of_a_tile / 8
 
 
 # The checks themselves.

@@ -23,7 +23,7 @@ def problems():
     yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
     yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
     yield decoded(
-        "large", "many splits, and scores beyond what exp can hold", [20], splits=17, q=64
+        "large", "many splits, and scores beyond what exp can hold", [20], splits=17, q=256
     )
     yield decoded("too_long", "a length beyond the cache", [12], beyond=9)
     yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 CHARACTER = 7  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
+LABELS = 19  # pixels from one name at a line's end to the next
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
 # A symbol as a letter that every font has: it keeps its shape however far a panel is stretched.
@@ -374,7 +375,7 @@ def _labels(panel: Panel, y: Axis, tall: float) -> tuple[Label, ...]:
             swatch = GLYPHS[item.symbols[0]]
         found.append(((y.at(end) - low) / (high - low) * tall, item.name, colour, swatch))
     found = _joined(sorted(found, key=lambda entry: entry[0]))
-    places = _apart([entry[0] for entry in found], LINE, tall)
+    places = _apart([entry[0] for entry in found], LABELS, tall)
     return tuple(
         Label(text, colour, swatch, at / tall)
         for at, (_, text, colour, swatch) in zip(places, found, strict=True)

@@ -158,6 +158,10 @@ page-speed: $(ALL) ## Measure how quick each page is, beside the theme's stock p
 fonts: $(ALL) ## Cut the site's fonts again to the characters it uses (asks npm)
 	$(SITE) fonts
 
+.PHONY: mistakes
+mistakes: $(ALL) ## Ask the playground about typical mistakes and store what it says (needs chromium)
+	@$(SITE) mistakes
+
 .PHONY: screenshots
 screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
 	$(SITE) screenshots $(PAGE)

@@ -22,17 +22,28 @@ from floors import some
 from snippets._lab.judge import problems
 from snippets._lab.judge.mutants import mutate
 from snippets._lab.judge.patch import replace
+from snippets._lab.probe import launches
 from snippets._lab.results import staleness, store
-from snippets._lab.rooms import DATA, ROOT, load, load_file, room_file, rooms, source_file
+from snippets._lab.rooms import (
+    DATA,
+    ROOT,
+    for_scripts,
+    load,
+    load_file,
+    room_file,
+    rooms,
+    source_file,
+)
 from snippets._site.checks.browser import Server
 from snippets._site.scripts import bundle, needed
 
 pytest_plugins = ["browser"]
 
 ENGINE = ROOT / "docs/assets/javascripts/playground/engine"
-ROOMS = [room for room in rooms() if room_file(room, "problems.py").exists()]
+ROOMS = [room for room in rooms() if for_scripts(room)]
+RECORDED = [(room, result) for room in ROOMS for result in for_scripts(room)]
 MOST_BYTES = 35_000  # of the engine, compressed
-MOST_BYTES_A_POST = 40_000  # of its problems
+MOST_BYTES_A_CLICK = 40_000  # of the problems of a kernel
 LEAST_REJECTED, LEAST_NAMED = 0.96, 0.70  # of all wrong variants whose kernels are changed
 
 # Wrong variants that no problem rejects, and why.
@@ -118,17 +129,18 @@ HARNESS = """async () => {
 }"""
 
 
-def recorded(room):
-    return store.read(DATA / "interpreter" / room / "problems.json", DATA).rows
+def recorded(room, result="problems"):
+    return store.read(DATA / "interpreter" / room / f"{result}.json", DATA).rows
+
+
+def all_recorded(room):
+    return [row for result in for_scripts(room) for row in recorded(room, result)]
 
 
 def texts(room):
     """The files of a room whose kernels are recorded."""
-    files = {"kernel": source_file(room), "exercise": room_file(room, "exercise.py")}
-    found = {name: path.read_text("utf-8") for name, path in files.items() if path.exists()}
-    if "composed" in room:  # its exercise launches the kernels of the page
-        found["exercise"] = found["kernel"]
-    return found
+    names = {row["file"] for row in all_recorded(room) if "problem" in row}
+    return {name: room_file(room, f"{name}.py").read_text("utf-8") for name in sorted(names)}
 
 
 def variants(room):
@@ -151,10 +163,14 @@ def test_the_engine_is_small_and_asks_nobody():
     assert not re.search(r"\bimport\s*[({\"'*]|^import\b|[;}]import\b", text), "it imports nothing"
 
 
+@pytest.mark.parametrize(("room", "result"), RECORDED)
+def test_the_problems_of_a_kernel_are_light(room, result):
+    path = DATA / "interpreter" / room / f"{result}.json"
+    assert len(gzip.compress(path.read_bytes(), 9)) <= MOST_BYTES_A_CLICK
+
+
 @pytest.mark.parametrize("room", ROOMS)
-def test_the_problems_of_a_post_are_light_and_cover_its_kernels(room):
-    path = DATA / "interpreter" / room / "problems.json"
-    assert len(gzip.compress(path.read_bytes(), 9)) <= MOST_BYTES_A_POST
+def test_the_problems_of_a_post_cover_its_kernels(room):
     launched = {one["kernel"] for row in recorded(room) for one in row.get("launches", ())}
     tree = ast.parse(source_file(room).read_text("utf-8"))
     jit = {
@@ -170,10 +186,10 @@ def test_the_problems_of_a_post_are_light_and_cover_its_kernels(room):
     assert jit - called <= launched, "a kernel without a problem"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_problems_are_those_of_the_code(room):
-    result = store.read(DATA / "interpreter" / room / "problems.json", DATA)
-    assert not staleness.changed(result), f"make bench-cpu POST={room} RESULT=problems"
+@pytest.mark.parametrize(("room", "result"), RECORDED)
+def test_the_problems_are_those_of_the_code(room, result):
+    found = store.read(DATA / "interpreter" / room / f"{result}.json", DATA)
+    assert not staleness.changed(found), f"make bench-cpu POST={room} RESULT={result}"
 
 
 # Agreement.
@@ -183,16 +199,15 @@ def test_the_problems_are_those_of_the_code(room):
 def test_kernels_use_only_names_that_the_engine_has(ask):
     names = set(ask("names"))
     for room in some(ROOMS):
-        for path in (source_file(room), room_file(room, "exercise.py")):
-            if path.exists():
-                used = {
-                    n.attr
-                    for n in ast.walk(ast.parse(path.read_text("utf-8")))
-                    if isinstance(n, ast.Attribute)
-                    and isinstance(n.value, ast.Name)
-                    and n.value.id == "tl"
-                }
-                assert used <= names, f"{path.name} of {room}"
+        for file, text in some(texts(room)).items():
+            used = {
+                n.attr
+                for n in ast.walk(ast.parse(text))
+                if isinstance(n, ast.Attribute)
+                and isinstance(n.value, ast.Name)
+                and n.value.id == "tl"
+            }
+            assert used <= names, f"{file} of {room}"
 
 
 @pytest.mark.browser
@@ -201,10 +216,9 @@ def test_no_alarm_on_right_kernels(ask):
     sent, about = [], []
     for room in ROOMS:
         for file, text in texts(room).items():
-            rows = [row for row in recorded(room) if row.get("file") == file]
-            if rows:
-                sent.append({"source": text, "rows": rows})
-                about.append(f"{room}/{file}")
+            rows = [row for row in all_recorded(room) if row.get("file") == file]
+            sent.append({"source": text, "rows": rows})
+            about.append(f"{room}/{file}")
     answers = ask("all", texts=sent, files={})
     assert sum(len(answer["results"]) for answer in answers) > 120
     wrong = [
@@ -509,6 +523,105 @@ def test_random_expressions_give_what_tritons_interpreter_gives(ask, tmp_path):
         enumerate(zip(exact["got"], whole.flatten().tolist(), strict=True))
     ):
         assert got == want, lines[place // 8 * 2 + 1]
+
+
+class DrawBfloat:
+    """Random expressions of bfloat16, in words that tl and torch share."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def __call__(self, depth):
+        r = self.random
+        if depth == 0:
+            return r.choice(["x", "y", "z"])
+        a, b = self(depth - 1), self(r.randrange(depth))
+        return r.choice(
+            [
+                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(-{a})", f"({a} * 1.75)",
+                f"({a} + 0.3125)", f"tl.maximum({a}, {b})", f"tl.minimum({a}, {b})", f"tl.abs({a})",
+                f"tl.where({a} < {b}, {b}, {a})", f"tl.where({a} == {b}, x, {a})",
+                f"({a}.to(tl.float32) * {b}.to(tl.float32) + 0.1).to(tl.bfloat16)",
+                f"({a}.to(tl.float32) / 3.0).to(tl.bfloat16)",
+            ]
+        )  # fmt: skip
+
+
+class InTorch:
+    """What `tl` is where PyTorch evaluates such an expression."""
+
+    float32, bfloat16 = torch.float32, torch.bfloat16
+    maximum, minimum, abs, where = torch.maximum, torch.minimum, torch.abs, torch.where
+
+
+BFLOATS = """@triton.jit
+def _bfloat_kernel(x_ptr, y_ptr, z_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs).to(tl.bfloat16)
+    y = tl.load(y_ptr + offs).to(tl.bfloat16)
+    z = tl.load(z_ptr + offs).to(tl.bfloat16)
+"""
+ROUNDED = 1 + 3 * 2**-8  # between two numbers of bfloat16, and as near to both: the even one wins
+
+
+@pytest.mark.browser
+def test_random_expressions_of_bfloat16_give_what_pytorch_gives(ask):
+    """Each operation rounds to the nearest, as on a GPU.
+
+    PyTorch and not Triton's interpreter is the yardstick: that one cuts bfloat16 off, and has no
+    arithmetic of it (the next test).
+    """
+    draw = DrawBfloat(20)
+    expressions = ["x", "y", "z", *(draw(1 + number % 3) for number in range(EACH))]
+    generator = torch.Generator().manual_seed(1)
+    x, y, z = (torch.randn(16, generator=generator) for _ in "xyz")
+    x[:3] = torch.tensor([ROUNDED, -ROUNDED, 1 + 2**-8])
+    given = {"x": x, "y": y, "z": z * torch.logspace(-20, 20, 16)}
+    rounded = {name: value.bfloat16() for name, value in given.items()}
+    want = torch.stack([eval(text, {"tl": InTorch, **rounded}) for text in expressions]).float()
+    out = torch.empty_like(want)
+    seen = launches.Launches(given)
+    args = {f"{name}_ptr": seen.place(value, name) for name, value in given.items()}
+    args |= {"out_ptr": seen.place(out, "out"), "BLOCK": 16}
+    lines = [
+        f"tl.store(out_ptr + {number} * BLOCK + offs, ({text}).to(tl.float32))"
+        for number, text in enumerate(expressions)
+    ]
+    row = {
+        "problem": "bfloat16",
+        "title": "",
+        "group": "",
+        "launches": [{"kernel": "_bfloat_kernel", "grid": [1], "args": args}],
+        "storages": seen.memory(),
+        "outputs": [args["out_ptr"] | {"float32": launches.float32(want), "allowed": 0.0}],
+    }
+    answer = ask("problem", source=BFLOATS + "".join(f"    {line}\n" for line in lines), row=row)
+    assert not answer["error"], (answer["error"], lines[answer["error"]["line"] - 7])
+    (result,) = answer["outputs"]
+    assert result["shape"] == list(want.shape)
+    for place, (got, right) in enumerate(
+        zip(some(result["got"], 900), want.flatten().tolist(), strict=True)
+    ):
+        assert float(got) == pytest.approx(right, rel=0, abs=0, nan_ok=True), lines[place // 16]
+
+
+def test_tritons_interpreter_cuts_bfloat16_off(tmp_path):
+    """Why it is no yardstick for bfloat16; once it rounds, it can be."""
+    path = tmp_path / "bfloat.py"
+    path.write_text(
+        "import triton\nimport triton.language as tl\n\n\n"
+        "@triton.jit\ndef cut(x_ptr, out_ptr):\n"
+        "    tl.store(out_ptr, tl.load(x_ptr).to(tl.bfloat16).to(tl.float32))\n\n\n"
+        "@triton.jit\ndef doubled(x_ptr, out_ptr):\n"
+        "    tl.store(out_ptr, tl.load(x_ptr) * 2.0)\n",
+        "utf-8",
+    )
+    module = load_file(path, "bfloat_in_the_interpreter")
+    x, out = torch.tensor([ROUNDED]), torch.zeros(1)
+    module.cut[(1,)](x, out)
+    assert out.item() == 1 + 2**-7 < x.bfloat16().item() == 1 + 2**-6
+    with pytest.raises(Exception, match="get_bf16"):
+        module.doubled[(1,)](x.bfloat16(), x.bfloat16())
 
 
 # Bad input.

@@ -341,6 +341,37 @@ def test_exercise_merges_parts_of_the_keys(parts):
     assert_attention(exercise.flash_attention(q, k, v, parts=parts), q, k, v)
 
 
+@pytest.mark.numerical
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_merging_kernel_weighs_parts_by_their_logsumexp(parts):
+    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float32, device=DEVICE)
+    pieces = zip(k.chunk(parts, dim=-2), v.chunk(parts, dim=-2), strict=True)
+    results = [flash_attention(q, *piece, return_lse=True) for piece in pieces]
+    outs, lses = map(torch.stack, zip(*results, strict=True))
+    assert_attention(exercise.merge(outs, lses), q, k, v)
+    lses[:, :, :, 2] = float("-inf")  # no part has a key for these rows
+    merged = exercise.merge(outs, lses)
+    assert not merged[:, :, 2].any()
+    assert merged[:, :, 3].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("outs", "lses", "message"),
+    [
+        ((2, 5, 8), (2, 4), r"\(2, 4\); with outs \(2, 5, 8\) it must be float32, \(2, 5\)"),
+        ((2, 8), (2,), "with at least two dimensions"),
+    ],
+)
+def test_the_merging_kernel_refuses_what_it_cannot_do(outs, lses, message):
+    with pytest.raises(ValueError, match=message):
+        exercise.merge(torch.ones(outs, device=DEVICE), torch.ones(lses, device=DEVICE))
+    halves, columns = torch.ones(2, 5, 8, device=DEVICE), torch.ones(5, 2, device=DEVICE).T
+    with pytest.raises(ValueError, match=r"lses has strides .* must be contiguous"):
+        exercise.merge(halves, columns)
+    with pytest.raises(ValueError, match=r"lses is torch\.float16"):
+        exercise.merge(halves, torch.ones(2, 5, device=DEVICE).half())
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("name", bench.RUNGS)
 def test_every_rung_is_attention(name, causal):

@@ -16,7 +16,7 @@ import yaml
 from floors import perhaps, some
 
 from snippets._lab.results import store
-from snippets._lab.rooms import drawn_from_all
+from snippets._lab.rooms import FOR_SCRIPTS, drawn_from_all
 from snippets._site.checks import spelling
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,7 +40,7 @@ ABOUT_THE_HOUSE = (
     "test_progress",
     "test_errors",
 )
-EVERY_ROOM = {"report", "mutants", "problems"}  # results that no bench.py has to define
+EVERY_ROOM = {"report", "mutants", *FOR_SCRIPTS}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
 TOP_LEVEL = {
     ".ci",

@@ -28,6 +28,7 @@ import triton.language as tl
 TWO = 2
 FOUR = tl.constexpr(TWO * 2)
 UNUSED = tl.constexpr(5)
+n = 3  # called like a parameter
 
 
 @triton.jit
@@ -82,7 +83,8 @@ def test_a_section_in_the_editor_is_the_section_of_the_file(file):
         ast.parse(kernel.text)
         assert "--8<--" not in kernel.text
         shown = kernel.text.splitlines()
-        for name, (first, last) in some(kernel.sections).items():
+        sections = perhaps(kernel.sections, "an exercise's kernel may be shown nowhere else")
+        for name, (first, last) in sections.items():
             start, end = kernels.sections(source)[name]
             wanted = [line for line in lines[start : end - 1] if not marker.match(line)]
             assert shown[first - 1 : last] == wanted, name
@@ -161,9 +163,15 @@ def test_a_kernel_without_recorded_problems_has_no_button(tmp_path):
     data.parent.mkdir(parents=True)
     data.write_text('{"rows": [{"launches": [{"kernel": "_other"}]}]}', "utf-8")
     assert "am-edit" not in shown(path)
+    data = data.with_name("more_problems.json")
     data.write_text('{"rows": [{"launches": [{"kernel": "_kernel"}]}]}', "utf-8")
     assert 'data-kernel="new/kernel.py:_kernel"' in shown(path)
     assert "am-edit" not in shown("snippets/new/other.py"), "the editor opens no other file"
+    opened = playground.opened(tmp_path / "snippets/new")["kernels"]
+    assert {name: one["problems"] for name, one in opened.items()} == {
+        "kernel.py:_kernel": "more_problems",
+        "kernel.py:_other": "problems",
+    }
 
 
 DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]

@@ -22,7 +22,15 @@ from rich.progress import (
 from rich.table import Table
 
 from snippets._lab.results import store
-from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, places_of, rooms
+from snippets._lab.rooms import (
+    DATA,
+    FIGURES,
+    FOR_SCRIPTS,
+    ROOT,
+    UnknownName,
+    places_of,
+    rooms,
+)
 
 if TYPE_CHECKING:
     from snippets._lab.measure.session import Job
@@ -131,7 +139,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
             *(name for post in posts for name in results(post)),
             "report",
             "mutants",
-            "problems",
+            *FOR_SCRIPTS,
         ]
         if options.result not in known:
             raise UnknownName(

@@ -18,6 +18,9 @@ DATA = ROOT / "docs" / "data"
 FIGURES = ROOT / "docs" / "figures"
 
 PLACES = ("gpu", "interpreter", "compiler")
+# Results that no figure shows: what a reader's kernel is tried on. Each is a function of a room's
+# problems.py; apart, because a page fetches only those of the kernel that is opened.
+FOR_SCRIPTS = ("problems", "more_problems")
 
 
 class UnknownName(ValueError):
@@ -138,8 +141,16 @@ def places_of(room: str) -> dict[str, tuple[str, ...]]:
     return found | {
         "report": ("interpreter", "gpu"),
         "mutants": ("interpreter",),
-        "problems": ("interpreter",),
+        **dict.fromkeys(FOR_SCRIPTS, ("interpreter",)),
     }
+
+
+def for_scripts(room: str) -> list[str]:
+    """The results of a room that no figure shows, read from its problems.py and not imported."""
+    path = room_file(room, "problems.py")
+    tree = ast.parse(path.read_text("utf-8") if path.exists() else "")
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return [name for name in FOR_SCRIPTS if name in defined]
 
 
 @functools.cache

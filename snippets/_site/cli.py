@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--report", action="store_true", help="also: long sentences, passives")
     command = commands.add_parser("page-speed", help="measure how quick each page of the site is")
     command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
+    commands.add_parser("mistakes", help="ask the playground about typical mistakes (chromium)")
     command = commands.add_parser("screenshots", help="render each page in four ways")
     command.add_argument("page", nargs="*", type=_page, help="like posts/coalescing/; default: all")
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
@@ -136,6 +137,15 @@ def _page_speed(options: argparse.Namespace) -> int:
         measured = speed_table.renewed(measured, store.read(path))
     store.write(measured)
     return 1 if speed_table.over(measured) else 0
+
+
+def _mistakes(options: argparse.Namespace) -> int:
+    from snippets._site.checks import playground
+
+    found = playground.mistakes(lambda kernel: console.print(kernel, highlight=False))
+    path = store.write(found)
+    console.print(f"{path.relative_to(ROOT)}: {len(found.rows)} mistakes", highlight=False)
+    return 0
 
 
 def _offline(options: argparse.Namespace) -> int:

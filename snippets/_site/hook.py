@@ -3,7 +3,7 @@
 - `published` publishes the files that a reader may copy, `listings` gives each a page, and
   `notebooks` shows notebooks as pages; `search` writes the index;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `mending` change how a page is written,
-  `stale`, `unmeasured` and `speed_table` add what is known only at build;
+  `stale`, `unmeasured`, `speed_table` and `mistakes_table` add what is known only at build;
 - `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
@@ -34,6 +34,7 @@ from snippets._site import (
     glossary,
     listings,
     mending,
+    mistakes_table,
     moved,
     notebooks,
     numbering,
@@ -127,6 +128,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = repository.shown(markdown, config.repo_url or "")
     try:
         markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
+        markdown = mistakes_table.shown(markdown, Path(config.docs_dir) / "data")
         markdown = exercises.shown(markdown, Path(config.docs_dir).parent / "snippets")
         markdown = playground.listed(markdown, config, export.order())
     except (DataError, exercises.ExerciseError) as error:

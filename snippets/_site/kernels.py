@@ -110,8 +110,10 @@ def language(node: ast.AST) -> str:
     return ""
 
 
-def _names(function: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+def _names(node: ast.AST) -> set[str]:
+    """The names that it uses from outside: a parameter may be called like a constant."""
+    used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return used - {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
 
 
 def first_line(node: ast.stmt) -> int:

@@ -10,16 +10,17 @@ import ast
 import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from snippets._lab.rooms import FOR_SCRIPTS
 from snippets._site import exercises, kernels
 
-FILES = ("kernel.py", "exercise.py")
+FILES = ("kernel.py", "smallest.py", "exercise.py")
 LISTING = re.compile(
     r'^(?P<fence> *```python title="(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)))"\n'
     r'(?P<include> *--8<-- "(?P=path):(?P<section>\w+)"\n)',
@@ -46,12 +47,14 @@ def add(files: Files, config: MkDocsConfig) -> None:
 
 
 def opened(room: Path) -> dict[str, Any]:
-    """A room's kernels and exercises, or nothing."""
+    """A room's kernels, each with the result that holds its problems, and exercises; or nothing."""
+    recorded = _recorded(room.parent, room.name)
     found = {
         f"{path.name}:{kernel.name}": {
             "text": kernel.text,
             "rest": kernel.rest,
             "sections": kernel.sections,
+            "problems": recorded.get(kernel.name, ""),
         }
         for path in (room / name for name in FILES)
         if path.is_file()
@@ -89,13 +92,14 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
         return markdown
     lines = ['<div class="am-kernels" markdown>', ""]
     for room in order:
-        path = _snippets(config) / room / "kernel.py"
         can_run = _recorded(_snippets(config), room)
-        for kernel in kernels.cut(path.read_text("utf-8")) if can_run else ():
+        files = (_snippets(config) / room / name for name in FILES if name != "exercise.py")
+        there = [path for path in files if can_run and path.is_file()]
+        for path, kernel in _kernels_of(there):
             if kernel.name not in can_run:
                 continue
             says = (kernel.says.splitlines() or [""])[0]
-            button = _button(f"{room}/kernel.py:{kernel.name}", "")
+            button = _button(f"{room}/{path.name}:{kernel.name}", "")
             lines += [
                 '<div class="am-kernel" markdown>',
                 f"`{kernel.name}` of [{room}](posts/{room}.md): {says} {button}",
@@ -103,6 +107,12 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
                 "",
             ]
     return markdown.replace(LIST, "\n".join([*lines, "</div>"]))
+
+
+def _kernels_of(paths: Iterable[Path]) -> Iterator[tuple[Path, kernels.Kernel]]:
+    for path in paths:
+        for kernel in kernels.cut(path.read_text("utf-8")):
+            yield path, kernel
 
 
 def _beside(match: re.Match[str], kind: str, snippets: Path) -> str:
@@ -143,14 +153,19 @@ def _kinds(source: str) -> dict[str, str]:
 
 
 @functools.cache
-def _recorded(snippets: Path, room: str) -> frozenset[str]:
-    """The kernels of a room that its recorded problems launch: these can be judged on the page."""
-    path = snippets.parent / f"docs/data/interpreter/{room}/problems.json"
-    if not path.is_file():
-        return frozenset()
-    rows = json.loads(path.read_text("utf-8"))["rows"]
-    launches = [launch for row in rows for launch in row.get("launches", ())]
-    return frozenset(launch["kernel"] for launch in launches)
+def _recorded(snippets: Path, room: str) -> dict[str, str]:
+    """The kernels that a room's recorded problems launch, and which result holds these problems.
+
+    The others cannot be judged on the page.
+    """
+    data = snippets.parent / "docs/data/interpreter" / room
+    return {
+        launch["kernel"]: result
+        for result in FOR_SCRIPTS
+        if (path := data / f"{result}.json").is_file()
+        for row in json.loads(path.read_text("utf-8"))["rows"]
+        for launch in row.get("launches", ())
+    }
 
 
 def _snippets(config: MkDocsConfig) -> Path:

@@ -1,15 +1,107 @@
-"""The exercise's answer: no transpose, the product reads k with its two strides swapped."""
+"""The exercises' answers: no transpose, the product reads k with its two strides swapped."""
 
 import torch
+import triton
+import triton.language as tl
 
 from .kernel import (
+    INTERPRETED,
     _check_inputs,
     _check_launch,
+    _launch,
     _run_matmul,
     _run_softmax,
     _scale_or_default,
     _sizes,
 )
+
+BLOCK_M, BLOCK_N = 16, 32  # a tile of scores
+
+
+@triton.jit
+def _scores_kernel(
+    q_ptr,  # [B, H, M, D]
+    k_ptr,  # [B, H, N, D]
+    out_ptr,  # [B, H, M, N]
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_on,
+    H,
+    M,
+    N,
+    D,
+    scale,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,  # a power of two, at least D
+    UPCAST: tl.constexpr,  # bfloat16 in the interpreter, whose tl.dot gets it wrong
+):
+    """One program computes one tile of scale · q kᵀ from rows of q and of k, as they lie.
+
+    Reads BLOCK_M rows of q and BLOCK_N rows of k once, writes its tile of scores once.
+    """
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    matrix = tl.program_id(0) // (tiles_m * tiles_n)
+    b, h = (matrix // H).to(tl.int64), (matrix % H).to(tl.int64)
+    offs_m = (tile // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
+    mask_m, mask_n, mask_d = offs_m < M, offs_n < N, offs_d < D
+
+    q_tile = q_ptr + b * stride_qb + h * stride_qh
+    q_tile += offs_m[:, None] * stride_qm + offs_d[None, :] * stride_qd  # [BLOCK_M, BLOCK_D]
+    q = tl.load(q_tile, mask=mask_m[:, None] & mask_d[None, :], other=0.0)
+    k_tile = k_ptr + b * stride_kb + h * stride_kh
+    k_tile += offs_d[:, None] * stride_kd + offs_n[None, :] * stride_kn  # [BLOCK_D, BLOCK_N]
+    k = tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :], other=0.0)
+    if UPCAST:
+        q, k = q.to(tl.float32), k.to(tl.float32)
+    scores = tl.dot(q, k, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
+
+    out = out_ptr + b * stride_ob + h * stride_oh
+    out += offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
+    tl.store(out, scores.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
+
+
+def scores(q, k, *, scale=None):
+    """q kᵀ · scale without a copy of k; contract as in kernel.py.
+
+    Args:
+        q: [..., M, D]; k: [..., N, D]
+        scale: 1/√D where it is None.
+
+    Returns:
+        [..., M, N] in float32.
+    """
+    _check_inputs(q, k, k)
+    scale = _scale_or_default(scale, q.shape[-1])
+    (matrices, M, D), N = _sizes(q), k.shape[-2]
+    _check_launch("q", q, (M, N), keys=N)
+    out = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    _launch(
+        _scores_kernel,
+        matrices * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N),
+        (q, k, out),
+        M=M,
+        N=N,
+        D=D,
+        scale=scale,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        BLOCK_D=max(16, triton.next_power_of_2(D)),  # tl.dot needs 16
+        UPCAST=INTERPRETED and q.dtype == torch.bfloat16,
+    )
+    return out
 
 
 # --8<-- [start:strides]

@@ -14,6 +14,7 @@ from snippets._lab.results.store import DataError, Result
 from snippets._lab.rooms import (
     DATA,
     FIGURES,
+    FOR_SCRIPTS,
     ROOT,
     load,
     places_of,
@@ -23,8 +24,6 @@ from snippets._lab.rooms import (
     waiting,
 )
 
-FOR_SCRIPTS = "problems"  # a result that no figure shows: what a reader's kernel is tried on
-
 
 def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list[Path]:
     """Draw every figure; return the files that are not (or, with write, were not) as drawn.
@@ -33,7 +32,8 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     """
     by_name: dict[tuple[str, str], list[Result]] = {}
     # What a browser measured of the site becomes a table when the site is built.
-    everything = [r for r in store.scan(data) if r.place != "browser" and r.result != FOR_SCRIPTS]
+    shown = (r for r in store.scan(data) if r.place != "browser")
+    everything = [result for result in shown if result.result not in FOR_SCRIPTS]
     for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
     files: dict[Path, str] = {}

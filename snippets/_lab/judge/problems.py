@@ -8,7 +8,7 @@ model.
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -62,6 +62,7 @@ def attention(
     only: Sequence[str] = (),
     without: Sequence[str] = (),
     ending: str = "",
+    probes: Iterable[tuple[str, Probe]] | None = None,
 ) -> Iterator[Problem]:
     """Problems of a launcher of q, k and v, or of q and k: those that it takes.
 
@@ -71,9 +72,10 @@ def attention(
         options: how to ask for that.
         only, without: names of problems.
         ending: of their names, where the same ones come twice.
+        probes: (title, probe), of a launcher that takes no other sizes.
     """
     module = load(room, file)
-    for title, p in _probes(find_launcher(module, group or room)):
+    for title, p in probes or _probes(find_launcher(module, group or room)):
         if p.name in without or (only and p.name not in only):
             continue
         problem = _problem(module, p, group or room, options or {})
@@ -138,19 +140,29 @@ def _as_weights(p: Probe) -> Probe:
     return Probe(p.name, p.q, p.k, eye, p.scale, p.causal, p.align)
 
 
+def make(
+    name: str, M: int, N: int, D: int = 16, heads: tuple[int, int] = (1, 1), **rest: Any
+) -> Probe:
+    """A probe of random numbers that take a byte each."""
+    generator = torch.Generator().manual_seed(M + 10 * N + D)
+
+    def draw(rows: int, spread: float) -> Tensor:
+        return on_the_lattice(torch.randn(*heads, rows, D, generator=generator) * spread)
+
+    return Probe(name, draw(M, 1.5), draw(N, 1.0), draw(N, 1.0), **rest)
+
+
+def rising(p: Probe) -> Probe:
+    """With scores that rise for one query, so that every tile moves its maximum.
+
+    Where a second query is the first one's opposite, they fall for that one.
+    """
+    order = (p.q @ p.k.mT)[0, 0, 0].argsort()
+    return Probe(p.name, p.q, p.k[:, :, order].contiguous(), p.v)
+
+
 def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
     """(title, probe): few and small, so that a page runs them all within a second."""
-
-    def make(
-        name: str, M: int, N: int, D: int = 16, heads: tuple[int, int] = (1, 1), **rest: Any
-    ) -> Probe:
-        generator = torch.Generator().manual_seed(M + 10 * N + D)
-
-        def draw(rows: int, spread: float) -> Tensor:
-            return on_the_lattice(torch.randn(*heads, rows, D, generator=generator) * spread)
-
-        return Probe(name, draw(M, 1.5), draw(N, 1.0), draw(N, 1.0), **rest)
-
     yield "8 queries, 8 keys, 16 columns", make("plain", 8, 8)
     yield "sizes that fill no tile", make("ragged", 3, 13, 24)
     yield "two batches of two heads", make("heads", 2, 5, heads=(2, 2))
@@ -169,9 +181,7 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
         yield "a scale of its own, 0.3", make("scale", 3, 7, scale=0.3)
     p = make("tiles", 2, 70)
     q = torch.cat([p.q[..., :1, :], -p.q[..., :1, :]], -2)
-    # Scores that rise for one query, so that every tile moves the maximum, and fall for the other.
-    k = p.k[:, :, (q @ p.k.mT)[0, 0, 0].argsort()].contiguous()
-    yield "70 keys: several tiles", Probe(p.name, q, k, p.v)
+    yield "70 keys: several tiles", rising(Probe(p.name, q, p.k, p.v))
     yield "66 queries: several programs", make("queries", 66, 3)
     if launcher.causal:
         for title, name, M, N in (
@@ -192,15 +202,19 @@ def _probes(launcher: Launcher) -> Iterator[tuple[str, Probe]]:
 # What is recorded.
 
 
-def rows(room: str, each: Callable[..., Iterator[Row]]) -> Iterator[Row]:
-    """A row for each problem and then one for each mistake, for the data file."""
-    problems: list[Problem] = list(load(room, "problems").problems())
+def rows(room: str, result: str, each: Callable[..., Iterator[Row]]) -> Iterator[Row]:
+    """A row for each problem and then one for each mistake, for the data file.
+
+    `result`: the function of problems.py that yields the problems.
+    """
+    problems: list[Problem] = list(getattr(load(room, "problems"), result)())
     names = list(dict.fromkeys(p.name for p in problems))
     problems.sort(key=lambda p: names.index(p.name))  # equal numbers side by side pack well
     if len({(p.file, p.group, p.name) for p in problems}) != len(problems):
         raise ValueError(f"{room}: two problems have the same name")
-    wrong = list(_wrong_kernels(room))
-    judged = [p for p in problems if p.file == "kernel"]  # an exercise has the same problems
+    judged = [p for p in problems if p.file != "exercise"]  # which has the same problems
+    of_kernel = any(p.file == "kernel" for p in judged)
+    wrong = list(_wrong_kernels(room)) if of_kernel else []
     tables: list[dict[str, int]] = [{} for _ in judged]  # fingerprint → its number
     found = []
     done = iter(each(step=["right", "mistakes", *(name for name, _, _ in wrong)]))

@@ -32,6 +32,7 @@ from snippets._lab.results import history, physics, staleness, store
 from snippets._lab.rooms import (
     DATA,
     UnknownName,
+    for_scripts,
     interpreted,
     load,
     results,
@@ -375,8 +376,8 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             wanted["report"] = runs_on, functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
             wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
-        if room_file(room, "problems.py").exists():
-            wanted["problems"] = ("interpreter",), functools.partial(_problems, room)
+        for name in for_scripts(room):
+            wanted[name] = ("interpreter",), functools.partial(_problems, room, name)
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue
@@ -402,9 +403,9 @@ def _mutants(room: str, lab: Lab) -> Iterator[Row]:
     return mutants.rows(room, lab.each, at_once=1)  # other cores measure other rooms
 
 
-def _problems(room: str, lab: Lab) -> Iterator[Row]:
+def _problems(room: str, name: str, lab: Lab) -> Iterator[Row]:
     """What the page's own interpreter is given: launches, right results, and wrong ones' marks."""
-    return problems.rows(room, lab.each)
+    return problems.rows(room, name, lab.each)
 
 
 def _report(room: str, lab: Lab) -> Iterator[Row]:

@@ -39,16 +39,17 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
     source = source_file(room)
     if source.exists():
         names = _launchers(source, room)
-        if result in ("mutants", "problems"):  # any line of the file may be in one
+        if result in ("mutants", *rooms.FOR_SCRIPTS):  # any line of the file may be in one
             names = public_functions(source.read_text("utf-8"))
         walk.follow(source, [*names, "main"] if result == "report" else names)
     if result == "mutants":
         walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
         for path in test_files(room):
             walk.follow(path, _judging(definitions(walk.text(path))))
-    elif result == "problems":
-        walk.follow(room_file(room, "problems.py"), ["problems"])
-        walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
+    elif result in rooms.FOR_SCRIPTS:
+        walk.follow(room_file(room, "problems.py"), [result])
+        if result == "problems":
+            walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
     elif result != "report":
         bench = room_file(room, "bench.py")
         walk.follow(bench, [result])

@@ -11,9 +11,11 @@ const COLORS = {
 };
 const MARKS = { fault: "am-line-fault", mistake: "am-line-mistake", step: "am-line-step" };
 
+export const loadEditor = () => import(VENDORED.href);
+
 /* {box, text(), replace(text), focus(), reveal(line, last?), mark([{line, kind}]), whenChanged(act)} */
 export async function makeEditor({ text, label, run }) {
-  const cm = await import(VENDORED.href);
+  const cm = await loadEditor();
   const { Decoration, EditorState, EditorView, StateEffect, StateField, tags } = cm;
 
   const setMarks = StateEffect.define();

@@ -22,7 +22,8 @@ export function sentenceOf(result) {
   const [first] = bad;
   if (!first) return `The numbers are right, but: ${result.faults[0].message}`;
   const [output, cells] = first;
-  return `${cells} of ${output.got.length} numbers of ${output.name} are wrong.`;
+  const what = output.name === "result" ? "the result" : output.name;
+  return `${cells} of ${output.got.length} numbers of ${what} ${cells === 1 ? "is" : "are"} wrong.`;
 }
 
 export const placed = ({ line, message }) => (line ? `Line ${line}: ${message}` : message);

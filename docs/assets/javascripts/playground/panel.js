@@ -6,13 +6,13 @@ import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { solve } from "../site/progress.js";
 import { addresses } from "./addresses.js";
-import { makeEditor } from "./editor.js";
+import { loadEditor, makeEditor } from "./editor.js";
 import { Stopped, engineRoom } from "./engine_room.js";
 import { problemsOf } from "./engine/recorded.js";
-import { judge } from "./engine/verdict.js";
 import { LONGEST, fromHash, toHash } from "./link.js";
-import { faults, outputs, placed, sentenceOf, work } from "./outcome.js";
+import { faults, outputs, sentenceOf, work } from "./outcome.js";
 import { stepping } from "./stepping.js";
+import { alikeTo, tried, whole } from "./trial.js";
 
 const STYLE = new URL("./panel.css", import.meta.url);
 const TEXTS = new URL("../../playground/", import.meta.url);
@@ -33,22 +33,30 @@ function style() {
   return styled;
 }
 
-/* A room's kernels and exercises, and what is run to judge them. */
+/* What was fetched, by address. */
 const known = new Map();
-function roomOf(name) {
-  if (!/^[a-z_]+$/.test(name)) throw new Error(`There is no room ${name}.`);
-  if (!known.has(name)) {
-    const both = Promise.all([
-      loadJson(new URL(`${name}.json`, TEXTS)),
-      loadJson(new URL(`${name}/problems.json`, PROBLEMS)),
-    ]);
-    known.set(name, both.then(([texts, file]) => ({ ...texts, file, problems: problemsOf(file) })));
-    both.catch(() => known.delete(name)); // the next click tries again
+function fetched(url) {
+  if (!known.has(url.href)) {
+    const value = loadJson(url);
+    known.set(url.href, value);
+    value.catch(() => known.delete(url.href)); // the next click tries again
   }
-  return known.get(name);
+  return known.get(url.href);
 }
 
-/* What a button is for: {room, kernel, original, start, rest, exercise}. */
+/* A room's kernels and exercises. */
+function roomOf(name) {
+  if (!/^[a-z_]+$/.test(name)) throw new Error(`There is no room ${name}.`);
+  return fetched(new URL(`${name}.json`, TEXTS));
+}
+
+/* What a kernel is tried on, {problems, file}. It is not there yet when the editor is. */
+async function recordedOf(room, kernel, { problems }) {
+  const file = await fetched(new URL(`${room}/${problems}.json`, PROBLEMS));
+  return { file, problems: problemsOf(file).filter((problem) => problem.kernels.includes(kernel)) };
+}
+
+/* What a button is for: {name, text, rest} of the page's kernel, what the reader starts with, and what judges it. */
 async function subjectOf({ kernel, exercise }) {
   const [name] = (exercise ?? kernel).split(/[/:]/);
   const room = await roomOf(name);
@@ -58,9 +66,9 @@ async function subjectOf({ kernel, exercise }) {
   const found = Object.hasOwn(room.kernels, path) ? room.kernels[path] : undefined;
   if (!found) throw new Error(`There is no kernel ${path} in ${name}.`);
   return {
-    room, name: path.split(":")[1], id: `${name}/${path}`, draft: exercise ?? kernel, exercise, task,
-    original: found.text, start: task ? task.stub : found.text, rest: found.rest, sections: found.sections,
-    problems: room.problems.filter((problem) => problem.kernels.includes(path.split(":")[1])),
+    ...found, name: path.split(":")[1], id: `${name}/${path}`, draft: exercise ?? kernel, exercise, task,
+    start: task ? task.stub : found.text,
+    recorded: () => recordedOf(name, path.split(":")[1], found),
   };
 }
 
@@ -68,8 +76,8 @@ async function subjectOf({ kernel, exercise }) {
 export async function open(button, text) {
   if (button.dataset.question) return ask(button);
   if (opened?.button === button && text === undefined) return close();
-  await style();
-  const subject = await subjectOf(button.dataset);
+  loadEditor().catch(() => {}); // by far the longest on its way, so it sets out first; making it tells of a failure
+  const [subject] = await Promise.all([subjectOf(button.dataset), style()]);
   if (!button.isConnected) return undefined;
   close();
   return show(button, subject, text);
@@ -126,52 +134,43 @@ function show(from, subject, text) {
   const detail = make("div", { className: "am-play-detail" });
   const place = make("div", { className: "am-play-editor", textContent: "The editor is on its way …" });
   let editor;
-  let results = [];
   let running = false;
-  let ofPage; // promise of the counts of the page's kernel, by problem
+  let latest = Promise.resolve(); // the run that was asked for last
+  const ofPage = new Map(); // number of a problem -> promise of what the page's kernel does there
 
-  const whole = (source) => (subject.rest ? `${source}\n\n\n${subject.rest}` : source);
   const goTo = (line) => {
     editor.reveal(line, { select: true });
     editor.focus();
   };
   const say = (words) => status.replaceChildren(...withCode(words));
 
-  async function run() {
+  function run() {
     if (running || !editor) return;
     const source = editor.text();
     verdicts.replaceChildren();
     mistake.replaceChildren();
     detail.replaceChildren();
     editor.mark([]);
-    results = [];
     if (source.length > LONGEST) {
       say(`${source.length.toLocaleString("en-US")} characters are more than a kernel has: it is not run.`);
       return;
     }
     busy(true);
-    try {
-      const { error, kernels } = await room.parse(source);
-      if (error) return fail(error);
-      if (!kernels.some(({ name }) => name === subject.name)) {
-        const names = kernels.map(({ name }) => name).join(", ") || "none";
-        return fail({ line: 0, message: `The kernel must be named ${subject.name}; @triton.jit functions here: ${names}.` });
-      }
-      for (const [at, problem] of subject.problems.entries()) {
-        say(`Problem ${at + 1} of ${subject.problems.length}: ${nameOf(problem)}`);
-        const result = await room.run(whole(source), problem);
-        results.push(result);
-        addVerdict(result, at);
-        if (result.error?.kind === "limit") break; // the others would not end either
-      }
-      conclude(source);
-    } catch (error) {
-      if (error instanceof Stopped) say("Stopped.");
-      else say(error.message);
-    } finally {
-      busy(false);
-    }
-    return undefined;
+    latest = judged(source).catch((error) => say(error instanceof Stopped ? "Stopped." : error.message)).finally(() => busy(false));
+  }
+
+  async function judged(source) {
+    say("The problems are on their way …");
+    const recorded = await subject.recorded();
+    const found = await tried(room, source, {
+      kernel: subject,
+      recorded,
+      begins: (problem, at) => say(`Problem ${at + 1} of ${recorded.problems.length}: ${nameOf(problem)}`),
+      ends: addVerdict,
+    });
+    say(found.says);
+    if (found.results.length) conclude(found);
+    else point(found.error);
   }
 
   function busy(is) {
@@ -181,12 +180,10 @@ function show(from, subject, text) {
     box.setAttribute("aria-busy", String(is));
   }
 
-  function fail(error) {
-    say(placed(error));
-    if (error.line) {
-      editor.mark([{ line: error.line, kind: "fault" }]);
-      editor.reveal(error.line);
-    }
+  function point({ line }) {
+    if (!line) return;
+    editor.mark([{ line, kind: "fault" }]);
+    editor.reveal(line);
   }
 
   function addVerdict(result, at) {
@@ -197,23 +194,15 @@ function show(from, subject, text) {
     if (verdicts.querySelectorAll(".am-wrong").length === 1 && !result.right) detailOf(result, at);
   }
 
-  function conclude(source) {
-    const right = results.filter((result) => result.right).length;
-    const all = subject.problems.length;
+  function conclude({ results, mistake: named }) {
     const lines = new Map();
     for (const { error, faults: found } of results) {
       for (const { line } of [...(error ? [error] : []), ...found]) if (line) lines.set(line, "fault");
     }
-    if (right === all) {
-      say(`Right on all ${all} problems.`);
+    if (named) nameMistake(named, lines);
+    if (results.every((result) => result.right)) {
       detailOf(results[0], 0);
       if (subject.exercise) passed();
-    } else {
-      // What mistakes return is known of the page's kernels, and not of an exercise's own.
-      const { mistake: named } = subject.id.includes("/kernel.py:")
-        ? judge(whole(source), results, subject.room.file, whole(subject.original)) : {};
-      say(`Right on ${right} of ${all} problems. ${sentenceOf(results.find((result) => !result.right))}`);
-      if (named) nameMistake(named, lines);
     }
     editor.mark([...lines].map(([line, kind]) => ({ line, kind })));
   }
@@ -224,7 +213,7 @@ function show(from, subject, text) {
       sentence.append(" ", button(`line ${named.line}`, () => goTo(named.line), { className: "am-play-line" }));
       if (!subject.exercise && !lines.has(named.line)) lines.set(named.line, "mistake");
     }
-    const alike = [...new Set(named.others.map(({ name }) => name))].filter((name) => name !== named.name);
+    const alike = alikeTo(named);
     const others = alike.length
       ? [make("p", { textContent: `On these problems it cannot be told from: ${alike.join("; ")}.` })] : [];
     const what = subject.exercise
@@ -236,29 +225,49 @@ function show(from, subject, text) {
   function passed() {
     solve(subject.exercise);
     const answer = make("details", {}, make("summary", { textContent: "Compare with the tested answer" }),
-      make("pre", {}, make("code", { textContent: subject.original })));
+      make("pre", {}, make("code", { textContent: subject.text })));
     mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer);
   }
 
-  const pageResult = (at, options) => room.run(whole(subject.original), subject.problems[at], options);
+  /* What a text does on a problem, told in full. */
+  const runs = async (source, at, options) => {
+    const { problems } = await subject.recorded();
+    return room.run(whole(subject, source), problems[at], options);
+  };
+
+  function countsOfPage(at) {
+    if (!ofPage.has(at)) {
+      const counts = runs(subject.text, at).then((result) => result.counts);
+      ofPage.set(at, counts.catch(() => { ofPage.delete(at); })); // it was stopped: another time
+    }
+    return ofPage.get(at);
+  }
+
+  /* Run the page's kernel on each problem while the reader reads: its counts stand beside those of the reader's,
+     and an engine that has run once is several times as quick. */
+  async function warm() {
+    const { problems } = await subject.recorded();
+    for (const at of problems.keys()) {
+      if (running || !box.isConnected) return; // a run goes first
+      await countsOfPage(at);
+    }
+  }
 
   async function detailOf(result, at) {
     for (const [number, item] of [...verdicts.children].entries()) {
       item.firstChild.setAttribute("aria-pressed", String(number === at));
     }
-    const source = whole(editor.text());
+    const source = editor.text();
     const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");
     shown.push(counts, later("Addresses, instruction by instruction", async () => {
-      const own = await room.run(source, subject.problems[at], { trace: true });
-      return addresses(own, await pageResult(at, { trace: true }), goTo);
+      const own = await runs(source, at, { trace: true });
+      return addresses(own, await runs(subject.text, at, { trace: true }), goTo);
     }), later("Step through one program", () => stepping({
       programs: result.counts?.programs ?? 1,
-      stepsOf: async (program) => (
-        await room.run(source, subject.problems[at], { variables: { program: [program, 0, 0] } })
-      ).steps,
+      stepsOf: async (program) => (await runs(source, at, { variables: { program: [program, 0, 0] } })).steps,
       at(line) {
         editor.mark([{ line, kind: "step" }]);
         editor.reveal(line);
@@ -266,9 +275,8 @@ function show(from, subject, text) {
     })));
     detail.replaceChildren(...shown);
     if (result.error) return;
-    ofPage ??= new Map();
-    if (!ofPage.has(at)) ofPage.set(at, pageResult(at).catch(() => ({})));
-    const { counts: theirs } = await ofPage.get(at);
+    await latest; // the other verdicts come first
+    const theirs = await countsOfPage(at);
     if (counts.isConnected) counts.replaceChildren(work(result.counts, theirs));
   }
 
@@ -336,7 +344,8 @@ function show(from, subject, text) {
     if (text !== undefined) say("This kernel came with the link and has not run. Read it, then press Run.");
     editor.focus();
     box.scrollIntoView({ block: "nearest" });
-    return room.parse(""); // starts the worker while the reader reads
+    warm().catch(() => {}); // what is missing is told when it is needed
+    return undefined;
   }).catch((error) => say(`The editor could not be loaded: ${error.message}`));
 }
 

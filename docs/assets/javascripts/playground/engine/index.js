@@ -58,12 +58,12 @@ export function parse(source) {
 
 const lastLine = (body) => body.reduce((most, node) => Math.max(most, node.line, lastLine([...(node.body ?? []), ...(node.orelse ?? [])])), 0);
 
-let last = { source: null, file: null };
-
-/* Several runs of one text share its compiled functions. */
+/* Several runs of one text share its compiled functions: of the last two, the reader's and the page's. */
+let lately = [];
 function compiled(source) {
-  if (last.source !== source) last = { source, file: new File(read(source)) };
-  return last.file;
+  const known = lately.find((one) => one.source === source) ?? { source, file: new File(read(source)) };
+  lately = [known, ...lately.filter((one) => one !== known)].slice(0, 2);
+  return known.file;
 }
 
 export function run(source, kernelName, { grid = [1], args = {}, options = {} } = {}) {

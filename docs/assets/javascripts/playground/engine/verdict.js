@@ -2,7 +2,8 @@
 
    What each mistake would return on each problem was worked out in Python and stored as fingerprints:
    sums of some rows of the result. A mistake is named if one of its ways matches on every problem that it
-   says something of, a wrong one among them. Nothing here knows what a mistake is. */
+   says something of, a wrong one among them. Where nothing but NaN or 0 came out of the wrong ones, much would
+   match: then it takes one of the room's own wrong variants. Nothing here knows what a mistake is. */
 import { halves } from "./packed.js";
 
 const PRINTED = 5; // rows that a fingerprint tells, as in snippets/_lab/probe/launches.py
@@ -53,8 +54,11 @@ function alike(sums, print) {
   );
 }
 
-/* The rank of what may be said: zeros are certain, a model knows more kernels than one variant does. */
-const order = ({ mistake, source }) => (mistake === "zeros" ? 0 : source === "model" ? 1 : 2);
+/* What may be said comes in this order: zeros are certain; what the room's own variant confirms; what says
+   something of most problems; and a model knows more kernels than one variant does. */
+const byRank = (a, b) => (b.row.mistake === "zeros") - (a.row.mistake === "zeros")
+  || b.confirmed - a.confirmed || b.said - a.said || (b.row.source === "model") - (a.row.source === "model");
+const isBlank = (x) => x !== x || x === 0;
 
 /* Of each problem with fingerprints: whether its result is right, which of them it is like, and which of
    them cannot be told from the right result; null for one that did not run. */
@@ -67,6 +71,7 @@ export function likeness(results, file) {
     const [sums, rights] = [fingerprint(result.outputs), fingerprint(result.outputs, "expected")];
     return {
       right: result.outputs.every((output) => output.right),
+      blank: result.outputs.every(({ got }) => got.every(isBlank)),
       like: prints.map((print) => alike(sums, print)),
       harmless: prints.map((print) => alike(rights, print)),
     };
@@ -78,17 +83,29 @@ export function explain(results, file) {
   const mistakes = file.rows.filter((row) => row.mistake);
   const seen = likeness(results, file);
   if (!seen.some((one) => one && !one.right)) return [];
-  const fits = (numbers) => {
-    let matched = 0;
+  /* {said, told}: of how many problems a way says something, and how many wrong ones it explains, of which not
+     all is NaN or 0; nothing unless it is right about all of them and explains one. */
+  const saidBy = (numbers) => {
+    let [said, told, matched] = [0, 0, 0];
     for (const [i, number] of numbers.entries()) {
       if (number < 0 || !seen[i]) continue;
-      if (!seen[i].like[number]) return false;
-      matched += seen[i].right || seen[i].harmless[number] ? 0 : 1;
+      if (!seen[i].like[number]) return null;
+      said += 1;
+      if (seen[i].right || seen[i].harmless[number]) continue;
+      matched += 1;
+      told += seen[i].blank ? 0 : 1;
     }
-    return matched > 0;
+    return matched ? { said, told } : null;
   };
-  const found = mistakes.filter((row) => row.prints.some(fits)).sort((a, b) => order(a) - order(b));
-  return found.map(({ mistake, sentence, source }) => ({ name: mistake, sentence, source }));
+  const found = mistakes.map((row) => ({ row, ways: row.prints.map(saidBy).filter(Boolean) })).filter(({ ways }) => ways.length);
+  const own = new Set(found.filter(({ row }) => row.source === "variant").map(({ row }) => row.mistake));
+  return found
+    .map(({ row, ways }) => ({
+      row, confirmed: own.has(row.mistake), said: Math.max(...ways.map((way) => way.said)), told: ways.some((way) => way.told),
+    }))
+    .filter(({ row, confirmed, told }) => told || confirmed || row.mistake === "zeros")
+    .sort(byRank)
+    .map(({ row: { mistake, sentence, source } }) => ({ name: mistake, sentence, source }));
 }
 
 /* The first line of a text that the original does not have at its place. */

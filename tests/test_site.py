@@ -342,7 +342,8 @@ def test_a_room_says_where_its_page_is(room):
     module = tree(f"snippets/{room}/__init__.py")
     text = ast.get_docstring(module) or ""
     assert f"docs/{folder}/{room}.md" in text
-    assert len(module.body) == 1, "one sentence and the page's path, nothing to run"
+    rest = [ast.unparse(node).partition(" = ")[0] for node in module.body[1:]]
+    assert rest in ([], ["USES"]), "one sentence and the page's path, and which rooms it composes"
 
 
 # What imports what.
@@ -360,14 +361,42 @@ def test_the_file_a_reader_copies_needs_torch_and_triton_only(post):
     assert 'if __name__ == "__main__":' in read(path)
 
 
+COMPOSES = ("op.py",)  # the files of a room that may import the rooms it says it USES
+
+
+def uses(room):
+    """The rooms that a room says it composes."""
+    for node in tree(f"snippets/{room}/__init__.py").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "USES":
+            return ast.literal_eval(node.value)
+    return ()
+
+
+def used_by(room, seen=()):
+    """The rooms it composes, and those they compose; raises where that comes round in a circle."""
+    assert room not in seen, f"rooms compose each other in a circle: {' → '.join((*seen, room))}"
+    found = list(uses(room))
+    return found + [x for other in uses(room) for x in used_by(other, (*seen, room))]
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_no_room(room):
+    imported = set()
     for path in python_files(f"snippets/{room}"):
         for level, module, name in perhaps(imports(path), "a module may import nothing"):
             first, owner, *_ = [*module.split("."), name, ""]
-            if level == 0 and first == "snippets":
-                assert owner in ("_lab", room), f"{path} imports {module}.{name}"
+            if level == 0 and first == "snippets" and owner not in ("_lab", room):
+                assert path.name in COMPOSES, f"{path} imports {module}.{name}"
+                imported.add(owner)
             assert level <= len(path.parts) - 2, f"{path} imports from outside its room"
+    assert imported == set(uses(room)), "what it imports, and what its __init__.py says it USES"
+    assert set(used_by(room)) <= set(ROOMS)
+
+
+def test_rooms_that_compose_each_other_are_found(monkeypatch):
+    monkeypatch.setitem(globals(), "uses", {"a": ("b",), "b": ("a",)}.get)
+    with pytest.raises(AssertionError, match="a → b → a"):
+        used_by("a")
 
 
 def test_the_lab_knows_no_room():
@@ -1313,5 +1342,6 @@ def test_every_rule_is_shown_to_fail():
         "a_measured_number_after_any_include_is_found",
         "the_rules_can_fail",
         "every_rule_is_shown_to_fail",
+        "rooms_that_compose_each_other_are_found",
     }
     assert {rule for _, _, rule, _ in FAULTS.values()} == rules - about_the_tests

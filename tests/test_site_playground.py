@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from floors import perhaps, some
 
-from snippets._lab.rooms import ROOT
+from snippets._lab.rooms import ROOT, waiting
 from snippets._site import exercises, kernels, playground
 
 ROOMS = sorted(path.parent for path in (ROOT / "snippets").glob("[!_]*/__init__.py"))
@@ -133,6 +133,8 @@ def parsed(path):
 def test_every_shown_section_of_a_triton_kernel_has_a_button():
     shown = 0
     for page in some((ROOT / "docs").glob("posts/*.md"), 5):
+        if page.stem in waiting():
+            continue
         found = [*playground.LISTING.finditer(page.read_text("utf-8"))]
         for match in some(found):
             source, jit = parsed(match["path"])
@@ -178,7 +180,7 @@ DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]
 
 
 def test_every_post_has_an_exercise_and_the_page_of_all_shows_each_once():
-    assert {room.name for room, _ in DECLARED} == set(POSTS)
+    assert {room.name for room, _ in DECLARED} == set(POSTS) - set(waiting())
     page = (ROOT / "docs/playground.md").read_text("utf-8")
     asked = [f"{m['room']}:{m['name']}" for m in exercises.PLACE.finditer(page)]
     assert sorted(asked) == sorted(f"{room.name}:{name}" for room, name in DECLARED)

@@ -60,7 +60,10 @@ def interpreted(room: str) -> bool:
 
 
 def attention_rooms(place: str = "gpu") -> list[str]:
-    """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported."""
+    """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported.
+
+    A backward, which takes the gradient of the output too, is not among them.
+    """
     found = []
     for room in rooms():
         path = source_file(room)
@@ -71,7 +74,7 @@ def attention_rooms(place: str = "gpu") -> list[str]:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == room:
                 names = [a.arg for a in node.args.args]
-                if names[:2] == ["q", "k"]:
+                if names[:2] == ["q", "k"] and "grad_out" not in names:
                     found.append(room)
     return found
 

@@ -1,0 +1,133 @@
+"""flash_attention and hopper_attention with gradients, as PyTorch ops.
+
+`attention(q, k, v)` is a function to train with. Its two ops, attention_measured::attend and
+attention_measured::attend_backward, are what torch.compile and torch.export see of it.
+"""
+
+import torch
+
+from snippets.flash_attention.kernel import flash_attention
+from snippets.hopper_attention.kernel import hopper_attention
+
+from .kernel import flash_backward
+
+FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
+TWICE = "attention has no second derivative here: flash_backward is not differentiable"
+
+
+# --8<-- [start:attention]
+def attention(
+    q,
+    k,
+    v,
+    *,
+    scale=None,
+    causal=False,
+    align="bottom_right",
+    return_lse=False,
+    forward="flash_attention",
+    deterministic=False,
+):
+    """softmax(q kᵀ · scale) v, differentiable once in q, k and v.
+
+    Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithms 1 and 4
+
+    Args:
+        q, k, v, scale, causal, align, return_lse: as flash_attention takes them.
+        forward: the launcher that computes it, "flash_attention" or "hopper_attention".
+        deterministic: gradients with the same bits in each run, at some cost.
+
+    Returns:
+        [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32. Both may be used.
+
+    Raises:
+        TypeError, ValueError: what the launchers refuse.
+        RuntimeError: a second derivative is asked for.
+    """
+    if forward not in FORWARD:
+        raise ValueError(f"forward is {forward!r}; one of {', '.join(FORWARD)} is allowed")
+    wanted = torch.is_grad_enabled() and any(
+        isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
+    )
+    if not wanted and not torch.compiler.is_compiling():  # no op, no sum of a row: as before
+        options = {"scale": scale, "causal": causal, "align": align, "return_lse": return_lse}
+        return FORWARD[forward](q, k, v, **options)
+    out, lse = attend(q, k, v, scale, causal, align, forward, deterministic)
+    return (out, lse) if return_lse else out
+    # --8<-- [end:attention]
+
+
+# --8<-- [start:ops]
+@torch.library.custom_op("attention_measured::attend", mutates_args=())
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | None = None,
+    causal: bool = False,
+    align: str = "bottom_right",
+    forward: str = "flash_attention",
+    deterministic: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output and the logsumexp of its rows. `deterministic` is for the backward."""
+    return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
+
+
+@torch.library.custom_op("attention_measured::attend_backward", mutates_args=())
+def attend_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    scale: float | None,
+    causal: bool,
+    align: str,
+    deterministic: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients for q, k and v."""
+    if grad_out.stride(-1) != 1:  # out.sum().backward() hands over one number, expanded
+        grad_out = grad_out.contiguous()
+    options = {"scale": scale, "causal": causal, "align": align, "deterministic": deterministic}
+    if grad_lse is not None:
+        grad_lse = grad_lse.contiguous()
+    return flash_backward(q, k, v, out, lse, grad_out, grad_lse=grad_lse, **options)
+
+
+@attend.register_fake
+def _shapes(q, k, v, *_):
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+@attend_backward.register_fake
+def _shapes_of_gradients(q, k, v, *_):
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    # --8<-- [end:ops]
+
+
+# --8<-- [start:autograd]
+def _keep(ctx, inputs, output):
+    """What the backward needs: five tensors and two rows of numbers, no matrix of scores."""
+    q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.deterministic = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, grad_out, grad_lse):
+    q, k, v, out, lse = ctx.saved_tensors
+    if grad_out is None:  # the logsumexp alone was used
+        grad_out = torch.zeros_like(out)
+    options = ctx.scale, ctx.causal, ctx.align, ctx.deterministic
+    gradients = attend_backward(q, k, v, out, lse, grad_out, grad_lse, *options)
+    return (*gradients, None, None, None, None, None)
+
+
+def _refuse(ctx, *_):
+    raise RuntimeError(TWICE)
+
+
+attend.register_autograd(_backward, setup_context=_keep)
+attend_backward.register_autograd(_refuse)
+# --8<-- [end:autograd]

@@ -1,0 +1,360 @@
+"""flash_backward against float64, its two ways to add up dQ, its autograd op, and its refusals."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from floors import some
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
+from snippets._lab.probe.interpreter import descriptors_add
+from snippets.flash_attention.kernel import flash_attention
+from snippets.flash_backward import bench, exercise, kernel, op
+from snippets.flash_backward.checks import assert_gradients, eager_gradients, forward
+from snippets.flash_backward.kernel import TILE_CONFIGS, flash_backward
+from snippets.flash_backward.two_passes import two_passes
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+LENGTHS = [130, 129, 127, 65, 64, 63, 2, 1]
+PAIRS = list(itertools.product(LENGTHS, repeat=2))
+MASKS = [None, "bottom_right", "top_left"]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+CELLS = [
+    (which, *cell) for which, cell in enumerate(itertools.product(DTYPES, MASKS))
+]  # without a GPU each sees every ninth pair of lengths, and together they see all
+CONFIGS = sorted({pair[0] for rows in TILE_CONFIGS.values() for pair in rows.values()})
+
+
+def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
+    """q and grad_out of H heads, k and v of Hkv heads."""
+    options = {"dtype": dtype, "device": DEVICE}
+    q, _, grad_out = make_qkv(B, H, N=M, D=D, seed=seed, **options)
+    _, k, v = make_qkv(B, Hkv or H, M=1, N=N, D=D, seed=seed + 1, **options)
+    return q, k, v, grad_out
+
+
+def surrounded(x):
+    """The same rows, at the start of memory that is NaN: what is read beyond them shows."""
+    *lead, rows, D = x.shape
+    memory = torch.full((*lead, rows + 130, D), math.nan, dtype=x.dtype, device=x.device)
+    memory[..., :rows, :] = x
+    return memory[..., :rows, :]
+
+
+# --8<-- [start:check]
+def check(q, k, v, grad_out, *, align=None, scale=None, **options):
+    """Run forward and backward and hold the gradients against float64."""
+    mask = None
+    if align is not None:
+        mask = causal_mask(q.shape[-2], k.shape[-2], align=align, device=q.device)
+        options |= {"causal": True, "align": align}
+    out, lse = forward(q, k, v, scale=scale, mask=mask)
+    found = flash_backward(q, k, v, out, lse, grad_out, scale=scale, **options)
+    judged = {"scale": scale, "mask": mask, "grad_lse": options.get("grad_lse")}
+    assert_gradients(found, q, k, v, grad_out, **judged)
+    return found
+    # --8<-- [end:check]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize(("which", "dtype", "align"), CELLS)
+def test_equals_float64(which, dtype, align):
+    for M, N in some(PAIRS if ON_GPU else PAIRS[which :: len(CELLS)]):
+        check(*map(surrounded, heads(M, N, 16, H=2, Hkv=1, dtype=dtype)), align=align)
+        # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [16, 24, 40, 64, 72, 128, 136, 256])
+def test_all_widths(D):
+    for dtype, align in zip(DTYPES, MASKS, strict=True):
+        if ON_GPU or DTYPES.index(dtype) == D // 8 % 3:
+            check(*heads(33, 70, D, H=1, dtype=dtype), align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS[:2])
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_all_tiles(config, align, monkeypatch):
+    monkeypatch.setattr(kernel, "_tile_config", lambda *_: config)
+    check(*heads(70, 130, 16, H=1, dtype=torch.float16), align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+def test_a_fixed_order_gives_the_same_sums(align):
+    q, k, v, grad_out = heads(130, 300, 16, H=2, Hkv=1, B=2, dtype=torch.float16)
+    found = check(q, k, v, grad_out, align=align, deterministic=True)
+    again = check(q, k, v, grad_out, align=align, deterministic=True)
+    for first, second in zip(found, some(again, 3), strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.numerical
+def test_large_scores_and_scales():
+    for spread, scale in ((100.0, None), (3.0, 2.0), (3.0, 1e-3)):
+        q, k, v, grad_out = heads(70, 150, 16, dtype=torch.float16)
+        check((q / 3 * spread).to(q.dtype), k, v, grad_out, scale=scale, align="bottom_right")
+
+
+@pytest.mark.numerical
+def test_low_scores_leave_keys_beyond_the_last_alone():
+    q, k, v, grad_out = heads(3, 37, 16, dtype=torch.float16)
+    check(q.abs() * 20, -k.abs() * 20, v, grad_out)  # exp of minus such a logsumexp overflows
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+def test_the_gradient_of_the_logsumexp_counts(align):
+    q, k, v, grad_out = heads(37, 70, 16, dtype=torch.float32)
+    grad_lse = grad_out[..., 0].contiguous() * 3
+    check(q, k, v, grad_out, align=align, grad_lse=grad_lse)
+
+
+@pytest.mark.numerical
+def test_gradients_are_added_to_given_tensors():
+    q, k, v, grad_out = heads(70, 130, 16, H=4, Hkv=2, dtype=torch.float16)
+    out, lse = forward(q, k, v)
+    into = [torch.full(x.shape, 0.25, device=DEVICE) for x in (q, k, v)]
+    found = flash_backward(q, k, v, out, lse, grad_out, into=into)
+    assert all(a is b for a, b in zip(found, into, strict=True))
+    assert_gradients([x - 0.25 for x in found], q, k, v, grad_out)
+
+
+@pytest.mark.numerical
+@given(
+    M=st.integers(1, 70), N=st.integers(1, 140), D=st.sampled_from([16, 24, 64]),
+    group=st.sampled_from([1, 2, 3]), align=st.sampled_from(MASKS),
+    dtype=st.sampled_from(DTYPES), deterministic=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=200 if ON_GPU else 12)
+def test_any_problem(M, N, D, group, align, dtype, deterministic, seed):
+    problem = heads(M, N, D, H=2 * group, Hkv=2, dtype=dtype, seed=seed)
+    check(*problem, align=align, deterministic=deterministic)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_any_strides_and_ranks(rank):
+    lead = (2, 2)[: rank - 2]
+    q, grad_out = torch.randn(2, *lead, 64, 70, device=DEVICE).half().mT.unbind()
+    packed = torch.randn(*lead, 50, 3, 64, device=DEVICE).half()
+    k, v = packed.unbind(-2)[:2]  # strides of 3 · 64 between rows
+    refused = "strides"
+    with pytest.raises(ValueError, match=refused):
+        flash_backward(q, k, v, q, q.float()[..., 0].contiguous(), grad_out)
+    check(q.contiguous(), k, v, grad_out.contiguous())
+
+
+@pytest.mark.skipif(ON_GPU, reason="the GPU adds through descriptors in all other tests")
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+def test_adding_through_a_descriptor(align, monkeypatch):
+    monkeypatch.setattr(kernel, "TMA_ADDS", True)
+    with descriptors_add():
+        check(*heads(130, 300, 16, H=2, Hkv=1, dtype=torch.float16), align=align)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="only a GPU adds through descriptors by itself")
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+def test_adding_through_pointers(align, monkeypatch):
+    monkeypatch.setattr(kernel, "TMA_ADDS", False)
+    check(*heads(130, 300, 64, H=2, Hkv=1, dtype=torch.float16), align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(("rows", "block"), [(16, 32), (32, 64)])
+def test_two_passes_find_the_same_gradients(dtype, rows, block):
+    q, k, v, grad_out = heads(64, 128, 16, dtype=dtype)
+    out, lse = forward(q, k, v)
+    found = two_passes(q, k, v, out, lse, grad_out, rows=rows, block=block)
+    assert_gradients(found, q, k, v, grad_out)
+
+
+@pytest.mark.numerical
+def test_the_exercise_finds_the_gradient_of_the_values():
+    q, k, v, grad_out = heads(64, 96, 16, dtype=torch.float16)
+    out, lse = forward(q, k, v)
+    found = [*flash_backward(q, k, v, out, lse, grad_out)[:2]]
+    found.append(exercise.gradient_of_values(q, k, lse, grad_out))
+    assert_gradients(found, q, k, v, grad_out)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"q": lambda x: x[:, :, :33]}, "q is torch.float16.*a multiple of 32"),
+        ({"lse": lambda x: x.half()}, "lse is torch.float16"),
+        ({"k": lambda x: x.bfloat16()}, "k is torch.bfloat16"),
+    ],
+)
+def test_two_passes_say_what_they_take(changes, words):
+    q, k, v, grad_out = heads(64, 64, 16)
+    out, lse = forward(q, k, v)
+    values = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
+    values |= {name: change(values[name]) for name, change in changes.items()}
+    with pytest.raises(ValueError, match=words):
+        two_passes(*values.values(), rows=16, block=32)
+    with pytest.raises(ValueError, match="rows is 24; it must divide block, 32"):
+        two_passes(q, k, v, out, lse, grad_out, rows=24, block=32)
+
+
+def test_the_bench_checks_what_it_measures():
+    bench.check(DEVICE)
+
+
+def test_the_judge_knows_zeros_and_the_wrong_shape():
+    q, k, v, grad_out = heads(37, 70, 16, dtype=torch.float32)
+    with pytest.raises(NumericalMismatch, match="grad_q"):
+        assert_gradients([torch.zeros_like(x) for x in (q, k, v)], q, k, v, grad_out)
+    right = eager_gradients(q, k, v, grad_out)
+    assert_gradients(right, q, k, v, grad_out)
+    with pytest.raises(NumericalMismatch, match="shape"):
+        assert_gradients([x[..., :1] for x in right], q, k, v, grad_out)
+
+
+# As a function to train with.
+
+
+def problem(M=5, N=9, D=16, dtype=torch.float32):
+    q, k, v, grad_out = heads(M, N, D, dtype=dtype)
+    return [x.requires_grad_() for x in (q, k, v)], grad_out
+
+
+def test_autograd_finds_the_gradients():
+    for align in MASKS:
+        leaves, grad_out = problem()
+        options = {"causal": True, "align": align} if align else {}
+        out = op.attention(*leaves, **options)
+        assert torch.equal(out, flash_attention(*(x.detach() for x in leaves), **options))
+        found = torch.autograd.grad(out, leaves, grad_out)
+        mask = causal_mask(5, 9, align=align, device=DEVICE) if align else None
+        assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+
+
+def test_a_slice_a_sum_and_the_logsumexp_have_gradients():
+    leaves, grad_out = problem()
+    plain = [x.detach() for x in leaves]
+    picked = torch.zeros_like(grad_out)
+    picked[:, 1, 2:4] = 1.0
+    found = torch.autograd.grad(op.attention(*leaves)[:, 1, 2:4].sum(), leaves)
+    assert_gradients(found, *plain, picked)
+    found = torch.autograd.grad(op.attention(*leaves).sum(), leaves)
+    assert_gradients(found, *plain, torch.ones_like(grad_out))
+    grad_lse = grad_out[..., 0].contiguous()
+    _, lse = op.attention(*leaves, return_lse=True)
+    found = torch.autograd.grad(lse, leaves, grad_lse)
+    assert_gradients(found, *plain, grad_out * 0, grad_lse=grad_lse)
+
+
+def test_checkpointing_computes_the_same():
+    leaves, grad_out = problem()
+    out = torch.utils.checkpoint.checkpoint(op.attention, *leaves, use_reentrant=False)
+    found = torch.autograd.grad(out, leaves, grad_out)
+    assert_gradients(found, *(x.detach() for x in leaves), grad_out)
+
+
+def test_what_is_changed_in_place_is_refused():
+    leaves, grad_out = problem()
+    q = leaves[0] * 1.0
+    out = op.attention(q, *leaves[1:])
+    q.data_ptr()
+    with torch.no_grad():
+        q.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward(grad_out)
+
+
+def test_a_second_derivative_is_refused_with_a_sentence():
+    leaves, grad_out = problem()
+    out = op.attention(*leaves)
+    first = torch.autograd.grad(out, leaves, grad_out, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        first[0].sum().backward()
+
+
+def test_without_a_gradient_the_launcher_is_called_directly(monkeypatch):
+    monkeypatch.setattr(op, "attend", None)  # calling it would be a TypeError
+    leaves, _ = problem()
+    with torch.no_grad():
+        out, lse = op.attention(*leaves, return_lse=True)
+    assert out.grad_fn is None
+    assert lse.shape == out.shape[:-1]
+    with pytest.raises(ValueError, match="forward is 'flash'; one of flash_attention, hopper"):
+        op.attention(*leaves, forward="flash")
+
+
+def test_the_ops_pass_opcheck_and_compile():
+    leaves, grad_out = problem()
+    torch.library.opcheck(
+        torch.ops.attention_measured.attend, leaves, test_utils=("test_schema", "test_faketensor")
+    )
+    torch.library.opcheck(torch.ops.attention_measured.attend, leaves)
+    compiled = torch.compile(
+        lambda *x: op.attention(*x, causal=True) * 2, fullgraph=True, backend="aot_eager"
+    )
+    found = torch.autograd.grad(compiled(*leaves), leaves, grad_out / 2)
+    mask = causal_mask(5, 9, device=DEVICE)
+    assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+
+
+# What is refused.
+
+
+def arguments():
+    q, k, v, grad_out = heads(4, 6, 16, H=4, Hkv=2)
+    out, lse = forward(q, k, v)
+    return {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
+
+
+REFUSED = {
+    "a list": ({"q": [1.0]}, TypeError, "q has type list"),
+    "float64": ({"q": lambda q: q.double()}, TypeError, "q is torch.float64"),
+    "two dtypes": ({"k": lambda k: k.float()}, TypeError, "k is torch.float32 but q is"),
+    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError, "lse is torch.float16"),
+    "lse of another shape": ({"lse": lambda x: x[..., :3]}, ValueError, r"lse has shape .*, 3\)"),
+    "lse with gaps": ({"lse": lambda x: x[..., ::1].mT.contiguous().mT}, ValueError, "contiguous"),
+    "out of another shape": ({"out": lambda x: x[..., :3, :]}, ValueError, "it must be q's"),
+    "out of another dtype": ({"out": lambda x: x.float()}, TypeError, "out is torch.float32"),
+    "an expanded gradient": (
+        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)}, ValueError, r"use grad_out.conti"
+    ),
+    "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError, "a multiple of k's"),
+    "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError, "head dimension 8; 16 to 256"),
+    "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError, "no dimension may be 0"),
+    "causal as a number": ({"causal": 1}, TypeError, "causal has type int"),
+    "an unknown corner": ({"align": "middle"}, ValueError, "align is 'middle'"),
+    "deterministic as a number": ({"deterministic": 1}, TypeError, "deterministic has type int"),
+    "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
+    "two tensors to add to": ({"into": (1, 2)}, TypeError, "into must be three tensors"),
+    "16 bits to add to": (
+        {"into": [torch.zeros(1, dtype=torch.float16)] * 3}, TypeError, "into's tensor for q"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
+    for name in ("_prepare_kernel", "_flash_backward_kernel", "_finish_kernel"):
+        monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
+    changes, error, words = REFUSED[reason]
+    values = arguments()
+    values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
+    tensors = [values.pop(n) for n in ("q", "k", "v", "out", "lse", "grad_out")]
+    with pytest.raises(error, match=words):
+        flash_backward(*tensors, **values)
+
+
+def test_a_tensor_that_requires_grad_is_refused():
+    values = arguments()
+    values["k"].requires_grad_()
+    with pytest.raises(ValueError, match="k requires grad and there is no backward"):
+        flash_backward(*values.values())

@@ -128,10 +128,15 @@ def test_gradients_are_added_to_given_tensors():
 
 @pytest.mark.numerical
 @given(
-    M=st.integers(1, 70), N=st.integers(1, 140), D=st.sampled_from([16, 24, 64]),
-    group=st.sampled_from([1, 2, 3]), align=st.sampled_from(MASKS),
-    dtype=st.sampled_from(DTYPES), deterministic=st.booleans(), seed=st.integers(0, 99),
-)  # fmt: skip
+    M=st.integers(1, 70),
+    N=st.integers(1, 140),
+    D=st.sampled_from([16, 24, 64]),
+    group=st.sampled_from([1, 2, 3]),
+    align=st.sampled_from(MASKS),
+    dtype=st.sampled_from(DTYPES),
+    deterministic=st.booleans(),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=200 if ON_GPU else 12)
 def test_any_problem(M, N, D, group, align, dtype, deterministic, seed):
     problem = heads(M, N, D, H=2 * group, Hkv=2, dtype=dtype, seed=seed)
@@ -324,7 +329,9 @@ REFUSED = {
     "out of another shape": ({"out": lambda x: x[..., :3, :]}, ValueError, "it must be q's"),
     "out of another dtype": ({"out": lambda x: x.float()}, TypeError, "out is torch.float32"),
     "an expanded gradient": (
-        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)}, ValueError, r"use grad_out.conti"
+        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
+        ValueError,
+        r"use grad_out.conti",
     ),
     "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError, "a multiple of k's"),
     "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError, "head dimension 8; 16 to 256"),
@@ -336,9 +343,11 @@ REFUSED = {
     "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
     "two tensors to add to": ({"into": (1, 2)}, TypeError, "into must be three tensors"),
     "16 bits to add to": (
-        {"into": [torch.zeros(1, dtype=torch.float16)] * 3}, TypeError, "into's tensor for q"
+        {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
+        TypeError,
+        "into's tensor for q",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("reason", REFUSED)

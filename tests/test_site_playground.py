@@ -180,7 +180,8 @@ DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]
 
 
 def test_every_post_has_an_exercise_and_the_page_of_all_shows_each_once():
-    assert {room.name for room, _ in DECLARED} == set(POSTS) - set(waiting())
+    declared = {room.name for room, _ in DECLARED}
+    assert set(POSTS) - set(waiting()) <= declared <= set(POSTS)
     page = (ROOT / "docs/playground.md").read_text("utf-8")
     asked = [f"{m['room']}:{m['name']}" for m in exercises.PLACE.finditer(page)]
     assert sorted(asked) == sorted(f"{room.name}:{name}" for room, name in DECLARED)

@@ -10,9 +10,18 @@ import triton.language as tl
 # --8<-- [start:answer]
 @triton.jit
 def _values_kernel(
-    q_ptr, k_ptr, do_ptr, lse_ptr, dv_ptr, M, N, scale,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    k_ptr,
+    do_ptr,
+    lse_ptr,
+    dv_ptr,
+    M,
+    N,
+    scale,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """One program computes BLOCK_N rows of dV of one head: two of the seven products."""
     head, offs_d = tl.program_id(1), tl.arange(0, D)
     offs_m, offs_n = tl.arange(0, BLOCK_M), tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -416,14 +416,29 @@ def flash_backward(
         _prepare_kernel[(-(-M // ROWS) * H * B,)](*given, *strides, H, M, **shape)
         strides = [step for x in (q, k, v, grad_out) for step in x.stride()[:3]]
         _flash_backward_kernel[grid](
-            *tensors, lse_log2, delta, *results[1:], *_turns(deterministic, B * H, M, config, q),
+            *tensors,
+            lse_log2,
+            delta,
+            *results[1:],
+            *_turns(deterministic, B * H, M, config, q),
             *strides,
-            H=H, G=H // Hkv, heads_kv=B * Hkv, M=M, N=N,
+            H=H,
+            G=H // Hkv,
+            heads_kv=B * Hkv,
+            M=M,
+            N=N,
             causal_offset=N - M if align == "bottom_right" else 0,
-            scale=scale, scale_log2=scale * LOG2_E.value,
-            D=D, CAUSAL=causal, MASKED=causal or N % config.BLOCK_N != 0, ADD=into is not None,
-            DETERMINISTIC=deterministic, BLOCK_D=block_d, **flags, **config._asdict(),
-        )  # fmt: skip
+            scale=scale,
+            scale_log2=scale * LOG2_E.value,
+            D=D,
+            CAUSAL=causal,
+            MASKED=causal or N % config.BLOCK_N != 0,
+            ADD=into is not None,
+            DETERMINISTIC=deterministic,
+            BLOCK_D=block_d,
+            **flags,
+            **config._asdict(),
+        )
         grid, count = (-(-total.numel() // NUMBERS),), total.numel()
         _finish_kernel[grid](total, results[0], count, scale, ADD=into is not None, BLOCK=NUMBERS)
     return results
@@ -564,8 +579,10 @@ def _check_inputs(q, k, v, out, lse, grad_out, causal, align, deterministic, gra
             f"q has {shape[-3]} heads and k {shape_k[-3]}; q's must be a multiple of k's"
         )
     for name, x, other, want in (
-        ("v", v, "k", k), ("out", out, "q", q), ("grad_out", grad_out, "q", q)
-    ):  # fmt: skip
+        ("v", v, "k", k),
+        ("out", out, "q", q),
+        ("grad_out", grad_out, "q", q),
+    ):
         if x.shape != want.shape:
             raise ValueError(
                 f"{name} has shape {tuple(x.shape)}; it must be {other}'s, {tuple(want.shape)}"

@@ -409,6 +409,8 @@ def flash_backward(
     tensors, flags = _loaded_and_added(
         (q, k, v, grad_out), total, config, block_d, architecture, deterministic
     )
+    # --8<-- [end:launch]
+    # --8<-- [start:launches]
     with _device_of(q):
         given = (out, grad_out, lse, grad_lse, lse_log2, delta, total)
         strides = (*out.stride()[:3], *grad_out.stride()[:3])
@@ -442,7 +444,7 @@ def flash_backward(
         grid, count = (-(-total.numel() // NUMBERS),), total.numel()
         _finish_kernel[grid](total, results[0], count, scale, ADD=into is not None, BLOCK=NUMBERS)
     return results
-    # --8<-- [end:launch]
+    # --8<-- [end:launches]
 
 
 def _loaded_and_added(tensors, total, config, block_d, architecture, deterministic):

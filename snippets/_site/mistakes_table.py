@@ -78,8 +78,11 @@ def _said(row: Row) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text).replace("\n", " ")
+    """Text that Markdown leaves as it is, but for `code`."""
+    parts = re.split(r"`([^`]+)`", text)  # text, code, text …
+    parts[::2] = [re.sub(r"([\\`*_\[\]<>|])", r"\\\1", part) for part in parts[::2]]
+    parts[1::2] = [_code(part) for part in parts[1::2]]
+    return "".join(parts).replace("\n", " ")
 
 
 def _code(text: str) -> str:

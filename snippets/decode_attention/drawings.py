@@ -170,8 +170,8 @@ def turns():
             words(PHONE, top + 9, f"{launched} programs, {last} tiles long", 11, anchor="end"),
         ]
         lanes = [f"slot {n}" for n in range(SLOTS)]
-        over = Timeline(lanes, WORK, y=top + 18, left=48, tall=9, gap=2)
-        drawn.append(timeline(over, spans, 9))
+        over = Timeline(lanes, WORK, y=top + 18, left=48, tall=10, gap=2)
+        drawn.append(timeline(over, spans, 9.8))
         top += 18 + over.down + 18
         told.append(f"{said}: {launched} programs take as long as {last} tiles.")
     drawn.append(time_arrow(over))

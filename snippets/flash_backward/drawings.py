@@ -56,8 +56,8 @@ def example():
     places = [
         ("P", "weights", p, left, top, "the forward's weights"),
         ("dP = dO Vᵀ", "v", dp, right, top, "what each weight is worth"),
-        ("Δ", "output", [[d] for d in delta], left, below, "rows of P ∘ dP, added up"),
-        ("dS = P ∘ (dP − Δ)", "scores", ds, right, below, "rows add up to 0"),
+        ("Δ", "output", [[d] for d in delta], left, below, "rows of P · dP, added up"),
+        ("dS = P · (dP − Δ)", "scores", ds, right, below, "rows add up to 0"),
     ]
     drawn = []
     for said, tensor, rows, x, y, note in places:

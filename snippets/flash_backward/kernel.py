@@ -131,7 +131,7 @@ def _prepare_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """One program prepares BLOCK_M rows of one head: Δ, the sum of dO ∘ O, and zeros for dQ."""
+    """One program prepares BLOCK_M rows of one head: Δ, the sums of dO · O, and zeros for dQ."""
     num_tiles = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)
     head, first_row = pid // num_tiles, pid % num_tiles * BLOCK_M
@@ -148,7 +148,7 @@ def _prepare_kernel(
     offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     mask_m = offs_m < M
     row = head.to(tl.int64) * M + offs_m  # [BLOCK_M]
-    if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P ∘ (dP - Δ + its gradient)
+    if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
         delta -= tl.load(grad_lse_ptr + row, mask=mask_m, other=0.0)
     lse = tl.load(lse_ptr + row, mask=mask_m, other=0.0)
     # A row without keys subtracts infinity: its P is zero.

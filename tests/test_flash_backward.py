@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.probe.interpreter import descriptors_add
 from snippets.flash_attention.kernel import flash_attention
-from snippets.flash_backward import bench, exercise, kernel, op
+from snippets.flash_backward import bench, exercise, figures, kernel, op
 from snippets.flash_backward.checks import assert_gradients, eager_gradients, forward
 from snippets.flash_backward.kernel import TILE_CONFIGS, flash_backward
 from snippets.flash_backward.two_passes import two_passes
@@ -26,7 +27,9 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 CELLS = [
     (which, *cell) for which, cell in enumerate(itertools.product(DTYPES, MASKS))
 ]  # without a GPU each sees every ninth pair of lengths, and together they see all
-CONFIGS = sorted({pair[0] for rows in TILE_CONFIGS.values() for pair in rows.values()})
+CONFIGS = sorted(
+    {config for rows in TILE_CONFIGS.values() for pair in rows.values() for config in pair}
+)
 
 
 def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
@@ -367,3 +370,36 @@ def test_a_tensor_that_requires_grad_is_refused():
     values["k"].requires_grad_()
     with pytest.raises(ValueError, match="k requires grad and there is no backward"):
         flash_backward(*values.values())
+
+
+# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
+
+
+def test_the_figure_of_the_rungs_says_where_they_lead():
+    case = {"N": 4096, "D": 128, "causal": False}
+    rows = [
+        made_up.timed(8.0 / 2**i, implementation=f"flash_backward, {rung}", flops=8e9, **case)
+        for i, rung in enumerate(bench.RUNGS)
+    ]
+    drawn = figures.rungs([made_up.result("flash_backward", "rungs", rows)])
+    assert drawn.finding == "From 1 TFLOP/s on the first rung to 8 TFLOP/s on the last, at N 4096."
+    assert list(drawn.table[0]) == ["N", *(f"{rung}, TFLOP/s" for rung in bench.RUNGS)]
+
+
+def test_the_figure_of_the_backward_compares_each_case_once():
+    times = {"flash_backward": 1.0, "flash_backward, deterministic": 1.25, "torch:cudnn": 0.8}
+    rows = [
+        made_up.timed(ms * N / 1024, implementation=name, D=D, causal=causal, N=N, flops=1e9)
+        for name, ms in times.items()
+        for D, causal, N in itertools.product((64, 128), (False, True), bench.LENGTHS)
+    ]
+    rows.append({"implementation": "torch:flex", **bench_case(), "error": "out of memory"})
+    drawn = figures.backward([made_up.result("flash_backward", "backward", rows)])
+    assert drawn.finding == "It does 0.80 of cuDNN's rate."
+    assert "25 %" in drawn.sentences["order"]
+    assert len(drawn.table) == 12
+    assert "torch:flex" not in str(drawn.table)
+
+
+def bench_case():
+    return {"D": 64, "causal": False, "N": 1024}

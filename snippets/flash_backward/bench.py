@@ -52,14 +52,14 @@ def _by_autograd(name, q, k, v, grad_out, causal):
 
 
 def _cost(case):
-    """FLOPs of the five products, and the bytes that must move: seven tensors in, three out."""
+    """FLOPs of the five products, and the bytes that must move: five tensors in, three out."""
     B, H, N, D = case["batch"], case["heads"], case["N"], case["D"]
     pairs = N * (N + 1) // 2 if case["causal"] else N * N
     return {"flops": 10 * B * H * pairs * D, "bytes_compulsory": 8 * B * H * N * D * 2}
 
 
 def _cases(lab, **axes):
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], **axes):
+    for case in lab.each(**axes):
         yield {**case, "batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
 
 
@@ -68,7 +68,7 @@ def _cases(lab, **axes):
 def backward(lab):
     """Time from grad_out to the three gradients, every launch counted; others by autograd."""
     others = ["torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"]
-    for case in _cases(lab, D=[64, 128], N=LENGTHS):
+    for case in _cases(lab, dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
         given = _problem(lab, case)
         q, k, v, *_, grad_out = given
         run = functools.partial(flash_backward, *given, causal=case["causal"])
@@ -82,28 +82,27 @@ def backward(lab):
         # --8<-- [end:backward]
 
 
+def _one_pass(*given, by_tma, **options):
+    """The merged kernel with dQ added by TMA or, wherever it runs, through pointers."""
+    with patch.object(kernel, "TMA_ADDS", by_tma):
+        return flash_backward(*given, **options)
+
+
 RUNGS = {  # what changes from one rung to the next → what is launched
     "two kernels, seven products": functools.partial(two_passes, rows=32, num_warps=4),
-    "twice the warps": functools.partial(two_passes, rows=64, num_warps=8),
-    "one kernel, five products": flash_backward,
-    "dQ added by TMA": flash_backward,
+    "twice the warps": functools.partial(two_passes, rows=32, num_warps=8),
+    "one kernel, five products": functools.partial(_one_pass, by_tma=False),
+    "dQ added by TMA": functools.partial(_one_pass, by_tma=True),
 }
 
 
 @measured_on("gpu")
 def rungs(lab):
-    """The ladder at D 128, no mask: each rung changes one thing."""
-    for case in lab.each(dtype=["float16"], causal=[False], D=[128], N=[4096]):
-        case = {**case, "batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
+    """The ladder at D 128, no mask."""
+    for case in _cases(lab, dtype=["float16"], causal=[False], D=[128], N=[4096]):
         given = _problem(lab, case)
-        calls = {rung: functools.partial(run, *given) for rung, run in RUNGS.items()}
-        calls["one kernel, five products"] = functools.partial(_without_tma_adds, *given)
+        calls = {f"{OURS}, {rung}": functools.partial(run, *given) for rung, run in RUNGS.items()}
         yield from lab.time(case, calls, **_cost(case))
-
-
-def _without_tma_adds(*given):
-    with patch.object(kernel, "TMA_ADDS", False):
-        return flash_backward(*given)
 
 
 # --8<-- [start:registers]
@@ -112,21 +111,19 @@ def registers(lab):
     """Registers and spills of each rung at D 128, without a mask and with one."""
     for case in lab.each(dtype=["float16"], D=[64, 128], causal=[False, True]):
         for rung, run in RUNGS.items():
-            if run is flash_backward:
-                run = functools.partial(flash_backward, causal=case["causal"])
-            elif case["causal"]:
+            if case["causal"] and run.func is two_passes:
                 continue  # the two small kernels know no mask
-            yield from ({**case, "rung": rung, **row} for row in _compiled(lab, case, rung, run))
+            options = {"causal": True} if case["causal"] else {}
+            for row in _compiled(lab, case, functools.partial(run, **options)):
+                yield {**case, "rung": rung, **row}
             # --8<-- [end:registers]
 
 
-def _compiled(lab, case, rung, run):
+def _compiled(lab, case, run):
     """What the kernels of a rung need, the two that prepare and finish left out."""
     small = {**case, "batch": 1, "heads": 1, "N": 256}
     q, k, v = lab.qkv(small)
     lse = torch.zeros(q.shape[:-1])
-    with patch.object(kernel, "TMA_ADDS", rung == "dQ added by TMA"):
-        found = lab.compiler.resources(run, (q, k, v, q, lse, q), target=lab.target)
-    for resources in found:
+    for resources in lab.compiler.resources(run, (q, k, v, q, lse, q), target=lab.target):
         if resources.kernel not in ("_prepare_kernel", "_finish_kernel"):
             yield resources.as_row()

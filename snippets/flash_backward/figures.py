@@ -4,7 +4,7 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import RATE, compiled, only, pick, rate, values
+from snippets._lab.draw.rows import RATE, compiled, pick, rate, values
 from snippets._lab.draw.tables import beside
 from snippets._lab.draw.units import flops, percent
 from snippets._lab.draw.words import Words, between
@@ -51,42 +51,36 @@ def registers(results):
 
 
 def rungs(results):
-    rows = results[0].rows
-    case = values(rows, "N")[0]
-    reached = {r["implementation"]: rate(r) for r in rows if "error" not in r}
+    rows = [r for r in results[0].rows if "error" not in r]
+    reached = {r["implementation"]: rate(r) for r in rows}
+    names = {name.partition(", ")[2]: name for name in reached}
     return Figure(
         finding=words(
-            "rungs", N=case, first=flops(reached[SMALL]), last=flops(max(reached.values()))
+            "rungs",
+            N=values(rows, "N")[0],
+            first=flops(reached[names[SMALL]]),
+            last=flops(reached[names[BY_TMA]]),
         ),
         caption=words("rungs.caption"),
-        table=beside(rows, ["N"], {name: name for name in reached}, RATE),
+        table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, list(reached), RATE),
     )
 
 
 def backward(results):
-    rows = [r for r in results[0].rows if "error" not in r]
+    rows = results[0].rows
     compared = Comparison(rows, OURS, [IN_ORDER, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N"))
-    others = {name: compared[name] for name in compared.others}
-    price = [only(rows, **at, implementation=IN_ORDER)["ms_p50"] for at in _cells(rows)]
-    plain = [only(rows, **at, implementation=OURS)["ms_p50"] for at in _cells(rows)]
-    costs = [ordered / free - 1 for ordered, free in zip(price, plain, strict=True)]
     panels = [
         View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
         for D in values(rows, "D")
         for causal in (False, True)
     ]
-    shown = [OURS, IN_ORDER, *others]
+    shown = [OURS, *(name for name in compared.others if compared[name])]
+    costs = [slower - 1 for slower in compared[IN_ORDER].values()]
     return Figure(
-        finding=words("backward", cudnn=others[CUDNN].span()),
+        finding=words("backward", cudnn=compared[CUDNN].between()),
         caption=words("backward.caption"),
         table=beside(rows, ["D", "causal", "N"], {name: name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, panels, columns=2, log="x"),
         sentences={"order": words("backward.order", price=between(costs, percent))},
     )
-
-
-def _cells(rows):
-    return [
-        {"D": r["D"], "causal": r["causal"], "N": r["N"]} for r in pick(rows, implementation=OURS)
-    ]

@@ -48,7 +48,7 @@ def texts(room):
 
 
 def write(tab, text):
-    """Put a text in the place of what the editor holds, as a paste does."""
+    """Replace what the editor holds by a text, as a paste does."""
     tab.locator(CODE).focus()
     tab.keyboard.press("ControlOrMeta+A")
     tab.keyboard.insert_text(text)

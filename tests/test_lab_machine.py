@@ -336,7 +336,7 @@ def test_bindings_that_are_too_old_are_not_used(some_gpu, monkeypatch):
 
 @pytest.fixture
 def program(some_gpu, tmp_path, monkeypatch):
-    """Puts a program in the place of nvidia-smi; returns the file that has what it was asked."""
+    """Replaces nvidia-smi by a program; returns the file that has what it was asked."""
     asked = tmp_path / "asked"
 
     def put(script):

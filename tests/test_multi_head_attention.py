@@ -382,7 +382,7 @@ def test_the_file_runs_alone(tmp_path):
 
 
 class StandIn(Lab):
-    """Runs each call once and gives it an invented time, in the place of a GPU's clock."""
+    """Runs each call once and gives it an invented time, instead of a GPU's clock."""
 
     def __init__(self):
         super().__init__("gpu")

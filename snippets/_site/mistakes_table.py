@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from snippets._lab.draw.words import CODE
 from snippets._lab.results import store
 from snippets._lab.results.store import Result
 
@@ -79,7 +80,7 @@ def _said(row: Row) -> str:
 
 def _plain(text: str) -> str:
     """Text that Markdown leaves as it is, but for `code`."""
-    parts = re.split(r"`([^`]+)`", text)  # text, code, text …
+    parts = CODE.split(text)  # text, code, text …
     parts[::2] = [re.sub(r"([\\`*_\[\]<>|])", r"\\\1", part) for part in parts[::2]]
     parts[1::2] = [_code(part) for part in parts[1::2]]
     return "".join(parts).replace("\n", " ")

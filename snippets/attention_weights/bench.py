@@ -72,7 +72,7 @@ def attention_map(lab):
     for case in lab.each(sentence=list(ON_THE_MAP)):
         taken = read(case["sentence"])
         q, k = taken.q.float().to(device), taken.k.float().to(device)  # [6, 12, N, 32]
-        weights = attention_weights(q, k)  # [6, 12, N, N]: layers in the place of a batch
+        weights = attention_weights(q, k)  # [6, 12, N, N]: layers instead of a batch
         found = assert_weights(weights, q, k)
         difference = (weights.cpu().double() - taken.weights.double()).abs()
         share = difference / (taken.rounding() + found.allowed)

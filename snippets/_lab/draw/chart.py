@@ -49,7 +49,7 @@ class Axis:
     low: float = 0.0
     high: float = 1.0
     ticks: tuple[tuple[float, str], ...] = ()
-    names: tuple[str, ...] = ()  # in the place of numbers
+    names: tuple[str, ...] = ()  # instead of numbers
     room: bool = False  # numbers are written behind the marks
 
     def at(self, value: float) -> float:

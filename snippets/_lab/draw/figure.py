@@ -22,7 +22,7 @@ class Figure:
     plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
-    widget: str = ""  # HTML in the place of the chart, for what Plotly does not draw
+    widget: str = ""  # HTML instead of a chart, for what Plotly does not draw
     pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown, to show elsewhere
     extra_files: Mapping[str, Any] = field(default_factory=dict)  # file name → JSON for a widget
     sources: Sequence[Result] = ()  # of a from_all figure: the results that it used

@@ -257,7 +257,7 @@ def last_value_dropped(p: Probe) -> Arguments | None:
 
 
 def rows_ahead(name: str, by: int) -> Change:
-    """Row n + by is read in the place of row n: beyond the end, what lies there."""
+    """Row n + by is read instead of row n: beyond the end, what lies there."""
 
     def change(p: Probe) -> Arguments:
         x = getattr(p, name)

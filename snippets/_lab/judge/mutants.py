@@ -155,7 +155,7 @@ def _skipped() -> type[BaseException]:
 
 
 def _judge_in_child(channel: Connection, room: str, path: Path, first: str, derive: bool) -> None:
-    """Put the file at `path` in the place of the room's kernel and run the numerical tests."""
+    """Replace the room's kernel by the file at `path`, and run the numerical tests."""
     import pytest
     import torch
 

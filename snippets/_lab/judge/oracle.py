@@ -175,7 +175,7 @@ def weights_deviation(
 ) -> Deviation:
     """Measure weights against the float64 softmax of the same, already rounded, inputs.
 
-    Allowed is what `deviation` allows, with 1, the most a weight can be, in the place of |v|.
+    Allowed is what `deviation` allows, with 1, the most a weight can be, instead of |v|.
     """
     want = eager_weights(q.double(), k.double(), scale=scale, mask=mask)
     same = eager_weights(q, k, scale=scale, mask=mask)

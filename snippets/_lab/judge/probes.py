@@ -79,7 +79,7 @@ def low_scores(p: Probe) -> Probe:
 
 
 def transposed(x: Tensor) -> Tensor:
-    """The same numbers, columns in the place of rows."""
+    """The same numbers, columns instead of rows."""
     return x.mT.contiguous().mT
 
 

@@ -323,7 +323,7 @@ def _wrong(p: Problem, model: Change) -> Tensor | None:
         try:
             found = attend(probe, **changed)
         except (RuntimeError, IndexError):
-            return None  # values in the place of keys have another shape
+            return None  # values instead of keys have another shape
     return None if found is None else found.to(p.probe.q.dtype)
 
 

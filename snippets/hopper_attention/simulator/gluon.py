@@ -1,4 +1,4 @@
-"""Python in the place of Gluon: what the GPU functions of kernel.py find under Gluon's names.
+"""Python instead of Gluon: what the GPU functions of kernel.py find under Gluon's names.
 
 Integers and the flow of control are computed here, for both back ends. What lies in registers and
 in shared memory, and what barriers, TMA and the tensor cores do, each back end says for itself.

@@ -1,7 +1,8 @@
 """`make serve` as a writer sees it: a changed sentence soon shows on the page that is open.
 
 Three seconds is the aim, on two quiet cores. How long a machine takes says as much about the
-machine, so the test compares: a reload computes at most a third of what the first, whole build did.
+machine, so the test compares: a reload computes less than half of what the first, whole build did.
+A third is usual; the limit is above it because two counts of the same work differ by a fifth.
 """
 
 import os
@@ -20,7 +21,7 @@ from snippets._lab.rooms import ROOT
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 pytest_plugins = ["browser"]
 
-SHARE = 1 / 3  # of a whole build's computing, allowed to a reload: see the test
+SHARE = 1 / 2  # of a whole build's computing, allowed to a reload: see the test
 PAGE = "posts/flash_attention"
 
 
@@ -67,7 +68,7 @@ def processor_seconds(process):
     )  # in itself, in the kernel
 
 
-def test_a_changed_sentence_is_on_the_open_page_after_a_third_of_a_build(served, open_page, capsys):
+def test_a_changed_sentence_is_on_the_open_page_after_less_than_half_a_build(served, open_page, capsys):
     house, address, process, whole = served
     page = open_page()
     page.goto(f"{address}{PAGE}/", wait_until="load")

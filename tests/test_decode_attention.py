@@ -10,11 +10,13 @@ import torch
 from floors import some
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import flex_attention
 
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.rooms import places_of
 from snippets.decode_attention import exercise, kernel
+from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.checks import (
     BAD_PAGE,
     Cache,
@@ -634,6 +636,15 @@ def test_the_checks_can_fail():
         assert_appended(cache, cache, cache.k[:2, :, :1] + 1, cache.v[:2, :, :1])
 
 
+@pytest.mark.numerical
+@pytest.mark.parametrize("heads", [(4, 2), (2, 2)])
+def test_the_rival_with_pages_gives_the_same(heads):
+    cache = make([48, 48, 48], heads=heads, page=16)
+    # Uncompiled it computes with every page of the pool, and gives those of others no weight.
+    cache = cache._replace(k=cache.k.nan_to_num(5.0), v=cache.v.nan_to_num(7.0))
+    assert_decoded(flex_paged(cache, flex_attention)(), cache)
+
+
 def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
     widths = [tile.BLOCK_N for rows in kernel.TILES.values() for tile in rows.values()]
@@ -657,8 +668,9 @@ def rows_of(name):
     if name in ("bandwidth", "small"):
         return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in (ours, cudnn, flash)]
     if name == "pages":
-        names = [ours, *(f"{ours}:pages of {n}" for n in (16, 64, 256))]
-        return [timed(i, 0.3, batch=b, N=8192) for b in (4, 64) for i in names]
+        by_page = [f"pages of {n}" for n in (16, 64, 256)]
+        names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]
+        return [timed(i, 0.3, batch=b, N=8192) for b in (4, 64) for i in names[: 4 + b // 16]]
     if name == "splits":
         return [
             timed(f"{ours}:{n}", 1 / n, batch=b, N=8192, splits=n, chosen_by=[ours] * (n == 4))

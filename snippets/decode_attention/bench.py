@@ -5,6 +5,7 @@ import math
 from unittest.mock import patch
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure.competitors import in_a_line, resolve
@@ -21,6 +22,7 @@ from .splits import RULES, Work, filled
 
 OURS = "decode_attention"
 RIVALS = ["torch:cudnn", "torch:flash"]
+FLEX = "torch:flex"  # the rival with pages
 HEADS = 8  # of keys
 BATCHES = [1, 4, 16, 64, 256]
 LENGTHS = [512, 2_048, 8_192, 32_768, 131_072]
@@ -104,15 +106,18 @@ def decode(cache, **options):
 
 # --8<-- [start:rivals]
 def rivals(cache, names=RIVALS):
-    """PyTorch's backends on one new token of full, contiguous caches: name → call.
+    """PyTorch's backends on one new token of full, contiguous caches: as `right` returns them."""
+    shared = {"enable_gqa": True} if cache.q.shape[1] != cache.k.shape[1] else {}
+    return right(
+        decode(cache)(),
+        {name: functools.partial(resolve(name), *cache[:3], **shared) for name in names},
+    )
 
-    With them the errors of those that fail here or give another result than ours: name → why.
-    """
-    want = decode(cache)()
+
+def right(want, makers):
+    """Calls that give the result wanted, by name; and why the others do not, by name."""
     calls, errors = {}, {}
-    for name in names:
-        shared = {"enable_gqa": True} if cache.q.shape[1] != cache.k.shape[1] else {}
-        call = functools.partial(resolve(name), *cache[:3], **shared)
+    for name, call in makers.items():
         try:
             # Both round the same sum to 16 bits, after rounding the weights to 16 bits.
             torch.testing.assert_close(call(), want, rtol=0.02, atol=0.02 * float(want.abs().max()))
@@ -183,6 +188,7 @@ def in_turn(calls):
 
 
 PAGES = [16, 64, 256]
+BESIDE = {"batch": 64, "N": 8_192}  # where the rival is timed: it is compiled for every page size
 
 
 # --8<-- [start:pages]
@@ -194,15 +200,54 @@ def pages(lab):
             continue
         caches = {page: full(case, page) for page in (0, *PAGES)}
         calls = {named(page): decode(cache) for page, cache in caches.items()}
+        if case | BESIDE == case:
+            torch._dynamo.reset()  # beyond its limit of recompilations it would fall back to eager
+            for page in PAGES:
+                want = calls[named(page)]()
+                found, errors = right(want, {named(page, FLEX): flex_paged(caches[page])})
+                yield from unable(case, errors)
+                calls |= found
         yield from lab.time(case, calls, **work(case))
         del caches, calls
         torch.cuda.empty_cache()
 
 
-def named(page):
+def named(page, owner=OURS):
     """What the rows of a page size are called."""
-    return f"{OURS}:pages of {page}" if page else OURS
+    return f"{owner}:pages of {page}" if page else owner
     # --8<-- [end:pages]
+
+
+# --8<-- [start:flex_paged]
+def flex_paged(cache, attend=None):
+    """A call of FlexAttention over the same pages, compiled, whose block mask names them.
+
+    This is how PyTorch's own paged attention does it
+    (torch/nn/attention/experimental/_paged_attention.py): the pool is one sequence that all others
+    share, [1, Hkv, pages · page, D], here a copy in that order. All pages are full, so that nothing
+    is masked while it runs. The copy and the mask are made before the clock starts.
+    """
+    (B, width), (pages_, Hkv, page, D) = cache.table.shape, cache.k.shape
+    k, v = (x.transpose(0, 1).reshape(1, Hkv, pages_ * page, D) for x in (cache.k, cache.v))
+    # [B, heads, blocks of queries] and the same with [pages]: those of a sequence come first.
+    full_pages = torch.full((B, 1, 1), width, dtype=torch.int32, device=k.device)
+    places = torch.zeros(B, 1, 1, pages_, dtype=torch.int32, device=k.device)
+    places[..., :width] = cache.table[:, None, None]
+    owner = torch.full((pages_,), -1, dtype=torch.int32, device=k.device)
+    owner[cache.table.long()] = torch.arange(B, dtype=torch.int32, device=k.device)[:, None]
+    mask = BlockMask.from_kv_blocks(
+        torch.zeros_like(full_pages),
+        torch.zeros_like(places),
+        full_pages,
+        places,
+        BLOCK_SIZE=(128, page),
+        mask_mod=lambda b, h, m, n: owner[n // page] == b,
+        seq_lengths=(cache.q.shape[2], pages_ * page),
+    )
+    attend = attend or torch.compile(flex_attention, dynamic=False)
+    shared = cache.q.shape[1] != Hkv
+    return functools.partial(attend, cache.q, k, v, block_mask=mask, enable_gqa=shared)
+    # --8<-- [end:flex_paged]
 
 
 SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]
@@ -321,7 +366,8 @@ def cold_and_warm(lab):
 @measured_on("gpu")
 def intensity(lab):
     """From one row for each key to hundreds: where reading stops being the limit."""
-    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8, 16], M=[1, 4, 16, 64]):
+    tokens = [1, 4, 8, 12, 16, 24, 64]  # near 184 rows, too
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8, 16], M=tokens):
         case |= {"batch": 16, "N": 8_192}
         cache = full(case)
         for row in lab.time(case, {OURS: decode(cache)}, **work(case)):

@@ -29,6 +29,7 @@ from snippets._lab.draw.units import count, percent, ratio, size, time
 from snippets._lab.draw.words import Words, between, listed
 
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
+FLEX = "torch:flex"
 UNIT = "matmul_bfloat16"
 words = Words(__file__)
 CASE = ("group", "batch", "N")
@@ -93,36 +94,62 @@ def small(results):
 
 def pages(results):
     rows = results[0].rows
-    sizes = [name for name in values(rows, "implementation") if name != OURS]
-    against = Comparison(rows, OURS, sizes, ("batch", "N"))
-    behind = {
-        name.rpartition(" ")[2]: 1 - min(1 / gain for gain in against[name].values())
-        for name in sizes
-    }
+    names = values(pick(rows), "implementation")
+    sizes = [name for name in names if name.startswith(f"{OURS}:")]
+    rivals = [name for name in names if name.startswith(f"{FLEX}:")]
+    behind = {}
+    for name in sizes:
+        against = Comparison(rows, OURS, [name], ("batch", "N"))[name]
+        behind[name] = 1 - 1 / max(against.values())
     worst = max(behind, key=behind.get)
+    finding = words(
+        "pages" if behind[worst] > 0 else "pages.free",
+        **({"page": _page(worst), "behind": percent(behind[worst])} if behind[worst] > 0 else {}),
+    )
+    if rivals:
+        gains = [
+            gain
+            for name in rivals
+            for gain in Comparison(rows, f"{OURS}:{_part(name)}", [name], ("batch", "N"))[
+                name
+            ].values()
+        ]
+        finding += " " + words("pages.flex", between=between(gains))
+    looks = {OURS: "contiguous"}
+    looks |= {name: _part(name) for name in sizes}
+    looks |= {name: f"FlexAttention, {_part(name)}" for name in rivals}
     return Figure(
-        finding=words("pages", page=worst, behind=percent(behind[worst])),
+        finding=finding,
         caption=words("pages.caption"),
         table=beside(
-            rows,
-            ("batch", "N"),
-            {"contiguous": OURS} | {name.partition(":")[2]: name for name in sizes},
-            BANDWIDTH,
+            rows, ("batch", "N"), {label: name for name, label in looks.items()}, BANDWIDTH
         ),
         plot=charts.bars(
             results,
-            [
-                Series(OURS, "contiguous"),
-                *(Series(n, n.partition(":")[2], shade=i + 1) for i, n in enumerate(sizes)),
-            ],
+            [Series(name, label, shade=_shade(name, names)) for name, label in looks.items()],
             BANDWIDTH,
             [
                 View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
-                for batch, N in dict.fromkeys((r["batch"], r["N"]) for r in rows)
+                for batch, N in _shapes(rows)
             ],
             references=[at_ceiling("read", "read-only ceiling")],
         ),
     )
+
+
+def _part(name):
+    """What comes behind the implementation's name: "pages of 16"."""
+    return name.split(":")[-1]
+
+
+def _page(name):
+    return name.rpartition(" ")[2]
+
+
+def _shade(name, names):
+    """Each page size has a shade of its implementation's color; the contiguous cache has none."""
+    alike = [n for n in names if n.startswith(name.rpartition(":")[0] + ":")]
+    return 1 + alike.index(name) if name in alike and name != OURS else 0
 
 
 def _shapes(rows):

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
 
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.rooms import places_of
-from snippets.decode_attention import exercise, kernel
+from snippets.decode_attention import bench, exercise, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.checks import (
     BAD_PAGE,
@@ -700,7 +701,7 @@ def rows_of(name):
 ON_A_GPU = [name for name, places in places_of("decode_attention").items() if "gpu" in places]
 
 
-@pytest.mark.parametrize("name", [name for name in ON_A_GPU if name != "report"])
+@pytest.mark.parametrize("name", [name for name in ON_A_GPU if name not in ("report", "tokens")])
 def test_figures_can_be_drawn_from_a_gpu(name):
     pytest.importorskip("plotly")
     from snippets._lab.draw.fragment import fragment
@@ -710,3 +711,40 @@ def test_figures_can_be_drawn_from_a_gpu(name):
     for results in ([found], [found, found]):
         files = fragment("decode_attention", name, getattr(figures, name), results)
         assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
+
+
+def test_the_calculator_offers_the_bandwidth_of_each_gpu():
+    pytest.importorskip("plotly")
+    from snippets.decode_attention import figures
+
+    lab = Lab("interpreter")
+    formula = made_up.result(
+        "decode_attention", "tokens", list(bench.tokens(lab)), place="interpreter"
+    )
+    timed_ = [timed("decode_attention", 0.25, batch=64, N=8192)]
+    gpu = made_up.result("decode_attention", "tokens", timed_)
+    without, with_one = (figures.tokens(results) for results in ([formula], [formula, gpu]))
+    assert without.extra_files["tokens_cases.json"]["measured"] == []
+    (device, per_second), *_ = with_one.extra_files["tokens_cases.json"]["measured"]
+    assert device == "Some GPU"
+    assert per_second == pytest.approx(6e8 / 0.25e-3)
+    assert "2.4 TB/s" in with_one.caption
+
+
+def test_a_step_reads_the_weights_once_and_every_cache():
+    cases = {
+        (r["name"], r["keys"], r["size"], r["batch"]): r for r in bench.tokens(Lab("interpreter"))
+    }
+    one, many = (cases["Llama 3.1 8B", 8192, 2, batch] for batch in (1, 64))
+    assert one["of_a_sequence"] == 2**30, "as the exercise of the page has it"
+    assert one["seconds"] == (8.03e9 * 2 + 2**30) / 4e12
+    assert many["seconds"] == (8.03e9 * 2 + 64 * 2**30) / 4e12
+
+
+def test_the_cost_of_a_rule_is_least_for_ours():
+    rules = list(RULES)
+    cases = [r for r in bench.explorer(Lab("interpreter")) if r["kind"] == "case"]
+    for case in some(cases, 80):
+        # Rules that may cut finer than ours, beyond its largest number of splits, are left out.
+        costs = [c for c, n in zip(case["cost"], case["splits"], strict=True) if n <= 256]
+        assert case["cost"][rules.index("decode_attention")] == min(costs)

@@ -15,10 +15,12 @@ from snippets._lab.probe.gpus import ARCHITECTURES
 from snippets._lab.rooms import measured_on
 
 from . import kernel
+from . import splits as published
 from .checks import Cache, assert_appended, assert_decoded, make_cache
 from .kernel import cache_append, decode_attention
 from .last_arriver import last_arriver
-from .splits import RULES, Work, filled
+from .splits import RULES, Work, cost, filled
+from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
 RIVALS = ["torch:cudnn", "torch:flash"]
@@ -301,6 +303,72 @@ def rules(lab):
             "filled": filled(asked, number),
         }
         # --8<-- [end:rules]
+
+
+# --8<-- [start:explorer]
+@measured_on("interpreter")
+def explorer(lab):
+    """What the explorer of rules knows, and the cases that both of its languages must give."""
+    on_hopper = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
+    plan = kernel._plan(on_hopper, torch.bfloat16, 1, 1, 128)
+    at_once = plan.slots // on_hopper.processors
+    yield {
+        "kind": "facts",
+        "rules": list(RULES),
+        "tile": plan.tile.BLOCK_N,
+        "at_once": at_once,
+        "start_tiles": kernel.START_TILES,
+        "combine_tiles": kernel.COMBINE_TILES,
+        "most": kernel.MAX_SPLITS,
+        "most_published": published.MAX_SPLITS,
+        "chunk": published.FLASHINFER_KEYS,
+        "segments": published.SEGMENTS,
+        "segmented": published.SEGMENTED,
+        "every": published.SGLANG_KEYS,
+        "split_keys": kernel.SPLIT_KEYS,
+    }
+    for case in lab.each(
+        batch=[1, 3, 16, 64, 256], heads=[1, 8], N=[1, 100, 8_192, 131_072], processors=[58, 132]
+    ):
+        programs, processors = case["batch"] * case["heads"], case["processors"]
+        work_ = Work(programs, case["N"], plan.tile.BLOCK_N, processors, at_once * processors)
+        chosen = {name: rule(work_) for name, rule in RULES.items()}
+        yield {
+            "kind": "case",
+            **case,
+            "splits": list(chosen.values()),
+            "filled": [filled(work_, number) for number in chosen.values()],
+            "cost": [cost(work_, number) for number in chosen.values()],
+        }
+        # --8<-- [end:explorer]
+
+
+# --8<-- [start:tokens]
+@measured_on("gpu", "interpreter")
+def tokens(lab):
+    """How fast a GPU reads many caches; elsewhere the cases of the calculator's two languages."""
+    if lab.place == "gpu":
+        for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[64], N=[8_192]):
+            yield from lab.time(case, {OURS: decode(full(case))}, **work(case))
+        return
+    for case in lab.each(model=MODELS, keys=[1, 8_192, 131_072], size=[1, 2], batch=[1, 64]):
+        model = case.pop("model")
+        of_a_sequence = cache_bytes(
+            layers=model.layers, heads=model.heads, D=model.D, keys=case["keys"], size=case["size"]
+        )
+        weight_bytes = model.parameters * case["size"]
+        yield {
+            **model._asdict(),
+            **case,
+            "of_a_sequence": of_a_sequence,
+            "seconds": least_seconds(
+                weight_bytes=weight_bytes,
+                of_a_sequence=of_a_sequence,
+                batch=case["batch"],
+                per_second=4e12,
+            ),
+        }
+        # --8<-- [end:tokens]
 
 
 def uneven(kind, B, N):

@@ -23,7 +23,7 @@ from snippets._lab.draw.rows import (
     target,
     values,
 )
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import count, percent, ratio, size, time
 from snippets._lab.draw.words import Words, between, listed
@@ -229,6 +229,98 @@ def rules(results):
 def _rules(rows):
     """The rules that look at the shape; the others cut every so many keys."""
     return [rule for rule in values(rows, "rule") if "every" not in rule]
+
+
+# What the explorer and the calculator show first.
+FIRST = {"batch": 1, "heads": 8, "N": 8_192, "processors": 132}
+FIRST_MODEL = {"name": "Llama 3.1 8B", "keys": 8_192, "size": 2, "batch": 64}
+
+
+def explorer(results):
+    rows = results[0].rows
+    (facts,) = pick(rows, kind="facts")
+    names = facts["rules"]
+    cases = pick(rows, kind="case")
+    first = only(cases, **FIRST)
+    shown = [
+        {"rule": _said(rule), "splits": count(splits), "slots busy": percent(busy)}
+        for rule, splits, busy in zip(names, first["splits"], first["filled"], strict=True)
+    ]
+    fields = (*FIRST, "splits", "filled", "cost")
+    return Figure(
+        finding=words("explorer"),
+        caption=words("explorer.caption"),
+        table=shown,
+        widget=_widget(
+            "am-splits", "decode_attention", "explorer", words("explorer.first"), table(shown)
+        ),
+        extra_files={
+            "explorer_cases.json": {
+                "first": FIRST,
+                "rules": [_said(rule) for rule in names],
+                "facts": {k: v for k, v in facts.items() if k not in ("kind", "rules")},
+                "cases": [[r[field] for field in fields] for r in cases],
+            }
+        },
+    )
+
+
+def _said(rule):
+    return "ours" if rule == OURS else rule
+
+
+def _widget(name, widget, result, before, lines):
+    """A box that becomes a widget, and says the same in a table where it cannot."""
+    source = f"/figures/decode_attention/{result}_cases.json"
+    return "\n".join(
+        [
+            f'<div class="{name}" data-widget="{widget}" markdown>',
+            f"[The cases]({source}){{ .am-source }}",
+            "",
+            before,
+            "",
+            *lines,
+            "",
+            "</div>",
+        ]
+    )
+
+
+def tokens(results):
+    """Bandwidths as GPUs have them, and models, for the calculator; the formula's cases beside."""
+    (formula,) = (result for result in results if result.place == "interpreter")
+    measured = [(r.device["name"], moved(only(r.rows))) for r in results if r.place == "gpu"]
+    cases = formula.rows
+    models = {r["name"]: [r[k] for k in ("layers", "heads", "D", "parameters")] for r in cases}
+    fields = ("name", "keys", "size", "batch", "of_a_sequence", "seconds")
+    at = [only(cases, **FIRST_MODEL | {"name": name}) for name in models]
+    shown = [
+        {
+            "model": r["name"],
+            "weights": size(r["parameters"] * r["size"]),
+            "cache of a sequence": size(r["of_a_sequence"]),
+            "read in a step": size(r["parameters"] * r["size"] + r["batch"] * r["of_a_sequence"]),
+        }
+        for r in at
+    ]
+    caption = words("tokens.caption")
+    if measured:
+        speeds = listed([f"{per_second(x)} ({name})" for name, x in measured])
+        caption += " " + words("tokens.measured", speeds=speeds)
+    return Figure(
+        finding=words("tokens"),
+        caption=caption,
+        table=shown,
+        widget=_widget("am-tokens", "decode_tokens", "tokens", words("tokens.first"), table(shown)),
+        extra_files={
+            "tokens_cases.json": {
+                "first": FIRST_MODEL,
+                "models": [[name, *facts] for name, facts in models.items()],
+                "measured": measured,
+                "cases": [[r[field] for field in fields] for r in cases],
+            }
+        },
+    )
 
 
 def ragged(results):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .kernel import SPLIT_KEYS, split_rule
+from .kernel import COMBINE_TILES, SPLIT_KEYS, START_TILES, split_rule
 
 MAX_SPLITS = 128  # FlashAttention's own limit
 FLASHINFER_KEYS = 128  # of a chunk, at least
@@ -115,3 +115,10 @@ def filled(work, splits):
     """The share of the GPU's slots that is busy on average, all programs taking equally long."""
     launched = work.programs * splits
     return launched / (-(-launched // work.slots) * work.slots)
+
+
+def cost(work, splits):
+    """What our rule expects: turns of tiles, with a start for each turn, and the combining."""
+    turns = -(-work.programs * splits // work.slots)
+    share = -(-work.tiles // splits)
+    return turns * (share + START_TILES) + COMBINE_TILES * (splits > 1)

@@ -57,6 +57,7 @@ def bandwidth(results):
             cudnn=beside_[CUDNN].between() if beside_[CUDNN] else "–",
             flash=beside_[FLASH].between() if beside_[FLASH] else "–",
         ),
+        sentences={"middle": _middle(beside_)},
         caption=words("bandwidth.caption", read=per_second(most)),
         table=beside(rows, CASE, {named(n): n for n in (OURS, CUDNN, FLASH)}, BANDWIDTH),
         plot=charts.lines(
@@ -69,6 +70,14 @@ def bandwidth(results):
             references=[at_ceiling("read", "read-only ceiling")],
         ),
     )
+
+
+def _middle(beside_):
+    """The cell that a server is most like, in words."""
+    at = beside_.case(4, 64, 8_192)
+    there = {name: beside_.row(name, at) for name in (OURS, CUDNN, FLASH)}
+    told = [f"{named(name)} at {per_second(moved(row))}" for name, row in there.items() if row]
+    return words("bandwidth.middle", speeds=listed(told))
 
 
 def small(results):
@@ -120,6 +129,7 @@ def pages(results):
     looks |= {name: f"FlexAttention, {_part(name)}" for name in rivals}
     return Figure(
         finding=finding,
+        sentences={"most": finding},
         caption=words("pages.caption"),
         table=beside(
             rows, ("batch", "N"), {label: name for name, label in looks.items()}, BANDWIDTH
@@ -168,6 +178,7 @@ def splits(results):
         loss.append(TIME(ours) / TIME(best) - 1)
     return Figure(
         finding=words("splits", most=ratio(max(gains)), loss=percent(max(loss))),
+        sentences={"one": _alone(results[0]), "rules": _losses(rows)},
         caption=words("splits.caption"),
         table=columns(
             rows,
@@ -189,6 +200,36 @@ def splits(results):
                 for batch, N in _shapes(rows)
             ],
         ),
+    )
+
+
+def _alone(result):
+    """One sequence with one split, and with the best number of them."""
+    single = pick(result.rows, batch=1)
+    single = pick(single, N=max(values(single, "N")))
+    one, best = only(single, splits=1), min(single, key=TIME)
+    most = ceiling(result, "read")
+    return words(
+        "splits.one",
+        N=count(one["N"]),
+        alone=percent(moved(one) / most),
+        splits=best["splits"],
+        best=percent(moved(best) / most),
+    )
+
+
+def _losses(rows):
+    """What each rule's choice loses at most, over the shapes where its number was timed."""
+    lost = {}
+    for batch, N in _shapes(rows):
+        mine = pick(rows, batch=batch, N=N)
+        best = min(map(TIME, mine))
+        for row in mine:
+            for rule in row["chosen_by"]:
+                lost[rule] = max(lost.get(rule, 0), TIME(row) / best - 1)
+    told = sorted(lost, key=lost.get)
+    return words(
+        "splits.rules", rules=listed([f"{_said(rule)} {percent(lost[rule])}" for rule in told])
     )
 
 
@@ -360,8 +401,17 @@ def cold_and_warm(results):
     rows = results[0].rows
     warm, cold = (f"{OURS}:{how}" for how in ("warm", "cold"))
     against = Comparison(rows, warm, [cold])[cold]
+    hot = only(rows, implementation=warm, N=against.best.N)
     return Figure(
         finding=words("cold_and_warm", most=ratio(against[against.best]), N=count(against.best.N)),
+        sentences={
+            "hot": words(
+                "cold_and_warm.hot",
+                N=count(hot["N"]),
+                speed=per_second(moved(hot, "bytes_read")),
+                read=per_second(ceiling(results[0], "read")),
+            )
+        },
         caption=words("cold_and_warm.caption", calls=rows[0]["calls"]),
         table=beside(rows, ["N"], {"from L2": warm, "from memory": cold}, OF_A_CALL),
         plot=charts.lines(

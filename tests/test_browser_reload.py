@@ -68,7 +68,9 @@ def processor_seconds(process):
     )  # in itself, in the kernel
 
 
-def test_a_changed_sentence_is_on_the_open_page_after_less_than_half_a_build(served, open_page, capsys):
+def test_a_changed_sentence_is_on_the_open_page_after_less_than_half_a_build(
+    served, open_page, capsys
+):
     house, address, process, whole = served
     page = open_page()
     page.goto(f"{address}{PAGE}/", wait_until="load")

@@ -615,10 +615,14 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D):
             assert not any(x.spill_store_bytes for x in some(found, 2))
             assert "LDGSTS" in found[0].sass(), "loads that no register waits for"
             shared[page] = found[0].shared_bytes
-    tile = next(tile for width, tile in kernel.TILES["16 bits"].items() if width >= D)
-    bytes_of_a_tile = 2 * tile.BLOCK_N * D * 2
-    assert shared[0] >= (tile.num_stages - 1) * bytes_of_a_tile
-    assert abs(shared[16] - shared[0]) < bytes_of_a_tile / 8
+    facts = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
+    tiles = {
+        page: kernel._plan(facts, torch.bfloat16, 1, 8, D, page, False).tile for page in shared
+    }
+    for page, tile in some(tiles.items(), 2):
+        assert shared[page] >= (tile.num_stages - 1) * 2 * tile.BLOCK_N * D * 2
+    if tiles[16] == tiles[0]:
+        assert abs(shared[16] - shared[0]) < 2 * tiles[0].BLOCK_N * D * 2 / 8
 
 
 # The checks themselves.
@@ -648,8 +652,21 @@ def test_the_rival_with_pages_gives_the_same(heads):
 
 def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
-    widths = [tile.BLOCK_N for rows in kernel.TILES.values() for tile in rows.values()]
-    assert not [n for n in some(widths, 6) if SPLIT_KEYS % n]
+    tables = [*kernel.TILES.values(), *kernel.MANY.values(), *kernel.SMALL_PAGES.values()]
+    widths = [tile.BLOCK_N for rows in tables for tile in rows.values()]
+    assert not [n for n in some(widths, 8) if SPLIT_KEYS % n]
+
+
+@pytest.mark.numerical
+def test_many_programs_have_a_tile_of_their_own(monkeypatch):
+    facts = kernel._device_facts(torch.device("cpu"))._replace(processors=1)
+    monkeypatch.setattr(kernel, "_device_facts", lambda _: facts)
+    cache = make([150, 33, 1], heads=(4, 2), D=128, dtype=torch.float16)
+    few, many = (kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, False).tile for n in (2, 6))
+    assert (few, many) == (kernel.TILES["16 bits"][128], kernel.MANY["16 bits"][128])
+    assert_decoded(decode(cache), cache)
+    alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, True).tile for n in (1, 6)]
+    assert alone == [few, few], "batch-invariant calls have one tile"
 
 
 # What the page draws of a GPU, from made-up rows with the fields that bench.py gives.

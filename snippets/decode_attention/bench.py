@@ -280,7 +280,8 @@ def work_of(cache, longest=None):
     B, H, M, D = cache.q.shape
     Hkv = cache.k.shape[1]
     device = kernel._device_facts(cache.q.device)
-    plan = kernel._plan(device, cache.q.dtype, B * Hkv, M * H // Hkv, D)
+    page = 0 if cache.table is None else cache.k.shape[2]
+    plan = kernel._plan(device, cache.q.dtype, B * Hkv, M * H // Hkv, D, page, False)
     keys = longest or kernel._capacity(cache.k, cache.table)
     return Work(plan.programs, keys, plan.tile.BLOCK_N, device.processors, plan.slots)
     # --8<-- [end:splits]
@@ -292,7 +293,7 @@ def rules(lab):
     """What each rule chooses on an H200, one new token, four query heads on each of 8 of keys."""
     device = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
     for case in lab.each(rule=list(RULES), batch=BATCHES, N=LENGTHS):
-        plan = kernel._plan(device, torch.bfloat16, case["batch"] * HEADS, 4, 128)
+        plan = kernel._plan(device, torch.bfloat16, case["batch"] * HEADS, 4, 128, 0, False)
         asked = Work(plan.programs, case["N"], plan.tile.BLOCK_N, device.processors, plan.slots)
         number = RULES[case["rule"]](asked)
         yield {

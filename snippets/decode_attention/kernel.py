@@ -43,27 +43,47 @@ class Tile(NamedTuple):
     num_stages: int  # iterations whose loads are in flight at once
 
 
-# Largest D that a row is for → its tile: 32 KiB of keys and values, two of them in flight while
-# the program computes with a third. In float32, which no tensor core multiplies, mostly 16 KiB.
+# Largest D that a row is for → its tile. Large ones suit one program per multiprocessor, which has
+# to keep its share of the bandwidth busy alone. In float32, which no tensor core multiplies, tiles
+# are smaller.
 TILES = {
-    "16 bits": {64: Tile(128, 4, 3), 128: Tile(64, 4, 3), 256: Tile(32, 8, 3)},
+    "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(64, 8, 3)},
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
+# Instead, for such a power of two of columns: where sequences and heads alone are more than two
+# programs per multiprocessor, and where a page has fewer keys than the tile above.
+MANY = {"16 bits": {128: Tile(64, 4, 2)}, "float32": {}}
+SMALL_PAGES = {"16 bits": {128: Tile(64, 2, 2)}, "float32": {}}
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
 # --8<-- [end:tiles]
 
 
 # --8<-- [start:places]
 @triton.jit
-def _places(table_ptr, b, stride_tb, stride_tn, offs_n, mask, num_pages, PAGE: tl.constexpr):
+def _places(
+    table_ptr,
+    b,
+    stride_tb,
+    stride_tn,
+    offs_n,
+    mask,
+    num_pages,
+    start,  # offs_n[0]
+    ONE_PAGE: tl.constexpr,  # all keys lie on the same page
+    PAGE: tl.constexpr,
+):
     """Where keys lie in a cache: the page, or the sequence, and the row there; which there are."""
     if PAGE == 0:  # not paged
         block = b.to(tl.int64)
         rows = offs_n.to(tl.int64)  # [BLOCK_N]; int64: an offset may pass 2^31 elements
         there = mask
     else:
-        entry = table_ptr + b.to(tl.int64) * stride_tb + (offs_n // PAGE).to(tl.int64) * stride_tn
-        page = tl.load(entry, mask=mask, other=-1)  # [BLOCK_N]; int32
+        entry = table_ptr + b.to(tl.int64) * stride_tb
+        if ONE_PAGE:
+            page = tl.load(entry + tl.cast(start // PAGE, tl.int64) * stride_tn)  # int32
+        else:
+            entry += (offs_n // PAGE).to(tl.int64) * stride_tn
+            page = tl.load(entry, mask=mask, other=-1)  # [BLOCK_N]; int32
         # The host cannot know what the table says. A page that does not exist holds no key.
         there = mask & (page >= 0) & (page < num_pages)
         block = page.to(tl.int64)
@@ -112,7 +132,16 @@ def _attend(
     for start in tl.range(first, stop, BLOCK_N):
         offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
         block, rows, there = _places(
-            table_ptr, b, stride_tb, stride_tn, offs_n, offs_n < stop, num_pages, PAGE=PAGE
+            table_ptr,
+            b,
+            stride_tb,
+            stride_tn,
+            offs_n,
+            offs_n < stop,
+            num_pages,
+            start,
+            ONE_PAGE=PAGE >= BLOCK_N,
+            PAGE=PAGE,
         )
         k = _load_rows(
             k_ptr, block, rows, there, stride_kb, stride_kn, stride_kd, D=D, BLOCK_D=BLOCK_D
@@ -328,7 +357,7 @@ def _cache_append_kernel(
     # A length that cannot be writes nothing, neither in front of the cache nor behind it.
     mask = (m < M) & (offs_n >= 0) & (offs_n < capacity) & (known >= 0)
     block, rows, there = _places(
-        table_ptr, b, stride_tb, stride_tn, offs_n, mask, num_pages, PAGE=PAGE
+        table_ptr, b, stride_tb, stride_tn, offs_n, mask, num_pages, 0, ONE_PAGE=False, PAGE=PAGE
     )
     offs_d = tl.arange(0, BLOCK_D)[None, :]
     mask = there[:, None] & (offs_d < D)
@@ -397,7 +426,8 @@ def decode_attention(
     device = _device_facts(q.device)
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]
-    plan = _plan(device, q.dtype, B * Hkv, M * H // Hkv, D)
+    page = 0 if page_table is None else k_cache.shape[2]
+    plan = _plan(device, q.dtype, B * Hkv, M * H // Hkv, D, page, batch_invariant)
     if batch_invariant:
         splits = -(-(max_seqlen or capacity) // SPLIT_KEYS)
     else:
@@ -426,7 +456,6 @@ def decode_attention(
         SPLIT_KEYS if batch_invariant else 0,
         scale * LOG2_E.value,
     )
-    page = 0 if page_table is None else k_cache.shape[2]
     constants = (splits > 1, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
     tensors = (q, k_cache, v_cache, cache_seqlens, page_table, part, part_lse)
     with _device_of(q):
@@ -552,6 +581,7 @@ def split_rule(programs, tiles, slots):
 
 # --8<-- [start:plan]
 RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
+ENOUGH = 4  # programs of a multiprocessor: more of them don't load faster
 
 
 class Device(NamedTuple):
@@ -574,15 +604,21 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(device, dtype, heads, rows, D):
+def _plan(device, dtype, heads, rows, D, page, invariant):
     """The Plan for so many heads of keys (of all sequences) with so many rows of q each.
 
-    The tiles do not depend on how many heads there are: neither does the order of additions.
+    `page` is how many keys a page has, 0 without pages. With `invariant` the tile does not depend
+    on how many heads there are: neither does the order of additions.
     """
     kind = "float32" if dtype == torch.float32 else "16 bits"
     BLOCK_M = min(_power_of_two(rows), ROWS[kind])
     BLOCK_D = _power_of_two(D)
+    programs = heads * -(-rows // BLOCK_M)
     tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
+    if 0 < page < tile.BLOCK_N:
+        tile = SMALL_PAGES[kind].get(BLOCK_D, tile)
+    elif programs > 2 * device.processors and not invariant:
+        tile = MANY[kind].get(BLOCK_D, tile)
     # Bytes of a tile of keys and values, and of what a program holds beside them. A GPU with little
     # shared memory has fewer tiles in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
@@ -590,18 +626,18 @@ def _plan(device, dtype, heads, rows, D):
     most = (device.shared_block - beside) // size + 1
     tile = tile._replace(num_stages=max(1, min(tile.num_stages, most)))
     held = max(1, tile.num_stages - 1) * size + beside + RESERVED
-    slots = device.processors * max(1, device.shared_processor // held)
-    return Plan(BLOCK_M, BLOCK_D, tile, heads * -(-rows // BLOCK_M), slots)
+    slots = device.processors * max(1, min(ENOUGH, device.shared_processor // held))
+    return Plan(BLOCK_M, BLOCK_D, tile, programs, slots)
     # --8<-- [end:plan]
 
 
 def _stages(tile, page):
     """What to ask of Triton, so that as many tiles are in flight with pages as without.
 
-    Seen in the compiled code: where a tile has fewer keys than the program has threads, the table
-    is loaded ahead too, and takes each second stage.
+    Seen in the compiled code: where a tile has several pages, and fewer keys than the program has
+    threads, the table is loaded ahead too, and takes each second stage.
     """
-    ahead = page and tile.BLOCK_N < 32 * tile.num_warps
+    ahead = 0 < page < tile.BLOCK_N < 32 * tile.num_warps
     return 2 * tile.num_stages - 1 if ahead else tile.num_stages
 
 

@@ -107,8 +107,9 @@ def last_arriver(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, nu
     kernel._check_inputs(q, k_cache, v_cache, cache_seqlens, page_table)
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]
-    plan = kernel._plan(kernel._device_facts(q.device), q.dtype, B * Hkv, M * H // Hkv, D)
     page = 0 if page_table is None else k_cache.shape[2]
+    facts = kernel._device_facts(q.device)
+    plan = kernel._plan(facts, q.dtype, B * Hkv, M * H // Hkv, D, page, False)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     part, part_lse = (
         torch.empty((*q.shape[:-1], num_splits, *last), dtype=torch.float32, device=q.device)

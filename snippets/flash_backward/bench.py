@@ -82,18 +82,30 @@ def backward(lab):
         # --8<-- [end:backward]
 
 
-def _one_pass(*given, by_tma, **options):
-    """The merged kernel with dQ added by TMA or, wherever it runs, through pointers."""
-    with patch.object(kernel, "TMA_ADDS", by_tma):
+# --8<-- [start:rungs]
+def _one_kernel(*given, tma=True, narrow=True, apart=True, both_first=True, **options):
+    """The kernel at D 128 with each of its habits, or without."""
+    changed = {
+        "_tile_config": lambda *_: kernel.TileConfig(64, 128, 8, 3, BOTH_FIRST=both_first),
+        "TMA_ADDS": tma and kernel.TMA_ADDS,
+        "TMA_ROWS": kernel.TMA_ROWS if narrow else 0,
+        "APART": apart,
+    }
+    with patch.multiple(kernel, **changed):
         return flash_backward(*given, **options)
 
 
+_bare = functools.partial(_one_kernel, narrow=False, apart=False, both_first=False)
 RUNGS = {  # what changes from one rung to the next → what is launched
     "two kernels, seven products": functools.partial(two_passes, rows=32, num_warps=4),
     "twice the warps": functools.partial(two_passes, rows=32, num_warps=8),
-    "one kernel, five products": functools.partial(_one_pass, by_tma=False),
-    "dQ added by TMA": functools.partial(_one_pass, by_tma=True),
+    "one kernel, five products": functools.partial(_bare, tma=False),
+    "dQ added by TMA": _bare,
+    "in rows of 128 bytes": functools.partial(_bare, narrow=True),
+    "programs begin apart": functools.partial(_bare, narrow=True, apart=True),
+    "two products before P": _one_kernel,
 }
+# --8<-- [end:rungs]
 
 
 @measured_on("gpu")
@@ -109,7 +121,7 @@ def rungs(lab):
 @measured_on("compiler", targets=["sm_90"])
 def registers(lab):
     """Registers and spills of each rung at D 128, without a mask and with one."""
-    for case in lab.each(dtype=["float16"], D=[64, 128], causal=[False, True]):
+    for case in lab.each(dtype=["float16"], D=[128], causal=[False, True]):
         for rung, run in RUNGS.items():
             if case["causal"] and run.func is two_passes:
                 continue  # the two small kernels know no mask

@@ -51,10 +51,10 @@ def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_ls
     """Raise NumericalMismatch unless `found` are the gradients for q, k and v within rounding.
 
     Allowed is twice the error that autograd makes with eager attention in the same dtype, plus
-    what rounding must cost: one unit in the last place of the result for storing it, and the
-    float32 rounding of scores, logsumexp and Δ. The last is a relative error of each weight and
-    of each product; so many eps times the gradients of absolute values bound it. `out` arrives
-    rounded to its dtype and moves Δ, in the same way.
+    what rounding must cost: one unit in the last place of the result for storing it; what Δ
+    inherits from `out`, which arrives rounded to its dtype while eager attention needs no Δ; and
+    the float32 rounding of scores, logsumexp and Δ. The last is a relative error of each weight
+    and of each product; so many eps times the gradients of absolute values bound it.
     """
     options = {"scale": scale, "mask": mask}
     exact = [x.double() for x in (q, k, v, grad_out)]
@@ -62,13 +62,16 @@ def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_ls
     same = eager_gradients(q, k, v, grad_out, **options, grad_lse=grad_lse)
     steps = _float32_steps(q, k, scale)
     sizes = _of_absolute_values(*exact, **options, grad_lse=_double(grad_lse))
-    for name, ours, theirs, right, size in zip("qkv", found, same, want, sizes, strict=True):
+    shifts = _of_rounded_out(*exact, **options)
+    each = zip("qkv", found, same, want, sizes, shifts, strict=True)
+    for name, ours, theirs, right, size, shift in each:
         if ours.shape != right.shape:
             raise NumericalMismatch(f"grad_{name} has shape {tuple(ours.shape)}")
         pytorch = (theirs.double() - right).abs().max().item()
         pytorch = 0.0 if math.isnan(pytorch) else pytorch  # a row without keys, in 16 bits
-        storing = torch.finfo(ours.dtype).eps * right.abs().max().item()
-        allowed = 2 * pytorch + storing + steps * FLOAT32 * size
+        eps = torch.finfo(ours.dtype).eps
+        storing = eps * right.abs().max().item()
+        allowed = 2 * pytorch + storing + eps / 2 * shift + steps * FLOAT32 * size
         error = (ours.double() - right).abs().max().item()
         if not error <= allowed:  # written so that NaN fails
             raise NumericalMismatch(
@@ -89,8 +92,8 @@ def _float32_steps(q, k, scale):
     return 4 * (largest.item() + 1) + q.shape[-1]
 
 
-def _of_absolute_values(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
-    """How large the sums of dQ, dK and dV are if no term cancels another: the largest of each."""
+def _weights(q, k, v, scale, mask):
+    """Weights, keys and values of each query head, how many share one, and the size of scale."""
     group = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
     if q.dim() > 2:
         k, v = (x.repeat_interleave(group, dim=-3) for x in (k, v))
@@ -98,7 +101,20 @@ def _of_absolute_values(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=No
     scores = q @ k.mT * factor
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(-1).nan_to_num(0.0)
+    return scores.softmax(-1).nan_to_num(0.0), k, v, group, factor
+
+
+def _of_rounded_out(q, k, v, grad_out, *, scale=None, mask=None):
+    """How far dQ, dK and dV move, at most, if each number of `out` is off by all of itself."""
+    weights, k, v, group, factor = _weights(q, k, v, scale, mask)
+    delta = (grad_out.abs() * (weights @ v).abs()).sum(-1, keepdim=True)
+    ds = weights * delta * factor
+    return (ds @ k.abs()).max().item(), group * (ds.mT @ q.abs()).max().item(), 0.0
+
+
+def _of_absolute_values(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
+    """How large the sums of dQ, dK and dV are if no term cancels another: the largest of each."""
+    weights, k, v, group, factor = _weights(q, k, v, scale, mask)
     dp = grad_out.abs() @ v.abs().mT
     delta = (weights * dp).sum(-1, keepdim=True)
     if grad_lse is not None:

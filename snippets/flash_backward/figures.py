@@ -11,11 +11,14 @@ from snippets._lab.draw.words import Words, between
 
 OURS, IN_ORDER = "flash_backward", "flash_backward, deterministic"
 CUDNN, FLASH, FLEX, FA4 = "torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"
-SMALL, WARPS, ONE, BY_TMA = (
+SMALL, WARPS, ONE, BY_TMA, NARROW, APART, FIRST = (
     "two kernels, seven products",
     "twice the warps",
     "one kernel, five products",
     "dQ added by TMA",
+    "in rows of 128 bytes",
+    "programs begin apart",
+    "two products before P",
 )
 words = Words(__file__)
 
@@ -25,7 +28,7 @@ def registers(results):
     widest = [r for r in pick(rows, D=128, causal=False) if r["kernel"] != "_queries_kernel"]
     spilled = {r["rung"]: r["spill_store_bytes"] for r in widest}
     return Figure(
-        finding=words("registers", first=spilled[SMALL], last=spilled[BY_TMA]),
+        finding=words("registers", first=spilled[SMALL], last=spilled[FIRST]),
         caption=words("registers.caption"),
         table=[
             {
@@ -59,11 +62,24 @@ def rungs(results):
             "rungs",
             N=values(rows, "N")[0],
             first=flops(reached[names[SMALL]]),
-            last=flops(reached[names[BY_TMA]]),
+            last=flops(reached[names[FIRST]]),
         ),
         caption=words("rungs.caption"),
         table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, list(reached), RATE),
+        sentences={
+            name: words(
+                f"rungs.{name}", before=flops(reached[names[a]]), after=flops(reached[names[b]])
+            )
+            for name, a, b in (
+                ("warps", SMALL, WARPS),
+                ("one", WARPS, ONE),
+                ("tma", ONE, BY_TMA),
+                ("narrow", BY_TMA, NARROW),
+                ("apart", NARROW, APART),
+                ("first", APART, FIRST),
+            )
+        },
     )
 
 

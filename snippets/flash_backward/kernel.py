@@ -28,6 +28,9 @@ MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within
 ROWS = 64  # rows of a program that prepares
 NUMBERS = 4096  # of a program that finishes
 TMA_ADDS = not INTERPRETED  # the interpreter loads through descriptors, but does not add
+TMA_WIDTH = 32  # columns of float32 that TMA adds at once: 128 bytes
+TMA_ROWS = 256  # and rows at most
+APART = True  # programs of a head begin at different queries
 
 
 # --8<-- [start:tiles]
@@ -38,6 +41,8 @@ class TileConfig(NamedTuple):
     BLOCK_N: int  # keys of a program
     num_warps: int  # 32 threads each
     num_stages: int  # iterations whose loads are in flight at once
+    BOTH_FIRST: bool = False  # dO Vᵀ is computed before P and not after it
+    AHEAD: bool = False  # logsumexp and Δ of the next iteration wait in registers
     # --8<-- [end:tiles]
 
 
@@ -59,8 +64,8 @@ TILE_CONFIGS = {
         256: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
     },
     "sm_90": {
-        64: (TileConfig(64, 128, 8, 2), TileConfig(64, 128, 8, 2)),
-        128: (TileConfig(64, 128, 8, 2), TileConfig(64, 128, 8, 2)),
+        64: (TileConfig(64, 64, 4, 3, AHEAD=True), TileConfig(64, 64, 4, 3, AHEAD=True)),
+        128: (TileConfig(64, 128, 8, 3, BOTH_FIRST=True), TileConfig(64, 128, 8, 2)),
         256: (TileConfig(64, 64, 8, 1), TileConfig(64, 64, 8, 1)),
     },
     "sm_100": {
@@ -108,6 +113,14 @@ def _load_rows(
         tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
     # --8<-- [end:load_rows]
+
+
+@triton.jit
+def _load_numbers(x_ptr, b, h, first_row, H, M, beyond, BLOCK_M: tl.constexpr):
+    """The number of each row first_row … first_row + BLOCK_M - 1 of [B, H, M]; `beyond` from M."""
+    offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    row = (b.to(tl.int64) * H + h) * M + offs_m  # [BLOCK_M]
+    return tl.load(x_ptr + row, mask=offs_m < M, other=beyond)
 
 
 @triton.jit
@@ -165,7 +178,7 @@ def _prepare_kernel(
 # --8<-- [start:add_to_sum]
 @triton.jit
 def _add_to_sum(
-    total,  # TMA: descriptor of [B, H, M, D]; otherwise pointer to the first element: contiguous
+    total,  # TMA: descriptor of [B, H, M · D / WIDTH, WIDTH]; otherwise pointer: contiguous
     tile,  # [BLOCK_M, BLOCK_D], float32
     b,
     h,
@@ -175,11 +188,13 @@ def _add_to_sum(
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    USE_TMA: tl.constexpr,
+    WIDTH: tl.constexpr,  # columns of the descriptor; 0: there is none
 ):
     """Add a tile to rows that other programs add to as well."""
-    if USE_TMA:  # one instruction: a tile goes through shared memory to the units beside L2
-        total.atomic_add([b, h, first_row, 0], tile.reshape([1, 1, BLOCK_M, BLOCK_D]))
+    if WIDTH:  # one instruction: a tile goes through shared memory to the units beside L2
+        PARTS: tl.constexpr = BLOCK_D // WIDTH  # rows of the descriptor that are one of the tile
+        tile = tile.reshape([1, 1, BLOCK_M * PARTS, WIDTH])
+        total.atomic_add([b, h, first_row * PARTS, 0], tile)
     else:
         offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
         offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
@@ -240,7 +255,10 @@ def _flash_backward_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     USE_TMA: tl.constexpr,
-    ADD_BY_TMA: tl.constexpr,
+    ADD_WIDTH: tl.constexpr,  # columns of the descriptor of the sum of dQ; 0: a pointer
+    APART: tl.constexpr,
+    BOTH_FIRST: tl.constexpr,  # as in TileConfig
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One program computes BLOCK_N rows of dK and dV of one head, and its share of dQ.
 
@@ -280,49 +298,72 @@ def _flash_backward_kernel(
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     # --8<-- [end:keys]
 
-    # --8<-- [start:loop]
+    # --8<-- [start:queries]
     per_head = num_tiles_m - first_tile
-    for i in range(0, G * per_head):  # all query heads of the group, one after the other
-        h, tile_m = hk * G + i // per_head, first_tile + i % per_head
+    steps = G * per_head  # all query heads of the group, one after the other
+    turn = 0
+    if APART:  # so that few programs add to the same rows of dQ at a time
+        turn = tile_idx * tl.cdiv(BLOCK_N, BLOCK_M)
+    if AHEAD:
+        first = (first_tile + turn % tl.maximum(per_head, 1)) * BLOCK_M
+        next_lse = _load_numbers(lse_log2_ptr, b, hk * G, first, H, M, float("inf"), BLOCK_M)
+        next_delta = _load_numbers(delta_ptr, b, hk * G, first, H, M, 0.0, BLOCK_M)
+    for i in range(0, steps):
+        h, tile_m = hk * G + i // per_head, first_tile + (i + turn) % per_head
         first = tile_m * BLOCK_M  # the first query of this tile
         offs_m = first + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-        row = (b.to(tl.int64) * H + h) * M + offs_m  # [BLOCK_M]
         q_h = _head(q, b, h, stride_qb, stride_qh, USE_TMA)
         q_tile = _load_rows(
             q_h, b, h, first, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
         )
-        lse_log2 = tl.load(lse_log2_ptr + row, mask=offs_m < M, other=float("inf"))  # so P is 0
-        st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
-        if MASKED:
-            st = _hide(st, offs_n, offs_m, first_key, first, N, causal_offset, CAUSAL, BLOCK_N)
-        pt = tl.exp2(st * scale_log2 - lse_log2[None, :])  # the forward's weights, again
         g_h = _head(grad_out, b, h, stride_gb, stride_gh, USE_TMA)
         do_tile = _load_rows(
             g_h, b, h, first, M, stride_gm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
         )
-        dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+        if AHEAD:
+            lse_log2, delta = next_lse, next_delta
+            i_next = tl.minimum(i + 1, steps - 1)
+            h_next = hk * G + i_next // per_head
+            first_next = (first_tile + (i_next + turn) % per_head) * BLOCK_M
+            next_lse = _load_numbers(
+                lse_log2_ptr, b, h_next, first_next, H, M, float("inf"), BLOCK_M
+            )
+            next_delta = _load_numbers(delta_ptr, b, h_next, first_next, H, M, 0.0, BLOCK_M)
+        else:
+            lse_log2 = _load_numbers(lse_log2_ptr, b, h, first, H, M, float("inf"), BLOCK_M)
+        # --8<-- [end:queries]
+
+        # --8<-- [start:products]
+        st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+        if BOTH_FIRST:
+            dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+        if MASKED:
+            st = _hide(st, offs_n, offs_m, first_key, first, N, causal_offset, CAUSAL, BLOCK_N)
+        pt = tl.exp2(st * scale_log2 - lse_log2[None, :])  # the forward's weights, again
+        if not BOTH_FIRST:
+            dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")
         dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")
-        delta = tl.load(delta_ptr + row, mask=offs_m < M, other=0.0)  # [BLOCK_M]
+        if not AHEAD:
+            delta = _load_numbers(delta_ptr, b, h, first, H, M, 0.0, BLOCK_M)
         dst = (pt * (dpt - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
         dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
-        # --8<-- [end:loop]
+        # --8<-- [end:products]
         # --8<-- [start:add_dq]
-        turns = turn_ptr
         if DETERMINISTIC:  # wait until all have added who began before
             before = num_tiles - 1 - tile_idx  # programs that add to this tile of dQ, and began
             if CAUSAL:
                 last_seen = first + BLOCK_M - 1 + causal_offset
                 before = tl.minimum(num_tiles - 1, last_seen // BLOCK_N) - tile_idx
-            turns = turn_ptr + (b * H + h) * num_tiles_m + tile_m
-            while tl.atomic_add(turns, 0, sem="acquire") < before:
+            added = turn_ptr + (b * H + h) * num_tiles_m + tile_m
+            while tl.atomic_add(added, 0, sem="acquire") < before:
                 pass
         _add_to_sum(
-            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=ADD_BY_TMA
+            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
         )
         if DETERMINISTIC:
             tl.debug_barrier()  # all threads have added
-            tl.atomic_add(turns, 1, sem="release")
+            tl.atomic_add(turn_ptr + (b * H + h) * num_tiles_m + tile_m, 1, sem="release")
         # --8<-- [end:add_dq]
 
     # --8<-- [start:store]
@@ -448,17 +489,21 @@ def flash_backward(
 
 
 def _loaded_and_added(tensors, total, config, block_d, architecture, deterministic):
-    """What the kernel takes for q, k, v, grad_out and the sum of dQ, and the two flags about it."""
+    """What the kernel takes for q, k, v, grad_out and the sum of dQ, and the flags about it."""
     use_tma = _can_use_tma(architecture, *tensors)
-    add_by_tma = (
-        use_tma and TMA_ADDS and not deterministic
-    )  # the next in turn could not see its end
     queries, keys = [1, 1, config.BLOCK_M, block_d], [1, 1, config.BLOCK_N, block_d]
     if use_tma:
         tensors = map(_rows, tensors, (queries, keys, keys, queries))
-    if add_by_tma:
-        total = _rows(total, queries)
-    return (*tensors, total), {"USE_TMA": use_tma, "ADD_BY_TMA": add_by_tma}
+    width = 0
+    if use_tma and TMA_ADDS and not deterministic:  # the next in turn could not see its end
+        B, H, M, D = total.shape
+        width, rows = block_d, config.BLOCK_M * block_d // TMA_WIDTH
+        if D == block_d and D % TMA_WIDTH == 0 and rows <= TMA_ROWS:
+            width = TMA_WIDTH
+            total = total.view(B, H, M * D // width, width)
+        total = _rows(total, [1, 1, config.BLOCK_M * block_d // width, width])
+    flags = {"USE_TMA": use_tma, "ADD_WIDTH": width, "APART": APART and not deterministic}
+    return (*tensors, total), flags
 
 
 def _turns(deterministic, heads, M, config, q):

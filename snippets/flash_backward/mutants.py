@@ -53,8 +53,8 @@ MUTANTS = [
     ),
     Mutant(
         "dP from the keys",
-        "dpt = tl.dot(v_tile, do_tile.T",
-        "dpt = tl.dot(k_tile, do_tile.T",
+        "if not BOTH_FIRST:\n            dpt = tl.dot(v_tile, do_tile.T",
+        "if not BOTH_FIRST:\n            dpt = tl.dot(k_tile, do_tile.T",
         "dP is dO Vᵀ; here it is dO Kᵀ.",
     ),
     Mutant(
@@ -65,15 +65,27 @@ MUTANTS = [
     ),
     Mutant(
         "dK of one head of the group",
-        "for i in range(0, G * per_head):",
-        "for i in range(0, per_head):",
+        "steps = G * per_head",
+        "steps = per_head",
         "Only the first query head of a group is gone through: the others give dK, dV, dQ nothing.",
     ),
     Mutant(
         "wrong head of the group",
-        "hk * G + i // per_head",
-        "hk + i // per_head",
+        "h, tile_m = hk * G + i // per_head",
+        "h, tile_m = hk + i // per_head",
         "The heads that share a head of keys are G neighbors.",
+    ),
+    Mutant(
+        "logsumexp of the tile before",
+        "lse_log2, delta = next_lse, next_delta\n            i_next = tl.minimum(i + 1, steps - 1)",
+        "lse_log2, delta = next_lse, next_delta\n            i_next = tl.minimum(i, steps - 1)",
+        "What is loaded ahead belongs to this iteration and not to the next.",
+    ),
+    Mutant(
+        "turned beyond the last tile",
+        "h, tile_m = hk * G + i // per_head, first_tile + (i + turn) % per_head",
+        "h, tile_m = hk * G + i // per_head, first_tile + i % per_head + turn",
+        "A program that begins later in the queries never comes back to those before.",
     ),
     Mutant(
         "mask off by one",

@@ -62,10 +62,10 @@ def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
         return
     seconds = row["ms_p50"] / 1e3
     slack = min(MOST_SLACK, 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"])
-    for amount, ceiling, what in (
-        (row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic"),
-        (row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"),
-    ):
+    gates = [(row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic")]
+    if row["flops"]:  # a walk along addresses has none, and no unit's ceiling to be held against
+        gates.append((row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"))
+    for amount, ceiling, what in gates:
         if amount / seconds > ceiling * slack:
             raise PhysicsError(
                 f"{amount / seconds:.3g} {what} where the device does {ceiling:.3g}: {row}"

@@ -382,7 +382,7 @@ def test_the_figure_of_the_rungs_says_where_they_lead():
         for i, rung in enumerate(bench.RUNGS)
     ]
     drawn = figures.rungs([made_up.result("flash_backward", "rungs", rows)])
-    assert drawn.finding == "From 1 TFLOP/s on the first rung to 8 TFLOP/s on the last, at N 4096."
+    assert drawn.finding == "From 1 TFLOP/s on the first rung to 64 TFLOP/s on the last, at N 4096."
     assert list(drawn.table[0]) == ["N", *(f"{rung}, TFLOP/s" for rung in bench.RUNGS)]
 
 

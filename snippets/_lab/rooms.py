@@ -62,7 +62,8 @@ def interpreted(room: str) -> bool:
 def attention_rooms(place: str = "gpu") -> list[str]:
     """Rooms whose kernel.py has a launcher of q and k that runs there; read, not imported.
 
-    A backward, which takes the gradient of the output too, is not among them.
+    A backward, which takes the gradient of the output too, is not among them, nor is what runs in a
+    group of processes.
     """
     found = []
     for room in rooms():
@@ -74,7 +75,8 @@ def attention_rooms(place: str = "gpu") -> list[str]:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == room:
                 names = [a.arg for a in node.args.args]
-                if names[:2] == ["q", "k"] and "grad_out" not in names:
+                names += [a.arg for a in node.args.kwonlyargs]
+                if names[:2] == ["q", "k"] and not {"grad_out", "group"} & set(names):
                     found.append(room)
     return found
 
@@ -114,13 +116,17 @@ def load_file(path: Path, name: str = "") -> ModuleType:
 
 
 def measured_on(
-    *places: str, targets: Sequence[str] = (), every_launcher: bool = False
+    *places: str,
+    targets: Sequence[str] = (),
+    every_launcher: bool = False,
+    every_gpu: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Mark a function of a bench.py as a result, and say where it is measured.
 
     `targets`: what the compiler compiles for, if it is not what it compiles for otherwise.
     `every_launcher`: it measures the launchers of `attention_rooms`, though it names none; so it
     depends on all that there are when it is measured.
+    `every_gpu`: it starts a process on each GPU of the machine, so it is not rehearsed in several.
     """
     if not places or not set(places) <= set(PLACES):
         raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")
@@ -129,6 +135,7 @@ def measured_on(
         function.measured_on = places  # type: ignore[attr-defined]
         function.targets = tuple(targets)  # type: ignore[attr-defined]
         function.every_launcher = every_launcher  # type: ignore[attr-defined]
+        function.every_gpu = every_gpu  # type: ignore[attr-defined]
         return function
 
     return mark

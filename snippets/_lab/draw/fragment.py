@@ -205,6 +205,7 @@ def provenance_table(results: list[Result]) -> list[str]:
             {
                 **({"result": f"{r.post}/{r.result}"} if several else {}),
                 "device": r.label,
+                **({"GPUs in the machine": d["gpus"]} if d.get("gpus", 1) > 1 else {}),
                 "driver": d.get("driver"),
                 "power limit": f"{count(d['power_limit_w'])} W" if d.get("power_limit_w") else None,
                 "SM clock while measuring": f"{count(clock[0])}–{count(clock[2])} MHz"

@@ -105,6 +105,7 @@ OTHERS = {
     "torch:flash": _cool("FlashAttention-2 (PyTorch)", 280, 0.58, "square", 0.17),
     "torch:efficient": _cool("PyTorch, efficient", 189, 0.64, "triangle-up", 0.08),
     "torch:cudnn": _cool("PyTorch, cuDNN", 152, 0.5, "triangle-down", 0.14),
+    "torch:context_parallel": _cool("PyTorch, context parallel", 320, 0.6, "star", 0.1),
     "torch:flex": _cool("PyTorch, FlexAttention", 300, 0.64, "star", 0.14),
     "torch:matmul": _cool("PyTorch, matmul", 240, 0.63, "hexagon", 0.13),
     "torch:softmax": _cool("PyTorch, softmax", 232, 0.54, "hexagon", 0.13),

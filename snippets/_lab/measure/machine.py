@@ -52,13 +52,17 @@ def versions() -> dict[str, str]:
 
 
 def gpu() -> dict[str, Any]:
-    """The current GPU: name, capability, memory (bytes), driver, power limit (W), units on chip."""
+    """The current GPU: name, capability, memory (bytes), driver, power limit (W), units on chip.
+
+    "gpus" says how many there are, the current one included.
+    """
     import torch
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     driver, power = smi("driver_version", "power.limit") or ("unknown", None)
     return {
         "name": properties.name,
+        "gpus": torch.cuda.device_count(),
         "capability": f"{properties.major}.{properties.minor}",
         "memory_bytes": properties.total_memory,
         "multiprocessors": properties.multi_processor_count,

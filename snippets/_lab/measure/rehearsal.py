@@ -24,7 +24,7 @@ import torch
 from snippets._lab.child import Child, Ended, first_to_speak
 from snippets._lab.measure.session import Job, Lab, Row, jobs
 from snippets._lab.measure.timing import Times
-from snippets._lab.rooms import load, source_file
+from snippets._lab.rooms import load, results, source_file
 
 PROCESSES = 12  # at most: each has a context on the GPU and imports torch
 GPU_BYTES = 6 << 30  # of free memory for each process
@@ -143,7 +143,12 @@ class Failed:
 
 
 def _compiles(job: Job) -> bool:
-    """Whether the room has kernels of its own; PyTorch's are compiled already."""
+    """Whether the room has kernels that one process compiles; PyTorch's are compiled already.
+
+    A room that starts a process on each GPU, all waiting for each other, compiles in those.
+    """
+    if any(getattr(function, "every_gpu", False) for function in results(job.post).values()):
+        return False
     return source_file(job.post).name != "module.py"
 
 

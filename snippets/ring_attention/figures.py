@@ -1,0 +1,179 @@
+"""The figures of the ring_attention page: each draws the result of the same name."""
+
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, values
+from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.units import bandwidth, percent, ratio, size, time
+from snippets._lab.draw.words import Words
+
+OURS, ALONE = "ring_attention", "ring_attention, one GPU"
+GATHER, ULYSSES = "ring_attention, all-gather", "ring_attention, Ulysses"
+THEIRS, CUDNN, HOPPER = "torch:context_parallel", "torch:cudnn", "hopper_attention"
+NAMES = {
+    "ring": OURS,
+    "all-gather": GATHER,
+    "Ulysses": ULYSSES,
+    "PyTorch's": THEIRS,
+    "hopper_attention on one GPU": HOPPER,
+    "cuDNN on one GPU": CUDNN,
+    "the ring's step on one GPU": ALONE,
+}
+words = Words(__file__)
+
+
+def _masks(N, **further):
+    titles = {False: "no mask", True: "causal"}
+    return [View(title, {"causal": c, "N": N, **further}) for c, title in titles.items()]
+
+
+def _milliseconds(rows, name, **case):
+    found = pick(rows, implementation=name, **case)
+    return found[0]["ms_p50"] if found else None
+
+
+def _on_one(rows, **case):
+    """The time of the fastest on one GPU."""
+    return min(filter(None, (_milliseconds(rows, n, **case) for n in (HOPPER, CUDNN, ALONE))))
+
+
+def _times(rows, name, **case):
+    """How many times as long as the ring something takes, in words."""
+    other = _milliseconds(rows, name, **case)
+    return "n/a" if other is None else ratio(other / _milliseconds(rows, OURS, **case))
+
+
+def balance(results):
+    rows = results[0].rows
+    ranks = max(values(rows, "ranks"))
+    shown = pick(rows, ranks=ranks)
+    shares = {r["rank"]: r["share"] for r in pick(shown, layout="contiguous")}
+    return Figure(
+        finding=words("balance", ranks=ranks, most=ratio(shares[ranks - 1] / shares[0])),
+        caption=words("balance.caption"),
+        table=columns(
+            rows,
+            {
+                "ranks": "ranks",
+                "layout": "layout",
+                "rank": "rank",
+                "work": lambda r: percent(r["share"]),
+                "steps with work": "steps",
+            },
+        ),
+        plot=charts.bars(
+            results,
+            [Series(OURS, f"rank {r}", where={"rank": r, "ranks": ranks}) for r in range(ranks)],
+            Quantity("work, of an even share", "share", percent),
+            [View(layout, {"layout": layout}) for layout in ("contiguous", "zigzag")],
+        ),
+    )
+
+
+def scaling(results):
+    rows = results[0].rows
+    measured = [r for r in rows if "ms_p50" in r]
+    N = max(values(pick(measured, implementation=OURS), "N"))
+    gains = {
+        c: _on_one(rows, N=N, causal=c) / _milliseconds(rows, OURS, N=N, causal=c)
+        for c in (False, True)
+    }
+    near = {"N": sorted(values(measured, "N"))[-2], "causal": True}
+    theirs = pick(rows, implementation=THEIRS)
+    why = next((r["error"] for r in rows if r.get("error") and r["implementation"] == THEIRS), "")
+    said = words("scaling.theirs.missing", why=why)
+    if theirs and _milliseconds(rows, THEIRS, **near) is not None:
+        said = words("scaling.theirs", theirs=_times(rows, THEIRS, **near))
+    ranks = max(values(measured, "ranks"))
+    finding = words(
+        "scaling", N=N, ranks=ranks, full=ratio(gains[False]), causal=ratio(gains[True])
+    )
+    there = {r["implementation"] for r in measured}
+    names = {label: name for label, name in NAMES.items() if name in there}
+    return Figure(
+        finding=finding,
+        caption=words("scaling.caption"),
+        table=beside(rows, ["N", "causal"], names, TIME),
+        plot=charts.bars(
+            results, [Series(n, label) for label, n in names.items()], TIME, _masks(N)
+        ),
+        sentences={
+            "others": words(
+                "scaling.others",
+                gather=_times(rows, GATHER, **near),
+                ulysses=_times(rows, ULYSSES, **near),
+            ),
+            "theirs": said,
+        },
+    )
+
+
+def overlap(results):
+    rows = [r for r in results[0].rows if "ms_p50" in r]
+    N = max(values(rows, "N"))
+    at = {r["part"]: r for r in pick(rows, N=N, causal=False)}
+    parts = ("transfers only", "compute only", "both")
+    return Figure(
+        finding=words(
+            "overlap",
+            N=N,
+            transfers=time(at["transfers only"]["ms_p50"]),
+            steps=time(at["compute only"]["ms_p50"]),
+            both=time(at["both"]["ms_p50"]),
+        ),
+        caption=words("overlap.caption"),
+        table=beside(rows, ["N", "causal"], {p: p for p in parts}, TIME, name="part"),
+        plot=charts.bars(
+            results, [Series(OURS, p, where={"part": p}) for p in parts], TIME, _masks(N)
+        ),
+        sentences={
+            "link": words("overlap.link", link=bandwidth(moved(at["transfers only"], "bytes_sent")))
+        },
+    )
+
+
+def training(results):
+    rows = [r for r in results[0].rows if "ms_p50" in r]
+    ranks = max(values(rows, "ranks"))
+
+    def reached(causal):
+        ideal = _on_one(rows, causal=causal) / ranks
+        return percent(ideal / _milliseconds(rows, OURS, causal=causal))
+
+    names = {label: name for label, name in NAMES.items() if pick(rows, implementation=name)}
+    return Figure(
+        finding=words("training", full=reached(False), causal=reached(True)),
+        caption=words("training.caption"),
+        table=beside(rows, ["N", "causal"], names, TIME),
+        plot=charts.bars(
+            results,
+            [Series(n, label) for label, n in names.items()],
+            TIME,
+            _masks(values(rows, "N")[0]),
+        ),
+    )
+
+
+def memory(results):
+    rows = [r for r in results[0].rows if "bytes_peak" in r]
+    N = max(values(rows, "N"))
+    at = {r["implementation"]: r for r in pick(rows, N=N, train=True)}
+    peak = field("bytes_peak", "memory at most", size)
+    names = {"a rank of the ring": OURS, "one GPU": ALONE}
+    return Figure(
+        finding=words(
+            "memory",
+            N=N,
+            ranks=at[OURS]["ranks"],
+            share=percent(at[OURS]["bytes_peak"] / at[ALONE]["bytes_peak"]),
+        ),
+        caption=words("memory.caption"),
+        table=beside(rows, ["N", "train"], names, peak),
+        plot=charts.bars(
+            results,
+            [Series(n, label) for label, n in names.items()],
+            peak,
+            [View("forward", {"N": N, "train": False}), View("training", {"N": N, "train": True})],
+        ),
+    )

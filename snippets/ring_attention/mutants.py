@@ -1,0 +1,109 @@
+"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+
+from snippets._lab.judge.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        "sums carried in 16 bits",
+        "tl.store(acc_ptr + place, acc, mask=",
+        "tl.store(acc_ptr + place, acc.to(tl.float16).to(tl.float32), mask=",
+        "What a rank hands from step to step is rounded each time: the error grows with the ring.",
+    ),
+    Mutant(
+        "local logsumexp in the backward",
+        "tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=last)",
+        "tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=mask_m & FIRST)",
+        "The logsumexp is that of a rank's own keys: the backward's weights sum to more than 1.",
+    ),
+    Mutant(
+        "v not rotated",
+        "            travel.arrived()\n            held = arriving\n    return out, lse",
+        "            travel.arrived()\n            held = (arriving[0], held[1])\n"
+        "    return out, lse",
+        "Keys of one rank weigh the values of another.",
+    ),
+    Mutant(
+        "k not rotated in the backward",
+        "        if t + 1 < ring.size:\n            held = arriving\n    home",
+        "        if t + 1 < ring.size:\n            held = (held[0], arriving[1])\n    home",
+        "The backward needs the keys that the forward saw at this step, not the rank's own.",
+    ),
+    Mutant(
+        "dK and dV one hop short of home",
+        "Travel(ring, (last, home)).arrived()",
+        "home = last",
+        "After the last step the sums are at the neighbor of the rank whose keys they belong to.",
+    ),
+    Mutant(
+        "earlier ranks' dK and dV dropped",
+        "x[:, :, keys] += more[:, :, keys]",
+        "x[:, :, keys] = more[:, :, keys]",
+        "Each rank replaces what the ranks before it had found for the same keys.",
+    ),
+    Mutant(
+        "neighboring chunks instead of mirrored ones",
+        "chunks = (ring.rank, 2 * ring.size - 1 - ring.rank) if",
+        "chunks = (2 * ring.rank, 2 * ring.rank + 1) if",
+        "Shards are cut as if contiguous, and masked as if in zigzag.",
+    ),
+    Mutant(
+        "the other chunk of keys",
+        "return whole._replace(N=half) if source < rank else",
+        "return whole._replace(first_key=half, N=half) if source < rank else",
+        "Of an earlier rank's keys a query sees the first chunk; the mirrored one lies after it.",
+    ),
+    Mutant(
+        "the other chunk of queries",
+        "else whole._replace(first_row=half, M=half)",
+        "else whole._replace(M=half)",
+        "Keys of a later rank are seen by the second chunk of queries only.",
+    ),
+    Mutant(
+        "staircase upside down",
+        "return whole if source < rank else whole._replace(M=0)",
+        "return whole if source > rank else whole._replace(M=0)",
+        "Queries see the keys of later ranks and not those of earlier ones.",
+    ),
+    Mutant(
+        "a buffer received into while it is read",
+        "arriving = buffers[t % 2]\n            travel",
+        "arriving = buffers[0]\n            travel",
+        "The next keys overwrite the ones that the step is computing with.",
+    ),
+    Mutant(
+        "running sum not rescaled",
+        "l_i = l_i * alpha + l_old * beta",
+        "l_i = l_i + l_old * beta",
+        "Weights of this step are counted under its own maximum, and not under the common one.",
+    ),
+    Mutant(
+        "old output not rescaled",
+        "acc = acc * alpha[:, None] + old * beta[:, None]",
+        "acc = acc * alpha[:, None] + old",
+        "What earlier steps have summed stays under their smaller maximum.",
+    ),
+    Mutant(
+        "finished too early",
+        "later = [other.first_row for other in steps[t + 1 :] if other.M]",
+        "later = []",
+        "Every step divides and writes the output, and leaves nothing for the next one.",
+    ),
+    Mutant(
+        "no scale in dQ",
+        "(grad_q * scale).to(q.dtype)",
+        "grad_q.to(q.dtype)",
+        "The scores were scaled, so their gradient is too.",
+    ),
+    Mutant(
+        "mask off by one",
+        "offs_n[None, :] <= last_key[:, None]",
+        "offs_n[None, :] < last_key[:, None]",
+        "A query does not see its own key.",
+    ),
+    Mutant(
+        "heads exchanged without their rows' order",
+        "x = x if order is None else x.index_select(2, order)",
+        "x = x",
+        "The output of ulysses_attention goes home in the order of positions, not of shards.",
+    ),
+]

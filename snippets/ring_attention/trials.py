@@ -1,0 +1,288 @@
+"""What each rank does for a measurement: it makes its part of a case, checks it, and times it.
+
+Every function here runs on all ranks at once, in processes of their own (ranks.py).
+"""
+
+import contextlib
+import functools
+import gc
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.measure.competitors import in_a_line, resolve
+from snippets._lab.measure.timing import Flush, in_turns
+
+from . import kernel
+from .checks import assert_ring
+from .kernel import ring_attention, shard, ulysses_attention, unshard
+
+OURS = "ring_attention"
+ALONE = "ring_attention, one GPU"
+GATHER = "ring_attention, all-gather"
+ULYSSES = "ring_attention, Ulysses"
+THEIRS = "torch:context_parallel"
+CUDNN, HOPPER = "torch:cudnn", "hopper_attention"
+ON_ONE = (HOPPER, CUDNN, ALONE)  # everything on each GPU; the others share the sequence
+HEADS, D = 16, 128
+DEVICE = "cuda"
+
+_held = {}  # of this rank: the calls of the case at hand, and the buffer that flushes L2
+
+
+# --8<-- [start:right]
+def check_rank(device, cases):
+    """Raise unless the ring, and the exchange of heads, are right here; for bench.check."""
+    size = dist.get_world_size()
+    for at, (dtype, causal, layout, D, length) in enumerate(cases):
+        options = {"D": D, "dtype": dtype, "device": device}
+        q, _, grad_out = make_qkv(1, 2 * size, N=length * size, seed=at, **options)
+        _, k, v = make_qkv(1, size, M=1, N=length * size, seed=at + 1, **options)
+        for attention in (ring_attention, ulysses_attention):
+            local = [shard(x, layout=layout).requires_grad_() for x in (q, k, v)]
+            out = attention(*local, causal=causal, layout=layout)
+            found = out, *torch.autograd.grad(out, local, shard(grad_out, layout=layout))
+            whole = [unshard(x, layout=layout) for x in found]
+            assert_ring(whole, q, k, v, grad_out, causal=causal)
+    # --8<-- [end:right]
+
+
+def _random(*names, N, seed=0):
+    """Tensors [1, HEADS, N, D], the same on every rank."""
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    options = {"generator": generator, "device": DEVICE, "dtype": torch.bfloat16}
+    return [torch.randn(1, HEADS, N, D, **options) for _ in names]
+
+
+# --8<-- [start:rivals]
+def _gathered(q, k, v, causal):
+    """All keys and values first, then attention of this rank's two chunks of queries to them.
+
+    q [B, H, L, D] is cut in zigzag; k and v are contiguous shards that lie as [L, B · H, D].
+    """
+    ring = kernel._ring(None)
+    whole = []
+    for x in (k, v):
+        rows = x.new_empty(ring.size * x.shape[0], *x.shape[1:])
+        dist.all_gather_into_tensor(rows, x)
+        whole.append(rows.movedim(0, 1)[None])  # [B, H, N, D]
+    attend = resolve(_fastest())
+    if not causal:
+        return attend(q, *whole)
+    half = q.shape[2] // 2
+    chunks = ring.rank, 2 * ring.size - 1 - ring.rank
+    parts = []
+    for chunk, rows in zip(chunks, q.split(half, 2), strict=True):
+        seen = (x[:, :, : (chunk + 1) * half] for x in whole)
+        parts.append(attend(rows, *seen, causal=True))
+    return torch.cat(parts, 2)
+
+
+def _fastest():
+    """The room whose kernel computes where the ring's own does not."""
+    return HOPPER if torch.cuda.get_device_capability() == (9, 0) else "flash_attention"
+
+
+def _local(q, k, v, *, causal, scale):
+    """What computes for ulysses_attention."""
+    return resolve(_fastest())(q, k, v, causal=causal, scale=scale)
+    # --8<-- [end:rivals]
+
+
+# --8<-- [start:prepare]
+def prepare(N, causal, names):
+    """Make the calls of a case and run each once. Name → "" or why it cannot be timed."""
+    _held.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    q, k, v = _random(*"qkv", N=N)
+    want = kernel._alone(q, k, v, causal=causal, scale=D**-0.5)
+    zigzag = [shard(x) for x in (q, k, v)]
+    rows = [shard(x, layout="contiguous") for x in (q, k, v)]
+    lying = [x[0].movedim(1, 0).contiguous() for x in rows[1:]]  # [L, H, D]
+    options = {"causal": causal, "validate": False}
+    calls = {
+        HOPPER: lambda: resolve(HOPPER)(q, k, v, causal=causal),
+        CUDNN: lambda: resolve(CUDNN)(q, k, v, causal=causal),
+        ALONE: lambda: kernel._alone(q, k, v, causal=causal, scale=D**-0.5),
+        OURS: lambda: ring_attention(*zigzag, **options),
+        GATHER: lambda: _gathered(zigzag[0], *lying, causal),
+        ULYSSES: lambda: ulysses_attention(*rows, layout="contiguous", attention=_local, **options),
+    }
+    right = dict.fromkeys(calls, want) | {OURS: shard(want), GATHER: shard(want)}
+    right[ULYSSES] = shard(want, layout="contiguous")
+    with torch.no_grad():
+        why = {name: _why(calls[name], right[name]) for name in names}
+    _held["calls"] = calls
+    return why
+    # --8<-- [end:prepare]
+
+
+def _why(call, want):
+    """Why a call cannot be timed, "" if it can: what it raised, or that its result is another."""
+    try:
+        # Both round the same sum to 16 bits, after rounding the weights to 16 bits.
+        atol = 0.02 * want.abs().max().item()
+        torch.testing.assert_close(call(), want, rtol=0.02, atol=atol)
+    except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
+        return in_a_line(error)
+    return ""
+
+
+# --8<-- [start:clock]
+def clock(names, rounds):
+    """Milliseconds of each call on this rank, all ranks starting together: name → samples."""
+    flush = _held.setdefault("flush", Flush())
+    signal = torch.zeros(1, device=DEVICE)
+    calls = _held["calls"]
+    host_ms, events = {}, {name: [] for name in names}
+    with torch.set_grad_enabled(_held.get("trained", False)):
+        for name in names:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            calls[name]()
+            host_ms[name] = min(20.0, (time.perf_counter() - began) * 1e3)
+        for name in in_turns(names, rounds):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.busy(2 * host_ms[name])  # meanwhile the host queues what follows
+            dist.all_reduce(signal)  # nobody starts before all have come here
+            start.record()
+            calls[name]()
+            end.record()
+            events[name].append((start, end))
+            torch.cuda.synchronize()
+    return {name: [s.elapsed_time(e) for s, e in pairs] for name, pairs in events.items()}
+    # --8<-- [end:clock]
+
+
+# --8<-- [start:apart]
+def _compute_only(q, k, v, causal):
+    """All steps of a ring on the keys that a rank has: what ring_attention launches, no message."""
+    ring = kernel._ring(None)
+    B, H, L, _ = q.shape
+    acc = q.new_empty(q.shape, dtype=torch.float32)
+    m_i, l_i, lse = q.new_empty((3, B, H, L), dtype=torch.float32)
+    state = acc, m_i, l_i, torch.empty_like(q), lse
+    for t, step in enumerate(kernel._plan(ring, L, causal, "zigzag")):
+        kernel._launch_step(q, k, v, state, step, D**-0.5, first=t == 0)
+
+
+def _transfers_only(k, v):
+    """All messages of a ring, and nothing between them."""
+    ring = kernel._ring(None)
+    held, buffers = (k, v), [[torch.empty_like(x) for x in (k, v)] for _ in range(2)]
+    for t in range(ring.size - 1):
+        travel = kernel.Travel(ring, (held, buffers[t % 2]))
+        travel.arrived()
+        held = buffers[t % 2]
+
+
+def prepare_apart(N, causal):
+    """The calls whose times say how much of the transfer hides behind the compute."""
+    _held.clear()
+    q, k, v = (shard(x) for x in _random(*"qkv", N=N))
+    _held["calls"] = {
+        "both": lambda: ring_attention(q, k, v, causal=causal, validate=False),
+        "compute only": lambda: _compute_only(q, k, v, causal),
+        "transfers only": lambda: _transfers_only(k, v),
+    }
+    return list(_held["calls"])
+    # --8<-- [end:apart]
+
+
+# --8<-- [start:training]
+def prepare_training(N, causal, names):
+    """Forward and backward: calls that end with the three gradients. Name → "" or why not."""
+    _held.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    q, k, v, grad_out = _random("q", "k", "v", "grad_out", N=N)
+    makers = {
+        CUDNN: functools.partial(resolve(CUDNN), causal=causal),
+        ALONE: functools.partial(kernel._alone, causal=causal, scale=D**-0.5),
+        OURS: functools.partial(ring_attention, causal=causal, validate=False),
+    }
+    calls, found, why = {}, {}, {}
+    for name in names:
+        cut = shard if name == OURS else (lambda x: x)
+        leaves = [cut(x).requires_grad_() for x in (q, k, v)]
+        calls[name] = functools.partial(_trained, makers[name], leaves, cut(grad_out))
+        try:
+            found[name] = calls[name]()
+        except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
+            why[name] = in_a_line(error)
+    want = found.get(CUDNN) or found.get(ALONE)
+    for name, gradients in found.items():
+        cut = shard if name == OURS else (lambda x: x)
+        faults = [_why(lambda x=x: x, cut(y)) for x, y in zip(gradients, want, strict=True)]
+        why[name] = next(filter(None, faults), "")
+    _held["calls"], _held["trained"] = calls, True
+    return why
+
+
+def _trained(attention, leaves, grad_out):
+    return torch.autograd.grad(attention(*leaves), leaves, grad_out)
+    # --8<-- [end:training]
+
+
+# --8<-- [start:memory]
+def peak(name, N, train):
+    """Bytes at the worst moment of a call, the tensors it is given included."""
+    _held.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    length = N if name == ALONE else N // dist.get_world_size()
+    q, k, v = _random(*"qkv", N=length, seed=dist.get_rank())
+    attend = functools.partial(ring_attention, causal=True, validate=False)
+    if name == ALONE:
+        attend = functools.partial(kernel._alone, causal=True, scale=D**-0.5)
+    with contextlib.nullcontext() if train else torch.no_grad():
+        leaves = [x.requires_grad_(train) for x in (q, k, v)]
+        out = attend(*leaves)
+        if train:
+            torch.autograd.grad(out, leaves, out.detach())
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+    # --8<-- [end:memory]
+
+
+# --8<-- [start:theirs]
+def prepare_theirs(N, causal):
+    """PyTorch's context parallelism, entered for good: why it cannot be timed, or ""."""
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+
+    leave()
+    mesh = dist.device_mesh.init_device_mesh(DEVICE, (dist.get_world_size(),))
+    q, k, v = _random(*"qkv", N=N)
+    want = kernel._alone(q, k, v, causal=causal, scale=D**-0.5)
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch.no_grad())
+    stack.enter_context(sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]))
+    buffers = [q, k, v]
+    options = {"buffer_seq_dims": [2, 2, 2], "no_restore_buffers": set(buffers)}
+    stack.enter_context(context_parallel(mesh, buffers=buffers, **options))
+    _held["left"] = stack
+
+    def call():  # by its name in the module: that is what the context replaces
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def whole():
+        return context_parallel_unshard(mesh, [call()], [2])[0]
+
+    _held["calls"] = {THEIRS: call}
+    return {THEIRS: _why(whole, want)}
+
+
+def leave():
+    """Leave what prepare_theirs entered."""
+    if "left" in _held:
+        _held["left"].close()
+    _held.clear()
+    torch.cuda.empty_cache()
+    # --8<-- [end:theirs]

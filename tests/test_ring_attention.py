@@ -15,7 +15,7 @@ from floors import some
 from snippets._lab.child import Ended
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets.ring_attention import bench, figures, kernel, trials
+from snippets.ring_attention import bench, exercise, figures, kernel, trials
 from snippets.ring_attention.checks import assert_ring, eager
 from snippets.ring_attention.kernel import (
     positions,
@@ -68,6 +68,7 @@ def whole(case, size):
 # What ranks are told to do.
 
 
+# --8<-- [start:attend]
 def attend(case, attention=ring_attention):
     """The whole output and gradients, put together from the shards of all ranks."""
     q, k, v, grad_out = whole(case, dist.get_world_size())
@@ -90,6 +91,7 @@ def check(ranks, case, *attention):
     given = whole(case, ranks.size)
     tensors = [torch.from_numpy(x).to(case.dtype) for x in found]
     assert_ring(tensors, *given, causal=case.causal, scale=case.scale)
+    # --8<-- [end:attend]
 
 
 @pytest.mark.numerical
@@ -156,9 +158,9 @@ def test_zigzag_gives_all_ranks_the_same_work(size):
 def test_a_row_is_finished_at_the_last_step_that_it_sees():
     for size in (1, 2, 5):
         for layout in kernel.LAYOUTS:
-            for rank in range(size):
+            for rank in some(range(size)):
                 finished = torch.zeros(8, dtype=torch.int64)
-                for step in kernel._plan(kernel.Ring(rank, size), 8, True, layout):
+                for step in some(kernel._plan(kernel.Ring(rank, size), 8, True, layout)):
                     rows = slice(step.first_row, step.first_row + step.M)
                     assert not finished[rows].any()
                     finished[step.first_row : step.first_row + step.done] += 1
@@ -182,6 +184,22 @@ def test_shards_positions_and_a_mesh(ranks):
     assert sorted(at for rows in found for at in rows) == list(range(6 * ranks.size))
     assert found[0][:3] == [0, 1, 2]
     assert found[0][3:] == [6 * ranks.size - 3 + i for i in range(3)]
+
+
+@pytest.mark.parametrize("large", [1.0, 1e4])
+def test_the_exercise_merges_two_parts(large):
+    q, k, v, _ = whole(Case(False, "contiguous", L=12), 1)
+    q = q * large
+    scores = q @ k.mT / 4
+    parts = [
+        (s.softmax(-1) @ x, s.logsumexp(-1))
+        for s, x in zip(scores.split(5, -1), v.split(5, -2), strict=True)
+    ]
+    out, lse = parts[0]
+    for other in some(parts[1:]):
+        out, lse = exercise.merge(out, lse, *other)
+    assert_attention(out, q, k, v)
+    torch.testing.assert_close(lse, scores.logsumexp(-1))
 
 
 # What is refused, and by whom.
@@ -214,7 +232,7 @@ def test_what_one_rank_does_wrong_all_raise(ranks, reason):
     change, words = REFUSED[reason]
     said = ranks.run(call_with, {1: change})
     assert re.search(words, said[0]), said[0]
-    assert all(said)
+    assert all(some(said))
 
 
 def shard_of(rows):
@@ -231,7 +249,7 @@ def too_few_heads():
 
 def test_what_does_not_divide_is_refused_on_every_rank(ranks):
     said = ranks.run(shard_of, 2 * ranks.size + 1)
-    assert all(f"with {ranks.size} ranks" in text for text in said)
+    assert all(f"with {ranks.size} ranks" in text for text in some(said))
     ranks.run(too_few_heads)
 
 

@@ -27,7 +27,6 @@ def check(device):
         two.run(trials.check_rank, device, [(torch.float16, *mask, 16, 10) for mask in masks])
 
 
-# --8<-- [start:ranks]
 @functools.cache
 def _ranks():
     """A process for each GPU, started when first asked for; they end with this one."""
@@ -51,7 +50,6 @@ def stop():
     if _ranks.cache_info().currsize:
         _ranks().stop()
         _ranks.cache_clear()
-    # --8<-- [end:ranks]
 
 
 def _work(N, causal, ranks, factor=1.0):
@@ -89,7 +87,6 @@ def _broken(case, name, error):
     return {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"[:500]}
 
 
-# --8<-- [start:balance]
 @measured_on("interpreter")
 def balance(lab):
     """The scores that each rank of a causal ring computes, as a share of an even division."""
@@ -101,7 +98,6 @@ def balance(lab):
             even = ranks * length * (ranks * length + 1) // 2 / ranks
             steps = sum(bool(step.M) for step in plan)
             yield {**case, "rank": rank, "share": scores / even, "steps": steps}
-    # --8<-- [end:balance]
 
 
 # --8<-- [start:scaling]
@@ -131,7 +127,6 @@ def scaling(lab):
     # --8<-- [end:scaling]
 
 
-# --8<-- [start:overlap]
 @measured_on("gpu", every_gpu=True)
 def overlap(lab):
     """The steps without messages, the messages without steps, and both."""
@@ -150,10 +145,8 @@ def overlap(lab):
             if part == "transfers only":
                 row["bytes_compulsory"] = 2 * sent  # read to be sent, and written where it arrives
             yield row | {"implementation": OURS, "part": part, "bytes_sent": sent}
-        # --8<-- [end:overlap]
 
 
-# --8<-- [start:training]
 @measured_on("gpu", every_gpu=True)
 def training(lab):
     """Forward and backward of one call, on all GPUs and on each of them at once."""
@@ -166,10 +159,8 @@ def training(lab):
             yield from _timed(case, able, 6, factor=3.5)  # five products after two
         except (RuntimeError, TimeoutError) as error:
             yield _broken(case, OURS, error)
-        # --8<-- [end:training]
 
 
-# --8<-- [start:memory]
 @measured_on("gpu", every_gpu=True)
 def memory(lab):
     """Bytes of one GPU at the worst moment, its share of q, k, v and the output included."""
@@ -182,4 +173,3 @@ def memory(lab):
                 continue
             ranks = 1 if name == ALONE else len(found)
             yield {"implementation": name, **case, "ranks": ranks, "bytes_peak": max(found)}
-        # --8<-- [end:memory]

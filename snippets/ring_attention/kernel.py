@@ -184,7 +184,6 @@ def _ring_attention_kernel(
     of this step, BLOCK_N at a time; writes acc, m and l for the next step or, where this one was
     the last for a row, its output and logsumexp. Scores never leave the chip.
     """
-    # --8<-- [start:rows]
     num_tiles = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # neighbors share a head, so its k and v
     tile_idx = pid % num_tiles
@@ -201,7 +200,6 @@ def _ring_attention_kernel(
         unmasked_end = tl.minimum(N, tile_idx * BLOCK_M + 1)
         end = tl.minimum(N, (tile_idx + 1) * BLOCK_M)
     unmasked_end = unmasked_end // BLOCK_N * BLOCK_N  # whole tiles that need no mask
-    # --8<-- [end:rows]
 
     q_ptr = _head(q_ptr, b, h, stride_qb, stride_qh, USE_TMA=False)
     k = _head(k, b, hk, stride_kb, stride_kh, USE_TMA)
@@ -273,7 +271,6 @@ def _ring_attention_kernel(
     # --8<-- [end:carry]
 
 
-# --8<-- [start:delta]
 @triton.jit
 def _delta_kernel(
     out_ptr,  # [B, H, L, D] and the gradient for it
@@ -307,7 +304,6 @@ def _delta_kernel(
     delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), axis=1)  # [BLOCK_M]
     offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     tl.store(delta_ptr + head.to(tl.int64) * L + offs_m, delta, mask=offs_m < L)
-    # --8<-- [end:delta]
 
 
 @triton.jit(do_not_specialize=["first_row", "first_key", "M", "N"])
@@ -380,7 +376,6 @@ def _ring_backward_kernel(
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
 
-    # --8<-- [start:gradients]
     per_head = num_tiles_m - first_tile
     for i in range(0, G * per_head):  # all query heads of the group, one after the other
         h, tile_m = hk * G + i // per_head, first_tile + i % per_head
@@ -413,7 +408,6 @@ def _ring_backward_kernel(
         dst = (pt * (dpt - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
         dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
-        # --8<-- [end:gradients]
         if ADD_BY_TMA:  # a tile goes through shared memory to the units beside L2
             total.atomic_add([b, h, first_m, 0], dq.reshape([1, 1, BLOCK_M, BLOCK_D]))
         else:
@@ -597,7 +591,7 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out):
-        if grad_out.stride(-1) != 1:  # out.sum().backward() hands over one number, expanded
+        if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
             grad_out = grad_out.contiguous()
         gradients = _Gradients.apply(*ctx.saved_tensors, grad_out, *ctx.options)
         return (*gradients, None, None, None, None)
@@ -696,7 +690,6 @@ def _order(ring, length, layout, device):
     return torch.cat(shards).to(device)
 
 
-# --8<-- [start:exchange]
 def _exchange(x, ring, order):
     """[B, H, L, D] of all heads and some rows → [B, H / P, N, D] of some heads and all rows."""
     B, H, L, D = x.shape
@@ -735,10 +728,8 @@ def _all_to_all(parts, ring):
     arrived = torch.empty_like(parts)
     dist.all_to_all_single(arrived, parts, group=ring.group)
     return arrived
-    # --8<-- [end:exchange]
 
 
-# --8<-- [start:layout]
 def _positions(ring, length, layout):
     """[length]: where the rows of a rank's shard stand in the whole sequence."""
     chunks = (ring.rank, 2 * ring.size - 1 - ring.rank) if layout == "zigzag" else (ring.rank,)
@@ -784,7 +775,6 @@ def unshard(x, *, group=None, layout="zigzag", dim=-2):
     if order is not None:
         whole = torch.empty_like(whole).index_copy(0, order, whole)
     return whole.movedim(0, dim).contiguous()
-    # --8<-- [end:layout]
 
 
 def _ring(group):
@@ -809,7 +799,6 @@ def _ring(group):
     return Ring(dist.get_rank(group), dist.get_world_size(group), group)
 
 
-# --8<-- [start:header]
 FIELDS = ("refused", "launcher", "B", "H", "Hkv", "L", "D", "dtype", "causal", "layout", "scale")
 FIELDS += ("gradient",)
 _side_groups = {}  # process group → one of gloo with the same ranks, for headers
@@ -874,7 +863,6 @@ def _side_group(group):
             ranks, backend="gloo", use_local_synchronization=True, timeout=timedelta(seconds=60)
         )
     return _side_groups[group]
-    # --8<-- [end:header]
 
 
 def _said(name, number):
@@ -891,7 +879,6 @@ def _said(name, number):
     return f"{name} {bool(value) if name in ('causal', 'gradient') else value}"
 
 
-# --8<-- [start:launch]
 def _launch_step(q, k, v, state, step, scale, *, first):
     """One step of the forward; state is acc, m, l, out and lse, which it updates."""
     queries = q[:, :, step.first_row : step.first_row + step.M]
@@ -937,7 +924,6 @@ def _launch_step(q, k, v, state, step, scale, *, first):
             _with_scratch(launch, q.device)
         else:
             launch()
-    # --8<-- [end:launch]
 
 
 def _launch_delta(out, grad_out):
@@ -1146,7 +1132,6 @@ def _type_name(x):
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
-# --8<-- [start:main]
 def main():
     """Check forward and gradients on all ranks; started without torchrun, start it."""
     if "RANK" not in os.environ:
@@ -1167,7 +1152,6 @@ def main():
         _time_itself(device)
     dist.destroy_process_group()
     return 0 if right else 1
-    # --8<-- [end:main]
 
 
 def _check_itself(device):

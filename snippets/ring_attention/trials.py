@@ -33,7 +33,6 @@ DEVICE = "cuda"
 _held = {}  # of this rank: the calls of the case at hand, and the buffer that flushes L2
 
 
-# --8<-- [start:right]
 def check_rank(device, cases):
     """Raise unless the ring, and the exchange of heads, are right here; for bench.check."""
     size = dist.get_world_size()
@@ -47,7 +46,6 @@ def check_rank(device, cases):
             found = out, *torch.autograd.grad(out, local, shard(grad_out, layout=layout))
             whole = [unshard(x, layout=layout) for x in found]
             assert_ring(whole, q, k, v, grad_out, causal=causal)
-    # --8<-- [end:right]
 
 
 def _random(*names, N, seed=0):
@@ -92,7 +90,6 @@ def _local(q, k, v, *, causal, scale):
     # --8<-- [end:rivals]
 
 
-# --8<-- [start:prepare]
 def prepare(N, causal, names):
     """Make the calls of a case and run each once. Name → "" or why it cannot be timed."""
     _held.clear()
@@ -118,7 +115,6 @@ def prepare(N, causal, names):
         why = {name: _why(calls[name], right[name]) for name in names}
     _held["calls"] = calls
     return why
-    # --8<-- [end:prepare]
 
 
 def _why(call, want):
@@ -158,7 +154,6 @@ def clock(names, rounds):
     # --8<-- [end:clock]
 
 
-# --8<-- [start:apart]
 def _compute_only(q, k, v, causal):
     """All steps of a ring on the keys that a rank has: what ring_attention launches, no message."""
     ring = kernel._ring(None)
@@ -190,10 +185,8 @@ def prepare_apart(N, causal):
         "transfers only": lambda: _transfers_only(k, v),
     }
     return list(_held["calls"])
-    # --8<-- [end:apart]
 
 
-# --8<-- [start:training]
 def prepare_training(N, causal, names):
     """Forward and backward: calls that end with the three gradients. Name → "" or why not."""
     _held.clear()
@@ -225,10 +218,8 @@ def prepare_training(N, causal, names):
 
 def _trained(attention, leaves, grad_out):
     return torch.autograd.grad(attention(*leaves), leaves, grad_out)
-    # --8<-- [end:training]
 
 
-# --8<-- [start:memory]
 def peak(name, N, train):
     """Bytes at the worst moment of a call, the tensors it is given included."""
     _held.clear()
@@ -248,10 +239,8 @@ def peak(name, N, train):
             torch.autograd.grad(out, leaves, out.detach())
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
-    # --8<-- [end:memory]
 
 
-# --8<-- [start:theirs]
 def prepare_theirs(N, causal):
     """PyTorch's context parallelism, entered for good: why it cannot be timed, or ""."""
     from torch.distributed.tensor.experimental import context_parallel
@@ -285,4 +274,3 @@ def leave():
         _held["left"].close()
     _held.clear()
     torch.cuda.empty_cache()
-    # --8<-- [end:theirs]

@@ -101,6 +101,10 @@ bench-cpu: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
 
 evidence: bench-cpu
 
+.PHONY: train
+train: $(ALL) ## Train the language model with our kernels: 90 s on a GPU, a tiny one without; FRESH=1 begins again
+	@$(PYTHON) -m snippets.language_model.train $(if $(FRESH),--fresh)
+
 .PHONY: capture-model
 capture-model: $(MODELS) ## Take queries, keys and weights from the model again (installs transformers)
 	$(PYTHON) -m snippets.attention_weights.capture

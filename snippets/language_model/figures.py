@@ -1,0 +1,338 @@
+"""The figures of the language_model page: each draws the result of the same name."""
+
+import itertools
+import statistics
+
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
+from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.units import decimals, percent, ratio, size, time
+from snippets._lab.draw.words import Words, between, many
+
+OURS, EAGER = "flash_backward", "torch:eager"
+BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
+LOSS = field("loss", "loss, nats per byte")
+STEP = field("step", "step")
+SHARE = field("share", "share of the weight", percent)
+SMOOTHED = 10  # steps of a point of a curve
+RIGHT = "none"
+words = Words(__file__)
+
+
+def _measured(result):
+    """The rows of a result that were measured: those that describe it are not."""
+    return [r for r in result.rows if "about" not in r and not r.get("error")]
+
+
+def _about(result, what):
+    return next(r for r in result.rows if r.get("about") == what)
+
+
+def _points(losses, **case):
+    """Means of SMOOTHED steps as rows of a chart."""
+    for at in range(0, len(losses), SMOOTHED):
+        group = losses[at : at + SMOOTHED]
+        yield {**case, "step": at + len(group) / 2, "loss": statistics.fmean(group)}
+
+
+def _apart(one, other):
+    """How far two curves are apart at their end: the mean difference over the last fifth."""
+    last = len(one["losses"]) - len(one["losses"]) // 5
+    pairs = zip(one["losses"][last:], other["losses"][last:], strict=True)
+    return abs(statistics.fmean(a - b for a, b in pairs))
+
+
+def distances(rows):
+    """(largest distance of ours from a backend, largest between two backends), over all seeds."""
+    ours, theirs = [], []
+    for seed in values(rows, "seed"):
+        by = {r["implementation"]: r for r in pick(rows, seed=seed)}
+        there = [by[name] for name in BACKENDS if name in by]
+        ours += [_apart(by[OURS], other) for other in there if OURS in by]
+        theirs += [_apart(a, b) for a, b in itertools.combinations(there, 2)]
+    return max(ours), max(theirs)
+
+
+def losses(results):
+    result = results[0]
+    rows = [r for r in _measured(result) if r["implementation"] != EAGER]
+    ours, theirs = distances(rows)
+    text, model = _about(result, "text"), _about(result, "model")
+    drawn = derived([result], lambda r: _curves(_measured(r)))
+    shown = [name for name in (OURS, *BACKENDS, EAGER) if pick(drawn[0].rows, implementation=name)]
+    return Figure(
+        finding=words("losses", ours=decimals(ours, 4), theirs=decimals(theirs, 4)),
+        caption=words(
+            "losses.caption",
+            smoothed=SMOOTHED,
+            parameters=f"{model['parameters'] / 1e6:.1f}",
+            files=many(text["files"], "file"),
+            megabytes=f"{text['bytes'] / 1e6:.1f}",
+            python=text["python"],
+        ),
+        table=columns(
+            _measured(result),
+            {
+                "attention": lambda r: named(r["implementation"]),
+                "seed": "seed",
+                "steps": lambda r: len(r["losses"]),
+                "last fifth, nats per byte": lambda r: decimals(_end(r), 4),
+                "held out, nats per byte": lambda r: decimals(r["held_out"], 4),
+                "seconds": lambda r: decimals(r["seconds_in_all"], 1),
+            },
+        ),
+        plot=charts.lines(drawn, shown, STEP, LOSS, log="", from_zero=False),
+        sentences={
+            "bound": words(
+                "losses.within" if ours <= 1.5 * theirs else "losses.outside",
+                times=ratio(ours / theirs),
+            )
+        },
+    )
+
+
+def _curves(rows):
+    for row in rows:
+        if row["seed"] == 0:
+            yield from _points(row["losses"], implementation=row["implementation"])
+
+
+def _end(row):
+    return statistics.fmean(row["losses"][-(len(row["losses"]) // 5) :])
+
+
+def faults(results):
+    rows = _measured(results[0])
+    right = only(rows, fault=RIGHT)
+    wrong = [r for r in rows if r["fault"] != RIGHT]
+    apart = {r["fault"]: _apart(r, right) for r in wrong}
+    drawn = derived([results[0]], lambda r: _by_fault(_measured(r)))
+    series = [
+        Series(OURS, "right" if r["fault"] == RIGHT else r["fault"], {"fault": r["fault"]}, shade=i)
+        for i, r in enumerate(rows)
+    ]
+    return Figure(
+        finding=words("faults", least=decimals(min(apart.values()), 4)),
+        caption=words("faults.caption", smoothed=SMOOTHED),
+        table=columns(
+            wrong,
+            {
+                "fault": "fault",
+                "from the right curve, nats per byte": lambda r: decimals(apart[r["fault"]], 4),
+                "held out, nats per byte": lambda r: decimals(r["held_out"], 4),
+            },
+        ),
+        open_table=True,
+        plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
+    )
+
+
+def _by_fault(rows):
+    for row in rows:
+        yield from _points(row["losses"], fault=row["fault"])
+
+
+def repeated(results):
+    rows = _measured(results[0])
+    exact = only(rows, deterministic=True)
+    key = "repeated" if exact["weights_that_differ"] == 0 else "repeated.not"
+    return Figure(
+        finding=words(key, steps=exact["steps"]),
+        caption=words("repeated.caption"),
+        table=columns(
+            rows,
+            {
+                "deterministic": "deterministic",
+                "steps": "steps",
+                "weights": "weights",
+                "weights that differ": "weights_that_differ",
+            },
+        ),
+        open_table=True,
+    )
+
+
+def training(results):
+    row = only(_measured(results[0]), implementation=OURS)
+    lowest = min(row["validation"], key=lambda pair: pair[1])
+    drawn = derived([results[0]], lambda r: _learned(_measured(r)))
+    series = [
+        Series(OURS, "learned from", {"text": "learned from"}),
+        Series(OURS, "held out", {"text": "held out"}, shade=2),
+    ]
+    return Figure(
+        finding=words("training", loss=decimals(lowest[1], 3), step=lowest[0]),
+        caption=words("training.caption", smoothed=SMOOTHED),
+        table=[
+            {"step": at, "held out, nats per byte": decimals(loss, 4)}
+            for at, loss in row["validation"]
+        ],
+        plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
+        sentences={
+            "seconds": words(
+                "training.seconds",
+                steps=len(row["losses"]),
+                seconds=decimals(row["seconds_in_all"], 0),
+            )
+        },
+    )
+
+
+def _learned(rows):
+    for row in rows:
+        yield from _points(row["losses"], text="learned from")
+        for at, loss in row["validation"]:
+            yield {"text": "held out", "step": at, "loss": loss}
+
+
+def samples(results):
+    rows = _measured(results[0])
+    prompt = rows[0]["prompt"]
+    last = max(values(rows, "step"))
+    at = {"beginning": 0, "hundred": 100, "thousand": 1000, "end": last}
+    return Figure(
+        finding=words("samples"),
+        caption=words("samples.caption", temperature=rows[0]["temperature"]),
+        table=columns(rows, {"step": "step", "prompt": "prompt", "what it says": "text"}),
+        sentences={
+            name: _quoted(only(rows, step=step, prompt=prompt)["text"])
+            for name, step in at.items()
+            if step in values(rows, "step")
+        },
+    )
+
+
+def _quoted(text):
+    """A sample as a block of text; what could end the block is left out."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    return "\n".join(["```text", *shown.replace("`", "'").splitlines(), "```"])
+
+
+def looked_at(results):
+    rows = [r for r in _measured(results[0]) if "kind" in r]
+    kinds = values(rows, "kind")
+    last = max(values(rows, "step"))
+    ends = {kind: only(rows, kind=kind, step=last) for kind in kinds}
+    best = {kind: _best(row["shares"]) for kind, row in ends.items()}
+    drawn = derived([results[0]], lambda r: _followed(r, best))
+    series = [Series(OURS, kind, {"kind": kind}, shade=i) for i, kind in enumerate(kinds)]
+    largest = {kind: _at(ends[kind], best[kind]) for kind in kinds}
+    return Figure(
+        finding=words("looked_at", **{_field(kind): percent(x) for kind, x in largest.items()}),
+        caption=words("looked_at.caption"),
+        table=columns(
+            sorted(rows, key=lambda r: (kinds.index(r["kind"]), r["step"])),
+            {
+                "looks at": "kind",
+                "step": "step",
+                "layer": lambda r: best[r["kind"]][0] + 1,
+                "head": lambda r: best[r["kind"]][1] + 1,
+                "share of its weight": Quantity("", lambda r: _at(r, best[r["kind"]]), percent),
+                "even weights": field("even", unit=percent),
+                "positions": "positions",
+            },
+        ),
+        plot=charts.lines(drawn, series, STEP, SHARE, log=""),
+    )
+
+
+def _field(kind):
+    return kind.partition(" ")[0]
+
+
+def _best(shares):
+    """Layer and head of the largest share."""
+    places = itertools.product(range(len(shares)), range(len(shares[0])))
+    return max(places, key=lambda at: shares[at[0]][at[1]])
+
+
+def _at(row, place):
+    return row["shares"][place[0]][place[1]]
+
+
+def _followed(result, best):
+    for row in _measured(result):
+        if "kind" in row:
+            yield {**row, "share": _at(row, best[row["kind"]])}
+
+
+def steps(results):
+    result = results[0]
+    rows = _measured(result)
+    names = [name for name in (OURS, *BACKENDS) if pick(rows, implementation=name)]
+    plain = [r for r in rows if not r["compiled"]]
+    parts = {
+        "one training step": {"part": "step", "compiled": False},
+        "its attention alone": {"part": "attention", "compiled": False},
+    }
+    panels = [View(title, where) for title, where in parts.items()]
+    shares = [_share(plain, N) for N in values(plain, "N")]
+    given = {name: name for name in names}
+    return Figure(
+        finding=words("steps", shares=between(shares, percent)),
+        caption=words("steps.caption"),
+        table=beside(rows, ["part", "compiled", "N"], given, TIME),
+        plot=charts.lines([_only_timed(result)], names, "N", TIME, panels, columns=2),
+        sentences={
+            "memory": words(
+                "steps.memory",
+                ours=size(_longest(plain, OURS)["peak_bytes"]),
+                N=_longest(plain, OURS)["N"],
+            ),
+            "attention": words("steps.attention", times=_over_cudnn(rows, "attention", False)),
+            "compiled": words("steps.compiled", times=_over_cudnn(rows, "step", True)),
+        },
+    )
+
+
+def _only_timed(result):
+    return derived([result], _measured)[0]
+
+
+def _share(rows, N):
+    """The part of a step that its attention takes."""
+    case = {"implementation": OURS, "N": N}
+    whole, part = (only(rows, part=p, **case)["ms_p50"] for p in ("step", "attention"))
+    return part / whole
+
+
+def _longest(rows, name):
+    return max(pick(rows, part="step", implementation=name), key=lambda r: r["N"])
+
+
+def _over_cudnn(rows, part, compiled):
+    """Times of ours over cuDNN's, of the lengths where both are there; in words."""
+    quotients = []
+    for N in values(rows, "N"):
+        found = {
+            r["implementation"]: r["ms_p50"]
+            for r in pick(rows, part=part, compiled=compiled)
+            if r["N"] == N
+        }
+        if OURS in found and "torch:cudnn" in found:
+            quotients.append(found[OURS] / found["torch:cudnn"])
+    return between(quotients, ratio) if quotients else "–"
+
+
+def sampling(results):
+    rows = _measured(results[0])
+    ways = values(rows, "way")
+    one = [r for r in rows if r["batch"] == min(values(rows, "batch"))]
+    longest = max(values(one, "N"))
+    by = {r["way"]: r["ms_p50"] for r in one if r["N"] == longest}
+    fastest = min(by, key=by.__getitem__)
+    return Figure(
+        finding=words(
+            "sampling",
+            fastest=fastest,
+            rate=f"{1e3 / by[fastest]:,.0f}",
+            time=time(by[fastest]),
+            N=longest,
+        ),
+        caption=words("sampling.caption"),
+        table=beside(rows, ["batch", "N"], {way: way for way in ways}, TIME, name="way"),
+        open_table=True,
+    )

@@ -1,0 +1,102 @@
+"""The attentions that a model can be trained with, and the one that it is sampled with."""
+
+import functools
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from snippets.decode_attention.kernel import cache_append, decode_attention
+from snippets.flash_backward.kernel import flash_backward
+from snippets.flash_backward.mutants import MUTANTS
+from snippets.flash_backward.op import FORWARD, attention
+
+from .module import Cache, sdpa
+
+OURS = "flash_backward"
+BACKENDS = {
+    "torch:flash": SDPBackend.FLASH_ATTENTION,
+    "torch:cudnn": SDPBackend.CUDNN_ATTENTION,
+    "torch:math": SDPBackend.MATH,
+}
+
+
+# --8<-- [start:choice]
+def attend_with(name, *, forward="flash_attention", deterministic=False):
+    """Causal attention of q [B, H, N, D], k and v [B, Hkv, N, D] by name.
+
+    "flash_backward" is this site's, forward and backward; "torch:flash", "torch:cudnn" and
+    "torch:math" are PyTorch's backends; "torch:eager" is written out.
+    """
+    if name == OURS:
+        options = {"forward": forward, "deterministic": deterministic}
+        return functools.partial(attention, causal=True, **options)
+    if name in BACKENDS:
+        return functools.partial(_on_backend, BACKENDS[name])
+    if name == "torch:eager":
+        return eager
+    raise ValueError(f"attention is {name!r}; one of {', '.join(NAMES)} is allowed")
+
+
+NAMES = (OURS, *BACKENDS, "torch:eager")
+
+
+def _on_backend(backend, q, k, v):
+    with sdpa_kernel(backend):
+        return sdpa(q, k, v)
+    # --8<-- [end:choice]
+
+
+def eager(q, k, v):
+    """Separate operations: scores, mask, softmax, weighted sum."""
+    group, (M, D), N = q.shape[1] // k.shape[1], q.shape[-2:], k.shape[-2]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    hidden = torch.ones(M, N, dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.mT * D**-0.5).masked_fill(hidden, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def decode_cache(model, batch, capacity):
+    """A Cache that decode_attention reads and cache_append writes."""
+    return Cache(model, batch, capacity, cache_append, decode_attention)
+
+
+# Wrong backwards that a loss curve should tell from the right one: name → the mutant of
+# flash_backward that it is. M is N here, where both corners of a causal mask are the same: the
+# diagonal is what can be wrong about it.
+FAULTS = {
+    "Δ forgotten": "Δ forgotten",
+    "scale 1.02": "",  # no other code: the backward is called with a scale that is off
+    "a group not summed": "dK of one head of the group",
+    "the diagonal hidden": "mask off by one",
+}
+
+
+def fault(name):
+    """The pieces of flash_backward's code that a fault replaces: (old, new), or none."""
+    found = [(m.old, m.new) for m in MUTANTS if m.name == FAULTS[name]]
+    if FAULTS[name] and not found:
+        raise ValueError(f"flash_backward has no mutant called {FAULTS[name]!r}")
+    return found
+
+
+# --8<-- [start:wrong]
+class Through(torch.autograd.Function):
+    """Our forward, and a backward that is given: `through(backward)` is an attention."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, backward):
+        out, lse = FORWARD["flash_attention"](q, k, v, causal=True, return_lse=True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.backward = backward
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        grad_out = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
+        return *ctx.backward(*ctx.saved_tensors, grad_out, causal=True), None
+
+
+def through(backward=flash_backward):
+    """An attention whose gradients come from this launcher."""
+    return lambda q, k, v: Through.apply(q, k, v, backward)
+    # --8<-- [end:wrong]

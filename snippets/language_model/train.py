@@ -1,0 +1,147 @@
+"""Train the model on this machine: `make train`. It resumes where a run was stopped or killed."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates a kernel
+
+from snippets._lab.rooms import ROOT
+
+from .data import NoCorpus, corpus
+from .module import LanguageModel, parameters, sample
+from .op import NAMES, OURS, decode_cache
+from .training import TINY, BadCheckpoint, Run, Settings, load, train
+
+FOLDER = ROOT / ".cache" / "language_model"
+SECONDS = 90.0
+PROMPT, BYTES_MORE = "def ", 200
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main(arguments=None):
+    """Train, and print a sample; the exit code is 0, 2 for bad input, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m snippets.language_model.train")
+    parser.add_argument("--attention", default=OURS, choices=NAMES, help="what it trains with")
+    parser.add_argument("--fresh", action="store_true", help="begin again")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits in each run")
+    parser.add_argument("--steps", type=int, default=0, help="so many at most")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="so long at most")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where checkpoints lie")
+    options = parser.parse_args(arguments)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    settings = Settings() if device == "cuda" else TINY
+    settings = settings._replace(
+        attention=options.attention,
+        deterministic=options.deterministic,
+        steps=options.steps or settings.steps,
+    )
+    if device == "cpu":
+        console.print(
+            "There is no GPU that torch can use: a tiny model is trained, its kernels run in "
+            "Triton's interpreter."
+        )
+    if options.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        run = Run(settings, corpus(), device)
+        place = options.folder / device
+        if not options.fresh and (place / "last.pt").exists():
+            run.resume(load(place / "last.pt", device))
+            console.print(f"resumed at step {run.step}")
+        return _train(run, place, options.seconds)
+    except (BadCheckpoint, NoCorpus, OSError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}")
+        return 2
+
+
+def _train(run, place, seconds):
+    """Train with a progress bar, then let the best weights speak."""
+    settings = run.settings
+    stopping = _Stop()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    began, first = time.monotonic(), run.step
+    with stopping, bar:
+        task = bar.add_task("training", total=settings.steps, completed=run.step)
+
+        def tell(run):
+            if run.step % 10 == 0 or run.step == settings.steps:
+                held_out = f"{run.validation[-1][1]:.3f}" if run.validation else "unknown"
+                text = f"held-out loss {held_out} nats per byte"
+                bar.update(task, completed=run.step, description=text)
+
+        ended = train(run, place, seconds=seconds, stop=stopping, tell=tell, note=console.print)
+    taken = time.monotonic() - began
+    console.print(f"{run.step - first} steps in {taken:.0f} s, then: {ended}")
+    if ended == "stopped":
+        console.print("The checkpoint is whole; make train goes on from it.")
+        return 130
+    if run.step == first and first:
+        console.print("There was nothing left to do; FRESH=1 begins again.")
+    for at, loss in run.validation:
+        console.print(f"  step {at:5}: held-out loss {loss:.4f}")
+    console.print(escape(_spoken(run, place)))
+    return 0
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM ask for a stop after the step that is under way; a second one kills."""
+
+    def __init__(self):
+        self.asked = False
+        self._before = {}
+
+    def __call__(self):
+        return self.asked
+
+    def __enter__(self):
+        for name in (signal.SIGINT, signal.SIGTERM):
+            self._before[name] = signal.signal(name, self._ask)
+        return self
+
+    def __exit__(self, *_):
+        for name, handler in self._before.items():
+            signal.signal(name, handler)
+
+    def _ask(self, *_):
+        self.asked = True
+        for name, handler in self._before.items():
+            signal.signal(name, handler)
+
+
+def _spoken(run, place):
+    """A sample of the best weights, byte by byte through decode_attention."""
+    best = load(place / "best.pt", run.device)
+    model = LanguageModel(run.settings.config, dtype=run.model.dtype).to(run.device)
+    model.load_state_dict(best["model"])
+    model.to(model.dtype)
+    prompt = torch.tensor([list(PROMPT.encode())], device=run.device)
+    room = run.settings.config.context
+    cache = decode_cache(model, 1, room)
+    generator = torch.Generator(run.device).manual_seed(0)
+    count = min(BYTES_MORE, room - len(PROMPT))
+    made = sample(model, prompt, count, cache=cache, generator=generator)
+    text = bytes(made[0].tolist()).decode("utf-8", errors="replace")
+    return f"{parameters(model)} parameters; the weights of step {best['step']} say:\n{text}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""Training a model: steps, a schedule, validation, and checkpoints that survive a kill."""
+
+import contextlib
+import io
+import math
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from .data import batch
+from .module import Config, LanguageModel, loss_of
+from .op import OURS, attend_with
+
+FORMAT = 1  # of a checkpoint
+
+
+class BadCheckpoint(RuntimeError):
+    """A checkpoint is cut short, damaged, or of another run; the message says what to do."""
+
+
+# --8<-- [start:settings]
+class Settings(NamedTuple):
+    """What decides a run beside the text: two runs with the same settings see the same bytes."""
+
+    config: Config = Config()
+    batch: int = 16  # windows of `config.context` bytes a step
+    steps: int = 2000
+    rate: float = 1e-3  # the highest learning rate
+    warmup: int = 100  # steps until it is reached; it then falls to a tenth, by a cosine
+    decay: float = 0.1  # of the weights of matrices
+    clip: float = 1.0  # the longest gradient
+    validate_every: int = 100
+    windows: int = 32  # of held-out text
+    seed: int = 0
+    attention: str = OURS
+    forward: str = "flash_attention"
+    deterministic: bool = False
+    dtype: str = "bfloat16"
+    # --8<-- [end:settings]
+
+
+TINY = Settings(  # for a CPU, where kernels run in Triton's interpreter
+    Config(width=32, layers=2, heads=2, heads_kv=1, head_dim=16, hidden=64, context=64),
+    batch=2,
+    steps=30,
+    rate=1e-2,
+    warmup=3,
+    validate_every=10,
+    windows=4,
+    dtype="float32",
+)
+
+
+def rate_at(settings, step):
+    """The learning rate of a step."""
+    if step < settings.warmup:
+        return settings.rate * (step + 1) / settings.warmup
+    along = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    return settings.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, along)))
+
+
+# --8<-- [start:turned]
+def turned(validation, patience=2):
+    """Whether the held-out loss has risen above its lowest so many times in a row."""
+    losses = [loss for _, loss in validation]
+    lowest = min(range(len(losses)), key=losses.__getitem__, default=0)
+    return len(losses) - 1 - lowest >= patience
+    # --8<-- [end:turned]
+
+
+class Run:
+    """A model in training. `advance()` makes one step; `state()` is all that resuming needs."""
+
+    def __init__(self, settings, corpus, device, *, attend=None, compiled=False):
+        self.settings, self.corpus, self.device = settings, corpus.to(device), device
+        dtype = getattr(torch, settings.dtype)
+        self.model = LanguageModel(settings.config, dtype=dtype, seed=settings.seed).to(device)
+        options = {"forward": settings.forward, "deterministic": settings.deterministic}
+        self.attend = attend or attend_with(settings.attention, **options)
+        self.optimizer = torch.optim.AdamW(
+            _groups(self.model, settings.decay),
+            lr=settings.rate,
+            betas=(0.9, 0.95),
+            fused=True,
+        )
+        if compiled:  # one block: all layers share what is compiled for the first
+            for block in self.model.blocks:
+                block.compile(dynamic=False)
+        self.step = 0
+        self.validation = []  # (step, loss)
+        self._losses = []  # of each step, on the device: reading one waits for the GPU
+
+    # --8<-- [start:advance]
+    def advance(self, tokens=None):
+        """One step of the optimizer on the windows of this step, or on those given."""
+        settings = self.settings
+        if tokens is None:
+            size, length = settings.batch, settings.config.context
+            where = {"seed": settings.seed, "step": self.step}
+            tokens = batch(self.corpus.train, size, length, **where)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate_at(settings, self.step)
+        loss = loss_of(self.model, tokens, self.attend)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._losses.append(loss.detach())
+        self.step += 1
+        # --8<-- [end:advance]
+
+    @property
+    def losses(self):
+        """The loss of each step so far."""
+        return torch.stack(self._losses).tolist() if self._losses else []
+
+    @torch.no_grad()
+    def validate(self):
+        """Note the loss on held-out windows, the same at each step, and return it."""
+        settings = self.settings
+        size, length = settings.windows, settings.config.context
+        tokens = batch(self.corpus.held_out, size, length, seed=0, step=0)
+        parts = [loss_of(self.model, part, self.attend) for part in tokens.split(settings.batch)]
+        weights = [len(part) for part in tokens.split(settings.batch)]
+        total = sum(float(loss) * n for loss, n in zip(parts, weights, strict=True))
+        self.validation.append((self.step, total / size))
+        return total / size
+
+    # --8<-- [start:state]
+    def state(self):
+        """What a checkpoint holds. Windows follow from seed and step: no random state is kept."""
+        return {
+            "format": FORMAT,
+            "settings": _plain(self.settings),
+            "corpus": self.corpus.manifest["sha256"],
+            "step": self.step,
+            "losses": self.losses,
+            "validation": self.validation,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def resume(self, state):
+        """Continue where a state was taken. Raises BadCheckpoint for that of another run."""
+        _check_state(state, self.settings, self.corpus)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+        self.validation = [tuple(pair) for pair in state["validation"]]
+        self._losses = list(torch.tensor(state["losses"], device=self.device).unbind())
+        # --8<-- [end:state]
+
+
+def _groups(model, decay):
+    """Matrices decay, the factors of norms do not."""
+    matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
+    factors = [weight for weight in model.parameters() if weight.dim() < 2]
+    return [
+        {"params": matrices, "weight_decay": decay},
+        {"params": factors, "weight_decay": 0.0},
+    ]
+
+
+def _plain(settings):
+    return {**settings._asdict(), "config": settings.config._asdict()}
+
+
+def _check_state(state, settings, corpus):
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise BadCheckpoint("the checkpoint is none of this program; begin again with FRESH=1")
+    theirs, ours = state["settings"], _plain(settings)
+    for name in ours:
+        if theirs.get(name) != ours[name]:
+            raise BadCheckpoint(
+                f"the checkpoint was made with {name} {theirs.get(name)}, this run has "
+                f"{ours[name]}; begin again with FRESH=1"
+            )
+    if state["corpus"] != corpus.manifest["sha256"]:
+        raise BadCheckpoint(
+            "the checkpoint learned from another Python's library; begin again with FRESH=1"
+        )
+
+
+# --8<-- [start:save]
+def save(state, path):
+    """Replace a checkpoint whole: after a kill there is the old one or the new one.
+
+    Raises OSError where the disk is full or cannot be written to; the old one is then as it was.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    torch.save(state, content)
+    part = path.with_suffix(".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def load(path, device="cpu"):
+    """A state that was saved. Raises BadCheckpoint for a file that is none, or cut short."""
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise BadCheckpoint(
+            f"{Path(path).name} cannot be read ({type(error).__name__}): it is cut short or "
+            "damaged; begin again with FRESH=1"
+        ) from error
+    # --8<-- [end:save]
+
+
+# --8<-- [start:train]
+def train(run, folder, *, seconds=math.inf, stop=lambda: False, tell=lambda run: None, note=print):
+    """Advance until the steps are made, the time is up or the held-out loss turns; say which.
+
+    `last.pt` is what a killed run resumes from, `best.pt` the weights of the lowest held-out loss.
+    A checkpoint that cannot be written is told to `note`, and training goes on. `stop()` is asked
+    between two steps, where the weights, the optimizer and the step belong together.
+    """
+    began, settings = time.monotonic(), run.settings
+    ended = "all steps are made"
+    while run.step < settings.steps:
+        if run.step % settings.validate_every == 0 and not _validated(run):
+            _keep(run, folder, note)
+        if turned(run.validation):
+            return "the held-out loss has turned"
+        if time.monotonic() - began > seconds:
+            ended = f"{seconds:g} seconds are up"
+            break
+        if stop():
+            _store(run.state(), Path(folder) / "last.pt", note)
+            return "stopped"
+        run.advance()
+        tell(run)
+    _keep(run, folder, note)
+    return ended
+    # --8<-- [end:train]
+
+
+def _validated(run):
+    """Whether the loss at this step is known: a run that was resumed has noted it before."""
+    return bool(run.validation) and run.validation[-1][0] == run.step
+
+
+def _keep(run, folder, note):
+    """Validate and store; the weights apart where they are the best so far."""
+    if not _validated(run):
+        run.validate()
+    _store(run.state(), Path(folder) / "last.pt", note)
+    if run.validation[-1][1] == min(loss for _, loss in run.validation):
+        weights = {"format": FORMAT, "step": run.step, "settings": _plain(run.settings)}
+        _store(weights | {"model": run.model.state_dict()}, Path(folder) / "best.pt", note)
+
+
+def _store(state, path, note):
+    try:
+        save(state, path)
+    except OSError as error:
+        note(f"{path.name} cannot be stored ({error.strerror or error}); the old one stays")
+
+
+def smooth(losses, over):
+    """Means of consecutive groups of losses, the last of which may be shorter."""
+    groups = [losses[at : at + over] for at in range(0, len(losses), over)]
+    return [sum(group) / len(group) for group in groups]

@@ -423,6 +423,7 @@ def sampling(lab):
     for case in lab.each(batch=[1, 16], N=[256, 960], way=ways):
         case |= {"implementation": _implementation(case["way"]), "dtype": "bfloat16"}
         yield _row(case, functools.partial(_per_byte, model, case))
+    # --8<-- [end:sampling]
 
 
 def _implementation(way):
@@ -485,4 +486,3 @@ def _captured(call):
     with torch.cuda.graph(graph):
         call()
     return graph.replay
-    # --8<-- [end:sampling]

@@ -45,7 +45,7 @@ def _apart(one, other):
     return abs(statistics.fmean(a - b for a, b in pairs))
 
 
-def distances(rows):
+def _distances(rows):
     """(largest distance of ours from a backend, largest between two backends), over all seeds."""
     ours, theirs = [], []
     for seed in values(rows, "seed"):
@@ -59,7 +59,7 @@ def distances(rows):
 def losses(results):
     result = results[0]
     rows = [r for r in _measured(result) if r["implementation"] != EAGER]
-    ours, theirs = distances(rows)
+    ours, theirs = _distances(rows)
     text, model = _about(result, "text"), _about(result, "model")
     drawn = derived([result], lambda r: _curves(_measured(r)))
     shown = [name for name in (OURS, *BACKENDS, EAGER) if pick(drawn[0].rows, implementation=name)]

@@ -36,9 +36,9 @@ def cells(notebook, kind="code"):
 # What they hold.
 
 
-def test_part_one_and_the_first_kernels_have_a_notebook():
+def test_part_one_the_first_kernels_and_decoding_have_a_notebook():
     part_one = {"attention_weights", "multi_head_attention", "attention_memory"}
-    assert set(POSTS) == part_one | {"latency_hiding", "basic_attention"}
+    assert set(POSTS) == part_one | {"latency_hiding", "basic_attention", "decode_attention"}
 
 
 @pytest.mark.parametrize("post", POSTS)

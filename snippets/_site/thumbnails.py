@@ -133,6 +133,18 @@ def _roles() -> list[str]:
     ]
 
 
+def _splits() -> list[str]:
+    """One query, its keys in three shares, and a part of each."""
+    return [
+        *_grid(33, 3, 1, 1, lambda i, j: 1.0, Q),
+        *_grid(4, 14, 1, 11, lambda i, j: 0.9 if j // 4 != 1 else 0.5, K),
+        *(_line(x, 22, x, 28) for x in (15, 39, 60)),
+        *(_box(x - 4, 29, 8, 5, O, 0.6) for x in (15, 39, 60)),
+        *(_line(x, 35, 36, 40) for x in (15, 39, 60)),
+        _box(31, 40, 10, 6, O),
+    ]
+
+
 DRAWINGS: dict[str, Callable[[], Iterable[str]]] = {
     "attention_weights": _one_row,
     "multi_head_attention": _heads,
@@ -145,6 +157,7 @@ DRAWINGS: dict[str, Callable[[], Iterable[str]]] = {
     "tiled_attention": _slide,
     "flash_attention": _tensor_cores,
     "hopper_attention": _roles,
+    "decode_attention": _splits,
 }
 
 

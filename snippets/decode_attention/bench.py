@@ -311,13 +311,16 @@ def rules(lab):
 def explorer(lab):
     """What the explorer of rules knows, and the cases that both of its languages must give."""
     on_hopper = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
-    plan = kernel._plan(on_hopper, torch.bfloat16, 1, 1, 128)
-    at_once = plan.slots // on_hopper.processors
+    few, many = (plan_of(on_hopper, programs) for programs in (1, 1 << 20))
+    heads = range(1, 1 << 12)
+    last = max((h for h in heads if plan_of(on_hopper, h).tile == few.tile), default=0)
     yield {
         "kind": "facts",
         "rules": list(RULES),
-        "tile": plan.tile.BLOCK_N,
-        "at_once": at_once,
+        # Up to so many programs for each multiprocessor, the kernel has the first of two tiles.
+        "few": last // on_hopper.processors,
+        "tiles": [few.tile.BLOCK_N, many.tile.BLOCK_N],
+        "at_once": [plan.slots // on_hopper.processors for plan in (few, many)],
         "start_tiles": kernel.START_TILES,
         "combine_tiles": kernel.COMBINE_TILES,
         "most": kernel.MAX_SPLITS,
@@ -332,7 +335,8 @@ def explorer(lab):
         batch=[1, 3, 16, 64, 256], heads=[1, 8], N=[1, 100, 8_192, 131_072], processors=[58, 132]
     ):
         programs, processors = case["batch"] * case["heads"], case["processors"]
-        work_ = Work(programs, case["N"], plan.tile.BLOCK_N, processors, at_once * processors)
+        plan = plan_of(on_hopper._replace(processors=processors), programs)
+        work_ = Work(programs, case["N"], plan.tile.BLOCK_N, processors, plan.slots)
         chosen = {name: rule(work_) for name, rule in RULES.items()}
         yield {
             "kind": "case",
@@ -342,6 +346,11 @@ def explorer(lab):
             "cost": [cost(work_, number) for number in chosen.values()],
         }
         # --8<-- [end:explorer]
+
+
+def plan_of(device, programs):
+    """The kernel's plan for so many heads of keys in contiguous caches, one new token."""
+    return kernel._plan(device, torch.bfloat16, programs, 1, 128, 0, False)
 
 
 # --8<-- [start:tokens]

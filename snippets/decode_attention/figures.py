@@ -293,7 +293,10 @@ def explorer(results):
         caption=words("explorer.caption"),
         table=shown,
         widget=_widget(
-            "am-splits", "decode_attention", "explorer", words("explorer.first"), table(shown)
+            '<div class="am-splits" data-widget="decode_attention" markdown>',
+            "explorer",
+            words("explorer.first"),
+            table(shown),
         ),
         extra_files={
             "explorer_cases.json": {
@@ -310,21 +313,11 @@ def _said(rule):
     return "ours" if rule == OURS else rule
 
 
-def _widget(name, widget, result, before, lines):
+def _widget(opening, result, before, lines):
     """A box that becomes a widget, and says the same in a table where it cannot."""
     source = f"/figures/decode_attention/{result}_cases.json"
-    return "\n".join(
-        [
-            f'<div class="{name}" data-widget="{widget}" markdown>',
-            f"[The cases]({source}){{ .am-source }}",
-            "",
-            before,
-            "",
-            *lines,
-            "",
-            "</div>",
-        ]
-    )
+    cases = f"[The cases]({source}){{ .am-source }}"
+    return "\n".join([opening, cases, "", before, "", *lines, "", "</div>"])
 
 
 def tokens(results):
@@ -352,7 +345,12 @@ def tokens(results):
         finding=words("tokens"),
         caption=caption,
         table=shown,
-        widget=_widget("am-tokens", "decode_tokens", "tokens", words("tokens.first"), table(shown)),
+        widget=_widget(
+            '<div class="am-tokens" data-widget="decode_tokens" markdown>',
+            "tokens",
+            words("tokens.first"),
+            table(shown),
+        ),
         extra_files={
             "tokens_cases.json": {
                 "first": FIRST_MODEL,

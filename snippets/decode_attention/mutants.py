@@ -119,8 +119,8 @@ MUTANTS = [
     ),
     Mutant(
         "first sequence's pages for all",
-        "b.to(tl.int64) * stride_tb + (offs_n // PAGE)",
-        "b.to(tl.int64) * 0 + (offs_n // PAGE)",
+        "entry = table_ptr + b.to(tl.int64) * stride_tb",
+        "entry = table_ptr + b.to(tl.int64) * 0",
         "Every sequence reads through the table of the first.",
     ),
     Mutant(

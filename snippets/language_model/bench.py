@@ -23,6 +23,7 @@ from .module import (
     Cache,
     Config,
     LanguageModel,
+    cast,
     draw,
     loss_of,
     parameters,
@@ -325,7 +326,7 @@ class Trained:
         """The model of a step, in the dtype it computes in: for sampling."""
         model = LanguageModel(CONFIG, dtype=torch.bfloat16)
         model.load_state_dict(self.weights[at])
-        return model.to(DEVICE, torch.bfloat16)
+        return cast(model.to(DEVICE))
 
 
 def _copied(model):
@@ -418,7 +419,7 @@ NEW = 64  # bytes that a timed call samples
 def sampling(lab):
     """Time of one more byte: ours and PyTorch's, with a cache and without, eager and in a graph."""
     yield _about()
-    model = LanguageModel(CONFIG, dtype=torch.bfloat16).to(DEVICE, torch.bfloat16)
+    model = cast(LanguageModel(CONFIG, dtype=torch.bfloat16).to(DEVICE))
     ways = ["ours, in a graph", "ours, eager", "SDPA, in a graph", "SDPA, eager", "no cache"]
     for case in lab.each(batch=[1, 16], N=[256, 960], way=ways):
         case |= {"implementation": _implementation(case["way"]), "dtype": "bfloat16"}

@@ -66,7 +66,7 @@ def rotations(positions, head_dim):
     Source: Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.4
     """
     pairs = torch.arange(head_dim // 2, device=positions.device)
-    speeds = ROTATION_BASE ** (-2.0 * pairs / head_dim)  # [D / 2]: radians per token
+    speeds = torch.exp(pairs * (-2 * math.log(ROTATION_BASE) / head_dim))  # [D / 2], per token
     angles = positions[..., None, None].float() * speeds  # [..., N, 1, D / 2]
     return angles.cos(), angles.sin()
 
@@ -171,6 +171,14 @@ class LanguageModel(nn.Module):
 def parameters(model):
     """How many numbers are trained."""
     return sum(weight.numel() for weight in model.parameters())
+
+
+def cast(model):
+    """Cast the weights of products once, for sampling: training casts them at each use."""
+    for part in model.modules():
+        if isinstance(part, Linear):
+            part.weight.data = part.weight.data.to(model.dtype)
+    return model
 
 
 def loss_of(model, tokens, attend=sdpa):

@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
 from snippets._lab.rooms import ROOT
 
 from .data import NoCorpus, corpus
-from .module import LanguageModel, parameters, sample
+from .module import LanguageModel, cast, parameters, sample
 from .op import NAMES, OURS, decode_cache
 from .training import TINY, BadCheckpoint, Run, Settings, load, train
 
@@ -132,7 +132,7 @@ def _spoken(run, place):
     best = load(place / "best.pt", run.device)
     model = LanguageModel(run.settings.config, dtype=run.model.dtype).to(run.device)
     model.load_state_dict(best["model"])
-    model.to(model.dtype)
+    cast(model)
     prompt = torch.tensor([list(PROMPT.encode())], device=run.device)
     room = run.settings.config.context
     cache = decode_cache(model, 1, room)

@@ -33,6 +33,7 @@ class Settings(NamedTuple):
     decay: float = 0.1  # of the weights of matrices
     clip: float = 1.0  # the longest gradient
     validate_every: int = 100
+    save_every: int = 500  # a multiple of it: a checkpoint is 200 MB
     windows: int = 32  # of held-out text
     seed: int = 0
     attention: str = OURS
@@ -49,6 +50,7 @@ TINY = Settings(  # for a CPU, where kernels run in Triton's interpreter
     rate=1e-2,
     warmup=3,
     validate_every=10,
+    save_every=10,
     windows=4,
     dtype="float32",
 )
@@ -91,6 +93,7 @@ class Run:
                 block.compile(dynamic=False)
         self.step = 0
         self.validation = []  # (step, loss)
+        self.best = None  # what best.pt is to hold, where it is newer than the file
         self._losses = []  # of each step, on the device: reading one waits for the GPU
 
     # --8<-- [start:advance]
@@ -232,17 +235,22 @@ def train(run, folder, *, seconds=math.inf, stop=lambda: False, tell=lambda run:
     ended = "all steps are made"
     while run.step < settings.steps:
         if run.step % settings.validate_every == 0 and not _validated(run):
-            _keep(run, folder, note)
+            _note_best(run)
+            if run.step % settings.save_every == 0:
+                _keep(run, folder, note)
         if turned(run.validation):
-            return "the held-out loss has turned"
+            ended = "the held-out loss has turned"
+            break
         if time.monotonic() - began > seconds:
             ended = f"{seconds:g} seconds are up"
             break
         if stop():
-            _store(run.state(), Path(folder) / "last.pt", note)
+            _keep(run, folder, note)
             return "stopped"
         run.advance()
         tell(run)
+    if not _validated(run):
+        _note_best(run)
     _keep(run, folder, note)
     return ended
     # --8<-- [end:train]
@@ -253,21 +261,29 @@ def _validated(run):
     return bool(run.validation) and run.validation[-1][0] == run.step
 
 
-def _keep(run, folder, note):
-    """Validate and store; the weights apart where they are the best so far."""
-    if not _validated(run):
-        run.validate()
-    _store(run.state(), Path(folder) / "last.pt", note)
+def _note_best(run):
+    """Validate; copy the weights if none before had a lower loss."""
+    run.validate()
     if run.validation[-1][1] == min(loss for _, loss in run.validation):
-        weights = {"format": FORMAT, "step": run.step, "settings": _plain(run.settings)}
-        _store(weights | {"model": run.model.state_dict()}, Path(folder) / "best.pt", note)
+        weights = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
+        run.best = {"format": FORMAT, "step": run.step, "model": weights}
+
+
+def _keep(run, folder, note):
+    """Store the best weights, if they are new, and then the run."""
+    if run.best is not None and _store(run.best, Path(folder) / "best.pt", note):
+        run.best = None
+    _store(run.state(), Path(folder) / "last.pt", note)
 
 
 def _store(state, path, note):
+    """Whether a checkpoint could be stored; if not, it is told why."""
     try:
         save(state, path)
     except OSError as error:
         note(f"{path.name} cannot be stored ({error.strerror or error}); the old one stays")
+        return False
+    return True
 
 
 def smooth(losses, over):

@@ -15,7 +15,7 @@ from floors import some
 from snippets._lab.child import Ended
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets.ring_attention import bench, exercise, figures, kernel, trials
+from snippets.ring_attention import bench, drawings, exercise, figures, kernel, trials
 from snippets.ring_attention.checks import assert_ring, eager
 from snippets.ring_attention.kernel import (
     positions,
@@ -153,6 +153,28 @@ def test_zigzag_gives_all_ranks_the_same_work(size):
 
     assert len(set(work("zigzag"))) == 1
     assert max(work("contiguous")) == (2 * size - 1) * min(work("contiguous"))
+
+
+def test_the_drawings_show_what_is_planned():
+    size = drawings.RANKS
+    for rank in some(range(size)):
+        assert drawings.chunks(rank, "zigzag") == tuple(
+            kernel._positions(kernel.Ring(rank, size), 2, "zigzag").tolist()
+        )
+        for t, step in enumerate(some(kernel._plan(kernel.Ring(rank, size), 2, True, "zigzag"))):
+            assert (
+                drawings.step_of(
+                    *(drawings.chunks(r, "zigzag")[0] for r in (rank, step.source)), "zigzag"
+                )
+                == t
+            )
+            met = {
+                (i, j): "half" if step.causal and i == j else "all"
+                for i in range(step.first_row, step.first_row + step.M)
+                for j in range(step.first_key, step.first_key + step.N)
+                if not step.causal or j <= i
+            }
+            assert drawings.seen(rank, step.source) == met
 
 
 def test_a_row_is_finished_at_the_last_step_that_it_sees():

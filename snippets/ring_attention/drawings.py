@@ -82,8 +82,8 @@ def travel():
 @picture
 def staircase():
     """Which rank computes which part of the causal triangle, contiguous and in zigzag."""
-    side, top, between = 19, 46, 28
-    left = (PHONE - between - 16 * side) / 2
+    side, top, between = 18, 36, 30
+    left = (PHONE - between - 16 * side - 12) / 2  # the last column of ranks stands outside
     drawn = []
     for at, layout in enumerate(("contiguous", "zigzag")):
         grid = square(left + at * (8 * side + between), top, 8, 8, side)
@@ -95,11 +95,13 @@ def staircase():
             return str(step_of(row, column, layout)) if column <= row else ""
 
         drawn += [cells(grid, look), numbers(grid, step, 10)]
-        drawn.append(words(grid.x, top - 26, layout, 12, 600, anchor="start"))
-        drawn.append(words(grid.x, top - 9, "rank of the query", 10, colour=MUTED, anchor="start"))
+        drawn.append(words(grid.x, top - 12, layout, 12, 600, anchor="start"))
+        drawn.append(
+            words(grid.x + 8 * side + 14, top - 12, "rank", 10, colour=MUTED, anchor="end")
+        )
         for row in range(8):
             x, y = grid.corner(row, 8)
-            drawn.append(words(x + 7, y + 13, str(owner(row, layout)), 10, colour=MUTED))
+            drawn.append(words(x + 7, y + 12.5, str(owner(row, layout)), 10, colour=MUTED))
     work = {}
     for layout in ("contiguous", "zigzag"):
         tiles = [sum(c + 0.5 for c in chunks(rank, layout)) for rank in range(RANKS)]

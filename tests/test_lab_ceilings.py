@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from snippets._lab.measure.timing import Times, time_interleaved
+from snippets._lab.measure.timing import Times, time_host, time_interleaved
 from snippets._lab.results.physics import PhysicsError, refuse_impossible
 
 
@@ -75,6 +75,22 @@ def test_loaded_bytes_are_served_by_caches_and_not_held_to_memory():
 
 def test_rows_without_times_pass():
     refuse_impossible({"implementation": "x", "N": 1, "error": "out of memory"}, CEILINGS)
+
+
+def test_without_operations_there_is_no_unit_to_be_held_to():
+    refuse_impossible(row(flops=0.0, dtype="int32"), CEILINGS)
+    with pytest.raises(PhysicsError, match="compulsory traffic"):
+        refuse_impossible(row(flops=0.0, dtype="int32", bytes_compulsory=1.001 * 4e12), CEILINGS)
+    with pytest.raises(PhysicsError, match="no ceiling is measured"):
+        refuse_impossible(row(dtype="int32"), CEILINGS)
+
+
+def test_what_the_host_took_is_not_held_to_the_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    (taken,) = time_host({"one": lambda: None}, calls=2).values()
+    assert taken.as_row()["clock"] == "host"
+    refuse_impossible(taken.as_row(), CEILINGS)
+    assert "clock" not in Times([1.0, 1.0]).as_row()
 
 
 @pytest.mark.parametrize("field", ["flops", "bytes_compulsory", "dtype"])

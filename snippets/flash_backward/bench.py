@@ -87,7 +87,7 @@ def _one_kernel(*given, tma=True, narrow=True, apart=True, both_first=True, **op
     """The kernel at D 128 with each of its habits, or without."""
     changed = {
         "_tile_config": lambda *_: kernel.TileConfig(64, 128, 8, 3, BOTH_FIRST=both_first),
-        "TMA_ADDS": tma and kernel.TMA_ADDS,
+        "TMA_ADDS": tma,
         "TMA_ROWS": kernel.TMA_ROWS if narrow else 0,
         "APART": apart,
     }
@@ -103,7 +103,7 @@ RUNGS = {  # what changes from one rung to the next → what is launched
     "dQ added by TMA": _bare,
     "in rows of 128 bytes": functools.partial(_bare, narrow=True),
     "programs begin apart": functools.partial(_bare, narrow=True, apart=True),
-    "two products before P": _one_kernel,
+    "two products before P": functools.partial(_one_kernel),
 }
 # --8<-- [end:rungs]
 

@@ -53,7 +53,7 @@ function parse(text, [, label, largest, whole]) {
   return { value };
 }
 
-function read({ parts, inputs }) {
+function chosen({ parts, inputs }) {
   const found = { size: Number(parts.size.value) };
   const wrong = [];
   for (const field of FIELDS) {
@@ -71,7 +71,7 @@ function read({ parts, inputs }) {
 
 function show(calculator) {
   const { parts } = calculator;
-  const { found, wrong } = read(calculator);
+  const { found, wrong } = chosen(calculator);
   const told = step({ ...found, parameters: found.billions * 1e9, perSecond: found.terabytes * 1e12 });
   const totals = [ // NaN where a field that matters is wrong
     ["Weights", told.weights, readable],

@@ -490,6 +490,19 @@ def test_the_other_figures_draw_what_was_measured():
     assert figures.looked_at(result("looked_at", rows)).finding.count("50 %") == 3
 
 
+def test_the_maps_are_ordered_by_head_and_step():
+    rows = [
+        {"step": at, "map": kind, "layer": 1, "head": 2, "text": "ab", "weights": f"{kind}{at}"}
+        for at, kind in itertools.product((1000, 0), ("previous byte", "indentation"))
+    ]
+    drawn = figures.maps([*result("losses", []), *result("looked_at", rows)])
+    data_of = drawn.extra_files["maps_steps.json"]
+    assert data_of["steps"] == [0, 1000]
+    assert data_of["heads"][1]["name"] == "indentation: layer 2, head 3"
+    assert data_of["heads"][1]["weights"] == ["indentation0", "indentation1000"]
+    assert figures.maps(result("losses", rows)) is None
+
+
 def test_the_figures_of_times_compare_the_same_length():
     times = {"flash_backward": 1.0, "torch:cudnn": 0.8}
     rows = [

@@ -5,16 +5,17 @@ import statistics
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
-from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import decimals, percent, ratio, size, time
 from snippets._lab.draw.words import Words, between, many
 
 OURS, EAGER = "flash_backward", "torch:eager"
 BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
 LOSS = field("loss", "loss, nats per byte")
+APART = field("loss", "nats per byte")
 STEP = field("step", "step")
 SHARE = field("share", "share of the weight", percent)
 SMOOTHED = 10  # steps of a point of a curve
@@ -62,6 +63,10 @@ def losses(results):
     ours, theirs = _distances(rows)
     text, model = _about(result, "text"), _about(result, "model")
     drawn = derived([result], lambda r: _curves(_measured(r)))
+    panels = [
+        View("the loss", {"panel": "loss"}),
+        View("minus the mean of PyTorch's backends", {"panel": "apart"}, y=APART),
+    ]
     shown = [name for name in (OURS, *BACKENDS, EAGER) if pick(drawn[0].rows, implementation=name)]
     return Figure(
         finding=words("losses", ours=decimals(ours, 4), theirs=decimals(theirs, 4)),
@@ -84,7 +89,7 @@ def losses(results):
                 "seconds": lambda r: decimals(r["seconds_in_all"], 1),
             },
         ),
-        plot=charts.lines(drawn, shown, STEP, LOSS, log="", from_zero=False),
+        plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         sentences={
             "bound": words(
                 "losses.within" if ours <= 1.5 * theirs else "losses.outside",
@@ -95,9 +100,16 @@ def losses(results):
 
 
 def _curves(rows):
-    for row in rows:
-        if row["seed"] == 0:
-            yield from _points(row["losses"], implementation=row["implementation"])
+    """The curves of seed 0, and how far each is from the mean of PyTorch's backends."""
+    first = [row for row in rows if row["seed"] == 0]
+    there = [row["losses"] for row in first if row["implementation"] in BACKENDS]
+    mean = [statistics.fmean(losses) for losses in zip(*there, strict=True)]
+    for row in first:
+        name = row["implementation"]
+        yield from _points(row["losses"], implementation=name, panel="loss")
+        if name != EAGER:  # float32 is another computation, not another order of the same sums
+            apart = [loss - at for loss, at in zip(row["losses"], mean, strict=True)]
+            yield from _points(apart, implementation=name, panel="apart")
 
 
 def _end(row):
@@ -257,6 +269,45 @@ def _followed(result, best):
     for row in _measured(result):
         if "kind" in row:
             yield {**row, "share": _at(row, best[row["kind"]])}
+
+
+@from_all
+def maps(results):
+    """The stored maps of a few heads, with a slider over the steps."""
+    found = [r for r in results if (r.post, r.result) == ("language_model", "looked_at")]
+    if not found:
+        return None
+    rows = [r for r in _measured(found[0]) if "map" in r]
+    steps, kinds = values(rows, "step"), values(rows, "map")
+    by = {(r["map"], r["step"]): r for r in rows}
+    first = [by[kind, steps[0]] for kind in kinds]
+    shown = [
+        {"chosen for": r["map"], "layer": r["layer"] + 1, "head": r["head"] + 1} for r in first
+    ]
+    heads = [
+        {
+            "name": f"{r['map']}: layer {r['layer'] + 1}, head {r['head'] + 1}",
+            "weights": [by[r["map"], step]["weights"] for step in steps],
+        }
+        for r in first
+    ]
+    return Figure(
+        finding=words("maps"),
+        caption=words("maps.caption"),
+        table=shown,
+        widget="\n".join(
+            [
+                '<div class="am-history" data-widget="checkpoint_map" markdown>',
+                "[The weights](/figures/language_model/maps_steps.json){ .am-source }",
+                "",
+                *table(shown),
+                "",
+                "</div>",
+            ]
+        ),
+        extra_files={"maps_steps.json": {"text": first[0]["text"], "steps": steps, "heads": heads}},
+        sources=found[:1],
+    )
 
 
 def steps(results):

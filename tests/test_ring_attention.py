@@ -15,7 +15,7 @@ from floors import some
 from snippets._lab.child import Ended
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets.ring_attention import bench, drawings, exercise, figures, kernel, trials
+from snippets.ring_attention import bench, drawings, exercise, figures, kernel, model, trials
 from snippets.ring_attention.checks import assert_ring, eager
 from snippets.ring_attention.kernel import (
     positions,
@@ -509,6 +509,18 @@ def test_the_figures_of_overlap_training_and_memory():
         for t in (False, True)
     ]
     assert "needs 60 % of the memory" in drawn("memory", rows).finding
+
+
+def test_the_simulator_knows_the_two_limits():
+    wide = model.Ring(ranks=8, N=1 << 20, causal=False, link=1e15, rate=1e12)
+    assert model.predicted(wide)["share"] == pytest.approx(1.0)
+    narrow = wide._replace(link=1.0)
+    found = model.predicted(narrow)
+    assert found["total"] == pytest.approx(7 * found["message"], rel=0.01)
+    rows = model.hidden_from(wide._replace(link=1e9, causal=True))
+    level = model.predicted(wide._replace(N=8 * rows, link=1e9, causal=True))
+    assert level["step"] == pytest.approx(level["message"])
+    assert model.memory(wide) == 2 * model.memory(wide._replace(ranks=16))
 
 
 def test_the_figure_of_balance_counts_what_is_planned():

@@ -8,6 +8,8 @@ from snippets._lab.measure.timing import Times
 from snippets._lab.rooms import measured_on
 
 from . import kernel, trials
+from .model import Ring, hidden_from, predicted
+from .model import memory as memory_of
 from .ranks import Ranks
 from .trials import ALONE, CUDNN, GATHER, HEADS, HOPPER, ON_ONE, OURS, THEIRS, ULYSSES, D
 
@@ -100,6 +102,16 @@ def balance(lab):
             even = ranks * length * (ranks * length + 1) // 2 / ranks
             steps = sum(bool(step.M) for step in plan)
             yield {**case, "rank": rank, "share": scores / even, "steps": steps}
+
+
+@measured_on("interpreter")
+def simulator(lab):
+    """What the model of the page says; the page's script must say the same."""
+    axes = {"ranks": [2, 4, 8, 64, 1024], "N": [65_536, 1_048_576], "causal": [False, True]}
+    for case in lab.each(**axes, link=[50e9, 250e9], rate=[600e12]):
+        ring = Ring(**case)
+        found = {name: float(f"{x:.6g}") for name, x in predicted(ring).items()}
+        yield {**case, **found, "bytes": memory_of(ring), "hidden_from": hidden_from(ring)}
 
 
 # --8<-- [start:scaling]

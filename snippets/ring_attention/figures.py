@@ -4,8 +4,8 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, values
-from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import bandwidth, percent, ratio, size, time
+from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.units import bandwidth, count, flops, percent, ratio, seconds, size, time
 from snippets._lab.draw.words import Words
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
@@ -68,6 +68,46 @@ def balance(results):
             Quantity("work, of an even share", "share", percent),
             [View(layout, {"layout": layout}) for layout in ("contiguous", "zigzag")],
         ),
+    )
+
+
+def simulator(results):
+    rows = results[0].rows
+    shown = columns(
+        [r for r in rows if r["causal"]],
+        {
+            "GPUs": "ranks",
+            "N": lambda r: count(r["N"]),
+            "link": lambda r: bandwidth(r["link"]),
+            "step": lambda r: seconds(r["step"]),
+            "message": lambda r: seconds(r["message"]),
+            "of the ideal": lambda r: percent(r["share"]),
+            "memory per GPU": lambda r: size(r["bytes"]),
+        },
+    )
+    names = ("ranks", "N", "causal", "link", "rate")
+    return Figure(
+        finding=words("simulator"),
+        caption=words("simulator.caption", rate=flops(rows[0]["rate"])),
+        table=shown,
+        widget="\n".join(
+            [
+                '<div class="am-ring" data-widget="ring_attention" markdown>',
+                "[Cases](/figures/ring_attention/simulator_cases.json){ .am-source }",
+                "",
+                *table(shown),
+                "",
+                "</div>",
+            ]
+        ),
+        extra_files={
+            "simulator_cases.json": {
+                "cases": [
+                    {"ring": {n: r[n] for n in names}, "share": r["share"], "bytes": r["bytes"]}
+                    for r in rows
+                ]
+            }
+        },
     )
 
 

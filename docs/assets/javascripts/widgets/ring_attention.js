@@ -7,15 +7,16 @@ const HEADS = 16;
 const D = 128;
 const BYTES = 2; // of a number in q, k and v
 const RANKS = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+const BARS = { step: "am-ring-step", message: "am-ring-message" };
 const FRAME = `
   <div class="am-fields">
     <label class="am-field">GPUs <select data-part="ranks"></select></label>
     <label class="am-field">Mask <select data-part="causal"><option value="1">causal</option><option value="">none</option></select></label>
-    <label class="am-field">Rows of the sequence <span data-part="rowsShown"></span>
+    <label class="am-field">Rows, N <span data-part="rowsShown"></span>
       <input type="range" min="13" max="24" data-part="rows"></label>
     <label class="am-field">Link, each way <span data-part="linkShown"></span>
       <input type="range" min="5" max="900" step="5" data-part="link"></label>
-    <label class="am-field">A step's rate <span data-part="rateShown"></span>
+    <label class="am-field">Step rate <span data-part="rateShown"></span>
       <input type="range" min="50" max="2000" step="50" data-part="rate"></label>
   </div>
   <p class="am-ring-summary" data-part="summary" role="status"></p>
@@ -56,8 +57,8 @@ function show(parts) {
   parts.summary.textContent = `${Math.round(100 * found.share)}\u00a0% of the ideal speed-up: a message ${hidden} a `
     + `step. ${seconds(found.total)} in all, ${bytes(found.bytes)} per GPU.`;
   const longest = Math.max(found.step, found.message);
-  parts.bars.replaceChildren(...["step", "message"].flatMap((name) => {
-    const bar = make("i", { className: `am-ring-${name}` });
+  parts.bars.replaceChildren(...Object.entries(BARS).flatMap(([name, className]) => {
+    const bar = make("i", { className });
     bar.style.width = `${(100 * found[name]) / longest}%`;
     const value = make("dd");
     value.append(bar, make("span", { textContent: seconds(found[name]) }));

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from floors import some
 
 from snippets._lab.child import Ended
+from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
 from snippets.ring_attention import bench, drawings, exercise, figures, kernel, model, trials
@@ -468,7 +469,9 @@ def timed(ms, **case):
 
 
 def drawn(name, rows):
-    return getattr(figures, name)([made_up.result("ring_attention", name, rows)])
+    results, function = [made_up.result("ring_attention", name, rows)], getattr(figures, name)
+    assert f"{name}.md" in fragment("ring_attention", name, function, results)
+    return function(results)
 
 
 def test_the_figure_of_scaling_compares_with_the_fastest_on_one():
@@ -480,11 +483,16 @@ def test_the_figure_of_scaling_compares_with_the_fastest_on_one():
         for causal in (False, True)
     ]
     rows.append({"implementation": trials.THEIRS, "N": 16_384, "causal": True, "error": "wrong"})
+    rows.append(timed(20.0, implementation=trials.ALONE))  # at the shorter N only
     found = drawn("scaling", rows)
     assert "2 GPUs are 1.90× as fast as one" in found.finding
     assert "no result that counts here: wrong" in found.sentences["theirs"]
     assert "1.10×" in found.sentences["others"]
     assert "n/a" in found.sentences["others"]  # nobody has timed the exchange of heads
+    rows.append(timed(80.0, implementation=trials.THEIRS, N=65_536, causal=True))
+    assert "takes 2.5× the time" in drawn("scaling", rows).sentences["theirs"]
+    half = [r for r in rows if not r["causal"]]
+    assert "n/a as fast with a causal one" in drawn("scaling", half).finding
 
 
 def test_the_figures_of_overlap_training_and_memory():

@@ -20,6 +20,7 @@ NAMES = {
     "cuDNN on one GPU": CUDNN,
     "the ring's step on one GPU": ALONE,
 }
+COMPARED = 65_536  # rows up to which all rivals are timed
 words = Words(__file__)
 
 
@@ -33,15 +34,22 @@ def _milliseconds(rows, name, **case):
     return found[0]["ms_p50"] if found else None
 
 
-def _on_one(rows, **case):
-    """The time of the fastest on one GPU."""
-    return min(filter(None, (_milliseconds(rows, n, **case) for n in (HOPPER, CUDNN, ALONE))))
+def _gain(rows, **case):
+    """How many times as fast the ring is as the fastest on one GPU; None if either is missing."""
+    ours = _milliseconds(rows, OURS, **case)
+    alone = [_milliseconds(rows, name, **case) for name in (HOPPER, CUDNN, ALONE)]
+    alone = [ms for ms in alone if ms is not None]
+    return min(alone) / ours if ours and alone else None
 
 
 def _times(rows, name, **case):
     """How many times as long as the ring something takes, in words."""
-    other = _milliseconds(rows, name, **case)
-    return "n/a" if other is None else ratio(other / _milliseconds(rows, OURS, **case))
+    other, ours = (_milliseconds(rows, n, **case) for n in (name, OURS))
+    return ratio(other / ours) if other and ours else "n/a"
+
+
+def _said(number, text):
+    return "n/a" if number is None else text(number)
 
 
 def balance(results):
@@ -114,20 +122,20 @@ def simulator(results):
 def scaling(results):
     rows = results[0].rows
     measured = [r for r in rows if "ms_p50" in r]
-    N = max(values(pick(measured, implementation=OURS), "N"))
-    gains = {
-        c: _on_one(rows, N=N, causal=c) / _milliseconds(rows, OURS, N=N, causal=c)
-        for c in (False, True)
-    }
-    near = {"N": sorted(values(measured, "N"))[-2], "causal": True}
-    theirs = pick(rows, implementation=THEIRS)
-    why = next((r["error"] for r in rows if r.get("error") and r["implementation"] == THEIRS), "")
-    said = words("scaling.theirs.missing", why=why)
-    if theirs and _milliseconds(rows, THEIRS, **near) is not None:
-        said = words("scaling.theirs", theirs=_times(rows, THEIRS, **near))
-    ranks = max(values(measured, "ranks"))
+    lengths = values(measured, "N")
+    N = max(n for n in lengths if _gain(rows, N=n, causal=False) or _gain(rows, N=n, causal=True))
+    near = {"N": max(n for n in lengths if n <= COMPARED or n == min(lengths)), "causal": True}
+    theirs = _milliseconds(rows, THEIRS, **near)
+    why = [r["error"] for r in rows if r.get("error") and r["implementation"] == THEIRS]
+    said = words("scaling.theirs.missing", why=(why or ["it was not timed"])[0])
+    if theirs is not None:
+        said = words("scaling.theirs", theirs=_times(rows, THEIRS, **near), N=near["N"])
     finding = words(
-        "scaling", N=N, ranks=ranks, full=ratio(gains[False]), causal=ratio(gains[True])
+        "scaling",
+        N=N,
+        ranks=max(values(measured, "ranks")),
+        full=_said(_gain(rows, N=N, causal=False), ratio),
+        causal=_said(_gain(rows, N=N, causal=True), ratio),
     )
     there = {r["implementation"] for r in measured}
     names = {label: name for label, name in NAMES.items() if name in there}
@@ -141,6 +149,7 @@ def scaling(results):
         sentences={
             "others": words(
                 "scaling.others",
+                N=near["N"],
                 gather=_times(rows, GATHER, **near),
                 ulysses=_times(rows, ULYSSES, **near),
             ),
@@ -178,8 +187,8 @@ def training(results):
     ranks = max(values(rows, "ranks"))
 
     def reached(causal):
-        ideal = _on_one(rows, causal=causal) / ranks
-        return percent(ideal / _milliseconds(rows, OURS, causal=causal))
+        gain = _gain(rows, causal=causal)
+        return _said(gain, lambda gain: percent(gain / ranks))
 
     names = {label: name for label, name in NAMES.items() if pick(rows, implementation=name)}
     return Figure(

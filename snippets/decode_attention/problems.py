@@ -3,12 +3,12 @@
 import torch
 
 from snippets._lab.judge.oracle import causal_mask, deviation
+from snippets._lab.judge.probes import beside
 from snippets._lab.judge.problems import Problem
 from snippets._lab.probe.launches import on_the_lattice
 
 from .checks import sequence
 
-D = 16
 GROUP = "decode_attention"
 
 
@@ -19,6 +19,9 @@ def problems():
     yield decoded("few", "fewer keys than new tokens", [2, 0], M=4, heads=(2, 1))
     yield decoded("ragged", "sequences of very different lengths", [0, 1, 70], splits=2)
     yield decoded("splits", "three splits, combined", [75], splits=3, heads=(2, 1))
+    yield decoded(
+        "narrow", "12 columns, and the logsumexp asked for", [70], splits=2, D=12, lse=True
+    )
     yield decoded("empty", "more splits than there are tiles", [20], splits=4)
     yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
     yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
@@ -27,8 +30,9 @@ def problems():
     )
     yield decoded("too_long", "a length beyond the cache", [12], beyond=9)
     yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)
-    yield appended("append", "tokens that fill a cache", 5, 0)
+    yield appended("append", "tokens that fill a cache", 5)
     yield appended("append_paged", "tokens that fill four pages", 8, 2)
+    yield appended("append_apart", "tokens whose heads are beside each other", 3, apart=True)
 
 
 def draw(*shape, seed=0):
@@ -42,7 +46,19 @@ def pages_of(count):
 
 
 def decoded(
-    name, title, lengths, *, M=1, heads=(1, 1), splits=1, page=0, missing=False, beyond=0, q=2
+    name,
+    title,
+    lengths,
+    *,
+    M=1,
+    heads=(1, 1),
+    D=16,
+    splits=1,
+    page=0,
+    missing=False,
+    beyond=0,
+    q=2,
+    lse=False,
 ):
     """New tokens over caches that hold other numbers behind the end of each sequence."""
     (H, Hkv), B = heads, len(lengths)
@@ -63,6 +79,9 @@ def decoded(
             inputs["table"][0, 1] = -1
             lengths = [page]  # the keys of the first page are all that is left
     want, allowed = expected(q, k, v, lengths, table)
+    results = [(want, allowed)]
+    if lse:
+        results.append(expected_lse(q, k, lengths, table))
 
     def call(module, given):
         return module.decode_attention(
@@ -72,9 +91,26 @@ def decoded(
             cache_seqlens=given["lens"],
             page_table=given.get("table"),
             num_splits=splits,
+            return_lse=lse,
         )
 
-    return Problem(name, title, inputs, call, [want], [allowed], group=GROUP)
+    wanted, bounds = zip(*results, strict=True)
+    return Problem(name, title, inputs, call, wanted, bounds, group=GROUP)
+
+
+def scores(q, k, b, length, table):
+    """Those of a sequence in float64, -inf where a token does not see a key."""
+    keys = sequence(k, b, length, table).repeat_interleave(q.shape[1] // k.shape[1], 0)
+    products = q[b].double() @ keys.double().mT / q.shape[-1] ** 0.5
+    return products.masked_fill(~causal_mask(q.shape[2], length), -torch.inf)
+
+
+def expected_lse(q, k, lengths, table):
+    """The logsumexp in float64, and the rounding of the scores: it moves by no more."""
+    every = [scores(q, k, b, length, table) for b, length in enumerate(lengths)]
+    largest = max(float(s[s.isfinite()].abs().max()) for s in every)
+    want = torch.stack([s.logsumexp(-1) for s in every])
+    return want, 4 * torch.finfo(torch.float32).eps * (largest + 1)
 
 
 def expected(q, k, v, lengths, table):
@@ -86,19 +122,21 @@ def expected(q, k, v, lengths, table):
             continue
         keys, vals = (sequence(x, b, length, table).repeat_interleave(share, 0) for x in (k, v))
         mask = causal_mask(q.shape[2], length)
-        weights = (q[b].double() @ keys.double().mT / D**0.5).masked_fill(~mask, -torch.inf)
-        weights = weights.softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0.0)
+        weights = scores(q, k, b, length, table).softmax(-1)
+        weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
         want[b] = weights @ vals.double()
         found = deviation(want[b].float(), q[b], keys, vals, mask=mask)
         allowed = max(allowed, found.allowed)
     return want, allowed
 
 
-def appended(name, title, M, page):
-    """Tokens that fill the whole cache, of which nothing is written before."""
+def appended(name, title, M, page=0, *, apart=False, D=16):
+    """Tokens that fill the whole cache; `apart` stores the heads of a token beside each other."""
     new_k, new_v = draw(2, 2, M, D, seed=3), draw(2, 2, M, D, seed=4)
-    inputs = {"new_k": new_k, "new_v": new_v, "lens": torch.full((2,), M, dtype=torch.int32)}
     want = [new_k, new_v]
+    if apart:
+        new_k, new_v = beside(new_k), beside(new_v)
+    inputs = {"new_k": new_k, "new_v": new_v, "lens": torch.full((2,), M, dtype=torch.int32)}
     shape = (2, 2, M, D)
     if page:
         inputs["table"] = pages_of(2 * M // page).view(2, M // page)

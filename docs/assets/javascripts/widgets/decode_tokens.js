@@ -30,8 +30,8 @@ const FRAME = `
 export function step({ layers, heads, D, parameters, size, keys, batch, perSecond }) {
   const weights = parameters * size;
   const ofASequence = 2 * layers * heads * D * keys * size;
-  const read = weights + batch * ofASequence;
-  return { weights, ofASequence, read, seconds: read / perSecond };
+  const bytes = weights + batch * ofASequence;
+  return { weights, ofASequence, bytes, seconds: bytes / perSecond };
 }
 
 const digits = (number) => number.toLocaleString("en", { maximumSignificantDigits: 3 });
@@ -76,7 +76,7 @@ function show(calculator) {
   const totals = [ // NaN where a field that matters is wrong
     ["Weights", told.weights, readable],
     ["Cache of a sequence", told.ofASequence, readable],
-    ["Read in a step", told.read, readable],
+    ["Read in a step", told.bytes, readable],
     ["Least time of a step", told.seconds, (seconds) => `${digits(seconds * 1e3)}\u00a0ms`],
   ];
   parts.totals.replaceChildren(...totals.flatMap(([name, value, said]) => [
@@ -84,7 +84,7 @@ function show(calculator) {
   ]));
   parts.summary.textContent = !wrong.length
     ? `At most ${digits(found.batch / told.seconds)} tokens per second in all, ${digits(1 / told.seconds)} of each sequence. `
-      + `The caches are ${Math.round((100 * (told.read - told.weights)) / told.read)}\u00a0% of what is read.`
+      + `The caches are ${Math.round((100 * (told.bytes - told.weights)) / told.bytes)}\u00a0% of what is read.`
     : wrong.join(" ");
 }
 

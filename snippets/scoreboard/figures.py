@@ -428,7 +428,6 @@ def regimes(results):
             {regime: {"regime": regime} for regime in there[:3]},
             **_beside_cudnn(names),
         ),
-        open_table=True,
         sentences=_about_regimes(results[0], beside_others, names),
     )
 

@@ -1,0 +1,145 @@
+"""The drawings of the page: what a layer adds, how positions turn, which kernel works where."""
+
+import math
+
+from snippets._lab.draw.drawings import (
+    LINES,
+    MUTED,
+    PALE,
+    PHONE,
+    STRONG,
+    Key,
+    box,
+    keys,
+    labelled,
+    line,
+    straight,
+    svg,
+    words,
+)
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.pictures import Picture, picture
+
+Q, K, V, SCORES, OUTPUT = (identity(n).colour for n in ("q", "k", "v", "scores", "output"))
+EXACT, FAST = identity("consumer 0").colour, identity("consumer 1").colour
+POSITIONS, PAIRS, HEAD_DIM = 8, 3, 64
+
+
+@picture
+def layer():
+    """One layer: a stream of float32, to which two branches of bfloat16 add."""
+    stream, left, wide, tall, gap = 24, 62, PHONE - 70, 22, 7
+    branches = (
+        ("RMSNorm", "q, k, v: one product", "rotary positions", "attend(q, k, v)", "product"),
+        ("RMSNorm", "gate and up: one product", "SiLU(gate) · up", "product"),
+    )
+    drawn, top = [], 34
+    for branch in branches:
+        first = top
+        for said in branch:
+            colour = EXACT if said == "RMSNorm" else FAST
+            percent = STRONG if said.startswith("attend") else PALE
+            drawn.append(labelled(left, top, wide, tall, colour, said, 11, percent))
+            top += tall + gap
+        drawn.append(straight((stream, first + tall / 2), (left - 3, first + tall / 2), EXACT))
+        last = top - gap - tall / 2
+        drawn.append(straight((left, last), (stream + 9, last), FAST))
+        drawn += [box(stream - 8, last - 8, 16, 16, EXACT, PALE, 1), words(stream, last + 4, "+")]
+        top += 12
+    trunk = line(f"M{stream} 22V{top + 4}", EXACT, 2.5)
+    drawn = [words(stream - 20, 14, "x [B, N, E]", 11, 600, anchor="start"), trunk, *drawn]
+    shown = (
+        Key(EXACT, PALE, "float32"),
+        Key(FAST, PALE, "bfloat16"),
+        Key(FAST, STRONG, "ours or PyTorch's"),
+    )
+    drawn.append(keys(0, top + 12, PHONE, shown))
+    return Picture(
+        sees="Two branches, and a sum that never leaves float32.",
+        caption="One layer of the model. Each branch normalizes the stream, works in bfloat16 and "
+        "adds what it finds. Attention is the only part that changes from run to run.",
+        svg=svg(
+            PHONE,
+            top + 36,
+            "One layer: a vertical stream in float32; a branch with attention and a branch with "
+            "the feed-forward layer leave it and are added to it again.",
+            drawn,
+        ),
+    )
+
+
+@picture
+def positions():
+    """The angle of three pairs of columns at eight positions."""
+    left, step, top, radius = 62, (PHONE - 62) / POSITIONS, 40, 14
+    drawn = [words(left - 8, 14, "position", 11, 600, anchor="end")]
+    for at in range(POSITIONS):
+        drawn.append(words(left + (at + 0.5) * step, 14, str(at), 11))
+    # Of 32 pairs three are shown, from the fastest on: the others turn more slowly still.
+    for row, pair in enumerate((0, 4, 8)):
+        y = top + row * 40
+        drawn.append(words(left - 8, y + 4, f"pair {pair}", 11, anchor="end"))
+        speed = 10_000 ** (-2 * pair / HEAD_DIM)
+        for at in range(POSITIONS):
+            x, angle = left + (at + 0.5) * step, at * speed
+            tip = (x + radius * math.cos(angle), y - radius * math.sin(angle))
+            drawn += [
+                f'<circle cx="{x:g}" cy="{y:g}" r="{radius}" fill="none" stroke="{LINES}"/>',
+                line(f"M{x:g} {y:g}L{tip[0]:g} {tip[1]:g}", Q, 2.2),
+            ]
+    return Picture(
+        sees="The angle between two hands of a row depends on their distance alone.",
+        caption="Each pair of columns is a hand that turns by the same angle from one position to "
+        "the next; the first pairs turn fast, the last hardly at all. A score compares the hands "
+        "of a query with those of a key.",
+        svg=svg(
+            PHONE,
+            top + 3 * 40 - 18,
+            "Three rows of eight clock faces. The hand of pair 0 turns by one radian a position, "
+            "that of pair 4 by a third of one, that of pair 8 by a tenth.",
+            drawn,
+        ),
+    )
+
+
+@picture
+def kernels():
+    """Training goes through forward and backward, sampling through append and decode."""
+    wide, tall, half = PHONE, 26, PHONE / 2
+    columns = (
+        (1, "training: 16 × 1024 bytes"),
+        (half + 7, "sampling: one byte"),
+    )
+    steps = (
+        ("tokens in", "the newest byte in"),
+        ("flash_attention", "cache_append"),
+        ("loss of each next byte", "decode_attention"),
+        ("flash_backward", "weights of 256 bytes"),
+        ("AdamW", "draw one"),
+    )
+    ours = {"flash_attention", "flash_backward", "cache_append", "decode_attention"}
+    drawn, top = [], 24
+    for side, (x, title) in enumerate(columns):
+        drawn.append(words(x, 12, title, 11, 600, anchor="start"))
+        for row, said in enumerate(pair[side] for pair in steps):
+            y = top + row * (tall + 14)
+            look = (OUTPUT, STRONG) if said in ours else (MUTED, PALE)
+            drawn.append(labelled(x, y, half - 8, tall, look[0], said, 10.5, look[1]))
+            if row:
+                middle = x + (half - 8) / 2
+                drawn.append(straight((middle, y - 13), (middle, y - 2), MUTED))
+    height = top + len(steps) * (tall + 14)
+    shown = (Key(OUTPUT, STRONG, "kernels of this site"), Key(MUTED, PALE, "PyTorch"))
+    drawn.append(keys(0, height + 2, wide, shown))
+    return Picture(
+        sees="Four kernels of this site, and PyTorch for the rest.",
+        caption="A step of training goes down the left side, a sampled byte down the right one. "
+        "The model is the same.",
+        svg=svg(
+            wide,
+            height + 24,
+            "Two columns. Training: tokens, flash_attention, loss, flash_backward, AdamW. "
+            "Sampling: the newest byte, cache_append, decode_attention, weights, a draw.",
+            drawn,
+        ),
+    )

@@ -1060,7 +1060,7 @@ def _check_inputs(q, k, v, causal, scale, layout):
     if not isinstance(causal, bool):
         raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
     _check_layout(layout, L, "q")
-    _check_device(q)
+    _check_gpu(q)
     return _scale_or_default(scale, D)
     # --8<-- [end:refusals]
 
@@ -1099,7 +1099,7 @@ def _check_layout(layout, length, name):
         )
 
 
-def _check_device(q):
+def _check_gpu(q):
     """Raise unless a kernel can run where q is: on a GPU, or on a CPU in the interpreter."""
     kind = q.device.type
     if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
@@ -1176,7 +1176,7 @@ def _check_itself(device):
         errors.append((error.item(), 2 * torch.finfo(q.dtype).eps * exact.abs().max().item()))
     right = all(error <= allowed for error, allowed in errors)
     if dist.get_rank() == 0:
-        print(f"{ranks} ranks, each with q {tuple(local[0].shape)} on {device.type}, {q.dtype}")
+        print(f"q {tuple(local[0].shape)} on each of {ranks} ranks, {q.dtype} on {device.type}")
         for name, (error, allowed) in zip(NAMES, errors, strict=True):
             verdict = "within" if error <= allowed else "above"
             print(f"{name}: largest difference from float64 {error:.1e}: {verdict} {allowed:.1e}")

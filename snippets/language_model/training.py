@@ -46,7 +46,7 @@ class Settings(NamedTuple):
 TINY = Settings(  # for a CPU, where kernels run in Triton's interpreter
     Config(width=32, layers=2, heads=2, heads_kv=1, head_dim=16, hidden=64, context=64),
     batch=2,
-    steps=30,
+    steps=20,
     rate=1e-2,
     warmup=3,
     validate_every=10,

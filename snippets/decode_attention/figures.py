@@ -399,15 +399,15 @@ def cold_and_warm(results):
     rows = results[0].rows
     warm, cold = (f"{OURS}:{how}" for how in ("warm", "cold"))
     against = Comparison(rows, warm, [cold])[cold]
-    hot = only(rows, implementation=warm, N=against.best.N)
     return Figure(
         finding=words("cold_and_warm", most=ratio(against[against.best]), N=count(against.best.N)),
         sentences={
             "hot": words(
                 "cold_and_warm.hot",
-                N=count(hot["N"]),
-                speed=per_second(moved(hot, "bytes_read")),
-                read=per_second(ceiling(results[0], "read")),
+                N=count(against.best.N),
+                most=ratio(against[against.best]),
+                warm=time(OF_A_CALL(against.ours[against.best])),
+                cold=time(OF_A_CALL(against.other[against.best])),
             )
         },
         caption=words("cold_and_warm.caption", calls=rows[0]["calls"]),
@@ -423,12 +423,21 @@ def cold_and_warm(results):
     )
 
 
+HELD = 64  # rows that a program of the kernel holds at most
+
+
+def _by_rows(row):
+    return row["rows"], row["ms_p50"]
+
+
 def intensity(results):
     rows = pick(results[0].rows, implementation=OURS)
     crossing = ridge(results[0], UNIT, "read")
     least = min(r["rows"] for r in rows)
     few = [r for r in rows if r["rows"] <= max(least, crossing / 4)]
     top = max(rows, key=RATE)
+    held = max((r for r in rows if r["rows"] <= HELD), key=_by_rows)
+    more = min((r for r in rows if r["rows"] > HELD), key=_by_rows)
     return Figure(
         finding=words(
             "intensity",
@@ -437,6 +446,15 @@ def intensity(results):
             rate=RATE.text(top),
             rows=top["rows"],
         ),
+        sentences={
+            "step": words(
+                "intensity.step",
+                held=held["rows"],
+                time=TIME.text(held),
+                more=more["rows"],
+                longer=TIME.text(more),
+            )
+        },
         caption=words("intensity.caption"),
         table=columns(
             rows,

@@ -204,15 +204,18 @@ def samples(results):
     rows = _measured(results[0])
     prompt = rows[0]["prompt"]
     last = max(values(rows, "step"))
-    at = {"beginning": 0, "hundred": 100, "thousand": 1000, "end": last}
+    there = values(rows, "step")
+    # A run that stops early has no step 1000: the last one before it is shown instead.
+    wanted = {"beginning": 0, "hundred": 100, "thousand": 1000, "end": max(there)}
+    at = {name: max(step for step in there if step <= wish) for name, wish in wanted.items()}
     return Figure(
         finding=words("samples"),
         caption=words("samples.caption", temperature=rows[0]["temperature"]),
         table=columns(rows, {"step": "step", "prompt": "prompt", "what it says": "text"}),
         sentences={
-            name: _quoted(only(rows, step=step, prompt=prompt)["text"])
+            name: f"{words('samples.at', step=step)}\n\n"
+            + _quoted(only(rows, step=step, prompt=prompt)["text"])
             for name, step in at.items()
-            if step in values(rows, "step")
         },
     )
 

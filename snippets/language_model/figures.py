@@ -203,7 +203,6 @@ def _learned(rows):
 def samples(results):
     rows = _measured(results[0])
     prompt = rows[0]["prompt"]
-    last = max(values(rows, "step"))
     there = values(rows, "step")
     # A run that stops early has no step 1000: the last one before it is shown instead.
     wanted = {"beginning": 0, "hundred": 100, "thousand": 1000, "end": max(there)}

@@ -525,7 +525,7 @@ def test_the_figures_of_times_compare_the_same_length():
     ]
     drawn = figures.sampling(result("sampling", rows))
     assert "ours, in a graph" in drawn.finding
-    assert "2,000 bytes a second" in drawn.finding
+    assert "500 µs" in drawn.finding
 
 
 def test_a_map_is_packed_row_by_row():

@@ -26,7 +26,7 @@ from snippets._lab.draw.rows import (
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import count, percent, ratio, size, time
-from snippets._lab.draw.words import Words, between, listed
+from snippets._lab.draw.words import Words, between, cell, listed
 
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 FLEX = "torch:flex"
@@ -339,11 +339,12 @@ def tokens(results):
     ]
     caption = words("tokens.caption")
     if measured:
-        speeds = listed([f"{per_second(x)} ({name})" for name, x in measured])
+        speeds = listed([f"{per_second(x)} ({cell(name)})" for name, x in measured])
         caption += " " + words("tokens.measured", speeds=speeds)
     return Figure(
         finding=words("tokens"),
         caption=caption,
+        sources=results,  # what it says is of all GPUs
         table=shown,
         widget=_widget(
             '<div class="am-tokens" data-widget="decode_tokens" markdown>',

@@ -68,19 +68,20 @@ def rungs(results):
         table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, list(reached), RATE),
         sentences={
-            name: words(
-                f"rungs.{name}", before=flops(reached[names[a]]), after=flops(reached[names[b]])
-            )
-            for name, a, b in (
-                ("warps", SMALL, WARPS),
-                ("one", WARPS, ONE),
-                ("tma", ONE, BY_TMA),
-                ("narrow", BY_TMA, NARROW),
-                ("apart", NARROW, APART),
-                ("first", APART, FIRST),
-            )
+            "warps": words("rungs.warps", **_change(reached, SMALL, WARPS)),
+            "one": words("rungs.one", **_change(reached, WARPS, ONE)),
+            "tma": words("rungs.tma", **_change(reached, ONE, BY_TMA)),
+            "narrow": words("rungs.narrow", **_change(reached, BY_TMA, NARROW)),
+            "apart": words("rungs.apart", **_change(reached, NARROW, APART)),
+            "first": words("rungs.first", **_change(reached, APART, FIRST)),
         },
     )
+
+
+def _change(reached, *rungs):
+    """The rates of two rungs, for a sentence."""
+    before, after = (flops(reached[f"{OURS}, {rung}"]) for rung in rungs)
+    return {"before": before, "after": after}
 
 
 def backward(results):

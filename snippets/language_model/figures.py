@@ -9,7 +9,7 @@ from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
 from snippets._lab.draw.tables import beside, columns, table
-from snippets._lab.draw.units import decimals, percent, ratio, size, time
+from snippets._lab.draw.units import decimals, millions, percent, ratio, size, time
 from snippets._lab.draw.words import Words, between, many
 
 OURS, EAGER = "flash_backward", "torch:eager"
@@ -73,9 +73,9 @@ def losses(results):
         caption=words(
             "losses.caption",
             smoothed=SMOOTHED,
-            parameters=f"{model['parameters'] / 1e6:.1f}",
+            parameters=millions(model["parameters"]),
             files=many(text["files"], "file"),
-            megabytes=f"{text['bytes'] / 1e6:.1f}",
+            size=size(text["bytes"]),
             python=text["python"],
         ),
         table=columns(
@@ -381,7 +381,6 @@ def sampling(results):
         finding=words(
             "sampling",
             fastest=fastest,
-            rate=f"{1e3 / by[fastest]:,.0f}",
             time=time(by[fastest]),
             N=longest,
         ),

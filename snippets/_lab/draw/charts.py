@@ -173,7 +173,8 @@ def lines(
             )
         )
     same = all((up, logs) == quantities[0][1:] for _, up, logs in quantities)
-    return Chart(tuple(made), columns, same and len(made) > 1, height)
+    cards = {r.folder for r in results if r.place == "gpu"}  # each can be hidden in a legend
+    return Chart(tuple(made), columns, same and len(made) > 1, height, direct=len(cards) < 2)
 
 
 def points(

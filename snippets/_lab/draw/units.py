@@ -167,6 +167,7 @@ number = Unit(((1.0, ""),))
 whole = Unit(((1.0, ""),), count)
 fraction = Unit(((1.0, ""),), decimals)
 difference = Unit(((1.0, ""),), error)
+millions = Unit(((1e6, "million"),), tenths)  # of parameters
 times = Unit(((1.0, "×"),), word=ratio)
 
 

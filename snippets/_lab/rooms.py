@@ -177,14 +177,18 @@ def _marked(bench: str) -> dict[str, tuple[str, ...]]:
 def drawn_from_all(room: str) -> list[str]:
     """Figures and pictures of a room that have no result of their own, read from their files."""
     files = [room_file(room, name) for name in ("figures.py", "drawings.py")]
-    trees = [ast.parse(file.read_text("utf-8")) for file in files if file.exists()]
-    return [
+    texts = [file.read_text("utf-8") for file in files if file.exists()]
+    return [name for text in texts for name in _without_results(text)]
+
+
+@functools.cache
+def _without_results(source: str) -> tuple[str, ...]:
+    return tuple(
         node.name
-        for tree in trees
-        for node in tree.body
+        for node in ast.parse(source).body
         if isinstance(node, ast.FunctionDef)
         and {"from_all", "picture"} & set(map(ast.unparse, node.decorator_list))
-    ]
+    )
 
 
 def on_a_gpu(data: Path, room: str, result: str) -> bool:

@@ -6,6 +6,7 @@ imported.
 """
 
 import ast
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -23,7 +24,8 @@ class Kernel:
     says: str = ""  # its docstring
 
 
-def cut(source: str) -> list[Kernel]:
+@functools.cache  # live reload asks again for every file
+def cut(source: str) -> tuple[Kernel, ...]:
     """The kernels of a file: its `@triton.jit` functions that no other of them calls."""
     tree = ast.parse(source)
     functions = {
@@ -47,7 +49,7 @@ def cut(source: str) -> list[Kernel]:
         rest = _lines(source, _pieces(tree, others, uses))
         says = ast.get_docstring(functions[name]) or ""
         found.append(Kernel(name, _text(lines), _text(rest), there, says))
-    return found
+    return tuple(found)
 
 
 def _needed(names: set[str], uses: dict[str, set[str]]) -> set[str]:

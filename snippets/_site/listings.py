@@ -5,6 +5,7 @@ a file. A "View" link of a page leads to the page of the file, and its address e
 the file's ends in `.py`.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def viewed(content: str) -> str:
     return VIEW.sub(r"\1.html\2", content)
 
 
+@functools.cache  # live reload asks again for every file
 def lines(source: str) -> str:
     """Highlighted code, each line with its number and an address."""
     marked = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))

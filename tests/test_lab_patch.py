@@ -291,6 +291,7 @@ def test_every_bench_that_changes_code_is_among_them():
         for path in rooms.SNIPPETS.glob("[!_]*/*.py")
         if re.search(r"judge.*import.*\b(variant|mutate|replace)\b", path.read_text("utf-8"))
     }
+    changing.remove("language_model")  # its faults are mutants of flash_backward
     assert changing == set(BENCHES)
 
 

@@ -345,13 +345,18 @@ def test_the_command_trains_resumes_and_refuses(tmp_path, monkeypatch, capsys):
 def test_ctrl_c_asks_for_a_stop_and_a_second_one_kills():
     import signal
 
+    # A job in the background of a shell ignores Ctrl-C, and tests may be one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     stop = command._Stop()
-    with stop:
-        assert not stop()
-        signal.raise_signal(signal.SIGINT)
-        assert stop()
-        with pytest.raises(KeyboardInterrupt):
+    try:
+        with stop:
+            assert not stop()
             signal.raise_signal(signal.SIGINT)
+            assert stop()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # What heads look at.

@@ -68,6 +68,13 @@ def marked(content, page="some_post"):
     return re.findall(r'class="am-term" href="../g/#([\w-]+)"', mark(content, page))
 
 
+def test_no_word_is_marked_in_an_answer_that_becomes_a_button():
+    asked = '<div class="am-predict"><ul><li>a warp</li></ul><details><p>a warp</p></details></div>'
+    assert mark(asked).count('class="am-term"') == 1
+    assert mark(asked).index("am-term") > asked.index("<details>")
+    assert marked(asked + "<ul><li>a tile</li></ul>") == ["warp", "tile"]
+
+
 # What the pages must have.
 
 
@@ -402,3 +409,8 @@ def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():
     cards.card.cache_clear()
     assert cards.card(title, "Part II", "Attention, Measured") == picture
     assert cards.card(title + " x", "Part II", "Attention, Measured") != picture
+
+
+def test_brackets_of_code_in_a_table_make_no_link_in_markdown():
+    text = export.as_markdown("| kernel&#91;grid&#93;(x) | &#91;B, H&#93; |", "posts/a.md")
+    assert text == "| kernel[grid&#93;(x) | [B, H] |\n"

@@ -129,7 +129,8 @@ def as_markdown(text: str, source: str) -> str:
 
 def _character(entity: re.Match[str]) -> str:
     text = html.unescape(entity[0])
-    return entity[0] if text in "|<>&" else text
+    makes_a_link = text == "]" and entity.string[entity.end() :].startswith("(")
+    return entity[0] if text in "|<>&" or makes_a_link else text
 
 
 def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:

@@ -23,6 +23,7 @@ UNMARKED = {
     "table",
 }
 UNMARKED_TEXT = re.compile(r'class="[^"]*\b(?:am-lead|am-finding|admonition-title)\b')
+PREDICTION = re.compile(r'^<div class="am-predict"')
 TEXT = {"p", "li", "dd"}
 TAG = re.compile(r"(<!--.*?-->|<[^>]+>)", re.DOTALL)
 NAME = re.compile(r"</?([a-z][a-z0-9]*)")
@@ -80,6 +81,7 @@ def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> 
     seen = {entry.id for entry in entries if page in entry.pages}
     depth = dict.fromkeys(("text", "unmarked"), 0)
     quiet = ""  # the tag of a paragraph that is a title
+    answers = ""  # of a prediction, which become buttons: "expected", or "open"
 
     def link(match: re.Match[str]) -> str:
         entry = owner[match[0]]
@@ -95,6 +97,11 @@ def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> 
             if not (tag := NAME.match(part)):
                 continue
             name, step = tag[1], -1 if part.startswith("</") else 1
+            if PREDICTION.search(part):
+                answers = "expected"
+            elif name == "ul" and answers == ("expected" if step > 0 else "open"):
+                depth["unmarked"] += step
+                answers = "open" if step > 0 else ""
             if name in UNMARKED:
                 depth["unmarked"] += step
             elif name in TEXT:

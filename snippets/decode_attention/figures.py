@@ -142,7 +142,7 @@ def pages(results):
                 View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
                 for batch, N in _shapes(rows)
             ],
-            references=[at_ceiling("read", "read-only ceiling")],
+            references=[at_ceiling("read", "ceiling")],
         ),
     )
 

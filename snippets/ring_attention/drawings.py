@@ -158,7 +158,7 @@ def steps():
         def said(row, column, there=there):
             return "mask" if there.get((row, column)) == "half" else ""
 
-        drawn += [cells(grid, look), numbers(grid, said, 9.5)]
+        drawn += [cells(grid, look), numbers(grid, said, 9.8)]
         drawn.append(words(grid.x, top - 24, f"step {t}", 11.5, 600, anchor="start"))
         drawn.append(words(grid.x, top - 8, f"keys of {source}", 10, colour=MUTED, anchor="start"))
     about = (

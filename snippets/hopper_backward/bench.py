@@ -1,0 +1,187 @@
+"""What the page of hopper_backward measures: one function for each result."""
+
+import contextlib
+import functools
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import causal_mask, make_qkv
+from snippets._lab.measure.competitors import resolve
+from snippets._lab.rooms import measured_on
+
+from . import kernel
+from .kernel import VARIANTS, hopper_backward
+from .on_cpu import played
+from .op import assert_gradients, forward
+
+OURS = "hopper_backward"
+LENGTHS = [1024, 4096, 16_384]
+TOKENS, COLUMNS = 16_384, 2_048  # batch times N, and heads times D, at every length
+
+
+def check(device):
+    """Raise unless the kernel is right on this device; no result is stored before it passed."""
+    with played(hopper_backward) if device == "cpu" else contextlib.nullcontext():
+        for dtype in kernel.DTYPES:
+            for M, N, D, causal in (
+                (65, 300, 64, True),
+                (300, 65, 128, True),
+                (130, 70, 64, False),
+            ):
+                q, _, grad_out = make_qkv(1, 2, N=M, D=D, dtype=dtype, device=device)
+                _, k, v = make_qkv(1, 1, M=1, N=N, D=D, dtype=dtype, device=device, seed=1)
+                mask = causal_mask(M, N, device=device) if causal else None
+                out, lse = forward(q, k, v, mask=mask)
+                found = hopper_backward(q, k, v, out, lse, grad_out, causal=causal)
+                assert_gradients(found, q, k, v, grad_out, mask=mask)
+
+
+def _problem(lab, case):
+    """q, k, v, out, lse and grad_out of a case: out and lse as a forward left them."""
+    q, k, v = lab.qkv(case)
+    out, lse = resolve("hopper_attention")(q, k, v, causal=case["causal"], return_lse=True)
+    return q, k, v, out, lse, torch.randn_like(out)
+
+
+def _by_autograd(name, q, k, v, grad_out, causal):
+    """The backward of somebody else's attention: autograd's, its forward run once before."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = resolve(name)(*leaves, causal=causal)
+    return functools.partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
+
+
+def _cost(case):
+    """FLOPs of the five products, and the bytes that must move: five tensors in, three out."""
+    B, H, N, D = case["batch"], case["heads"], case["N"], case["D"]
+    pairs = N * (N + 1) // 2 if case["causal"] else N * N
+    return {"flops": 10 * B * H * pairs * D, "bytes_compulsory": 8 * B * H * N * D * 2}
+
+
+def _cases(lab, **axes):
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=list(VARIANTS), **axes):
+        yield {**case, "batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
+
+
+# --8<-- [start:backward]
+@measured_on("gpu")
+def backward(lab):
+    """Time from grad_out to the three gradients, every launch counted; others by autograd."""
+    for case in _cases(lab, N=LENGTHS):
+        given = _problem(lab, case)
+        q, k, v, *_, grad_out = given
+        calls = {
+            name: functools.partial(run, *given, causal=case["causal"])
+            for name, run in (
+                (OURS, hopper_backward),
+                ("flash_backward", resolve("flash_backward")),
+            )
+        }
+        for name in ("torch:cudnn", "torch:flash", "flash_attention_4"):
+            try:
+                calls[name] = _by_autograd(name, q, k, v, grad_out, case["causal"])
+            except Exception as error:  # noqa: BLE001 - what fails is named in its row
+                yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
+        yield from lab.time(case, calls, **_cost(case))
+        # --8<-- [end:backward]
+
+
+# Pieces of kernel.py and what replaces them.
+WAITED_FOR = (
+    "mbarrier.arrive(channels.dq.full.index(sub), count=1)",
+    "mbarrier.arrive(channels.dq.full.index(sub), count=1)\n"
+    "    mbarrier.wait(channels.dq.empty.index(sub), i & 1)",
+)
+NOT_ADDED = ("_reduce_add(sum_desc, at, channels.dq.buffers.index(sub))", "pass")
+NO_DQ = [
+    ("_hand_over_dq(i, consumer, 0, D, channels, V)", "pass"),
+    ("_hand_over_dq(i, 0, consumer * (D // CONSUMERS), D // CONSUMERS, channels, V)", "pass"),
+    ("_hand_over_dq(i, 0, 0, D, channels, V)", "pass"),
+    (
+        "mbarrier.wait(channels.dq.full.index(sub), i & 1)\n"
+        "            _reduce_add(sum_desc, at, channels.dq.buffers.index(sub))",
+        "pass",
+    ),
+]
+
+
+# --8<-- [start:rungs]
+class Rung(NamedTuple):
+    """The kernel with something else, or without something."""
+
+    changes: Any = ()  # to kernel.py
+    switches: Any = MappingProxyType({})  # to its Variant
+    widths: Any = (64, 128)  # head dimensions at which it differs from the kernel
+    right: bool = True  # whether dQ is
+
+
+RUNGS = {
+    "the kernel": Rung(),
+    "dQ waited for": Rung([WAITED_FOR]),  # its consumer goes on when it has been added
+    "dQ in halves": Rung(switches={"HALVES": True}, widths=(128,)),
+    "K and V from shared memory": Rung(switches={"KV_IN_REGISTERS": False}, widths=(64,)),
+    "dQ not added": Rung([NOT_ADDED], right=False),  # all but the addition
+    "no dQ": Rung(NO_DQ, right=False),  # four products of five
+}
+# --8<-- [end:rungs]
+
+
+def _launcher(rung, D, **assumed):
+    """A rung as a launcher of D columns, for tensors of which something may be assumed."""
+    built = variant(OURS, rung.changes) if rung.changes else hopper_backward
+    names = built.__globals__
+    chosen = {D: names["VARIANTS"][D]._replace(**rung.switches)}
+
+    @functools.wraps(built)
+    def run(*given, **options):
+        with patch.dict(names["VARIANTS"], chosen), _assuming(names, assumed):
+            return built(*given, **options)
+
+    return run
+
+
+@contextlib.contextmanager
+def _assuming(names, assumed):
+    """Names of a kernel.py with other values for a while."""
+    before = {name: names[name] for name in assumed}
+    names.update(assumed)
+    try:
+        yield
+    finally:
+        names.update(before)
+
+
+@measured_on("gpu")
+def rungs(lab):
+    """The kernel with one thing changed, at N 4096."""
+    for case in _cases(lab, N=[4096]):
+        given = _problem(lab, case)
+        calls = {
+            f"{OURS}, {name}": functools.partial(
+                _launcher(rung, case["D"]), *given, causal=case["causal"]
+            )
+            for name, rung in RUNGS.items()
+            if case["D"] in rung.widths
+        }
+        yield from lab.time(case, calls, **_cost(case))
+
+
+# --8<-- [start:registers]
+@measured_on("compiler", targets=["sm_90"])
+def registers(lab):
+    """Registers and spills of the kernel and of the rungs that are right."""
+    for case in lab.each(dtype=["bfloat16"], D=list(VARIANTS), causal=[False, True]):
+        q, k, v = lab.qkv({**case, "batch": 1, "heads": 1, "N": 256})
+        given = (q, k, v, q, torch.zeros(q.shape[:-1]), q)
+        for name, rung in RUNGS.items():
+            if not rung.right or case["D"] not in rung.widths:
+                continue
+            run = _launcher(rung, case["D"], _check_inputs=lambda *_: None)  # of a CPU
+            run = functools.partial(run, causal=case["causal"])
+            for resources in lab.compiler.resources(run, given, target=lab.target):
+                if resources.kernel == "_hopper_backward_kernel":
+                    yield {**case, "rung": name, **resources.as_row()}
+            # --8<-- [end:registers]

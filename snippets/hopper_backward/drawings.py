@@ -1,0 +1,212 @@
+"""The drawings of the page: the parts and their barriers, whose dQ it is, and a model of time."""
+
+from typing import NamedTuple
+
+from snippets._lab.draw.drawings import (
+    MUTED,
+    PALE,
+    PHONE,
+    STRONG,
+    Key,
+    arrow,
+    box,
+    bracket,
+    keys,
+    labelled,
+    straight,
+    svg,
+    words,
+)
+from snippets._lab.draw.grids import Grid, cells, numbers
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+
+Q, K, SCORES, WEIGHTS, OUTPUT = (
+    identity(name).colour for name in ("q", "k", "scores", "weights", "output")
+)
+LOADS = identity("producer").colour
+CONSUMERS = [identity(f"consumer {i}").colour for i in range(2)]
+TILES = 4  # of keys, and of queries, in the drawing of the shares
+
+
+@picture
+def roles():
+    """The parts of a program, what they exchange, and who waits for whom."""
+    wide = 150
+    right = PHONE - wide
+    middle = PHONE / 2
+    drawn = [
+        labelled(97, 4, wide, 30, LOADS, "loader: 1 warp", 11.5),
+        labelled(47, 66, 250, 30, Q, "tiles of Q and dO, two of each", 11.5),
+        straight((middle, 36), (middle, 63)),
+        words(middle + 8, 54, "TMA, then full", 10.5, colour=MUTED, anchor="start"),
+    ]
+    for i, x in enumerate((0, right)):
+        at = x + wide / 2
+        drawn += [
+            box(x, 134, wide, 50, CONSUMERS[i], PALE, 1),
+            words(at, 154, f"consumer {i}: 4 warps", 11.5),
+            words(at, 173, "dK, dV of 64 keys", 11),
+            straight((at, 98), (at, 131)),
+            straight((at, 187), (at, 221)),
+            straight((at, 254), (at, 279)),
+        ]
+    drawn += [
+        words(83, 120, "waits for full", 10.5, colour=MUTED, anchor="start"),
+        arrow("M20 132V19H94", (94, 19), "right", LOADS, stroke_dasharray="4 3"),
+        arrow(f"M{PHONE - 20} 132V19H250", (250, 19), "left", LOADS, stroke_dasharray="4 3"),
+        words(26, 52, "empty", 10.5, colour=MUTED, anchor="start"),
+        labelled(47, 224, 250, 28, SCORES, "dS of both consumers", 11.5),
+        words(middle, 210, "both read both", 10.5, colour=MUTED),
+        labelled(47, 282, 250, 28, OUTPUT, "a tile of dQ, float32", 11.5),
+        words(middle, 271, "dQ = dS K", 10.5, colour=MUTED),
+        labelled(97, 344, wide, 30, LOADS, "writer: 1 warp", 11.5),
+        straight((middle, 312), (middle, 341)),
+        words(middle + 8, 331, "full", 10.5, colour=MUTED, anchor="start"),
+        arrow("M95 359H20V188", (20, 188), "up", LOADS, stroke_dasharray="4 3"),
+        words(26, 330, "empty", 10.5, colour=MUTED, anchor="start"),
+        labelled(47, 406, 250, 28, OUTPUT, "sum of dQ in memory", 11.5, PALE),
+        straight((middle, 376), (middle, 403)),
+        words(middle + 8, 394, "TMA adds", 10.5, colour=MUTED, anchor="start"),
+    ]
+    about = (
+        "From top to bottom: a loading warp, tiles of queries and output gradients in shared "
+        "memory, two consumers of four warps with 64 keys each, their dS in shared memory, a tile "
+        "of dQ, a writing warp, and the sum of dQ in memory."
+    )
+    return Picture(
+        sees="Data flows down. Only the signal that a buffer is empty goes up.",
+        caption="Solid arrows carry data, dashed ones hand a buffer back. The loader and the "
+        "writer wait for barriers and start TMA; the consumers do all the computing.",
+        svg=svg(PHONE, 438, about, drawn),
+    )
+
+
+@picture
+def shares():
+    """Which program adds to which tile of dQ in which of its steps."""
+    side, left, top = 44, 96, 62
+    grid = Grid(left, top, TILES, TILES, side, side, 2)
+    drawn = [
+        cells(grid, lambda row, column: (OUTPUT, PALE + 16 * row)),
+        numbers(grid, lambda row, column: str(row + 1), 13),
+        words(left, 14, "tiles of 128 keys: a program each", 11, anchor="start"),
+        words(8, top + 14, "tile of dQ", 11, anchor="start"),
+    ]
+    for j in range(TILES):
+        x = grid.middle(0, j)[0]
+        drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
+        drawn.append(words(x, 38, str(j), 11))
+        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, colour=MUTED))
+    y = top + grid.down
+    drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
+    about = (
+        "A square of tiles, dQ down and keys across. The number in a cell is the step in which the "
+        "program of that column adds to the tile of that row: all begin with the first row."
+    )
+    return Picture(
+        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
+        "program reads the sum.",
+        caption="The number is the step in which a program gets to that tile, without a mask. "
+        "Programs that run together add to the same rows at about the same time, in an order that "
+        "is chance.",
+        svg=svg(PHONE, y + 34, about, drawn),
+    )
+
+
+class Job(NamedTuple):
+    """What a consumer does in a step: on the tensor cores, or by itself."""
+
+    said: str
+    cycles: int
+    after: str = ""  # a product of its own that must have ended
+
+
+# A product of 64 × 64 × 128 takes the tensor cores 256 cycles, and dQ, over the keys of both
+# consumers, 512; the rest is guessed, in round numbers.
+STEP = (
+    Job("S", 256),
+    Job("dP", 256),
+    Job("exp", 380, after="S"),
+    Job("dV", 256),
+    Job("dS", 220, after="dP"),
+    Job("dK", 256),
+)
+DQ = (Job("dQ", 512), Job("out", 200, after="dQ"))  # of every second step
+
+
+def modelled(steps, later):
+    """(lane, start, end, what) of two consumers that share the tensor cores; one begins later."""
+    spans, free = [], 0  # from when on the tensor cores are
+    own = [0, later]  # and each consumer
+    ended = [{}, {}]  # of each, what → when, and in which step
+    waiting = [
+        [(i, job) for i in range(steps) for job in STEP + DQ * (i % 2 == who)] for who in (0, 1)
+    ]
+
+    def can_go_on(who):
+        """dQ of a step is computed from the dS of both."""
+        step, job = waiting[who][0]
+        return job.said != "dQ" or ended[1 - who].get("dS", (0, -1))[1] >= step
+
+    while any(waiting):
+        who = min((i for i in (0, 1) if waiting[i] and can_go_on(i)), key=lambda i: own[i])
+        step, job = waiting[who].pop(0)
+        if job.after:
+            start = max(own[who], ended[who][job.after][0])
+            own[who] = start + job.cycles
+            spans.append((f"consumer {who}", start, own[who], job.said))
+        else:
+            both = max(x["dS"][0] for x in ended) if job.said == "dQ" else 0
+            start = max(free, own[who], both)
+            free = start + job.cycles
+            spans.append(("tensor cores", start, free, f"{job.said} {who}"))
+        ended[who][job.said] = (start + job.cycles, step)
+        if job.said == "out":
+            spans.append(("writer", own[who], own[who] + 300, f"{who}"))
+    return spans
+
+
+@picture
+def time():
+    """A model of two steps: who does what when."""
+    lanes = ("consumer 0", "consumer 1", "tensor cores", "writer")
+    spans = modelled(4, later=300)
+    end = 3800
+    over = Timeline(lanes, end, left=80, wide=PHONE, tall=22)
+
+    def colour(lane, said):
+        owner = said if lane == "tensor cores" else lane
+        return OUTPUT if lane == "writer" else CONSUMERS[int(owner[-1])]
+
+    drawn = timeline(
+        over,
+        [
+            Span(lane, start, stop, colour(lane, said), said.partition(" ")[0])
+            for lane, start, stop, said in spans
+        ],
+    )
+    shown = [Key(CONSUMERS[i], STRONG, f"of consumer {i}") for i in (0, 1)]
+    shown.append(Key(OUTPUT, STRONG, "TMA adds"))
+    about = (
+        "Four lanes over time: two consumers with their exponentials and the stores of dQ, the "
+        "tensor cores with the products of both in turn, and the writer, which adds a part of dQ "
+        "while the next products run."
+    )
+    return Picture(
+        sees="While one consumer computes exponentials, the tensor cores work for the other. The "
+        "writer adds under the next products.",
+        caption="D 128. A model, not a measurement: products of 256 cycles, one after the other, "
+        "and guesses for the rest. It leaves out that products wait for shared memory.",
+        svg=svg(
+            PHONE,
+            over.down + 52,
+            about,
+            [drawn, time_arrow(over), keys(8, over.down + 30, PHONE - 16, shown)],
+        ),
+        table=[
+            {"lane": lane, "from": start, "to": stop, "what": said}
+            for lane, start, stop, said in spans
+        ],
+    )

@@ -1,0 +1,105 @@
+"""The figures of the hopper_backward page: each draws the result of the same name."""
+
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import View
+from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.rows import RATE, compiled, rate, values
+from snippets._lab.draw.tables import beside
+from snippets._lab.draw.units import flops
+from snippets._lab.draw.words import Words
+
+OURS, TRITON = "hopper_backward", "flash_backward"
+CUDNN, FLASH, FA4 = "torch:cudnn", "torch:flash", "flash_attention_4"
+KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
+    "the kernel",
+    "dQ waited for",
+    "dQ in halves",
+    "K and V from shared memory",
+    "dQ not added",
+    "no dQ",
+)
+words = Words(__file__)
+
+
+def _panels(rows):
+    """One for each head dimension, without a mask and with one."""
+    return [
+        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
+        for D in values(rows, "D")
+        for causal in (False, True)
+    ]
+
+
+def backward(results):
+    rows = results[0].rows
+    compared = Comparison(rows, OURS, [TRITON, CUDNN, FLASH, FA4], by=("D", "causal", "N"))
+    shown = [OURS, *(name for name in compared.others if compared[name])]
+    found = {"cudnn": compared[CUDNN].between(), "triton": compared[TRITON].between()}
+    return Figure(
+        finding=words("backward", **found),
+        caption=words("backward.caption"),
+        table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
+        plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
+    )
+
+
+def rungs(results):
+    rows = [r for r in results[0].rows if "error" not in r]
+    names = {}
+    for row in rows:
+        names.setdefault(row["implementation"].partition(", ")[2], row["implementation"])
+    return Figure(
+        finding=words(
+            "rungs",
+            N=values(rows, "N")[0],
+            D=128,
+            ours=_reached(rows, KERNEL, 128),
+            bare=_reached(rows, NOT_ADDED, 128),
+        ),
+        caption=words("rungs.caption"),
+        table=beside(rows, ["D", "causal"], names, RATE),
+        plot=charts.bars(results, list(names.values()), RATE, _panels(rows), columns=2),
+        sentences={
+            "waited": words("rungs.waited", **_change(rows, WAITED)),
+            "halves": words("rungs.halves", **_change(rows, HALVES)),
+            "none": words("rungs.none", **_change(rows, NO_DQ)),
+            "here": words("rungs.here", **_change(rows, HERE, D=64)),
+        },
+    )
+
+
+def _change(rows, rung, D=128):
+    """What the kernel reaches, and what a rung does."""
+    return {"ours": _reached(rows, KERNEL, D), "other": _reached(rows, rung, D)}
+
+
+def _reached(rows, rung, D):
+    """What a rung reaches without a mask."""
+    (row,) = (
+        r
+        for r in rows
+        if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
+    )
+    return flops(rate(row))
+
+
+def registers(results):
+    rows = compiled(results)[0].rows
+    worst = max(r["spill_store_bytes"] for r in rows if r["rung"] == KERNEL)
+    return Figure(
+        finding=words("registers", worst=worst),
+        caption=words("registers.caption"),
+        table=[
+            {
+                "rung": r["rung"],
+                "D": r["D"],
+                "mask": "causal" if r["causal"] else "none",
+                "spilled bytes per thread": r["spill_store_bytes"],
+                "shared memory, bytes": r["shared_bytes"],
+            }
+            for r in rows
+        ],
+        open_table=True,
+    )

@@ -1,0 +1,951 @@
+"""The gradients of attention on Hopper, in Gluon: a warp loads, eight compute, a warp adds dQ.
+
+Run it alone: `python kernel.py` checks it against PyTorch on an H100 or H200, which it needs.
+Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
+"""
+
+import contextlib
+import functools
+import math
+import numbers
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
+DTYPES = (torch.float16, torch.bfloat16)
+WIDTHS = (64, 128)  # head dimensions
+MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
+CONSUMERS = gl.constexpr(2)  # warpgroups that compute
+CONSUMER_N = gl.constexpr(64)  # keys of each: what one wgmma instruction takes
+SUB_M = gl.constexpr(64)  # queries whose scores a consumer holds at a time
+LANES = gl.constexpr(32)  # threads of a warp
+ROWS = 64  # rows of a program that prepares
+NUMBERS = 4096  # of a program that finishes
+
+
+# --8<-- [start:variant]
+class Variant(NamedTuple):
+    """How a program goes through the queries."""
+
+    BLOCK_M: int  # queries of an iteration, in parts of SUB_M
+    STAGES: int  # tiles of q, of dO and of dS that shared memory holds
+    KV_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
+    HALVES: bool = False  # SUB_M queries: each consumer computes half of dQ's columns, or in turns
+    # --8<-- [end:variant]
+
+
+# --8<-- [start:table]
+# D → how.
+VARIANTS = {
+    64: Variant(BLOCK_M=128, STAGES=2, KV_IN_REGISTERS=True),
+    128: Variant(BLOCK_M=64, STAGES=2),
+}
+REGISTERS = (240, 24)  # of a thread that computes, and of one that loads or adds
+# --8<-- [end:table]
+
+
+class Problem(NamedTuple):
+    """What every part of the kernel knows."""
+
+    H: Any  # heads of queries
+    G: Any  # how many of them share a head of keys
+    M: Any  # queries
+    N: Any  # keys
+    tiles_m: Any  # tiles of queries, of a head
+    tiles_n: Any  # tiles of keys, of a head
+    causal_offset: Any  # causal: query m sees keys up to m + causal_offset
+    scale: Any
+    scale_log2: Any
+
+
+# --8<-- [start:channel]
+class Channel(NamedTuple):
+    """Buffers that one side fills and the other empties; an mbarrier of each kind for each."""
+
+    buffers: Any
+    full: Any
+    empty: Any
+
+
+class Once(NamedTuple):
+    """Buffers that are filled once."""
+
+    buffers: Any
+    full: Any
+
+
+class Rows(NamedTuple):
+    """Tiles of q or dO, with a number for each row: its logsumexp, or its Δ."""
+
+    tiles: Any
+    numbers: Any
+    full: Any
+
+
+@gluon.jit
+def _barriers(n: gl.constexpr, arrivals: gl.constexpr):
+    """n mbarriers in shared memory; a phase of each ends after so many arrivals."""
+    barriers = gl.allocate_shared_memory(gl.int64, [n, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(n):
+        mbarrier.init(barriers.index(i), count=arrivals)
+    return barriers
+    # --8<-- [end:channel]
+
+
+# --8<-- [start:buffers]
+@gluon.jit
+def _once(desc):
+    """A buffer for each consumer's keys or values, filled once."""
+    shape: gl.constexpr = [CONSUMERS] + desc.block_shape  # noqa: RUF005
+    buffers = gl.allocate_shared_memory(desc.dtype, shape, desc.layout)
+    return Once(buffers, _barriers(CONSUMERS, 1))
+
+
+@gluon.jit
+def _rows(desc, V: gl.constexpr):
+    """Buffers for tiles of q or dO: TMA arrives once, and each thread that copies numbers."""
+    n: gl.constexpr = V.STAGES * V.BLOCK_M // SUB_M
+    layout: gl.constexpr = gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[0])
+    tiles = gl.allocate_shared_memory(desc.dtype, [n] + desc.block_shape, desc.layout)  # noqa: RUF005
+    numbers = gl.allocate_shared_memory(gl.float32, [n, SUB_M], layout)
+    return Rows(tiles, numbers, _barriers(V.STAGES, LANES + 1))
+    # --8<-- [end:buffers]
+
+
+class Channels(NamedTuple):
+    """What the parts of a program exchange."""
+
+    k: Any  # a buffer for the keys of each consumer
+    v: Any  # the same of values; the gradients leave through it
+    q: Any  # tiles of queries, and their logsumexp
+    do: Any  # of dO, and their Δ
+    ds: Any  # buffers for the dSᵀ of each consumer, which both read; empty when q and dO are too
+    dq: Any  # a buffer for each SUB_M rows of a tile of dQ
+
+
+# --8<-- [start:work]
+class Work(NamedTuple):
+    """What a program does: a tile of keys, and the tiles of queries that see it."""
+
+    b: Any
+    hk: Any  # head of keys
+    tile: Any  # of keys
+    first_tile: Any  # of queries
+    per_head: Any  # tiles of queries, of each of the heads
+    steps: Any  # of all heads of the group
+
+
+@gluon.jit
+def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
+    """The program's share. Neighbors share a head; with a mask the first keys have most work."""
+    head = gl.program_id(0) // prob.tiles_n
+    tile = gl.program_id(0) % prob.tiles_n
+    heads = prob.H // prob.G
+    first_tile = 0
+    if CAUSAL:  # the first with a query that sees one of the keys
+        first_key = tile * CONSUMERS * CONSUMER_N
+        first_tile = gl.maximum(first_key - prob.causal_offset, 0) // BLOCK_M
+        first_tile = gl.minimum(first_tile, prob.tiles_m)
+    per_head = prob.tiles_m - first_tile
+    return Work(head // heads, head % heads, tile, first_tile, per_head, prob.G * per_head)
+
+
+@gluon.jit
+def _queries_of(i, work, prob):
+    """The head and the tile of queries of iteration i."""
+    h = work.hk * prob.G + i // work.per_head
+    return h, work.first_tile + i % work.per_head
+
+
+@gluon.jit
+def _next_tile(tile, work, prob):
+    """The tile of queries after one: of all heads in a row, and without a division."""
+    return gl.where(tile + 1 == prob.tiles_m, work.first_tile, tile + 1)
+    # --8<-- [end:work]
+
+
+# --8<-- [start:stage]
+class Stage(NamedTuple):
+    """A buffer of a channel, and the parity of the phase that its barriers are in."""
+
+    index: Any
+    phase: Any
+
+
+@gluon.jit
+def _stage(i, V: gl.constexpr):
+    """The buffer that the queries of iteration i go through."""
+    return Stage(i % V.STAGES, i // V.STAGES & 1)
+    # --8<-- [end:stage]
+
+
+# --8<-- [start:fill]
+@gluon.jit
+def _fill(desc, b, h, tile, numbers_ptr, row, rows, stage, V: gl.constexpr):
+    """Start the copies of a tile and of its numbers; a barrier counts them."""
+    SUBS: gl.constexpr = V.BLOCK_M // SUB_M
+    full = rows.full.index(stage.index)
+    each: gl.constexpr = gl.BlockedLayout([SUB_M // LANES], [LANES], [1], [0])
+    offs_m = gl.arange(0, SUB_M, each)
+    for sub in gl.static_range(SUBS):
+        async_copy.async_copy_global_to_shared(
+            rows.numbers.index(stage.index * SUBS + sub), numbers_ptr + (row + sub * SUB_M) + offs_m
+        )
+    async_copy.mbarrier_arrive(full, increment_count=False)  # each lane, when its copies are done
+    mbarrier.expect(full, SUBS * desc.block_type.nbytes)
+    for sub in gl.static_range(SUBS):
+        at = [b, h, tile * V.BLOCK_M + sub * SUB_M, 0]
+        tma.async_copy_global_to_shared(desc, at, full, rows.tiles.index(stage.index * SUBS + sub))
+
+
+@gluon.jit
+def _fill_once(desc, channel, work):
+    """Start the copies of the program's keys, or values: those of each consumer into its buffer."""
+    for part in gl.static_range(CONSUMERS):
+        full = channel.full.index(part)
+        at = [work.b, work.hk, (work.tile * CONSUMERS + part) * CONSUMER_N, 0]
+        mbarrier.expect(full, desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(desc, at, full, channel.buffers.index(part))
+    # --8<-- [end:fill]
+
+
+# --8<-- [start:producer]
+@gluon.jit
+def _producer(inputs, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
+    """One warp: start every copy, in the order in which the consumers want them."""
+    q_desc, k_desc, v_desc, do_desc, lse_log2_ptr, delta_ptr = inputs
+    work = _work(prob, CAUSAL, V.BLOCK_M)
+    _fill_once(k_desc, channels.k, work)
+    _fill_once(v_desc, channels.v, work)
+    for i in range(work.steps):
+        h, tile = _queries_of(i, work, prob)
+        row = ((work.b * prob.H + h).to(gl.int64) * prob.tiles_m + tile) * V.BLOCK_M
+        stage = _stage(i, V)
+        # Until both consumers have released the stage; in the first phase it passes at once.
+        mbarrier.wait(channels.ds.empty.index(stage.index), stage.phase ^ 1)
+        _fill(q_desc, work.b, h, tile, lse_log2_ptr, row, channels.q, stage, V)
+        _fill(do_desc, work.b, h, tile, delta_ptr, row, channels.do, stage, V)
+    # --8<-- [end:producer]
+
+
+# --8<-- [start:reduce_add]
+@builtin
+def _reduce_add(desc, coordinates, buffer, _semantic=None):
+    """Start adding a buffer to a block of a tensor, by TMA: Gluon has no name for it."""
+    at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
+    add = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(add, desc.handle, at, buffer.handle)
+    # --8<-- [end:reduce_add]
+
+
+# --8<-- [start:writer]
+@gluon.jit
+def _writer(sum_desc, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
+    """One warp: add each tile of dQ to the sum that all programs of the head add to."""
+    work = _work(prob, CAUSAL, V.BLOCK_M)
+    for i in range(work.steps):
+        h, tile = _queries_of(i, work, prob)
+        for sub in gl.static_range(V.BLOCK_M // SUB_M):
+            at = [work.b * prob.H + h, tile * V.BLOCK_M + sub * SUB_M, 0]
+            mbarrier.wait(channels.dq.full.index(sub), i & 1)
+            _reduce_add(sum_desc, at, channels.dq.buffers.index(sub))
+        for sub in gl.static_range(V.BLOCK_M // SUB_M):
+            tma.store_wait(V.BLOCK_M // SUB_M - 1 - sub)  # they end in order
+            mbarrier.arrive(channels.dq.empty.index(sub), count=1)
+    # --8<-- [end:writer]
+
+
+# --8<-- [start:layouts]
+ST_LAYOUT = gl.constexpr(  # which thread holds which of a consumer's Sᵀ, [CONSUMER_N, SUB_M]
+    gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
+)
+
+
+@gluon.constexpr_function
+def _acc_layout(D):
+    """The same of its dK and dV, [CONSUMER_N, D], and of the dQ of SUB_M queries."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
+
+
+@gluon.constexpr_function
+def _left_operand(layout):
+    """Where wgmma wants the left side of a product whose result has a layout."""
+    return gl.DotOperandLayout(operand_index=0, parent=layout, k_width=2)
+    # --8<-- [end:layouts]
+
+
+# --8<-- [start:products]
+@gluon.jit
+def _operand(buffer, V: gl.constexpr):
+    """A consumer's keys or values, [CONSUMER_N, D], as the left side of a product."""
+    tile = buffer.reshape([CONSUMER_N, buffer.shape[-1]])
+    if V.KV_IN_REGISTERS:
+        tile = tile.load(_left_operand(ST_LAYOUT))
+    return tile
+
+
+@gluon.jit
+def _issue_st(a, rows, index):
+    """Start a · rowsᵀ, for SUB_M rows of q or dO: [CONSUMER_N, SUB_M]."""
+    tile = rows.tiles.index(index)
+    tile = tile.reshape([SUB_M, tile.shape[-1]]).permute((1, 0))  # [D, SUB_M]
+    zeros = gl.zeros([CONSUMER_N, SUB_M], gl.float32, ST_LAYOUT)
+    return warpgroup_mma(a, tile, zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _issue_sum(p, acc, rows, index):
+    """Start acc + p · rows, with p in registers: [CONSUMER_N, D]."""
+    tile = rows.tiles.index(index)
+    return warpgroup_mma(p, tile.reshape([SUB_M, tile.shape[-1]]), acc, is_async=True)
+    # --8<-- [end:products]
+
+
+# --8<-- [start:columns]
+# The same of Sᵀ as [CONSUMER_N, 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k: i and k say
+# which register holds a score, and j which of the four threads of a row.
+COLUMNS_LAYOUT = gl.constexpr(
+    gl.DistributedLinearLayout(
+        reg_bases=[[0, 0, 0, 1], [8, 0, 0, 0], [0, 1, 0, 0], [0, 2, 0, 0], [0, 4, 0, 0]],
+        lane_bases=[[0, 0, 1, 0], [0, 0, 2, 0], [1, 0, 0, 0], [2, 0, 0, 0], [4, 0, 0, 0]],
+        warp_bases=[[16, 0, 0, 0], [32, 0, 0, 0]],
+        block_bases=[],
+        shape=[64, 8, 4, 2],
+    )
+)
+
+
+@gluon.jit
+def _hide_by_columns(st, first):
+    """Minus infinity in the columns before `first`, [CONSUMER_N]; no register holds a column."""
+    layout: gl.constexpr = COLUMNS_LAYOUT
+    rows: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    eights: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    threads: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+    pairs: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    i = gl.arange(0, SUB_M // 8, eights)[None, :, None, None]
+    j = gl.arange(0, 4, threads)[None, None, :, None]
+    k = gl.arange(0, 2, pairs)[None, None, None, :]
+    first = gl.convert_layout(first, rows)[:, None, None, None]
+    st = gl.convert_layout(st.reshape([CONSUMER_N, SUB_M // 8, 4, 2]), layout)
+    st = gl.where(8 * i >= first - 2 * j - k, st, float("-inf"))
+    return gl.convert_layout(st.reshape([CONSUMER_N, SUB_M]), ST_LAYOUT)
+    # --8<-- [end:columns]
+
+
+# --8<-- [start:hide]
+@gluon.jit
+def _hide(
+    st,  # [CONSUMER_N, SUB_M]
+    first_key,
+    first_query,
+    prob,
+    CAUSAL: gl.constexpr,
+    RAGGED: gl.constexpr,
+):
+    """The scores with -inf where a query does not see a key; most tiles are as they were."""
+    offs_n = first_key + gl.arange(0, CONSUMER_N, gl.SliceLayout(1, ST_LAYOUT))
+    if RAGGED:
+        st = gl.where((offs_n < prob.N)[:, None], st, float("-inf"))
+    if CAUSAL:  # known at compile time, and what follows is not
+        hidden = first_query + prob.causal_offset < first_key + CONSUMER_N - 1
+        if hidden:
+            st = _hide_by_columns(st, offs_n - (prob.causal_offset + first_query))
+    return st
+    # --8<-- [end:hide]
+
+
+# --8<-- [start:weights]
+@gluon.jit
+def _weights(st, channels, index, first_key, first_query, prob, CAUSAL, RAGGED):
+    """The forward's weights, again: Pᵀ, [CONSUMER_N, SUB_M]."""
+    lse_log2 = channels.q.numbers.index(index).load(gl.SliceLayout(0, ST_LAYOUT))
+    st = _hide(st, first_key, first_query, prob, CAUSAL, RAGGED)
+    return gl.exp2(st * prob.scale_log2 - lse_log2[None, :])
+
+
+@gluon.jit
+def _gradient_of_scores(pt, dpt, channels, index):
+    """dSᵀ = Pᵀ · (dPᵀ - Δ), [CONSUMER_N, SUB_M]."""
+    delta = channels.do.numbers.index(index).load(gl.SliceLayout(0, ST_LAYOUT))
+    return (pt * (dpt - delta[None, :])).to(channels.k.buffers.dtype)
+    # --8<-- [end:weights]
+
+
+# --8<-- [start:hand_over]
+@gluon.jit
+def _columns(tile, first: gl.constexpr, width: gl.constexpr):
+    """A tile in shared memory, or half of its columns."""
+    return tile if width == tile.shape[1] else tile.slice(first, width, dim=1)
+
+
+@gluon.jit
+def _hand_over_dq(
+    i,
+    sub: gl.constexpr,  # which SUB_M queries of the tile
+    column: gl.constexpr,
+    width: gl.constexpr,
+    channels,
+    V: gl.constexpr,
+):
+    """Compute dQ = dS K for SUB_M queries and some columns, and give it to the writer."""
+    SUBS: gl.constexpr = V.BLOCK_M // SUB_M
+    D: gl.constexpr = channels.k.buffers.shape[-1]
+    stage = _stage(i, V)
+    mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)
+    dq = gl.zeros([SUB_M, width], gl.float32, _acc_layout(width))
+    for other in gl.static_range(CONSUMERS):  # the keys of both
+        ds = channels.ds.buffers.index((stage.index * CONSUMERS + other) * SUBS + sub)
+        k_tile = _columns(channels.k.buffers.index(other).reshape([CONSUMER_N, D]), column, width)
+        dq = warpgroup_mma(ds.permute((1, 0)), k_tile, dq, use_acc=other > 0, is_async=True)
+    dq = warpgroup_mma_wait(0, deps=[dq])
+    mbarrier.wait(channels.dq.empty.index(sub), i & 1 ^ 1)
+    _columns(channels.dq.buffers.index(sub).reshape([SUB_M, D]), column, width).store(dq)
+    fence_async_shared()
+    mbarrier.arrive(channels.dq.full.index(sub), count=1)
+    # --8<-- [end:hand_over]
+
+
+# --8<-- [start:step]
+@gluon.jit
+def _step(
+    i,
+    tile,  # of queries
+    dk,
+    dv,
+    k_tile,
+    v_tile,
+    first_key,
+    consumer: gl.constexpr,
+    prob,
+    channels,
+    CAUSAL: gl.constexpr,
+    RAGGED: gl.constexpr,
+    V: gl.constexpr,
+):
+    """One tile of queries: add to dK and dV, and compute half of dQ, or that of every second."""
+    SUBS: gl.constexpr = V.BLOCK_M // SUB_M
+    D: gl.constexpr = dk.shape[1]
+    dtype: gl.constexpr = channels.k.buffers.dtype
+    operand: gl.constexpr = _left_operand(_acc_layout(D))
+    stage = _stage(i, V)
+    first = stage.index * SUBS
+    row = tile * V.BLOCK_M
+    mbarrier.wait(channels.q.full.index(stage.index), stage.phase)
+    scores = _issue_st(k_tile, channels.q, first)
+    mbarrier.wait(channels.do.full.index(stage.index), stage.phase)
+    products = _issue_st(v_tile, channels.do, first)  # dPᵀ
+    if SUBS > 1:
+        scores_after = _issue_st(k_tile, channels.q, first + 1)
+    # --8<-- [end:step]
+    # --8<-- [start:first_half]
+    st = warpgroup_mma_wait(SUBS, deps=[scores])  # products end in order
+    pt = _weights(st, channels, first, first_key, row, prob, CAUSAL, RAGGED)
+    p = gl.convert_layout(pt.to(dtype), operand)
+    dv = _issue_sum(p, dv, channels.do, first)
+    dpt = warpgroup_mma_wait(SUBS, deps=[products])
+    dst = _gradient_of_scores(pt, dpt, channels, first)
+    # dQ needs the dS of both consumers: the one thing that goes through shared memory.
+    mine = first * CONSUMERS + consumer * SUBS
+    channels.ds.buffers.index(mine).store(dst)  # free since q has come
+    ds = gl.convert_layout(dst, operand)
+    # --8<-- [end:first_half]
+    # --8<-- [start:second_half]
+    if SUBS > 1:
+        products_after = _issue_st(v_tile, channels.do, first + 1)
+        dk = _issue_sum(ds, dk, channels.q, first)
+        st, _p = warpgroup_mma_wait(2, deps=[scores_after, p])
+        pt = _weights(st, channels, first + 1, first_key, row + SUB_M, prob, CAUSAL, RAGGED)
+        p = gl.convert_layout(pt.to(dtype), operand)
+        dv = _issue_sum(p, dv, channels.do, first + 1)
+        dpt, _ds = warpgroup_mma_wait(1, deps=[products_after, ds])
+        dst = _gradient_of_scores(pt, dpt, channels, first + 1)
+        channels.ds.buffers.index(mine + 1).store(dst)
+        ds = gl.convert_layout(dst, operand)
+    # --8<-- [end:second_half]
+    # --8<-- [start:share]
+    fence_async_shared()
+    mbarrier.arrive(channels.ds.full.index(stage.index), count=1)
+    dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
+    dv, _p = warpgroup_mma_wait(1, deps=[dv, p])
+    if SUBS > 1:  # the rows of one half for each consumer
+        _hand_over_dq(i, consumer, 0, D, channels, V)
+    elif V.HALVES:
+        _hand_over_dq(i, 0, consumer * (D // CONSUMERS), D // CONSUMERS, channels, V)
+    elif i % CONSUMERS == consumer:
+        _hand_over_dq(i, 0, 0, D, channels, V)
+    dk, _ds = warpgroup_mma_wait(0, deps=[dk, ds])
+    mbarrier.arrive(channels.ds.empty.index(stage.index), count=1)
+    return dk, dv
+    # --8<-- [end:share]
+
+
+# --8<-- [start:consumer]
+@gluon.jit
+def _consumer(
+    consumer: gl.constexpr,
+    results,
+    prob,
+    channels,
+    CAUSAL: gl.constexpr,
+    RAGGED: gl.constexpr,
+    V: gl.constexpr,
+):
+    """Four warps: 64 keys, from the first product to the stored rows of dK and dV."""
+    D: gl.constexpr = channels.k.buffers.shape[-1]
+    work = _work(prob, CAUSAL, V.BLOCK_M)
+    first_key = (work.tile * CONSUMERS + consumer) * CONSUMER_N
+    dk = gl.zeros([CONSUMER_N, D], gl.float32, _acc_layout(D))
+    dv = gl.zeros([CONSUMER_N, D], gl.float32, _acc_layout(D))
+    for part in gl.static_range(CONSUMERS):
+        mbarrier.wait(channels.k.full.index(part), 0)
+    mbarrier.wait(channels.v.full.index(consumer), 0)
+    k_tile = _operand(channels.k.buffers.index(consumer), V)
+    v_tile = _operand(channels.v.buffers.index(consumer), V)
+    tile = work.first_tile
+    for i in range(work.steps):
+        dk, dv = _step(
+            i, tile, dk, dv, k_tile, v_tile, first_key, consumer, prob, channels, CAUSAL, RAGGED, V
+        )
+        tile = _next_tile(tile, work, prob)
+    # --8<-- [end:consumer]
+    # --8<-- [start:store]
+    # No product reads this consumer's values again: the gradients leave through their buffer.
+    buffer = channels.v.buffers.index(consumer)
+    dtype: gl.constexpr = channels.v.buffers.dtype
+    gk_desc, gv_desc = results
+    at = [work.b, work.hk, first_key, 0]
+    buffer.reshape([CONSUMER_N, D]).store(dv.to(dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(gv_desc, at, buffer)
+    tma.store_wait(0)
+    buffer.reshape([CONSUMER_N, D]).store((dk * prob.scale).to(dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(gk_desc, at, buffer)
+    tma.store_wait(0)  # shared memory goes with the program
+    # --8<-- [end:store]
+
+
+# --8<-- [start:kernel]
+@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles_m", "tiles_n", "causal_offset"])
+def _hopper_backward_kernel(
+    q_desc,
+    k_desc,
+    v_desc,
+    do_desc,
+    sum_desc,
+    gk_desc,
+    gv_desc,
+    lse_log2_ptr,
+    delta_ptr,
+    H,
+    G,
+    M,
+    N,
+    tiles_m,
+    tiles_n,
+    causal_offset,
+    scale,
+    scale_log2,
+    CAUSAL: gl.constexpr,
+    RAGGED: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr,
+    KV_IN_REGISTERS: gl.constexpr,
+    HALVES: gl.constexpr,
+    CONSUMER_REGS: gl.constexpr,
+    OTHER_REGS: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """One program computes 128 rows of dK and dV of one head, and their share of dQ.
+
+    It reads k, v [B, Hkv, N, D] once, then BLOCK_M at a time the rows of q and dO [B, H, M, D] that
+    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, and
+    adds to the sum of dQ [B · H, M, D], float32. All but the logsumexp and Δ goes by TMA.
+    """
+    # --8<-- [end:kernel]
+    # --8<-- [start:memory]
+    V: gl.constexpr = Variant(
+        BLOCK_M=BLOCK_M, STAGES=STAGES, KV_IN_REGISTERS=KV_IN_REGISTERS, HALVES=HALVES
+    )
+    prob = Problem(H, G, M, N, tiles_m, tiles_n, causal_offset, scale, scale_log2)
+    dtype: gl.constexpr = k_desc.dtype
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout(
+        swizzle_byte_width=128, element_bitwidth=16, rank=2
+    )
+    SUBS: gl.constexpr = BLOCK_M // SUB_M
+    ds_shape: gl.constexpr = [STAGES * CONSUMERS * SUBS, CONSUMER_N, SUB_M]
+    ds = gl.allocate_shared_memory(dtype, ds_shape, ds_layout)
+    dq_shape: gl.constexpr = [SUBS] + sum_desc.block_shape  # noqa: RUF005
+    dq = gl.allocate_shared_memory(gl.float32, dq_shape, sum_desc.layout)
+    channels = Channels(
+        k=_once(k_desc),
+        v=_once(v_desc),
+        q=_rows(q_desc, V),
+        do=_rows(do_desc, V),
+        ds=Channel(ds, _barriers(STAGES, CONSUMERS), _barriers(STAGES, CONSUMERS)),
+        dq=Channel(dq, _barriers(SUBS, CONSUMERS if HALVES else 1), _barriers(SUBS, 1)),
+    )
+    # --8<-- [end:memory]
+    # --8<-- [start:partitions]
+    inputs = (q_desc, k_desc, v_desc, do_desc, lse_log2_ptr, delta_ptr)
+    results = (gk_desc, gv_desc)
+    # The four warps that run this are the first consumer; the others are started beside them.
+    gl.warp_specialize(
+        [
+            (_consumer, (0, results, prob, channels, CAUSAL, RAGGED, V)),
+            (_consumer, (1, results, prob, channels, CAUSAL, RAGGED, V)),
+            (_producer, (inputs, prob, channels, CAUSAL, V)),
+            (_writer, (sum_desc, prob, channels, CAUSAL, V)),
+        ],
+        [4, 1, 1],
+        [CONSUMER_REGS, OTHER_REGS, OTHER_REGS],
+    )
+    # --8<-- [end:partitions]
+
+
+@triton.jit(do_not_specialize=["H", "M", "padded"])
+def _prepare_kernel(
+    out_ptr,  # [B, H, M, D]
+    grad_out_ptr,
+    lse_ptr,  # [B, H, M], contiguous
+    lse_log2_ptr,  # written: [B, H, padded]
+    delta_ptr,
+    sum_ptr,  # written: [B, H, M, D], contiguous
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_gb,
+    stride_gh,
+    stride_gm,
+    H,
+    M,
+    padded,  # M, up to the end of the last tile
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+):
+    """One program prepares BLOCK_M rows of one head: Δ, the sums of dO · O, and zeros for dQ."""
+    num_tiles = padded // BLOCK_M
+    pid = tl.program_id(0)
+    head = (pid // num_tiles).to(tl.int64)
+    b, h = head // H, head % H
+    offs_m = pid % num_tiles * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    offs_d = tl.arange(0, D)
+    mask_m = offs_m < M
+    wide_m = offs_m.to(tl.int64)[:, None]
+    out_ptrs = out_ptr + b * stride_ob + h * stride_oh + wide_m * stride_om + offs_d[None, :]
+    grad_ptrs = grad_out_ptr + b * stride_gb + h * stride_gh + wide_m * stride_gm + offs_d[None, :]
+    out = tl.load(out_ptrs, mask=mask_m[:, None], other=0.0).to(tl.float32)  # [BLOCK_M, D]
+    grad_out = tl.load(grad_ptrs, mask=mask_m[:, None], other=0.0).to(tl.float32)
+    lse = tl.load(lse_ptr + head * M + offs_m, mask=mask_m, other=float("-inf"))
+    # A row without keys, or beyond the last, subtracts infinity: its P is zero.
+    lse_log2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E)
+    tl.store(lse_log2_ptr + head * padded + offs_m, lse_log2)
+    tl.store(delta_ptr + head * padded + offs_m, tl.sum(out * grad_out, axis=1))
+    sum_ptrs = sum_ptr + (head * M + wide_m) * D + offs_d[None, :]
+    tl.store(sum_ptrs, tl.zeros([BLOCK_M, D], tl.float32), mask=mask_m[:, None])
+
+
+@triton.jit
+def _finish_kernel(sum_ptr, grad_q_ptr, count, scale, BLOCK: tl.constexpr):
+    """One program scales BLOCK numbers of the sum of dQ and rounds them once."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < count
+    grad_q = tl.load(sum_ptr + offs, mask=mask, other=0.0) * scale
+    tl.store(grad_q_ptr + offs, grad_q.to(grad_q_ptr.dtype.element_ty), mask=mask)
+
+
+# --8<-- [start:launcher]
+def hopper_backward(q, k, v, out, lse, grad_out, *, scale=None, causal=False, align="bottom_right"):
+    """Gradients of softmax(q kᵀ · scale) v for q, k and v, on Hopper.
+
+    Source: Shah et al. 2024, https://arxiv.org/abs/2407.08608, section B.1
+
+    Args:
+        q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
+            columns of a row lie side by side, other strides are multiples of 16 bytes.
+        k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
+        out: [..., H, M, D], what attention returned, in q's dtype.
+        lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
+        grad_out: [..., H, M, D], the gradient for out, in q's dtype.
+        scale, causal, align: as attention was called with.
+
+    Returns:
+        grad_q, grad_k, grad_v in the shapes and dtype of q, k and v. A row without keys gets zeros.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    # --8<-- [end:launcher]
+    # --8<-- [start:prepared]
+    _check_inputs(q, k, v, out, lse, grad_out, causal, align)
+    scale = _scale_or_default(scale, q.shape[-1])
+    results = tuple(x.new_empty(x.shape) for x in (q, k, v))
+    grad_q, grad_k, grad_v = results
+    if q.dim() < 4:
+        lead = (None,) * (4 - q.dim())
+        q, k, v, out, grad_out, grad_k, grad_v = (
+            x[lead] for x in (q, k, v, out, grad_out, grad_k, grad_v)
+        )
+    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
+    variant = VARIANTS[D]
+    keys = CONSUMERS.value * CONSUMER_N.value
+    tiles_m, tiles_n = -(-M // variant.BLOCK_M), -(-N // keys)
+    padded = tiles_m * variant.BLOCK_M
+    lse_log2, delta = q.new_empty((2, B, H, padded), dtype=torch.float32)
+    total = q.new_empty((B * H, M, D), dtype=torch.float32)  # the sum of dQ
+    # --8<-- [end:prepared]
+    # --8<-- [start:launch]
+    sizes = dict(
+        H=H,
+        G=H // Hkv,
+        M=M,
+        N=N,
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        causal_offset=N - M if align == "bottom_right" else 0,
+        scale=scale,
+        scale_log2=scale * LOG2_E.value,
+    )
+    constants = dict(
+        CAUSAL=causal,
+        RAGGED=N % keys != 0,
+        **variant._asdict(),
+        CONSUMER_REGS=REGISTERS[0],
+        OTHER_REGS=REGISTERS[1],
+        num_warps=4,
+    )
+    tensors = dict(
+        q_desc=_describe(q, SUB_M.value),
+        k_desc=_describe(k, CONSUMER_N.value),
+        v_desc=_describe(v, CONSUMER_N.value),
+        do_desc=_describe(grad_out, SUB_M.value),
+        sum_desc=_Rows(total, total.shape, total.stride(), [1, SUB_M.value, D], SUM_LAYOUT),
+        gk_desc=_describe(grad_k, CONSUMER_N.value),
+        gv_desc=_describe(grad_v, CONSUMER_N.value),
+        lse_log2_ptr=lse_log2,
+        delta_ptr=delta,
+    )
+    with _device_of(q):
+        strides = (*out.stride()[:3], *grad_out.stride()[:3])
+        _prepare_kernel[(padded // ROWS * H * B,)](
+            out, grad_out, lse, lse_log2, delta, total, *strides, H, M, padded, D=D, BLOCK_M=ROWS
+        )
+        _hopper_backward_kernel[(tiles_n * Hkv * B,)](**tensors, **sizes, **constants)
+        grid, count = (-(-total.numel() // NUMBERS),), total.numel()
+        _finish_kernel[grid](total, grad_q, count, scale, BLOCK=NUMBERS)
+    return results
+    # --8<-- [end:launch]
+
+
+# --8<-- [start:descriptors]
+# How TMA lays rows of 16-bit numbers into shared memory, for wgmma to read, and takes float32.
+ROWS_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+SUM_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
+
+
+class _Rows(TensorDescriptor):
+    """A descriptor of a tensor that _check_inputs has accepted, or that was made here."""
+
+    def __post_init__(self):
+        """Triton would check it again here, which takes longer than all else about it."""
+
+
+def _describe(x, rows):
+    """What TMA needs to move `rows` rows of a head: it stops where the head ends."""
+    return _Rows(x, x.shape, x.stride(), [1, 1, rows, x.shape[-1]], ROWS_LAYOUT)
+    # --8<-- [end:descriptors]
+
+
+def _device_of(x):
+    """A context in which kernels are launched where x is; mostly they are in any case."""
+    if not x.is_cuda or x.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(x.device)
+
+
+@functools.cache
+def _capability(device):
+    return torch.cuda.get_device_capability(device)
+
+
+# --8<-- [start:refusals]
+def _check_tensors(least, **tensors):
+    """Raise for tensors that no kernel here takes; all must match the first."""
+    first, like = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout != torch.strided:
+            layout = "nested" if x.is_nested else x.layout
+            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
+            )
+        if x.device != like.device:
+            raise ValueError(
+                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
+            )
+        shape = tuple(x.shape)
+        if not least <= x.dim() <= 4:
+            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
+        if x.numel() == 0:
+            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
+    # --8<-- [end:refusals]
+
+
+# --8<-- [start:refused_shapes]
+def _check_inputs(q, k, v, out, lse, grad_out, causal, align):
+    """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
+    _check_tensors(2, q=q, k=k, v=v, out=out, grad_out=grad_out)
+    for name, x in (("q", q), ("k", k), ("v", v), ("out", out), ("grad_out", grad_out)):
+        *steps, last = x.stride()
+        if last != 1:
+            raise ValueError(
+                f"{name} has strides {x.stride()}; the last must be 1: use {name}.contiguous()"
+            )
+        if x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
+            raise ValueError(
+                f"{name} starts at {x.data_ptr():#x} with strides {x.stride()}; TMA needs "
+                "multiples of 16 bytes above 0, flash_backward takes any"
+            )
+    shape, shape_k = tuple(q.shape), tuple(k.shape)
+    batch, heads, D = shape[:-3], shape[-3:-2], shape[-1]
+    if D not in WIDTHS:
+        raise ValueError(f"q has head dimension {D}; 64 and 128 are allowed, see flash_backward")
+    if len(shape_k) != len(shape) or (*shape_k[:-3], shape_k[-1]) != (*batch, D):
+        want = _fit(*batch, *("Hkv" for _ in heads), "N", D)
+        raise ValueError(f"k has shape {shape_k}; with q {shape} it must be {want}")
+    if heads and shape[-3] % shape_k[-3]:
+        raise ValueError(
+            f"q has {shape[-3]} heads and k {shape_k[-3]}; q's must be a multiple of k's"
+        )
+    for name, x, other, want in (
+        ("v", v, "k", k),
+        ("out", out, "q", q),
+        ("grad_out", grad_out, "q", q),
+    ):
+        if x.shape != want.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)}; it must be {other}'s, {tuple(want.shape)}"
+            )
+    if max(q.numel() // D, shape_k[-2]) >= 2**31:
+        raise ValueError(f"q has shape {shape} and k {shape_k}; fewer than 2^31 rows are allowed")
+    # --8<-- [end:refused_shapes]
+    _check_float32("lse", lse, q, shape[:-1])
+    _check_mask(causal, align)
+    if q.device.type != "cuda" or torch.version.hip:
+        raise ValueError(f"q is on {q.device}; the kernel needs an H100 or H200")
+    if (found := _capability(q.device)) != (9, 0):
+        raise ValueError(
+            f"q is on a GPU of capability {found}; (9, 0) is allowed, see flash_backward"
+        )
+
+
+def _check_float32(name, x, q, shape):
+    """Raise unless x is float32, contiguous, where q is, and of this shape."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
+    if x.dtype != torch.float32:
+        raise TypeError(f"{name} is {x.dtype}; it must be torch.float32")
+    if x.device != q.device:
+        raise ValueError(f"{name} is on {x.device} but q is on {q.device}; move one of them")
+    if tuple(x.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be {shape}")
+    if not x.is_contiguous():
+        raise ValueError(f"{name} has strides {x.stride()}; it must be contiguous")
+
+
+def _check_mask(causal, align="bottom_right"):
+    """Raise for a mask that is none of the three."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
+    if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
+        raise ValueError(f"align is {align!r}; it must be 'bottom_right' or 'top_left'")
+
+
+def _scale_or_default(scale, D):
+    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
+    if scale is None:
+        return 1.0 / math.sqrt(D)
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
+    try:
+        number = float(scale)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
+        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _type_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def _fit(*shape):
+    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
+    return str(shape).replace("'", "")
+
+
+def main():
+    """Check the gradients against eager PyTorch in float64, and time them."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        print("NOT CHECKED: this kernel needs an H100 or H200; Triton's interpreter has no Gluon")
+        return 1
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 200, 64, device="cuda").half()  # [B, H, M, D]
+    k, v = torch.randn(2, 2, 2, 333, 64, device="cuda").half()  # [B, Hkv, N, D] each
+    grad_out = torch.randn(q.shape, device="cuda").half()
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    keys, values = (x.repeat_interleave(2, dim=1) for x in leaves[1:])
+    scores = leaves[0] @ keys.mT / math.sqrt(64)  # [B, H, M, N]
+    attended = scores.softmax(-1) @ values
+    want = torch.autograd.grad(attended, leaves, grad_out.double())
+    out, lse = attended.detach().half(), scores.detach().logsumexp(-1).float()
+    own = [x.detach().requires_grad_() for x in (q, k, v)]
+    pytorch = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    theirs = torch.autograd.grad(pytorch(*own), own, grad_out)
+    found = hopper_backward(q, k, v, out, lse, grad_out)
+    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype}")
+    right = True
+    for name, ours, other, exact in zip("qkv", found, theirs, want, strict=True):
+        error, torch_error = (ours.double() - exact).abs(), (other.double() - exact).abs().max()
+        allowed = 2 * torch_error + torch.finfo(q.dtype).eps * exact.abs().max()
+        verdict = "within" if error.max() <= allowed else "above"
+        largest, mean = f"{error.max():.1e}", f"{error.mean():.1e}"
+        print(f"grad_{name}: largest difference {largest}, mean {mean}: {verdict} {allowed:.1e}")
+        right &= bool(error.max() <= allowed)
+    print("OK" if right else "WRONG")
+    ms = triton.testing.do_bench(
+        lambda: hopper_backward(q, k, v, out, lse, grad_out), return_mode="median"
+    )
+    print(f"hopper_backward: {ms * 1000:.1f} µs")
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,260 @@
+"""hopper_backward against float64, in random orders of its events, and what it refuses.
+
+Without an H100 or H200 its kernel runs as Python, each part of a program in turn with the others.
+"""
+
+import contextlib
+import itertools
+import math
+
+import pytest
+import torch
+from floors import some
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
+from snippets.hopper_backward import bench, drawings, exercise, kernel, on_cpu, op
+from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
+from snippets.hopper_backward.op import assert_gradients, forward
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+DEVICE = "cuda" if HOPPER else "cpu"
+LENGTHS = [300, 257, 129, 128, 127, 65, 64, 63, 2, 1]
+PAIRS = list(itertools.product(LENGTHS, repeat=2))
+MASKS = [None, "bottom_right", "top_left"]
+CELLS = list(itertools.product((64, 128), (torch.float16, torch.bfloat16), MASKS))
+CELLS = [(which, *cell) for which, cell in enumerate(CELLS)]
+
+
+@pytest.fixture(autouse=True)
+def played():
+    """Without a Hopper GPU the kernel's functions run as Python."""
+    with contextlib.nullcontext() if HOPPER else on_cpu.played(hopper_backward):
+        yield
+
+
+def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
+    """q and grad_out of H heads, k and v of Hkv heads."""
+    options = {"dtype": dtype, "device": DEVICE}
+    q, _, grad_out = make_qkv(B, H, N=M, D=D, seed=seed, **options)
+    _, k, v = make_qkv(B, Hkv or H, M=1, N=N, D=D, seed=seed + 1, **options)
+    return q, k, v, grad_out
+
+
+def surrounded(x):
+    """The same rows, at the start of memory that is NaN: what is read beyond them shows."""
+    *lead, rows, D = x.shape
+    memory = torch.full((*lead, rows + 130, D), math.nan, dtype=x.dtype, device=x.device)
+    memory[..., :rows, :] = x
+    return memory[..., :rows, :]
+
+
+# --8<-- [start:check]
+def check(q, k, v, grad_out, *, align=None, scale=None):
+    """Run forward and backward and hold the gradients against float64."""
+    mask, options = None, {}
+    if align is not None:
+        mask = causal_mask(q.shape[-2], k.shape[-2], align=align, device=q.device)
+        options = {"causal": True, "align": align}
+    out, lse = forward(q, k, v, scale=scale, mask=mask)
+    found = hopper_backward(q, k, v, out, lse, grad_out, scale=scale, **options)
+    assert_gradients(found, q, k, v, grad_out, scale=scale, mask=mask)
+    return found
+    # --8<-- [end:check]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize(("which", "D", "dtype", "align"), CELLS)
+def test_equals_float64(which, D, dtype, align):
+    for M, N in some(PAIRS if HOPPER else PAIRS[which :: 2 * len(CELLS)]):
+        check(*map(surrounded, heads(M, N, D, H=2, Hkv=1, dtype=dtype)), align=align)
+        # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+@pytest.mark.parametrize("D", VARIANTS)
+def test_many_tiles_in_many_orders(D, align):
+    """Stages are used again and again, by heads that share keys, whoever is slow."""
+    for H in (2, 3):  # each launch has an order of its own
+        check(*heads(380, 200, D, H=H, Hkv=1), align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("name", [name for name, rung in bench.RUNGS.items() if rung.right])
+def test_every_rung_that_is_right(name):
+    rung = bench.RUNGS[name]
+    for D in some(rung.widths):
+        run = bench._launcher(rung, D)
+        q, k, v, grad_out = heads(200, 140, D)
+        mask = causal_mask(200, 140, device=DEVICE)
+        out, lse = forward(q, k, v, mask=mask)
+        with contextlib.nullcontext() if HOPPER else on_cpu.played(run.__wrapped__):
+            found = run(q, k, v, out, lse, grad_out, causal=True)
+        assert_gradients(found, q, k, v, grad_out, mask=mask)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(("H", "Hkv"), [(4, 2), (6, 2), (4, 4)])
+def test_groups_of_heads_share_keys(H, Hkv):
+    check(*heads(140, 130, 64, H=H, Hkv=Hkv, B=2))
+    check(*heads(70, 130, 128, H=H, Hkv=Hkv), align="bottom_right")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_large_scores_and_scales(D):
+    for spread, scale in ((30.0, None), (3.0, 2.0), (3.0, 1e-3)):
+        q, k, v, grad_out = heads(70, 150, D)
+        check((q / 3 * spread).to(q.dtype), k, v, grad_out, scale=scale, align="bottom_right")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_low_scores_leave_keys_beyond_the_last_alone(D):
+    q, k, v, grad_out = heads(3, 37, D)
+    check(q.abs() * 10, -k.abs() * 10, v, grad_out)  # exp of minus such a logsumexp overflows
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_queries_without_a_key_and_keys_without_a_query(D):
+    grad_q, *_ = check(*heads(300, 10, D, dtype=torch.bfloat16), align="bottom_right")
+    assert (grad_q[:, :, :290] == 0).all()
+    found = check(*heads(10, 300, D, dtype=torch.bfloat16), align="top_left")
+    for x in some(found[1:]):
+        assert (x[:, :, 10:] == 0).all()
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_strides_and_ranks(rank):
+    lead = (2, 2)[: rank - 2]
+    packed = torch.randn(*lead, 70, 4, 64, device=DEVICE).half()  # strides of 4 · 64 between rows
+    check(*packed.unbind(-2))
+
+
+@pytest.mark.numerical
+@given(
+    M=st.integers(1, 300),
+    N=st.integers(1, 300),
+    D=st.sampled_from(sorted(VARIANTS)),
+    group=st.sampled_from([1, 2, 3]),
+    align=st.sampled_from(MASKS),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=200 if HOPPER else 12)
+def test_any_problem(M, N, D, group, align, dtype, seed):
+    check(*heads(M, N, D, H=2 * group, Hkv=2, dtype=dtype, seed=seed), align=align)
+
+
+def test_the_bench_checks_what_it_measures():
+    bench.check(DEVICE)
+
+
+@pytest.mark.numerical
+def test_the_exercise_finds_the_same_gradients():
+    q, k, v, grad_out = heads(140, 200, 64)
+    out, lse = forward(q, k, v)
+    found = hopper_backward(q, k, v, out, lse, grad_out)
+    total = exercise.in_turn(q, k, v, out, lse, grad_out, parts=3)
+    for ours, theirs in zip(found, total, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+def test_autograd_joins_forward_and_backward():
+    q, k, v, grad_out = heads(70, 130, 64, dtype=torch.bfloat16)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    with contextlib.nullcontext() if HOPPER else op.stand_in.played(op.hopper_attention):
+        found = torch.autograd.grad(op.attention(*leaves, causal=True), leaves, grad_out)
+        summed = torch.autograd.grad(op.attention(*leaves).sum(), leaves)
+    plain = [x.detach() for x in leaves]
+    assert_gradients(found, *plain, grad_out, mask=causal_mask(70, 130, device=DEVICE))
+    assert_gradients(summed, *plain, torch.ones_like(grad_out))
+
+
+def test_a_hang_is_told_and_not_waited_for(monkeypatch):
+    """The stand-in itself: a barrier that nobody reaches ends the launch."""
+    if HOPPER:
+        pytest.skip("the GPU runs the kernel")
+    monkeypatch.setattr(on_cpu, "LANES", 31)  # one thread never arrives
+    with pytest.raises(NumericalMismatch, match="wait for what never comes"):
+        check(*heads(10, 10, 64))
+
+
+def test_the_model_of_time_runs_one_product_at_a_time():
+    spans = drawings.modelled(4, later=300)
+    products = sorted(x[1:] for x in spans if x[0] == "tensor cores")
+    assert len(products) == 2 * 4 * 4 + 4
+    for (_, end, _), (start, _, _) in itertools.pairwise(some(products, 36)):
+        assert end <= start
+
+
+# What is refused.
+
+
+def arguments():
+    q, k, v, grad_out = heads(4, 6, 64, H=4, Hkv=2)
+    out, lse = forward(q, k, v)
+    return {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
+
+
+REFUSED = {
+    "a list": ({"q": [1.0]}, TypeError, "q has type list"),
+    "float32": ({"q": lambda q: q.float()}, TypeError, "q is torch.float32"),
+    "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError, "k is torch.bfloat16 but q is"),
+    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError, "lse is torch.float16"),
+    "lse of another shape": ({"lse": lambda x: x[..., :3]}, ValueError, r"lse has shape .*, 3\)"),
+    "lse with gaps": ({"lse": lambda x: x.mT.contiguous().mT}, ValueError, "contiguous"),
+    "out of another shape": ({"out": lambda x: x[..., :3, :]}, ValueError, "it must be q's"),
+    "out of another dtype": ({"out": lambda x: x.bfloat16()}, TypeError, "out is torch.bfloat16"),
+    "an expanded gradient": (
+        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
+        ValueError,
+        r"use grad_out.conti",
+    ),
+    "one row for all": (
+        {"grad_out": lambda x: x[:, :, :1].expand(x.shape)},
+        ValueError,
+        "grad_out starts at .* flash_backward takes any",
+    ),
+    "rows that TMA cannot find": (
+        {"k": lambda k: torch.cat([k, k[..., :4]], -1)[..., :64]},
+        ValueError,
+        "k starts at .* multiples of 16 bytes",
+    ),
+    "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError, "a multiple of k's"),
+    "another head": ({"q": lambda q: q[..., :32]}, ValueError, "head dimension 32; 64 and 128"),
+    "keys of another batch": (
+        {"k": lambda k: torch.cat([k, k])},
+        ValueError,
+        r"k has shape .* it must be \(1, Hkv, N, 64\)",
+    ),
+    "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError, "no dimension may be 0"),
+    "causal as a number": ({"causal": 1}, TypeError, "causal has type int"),
+    "an unknown corner": ({"align": "middle"}, ValueError, "align is 'middle'"),
+    "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
+    for name in ("_prepare_kernel", "_hopper_backward_kernel", "_finish_kernel"):
+        monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
+    changes, error, words = REFUSED[reason]
+    values = arguments()
+    values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
+    tensors = [values.pop(n) for n in ("q", "k", "v", "out", "lse", "grad_out")]
+    with pytest.raises(error, match=words):
+        hopper_backward(*tensors, **values)
+
+
+def test_a_tensor_that_requires_grad_is_refused():
+    values = arguments()
+    values["k"].requires_grad_()
+    with pytest.raises(ValueError, match="k requires grad and there is no backward"):
+        hopper_backward(*values.values())

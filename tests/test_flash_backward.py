@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.probe.interpreter import descriptors_add
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import bench, exercise, figures, kernel, op
@@ -382,12 +383,65 @@ def test_the_figure_of_the_rungs_says_where_they_lead():
         for i, rung in enumerate(bench.RUNGS)
     ]
     drawn = figures.rungs([made_up.result("flash_backward", "rungs", rows)])
-    assert drawn.finding == "From 1 TFLOP/s on the first rung to 64 TFLOP/s on the last, at N 4096."
+    assert (
+        drawn.finding
+        == "From 1 TFLOP/s on the first rung to 64 TFLOP/s with all of them, at N 4096."
+    )
     assert list(drawn.table[0]) == ["N", *(f"{rung}, TFLOP/s" for rung in bench.RUNGS)]
 
 
+def test_what_leaves_out_dq_leaves_out_nothing_else():
+    q, k, v = make_qkv(1, 1, N=130, D=32, dtype=torch.float16, device=DEVICE)
+    out, lse = forward(q, k, v)
+    whole = flash_backward(q, k, v, out, lse, v)
+    for changes in some(bench.WITHOUT.values()):
+        grad_q, grad_k, grad_v = bench.variant(bench.OURS, changes)(q, k, v, out, lse, v)
+        assert not grad_q.any()
+        assert torch.equal(grad_k, whole[1])
+        assert torch.equal(grad_v, whole[2])
+
+
+@pytest.mark.compiler
+def test_what_leaves_out_dq_holds_the_same_instructions(monkeypatch):
+    launchers = {"whole": flash_backward}
+    for name, changes in bench.WITHOUT.items():
+        launchers[name] = bench.variant(bench.OURS, changes)
+    given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
+    given.insert(4, torch.zeros(1, 1, 256))  # lse
+    counts = {}
+    with Compiler(120) as compiler:
+        for name, launcher in some(launchers.items()):
+            monkeypatch.setitem(launcher.__globals__, "TMA_ADDS", True)
+            found = compiler.resources(launcher, given, target="sm_90")
+            ptx = next(r.ptx for r in found if r.kernel == "_flash_backward_kernel")
+            counts[name] = [ptx.count(what) for what in ("wgmma.mma_async", "cp.reduce.async")]
+    assert min(counts["whole"]) > 0
+    assert all(count == counts["whole"] for count in some(counts.values())), counts
+
+
+def test_the_figure_of_dq_says_what_leaving_it_out_saves():
+    times = {"": 4.0, ", dQ computed, not added": 3.6, ", dQ not computed": 3.0}
+    rows = [
+        made_up.timed(
+            ms, implementation=f"flash_backward{name}", D=D, causal=causal, N=4096, flops=1e9
+        )
+        for name, ms in times.items()
+        for D, causal in itertools.product((64, 128), (False, True))
+    ]
+    rows += [{**row, "implementation": "torch:cudnn"} for row in rows[-4:]]
+    drawn = figures.dq([made_up.result("flash_backward", "dq", rows)])
+    assert "90 %" in drawn.finding
+    assert "75 %" in drawn.finding
+    assert "1.00" in drawn.sentences["left"]
+
+
 def test_the_figure_of_the_backward_compares_each_case_once():
-    times = {"flash_backward": 1.0, "flash_backward, deterministic": 1.25, "torch:cudnn": 0.8}
+    times = {
+        "flash_backward": 1.0,
+        "flash_backward, deterministic": 1.25,
+        "torch:cudnn": 0.8,
+        "torch:flash": 1.6,
+    }
     rows = [
         made_up.timed(ms * N / 1024, implementation=name, D=D, causal=causal, N=N, flops=1e9)
         for name, ms in times.items()
@@ -397,6 +451,7 @@ def test_the_figure_of_the_backward_compares_each_case_once():
     drawn = figures.backward([made_up.result("flash_backward", "backward", rows)])
     assert drawn.finding == "It does 0.80 of cuDNN's rate."
     assert "25 %" in drawn.sentences["order"]
+    assert drawn.sentences["others"].endswith("FlashAttention-2 (PyTorch) 0.50.")
     assert len(drawn.table) == 12
     assert "torch:flex" not in str(drawn.table)
 

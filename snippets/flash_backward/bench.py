@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import torch
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import causal_mask, make_qkv
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
@@ -95,15 +96,16 @@ def _one_kernel(*given, tma=True, narrow=True, apart=True, both_first=True, **op
         return flash_backward(*given, **options)
 
 
-_bare = functools.partial(_one_kernel, narrow=False, apart=False, both_first=False)
+_bare = functools.partial(_one_kernel, tma=False, narrow=False, apart=False, both_first=False)
 RUNGS = {  # what changes from one rung to the next → what is launched
     "two kernels, seven products": functools.partial(two_passes, rows=32, num_warps=4),
     "twice the warps": functools.partial(two_passes, rows=32, num_warps=8),
-    "one kernel, five products": functools.partial(_bare, tma=False),
-    "dQ added by TMA": _bare,
-    "in rows of 128 bytes": functools.partial(_bare, narrow=True),
-    "programs begin apart": functools.partial(_bare, narrow=True, apart=True),
+    "one kernel, five products": _bare,
+    "programs begin apart": functools.partial(_bare, apart=True),
+    "dQ added by TMA": functools.partial(_bare, apart=True, tma=True),
+    "in rows of 128 bytes": functools.partial(_one_kernel, both_first=False),
     "two products before P": functools.partial(_one_kernel),
+    "all of it, beginning together": functools.partial(_one_kernel, apart=False),
 }
 # --8<-- [end:rungs]
 
@@ -114,6 +116,35 @@ def rungs(lab):
     for case in _cases(lab, dtype=["float16"], causal=[False], D=[128], N=[4096]):
         given = _problem(lab, case)
         calls = {f"{OURS}, {rung}": functools.partial(run, *given) for rung, run in RUNGS.items()}
+        yield from lab.time(case, calls, **_cost(case))
+
+
+# --8<-- [start:dq]
+PRODUCT = 'dq = tl.dot(dst.T, k_tile, input_precision="ieee")'
+ADDITION = """_add_to_sum(
+            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
+        )"""
+BEYOND = ADDITION.replace("first,", "first + num_tiles_m * BLOCK_M,")  # no such rows: TMA drops it
+NEVER = "if N < 0:\n            "  # the compiler can't know, so the code stays; no GPU ever runs it
+WITHOUT = {  # what is left out → pieces of kernel.py, and what replaces them
+    "dQ computed, not added": [(ADDITION, BEYOND)],
+    "dQ not computed": [(PRODUCT, ""), (ADDITION, f"{NEVER}{PRODUCT}\n            {ADDITION}")],
+}
+# --8<-- [end:dq]
+
+
+@measured_on("gpu")
+def dq(lab):
+    """The kernel as it is, without adding dQ, and without its product: what each costs."""
+    variants = {name: variant(OURS, changes) for name, changes in WITHOUT.items()}
+    for case in _cases(lab, dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
+        given = _problem(lab, case)
+        runs = {OURS: flash_backward, **{f"{OURS}, {name}": run for name, run in variants.items()}}
+        calls = {
+            name: functools.partial(run, *given, causal=case["causal"])
+            for name, run in runs.items()
+        }
+        calls["torch:cudnn"] = _by_autograd("torch:cudnn", *given[:3], given[-1], case["causal"])
         yield from lab.time(case, calls, **_cost(case))
 
 

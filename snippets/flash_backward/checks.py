@@ -60,8 +60,8 @@ def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_ls
     exact = [x.double() for x in (q, k, v, grad_out)]
     want = eager_gradients(*exact, **options, grad_lse=_double(grad_lse))
     same = eager_gradients(q, k, v, grad_out, **options, grad_lse=grad_lse)
-    steps = _float32_steps(q, k, scale)
-    sizes = _of_absolute_values(*exact, **options, grad_lse=_double(grad_lse))
+    steps = float32_steps(q, k, scale)
+    sizes = of_absolute_values(*exact, **options, grad_lse=_double(grad_lse))
     shifts = _of_rounded_out(*exact, **options)
     each = zip("qkv", found, same, want, sizes, shifts, strict=True)
     for name, ours, theirs, right, size, shift in each:
@@ -85,7 +85,7 @@ def _double(x):
     return None if x is None else x.double()
 
 
-def _float32_steps(q, k, scale):
+def float32_steps(q, k, scale):
     """How many eps of float32 a weight may be off: four a score, one a column of a product."""
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
     largest = q.double().norm(dim=-1).max() * k.double().norm(dim=-1).max() * factor
@@ -112,7 +112,7 @@ def _of_rounded_out(q, k, v, grad_out, *, scale=None, mask=None):
     return (ds @ k.abs()).max().item(), group * (ds.mT @ q.abs()).max().item(), 0.0
 
 
-def _of_absolute_values(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
+def of_absolute_values(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
     """How large the sums of dQ, dK and dV are if no term cancels another: the largest of each."""
     weights, k, v, group, factor = _weights(q, k, v, scale, mask)
     dp = grad_out.abs() @ v.abs().mT

@@ -118,7 +118,7 @@ def walk():
         sees="One program keeps a tile of keys. At each step it adds a tile to dQ in memory, as "
         "all other programs do.",
         caption="dK and dV of the tile stay in registers until the end. Each tile of dQ is the sum "
-        "of what all programs of the row add to it.",
+        "of what all programs of its head add to it.",
         svg=svg(PHONE, top + wide + 34, about, drawn),
     )
 
@@ -141,7 +141,7 @@ def order():
     drawn = [
         cells(grid, look),
         numbers(grid, lambda i, j: "" if turns(j, i) is None else str(turns(j, i) + 1), 13),
-        words(left, top - 22, "tile of keys: a program each", 11, anchor="start"),
+        words(left, top - 22, "tile of keys: one program each", 11, anchor="start"),
         words(8, top + 14, "tile of dQ", 11, anchor="start"),
     ]
     for j in range(TILES):
@@ -155,6 +155,7 @@ def order():
         sees="Under a causal mask each row is reached from right to left, one program per step: "
         "no program waits.",
         caption="The number is the step in which a program gets to that tile. All programs of a "
-        "head start together, each at its own diagonal. Adding in this order is fixed and free.",
+        "head start together, each at its own diagonal. Drawn for steps of equal length; on the "
+        "GPU the order costs time, as measured below.",
         svg=svg(PHONE, top + grid.down + 12, about, drawn),
     )

@@ -1,0 +1,110 @@
+"""The problems on which a reader's changed kernel is tried on the page."""
+
+import torch
+
+from snippets._lab.judge.oracle import causal_mask
+from snippets._lab.judge.probes import with_gaps
+from snippets._lab.judge.problems import Problem
+from snippets._lab.probe.launches import on_the_lattice
+
+from .checks import eager_gradients, float32_steps, forward, of_absolute_values
+
+EPS = torch.finfo(torch.float32).eps
+
+
+def problems():
+    yield gradients("plain", "5 queries, 6 keys, 16 columns", 5, 6)
+    yield gradients("ragged", "sizes that fill no tile", 3, 5, D=24)
+    yield gradients("tiles", "38 queries and 38 keys: two tiles of both", 38, 38)
+    yield gradients("groups", "two groups of two query heads", 3, 4, heads=(4, 2))
+    yield gradients("batches", "two batches, rows with gaps between them", 3, 4, B=2, gaps=True)
+    yield gradients("large", "scores beyond what exp can hold", 4, 6, spread=64)
+    yield gradients("causal", "causal, the diagonal in a full tile", 8, 38, causal=True)
+    yield gradients(
+        "causal_more", "causal, more queries than keys: rows without", 34, 4, causal=True
+    )
+    yield gradients("lse", "a loss of the logsumexp too, and scale 0.3", 4, 6, lse=True, scale=0.3)
+    yield gradients(
+        "in_order",
+        "causal and deterministic: programs take turns",
+        2,
+        38,
+        causal=True,
+        in_order=True,
+    )
+
+
+def more_problems():
+    yield values("values", "32 queries and 32 keys", 32, 32)
+    yield values("values_tiles", "two tiles of queries, and two of keys", 64, 64)
+
+
+def draw(*shape, seed):
+    generator = torch.Generator().manual_seed(sum(shape) + seed)
+    return on_the_lattice(torch.randn(*shape, generator=generator))
+
+
+def gradients(
+    name,
+    title,
+    M,
+    N,
+    *,
+    D=16,
+    B=1,
+    heads=(1, 1),
+    scale=None,
+    causal=False,
+    spread=1,
+    gaps=False,
+    lse=False,
+    in_order=False,
+):
+    """The gradients for q, k and v; `spread` is a factor on q."""
+    q, grad_out = (draw(B, heads[0], M, D, seed=seed) for seed in (0, 3))
+    k, v = (draw(B, heads[1], N, D, seed=seed) for seed in (1, 2))
+    q = q * spread
+    options = {"scale": scale, "mask": causal_mask(M, N) if causal else None}
+    out, sums = forward(q, k, v, **options)
+    inputs = {"q": q, "k": k, "v": v, "out": out, "lse": sums, "grad_out": grad_out}
+    options["grad_lse"] = draw(B, heads[0], M, seed=4) if lse else None
+    if lse:
+        inputs["grad_lse"] = options["grad_lse"]
+    exact = [x.double() for x in (q, k, v, grad_out)]
+    if lse:
+        options["grad_lse"] = options["grad_lse"].double()
+    want = eager_gradients(*exact, **options)
+    steps, sizes = float32_steps(q, k, scale), of_absolute_values(*exact, **options)
+    if gaps:
+        inputs |= {name: with_gaps(inputs[name]) for name in ("q", "k", "v", "grad_out")}
+
+    def call(module, given):
+        return module.flash_backward(
+            *(given[each] for each in ("q", "k", "v", "out", "lse", "grad_out")),
+            scale=scale,
+            causal=causal,
+            deterministic=in_order,
+            grad_lse=given.get("grad_lse"),
+        )
+
+    allowed = [2 * steps * EPS * size for size in sizes]
+    return Problem(name, title, inputs, call, want, allowed, group="flash_backward")
+
+
+def values(name, title, M, N, *, D=16, heads=1):
+    """The gradient for v alone, by the exercise's answer."""
+    q, grad_out = (draw(1, heads, M, D, seed=seed) for seed in (5, 8))
+    k, v = (draw(1, heads, N, D, seed=seed) for seed in (6, 7))
+    _, lse = forward(q, k, v)
+    inputs = {"q": q, "k": k, "lse": lse, "grad_out": grad_out}
+    exact = [x.double() for x in (q, k, v, grad_out)]
+    _, _, want = eager_gradients(*exact)
+    _, _, size = of_absolute_values(*exact)
+
+    def call(module, given):
+        return module.gradient_of_values(given["q"], given["k"], given["lse"], given["grad_out"])
+
+    allowed = 2 * float32_steps(q, k, None) * EPS * size
+    return Problem(
+        name, title, inputs, call, [want], [allowed], "exercise", group="gradient_of_values"
+    )

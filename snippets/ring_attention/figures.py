@@ -2,11 +2,23 @@
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
-from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, values
+from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, rate, values
 from snippets._lab.draw.tables import beside, columns, table
-from snippets._lab.draw.units import bandwidth, count, flops, percent, ratio, seconds, size, time
-from snippets._lab.draw.words import Words
+from snippets._lab.draw.units import (
+    bandwidth,
+    count,
+    decimals,
+    flops,
+    percent,
+    ratio,
+    seconds,
+    size,
+    time,
+)
+from snippets._lab.draw.words import Words, between
+
+from .model import Ring, predicted
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 GATHER, ULYSSES = "ring_attention, all-gather", "ring_attention, Ulysses"
@@ -48,6 +60,12 @@ def _times(rows, name, **case):
     return ratio(other / ours) if other and ours else "n/a"
 
 
+def _quotient(rows, one, other, **case):
+    """The times of one over those of the other, with a causal mask; None if either is missing."""
+    times = [_milliseconds(rows, name, causal=True, **case) for name in (one, other)]
+    return times[0] / times[1] if all(times) else None
+
+
 def _said(number, text):
     return "n/a" if number is None else text(number)
 
@@ -79,8 +97,27 @@ def balance(results):
     )
 
 
+def _of_this_room(results, name):
+    """The first result of this name, or None."""
+    return next((r for r in results if (r.post, r.result) == (OURS, name)), None)
+
+
+def _rates(rows):
+    """FLOP/s of the steps alone and bytes/s of the messages alone, at the greatest N."""
+    at = {r["part"]: r for r in pick(rows, N=max(values(rows, "N")), causal=False)}
+    return {
+        "rate": rate(at["compute only"]),
+        "link": moved(at["transfers only"], "bytes_sent"),
+    }
+
+
+@from_all
 def simulator(results):
-    rows = results[0].rows
+    model, timed = (_of_this_room(results, name) for name in ("simulator", "overlap"))
+    if model is None:
+        return None
+    rows = model.rows
+    measured = pick(timed.rows) if timed else []
     shown = columns(
         [r for r in rows if r["causal"]],
         {
@@ -97,6 +134,7 @@ def simulator(results):
     return Figure(
         finding=words("simulator"),
         caption=words("simulator.caption", rate=flops(rows[0]["rate"])),
+        sources=[model, timed] if timed else [model],
         table=shown,
         widget="\n".join(
             [
@@ -113,7 +151,12 @@ def simulator(results):
                 "cases": [
                     {"ring": {n: r[n] for n in names}, "share": r["share"], "bytes": r["bytes"]}
                     for r in rows
-                ]
+                ],
+                "start": _rates(measured) if timed else None,
+                "measured": [
+                    {**{n: r[n] for n in ("ranks", "N", "causal")}, "rate": rate(r)}
+                    for r in pick(measured, part="both")
+                ],
             }
         },
     )
@@ -130,23 +173,23 @@ def scaling(results):
     said = words("scaling.theirs.missing", why=(why or ["it was not timed"])[0])
     if theirs is not None:
         said = words("scaling.theirs", theirs=_times(rows, THEIRS, **near), N=near["N"])
-    finding = words(
-        "scaling",
-        N=N,
-        ranks=max(values(measured, "ranks")),
-        full=_said(_gain(rows, N=N, causal=False), ratio),
-        causal=_said(_gain(rows, N=N, causal=True), ratio),
-    )
+    ranks = max(values(measured, "ranks"))
+
+    def gains(N):
+        both = {"full": False, "causal": True}
+        return {mask: _said(_gain(rows, N=N, causal=c), ratio) for mask, c in both.items()}
+
     there = {r["implementation"] for r in measured}
     names = {label: name for label, name in NAMES.items() if name in there}
     return Figure(
-        finding=finding,
+        finding=words("scaling", N=near["N"], ranks=ranks, **gains(near["N"])),
         caption=words("scaling.caption"),
         table=beside(rows, ["N", "causal"], names, TIME),
         plot=charts.bars(
-            results, [Series(n, label) for label, n in names.items()], TIME, _masks(N)
+            results, [Series(n, label) for label, n in names.items()], TIME, _masks(near["N"])
         ),
         sentences={
+            "longest": words("scaling.longest", N=N, **gains(N)),
             "others": words(
                 "scaling.others",
                 N=near["N"],
@@ -154,6 +197,13 @@ def scaling(results):
                 ulysses=_times(rows, ULYSSES, **near),
             ),
             "theirs": said,
+            "own": words(
+                "scaling.own",
+                N=near["N"],
+                ranks=ranks,
+                step=_said(_quotient(rows, ALONE, HOPPER, N=near["N"]), ratio),
+                own=_said(_quotient(rows, ALONE, OURS, N=near["N"]), ratio),
+            ),
         },
     )
 
@@ -179,6 +229,41 @@ def overlap(results):
         sentences={
             "link": words("overlap.link", link=bandwidth(moved(at["transfers only"], "bytes_sent")))
         },
+    )
+
+
+@from_all
+def against_model(results):
+    """The simulator's model, with the rate and the link that were measured, beside the clock."""
+    timed = _of_this_room(results, "overlap")
+    if timed is None:
+        return None
+    rows = pick(timed.rows)
+    N, ranks = max(values(rows, "N")), max(values(rows, "ranks"))
+    rates = _rates(rows)
+    found = []
+    for r in pick(rows, part="both"):
+        ring = Ring(ranks=ranks, N=r["N"], causal=r["causal"], **rates)
+        found.append({**r, "predicted": predicted(ring)["total"]})
+    return Figure(
+        finding=words(
+            "against_model",
+            share=between([r["predicted"] * rate(r) / r["flops"] for r in found], decimals),
+        ),
+        caption=words(
+            "against_model.caption", N=N, rate=flops(rates["rate"]), link=bandwidth(rates["link"])
+        ),
+        table=columns(
+            found,
+            {
+                "N": "N",
+                "causal": "causal",
+                "predicted": field("predicted", "time", seconds),
+                "measured": TIME,
+            },
+        ),
+        open_table=True,
+        sources=[timed],
     )
 
 
@@ -217,7 +302,7 @@ def memory(results):
             ranks=at[OURS]["ranks"],
             share=percent(at[OURS]["bytes_peak"] / at[ALONE]["bytes_peak"]),
         ),
-        caption=words("memory.caption"),
+        caption=words("memory.caption", ranks=at[OURS]["ranks"]),
         table=beside(rows, ["N", "train"], names, peak),
         plot=charts.bars(
             results,

@@ -322,11 +322,16 @@ def test_a_full_disk_is_told_and_the_old_checkpoint_stays(corpus, tmp_path, monk
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_the_command_trains_resumes_and_refuses(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def of_a_few_bytes(monkeypatch):
+    """The command with the tiny model, on the CPU, with a few files of text."""
     monkeypatch.setattr(command, "corpus", lambda: data.corpus(files()))
     monkeypatch.setattr(command, "TINY", TINY)
     monkeypatch.setattr(command.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(command, "BYTES_MORE", 3)
+
+
+def test_the_command_trains_resumes_and_refuses(tmp_path, of_a_few_bytes, monkeypatch, capsys):
     arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "3"]
     assert command.main(arguments) == 0
     assert "all steps are made" in capsys.readouterr().out
@@ -340,6 +345,31 @@ def test_the_command_trains_resumes_and_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command._Stop, "__call__", lambda stop: True)
     assert command.main([*arguments, "--fresh"]) == 130
     assert "make train goes on" in capsys.readouterr().out
+
+
+def test_the_command_says_what_a_full_disk_has_kept(tmp_path, of_a_few_bytes, monkeypatch, capsys):
+    arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "4"]
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as on_a_full_disk:
+        on_a_full_disk.setattr(training.os, "fsync", full)
+        assert command.main(arguments) == 1
+        told = capsys.readouterr().out
+        assert "No checkpoint could be stored" in told
+        assert "the weights of step 4 say" in told, "the best weights are still in memory"
+    with monkeypatch.context() as stopped:
+        stopped.setattr(command._Stop, "__call__", lambda stop: True)
+        assert command.main(arguments) == 130
+        assert "The checkpoint is whole" in capsys.readouterr().out
+        stopped.setattr(training.os, "fsync", full)
+        asked = iter([False, True])
+        stopped.setattr(command._Stop, "__call__", lambda stop: next(asked))
+        assert command.main(arguments) == 130
+        told = capsys.readouterr().out
+        assert "is of step 0: make train goes on from there" in told
+        assert "is whole" not in told
 
 
 def test_ctrl_c_asks_for_a_stop_and_a_second_one_kills():
@@ -466,8 +496,39 @@ def test_the_figure_of_the_faults_names_the_smallest_distance():
         for name, end in (("none", 1.0), ("scale 1.02", 1.02), ("Δ forgotten", 3.0))
     ]
     drawn = figures.faults(result("faults", rows))
-    assert "0.0200 nats" in drawn.finding
+    assert "0.0200 to 2.00 nats" in drawn.finding
     assert len(drawn.table) == 2
+
+
+def test_the_verdict_names_the_faults_that_the_bound_misses():
+    def row(name, end, **case):
+        return {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end, **case}
+
+    ends = {"flash_backward": 1.01, "torch:flash": 1.0, "torch:cudnn": 1.002, "torch:math": 1.02}
+    losses = result("losses", [row(name, end) for name, end in ends.items()])
+    faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
+    wrong = result("faults", [row(figures.OURS, end, fault=f) for f, end in faults.items()])
+    drawn = figures.verdict([*losses, *wrong])
+    assert drawn.finding.startswith("1 of 2 wrong backwards")
+    assert "“scale 1.02” does not" in drawn.finding
+    assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
+    assert "0.0100 nats" in drawn.sentences["twice"]
+    assert "“scale 1.02” is only 0.0200 away" in drawn.sentences["twice"]
+    assert figures.verdict(losses) is None
+
+
+def test_heads_that_were_ahead_before_are_named():
+    shares = {0: [[0.2, 0.1]], 100: [[0.6, 0.4]], 300: [[0.3, 0.7]]}
+    rows = [
+        {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": found}
+        for at, found in shares.items()
+        for kind in heads.TARGETS
+    ]
+    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
+    assert "matching bracket, layer 1 head 1 at step 100 (60 %)" in told.replace("\n", " ")
+    del rows[3:6]
+    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
+    assert "is the best at each step" in told.replace("\n", " ")
 
 
 def test_the_other_figures_draw_what_was_measured():
@@ -489,7 +550,7 @@ def test_the_other_figures_draw_what_was_measured():
     drawn = figures.samples(result("samples", rows))
     assert drawn.sentences["end"].endswith("```text\ndef a2000():\n'''\n```")
     early = figures.samples(result("samples", rows[:2])).sentences
-    assert early["thousand"].startswith("After 100 steps:")
+    assert early["thousand"].startswith("After 100 steps it writes:")
     rows = [
         {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": [[0.1, at / 4000]]}
         for at, kind in itertools.product((0, 2000), heads.TARGETS)

@@ -8,9 +8,9 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import Numeral, beside, columns, table
 from snippets._lab.draw.units import decimals, millions, percent, ratio, size, time
-from snippets._lab.draw.words import Words, between, many
+from snippets._lab.draw.words import Prose, Words, between, listed, many, yes
 
 OURS, EAGER = "flash_backward", "torch:eager"
 BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
@@ -20,6 +20,8 @@ STEP = field("step", "step")
 SHARE = field("share", "share of the weight", percent)
 SMOOTHED = 10  # steps of a point of a curve
 RIGHT = "none"
+WIDEST = 88  # signs in a line of a sample
+FACTOR = 1.5  # how much farther ours may be from a backend than two backends are apart
 words = Words(__file__)
 
 
@@ -62,7 +64,7 @@ def losses(results):
     rows = [r for r in _measured(result) if r["implementation"] != EAGER]
     ours, theirs = _distances(rows)
     text, model = _about(result, "text"), _about(result, "model")
-    drawn = derived([result], lambda r: _curves(_measured(r)))
+    drawn = derived(results, lambda r: _curves(_measured(r)))
     panels = [
         View("the loss", {"panel": "loss"}),
         View("minus the mean of PyTorch's backends", {"panel": "apart"}, y=APART),
@@ -92,7 +94,7 @@ def losses(results):
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         sentences={
             "bound": words(
-                "losses.within" if ours <= 1.5 * theirs else "losses.outside",
+                "losses.within" if ours <= FACTOR * theirs else "losses.outside",
                 times=ratio(ours / theirs),
             )
         },
@@ -121,13 +123,17 @@ def faults(results):
     right = only(rows, fault=RIGHT)
     wrong = [r for r in rows if r["fault"] != RIGHT]
     apart = {r["fault"]: _apart(r, right) for r in wrong}
-    drawn = derived([results[0]], lambda r: _by_fault(_measured(r)))
+    drawn = derived(results, lambda r: _by_fault(_measured(r)))
     series = [
         Series(OURS, "right" if r["fault"] == RIGHT else r["fault"], {"fault": r["fault"]}, shade=i)
         for i, r in enumerate(rows)
     ]
     return Figure(
-        finding=words("faults", least=decimals(min(apart.values()), 4)),
+        finding=words(
+            "faults",
+            least=decimals(min(apart.values()), 4),
+            most=decimals(max(apart.values()), 2),
+        ),
         caption=words("faults.caption", smoothed=SMOOTHED),
         table=columns(
             wrong,
@@ -137,7 +143,6 @@ def faults(results):
                 "held out, nats per byte": lambda r: decimals(r["held_out"], 4),
             },
         ),
-        open_table=True,
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
     )
 
@@ -145,6 +150,51 @@ def faults(results):
 def _by_fault(rows):
     for row in rows:
         yield from _points(row["losses"], fault=row["fault"])
+
+
+@from_all
+def verdict(results):
+    """Which of the wrong backwards the bound on loss curves finds."""
+    mine = {r.result: r for r in reversed(results) if r.post == "language_model"}
+    if not mine.keys() >= {"losses", "faults"}:
+        return None
+    bound = FACTOR * _distances(_measured(mine["losses"]))[1]
+    rows = _measured(mine["faults"])
+    right = only(rows, fault=RIGHT)
+    wrong = [r for r in rows if r["fault"] != RIGHT]
+    missed = [r["fault"] for r in wrong if _apart(r, right) <= bound]
+    # The same run, as it was made for the other figure.
+    again = only(_measured(mine["losses"]), implementation=OURS, seed=right["seed"])
+    near = (
+        words("verdict.near", fault=f"“{r['fault']}”", apart=decimals(_apart(r, again), 4))
+        for r in wrong
+        if r["fault"] in missed
+    )
+    return Figure(
+        finding=words(
+            "verdict.missed" if missed else "verdict",
+            found=len(wrong) - len(missed),
+            faults=len(wrong),
+            missed=listed(f"“{fault}”" for fault in missed),
+        ),
+        caption=words("verdict.caption", bound=decimals(bound, 4)),
+        table=[
+            {
+                "fault": r["fault"],
+                "from the right curve, nats per byte": Numeral(decimals(_apart(r, right), 4)),
+                "held out, nats per byte": Numeral(decimals(r["held_out"], 4)),
+                "outside the bound": yes(_apart(r, right) > bound),
+            }
+            for r in wrong
+        ],
+        open_table=True,
+        sentences={
+            "twice": " ".join(
+                (words("verdict.twice", apart=decimals(_apart(right, again), 4)), *near)
+            )
+        },
+        sources=(mine["losses"], mine["faults"]),
+    )
 
 
 def repeated(results):
@@ -170,7 +220,9 @@ def repeated(results):
 def training(results):
     row = only(_measured(results[0]), implementation=OURS)
     lowest = min(row["validation"], key=lambda pair: pair[1])
-    drawn = derived([results[0]], lambda r: _learned(_measured(r)))
+    seconds = decimals(row["seconds_in_all"], 0)
+    parameters = millions(_about(results[0], "model")["parameters"])
+    drawn = derived(results, lambda r: _learned(_measured(r)))
     series = [
         Series(OURS, "learned from", {"text": "learned from"}),
         Series(OURS, "held out", {"text": "held out"}, shade=2),
@@ -184,11 +236,8 @@ def training(results):
         ],
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
         sentences={
-            "seconds": words(
-                "training.seconds",
-                steps=len(row["losses"]),
-                seconds=decimals(row["seconds_in_all"], 0),
-            )
+            "seconds": words("training.seconds", steps=len(row["losses"]), seconds=seconds),
+            "front": words("training.front", parameters=parameters, seconds=seconds),
         },
     )
 
@@ -210,7 +259,14 @@ def samples(results):
     return Figure(
         finding=words("samples"),
         caption=words("samples.caption", temperature=rows[0]["temperature"]),
-        table=columns(rows, {"step": "step", "prompt": "prompt", "what it says": "text"}),
+        table=columns(
+            rows,
+            {
+                "step": "step",
+                "prompt": lambda r: _code(r["prompt"]),
+                "what it says": lambda r: _code(r["text"]),
+            },
+        ),
         sentences={
             name: f"{words('samples.at', step=step)}\n\n"
             + _quoted(only(rows, step=step, prompt=prompt)["text"])
@@ -221,8 +277,24 @@ def samples(results):
 
 def _quoted(text):
     """A sample as a block of text; what could end the block is left out."""
-    shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    return "\n".join(["```text", *shown.replace("`", "'").splitlines(), "```"])
+    return "\n".join(["```text", *_lines(text), "```"])
+
+
+def _code(text):
+    """A sample in a cell of a table."""
+    return Prose(f"`{_printable(text)}`")
+
+
+def _lines(text):
+    """The lines of a sample; one that a model does not end is broken."""
+    for line in _printable(text).splitlines():
+        yield from (line[at : at + WIDEST] for at in range(0, max(len(line), 1), WIDEST))
+
+
+def _printable(text):
+    """ASCII as it is, and a dot for every other byte or letter."""
+    shown = "".join(c if c.isascii() and (c.isprintable() or c == "\n") else "·" for c in text)
+    return shown.replace("`", "'")
 
 
 def looked_at(results):
@@ -231,7 +303,7 @@ def looked_at(results):
     last = max(values(rows, "step"))
     ends = {kind: only(rows, kind=kind, step=last) for kind in kinds}
     best = {kind: _best(row["shares"]) for kind, row in ends.items()}
-    drawn = derived([results[0]], lambda r: _followed(r, best))
+    drawn = derived(results, lambda r: _followed(r, best))
     series = [Series(OURS, kind, {"kind": kind}, shade=i) for i, kind in enumerate(kinds)]
     largest = {kind: _at(ends[kind], best[kind]) for kind in kinds}
     return Figure(
@@ -250,7 +322,27 @@ def looked_at(results):
             },
         ),
         plot=charts.lines(drawn, series, STEP, SHARE, log=""),
+        sentences={"others": _others(rows, best)},
     )
+
+
+def _others(rows, best):
+    """The first step at which another head was ahead of the one that ends best, by kind."""
+    ahead = {}
+    for row in sorted(rows, key=lambda r: r["step"]):
+        kind, place = row["kind"], _best(row["shares"])
+        if row["step"] and place != best[kind] and kind not in ahead:
+            ahead[kind] = words(
+                "looked_at.ahead",
+                kind=kind,
+                layer=place[0] + 1,
+                head=place[1] + 1,
+                step=row["step"],
+                share=percent(_at(row, place)),
+            )
+    if not ahead:
+        return words("looked_at.same")
+    return words("looked_at.moved", heads="; ".join(ahead.values()))
 
 
 def _field(kind):
@@ -328,7 +420,7 @@ def steps(results):
         finding=words("steps", shares=between(shares, percent)),
         caption=words("steps.caption"),
         table=beside(rows, ["part", "compiled", "N"], given, TIME),
-        plot=charts.lines([_only_timed(result)], names, "N", TIME, panels, columns=2),
+        plot=charts.lines(derived(results, _measured), names, "N", TIME, panels, columns=2),
         sentences={
             "memory": words(
                 "steps.memory",
@@ -339,10 +431,6 @@ def steps(results):
             "compiled": words("steps.compiled", times=_over_cudnn(rows, "step", True)),
         },
     )
-
-
-def _only_timed(result):
-    return derived([result], _measured)[0]
 
 
 def _share(rows, N):

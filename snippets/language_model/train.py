@@ -30,7 +30,10 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments=None):
-    """Train, and print a sample; the exit code is 0, 2 for bad input, 130 after Ctrl-C."""
+    """Train, and print a sample.
+
+    The exit code is 0, 1 if the end could not be stored, 2 for bad input, 130 after Ctrl-C.
+    """
     parser = argparse.ArgumentParser(prog="python -m snippets.language_model.train")
     parser.add_argument("--attention", default=OURS, choices=NAMES, help="what it trains with")
     parser.add_argument("--fresh", action="store_true", help="begin again")
@@ -91,15 +94,30 @@ def _train(run, place, seconds):
         ended = train(run, place, seconds=seconds, stop=stopping, tell=tell, note=console.print)
     taken = time.monotonic() - began
     console.print(f"{run.step - first} steps in {taken:.0f} s, then: {ended}")
-    if ended == "stopped":
+    stored = _stored(place)
+    if stored != run.step:
+        console.print(
+            "No checkpoint could be stored: make train begins again."
+            if stored is None
+            else f"The last checkpoint that could be stored is of step {stored}: make train goes "
+            "on from there."
+        )
+    elif ended == "stopped":
         console.print("The checkpoint is whole; make train goes on from it.")
+    if ended == "stopped":
         return 130
     if run.step == first and first:
         console.print("There was nothing left to do; FRESH=1 begins again.")
     for at, loss in run.validation:
         console.print(f"  step {at:5}: held-out loss {loss:.4f}")
     console.print(escape(_spoken(run, place)))
-    return 0
+    return 0 if stored == run.step else 1
+
+
+def _stored(place):
+    """The step of the checkpoint on disk; None where there is none."""
+    last = place / "last.pt"
+    return load(last)["step"] if last.exists() else None
 
 
 class _Stop:
@@ -129,7 +147,7 @@ class _Stop:
 
 def _spoken(run, place):
     """A sample of the best weights, byte by byte through decode_attention."""
-    best = load(place / "best.pt", run.device)
+    best = run.best or load(place / "best.pt", run.device)  # a full disk left it in memory
     model = LanguageModel(run.settings.config, dtype=run.model.dtype).to(run.device)
     model.load_state_dict(best["model"])
     cast(model)

@@ -51,6 +51,9 @@ SURVIVORS = {
     "tiled_attention: hidden NaN gets in": "needs a value that is NaN, and float64 attention of "
     "one is NaN too",
     "flash_attention: key beyond the end": "the line runs only in a warp-specialized kernel",
+    "flash_backward: keys beyond the last not masked": "shows where all scores of a row are low",
+    "flash_backward: gradients replaced, not added to": "needs gradients that came before",
+    "flash_backward: logsumexp of the tile before": "the line runs only with a Hopper GPU's tiles",
 }
 # Wrong variants whose result is not that of Triton's interpreter, and why.
 DIFFERENT = {

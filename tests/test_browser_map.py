@@ -14,7 +14,7 @@ from floors import perhaps, some
 
 from snippets._lab.rooms import ROOT
 from snippets._site.checks.browser import LAPTOP, PHONE
-from snippets._site.checks.page_speed import DOWNLOAD, LATENCY_MS, UPLOAD
+from snippets._site.checks.page_speed import slow_down
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]
@@ -672,11 +672,7 @@ def test_the_task_is_done_by_the_head_that_does_it(open_page, post):
 def test_a_token_answers_soon_on_a_slow_phone(open_page, post):
     """From the reader's first scroll, on 1.6 Mbit/s and a CPU slowed four times, nothing cached."""
     page = open_page(PHONE, bypass_csp=True)
-    cdp = page.context.new_cdp_session(page)
-    cdp.send("Network.enable")
-    network = {"offline": False, "latency": LATENCY_MS, "uploadThroughput": UPLOAD}
-    cdp.send("Network.emulateNetworkConditions", network | {"downloadThroughput": DOWNLOAD})
-    cdp.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    slow_down(page.context.new_cdp_session(page))
     page.goto(post, timeout=60_000)
     page.wait_for_load_state("networkidle", timeout=60_000)
     took = page.evaluate(

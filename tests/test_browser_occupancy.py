@@ -58,20 +58,20 @@ def test_both_languages_give_the_same_programs(calculator):
 def test_a_change_is_announced_and_drawn(calculator):
     page = calculator()
     for registers, programs in ((64, 8), (255, 2), (16, 13)):
-        page.get_by_label("Registers a thread").fill(str(registers))
+        page.get_by_label("Registers per thread").fill(str(registers))
         text = page.locator(SUMMARY).inner_text()
         assert re.match(rf"{programs} programs fit", text), text
         full = page.locator(f"{BOX} .am-occupancy-even, {BOX} .am-occupancy-odd").count()
         assert f"{full} of 64 warps" in text
     page.get_by_label("Warps a program").select_option("32")
-    page.get_by_label("Registers a thread").fill("255")
+    page.get_by_label("Registers per thread").fill("255")
     assert page.locator(SUMMARY).inner_text() == "Not even one program fits."
     assert page.wrong == []
 
 
 def test_it_works_by_keyboard_and_fits_a_phone(calculator):
     page = calculator(viewport=PHONE, has_touch=True, is_mobile=True)
-    page.get_by_label("Registers a thread").focus()
+    page.get_by_label("Registers per thread").focus()
     page.keyboard.press("ArrowRight")
     assert page.locator(f"{BOX} label span").first.inner_text() == "65"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

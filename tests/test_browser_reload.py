@@ -74,7 +74,7 @@ def test_a_changed_sentence_is_on_the_open_page_after_less_than_half_a_build(
     house, address, process, whole = served
     page = open_page()
     page.goto(f"{address}{PAGE}/", wait_until="load")
-    page.wait_for_function("document.readyState === 'complete'")
+    page.wait_for_function("() => document.readyState === 'complete'")
     source = house / "docs" / f"{PAGE}.md"
     took, computed = [], []
     for word in ("first", "second"):

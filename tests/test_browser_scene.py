@@ -606,3 +606,62 @@ def test_the_recording_is_small_and_asked_for_only_when_it_is_near(open_page, sc
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(BOARD).wait_for()
     assert len([url for url in asked if "scene_steps" in url]) == 1
+
+
+SLOWER = 4  # how many times the CPU is slowed down
+FRAMES = """() => new Promise((done) => {
+  const frames = [];
+  const note = (now) => {
+    frames.push(now);
+    if (now - frames[0] < 3000) requestAnimationFrame(note);
+    else done(frames.slice(1).map((frame, at) => frame - frames[at]));
+  };
+  requestAnimationFrame(note);
+})"""
+FRAME_MS = 1000 / 60
+LATE = 0.1  # of all frames, at most, in the best of some rounds
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("room", ["", "basic", "tiled", "flash", "hopper"])
+def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, room):
+    page = open_page(bypass_csp=True)
+    page.goto(f"{site}posts/{room}_attention/" if room else site)
+    page.evaluate(
+        "() => document.querySelectorAll('details').forEach((fold) => (fold.open = true))"
+    )
+    box = page.locator("[data-widget=scene]").first
+    box.scroll_into_view_if_needed()
+    pause, play = (box.get_by_role("button", name=name) for name in ("Pause", "Play"))
+    pause.or_(play).first.wait_for()
+    page.wait_for_timeout(1000)
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    shares = []
+    while len(shares) < 5 and min(shares, default=1) > LATE:
+        if play.count():
+            play.click()
+        page.wait_for_timeout(300)
+        before = box.inner_text()
+        frames = some(page.evaluate(FRAMES), 30)
+        assert box.inner_text() != before, "it stood still: no frame was drawn anew"
+        shares.append(sum(ms > 1.5 * FRAME_MS for ms in frames) / len(frames))
+    print(f"\n{room or 'front page'}: late frames {min(shares):.1%}, of all frames")
+    assert min(shares) <= LATE
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_the_front_page_keeps_room_for_the_scene(open_page, site, width):
+    """What follows the poster stands where it will stand when the script has come."""
+    heights = []
+    for comes in (False, True):
+        page = open_page(viewport={"width": width, "height": 850})
+        if not comes:
+            page.route("**/widgets/scene*.js", lambda route: route.abort())
+        page.goto(site)
+        box = page.locator("[data-widget=scene]").first
+        if comes:
+            box.locator(".am-scene-frame").wait_for()
+        page.evaluate("document.fonts.ready")
+        heights.append(box.bounding_box()["height"])
+    assert heights[0] == pytest.approx(heights[1], abs=4)

@@ -169,6 +169,5 @@ def test_fonts_stay_when_a_reader_goes_to_a_page_of_another_level(open_page, sit
     page.goto(site + "posts/attention_weights/", wait_until="networkidle")
     page.locator("a.md-logo:visible").first.click()
     page.wait_for_url(site)
-    page.wait_for_load_state("networkidle")
-    assert page.evaluate("document.fonts.check('16px \"Measured Text\"')")
+    page.wait_for_function("() => document.fonts.check('16px \"Measured Text\"')")
     assert page.wrong == [], "a file that is not there"

@@ -89,7 +89,7 @@ SEEN = Diagnosis(False, names=("no scale",))
 )
 def test_a_verdict_can_be_bad(found, verdict):
     if verdict == "wrong name" and found.memory:
-        assert bench.verdict(BY_NAME["rows: a program a query"], found) == verdict
+        assert bench.verdict(BY_NAME["rows: one query per program"], found) == verdict
     else:
         assert bench.verdict(BY_NAME["rows: no scale"], found) == verdict
 

@@ -221,7 +221,7 @@ def test_each_symptom_names_its_test_and_each_of_these_tests_is_named():
         title = symptom.splitlines()[0]
         assert "**Why.**" in symptom, title
         assert "**Fix.**" in symptom, title
-        assert "**Held by**" in symptom or "**Source**" in symptom, title
+        assert "**Checked by**" in symptom or "**Source**" in symptom, title
     here = {name for name in globals() if name.startswith("test_")} - {
         "test_each_symptom_names_its_test_and_each_of_these_tests_is_named",
         "test_a_test_that_the_page_names_exists",
@@ -232,7 +232,7 @@ def test_each_symptom_names_its_test_and_each_of_these_tests_is_named():
 def test_a_test_that_the_page_names_exists():
     text = PAGE.read_text("utf-8")
     sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py")}
-    named = [line for line in text.splitlines() if line.startswith("**Held by**")]
+    named = [line for line in text.splitlines() if line.startswith("**Checked by**")]
     assert len(named) >= 12
     for line in named:
         for part in some(line.split("`")[1::2]):

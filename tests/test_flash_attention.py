@@ -674,7 +674,7 @@ def test_the_verdicts_follow_the_numbers(gain, monkeypatch):
     verdicts = {1.5: "it pays everywhere", 0.5: "costs time everywhere", 1.0: "changes nothing"}
     assert verdicts[gain] in sentences["pointers"]
     assert verdicts[2.0 - gain] in sentences["large_tiles"]
-    assert ("descriptors in place of pointers" in sentences["useless"]) == (gain <= 1)
+    assert ("descriptors instead of pointers" in sentences["useless"]) == (gain <= 1)
     assert ("larger tiles" in sentences["useless"]) == (gain >= 1)
     ahead = figures.forward([made_up("forward", rows_of("forward", Lab(gain), monkeypatch))])
     assert ("it is level or ahead in 12 of 12 cells" in ahead.sentences["cudnn"]) == (gain >= 1)

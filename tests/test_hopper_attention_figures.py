@@ -149,7 +149,7 @@ def test_ahead_and_behind_are_counted():
 
     figure = drawn("forward", Lab(gain))
     assert "0.90 to 1.20 of cuDNN's rate" in figure.finding
-    assert "ahead in 4 of 12 cases, level in 4, behind in 4" in figure.finding
+    assert "ahead in 4 of 12 cases, level in 4 and behind in 4" in figure.finding
     assert "worst at D 64, N 1024" in figure.sentences["cudnn"]
 
 
@@ -175,8 +175,8 @@ def test_a_ragged_length_is_held_against_the_next_round_one():
 
     figure = drawn("ragged", Lab(gain))
     assert figure.finding.startswith(
-        "A length that is not a multiple of the tile changes the rate by −20 % (D 64, N 1000) at "
-        "worst, sharing keys among four heads by −10 %"
+        "At worst, a length that is not a multiple of the tile changes the rate by −20 % "
+        "(D 64, N 1000), and sharing keys among four heads changes it by −10 %"
     )
 
 

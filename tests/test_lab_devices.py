@@ -14,6 +14,7 @@ import pytest
 from floors import some
 
 from snippets._lab.draw.everything import draw_all
+from snippets._lab.draw.fragment import provenance_table
 from snippets._lab.draw.identity import FAINTEST, strength
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
@@ -113,3 +114,15 @@ def test_no_device_has_another_ones_times():
     for key, by_device in rows.items():
         samples = list(map(str, by_device.values()))
         assert len(set(samples)) == len(samples), f"{key}: two devices have the same times"
+
+
+def test_machines_that_differ_in_kind_share_a_table_of_provenance():
+    one, other = measured()[:2]
+    two = replace(one, device={**one.device, "gpus": 2, "slowdowns": {}})
+    slow = replace(other, device={**other.device, "gpus": 1, "slowdowns": {"thermal": 0.5}})
+    head, _, *lines = provenance_table([two, slow])
+    heads = [cell.strip() for cell in head.strip("|").split("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    at = [dict(zip(heads, line, strict=True)) for line in cells]
+    assert [row["GPUs in the machine"] for row in at] == ["2", "–"]
+    assert ["thermal" in row["slowed by"] for row in at] == [False, True]

@@ -219,7 +219,7 @@ PLANTED = {
     "last queries not written": rounded_down,
     "no rescale": partial(tiles, rescale=False),
     "max not subtracted": overflowing,
-    "not normalised": lambda q, k, v: tiles(q, k, v) * sum_of_weights(q, k),
+    "not normalized": lambda q, k, v: tiles(q, k, v) * sum_of_weights(q, k),
     "padding gets weight": padded,
     "wrong axis": lambda q, k, v: torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), 2) @ v,
     "wrong K/V head": partial(by_hand, group=lambda h, G, Hkv: h % Hkv),

@@ -326,7 +326,7 @@ def test_a_tie_is_what_the_spread_hides():
         ([1.1], "it pays"),
         ([0.9, 0.8], "it does not pay: it costs time everywhere"),
         ([1.01, 0.99], "it changes nothing beyond the spread"),
-        ([1.1, 1.0], "it pays in 1 of 2 cases and does no harm in the others"),
+        ([1.1, 1.0], "it pays in 1 of 2 cases and does no harm in the other"),
         ([0.9, 1.0], "it does not pay: it costs time in 1 of 2 cases and gains in none"),
         ([1.1, 0.9], "it pays in 1 of 2 cases and costs time in 1"),
     ],
@@ -337,7 +337,7 @@ def test_the_verdict_follows_from_the_gains(ratios, said):
 
 def test_standing_counts_ties():
     assert words.standing(gains(1.1, 1.2, 1.0, 0.9)) == (
-        "ahead in 2 of 4 cases, level in 1, behind in 1"
+        "ahead in 2 of 4 cases, level in 1 and behind in 1"
     )
     assert words.standing(gains(0.9)) == "behind in 1 of 1 case"
     assert words.standing(gains(1.1, 1.2, spread=0.2)) == "level in 2 of 2 cases"
@@ -415,7 +415,7 @@ def test_a_comparison_knows_where_it_stands():
     assert not compared["torch:flex"]
     assert sdpa.span() == "from 2.0× slower to 2.0× faster"
     assert dict(sdpa.where(N=64)) == {(64,): 2.0}
-    assert sdpa.standing() == "ahead in 1 of 2 cases, behind in 1"
+    assert sdpa.standing() == "ahead in 1 of 2 cases and behind in 1"
     assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
     assert compared.ms("torch:cudnn", (128,)) is None
     assert words.case(sdpa.best) == "N 64"
@@ -581,7 +581,7 @@ def test_what_a_room_measures_beside_its_kernel_is_derived():
     for one, other in some(itertools.combinations(shades, 2)):
         assert apart(one, other, DEFICIENCIES["none"]) > 0.04, (one, other)
     assert identity.identity("torch:eager, TF32").name == "eager PyTorch, TF32"
-    assert identity.identity("torch:something_new").name == "PyTorch, something new"
+    assert identity.identity("torch:something_new").name == "PyTorch something new"
     assert identity.identity("tiled_attention", dtype="float16").dash == "dash"
     with pytest.raises(DataError, match="'tomorrow' has no colour"):
         identity.identity("tomorrow")

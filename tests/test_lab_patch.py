@@ -259,6 +259,11 @@ def hopper():
     }
 
 
+def backward():
+    rungs = rooms.load("hopper_backward", "bench").RUNGS
+    return {name: rung.changes for name, rung in rungs.items()}
+
+
 def tiled():
     bench = rooms.load("tiled_attention", "bench")
     return {"summed last": bench.SUMMED_LAST, "no tile skipped": bench.NO_SKIP}
@@ -279,7 +284,9 @@ BENCHES = {
     "basic_attention": basic,
     "coalescing": coalescing,
     "flash_attention": flash,
+    "flash_backward": lambda: rooms.load("flash_backward", "bench").WITHOUT,
     "hopper_attention": hopper,
+    "hopper_backward": backward,
     "tiled_attention": tiled,
     "vectorized_attention": lambda: rooms.load("vectorized_attention", "bench").REMEDIES,
 }

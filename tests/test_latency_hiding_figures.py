@@ -136,10 +136,10 @@ def drawn(name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("latency", ["16 ns, 32 cycles where L1", "130 ns, 260 cycles", "400 ns, 800 cycles"]),
+        ("latency", ["16 ns (32 cycles) where L1", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
         ("hiding", ["4,224 walkers take 1.00× the time of one"]),
         ("littles_law", ["800 kB must be in flight"]),
-        ("occupancy", ["3 programs at once in place of 16"]),
+        ("occupancy", ["3 programs at once instead of 16"]),
         ("waves", ["One more tile, 133, takes 2.0× the time"]),
         ("host_time", ["The CPU needs 20 µs", "done with the smallest in 2 µs"]),
     ],
@@ -182,7 +182,7 @@ def test_the_gpu_is_drawn_with_latencies_and_without():
         fragment("latency_hiding", "gpu", figures.gpu, [hierarchy(), *more])["gpu.md"]
         for more in ([latency()], [])
     )
-    for text in ("132 streaming multiprocessors", "256 KiB", "60 MiB", "16 a cycle"):
+    for text in ("132 streaming multiprocessors", "256 KiB", "60 MiB", "16 per cycle"):
         assert text in with_
         assert text in without
     assert "400 ns" in with_

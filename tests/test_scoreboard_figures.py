@@ -98,7 +98,7 @@ def test_twelve_cells_in_three_regimes():
         assert [r["regime"] for r in told][:3] == ["queued", "sustained", "as called"]
         for row in some(told):
             assert all(some(value is not None for head, value in row.items() if "TFLOP" in head))
-    assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch, cuDNN, TFLOP/s"} <= table[0].keys()
+    assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch cuDNN, TFLOP/s"} <= table[0].keys()
 
 
 def test_each_regime_has_its_ratio_to_cudnn():
@@ -107,11 +107,11 @@ def test_each_regime_has_its_ratio_to_cudnn():
     assert "1.20 queued, 1.08 sustained and 1.08 to 1.19 as called" in figure.finding
     assert "Queued it is level in 12 of 12 cases" in figure.sentences["package"]
     row = figure.table[0]
-    assert row["hopper_attention ÷ PyTorch, cuDNN"] == "1.20"
+    assert row["hopper_attention ÷ PyTorch cuDNN"] == "1.20"
     assert row["hopper_attention ÷ FlashAttention-4 4.0.0b36"] == "0.96 (tie)"
-    assert "hopper_attention does 1.20 queued, 1.08 sustained" in figure.sentences["hopper"]
-    assert "flash_attention does 0.80 queued, 0.80 sustained" in figure.sentences["flash"]
-    assert "20 µs (PyTorch, cuDNN)" in figure.sentences["host"]
+    assert "hopper_attention reaches 1.20 queued, 1.08 sustained" in figure.sentences["hopper"]
+    assert "flash_attention reaches 0.80 queued, 0.80 sustained" in figure.sentences["flash"]
+    assert "20 µs (PyTorch cuDNN)" in figure.sentences["host"]
 
 
 def test_what_slowed_the_gpu_is_marked():
@@ -151,7 +151,7 @@ def test_the_host_is_most_of_a_small_call():
     figure = drawn("launchers")
     assert "as called" in figure.finding
     by_name = {r["kernel"]: r for r in figure.table}
-    assert set(by_name) == {"PyTorch, cuDNN", *bench.KERNELS, bench.LAST}
+    assert set(by_name) == {"PyTorch cuDNN", *bench.KERNELS, bench.LAST}
     assert by_name["hopper_attention"]["of cuDNN, queued"] == "1.20"
 
 
@@ -162,7 +162,7 @@ def test_grids_that_fill_the_gpu_badly_are_shown():
         return 0.6 if name == LAST and case["heads"] == 8 and not case["causal"] else 1.0
 
     figure = drawn("grids", Lab(gain))
-    assert "does 0.72 to 1.20 of cuDNN's rate, least at D 64, 8 heads" in figure.finding
+    assert "reaches 0.72 to 1.20 times cuDNN's rate, least at D 64, 8 heads" in figure.finding
     assert "it is at D 64, 8 heads." in figure.sentences["least"]
     assert [r["grid"] for r in figure.table][-3:] == [
         "D 128, 131 tiles",

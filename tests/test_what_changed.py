@@ -112,7 +112,7 @@ def test_the_page_lists_the_latest_first_and_the_largest_move():
         measured(0.5, 1.0, 1.2, triton="2", day=22, code={"a/kernel.py": {"a": "9" * 10}}),
     )
     figure = page.renewals([last])
-    assert figure.finding == "2 new measurements: 3 times of 6 moved beyond the spread."
+    assert figure.finding == "2 new measurements: 3 of 6 times moved beyond the spread."
     told = [
         (r["before"], r["now"], r["other versions"], r["other code"], r["moved"])
         for r in figure.table
@@ -137,7 +137,7 @@ def test_versions_of_a_room_are_those_of_all_its_results():
     )
     figure = page.versions([replace(older, measured_at="2026-11-03T10:00:00Z"), measured(1.0)])
     (row,) = figure.table
-    assert (row["room"], row["where"], row["results"]) == ("a_post", "Some GPU", 2)
+    assert (row["post"], row["where"], row["results"]) == ("a_post", "Some GPU", 2)
     assert (row["torch"], row["CUDA"], row["all verified since"]) == ("1 and 2", "–", "2026-11-03")
     assert figure.finding.startswith("1 set of results, 1 of them with several versions")
 
@@ -145,5 +145,5 @@ def test_versions_of_a_room_are_those_of_all_its_results():
 def test_every_published_room_is_in_the_matrix():
     found = [r for r in store.scan() if r.place != "browser"]
     rows = page.versions(found).table
-    assert {r["room"] for r in rows} == {r.post for r in found}
+    assert {r["post"] for r in rows} == {r.post for r in found}
     assert len(rows) > 20

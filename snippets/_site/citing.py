@@ -14,7 +14,8 @@ class Citation:
 
 def citation(site: str, title: str, slug: str, day: date, address: str = "") -> Citation:
     """How to cite the page `slug`; with its address where that is known."""
-    plain = f"“{title}.” {site}, {day.day} {day:%B %Y}."
+    end = "" if title[-1] in ".?!" else "."
+    plain = f"“{title}{end}” {site}, {day.day} {day:%B %Y}."
     fields = {
         "title": f"{{{_escaped(title)}}}",
         "author": f"{{{_escaped(site)}}}",  # a body, not a person: braces keep it whole

@@ -113,8 +113,10 @@ def _box(identity: str, exercise: dict[str, Any]) -> str:
         "",
         (exercise.get("question") or exercise["task"]).strip(),
     ]
-    for hint in exercise.get("hints", ()):
-        lines += ["", '??? tip "Hint"', f"    {hint.strip()}"]
+    hints = exercise.get("hints", ())
+    for number, hint in enumerate(hints, 1):
+        named = f"Hint {number} of {len(hints)}" if len(hints) > 1 else "Hint"
+        lines += ["", f'??? tip "{named}"', f"    {hint.strip()}"]
     question = ' data-question="true"' if "question" in exercise else ""
     label = "Answer" if question else "Start"
     button = f'<button class="am-edit" type="button" data-exercise="{identity}"{question}>'

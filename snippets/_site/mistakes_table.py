@@ -15,7 +15,7 @@ from snippets._lab.results import store
 from snippets._lab.results.store import Result
 
 PLACE = re.compile(r'<div class="am-mistakes" data-result="(?P<result>[^"]+)"></div>')
-HEADS = ("the mistake", "instead of", "stands", "what the page says")
+HEADS = ("the mistake", "right", "wrong", "what the page says")
 
 Row = dict[str, Any]
 

@@ -141,7 +141,7 @@ def table(result: Result) -> str:
     origin = (
         f"Medians of {device['runs']}, {result.date}, {device['browser']}, "
         f"{device['name']} slowed {device['cpu_slowed']} times, "
-        f"{device['latency_ms']:g} ms a request, "
+        f"{device['latency_ms']:g} ms per request, "
         f"{device['download_bytes_per_s'] / 1000:.0f} kB/s, {device['width']} px wide. "
         f"[All samples](/data/{place}.json)."
         f'<span class="am-stale" data-result="{place}"></span>'

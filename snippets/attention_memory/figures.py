@@ -376,9 +376,9 @@ def _growth(rows):
 
 
 def _named(name):
-    """An implementation in a sentence: our functions as code, a backend as PyTorch's."""
+    """An implementation in a sentence: our functions as code."""
     said = named(name)
-    return f"`{name}`" if said == name else said.replace("PyTorch, ", "PyTorch's ")
+    return f"`{name}`" if said == name else said
 
 
 def _by_growth(growth):

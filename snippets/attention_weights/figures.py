@@ -183,8 +183,8 @@ def claims(results):
             {
                 "sentence": "text",
                 "token": lambda r: r["tokens"][r["query"]],
-                "attends to": bare("attended"),
-                "ignores": bare("ignored"),
+                "is said to attend to": bare("attended"),
+                "and to ignore": bare("ignored"),
                 f"heads that agree, of {sat['heads']}": lambda r: len(r["agree"]),
                 "heads in which it gets most": lambda r: len(r["strongest_key"]),
                 "most": lambda r: f"{decimals(r['most'])}, {_heads([r['head_of_most']])}",

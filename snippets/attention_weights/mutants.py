@@ -22,7 +22,7 @@ MUTANTS = [
         "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
     ),
     Mutant(
-        "not normalised",
+        "not normalized",
         "weights = weights / tl.maximum(total, 1.0)",
         "weights = weights * 1.0",
         "The weights are not divided by their sum: they do not add up to one.",
@@ -117,6 +117,6 @@ MUTANTS = [
         "wrong base",
         "weights = tl.exp(",
         "weights = tl.exp2(",
-        "exp2 stands where exp belongs, without log2(e) in the scale: the softmax is too flat.",
+        "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
     ),
 ]

@@ -542,7 +542,7 @@ def addresses(results):
                 "query": "query",
                 "first element": "first_element",
                 "last element": "last_element",
-                "all neighbours": lambda r: yes(r["neighbours"]),
+                "all neighbors": lambda r: yes(r["neighbours"]),
                 "bytes": "bytes_loaded",
                 "32-byte sectors": "sectors",
             },

@@ -15,7 +15,7 @@ WORDS = {
     "true": "True wherever it was measured",
 }
 HOLDS = {
-    "true": "wherever it was measured",
+    "true": "wherever they were measured",
     "depends": "in some regimes only",
     "false": "in none",
 }

@@ -262,7 +262,7 @@ def alignment(results):
             rows,
             {
                 "columns": "columns",
-                "numbers a load": "numbers_a_load",
+                "numbers per load": "numbers_a_load",
                 "slots": "slots",
                 "masked": lambda r: share(_masked(r)),
                 "time": TIME,
@@ -277,8 +277,8 @@ def alignment(results):
             ],
             BANDWIDTH,
             groups=[
-                Series("context", "one number a load", {"numbers_a_load": 1}),
-                Series(OURS, f"{wide['numbers_a_load']} numbers a load", _wide),
+                Series("context", "one number per load", {"numbers_a_load": 1}),
+                Series(OURS, f"{wide['numbers_a_load']} numbers per load", _wide),
             ],
         ),
         sentences={

@@ -66,7 +66,7 @@ MUTANTS = [
         "Unused slots hold 0 and not -inf: numbers that do not exist take part in the softmax.",
     ),
     Mutant(
-        "not normalised",
+        "not normalized",
         "weights = weights / tl.sum(weights, axis=0)",
         "weights = weights * 1.0",
         "The weights are not divided by their sum: they do not add up to one.",

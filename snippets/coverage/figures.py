@@ -61,7 +61,6 @@ def grid(results):
             "verdict": f"On {many(len(results), 'device')} no cell fails."
             if not failed
             else f"{many(failed, 'cell fails', 'cells fail')}: {'; '.join(sorted(set(wrong)))}.",
-            "bfloat": unable,
         },
     )
 

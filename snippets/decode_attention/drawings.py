@@ -58,8 +58,8 @@ def cache():
     return Picture(
         sees="One query, and all keys and values so far.",
         caption="Each new token adds one key and one value to the cache of its sequence, and its "
-        "query reads everything that is there. For two products of a query with a key and with a "
-        "value, both have to come from memory.",
+        "query reads everything that is there. A key and a value come from memory for only two "
+        "products: the query with the key, and its weight with the value.",
         svg=svg(PHONE, top + 36, about, drawn),
     )
 

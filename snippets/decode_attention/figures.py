@@ -26,7 +26,7 @@ from snippets._lab.draw.rows import (
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import count, percent, ratio, size, time
-from snippets._lab.draw.words import Words, between, cell, listed
+from snippets._lab.draw.words import Words, between, cell, listed, many
 
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 FLEX = "torch:flex"
@@ -220,31 +220,39 @@ def _alone(result):
 
 def _losses(rows):
     """What each rule's choice loses at most, over the shapes where its number was timed."""
-    lost = {}
-    for batch, N in _shapes(rows):
+    lost, shapes = {}, _shapes(rows)
+    for batch, N in shapes:
         mine = pick(rows, batch=batch, N=N)
         best = min(map(TIME, mine))
         for row in mine:
             for rule in row["chosen_by"]:
-                lost[rule] = max(lost.get(rule, 0), TIME(row) / best - 1)
-    told = sorted(lost, key=lost.get)
-    return words(
-        "splits.rules", rules=listed([f"{_said(rule)} {percent(lost[rule])}" for rule in told])
+                lost.setdefault(rule, []).append(TIME(row) / best - 1)
+    most = {rule: max(losses) for rule, losses in lost.items()}
+    told = words(
+        "splits.rules",
+        rules=listed(
+            [f"{percent(most[rule])} ({_said(rule)})" for rule in sorted(most, key=most.get)]
+        ),
     )
+    for rule, losses in lost.items():
+        if missing := len(shapes) - len(losses):
+            shape = f"{missing} of {many(len(shapes), 'shape')}"
+            told += " " + words("splits.untimed", rule=_said(rule), shapes=shape)
+    return told
 
 
 def rules(results):
     rows = results[0].rows
     own = pick(rows, rule=OURS)
     longest = max(values(own, "N"))
-    few, many = (only(own, batch=f(values(own, "batch")), N=longest) for f in (min, max))
+    few, most = (only(own, batch=f(values(own, "batch")), N=longest) for f in (min, max))
     return Figure(
         finding=words(
             "rules",
             N=count(longest),
             one=few["splits"],
-            batch=many["batch"],
-            many=many["splits"],
+            batch=most["batch"],
+            many=most["splits"],
         ),
         caption=words("rules.caption", slots=own[0]["slots"]),
         table=beside(
@@ -383,7 +391,7 @@ def ragged(results):
             results,
             [Series(OURS, kind, {"kind": kind}) for kind in values(rows, "kind")],
             TIME,
-            [View(f"{batch} sequences", {"batch": batch}) for batch in values(rows, "batch")],
+            [View(many(batch, "sequence"), {"batch": batch}) for batch in values(rows, "batch")],
             groups=[
                 Series(name, _splits_of(name), {"implementation": name}, shade=i)
                 for i, name in enumerate(names)
@@ -393,7 +401,8 @@ def ragged(results):
 
 
 def _splits_of(name):
-    return name.partition(":")[2] or "splits by the rule"
+    number = name.partition(":")[2].removesuffix(" splits")
+    return many(int(number), "split") if number else "splits by the rule"
 
 
 def cold_and_warm(results):
@@ -417,7 +426,7 @@ def cold_and_warm(results):
             results,
             [Series(warm, "the same cache", shade=1), Series(cold, "other caches in turn")],
             "N",
-            over("bytes_read", "bytes read a second"),
+            over("bytes_read", "bytes read per second"),
             log="x",
             references=[at_ceiling("read", "read-only ceiling of memory")],
         ),
@@ -462,7 +471,7 @@ def intensity(results):
             {
                 "new tokens": "M",
                 "group": "group",
-                "rows a key": "rows",
+                "rows per key": "rows",
                 "time": TIME,
                 "keys and values": BANDWIDTH,
                 "arithmetic": RATE,
@@ -471,7 +480,7 @@ def intensity(results):
         plot=charts.lines(
             results,
             [Series(OURS, joined=False)],
-            field("rows", "rows a key: new tokens × group", units.whole),
+            field("rows", "rows per key: new tokens × group", units.whole),
             RATE,
             references=[at_ceiling(UNIT, "matmul ceiling")],
         ),
@@ -496,7 +505,7 @@ def combining(results):
             ],
             "N",
             TIME,
-            [View(f"{b} sequences", {"batch": b}) for b in values(rows, "batch")],
+            [View(many(b, "sequence"), {"batch": b}) for b in values(rows, "batch")],
         ),
     )
 
@@ -570,7 +579,7 @@ def resources(results):
                     (dtype, n) for dtype in values(rows, "dtype") for n in values(rows, "rows")
                 )
             ],
-            field("registers", "registers a thread", units.whole),
+            field("registers", "registers per thread", units.whole),
             [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
             log=False,
         ),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 KERNELS = Path(__file__).parent / "kernels"
 STYLES = {
-    "rows": "a program a query",
+    "rows": "one query per program",
     "vectorized": "all keys in one load",
     "tiled": "running softmax",
     "flash": "tl.dot",
@@ -116,7 +116,7 @@ CASES = [
     one("rows", "N for M", "grid = (M, B * H)", "grid = (min(M, N), B * H)"),
     one("rows", "V a row ahead", "tl.load(Vh + n * svn", "tl.load(Vh + (n + 1) * svn"),
     # One mistake: all keys at once.
-    one("vectorized", "not normalised", "axis=0) / total", "axis=0)"),
+    one("vectorized", "not normalized", "axis=0) / total", "axis=0)"),
     one(
         "vectorized",
         "scale ignored",
@@ -126,7 +126,7 @@ CASES = [
     one("vectorized", "keys for values", "v_at = value_ptr", "v_at = key_ptr"),
     one("vectorized", "strides ignored", "columns[None, :] * v_col", "columns[None, :]"),
     one("vectorized", "last key dropped", "real = keys < n_keys", "real = keys < n_keys - 1"),
-    one("vectorized", "normalised twice", "axis=0) / total", "axis=0) / total / total"),
+    one("vectorized", "normalized twice", "axis=0) / total", "axis=0) / total / total"),
     # One mistake: tiles.
     one("tiled", "no rescale", "acc = acc * decay[:, None]", "acc = acc * 1.0"),
     one(

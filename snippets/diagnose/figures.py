@@ -21,11 +21,12 @@ def kernels(results):
     verdicts = Counter(row["verdict"] for row in rows)
     wrong = verdicts["wrong name"]
     unnamed = [row["case"] for row in rows if row["verdict"] == "no name"]
+    nameless = many(len(unnamed), "stays", "stay") if unnamed else "none stays"
     misnamed = many(wrong, "gets", "get") if wrong else "none gets"
     left = f" Without the name that was planted: {'; '.join(unnamed)}." if unnamed else ""
     return Figure(
-        finding=f"Of {len(rows)} kernels {verdicts['right']} get the right verdict, "
-        f"{len(unnamed)} no name, and {misnamed} a wrong one.",
+        finding=f"Of {len(rows)} kernels, {verdicts['right']} get the right verdict, "
+        f"{nameless} without a name, and {misnamed} a wrong one.",
         caption="Each line is a kernel that is right, or a copy of it with pieces of its code "
         "replaced; all ran in Triton's interpreter. A verdict is right if all that was planted is "
         f"named and nothing else.{left}",

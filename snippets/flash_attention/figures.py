@@ -51,6 +51,7 @@ from snippets._lab.draw.words import (
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
+OWN_TILE = "the kernel's table"
 words = Words(__file__)
 
 
@@ -171,9 +172,23 @@ def _rates(rows, others):
 # What each step gives.
 
 
+# Steps that the data names in other words.
+STEPS = {
+    "exp2 in place of exp": "exp2 instead of exp",
+    "descriptors in place of pointers": "descriptors instead of pointers",
+    "one loop, with a branch": "one loop with a branch",
+    "more queries a program": "more queries per program",
+    "warp specialisation": "warp specialization",
+}
+
+
 def _steps(rows):
-    """Rung → its row's words, for all steps but the kernel that they are steps of."""
-    return {r["implementation"]: r for r in rows if r.get("kind") in ("back", "further")}
+    """Rung → its row, its step in words, for all steps but the kernel that they are steps of."""
+    return {
+        r["implementation"]: {**r, "step": STEPS.get(r["step"], r["step"])}
+        for r in rows
+        if r.get("kind") in ("back", "further")
+    }
 
 
 def _over_base(rows):
@@ -351,7 +366,7 @@ def sweep(results):
                 "D": "D",
                 "causal": "causal",
                 "N": "N",
-                "tile": lambda r: r["implementation"] if "BLOCK_M" in r else "the kernel's table",
+                "tile": lambda r: _tile(r["implementation"]) if "BLOCK_M" in r else OWN_TILE,
                 "time": TIME,
                 "of the fastest": Quantity(
                     "", lambda r: part.get((*_grid(r), r["implementation"])), units.fraction
@@ -459,6 +474,11 @@ def _without_and_with(rows):
     return told + f", {spills} bytes spilled" * (spills > 0)
 
 
+def _tile(label):
+    """A tile's label as it is shown: the data spells one word otherwise."""
+    return label.replace("specialised", "specialized")
+
+
 # Beside others.
 
 
@@ -470,7 +490,8 @@ def kernels(results):
     gain = {name: compared[name][far] for name in labels if far in compared[name]}
     first = next(name for name in gain if not name.startswith("torch"))
     sdpa = f" and {faster(gain[SDPA])} than what SDPA chooses by itself" if SDPA in gain else ""
-    sentences = {"whole": words("kernels.whole", N=far.N, first=faster(gain[first]), sdpa=sdpa)}
+    ahead = f"{measured_ratio(gain[first])} faster"
+    sentences = {"whole": words("kernels.whole", N=far.N, first=ahead, sdpa=sdpa)}
     if TILED in gain:
         sentences["cores"] = words("kernels.cores", N=far.N, faster=faster(gain[TILED]))
 

@@ -102,7 +102,7 @@ def forward(results):
             tokens=one["batch"] * one["N"],
             columns=one["heads"] * one["D"],
         ),
-        table=beside(rows, ["dtype", *BY], names, RATE, lambda row: _against(row, names)),
+        table=beside(rows, ["dtype", *BY], names, RATE, _against_cudnn),
         plot=charts.lines(
             results,
             [CUDNN, *package, OURS, TRITON, FLEX, FLASH],
@@ -132,14 +132,11 @@ def forward(results):
     )
 
 
-def _against(row, names):
-    """How many times as fast ours is as each other: columns of a table."""
-    ours = row[OURS]
-    return {
-        f"against {label}": decimals(row[name]["ms_p50"] / ours["ms_p50"]) if row[name] else None
-        for label, name in names.items()
-        if name != OURS
-    }
+def _against_cudnn(row):
+    """How many times as fast as cuDNN ours is: a column of the table."""
+    cudnn = row[CUDNN]
+    ratio = decimals(cudnn["ms_p50"] / row[OURS]["ms_p50"]) if cudnn else None
+    return {"against cuDNN": ratio}
 
 
 def _steps(rows):
@@ -183,22 +180,15 @@ def _of_cudnn(result):
         yield row | {"of_cudnn": timed.ms(CUDNN, at) / row["ms_p50"]}
 
 
-def _steps_and_times(rows, labels, gains):
-    """A row a rung: its times, and what its step gains."""
+def _times(rows, labels):
+    """A row a rung: its times. What its step gains, its sentence says."""
     timed = Comparison(rows, OURS, by=BY)
-    table = []
-    for name, label in labels.items():
-        line = {"rung": label}
-        for at in timed.cases:
-            line[case(at)] = timed.ms(name, at)
-            line[f"step, {case(at)}"] = (
-                change(gains[name][at]) if at in gains.get(name, ()) else None
-            )
-        table.append(line)
+    table = [
+        {"rung": label, **{case(at): timed.ms(name, at) for at in timed.cases}}
+        for name, label in labels.items()
+    ]
     times = {case(at): field(case(at), "", units.time) for at in timed.cases}
-    return columns(
-        table, {"rung": "rung", **times, **{f"step, {at}": f"step, {at}" for at in times}}
-    )
+    return columns(table, {"rung": "rung", **times})
 
 
 def rungs(results):
@@ -226,7 +216,7 @@ def rungs(results):
             gain=change(max(gains[best].values())),
         ),
         caption=_caption("rungs.caption", tokens=rows[0]["batch"] * rows[0]["N"]),
-        table=_steps_and_times(rows, {**labels, CUDNN: named(CUDNN)}, gains),
+        table=_times(rows, {**labels, CUDNN: named(CUDNN)}),
         plot=charts.dots(
             derived(results, _of_cudnn),
             places,
@@ -308,19 +298,21 @@ def ragged(results):
     def at(row):
         return compared.case(*(row[axis] for axis in BY))
 
+    (heads,) = values(pick(rows, implementation=shared), "heads_kv")
     return Figure(
         finding=words("ragged", lengths=worst(kept), shared=worst(of_own)),
         caption=_caption("ragged.caption", batch=rows[0]["batch"], heads=rows[0]["heads"]),
         table=columns(
-            sorted(rows, key=lambda r: (r["implementation"] != OURS, *(r[axis] for axis in BY))),
+            sorted(pick(rows, implementation=OURS), key=at),
             {
                 "D": "D",
                 "causal": "causal",
                 "N": "N",
-                "heads of keys": "heads_kv",
                 "rate": RATE,
-                "of the round length": lambda r: decimals(of_round(r["implementation"], at(r))),
-                "of heads with their own keys": lambda r: decimals(rate(r) / rates[OURS][at(r)]),
+                "of the round length": lambda r: decimals(of_round(OURS, at(r))),
+                f"with {heads} heads of keys": Quantity(
+                    "rate", lambda r: rates[shared][at(r)], units.flops
+                ),
             },
         ),
         plot=charts.bars(
@@ -360,17 +352,16 @@ def error(results):
     return Figure(
         finding=words("error", eager=beside_ours(EAGER)),
         caption=words("error.caption"),
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "dtype": "dtype",
-                "D": "D",
-                "N": "N",
-                "largest": lambda r: units.error(r["largest"]),
-                "mean": lambda r: units.error(r["mean"]),
-            },
-        ),
+        table=[
+            {"dtype": dtype, "D": D}
+            | {
+                named(name): units.error(
+                    max(r["largest"] for r in pick(rows, implementation=name, dtype=dtype, D=D))
+                )
+                for name in values(rows, "implementation")
+            }
+            for dtype, D in itertools.product(values(rows, "dtype"), values(rows, "D"))
+        ],
         plot=charts.errors(results),
         sentences={
             "beside": words("error.beside", cudnn=beside_ours(CUDNN), triton=beside_ours(TRITON)),
@@ -561,7 +552,7 @@ def protocol(results):
         table=[
             {
                 "barrier": s.barrier,
-                "signalled by": _sender(s.sender),
+                "signaled by": _sender(s.sender),
                 "at": s.sent,
                 "waited for by": _sender(s.receiver),
                 "goes on at": s.received,

@@ -28,7 +28,7 @@ from snippets._lab.draw.units import (
     thousands,
     time,
 )
-from snippets._lab.draw.words import Words, between, listed
+from snippets._lab.draw.words import Words, between, listed, many
 from snippets._lab.results.store import DataError
 
 from . import model
@@ -39,7 +39,7 @@ FULL = 0.9  # of the ceiling: a copy that reaches this share has filled the pipe
 # Results of ex2 a cycle and multiprocessor: CUDA C++ Programming Guide, arithmetic instructions.
 EXPONENTIALS = {"7.5": 16, "8.0": 16, "8.6": 16, "8.9": 16, "9.0": 16, "10.0": 16}
 words = Words(__file__)
-STEP = field("step_ms", "time a step", time)
+STEP = field("step_ms", "time per step", time)
 
 
 def latency(results):
@@ -57,7 +57,7 @@ def latency(results):
             rows,
             {
                 "working set": lambda r: binary(r["set_bytes"]),
-                "time a step": STEP,
+                "time per step": STEP,
                 "cycles": lambda r: round(r["cycles"]),
             },
         ),
@@ -114,7 +114,7 @@ def _edge(rows, level, l2):
 
 
 def _told(row):
-    return f"{time(row['step_ms'])}, {count(row['cycles'])} cycles"
+    return f"{time(row['step_ms'])} ({count(row['cycles'])} cycles)"
 
 
 def hiding(results):
@@ -141,18 +141,18 @@ def hiding(results):
                 "walkers": "walkers",
                 "of a warp": "lanes",
                 "programs": "programs",
-                "kernel": lambda r: "two walks a thread" if r["implementation"] == TWO else OURS,
-                "time a step": STEP,
+                "kernel": lambda r: "two walks per thread" if r["implementation"] == TWO else OURS,
+                "time per step": STEP,
                 "sectors": field("sectors_per_s", unit=bandwidth),
             },
         ),
         plot=charts.lines(
             found,
             [
-                Series(OURS, "a walker a warp", {"implementation": OURS, "lanes": 1}),
+                Series(OURS, "one walker per warp", {"implementation": OURS, "lanes": 1}),
                 Series(
                     OURS,
-                    "a walker a lane",
+                    "one walker per lane",
                     {"implementation": OURS, "lanes": 32},
                     symbol="square",
                     dash="dash",
@@ -202,7 +202,7 @@ def littles_law(results):
     limit = ceiling(results[0], "copy") / 2
     step = rows[0]["latency_ms"]
     needed = model.amount(limit, step)
-    many = results[0].device["multiprocessors"]
+    processors = results[0].device["multiprocessors"]
     sparse = [r for r in rows if r["bytes_in_flight"] < needed / 4 and r["programs_sm"]]
     full = [r for r in rows if READ(r) >= FULL * limit]
     if not sparse or not full:
@@ -237,7 +237,7 @@ def littles_law(results):
                 *(
                     Series(
                         OURS,
-                        f"{n} load{'s' * (n > 1)} a thread",
+                        f"{many(n, 'load')} per thread",
                         {"kind": "copy", "loads": n},
                         shade=i,
                         symbol=shapes[n],
@@ -265,7 +265,7 @@ def littles_law(results):
                 latency=time(step),
                 rate=bandwidth(limit),
                 needed=size(needed),
-                one=size(needed / many),
+                one=size(needed / processors),
             ),
             "below": words(
                 "littles_law.below",
@@ -298,7 +298,7 @@ HELD = field("held", "numbers held by a thread", units.whole)
 
 def occupancy(results):
     rows = pick(results[0].rows)
-    many = results[0].device["multiprocessors"]
+    processors = results[0].device["multiprocessors"]
     waits, computes = (pick(rows, kind=kind, num_warps=4) for kind in ("waits", "computes"))
     few, most = waits[0], waits[-1]
     spread = [TIME(r) for r in computes]
@@ -312,7 +312,9 @@ def occupancy(results):
             few=most["programs_at_once"],
         ),
         caption=words(
-            "occupancy.caption", programs=thousands(few["programs"]), each=few["programs"] // many
+            "occupancy.caption",
+            programs=thousands(few["programs"]),
+            each=few["programs"] // processors,
         ),
         table=columns(
             rows,
@@ -331,7 +333,7 @@ def occupancy(results):
             [
                 Series(
                     OURS,
-                    f"{n} warp{'s' * (n > 1)} a program",
+                    f"{many(n, 'warp')} per program",
                     {"num_warps": n},
                     shade=i,
                     symbol=s,
@@ -386,7 +388,7 @@ def calculator(results):
         {
             "registers per thread": "registers",
             "warps per program": "num_warps",
-            "shared memory a program": lambda r: binary(r["shared_bytes"]),
+            "shared memory per program": lambda r: binary(r["shared_bytes"]),
             "programs at once": "fits",
             "because of": lambda r: r["limit"] if r["fits"] else "too large",
         },
@@ -423,14 +425,14 @@ WHOLE, PERSISTENT, HALVES = "a program a tile", "persistent", "half tiles"
 
 def waves(results):
     rows = results[0].rows
-    many = rows[0]["multiprocessors"]
+    processors = rows[0]["multiprocessors"]
 
     def ms(tiles, name=WHOLE):
         return TIME(only(rows, implementation=name, tiles=tiles))
 
     one, beyond = (
-        only(rows, implementation=WHOLE, tiles=many),
-        only(rows, implementation=WHOLE, tiles=many + 1),
+        only(rows, implementation=WHOLE, tiles=processors),
+        only(rows, implementation=WHOLE, tiles=processors + 1),
     )
     both = [
         within_spread(
@@ -441,21 +443,31 @@ def waves(results):
     ]
     apart = [ms(t, PERSISTENT) / ms(t) for t in values(rows, "tiles")]
     return Figure(
-        finding=words("waves", tiles=many, more=many + 1, longer=ratio(TIME(beyond) / TIME(one))),
-        caption=words("waves.caption", many=many),
+        finding=words(
+            "waves", tiles=processors, more=processors + 1, longer=ratio(TIME(beyond) / TIME(one))
+        ),
+        caption=words("waves.caption", many=processors),
         table=beside(rows, ["tiles"], {name: name for name in (WHOLE, PERSISTENT, HALVES)}),
         plot=charts.lines(
             results,
             [
-                Series(WHOLE, "a program a tile", like=OURS, symbol="circle"),
-                Series(PERSISTENT, f"persistent, {many} programs", like=OURS, shade=1, dash="dash"),
+                Series(WHOLE, "one program per tile", like=OURS, symbol="circle"),
+                Series(
+                    PERSISTENT,
+                    f"persistent, {processors} programs",
+                    like=OURS,
+                    shade=1,
+                    dash="dash",
+                ),
                 Series(HALVES, "tiles of half the size", like=OURS, shade=2, dash="dot"),
             ],
             field("tiles", "tiles", units.whole),
             TIME,
             log="",
             references=[
-                Reference(f"{n} × {many}", lambda r, n=n: n * r.rows[0]["multiprocessors"], "x")
+                Reference(
+                    f"{n} × {processors}", lambda r, n=n: n * r.rows[0]["multiprocessors"], "x"
+                )
                 for n in (1, 2, 3)
             ],
         ),
@@ -464,14 +476,14 @@ def waves(results):
                 "waves.flat",
                 quarter=min(values(rows, "tiles")),
                 few=time(ms(min(values(rows, "tiles")))),
-                many=many,
+                many=processors,
                 full=TIME.text(one),
             ),
             "step": words(
                 "waves.step",
-                more=many + 1,
+                more=processors + 1,
                 time=TIME.text(beyond),
-                idle=percent(1 - (many + 1) / (2 * many)),
+                idle=percent(1 - (processors + 1) / (2 * processors)),
             ),
             "persistent": words(
                 "waves.persistent",
@@ -481,15 +493,15 @@ def waves(results):
             ),
             "halves": words(
                 "waves.halves",
-                more=many + 1,
+                more=processors + 1,
                 whole=TIME.text(beyond),
-                half=time(ms(many + 1, HALVES)),
+                half=time(ms(processors + 1, HALVES)),
             ),
         },
     )
 
 
-WALL, HOST = field("wall_ms_p50", "time a launch", time), field("host_ms_p50", "CPU time", time)
+WALL, HOST = field("wall_ms_p50", "time per launch", time), field("host_ms_p50", "CPU time", time)
 QUEUED, EACH, GRAPH = "queued", "waiting for each", "CUDA graph"
 
 
@@ -602,17 +614,17 @@ def gpu(results):
     of = [r for r in results if r.folder == sizes.folder and r.post == OURS]
     measured = {r.result: r for r in of}
     steps = model.levels(measured["latency"]) if "latency" in measured else {}
-    many = only(sizes.rows, kind="sizes")["multiprocessors"]
+    processors = only(sizes.rows, kind="sizes")["multiprocessors"]
     levels = memories(sizes, lambda level: time(STEP(steps[level])) if level in steps else "")
     exponentials = EXPONENTIALS.get(sizes.device["capability"])
     work = {
         "tensor cores": flops(ceiling(sizes, "matmul_float16")),
         "float32 cores": flops(ceiling(sizes, "fma_float32")),
-        "exponential units": f"{exponentials} a cycle" if exponentials else "",
+        "exponential units": f"{exponentials} per cycle" if exponentials else "",
     }
     used = [sizes, *(r for r in of if r.result == "latency")]
     return Figure(
-        finding=words("gpu", name=sizes.label, many=many),
+        finding=words("gpu", name=sizes.label, many=processors),
         caption=words("gpu.caption"),
         table=[
             *(
@@ -621,6 +633,6 @@ def gpu(results):
             ),
             *({"what": k, "size": "", "rate": v, "latency": ""} for k, v in work.items()),
         ],
-        widget=drawn_gpu((sizes.label, many), levels, tuple(work.values())),
+        widget=drawn_gpu((sizes.label, processors), levels, tuple(work.values())),
         sources=used,
     )

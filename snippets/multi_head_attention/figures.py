@@ -29,9 +29,9 @@ FUSED, SDPA = "multi_head_attention:exercise", "multi_head_attention:SDPA"
 TORCH = "multi_head_attention:torch"
 FORMS = [
     Series(LOOP, "loop over heads"),
-    Series(WIDE, "vectorised", shade=4),
+    Series(WIDE, "vectorized", shade=4),
     Series(FUSED, "one projection for q, k, v"),
-    Series(SDPA, "vectorised, with SDPA", like="torch:sdpa"),
+    Series(SDPA, "vectorized, with SDPA", like="torch:sdpa"),
     Series(TORCH, "torch.nn.MultiheadAttention", like="torch:efficient"),
 ]
 NAMES = {form.key: form.name for form in FORMS}
@@ -100,7 +100,7 @@ def launches(results):
 
 
 def _of_wide(wide):
-    """How many kernels the vectorised layer launches, by its number of heads."""
+    """How many kernels the vectorized layer launches, by its number of heads."""
     few, most = min(wide), max(wide)
     if len(set(wide.values())) == 1:
         return f"{wide[most]}, whatever the number of heads."
@@ -111,7 +111,7 @@ def _of_wide(wide):
 
 
 def _of_claim(loop, wide):
-    """“48 launches and more for a loop of 8 heads, about 6 when vectorised”, judged."""
+    """“48 launches and more for a loop of 8 heads, about 6 when vectorized”, judged."""
     first, second = loop >= 48, 5 <= wide <= 7
     if second:
         said = "the second does too." if first else "the second does."
@@ -210,7 +210,7 @@ def layer_time(results):
                 time=time(large[fastest]),
                 against=""
                 if fastest == WIDE
-                else f", {faster(large[WIDE] / large[fastest])} than the plain vectorised layer",
+                else f", {faster(large[WIDE] / large[fastest])} than the plain vectorized layer",
                 scores=" The scores never go through memory there."
                 if fastest in (SDPA, TORCH)
                 else "",
@@ -238,7 +238,7 @@ def _large(rows, implementation, passes=FORWARD):
 
 
 def _few(rows):
-    """Where the loop keeps the GPU busy for less time than the vectorised layer, or nothing."""
+    """Where the loop keeps the GPU busy for less time than the vectorized layer, or nothing."""
     loop, wide = _large(rows, LOOP), _large(rows, WIDE)
     ahead = [heads for heads in sorted(loop) if wide[heads] > 1.05 * loop[heads]]
     if not ahead:
@@ -271,7 +271,7 @@ def _wide_heads(rows):
     )
 
 
-A_LAUNCH = field("launch_p50", "time a launch", units.time)
+A_LAUNCH = field("launch_p50", "time per launch", units.time)
 LAUNCHES = {"host": "from launch to launch, host", "gpu": "on the GPU, queue full"}
 
 
@@ -686,9 +686,7 @@ def masks(results):
     )
     train, evaluate = (kinds[name] for name in theirs[1:3])
     return Figure(
-        finding=words(
-            "masks", nan=len(nan), calls=len(rows), names=", ".join(f"`{name}`" for name in nan)
-        )
+        finding=words("masks", nan=len(nan), calls=len(rows), names="; ".join(map(_call, nan)))
         if nan
         else words("masks.none"),
         caption=words(
@@ -708,7 +706,7 @@ def masks(results):
         ),
         open_table=True,
         sentences={
-            "hidden": "; ".join(f"`{name}` gives {kinds[name]}" for name in theirs) + ".",
+            "hidden": "; ".join(f"{_call(name)} gives {kinds[name]}" for name in theirs) + ".",
             "same": words("masks.same", train=train)
             if train == evaluate
             else words("masks.differs", train=train, evaluate=evaluate),
@@ -722,6 +720,12 @@ def masks(results):
             else "",
         },
     )
+
+
+def _call(name):
+    """“nn.MultiheadAttention, eval()” → `nn.MultiheadAttention` with `eval()`, as Markdown."""
+    of, *options = (f"`{part}`" for part in name.split(", "))
+    return f"{of} with {listed(options)}" if options else of
 
 
 def _mark(value):
@@ -839,5 +843,5 @@ def _told(row):
     return (
         f"layer {row['layer']} head {row['head']}<br>strongest key {decimals(STRONGEST(row), 1)} "
         f"tokens away<br>mean distance {decimals(row['distance_mean'], 1)}<br>elsewhere than its "
-        f"neighbours {decimals(row['elsewhere'])}<br>entropy {decimals(ENTROPY(row))}"
+        f"neighbors {decimals(row['elsewhere'])}<br>entropy {decimals(ENTROPY(row))}"
     )

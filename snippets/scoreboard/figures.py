@@ -210,7 +210,7 @@ def claim(results):
     best = max((found.row(LAST, at) for at in found.cases), key=rate)
     share_of_peak = share(rate(best), ceiling(large, "matmul_bfloat16"))
     told = [
-        (ratio(TIME(first) / TIME(fast)), words("claim.faster")),
+        (measured_ratio(TIME(first) / TIME(fast)), words("claim.faster")),
         (front.of_cudnn(found[CUDNN]), words("claim.cudnn", standing=found[CUDNN].standing())),
         (share_of_peak, words("claim.peak")),
     ]

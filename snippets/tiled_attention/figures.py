@@ -326,7 +326,9 @@ def _room(row):
         registers=registers,
     )
     if programs == 1:
-        return f"{text}: no second one fits beside it, so nobody else works there while it waits."
+        return (
+            f"{text}, so no second one fits beside it, and nothing else runs there while it waits."
+        )
     return f"{text}, so {programs} fit beside each other and one can work while another waits."
 
 
@@ -516,7 +518,7 @@ def traffic(results):
             [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
             views=[
                 View("load instructions per query", y=_each("loads", "load instructions")),
-                View("bytes loaded a query", y=_each("bytes_loaded", "loaded", units.size)),
+                View("bytes loaded per query", y=_each("bytes_loaded", "loaded", units.size)),
             ],
         ),
         sentences={

@@ -37,7 +37,7 @@ MUTANTS = [
         "rescaled the wrong way",
         "alpha = tl.exp(m_i - m_sub)",
         "alpha = tl.where(m_i > float('-inf'), tl.exp(m_sub - m_i), 0.0)",
-        "The factor is upside down: exp(new - old) in the place of exp(old - new).",
+        "The factor is upside down: exp(new - old) instead of exp(old - new).",
     ),
     Mutant(
         "max not subtracted",
@@ -127,6 +127,6 @@ MUTANTS = [
         "wrong base",
         "p = tl.exp(scores",
         "p = tl.exp2(scores",
-        "exp2 stands where exp belongs, and the correction still uses exp: the tiles do not match.",
+        "exp2 is used instead of exp, and the correction still uses exp: the tiles do not match.",
     ),
 ]

@@ -95,7 +95,7 @@ def tile_in_registers(results):
         ),
         line(f"M0 {brim:g}H{PHONE}", INK, 1.2, "4 3"),
         words(0, brim - 16, f"{MOST} registers", 10.5, anchor="start"),
-        words(0, brim - 4, "a thread at most", 10.5, colour=MUTED, anchor="start"),
+        words(0, brim - 4, "at most, per thread", 10.5, colour=MUTED, anchor="start"),
     ]
     for i, row in enumerate(shown):
         x = 86 + i * pitch
@@ -126,7 +126,7 @@ def tile_in_registers(results):
         words(0, floor + 45, "spilled", 10.5, colour=MUTED, anchor="start"),
     ]
     about = "; ".join(
-        f"N {r['N']}: {_held(r)} numbers a thread, {r['spill_store_bytes']} bytes spilled"
+        f"N {r['N']}: {_held(r)} numbers per thread, {r['spill_store_bytes']} bytes spilled"
         for r in shown
     )
     return Picture(
@@ -139,7 +139,7 @@ def tile_in_registers(results):
         table=[
             {
                 "N": r["N"],
-                "numbers a thread": _held(r),
+                "numbers per thread": _held(r),
                 "registers": r["registers"],
                 "spilled, bytes": r["spill_store_bytes"],
             }

@@ -28,7 +28,7 @@ NOTHING_YET = (
 
 @from_all
 def versions(results):
-    """A row for each room and place: the versions of all its results, and the oldest one's day."""
+    """A row for each post and place: the versions of all its results, and the oldest one's day."""
     named = [(r.post, _where(r)) for r in results if r.place in ("gpu", "interpreter", "compiler")]
     groups = {key: [r for r in results if (r.post, _where(r)) == key] for key in sorted(set(named))}
     if not groups:
@@ -36,7 +36,7 @@ def versions(results):
     oldest = {key: min(found, key=lambda r: r.measured_at) for key, found in groups.items()}
     rows = [
         {
-            "room": post,
+            "post": post,
             "where": where,
             "results": len(found),
             **{CALLED[name]: _of(found, name) for name in VERSIONS},
@@ -53,9 +53,9 @@ def versions(results):
     return Figure(
         finding=f"{many(len(groups), 'set', 'sets')} of results, {said}; the oldest is of "
         f"{first.date}.",
-        caption="A row for each room and place, from the provenance of its results: the versions "
+        caption="A row for each post and place, from the provenance of its results: the versions "
         "with which they were last measured, and the day since which all of them have been. Where "
-        "two versions stand in a cell, only some results have been measured with the newer one. "
+        "a cell has two versions, only some results have been measured with the newer one. "
         "Linked are the oldest results of each place.",
         table=rows,
         open_table=True,
@@ -69,7 +69,7 @@ def renewals(results):
     found = _renewals(results)
     moved = sum(len(entry["moved"]) for _, _, entry in found)
     compared = sum(entry["compared"] for _, _, entry in found)
-    share = f"{many(moved, 'time')} of {count(compared)} moved beyond the spread"
+    share = f"{count(moved)} of {many(compared, 'time')} moved beyond the spread"
     return Figure(
         finding=f"{many(len(found), 'new measurement')}: {share}." if found else NOTHING_YET,
         caption="A row for each file of times that another one replaced, the latest first: what "

@@ -222,7 +222,7 @@ def _about_bfloat(by_target):
                 f" The other {len(able)} launchers compile: Triton converts by ordinary arithmetic."
             )
             said.append(
-                f"On the {_cards_of(target)} bfloat16 is not for {names}.{rest * bool(able)}"
+                f"On the {_cards_of(target)}, {names} cannot take bfloat16.{rest * bool(able)}"
             )
     return " ".join(said) or "Every launcher takes bfloat16 on each of these cards."
 
@@ -273,9 +273,9 @@ def _about_instructions(by_target):
             if r["launcher"] == "flash_attention" and r["dtype"] == "float16" and r["kernel"]
         }
         used = sorted(names - {"none", None})
-        with_what = listed([f"`{name}`" for name in used]) if used else "no such instruction"
+        with_what = listed([f"`{name}`" for name in used]) if used else "none on tensor cores"
         said.append(f"{_cards_of(target)}: {with_what}")
-    return f"What `flash_attention` multiplies with in float16. {'; '.join(said)}."
+    return f"The instruction that multiplies in `flash_attention`, in float16. {'; '.join(said)}."
 
 
 def excerpts(results):

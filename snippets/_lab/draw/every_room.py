@@ -25,8 +25,8 @@ def mutants(results: list[Result]) -> Figure:
     what = source_file(results[0].post).stem  # kernel or module
     told = sum(bool(r.get("derived")) for r in rows)
     how = (
-        f" The wrong numbers alone name {told} of the {len(rows)} mistakes: they are those of a "
-        "PyTorch model of that mistake."
+        f" From the wrong numbers alone {told} of the {len(rows)} mistakes can be named: a PyTorch "
+        "model with the same mistake gives the same numbers."
     )
     shown = [
         Kill(
@@ -42,7 +42,7 @@ def mutants(results: list[Result]) -> Figure:
     return Figure(
         finding=f"{len(rows)} wrong {what}s, and the tests reject every one.",
         caption=f"Each row is the page's {what} with one mistake: what was taken out is struck "
-        "through, what stands in its place is marked. The bar is the largest difference over what "
+        "through, its replacement is marked. The bar is the largest difference over what "
         "is allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
         f"{what} passes the same tests." + how * bool(told),
         table=[],

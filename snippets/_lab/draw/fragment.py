@@ -137,11 +137,20 @@ def check_sentences(what: str, texts: Iterable[str]) -> None:
 
 
 def raw_results(results: Sequence[Result], own: bool) -> str:
-    """Links to the files of results: a figure's `own` by device and date, others by name."""
-    return ", ".join(
-        f"[{f'{cell(r.label)}, {r.date}' if own else f'{cell(r.post)}/{cell(r.result)}'}]"
-        f"(/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
-        for r in results
+    """Links to the files of results: a figure's `own` by device and date, others by name.
+
+    Where two have the same name, with the device.
+    """
+    names = [f"{r.post}/{r.result}" for r in results]
+
+    def told(r: Result, name: str) -> str:
+        if own:
+            return f"{cell(r.label)}, {r.date}"
+        return cell(name) + (f" ({cell(r.label)})" if names.count(name) > 1 else "")
+
+    return listed(
+        f"[{told(r, name)}](/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
+        for r, name in zip(results, names, strict=True)
     )
 
 
@@ -222,4 +231,7 @@ def provenance_table(results: list[Result]) -> list[str]:
         )
     if len(rows) == 1:
         rows = [{"": key, " ": value} for key, value in rows[0].items()]
+    else:  # one machine alone had two GPUs, or was slowed: its row has a head more
+        heads = dict.fromkeys(h for row in sorted(rows, key=len, reverse=True) for h in row)
+        rows = [{head: row.get(head) for head in heads} for row in rows]
     return table(rows)

@@ -1,6 +1,7 @@
 """Matrices and tiles in a drawing: grids of cells, each kind of cell one path."""
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from snippets._lab.draw.drawings import (
@@ -52,16 +53,29 @@ def square(x: float, y: float, rows: int, columns: int, side: float, gap: float 
 
 
 def cells(grid: Grid, look: Callable[[int, int], Look | None]) -> str:
-    """The cells of a grid by (row, column); None is left out. Those that look alike are a path."""
-    alike: dict[Look, list[str]] = {}
+    """The cells of a grid by (row, column); None is left out. Those that look alike are a path.
+
+    In a path each cell says how far it is from the one before, which repeats, and so packs well.
+    """
+    alike: dict[Look, list[tuple[float, float]]] = {}
     wide, tall = grid.wide - grid.gap, grid.tall - grid.gap
+    outline = f"h{wide:g}v{tall:g}h{-wide:g}z"
     for row in range(grid.rows):
         for column in range(grid.columns):
             if seen := look(row, column):
-                x, y = grid.corner(row, column)
-                alike.setdefault(seen, []).append(f"M{x:g} {y:g}h{wide:g}v{tall:g}h{-wide:g}z")
+                alike.setdefault(seen, []).append(grid.corner(row, column))
+
+    def path(corners: list[tuple[float, float]]) -> str:
+        x, y = corners[0]
+        moves = (
+            f"m{round(right - left, 3):g} {round(low - high, 3):g}"
+            for (left, high), (right, low) in pairwise(corners)
+        )
+        return "".join(move + outline for move in (f"M{x:g} {y:g}", *moves))
+
     return "".join(
-        f'<path d="{"".join(path)}" style="fill:{mixed(*seen)}"/>' for seen, path in alike.items()
+        f'<path d="{path(corners)}" style="fill:{mixed(*seen)}"/>'
+        for seen, corners in alike.items()
     )
 
 

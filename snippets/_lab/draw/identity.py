@@ -101,16 +101,16 @@ def _cool(name: str, hue: float, lightness: float, symbol: str, chroma: float = 
 OTHERS = {
     "torch:eager": _cool("eager PyTorch", 225, 0.62, "diamond", 0.1),
     "torch:sdpa": _cool("PyTorch SDPA", 304, 0.54, "diamond", 0.22),
-    "torch:math": _cool("PyTorch, math", 205, 0.55, "cross", 0.07),
+    "torch:math": _cool("PyTorch math", 205, 0.55, "cross", 0.07),
     "torch:flash": _cool("FlashAttention-2 (PyTorch)", 280, 0.58, "square", 0.17),
-    "torch:efficient": _cool("PyTorch, efficient", 189, 0.64, "triangle-up", 0.08),
-    "torch:cudnn": _cool("PyTorch, cuDNN", 152, 0.5, "triangle-down", 0.14),
-    "torch:context_parallel": _cool("PyTorch, context parallel", 320, 0.6, "star", 0.1),
-    "torch:flex": _cool("PyTorch, FlexAttention", 300, 0.64, "star", 0.14),
-    "torch:matmul": _cool("PyTorch, matmul", 240, 0.63, "hexagon", 0.13),
-    "torch:softmax": _cool("PyTorch, softmax", 232, 0.54, "hexagon", 0.13),
-    "torch:transpose": _cool("PyTorch, mT.contiguous()", 262, 0.53, "hexagon", 0.13),
-    "torch:clone": _cool("PyTorch, clone", 215, 0.6, "square", 0.09),
+    "torch:efficient": _cool("PyTorch efficient", 189, 0.64, "triangle-up", 0.08),
+    "torch:cudnn": _cool("PyTorch cuDNN", 152, 0.5, "triangle-down", 0.14),
+    "torch:context_parallel": _cool("PyTorch context parallel", 320, 0.6, "star", 0.1),
+    "torch:flex": _cool("PyTorch FlexAttention", 300, 0.64, "star", 0.14),
+    "torch:matmul": _cool("PyTorch matmul", 240, 0.63, "hexagon", 0.13),
+    "torch:softmax": _cool("PyTorch softmax", 232, 0.54, "hexagon", 0.13),
+    "torch:transpose": _cool("PyTorch mT.contiguous()", 262, 0.53, "hexagon", 0.13),
+    "torch:clone": _cool("PyTorch clone", 215, 0.6, "square", 0.09),
     "flash_attention_2": _cool("FlashAttention-2", 268, 0.54, "square", 0.19),
     "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "pentagon", 0.12),
     "flash_attention_4": _cool("FlashAttention-4", 171, 0.57, "hexagon", 0.12),
@@ -189,7 +189,7 @@ def _known(name: str) -> Identity:
         return Identity(f"limited by {name}", LIMITS[name])
     room, _, part = name.partition(":")
     if room == "torch":
-        return replace(PYTORCH, name=f"PyTorch, {part.replace('_', ' ')}")
+        return replace(PYTORCH, name=f"PyTorch {part.replace('_', ' ')}")
     if room not in ROAD:
         raise DataError(f"{name!r} has no colour in snippets/_lab/draw/identity.py")
     rung = ROAD[room]

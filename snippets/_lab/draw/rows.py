@@ -167,4 +167,4 @@ def over(count_field: str, called: str = "") -> Quantity:
 TIME = field("ms_p50", "time", units.time)
 RATE = Quantity("rate", rate, units.flops)
 BANDWIDTH = over("bytes_compulsory")
-INTENSITY = Quantity("FLOP a compulsory byte", intensity)
+INTENSITY = Quantity("FLOP per compulsory byte", intensity)

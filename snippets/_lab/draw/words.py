@@ -113,13 +113,13 @@ def changes(gains: Iterable[float]) -> str:
 
 
 def standing(gains: Iterable[Gain]) -> str:
-    """How often ahead, level and behind: "ahead in 9 of 12 cases, level in 2, behind in 1"."""
+    """How often ahead, level and behind: "ahead in 9 of 12 cases, level in 2 and behind in 1"."""
     found = list(gains)
     ahead, behind = sum(x.ahead for x in found), sum(x.behind for x in found)
     counts = {"ahead": ahead, "level": len(found) - ahead - behind, "behind": behind}
     told = [f"{word} in {number}" for word, number in counts.items() if number]
     told[0] += f" of {many(len(found), 'case')}"
-    return ", ".join(told)
+    return listed(told)
 
 
 def verdict(gains: Iterable[Gain]) -> str:
@@ -134,7 +134,8 @@ def verdict(gains: Iterable[Gain]) -> str:
     if not paid and not lost:
         return "it changes nothing beyond the spread"
     if not lost:
-        return f"it pays in {paid} of {total} cases and does no harm in the others"
+        rest = "other" if total - paid == 1 else "others"
+        return f"it pays in {paid} of {total} cases and does no harm in the {rest}"
     if not paid:
         return f"it does not pay: it costs time in {lost} of {total} cases and gains in none"
     return f"it pays in {paid} of {total} cases and costs time in {lost}"

@@ -82,7 +82,7 @@ MISTAKES: dict[str, Mistake] = {
         [of.times_the_factor],
     ),
     "wrong base": Mistake(
-        "exp2 stands where exp belongs, without log2(e) in the scale: the softmax is too flat.",
+        "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
         [
             lambda p: {"factor": p.factor * math.log(2)},
             *(online(tile, weigh=lambda s, new: (s - new).exp2()) for tile in STEPS),
@@ -193,7 +193,7 @@ MISTAKES: dict[str, Mistake] = {
         [of.keys_kept(tile, lambda M, N: N, empty) for tile in TILES for empty in (NAN, 0.0)],
     ),
     "M for N": Mistake(
-        "The number of queries stands where the number of keys belongs: the loop, or the mask of "
+        "The number of queries is used instead of the number of keys: the loop, or the mask of "
         "the keys, ends at M.",
         [
             *(of.keys_kept(0, lambda M, N: M, empty, outside=True) for empty in (NAN, 0.0)),
@@ -207,7 +207,7 @@ MISTAKES: dict[str, Mistake] = {
         ],
     ),
     "N for M": Mistake(
-        "The number of keys stands where the number of queries belongs: rows from N on are never "
+        "The number of keys is used instead of the number of queries: rows from N on are never "
         "written.",
         [
             of.rows_written(lambda M, N: N),
@@ -325,12 +325,12 @@ MISTAKES: dict[str, Mistake] = {
         "is 0 and the row becomes NaN.",
         [of.by_rows(of.max_from_zero(guarded)) for guarded in (False, True)],
     ),
-    "not normalised": Mistake(
+    "not normalized": Mistake(
         "The weights are not divided by their sum: they do not add up to one.",
-        [of.by_rows(of.not_normalised)],
+        [of.by_rows(of.not_normalized)],
     ),
-    "normalised twice": Mistake(
-        "The weights are divided by their sum twice.", [of.by_rows(of.normalised_twice)]
+    "normalized twice": Mistake(
+        "The weights are divided by their sum twice.", [of.by_rows(of.normalized_twice)]
     ),
     "wrong axis": Mistake(
         "The softmax runs over the queries, not over the keys.", [of.by_rows(of.over_queries)]
@@ -352,11 +352,11 @@ MISTAKES: dict[str, Mistake] = {
         [*(of.first_batch(names) for names in TENSORS), of.only_first(0)],
     ),
     "keys for values": Mistake(
-        "The keys are loaded in the place of the values.",
+        "The keys are loaded instead of the values.",
         [lambda p: {"v": p.k}, of.instead("v", "k")],
     ),
     "values for keys": Mistake(
-        "The values are loaded in the place of the keys.",
+        "The values are loaded instead of the keys.",
         [lambda p: {"k": p.v}, of.instead("k", "v")],
     ),
     # Strides.

@@ -476,12 +476,12 @@ def max_from_zero(guarded: bool) -> Callable[[Tensor], Tensor]:
     return weigh
 
 
-def not_normalised(scores: Tensor) -> Tensor:
+def not_normalized(scores: Tensor) -> Tensor:
     return (scores - scores.amax(-1, keepdim=True)).exp().nan_to_num(0.0)
 
 
-def normalised_twice(scores: Tensor) -> Tensor:
-    e = not_normalised(scores)
+def normalized_twice(scores: Tensor) -> Tensor:
+    e = not_normalized(scores)
     return (e / e.sum(-1, keepdim=True) ** 2).nan_to_num(0.0)
 
 

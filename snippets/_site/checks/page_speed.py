@@ -84,6 +84,15 @@ def build(folder: Path, stock: bool = False, address: str = "") -> Path:
     return folder
 
 
+def slow_down(session: Any) -> None:
+    """Slow down the CPU and the network of the page that a DevTools session belongs to."""
+    network = {"latency": LATENCY_MS, "downloadThroughput": DOWNLOAD}
+    network |= {"offline": False, "uploadThroughput": UPLOAD}
+    session.send("Network.enable")
+    session.send("Network.emulateNetworkConditions", network)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": CPU_SLOWED})
+
+
 def open_slowly(browser: Any, server: Server, address: str, figures: bool = False) -> Sample:
     """Open one page of a server with an empty cache, a slow CPU and a slow network.
 
@@ -93,11 +102,7 @@ def open_slowly(browser: Any, server: Server, address: str, figures: bool = Fals
     try:
         page = context.new_page()
         session = context.new_cdp_session(page)
-        network = {"latency": LATENCY_MS, "downloadThroughput": DOWNLOAD}
-        network |= {"offline": False, "uploadThroughput": UPLOAD}
-        session.send("Network.enable")
-        session.send("Network.emulateNetworkConditions", network)
-        session.send("Emulation.setCPUThrottlingRate", {"rate": CPU_SLOWED})
+        slow_down(session)
         page.add_init_script(OBSERVE)
         server.sent.clear()
         page.goto(server.address + address, wait_until="load", timeout=60_000)

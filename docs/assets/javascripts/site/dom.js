@@ -4,6 +4,14 @@ export const make = (tag, properties = {}, ...children) => {
   return node;
 };
 
+/* An element of a drawing, with its attributes. */
+export function shape(tag, attributes, text = "") {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.textContent = text;
+  return node;
+}
+
 /* Text as nodes: what stands in `…` is code. */
 export const withCode = (text) => text.split(/`([^`]+)`/).map((part, at) => (
   at % 2 ? make("code", { textContent: part }) : part));

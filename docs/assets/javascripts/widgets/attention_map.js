@@ -7,7 +7,7 @@
 import { namesOf, summaryOf } from "../figures/light_map.js";
 import { PLOTLY, loadPlotly, onScheme, theme } from "../figures/plotly.js";
 import { asked, remember } from "../site/address.js";
-import { make, partsOf } from "../site/dom.js";
+import { make, partsOf, shape } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { copiesLink, onLinkToView } from "../site/view_links.js";
@@ -309,12 +309,10 @@ function showArcs(map, line) {
       const y = lower > 0 ? from.foot : from.top;
       const end = lower < 0 ? places[j].foot : places[j].top;
       const over = lower ? (y + end) / 2 : y - Math.min(30, 10 + Math.abs(to - x) / 8);
-      const path = document.createElementNS(arcs.namespaceURI, "path");
-      path.setAttribute("d", lower
+      const d = lower
         ? `M${x} ${y}C${x} ${over} ${to} ${over} ${to} ${end}`
-        : `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${end}`);
-      path.setAttribute("stroke-width", 1 + 5 * line[j]);
-      return path;
+        : `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${end}`;
+      return shape("path", { d, "stroke-width": 1 + 5 * line[j] });
     }));
   });
 }
@@ -439,9 +437,10 @@ const rewrapped = new ResizeObserver((entries) => {
 
 const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
   for (const { target: { clientWidth: width, clientHeight: height, isConnected, children: [, plot] } } of entries) {
+    if (!isConnected || !width) continue; // once the reader has left the page, the plot has no layout
     const drawn = plot._fullLayout;
     const fits = drawn.width === width && drawn.height === height;
-    if (isConnected && width && !fits) Plotly.relayout(plot, { width, height });
+    if (!fits) Plotly.relayout(plot, { width, height });
   }
 }));
 

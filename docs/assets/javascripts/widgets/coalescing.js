@@ -4,10 +4,9 @@
 
    A view can be shared: ?lanes=<dtype>.<stride>; the second picture of a page reads ?lanes2=, and so on. */
 import { asked, rememberLater } from "../site/address.js";
-import { make, partsOf } from "../site/dom.js";
+import { make, partsOf, shape } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const DOUBLINGS = [1, 2, 4, 8, 16, 32];
 const NUMBERS_FROM = 560; // pixels of width from which a lane's square holds its number
 const ROW = { lanes: 22, fan: 120, memory: 26, gap: 36, zoom: 34 }; // heights
@@ -32,10 +31,8 @@ const FRAME = `
 const STATES = { used: "am-lanes-used", wasted: "am-lanes-wasted", idle: "am-lanes-idle" };
 const VIEW = /^(\w+)\.(\d{1,4})$/;
 
-function draw(svg, tag, attributes, text) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
+function draw(svg, ...what) {
+  const node = shape(...what);
   svg.append(node);
   return node;
 }

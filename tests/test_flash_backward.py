@@ -298,6 +298,8 @@ def test_without_a_gradient_the_launcher_is_called_directly(monkeypatch):
     assert lse.shape == out.shape[:-1]
     with pytest.raises(ValueError, match="forward is 'flash'; one of flash_attention, hopper"):
         op.attention(*leaves, forward="flash")
+    with pytest.raises(ValueError, match="backward is 'hopper'; one of flash_backward"):
+        op.attention(*leaves, backward="hopper")
 
 
 def test_the_ops_pass_opcheck_and_compile():

@@ -51,15 +51,16 @@ def surrounded(x):
 
 
 # --8<-- [start:check]
-def check(q, k, v, grad_out, *, align=None, scale=None):
+def check(q, k, v, grad_out, *, align=None, scale=None, grad_lse=None):
     """Run forward and backward and hold the gradients against float64."""
     mask, options = None, {}
     if align is not None:
         mask = causal_mask(q.shape[-2], k.shape[-2], align=align, device=q.device)
         options = {"causal": True, "align": align}
     out, lse = forward(q, k, v, scale=scale, mask=mask)
-    found = hopper_backward(q, k, v, out, lse, grad_out, scale=scale, **options)
-    assert_gradients(found, q, k, v, grad_out, scale=scale, mask=mask)
+    options |= {"scale": scale, "grad_lse": grad_lse}
+    found = hopper_backward(q, k, v, out, lse, grad_out, **options)
+    assert_gradients(found, q, k, v, grad_out, scale=scale, mask=mask, grad_lse=grad_lse)
     return found
     # --8<-- [end:check]
 
@@ -94,6 +95,13 @@ def test_every_rung_that_is_right(name):
         with contextlib.nullcontext() if HOPPER else on_cpu.played(run.__wrapped__):
             found = run(q, k, v, out, lse, grad_out, causal=True)
         assert_gradients(found, q, k, v, grad_out, mask=mask)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_a_gradient_for_the_logsumexp(D):
+    q, k, v, grad_out = heads(140, 70, D, Hkv=1)
+    check(q, k, v, grad_out, grad_lse=grad_out[..., 0].float())
 
 
 @pytest.mark.numerical
@@ -165,15 +173,42 @@ def test_the_exercise_finds_the_same_gradients():
         torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)
 
 
-def test_autograd_joins_forward_and_backward():
+@pytest.fixture
+def forward_played():
+    """The same for the forward that autograd joins it to."""
+    with contextlib.nullcontext() if HOPPER else op.stand_in.played(op.hopper_attention):
+        yield
+
+
+def test_autograd_joins_forward_and_backward(forward_played):
     q, k, v, grad_out = heads(70, 130, 64, dtype=torch.bfloat16)
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    with contextlib.nullcontext() if HOPPER else op.stand_in.played(op.hopper_attention):
-        found = torch.autograd.grad(op.attention(*leaves, causal=True), leaves, grad_out)
-        summed = torch.autograd.grad(op.attention(*leaves).sum(), leaves)
+    found = torch.autograd.grad(op.attention(*leaves, causal=True), leaves, grad_out)
+    summed = torch.autograd.grad(op.attention(*leaves).sum(), leaves)
+    out, lse = op.attention(*leaves, return_lse=True)
+    grad_lse = grad_out[..., 0].float()
+    both = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse))
     plain = [x.detach() for x in leaves]
     assert_gradients(found, *plain, grad_out, mask=causal_mask(70, 130, device=DEVICE))
     assert_gradients(summed, *plain, torch.ones_like(grad_out))
+    assert_gradients(both, *plain, grad_out, grad_lse=grad_lse)
+
+
+def test_the_op_compiles_as_a_whole(forward_played):
+    q, k, v, grad_out = heads(70, 40, 64, H=1, dtype=torch.bfloat16)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    compiled = torch.compile(
+        lambda *x: op.attention(*x, causal=True) * 2, fullgraph=True, backend="aot_eager"
+    )
+    found = torch.autograd.grad(compiled(*leaves), leaves, grad_out / 2)
+    mask = causal_mask(70, 40, device=DEVICE)
+    assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+
+
+def test_a_fixed_order_of_additions_is_refused():
+    q, k, v, _ = heads(4, 4, 64)
+    with pytest.raises(ValueError, match="hopper_backward has no fixed order; use flash_backward"):
+        op.attention(q, k, v, deterministic=True)
 
 
 def test_a_hang_is_told_and_not_waited_for(monkeypatch):
@@ -208,6 +243,11 @@ REFUSED = {
     "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError, "k is torch.bfloat16 but q is"),
     "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError, "lse is torch.float16"),
     "lse of another shape": ({"lse": lambda x: x[..., :3]}, ValueError, r"lse has shape .*, 3\)"),
+    "the gradient of lse of 16 bits": (
+        {"grad_lse": torch.zeros(4, 4).half()},
+        TypeError,
+        "grad_lse is torch.float16",
+    ),
     "lse with gaps": ({"lse": lambda x: x.mT.contiguous().mT}, ValueError, "contiguous"),
     "out of another shape": ({"out": lambda x: x[..., :3, :]}, ValueError, "it must be q's"),
     "out of another dtype": ({"out": lambda x: x.bfloat16()}, TypeError, "out is torch.bfloat16"),

@@ -12,7 +12,9 @@ from snippets.hopper_attention.kernel import hopper_attention
 from .kernel import flash_backward
 
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
-TWICE = "attention has no second derivative here: flash_backward is not differentiable"
+BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
+IN_ORDER = ("flash_backward",)  # those that can add up dQ in a fixed order
+TWICE = "attention has no second derivative here: its backward is not differentiable"
 
 
 # --8<-- [start:attention]
@@ -26,6 +28,7 @@ def attention(
     align="bottom_right",
     return_lse=False,
     forward="flash_attention",
+    backward="flash_backward",
     deterministic=False,
 ):
     """softmax(q kᵀ · scale) v, differentiable once in q, k and v.
@@ -35,6 +38,7 @@ def attention(
     Args:
         q, k, v, scale, causal, align, return_lse: as flash_attention takes them.
         forward: the launcher that computes it, "flash_attention" or "hopper_attention".
+        backward: the launcher of its gradients, a name in BACKWARD.
         deterministic: gradients with the same bits in each run, at some cost.
 
     Returns:
@@ -44,15 +48,20 @@ def attention(
         TypeError, ValueError: what the launchers refuse.
         RuntimeError: a second derivative is asked for.
     """
-    if forward not in FORWARD:
-        raise ValueError(f"forward is {forward!r}; one of {', '.join(FORWARD)} is allowed")
+    for name, given, known in (("forward", forward, FORWARD), ("backward", backward, BACKWARD)):
+        if given not in known:
+            raise ValueError(f"{name} is {given!r}; one of {', '.join(known)} is allowed")
+    if deterministic and backward not in IN_ORDER:
+        raise ValueError(
+            f"deterministic is True, and {backward} has no fixed order; use {', '.join(IN_ORDER)}"
+        )
     wanted = torch.is_grad_enabled() and any(
         isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
     )
     if not wanted and not torch.compiler.is_compiling():  # no op, no sum of a row: as before
         options = {"scale": scale, "causal": causal, "align": align, "return_lse": return_lse}
         return FORWARD[forward](q, k, v, **options)
-    out, lse = attend(q, k, v, scale, causal, align, forward, deterministic)
+    out, lse = attend(q, k, v, scale, causal, align, forward, backward, deterministic)
     return (out, lse) if return_lse else out
     # --8<-- [end:attention]
 
@@ -67,9 +76,10 @@ def attend(
     causal: bool = False,
     align: str = "bottom_right",
     forward: str = "flash_attention",
+    backward: str = "flash_backward",
     deterministic: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output and the logsumexp of its rows. `deterministic` is for the backward."""
+    """The output and the logsumexp of its rows; the last two arguments are for the backward."""
     return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
 
 
@@ -85,15 +95,18 @@ def attend_backward(
     scale: float | None,
     causal: bool,
     align: str,
+    backward: str,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients for q, k and v."""
     if grad_out.stride(-1) != 1:  # out.sum().backward() hands over one number, expanded
         grad_out = grad_out.contiguous()
-    options = {"scale": scale, "causal": causal, "align": align, "deterministic": deterministic}
+    options = {"scale": scale, "causal": causal, "align": align}
+    if deterministic:
+        options["deterministic"] = True
     if grad_lse is not None:
-        grad_lse = grad_lse.contiguous()
-    return flash_backward(q, k, v, out, lse, grad_out, grad_lse=grad_lse, **options)
+        options["grad_lse"] = grad_lse.contiguous()
+    return BACKWARD[backward](q, k, v, out, lse, grad_out, **options)
 
 
 @attend.register_fake
@@ -110,7 +123,7 @@ def _shapes_of_gradients(q, k, v, *_):
 # --8<-- [start:autograd]
 def _keep(ctx, inputs, output):
     """What the backward needs: five tensors and two rows of numbers, no matrix of scores."""
-    q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.deterministic = inputs
+    q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.backward, ctx.deterministic = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
@@ -119,9 +132,9 @@ def _backward(ctx, grad_out, grad_lse):
     q, k, v, out, lse = ctx.saved_tensors
     if grad_out is None:  # the logsumexp alone was used
         grad_out = torch.zeros_like(out)
-    options = ctx.scale, ctx.causal, ctx.align, ctx.deterministic
+    options = ctx.scale, ctx.causal, ctx.align, ctx.backward, ctx.deterministic
     gradients = attend_backward(q, k, v, out, lse, grad_out, grad_lse, *options)
-    return (*gradients, None, None, None, None, None)
+    return (*gradients, None, None, None, None, None, None)
 
 
 def _refuse(ctx, *_):

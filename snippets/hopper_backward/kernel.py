@@ -625,6 +625,7 @@ def _prepare_kernel(
     out_ptr,  # [B, H, M, D]
     grad_out_ptr,
     lse_ptr,  # [B, H, M], contiguous
+    grad_lse_ptr,  # the same, or None
     lse_log2_ptr,  # written: [B, H, padded]
     delta_ptr,
     sum_ptr,  # written: [B, H, M, D], contiguous
@@ -657,7 +658,10 @@ def _prepare_kernel(
     # A row without keys, or beyond the last, subtracts infinity: its P is zero.
     lse_log2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E)
     tl.store(lse_log2_ptr + head * padded + offs_m, lse_log2)
-    tl.store(delta_ptr + head * padded + offs_m, tl.sum(out * grad_out, axis=1))
+    delta = tl.sum(out * grad_out, axis=1)  # [BLOCK_M]
+    if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
+        delta -= tl.load(grad_lse_ptr + head * M + offs_m, mask=mask_m, other=0.0)
+    tl.store(delta_ptr + head * padded + offs_m, delta)
     sum_ptrs = sum_ptr + (head * M + wide_m) * D + offs_d[None, :]
     tl.store(sum_ptrs, tl.zeros([BLOCK_M, D], tl.float32), mask=mask_m[:, None])
 
@@ -672,7 +676,19 @@ def _finish_kernel(sum_ptr, grad_q_ptr, count, scale, BLOCK: tl.constexpr):
 
 
 # --8<-- [start:launcher]
-def hopper_backward(q, k, v, out, lse, grad_out, *, scale=None, causal=False, align="bottom_right"):
+def hopper_backward(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    grad_out,
+    *,
+    grad_lse=None,
+    scale=None,
+    causal=False,
+    align="bottom_right",
+):
     """Gradients of softmax(q kᵀ · scale) v for q, k and v, on Hopper.
 
     Source: Shah et al. 2024, https://arxiv.org/abs/2407.08608, section B.1
@@ -684,6 +700,7 @@ def hopper_backward(q, k, v, out, lse, grad_out, *, scale=None, causal=False, al
         out: [..., H, M, D], what attention returned, in q's dtype.
         lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
+        grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
         scale, causal, align: as attention was called with.
 
     Returns:
@@ -694,7 +711,7 @@ def hopper_backward(q, k, v, out, lse, grad_out, *, scale=None, causal=False, al
     """
     # --8<-- [end:launcher]
     # --8<-- [start:prepared]
-    _check_inputs(q, k, v, out, lse, grad_out, causal, align)
+    _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse)
     scale = _scale_or_default(scale, q.shape[-1])
     results = tuple(x.new_empty(x.shape) for x in (q, k, v))
     grad_q, grad_k, grad_v = results
@@ -743,9 +760,10 @@ def hopper_backward(q, k, v, out, lse, grad_out, *, scale=None, causal=False, al
         delta_ptr=delta,
     )
     with _device_of(q):
+        given = (out, grad_out, lse, grad_lse, lse_log2, delta, total)
         strides = (*out.stride()[:3], *grad_out.stride()[:3])
         _prepare_kernel[(padded // ROWS * H * B,)](
-            out, grad_out, lse, lse_log2, delta, total, *strides, H, M, padded, D=D, BLOCK_M=ROWS
+            *given, *strides, H, M, padded, D=D, BLOCK_M=ROWS
         )
         _hopper_backward_kernel[(tiles_n * Hkv * B,)](**tensors, **sizes, **constants)
         grid, count = (-(-total.numel() // NUMBERS),), total.numel()
@@ -818,7 +836,7 @@ def _check_tensors(least, **tensors):
 
 
 # --8<-- [start:refused_shapes]
-def _check_inputs(q, k, v, out, lse, grad_out, causal, align):
+def _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse):
     """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v, out=out, grad_out=grad_out)
     for name, x in (("q", q), ("k", k), ("v", v), ("out", out), ("grad_out", grad_out)):
@@ -856,6 +874,8 @@ def _check_inputs(q, k, v, out, lse, grad_out, causal, align):
         raise ValueError(f"q has shape {shape} and k {shape_k}; fewer than 2^31 rows are allowed")
     # --8<-- [end:refused_shapes]
     _check_float32("lse", lse, q, shape[:-1])
+    if grad_lse is not None:
+        _check_float32("grad_lse", grad_lse, q, shape[:-1])
     _check_mask(causal, align)
     if q.device.type != "cuda" or torch.version.hip:
         raise ValueError(f"q is on {q.device}; the kernel needs an H100 or H200")

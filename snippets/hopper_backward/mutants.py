@@ -16,6 +16,12 @@ MUTANTS = [
         "Δ multiplies the output by itself and not by its gradient.",
     ),
     Mutant(
+        "gradient of the logsumexp dropped",
+        "delta -= tl.load(grad_lse_ptr",
+        "delta -= 0.0 * tl.load(grad_lse_ptr",
+        "A loss that uses the logsumexp trains on part of its gradient.",
+    ),
+    Mutant(
         "P not in dS",
         "pt * (dpt - delta[None, :])",
         "1.0 * (dpt - delta[None, :])",

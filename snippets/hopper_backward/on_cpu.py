@@ -147,6 +147,7 @@ class Program(stand_in.Program):
         self.back = threading.Semaphore(0)
         self.pace = [[self.order.choice(PACES) for _ in range(n)] for _ in range(4)]
 
+        @torch.no_grad()  # each thread would begin with gradients
         def run(part, function, arguments):
             try:
                 self.turns[part].acquire()

@@ -1,38 +1,38 @@
-"""hopper_attention with gradients: its forward, and the backward of this room.
+"""hopper_attention with gradients: its forward, and the backward of this room, as PyTorch ops.
 
-The judge of gradients is flash_backward's, and what plays Gluon on a CPU hopper_attention's.
+The ops and the judge of gradients are flash_backward's, and what plays Gluon on a CPU
+hopper_attention's.
 """
+
+import functools
+import math
 
 import torch
 
+from snippets.flash_backward import op as flash
 from snippets.flash_backward.checks import assert_gradients, forward
 from snippets.hopper_attention.kernel import hopper_attention
 from snippets.hopper_attention.simulator import on_cpu as stand_in
 
 from .kernel import hopper_backward
 
-__all__ = ["assert_gradients", "attention", "forward", "stand_in"]
+__all__ = ["assert_gradients", "attention", "forward", "hopper_attention", "stand_in"]
 
 
 # --8<-- [start:attention]
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, scale, causal, align):
-        ctx.options = {"scale": scale, "causal": causal, "align": align}
-        q, k, v = (x.detach() for x in (q, k, v))
-        out, lse = hopper_attention(q, k, v, return_lse=True, **ctx.options)
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_out):
-        # Gradients of views and sums come with strides that TMA does not take.
-        grads = hopper_backward(*ctx.saved_tensors, grad_out.contiguous(), **ctx.options)
-        return (*grads, None, None, None)
+def _for_tma(q, k, v, out, lse, grad_out, **options):
+    """hopper_backward for a gradient that autograd made, whose strides may be any."""
+    steps = grad_out.stride()[:-1]
+    if 0 in steps or grad_out.data_ptr() % 16 or math.gcd(*steps) * grad_out.itemsize % 16:
+        grad_out = grad_out.clone(memory_format=torch.contiguous_format)
+    return hopper_backward(q, k, v, out, lse, grad_out, **options)
 
 
-def attention(q, k, v, *, scale=None, causal=False, align="bottom_right"):
-    """softmax(q kᵀ · scale) v, differentiable once in q, k and v; arguments of hopper_attention."""
-    return _Attention.apply(q, k, v, scale, causal, align)
-    # --8<-- [end:attention]
+flash.BACKWARD["hopper_backward"] = _for_tma
+
+# softmax(q kᵀ · scale) v, differentiable once in q, k and v. It takes scale, causal, align and
+# return_lse as hopper_attention does.
+attention = functools.partial(
+    flash.attention, forward="hopper_attention", backward="hopper_backward"
+)
+# --8<-- [end:attention]

@@ -12,7 +12,7 @@ import time
 import torch
 
 from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.measure.competitors import in_a_line
 from snippets._lab.measure.timing import Times
 from snippets._lab.rooms import measured_on
@@ -32,7 +32,17 @@ from .module import (
     sdpa_cached,
     step,
 )
-from .op import BACKENDS, FAULTS, OURS, attend_with, decode_cache, fault, through
+from .op import (
+    BACKENDS,
+    FAULTS,
+    OURS,
+    assert_gradients,
+    attend_with,
+    decode_cache,
+    fastest,
+    fault,
+    through,
+)
 from .training import Run, Settings, turned
 
 DEVICE = "cuda"
@@ -76,6 +86,23 @@ def check(device):
             found = step(model, part, cache)
     if not (found - want).norm() < 1e-4 * want.norm():
         raise NumericalMismatch("logits through decode_attention are not those without a cache")
+    for name in _ours(device)[1:]:
+        _check_gradients(attend_with(name), device)
+
+
+def _check_gradients(attend, device):
+    """Raise unless an attention for bfloat16 has the gradients of ours: groups of two heads."""
+    q, _, grad_out = make_qkv(2, 4, N=200, D=64, dtype=torch.bfloat16, device=device)
+    _, k, v = make_qkv(2, 2, N=200, D=64, dtype=torch.bfloat16, device=device, seed=1)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    found = torch.autograd.grad(attend(*leaves), leaves, grad_out)
+    mask = causal_mask(200, 200, device=device)
+    assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+
+
+def _ours(device=DEVICE):
+    """Our attentions that run on this device."""
+    return list(dict.fromkeys((OURS, fastest(device))))
 
 
 @functools.cache
@@ -136,7 +163,7 @@ def losses(lab):
     """The same bytes in the same order through each attention: the loss of each step."""
     yield _about(whole=True)
     yield _model_row(SHORT)
-    for case in lab.each(seed=SEEDS, implementation=[OURS, *BACKENDS]):
+    for case in lab.each(seed=SEEDS, implementation=[*_ours(), *BACKENDS]):
         settings = SHORT._replace(attention=case["implementation"], seed=case["seed"])
         yield _row(case, functools.partial(_curve, settings, SHORT.steps))
     exact = {"seed": 0, "implementation": "torch:eager", "dtype": "float32"}
@@ -226,7 +253,8 @@ def steps(lab):
         size = TOKENS // case["N"]
         case |= {"dtype": "bfloat16", "batch": size}
         config = CONFIG._replace(context=case["N"])
-        names = [name for name in (OURS, *BACKENDS) if not (case["compiled"] and "math" in name)]
+        names = [*_ours(), *BACKENDS]
+        names = [name for name in names if not (case["compiled"] and "math" in name)]
         yield from _timed_steps(lab, case, config, names)
         if not case["compiled"]:
             yield from _timed_attention(lab, case, config, names)
@@ -304,7 +332,7 @@ class Trained:
     """One run to its end through our kernels, and its weights at the steps that are looked at."""
 
     def __init__(self):
-        self.settings = Settings(CONFIG)
+        self.settings = Settings(CONFIG, attention=fastest(DEVICE))
         run = Run(self.settings, _text()[0], DEVICE)
         began = time.perf_counter()
         self.weights = {}
@@ -342,7 +370,7 @@ def training(lab):
     """One run to its end: losses, and the held-out loss, whose lowest place says when to stop."""
     yield _about()
     yield _model_row(Settings(CONFIG))
-    for case in lab.each(implementation=[OURS]):
+    for case in lab.each(implementation=[fastest(DEVICE)]):
         found = _trained()
         yield {
             **case,

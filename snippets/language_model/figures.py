@@ -12,7 +12,7 @@ from snippets._lab.draw.tables import Numeral, beside, columns, table
 from snippets._lab.draw.units import decimals, millions, percent, ratio, size, time
 from snippets._lab.draw.words import Prose, Words, between, listed, many, yes
 
-OURS, EAGER = "flash_backward", "torch:eager"
+OURS, HOPPER, EAGER = "flash_backward", "hopper_backward", "torch:eager"
 BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
 LOSS = field("loss", "loss, nats per byte")
 APART = field("loss", "nats per byte")
@@ -54,7 +54,8 @@ def _distances(rows):
     for seed in values(rows, "seed"):
         by = {r["implementation"]: r for r in pick(rows, seed=seed)}
         there = [by[name] for name in BACKENDS if name in by]
-        ours += [_apart(by[OURS], other) for other in there if OURS in by]
+        mine = [by[name] for name in (OURS, HOPPER) if name in by]
+        ours += [_apart(one, other) for one, other in itertools.product(mine, there)]
         theirs += [_apart(a, b) for a, b in itertools.combinations(there, 2)]
     return max(ours), max(theirs)
 
@@ -69,7 +70,11 @@ def losses(results):
         View("the loss", {"panel": "loss"}),
         View("minus the mean of PyTorch's backends", {"panel": "apart"}, y=APART),
     ]
-    shown = [name for name in (OURS, *BACKENDS, EAGER) if pick(drawn[0].rows, implementation=name)]
+    shown = [
+        name
+        for name in (OURS, HOPPER, *BACKENDS, EAGER)
+        if pick(drawn[0].rows, implementation=name)
+    ]
     return Figure(
         finding=words("losses", ours=decimals(ours, 4), theirs=decimals(theirs, 4)),
         caption=words(
@@ -218,14 +223,14 @@ def repeated(results):
 
 
 def training(results):
-    row = only(_measured(results[0]), implementation=OURS)
+    row = only(_measured(results[0]))
     lowest = min(row["validation"], key=lambda pair: pair[1])
     seconds = decimals(row["seconds_in_all"], 0)
     parameters = millions(_about(results[0], "model")["parameters"])
     drawn = derived(results, lambda r: _learned(_measured(r)))
     series = [
-        Series(OURS, "learned from", {"text": "learned from"}),
-        Series(OURS, "held out", {"text": "held out"}, shade=2),
+        Series(row["implementation"], "learned from", {"text": "learned from"}),
+        Series(row["implementation"], "held out", {"text": "held out"}, shade=2),
     ]
     return Figure(
         finding=words("training", loss=decimals(lowest[1], 3), step=lowest[0]),
@@ -236,7 +241,12 @@ def training(results):
         ],
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
         sentences={
-            "seconds": words("training.seconds", steps=len(row["losses"]), seconds=seconds),
+            "seconds": words(
+                "training.seconds",
+                steps=len(row["losses"]),
+                seconds=seconds,
+                kernel=f"`{row['implementation']}`",
+            ),
             "front": words("training.front", parameters=parameters, seconds=seconds),
         },
     )
@@ -407,14 +417,15 @@ def maps(results):
 def steps(results):
     result = results[0]
     rows = _measured(result)
-    names = [name for name in (OURS, *BACKENDS) if pick(rows, implementation=name)]
+    names = [name for name in (OURS, HOPPER, *BACKENDS) if pick(rows, implementation=name)]
+    best = HOPPER if HOPPER in names else OURS
     plain = [r for r in rows if not r["compiled"]]
     parts = {
         "one training step": {"part": "step", "compiled": False},
         "its attention alone": {"part": "attention", "compiled": False},
     }
     panels = [View(title, where) for title, where in parts.items()]
-    shares = [_share(plain, N) for N in values(plain, "N")]
+    shares = [_share(plain, best, N) for N in values(plain, "N")]
     given = {name: name for name in names}
     return Figure(
         finding=words("steps", shares=between(shares, percent)),
@@ -424,18 +435,25 @@ def steps(results):
         sentences={
             "memory": words(
                 "steps.memory",
-                ours=size(_longest(plain, OURS)["peak_bytes"]),
-                N=_longest(plain, OURS)["N"],
+                ours=size(_longest(plain, best)["peak_bytes"]),
+                N=_longest(plain, best)["N"],
             ),
-            "attention": words("steps.attention", times=_over_cudnn(rows, "attention", False)),
-            "compiled": words("steps.compiled", times=_over_cudnn(rows, "step", True)),
+            "attention": words(
+                "steps.attention",
+                times=listed(
+                    f"{_over_cudnn(rows, name, 'attention', False)} with `{name}`"
+                    for name in (OURS, HOPPER)
+                    if name in names
+                ),
+            ),
+            "compiled": words("steps.compiled", times=_over_cudnn(rows, best, "step", True)),
         },
     )
 
 
-def _share(rows, N):
+def _share(rows, name, N):
     """The part of a step that its attention takes."""
-    case = {"implementation": OURS, "N": N}
+    case = {"implementation": name, "N": N}
     whole, part = (only(rows, part=p, **case)["ms_p50"] for p in ("step", "attention"))
     return part / whole
 
@@ -444,8 +462,8 @@ def _longest(rows, name):
     return max(pick(rows, part="step", implementation=name), key=lambda r: r["N"])
 
 
-def _over_cudnn(rows, part, compiled):
-    """Times of ours over cuDNN's, of the lengths where both are there; in words."""
+def _over_cudnn(rows, name, part, compiled):
+    """Times of one of ours over cuDNN's, of the lengths where both are there; in words."""
     quotients = []
     for N in values(rows, "N"):
         found = {
@@ -453,8 +471,8 @@ def _over_cudnn(rows, part, compiled):
             for r in pick(rows, part=part, compiled=compiled)
             if r["N"] == N
         }
-        if OURS in found and "torch:cudnn" in found:
-            quotients.append(found[OURS] / found["torch:cudnn"])
+        if name in found and "torch:cudnn" in found:
+            quotients.append(found[name] / found["torch:cudnn"])
     return between(quotients, ratio) if quotients else "–"
 
 

@@ -9,10 +9,12 @@ from snippets.decode_attention.kernel import cache_append, decode_attention
 from snippets.flash_backward.kernel import flash_backward
 from snippets.flash_backward.mutants import MUTANTS
 from snippets.flash_backward.op import FORWARD, attention
+from snippets.hopper_backward.op import attention as attention_on_hopper
 
 from .module import Cache, sdpa
 
 OURS = "flash_backward"
+HOPPER = "hopper_backward"
 BACKENDS = {
     "torch:flash": SDPBackend.FLASH_ATTENTION,
     "torch:cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -24,12 +26,15 @@ BACKENDS = {
 def attend_with(name, *, forward="flash_attention", deterministic=False):
     """Causal attention of q [B, H, N, D], k and v [B, Hkv, N, D] by name.
 
-    "flash_backward" is this site's, forward and backward; "torch:flash", "torch:cudnn" and
-    "torch:math" are PyTorch's backends; "torch:eager" is written out.
+    "flash_backward" is this site's in Triton, forward and backward, and "hopper_backward" in
+    Gluon, for an H100 or H200; "torch:flash", "torch:cudnn" and "torch:math" are PyTorch's
+    backends; "torch:eager" is written out.
     """
     if name == OURS:
         options = {"forward": forward, "deterministic": deterministic}
         return functools.partial(attention, causal=True, **options)
+    if name == HOPPER:
+        return functools.partial(attention_on_hopper, causal=True, deterministic=deterministic)
     if name in BACKENDS:
         return functools.partial(_on_backend, BACKENDS[name])
     if name == "torch:eager":
@@ -37,7 +42,14 @@ def attend_with(name, *, forward="flash_attention", deterministic=False):
     raise ValueError(f"attention is {name!r}; one of {', '.join(NAMES)} is allowed")
 
 
-NAMES = (OURS, *BACKENDS, "torch:eager")
+NAMES = (OURS, HOPPER, *BACKENDS, "torch:eager")
+
+
+def fastest(device):
+    """The fastest of ours that runs on this device."""
+    on_gpu = torch.device(device).type == "cuda"
+    hopper = on_gpu and torch.cuda.get_device_capability(device) == (9, 0)
+    return HOPPER if hopper else OURS
 
 
 def _on_backend(backend, q, k, v):

@@ -19,7 +19,7 @@ from snippets._lab.rooms import ROOT
 
 from .data import NoCorpus, corpus
 from .module import LanguageModel, cast, parameters, sample
-from .op import NAMES, OURS, decode_cache
+from .op import HOPPER, NAMES, OURS, decode_cache, fastest
 from .training import TINY, BadCheckpoint, Run, Settings, load, train
 
 FOLDER = ROOT / ".cache" / "language_model"
@@ -35,7 +35,7 @@ def main(arguments=None):
     The exit code is 0, 1 if the end could not be stored, 2 for bad input, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="python -m snippets.language_model.train")
-    parser.add_argument("--attention", default=OURS, choices=NAMES, help="what it trains with")
+    parser.add_argument("--attention", choices=NAMES, help="what it trains with")
     parser.add_argument("--fresh", action="store_true", help="begin again")
     parser.add_argument("--deterministic", action="store_true", help="the same bits in each run")
     parser.add_argument("--steps", type=int, default=0, help="so many at most")
@@ -43,9 +43,12 @@ def main(arguments=None):
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where checkpoints lie")
     options = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    attention = options.attention or (OURS if options.deterministic else fastest(device))
+    if attention == HOPPER and (options.deterministic or fastest(device) != HOPPER):
+        parser.error(f"{HOPPER} needs an H100 or H200 and is not deterministic; use {OURS}")
     settings = Settings() if device == "cuda" else TINY
     settings = settings._replace(
-        attention=options.attention,
+        attention=attention,
         deterministic=options.deterministic,
         steps=options.steps or settings.steps,
     )

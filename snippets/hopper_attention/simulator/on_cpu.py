@@ -130,6 +130,7 @@ class Program(Gluon):
         return Rows([Tile(x) for x in memory], dtype)
 
     def partitions(self, parts: Sequence[Any], warps: object, registers: object) -> None:
+        @torch.no_grad()  # each thread would begin with gradients
         def run(function: Any, arguments: Any) -> None:
             try:
                 function(*arguments)

@@ -117,6 +117,16 @@ def test_sizes_that_make_no_model_are_refused(change, said):
         LanguageModel(CONFIG._replace(**change))
 
 
+def test_an_attention_of_another_gpu_is_refused_before_training(monkeypatch, capsys, tmp_path):
+    where = ["--attention", "hopper_backward", "--folder", str(tmp_path)]
+    if op.fastest("cuda" if torch.cuda.is_available() else "cpu") == op.HOPPER:
+        where.append("--deterministic")
+    with pytest.raises(SystemExit):
+        command.main(where)
+    assert "hopper_backward needs an H100 or H200" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_attention_is_named():
     with pytest.raises(ValueError, match="attention is 'flash'; one of flash_backward"):
         op.attend_with("flash")

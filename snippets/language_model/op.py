@@ -9,6 +9,7 @@ from snippets.decode_attention.kernel import cache_append, decode_attention
 from snippets.flash_backward.kernel import flash_backward
 from snippets.flash_backward.mutants import MUTANTS
 from snippets.flash_backward.op import FORWARD, attention
+from snippets.hopper_backward.op import assert_gradients as assert_gradients  # for bench.py
 from snippets.hopper_backward.op import attention as attention_on_hopper
 
 from .module import Cache, sdpa

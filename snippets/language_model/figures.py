@@ -41,29 +41,42 @@ def _points(losses, **case):
         yield {**case, "step": at + len(group) / 2, "loss": statistics.fmean(group)}
 
 
-def _apart(one, other):
-    """How far two curves are apart at their end: the mean difference over the last fifth."""
-    last = len(one["losses"]) - len(one["losses"]) // 5
-    pairs = zip(one["losses"][last:], other["losses"][last:], strict=True)
-    return abs(statistics.fmean(a - b for a, b in pairs))
-
-
 def _distances(rows):
-    """(largest distance of ours from a backend, largest between two backends), over all seeds."""
-    ours, theirs = [], []
-    for seed in values(rows, "seed"):
-        by = {r["implementation"]: r for r in pick(rows, seed=seed)}
-        there = [by[name] for name in BACKENDS if name in by]
-        mine = [by[name] for name in (OURS, HOPPER) if name in by]
-        ours += [_apart(one, other) for one, other in itertools.product(mine, there)]
-        theirs += [_apart(a, b) for a, b in itertools.combinations(there, 2)]
-    return max(ours), max(theirs)
+    """(largest distance of ours from a backend, largest between two backends), of means."""
+    mine, there = (
+        [mean for name in names if (mean := _mean(pick(rows, implementation=name)))]
+        for names in ((OURS, HOPPER), BACKENDS)
+    )
+    return (
+        max(abs(one - other) for one, other in itertools.product(mine, there)),
+        max(abs(one - other) for one, other in itertools.combinations(there, 2)),
+    )
+
+
+def _complete(rows):
+    """The runs from seeds that every attention but the float32 one was trained from."""
+    rows = [r for r in rows if r["implementation"] != EAGER]
+    everyone = set(values(rows, "implementation"))
+    there = {seed: values(pick(rows, seed=seed), "implementation") for seed in values(rows, "seed")}
+    return [r for r in rows if set(there[r["seed"]]) == everyone]
+
+
+def _singly(rows):
+    """The same of single runs from one seed."""
+    ones = [_distances(pick(rows, seed=seed)) for seed in values(rows, "seed")]
+    return tuple(map(max, zip(*ones, strict=True)))
+
+
+def _mean(rows):
+    """The loss at the end, the mean of the seeds; None without a run."""
+    return statistics.fmean(map(_end, rows)) if rows else None
 
 
 def losses(results):
     result = results[0]
-    rows = [r for r in _measured(result) if r["implementation"] != EAGER]
+    rows = _complete(_measured(result))
     ours, theirs = _distances(rows)
+    singly = dict(zip(("ours", "theirs"), map(_four, _singly(rows)), strict=True))
     text, model = _about(result, "text"), _about(result, "model")
     drawn = derived(results, lambda r: _curves(_measured(r)))
     panels = [
@@ -76,7 +89,7 @@ def losses(results):
         if pick(drawn[0].rows, implementation=name)
     ]
     return Figure(
-        finding=words("losses", ours=decimals(ours, 4), theirs=decimals(theirs, 4)),
+        finding=words("losses", ours=_four(ours), theirs=_four(theirs), seeds=_seeds(rows)),
         caption=words(
             "losses.caption",
             smoothed=SMOOTHED,
@@ -101,60 +114,90 @@ def losses(results):
             "bound": words(
                 "losses.within" if ours <= FACTOR * theirs else "losses.outside",
                 times=ratio(ours / theirs),
-            )
+                seeds=_seeds(rows),
+            ),
+            "singly": words("losses.singly", **singly),
         },
     )
 
 
 def _curves(rows):
-    """The curves of seed 0, and how far each is from the mean of PyTorch's backends."""
-    first = [row for row in rows if row["seed"] == 0]
-    there = [row["losses"] for row in first if row["implementation"] in BACKENDS]
+    """The mean curves of the seeds, and how far each is from that of PyTorch's backends."""
+    shown = [*_complete(rows), *pick(rows, implementation=EAGER)]
+    curves = {
+        name: _mean_curve(pick(shown, implementation=name))
+        for name in values(shown, "implementation")
+    }
+    there = [curves[name] for name in BACKENDS if name in curves]
     mean = [statistics.fmean(losses) for losses in zip(*there, strict=True)]
-    for row in first:
-        name = row["implementation"]
-        yield from _points(row["losses"], implementation=name, panel="loss")
+    for name, losses in curves.items():
+        yield from _points(losses, implementation=name, panel="loss")
         if name != EAGER:  # float32 is another computation, not another order of the same sums
-            apart = [loss - at for loss, at in zip(row["losses"], mean, strict=True)]
+            apart = [loss - at for loss, at in zip(losses, mean, strict=True)]
             yield from _points(apart, implementation=name, panel="apart")
 
 
+def _mean_curve(rows):
+    """The loss of each step, the mean of the seeds."""
+    return [statistics.fmean(each) for each in zip(*(r["losses"] for r in rows), strict=True)]
+
+
 def _end(row):
+    """The loss at the end of a run: the mean of its last fifth."""
     return statistics.fmean(row["losses"][-(len(row["losses"]) // 5) :])
+
+
+def _four(loss):
+    return decimals(loss, 4)
+
+
+def _seeds(rows):
+    return many(len(values(rows, "seed")), "seed")
 
 
 def faults(results):
     rows = _measured(results[0])
-    right = only(rows, fault=RIGHT)
-    wrong = [r for r in rows if r["fault"] != RIGHT]
-    apart = {r["fault"]: _apart(r, right) for r in wrong}
+    ends = _ends_by_fault(rows)
+    apart = {fault: abs(end - ends[RIGHT]) for fault, end in ends.items() if fault != RIGHT}
     drawn = derived(results, lambda r: _by_fault(_measured(r)))
     series = [
-        Series(OURS, "right" if r["fault"] == RIGHT else r["fault"], {"fault": r["fault"]}, shade=i)
-        for i, r in enumerate(rows)
+        Series(OURS, "right" if fault == RIGHT else fault, {"fault": fault}, shade=i)
+        for i, fault in enumerate(ends)
     ]
     return Figure(
         finding=words(
             "faults",
-            least=decimals(min(apart.values()), 4),
+            least=_four(min(apart.values())),
             most=decimals(max(apart.values()), 2),
         ),
-        caption=words("faults.caption", smoothed=SMOOTHED),
-        table=columns(
-            wrong,
-            {
-                "fault": "fault",
-                "from the right curve, nats per byte": lambda r: decimals(apart[r["fault"]], 4),
-                "held out, nats per byte": lambda r: decimals(r["held_out"], 4),
-            },
-        ),
+        caption=words("faults.caption", smoothed=SMOOTHED, seeds=_seeds(rows)),
+        table=_table_of_faults(rows, apart),
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
     )
 
 
+def _ends_by_fault(rows):
+    return {fault: _mean(pick(rows, fault=fault)) for fault in values(rows, "fault")}
+
+
+def _table_of_faults(rows, apart, **more):
+    """A row for each fault: how far it is from the right curves, and its held-out loss."""
+    return [
+        {
+            "fault": fault,
+            "from the right curve, nats per byte": Numeral(_four(distance)),
+            "held out, nats per byte": Numeral(
+                _four(statistics.fmean(r["held_out"] for r in pick(rows, fault=fault)))
+            ),
+            **{title: cell(distance) for title, cell in more.items()},
+        }
+        for fault, distance in apart.items()
+    ]
+
+
 def _by_fault(rows):
-    for row in rows:
-        yield from _points(row["losses"], fault=row["fault"])
+    for fault in values(rows, "fault"):
+        yield from _points(_mean_curve(pick(rows, fault=fault)), fault=fault)
 
 
 @from_all
@@ -163,39 +206,36 @@ def verdict(results):
     mine = {r.result: r for r in reversed(results) if r.post == "language_model"}
     if not mine.keys() >= {"losses", "faults"}:
         return None
-    bound = FACTOR * _distances(_measured(mine["losses"]))[1]
+    compared = _complete(_measured(mine["losses"]))
+    bound = FACTOR * _distances(compared)[1]
     rows = _measured(mine["faults"])
-    right = only(rows, fault=RIGHT)
-    wrong = [r for r in rows if r["fault"] != RIGHT]
-    missed = [r["fault"] for r in wrong if _apart(r, right) <= bound]
-    # The same run, as it was made for the other figure.
-    again = only(_measured(mine["losses"]), implementation=OURS, seed=right["seed"])
+    ends = _ends_by_fault(rows)
+    apart = {fault: abs(end - ends[RIGHT]) for fault, end in ends.items() if fault != RIGHT}
+    missed = [fault for fault, distance in apart.items() if distance <= bound]
+    # The same runs, as they were made for the other figure.
+    again = _mean(pick(compared, implementation=OURS))
     near = (
-        words("verdict.near", fault=f"“{r['fault']}”", apart=decimals(_apart(r, again), 4))
-        for r in wrong
-        if r["fault"] in missed
+        words("verdict.near", fault=f"“{fault}”", apart=_four(abs(ends[fault] - again)))
+        for fault in missed
     )
-    return Figure(
-        finding=words(
-            "verdict.missed" if missed else "verdict",
-            found=len(wrong) - len(missed),
-            faults=len(wrong),
+    finding = words("verdict", faults=len(apart))
+    if missed:
+        finding = words(
+            "verdict.missed",
+            found=len(apart) - len(missed),
+            faults=len(apart),
             missed=listed(f"“{fault}”" for fault in missed),
+        )
+    return Figure(
+        finding=finding,
+        caption=words("verdict.caption", bound=_four(bound), seeds=_seeds(rows)),
+        table=_table_of_faults(
+            rows, apart, **{"outside the bound": lambda distance: yes(distance > bound)}
         ),
-        caption=words("verdict.caption", bound=decimals(bound, 4)),
-        table=[
-            {
-                "fault": r["fault"],
-                "from the right curve, nats per byte": Numeral(decimals(_apart(r, right), 4)),
-                "held out, nats per byte": Numeral(decimals(r["held_out"], 4)),
-                "outside the bound": yes(_apart(r, right) > bound),
-            }
-            for r in wrong
-        ],
         open_table=True,
         sentences={
             "twice": " ".join(
-                (words("verdict.twice", apart=decimals(_apart(right, again), 4)), *near)
+                (words("verdict.twice", apart=_four(abs(ends[RIGHT] - again))), *near)
             )
         },
         sources=(mine["losses"], mine["faults"]),

@@ -84,7 +84,7 @@ FAULTS = {
 }
 
 
-def fault(name):
+def changed(name):
     """The pieces of flash_backward's code that a fault replaces: (old, new), or none."""
     found = [(m.old, m.new) for m in MUTANTS if m.name == FAULTS[name]]
     if FAULTS[name] and not found:

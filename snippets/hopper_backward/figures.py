@@ -37,8 +37,11 @@ def backward(results):
     compared = Comparison(rows, OURS, [TRITON, CUDNN, FLASH, FA4], by=("D", "causal", "N"))
     shown = [OURS, *(name for name in compared.others if compared[name])]
     found = {"cudnn": compared[CUDNN].between(), "triton": compared[TRITON].between()}
+    finding = words("backward", **found)
+    if compared[FA4]:
+        finding = words("backward.fa4", **found, fa4=compared[FA4].between())
     return Figure(
-        finding=words("backward", **found),
+        finding=finding,
         caption=words("backward.caption"),
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),

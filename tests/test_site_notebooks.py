@@ -54,16 +54,17 @@ def composed(room):
     return {room}.union(*map(composed, uses))
 
 
-def lab():
-    """The folders of the lab: a room of models draws its mistakes from there."""
-    return ["_lab", *(path.name for path in (ROOT / "snippets/_lab").glob("[!_]*/"))]
+def rooms_of(paths):
+    """The rooms that files below snippets/ are in, at whatever depth."""
+    return {path.relative_to(ROOT / "snippets").parts[0] for path in paths} - {"__init__.py"}
 
 
 @pytest.mark.parametrize("post", POSTS)
 def test_a_notebook_is_thin_and_imports_its_room(post):
     notebook = stored(post)
-    used = {path.parent.name for path in notebooks.used(notebooks.code(notebook))}
-    assert used - set(lab()) == {"snippets", *composed(post)}, "it uses its own room only"
+    used = rooms_of(notebooks.used(notebooks.code(notebook)))
+    # A room of models draws its mistakes with the lab.
+    assert used - {"_lab"} == composed(post), "it uses its own room only"
     assert len(cells(notebook)) <= 8
     assert all(len(source.splitlines()) <= 24 for source in some(cells(notebook)))
     text = (ROOT / f"docs/posts/{post}.md").read_text("utf-8")

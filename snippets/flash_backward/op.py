@@ -45,8 +45,7 @@ def attention(
         [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32. Both may be used.
 
     Raises:
-        TypeError, ValueError: what the launchers refuse.
-        RuntimeError: a second derivative is asked for.
+        TypeError, ValueError: what the launchers refuse. RuntimeError: a second derivative.
     """
     for name, given, known in (("forward", forward, FORWARD), ("backward", backward, BACKWARD)):
         if given not in known:
@@ -66,7 +65,7 @@ def attention(
     # --8<-- [end:attention]
 
 
-# --8<-- [start:ops]
+# --8<-- [start:forward]
 @torch.library.custom_op("attention_measured::attend", mutates_args=())
 def attend(
     q: torch.Tensor,
@@ -81,8 +80,10 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output and the logsumexp of its rows; the last two arguments are for the backward."""
     return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
+    # --8<-- [end:forward]
 
 
+# --8<-- [start:backward]
 @torch.library.custom_op("attention_measured::attend_backward", mutates_args=())
 def attend_backward(
     q: torch.Tensor,
@@ -117,7 +118,7 @@ def _shapes(q, k, v, *_):
 @attend_backward.register_fake
 def _shapes_of_gradients(q, k, v, *_):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-    # --8<-- [end:ops]
+    # --8<-- [end:backward]
 
 
 # --8<-- [start:autograd]

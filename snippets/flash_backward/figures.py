@@ -152,9 +152,6 @@ def backward(results):
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
         sentences={
-            "fa4": words("backward.fa4", rates=fastest.between())
-            if (fastest := Against(compared.rows.get(FA4, {}), compared.rows[CUDNN]))
-            else "",
             "order": words("backward.order", price=between(costs, percent)),
             "others": words(
                 "backward.others",

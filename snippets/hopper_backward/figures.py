@@ -1,7 +1,7 @@
 """The figures of the hopper_backward page: each draws the result of the same name."""
 
 from snippets._lab.draw import charts
-from snippets._lab.draw.charts import View
+from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
@@ -63,7 +63,13 @@ def rungs(results):
         ),
         caption=words("rungs.caption"),
         table=beside(rows, ["D", "causal"], names, RATE),
-        plot=charts.bars(results, list(names.values()), RATE, _panels(rows), columns=2),
+        plot=charts.bars(
+            results,
+            [Series(OURS, rung, {"implementation": name}) for rung, name in names.items()],
+            RATE,
+            _panels(rows),
+            columns=2,
+        ),
         sentences={
             "waited": words("rungs.waited", **_change(rows, WAITED)),
             "halves": words("rungs.halves", **_change(rows, HALVES)),

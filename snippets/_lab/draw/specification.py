@@ -96,7 +96,8 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
 
 def _numbers(mark: Mark, i: int) -> dict[str, Any]:
     """The numbers behind dots and the ends of bars, or of their spreads."""
-    gap = "" if mark.kind == "bars" else "\u2002"  # a dot is wider than the end of a bar
+    # A dot is wider than the end of a bar; without a gap the halo of a number would bite into both.
+    gap = "\u00a0" if mark.kind == "bars" else "\u2002"
     ends = mark.high or mark.x
     before = [mark.kind == "bars" and (x or 0) < 0 for x in ends]
     trace = {
@@ -106,7 +107,10 @@ def _numbers(mark: Mark, i: int) -> dict[str, Any]:
         "y": list(mark.y),
         "xaxis": f"x{_number(i)}",
         "yaxis": f"y{_number(i)}",
-        "text": [f"{gap}{text}" for text in mark.texts],
+        "text": [
+            f"{text}{gap}" if b else f"{gap}{text}"
+            for text, b in zip(mark.texts, before, strict=True)
+        ],
         "textposition": _one_or_all(tuple(f"middle {'left' if b else 'right'}" for b in before)),
         "cliponaxis": False,
         "showlegend": False,

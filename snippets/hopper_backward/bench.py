@@ -8,15 +8,18 @@ from unittest.mock import patch
 
 import torch
 
-from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import causal_mask, make_qkv
+from snippets._lab.judge.mutants import CONTROL, MutantError, variant
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from . import kernel
 from .kernel import VARIANTS, hopper_backward
+from .mutants import MUTANTS
 from .on_cpu import played
 from .op import assert_gradients, forward
+from .orders import Orders
+from .parts import Fault, listed
 
 OURS = "hopper_backward"
 LENGTHS = [1024, 4096, 16_384]
@@ -185,3 +188,57 @@ def registers(lab):
                 if resources.kernel == "_hopper_backward_kernel":
                     yield {**case, "rung": name, **resources.as_row()}
             # --8<-- [end:registers]
+
+
+# --8<-- [start:orders]
+PLAYED = 50  # orders drawn at random, for each mistake
+SIZES = {"M": 330, "N": 130}  # every buffer is used again, by two heads that share keys
+
+
+def compared(launcher):
+    """Events, and pairs of uses of the same memory, of all programs; Fault where order matters."""
+    events = pairs = 0
+    for D in VARIANTS:
+        q, k = torch.zeros(2, SIZES["M"], D).half(), torch.zeros(1, SIZES["N"], D).half()
+        for causal in (False, True):
+            with listed(launcher) as programs:
+                launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal)
+            for program in programs:
+                known = Orders(program)
+                pairs += known.faults()
+                events += len(known.before)
+    return {"events": events, "pairs": pairs}
+
+
+@measured_on("interpreter")
+def orders(lab):
+    """What is said to each mistake without playing an order, and how often random orders show it.
+
+    A mistake in what is computed is none of order: its row has no fault.
+    """
+    mistakes = {CONTROL: []} | {m.name: [(m.old, m.new)] for m in MUTANTS}
+    for case in lab.each(mutant=list(mistakes)):
+        launcher = variant(OURS, mistakes[case["mutant"]])
+        try:
+            row = {"fault": "", "shown": None, **compared(launcher)}
+        except Fault as fault:
+            shown = sum(_shows(launcher, seed) for seed in range(PLAYED))
+            row = {"fault": str(fault), "shown": shown, "events": None, "pairs": None}
+        if case["mutant"] == CONTROL and row["fault"]:
+            raise MutantError(row["fault"])
+        yield {**case, **SIZES, "played": PLAYED, **row}
+        # --8<-- [end:orders]
+
+
+def _shows(launcher, seed):
+    """Whether an order drawn at random gives wrong gradients, or hangs."""
+    try:
+        with played(launcher, 1000 * seed):
+            for D in VARIANTS:
+                q, _, grad_out = make_qkv(1, 2, N=SIZES["M"], D=D, dtype=torch.float16)
+                _, k, v = make_qkv(1, 1, M=1, N=SIZES["N"], D=D, dtype=torch.float16, seed=1)
+                out, lse = forward(q, k, v)
+                assert_gradients(launcher(q, k, v, out, lse, grad_out), q, k, v, grad_out)
+    except NumericalMismatch:
+        return True
+    return False

@@ -112,3 +112,32 @@ def registers(results):
         ],
         open_table=True,
     )
+
+
+def orders(results):
+    rows = results[0].rows
+    whole, *wrong = rows
+    found = [r for r in wrong if r["fault"]]
+    rare = min(found, key=lambda r: r["shown"])
+    return Figure(
+        finding=words("orders", found=len(found)),
+        caption=words(
+            "orders.caption", played=whole["played"], M=whole["M"], N=whole["N"]
+        ),
+        table=[
+            {
+                "mistake": r["mutant"],
+                "what is said": r["fault"],
+                f"shown by random orders, of {r['played']}": r["shown"],
+            }
+            for r in found
+        ],
+        open_table=True,
+        sentences={
+            "whole": words("orders.whole", events=whole["events"], pairs=whole["pairs"]),
+            "others": words("orders.others", others=len(wrong) - len(found)),
+            "rare": words(
+                "orders.rare", mistake=rare["mutant"], shown=rare["shown"], played=rare["played"]
+            ),
+        },
+    )

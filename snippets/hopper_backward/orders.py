@@ -1,0 +1,216 @@
+"""Does any order of its events break a program of hopper_backward? All orders, and none is played.
+
+on_cpu.py draws orders at random, and the one that matters may be rare. Here it is worked out what
+comes before what in every order: what a part asks for, after what it asked for before; what follows
+a wait, after all that ended the phase; what follows a wait for products or stores, after their end.
+That is all the order there is (Lamport 1978, "Time, clocks, and the ordering of events"). Then
+
+- the contributions to a phase must come before those to the next, and a wait must come after the
+  phase before its own and before the end of the phase after it: a parity tells no more;
+- of two uses of the same memory, one of which writes, one must end before the other begins;
+- tensor cores and TMA see what threads wrote before a fence.
+
+If that holds, each wait is for the same phase in all orders and each read finds the same write. So
+all orders give the same numbers, and none hangs if one does not.
+"""
+
+from typing import Any, NamedTuple
+
+from .parts import (
+    Arrive,
+    Copy,
+    CopyNumbers,
+    Expect,
+    Fault,
+    Fence,
+    Finish,
+    Load,
+    Product,
+    Store,
+    StoreWait,
+    Wait,
+    Write,
+)
+
+
+class Use(NamedTuple):
+    """Memory that is read or written between two events."""
+
+    part: str
+    what: str
+    region: Any
+    writes: bool
+    by_threads: bool
+    begins: int
+    ends: int
+
+
+class Phases:
+    """An mbarrier: who has contributed to each of its phases."""
+
+    def __init__(self, arrivals):
+        self.arrivals = self.missing = arrivals
+        self.bytes = 0
+        self.given = [[]]  # events of each phase, the last one not over
+        self.waits = []  # (event, phase)
+
+    @property
+    def over(self):
+        return len(self.given) - 1
+
+    def change(self, event, arrivals, bytes):
+        self.given[-1].append(event)
+        self.missing -= arrivals
+        self.bytes += bytes
+        if self.missing == 0 and self.bytes == 0:
+            self.missing = self.arrivals
+            self.given.append([])
+
+
+class Orders:
+    """What comes before what in one program. `faults` raises Fault, or returns what it compared."""
+
+    def __init__(self, program):
+        self.program = program
+        self.before = []  # of each event: all that come before it, as the bits of an integer
+        self.barriers = {name: Phases(n) for name, n in program.arrivals.items()}
+        self.last = dict.fromkeys(program.parts)  # event of each part
+        self.uses = []
+        self.fences = {part: [] for part in program.parts}
+        self.products = {part: [] for part in program.parts}  # their ends
+        self.stores = {part: [] for part in program.parts}
+        self.doubts = []  # waits that may be for another phase
+        self.stuck = self._run()
+
+    # --8<-- [start:before]
+    def _event(self, *after):
+        """A new event, after others and all that comes before those."""
+        self.before.append(0)
+        for event in after:
+            if event is not None:
+                self.before[-1] |= self.before[event] | 1 << event
+        return len(self.before) - 1
+
+    def _step(self, part, *after):
+        """The same, as the next of a part."""
+        self.last[part] = self._event(self.last[part], *after)
+        return self.last[part]
+        # --8<-- [end:before]
+
+    def _run(self):
+        """Every part to its end; or who waits for what never comes."""
+        left = {part: list(reversed(ops)) for part, ops in self.program.parts.items()}
+        while any(left.values()):
+            moved = False
+            for part, ops in left.items():
+                while ops and self._passes(ops[-1]):
+                    self._apply(part, ops.pop())
+                    moved = True
+            if not moved:
+                return [f"{part} waits for {ops[-1].barrier}" for part, ops in left.items() if ops]
+        return []
+
+    def _passes(self, op):
+        return not isinstance(op, Wait) or self.barriers[op.barrier].over & 1 != op.parity
+
+    def _apply(self, part, op):
+        match op:
+            case Wait(barrier, _):
+                phases = self.barriers[barrier]
+                meant = phases.over - 1
+                self._ask(part, barrier, meant)
+                event = self._step(part, *(phases.given[meant] if meant >= 0 else ()))
+                phases.waits.append((event, meant))
+            case Arrive(barrier, count):
+                event = self._step(part)
+                for _ in range(count):
+                    self.barriers[barrier].change(event, 1, 0)
+            case Expect(barrier, n):
+                self.barriers[barrier].change(self._step(part), 1, n)
+            case Copy(region, barrier, n):
+                begins = self._step(part)
+                ends = self._event(begins)
+                self.uses.append(Use(part, "TMA", region, True, False, begins, ends))
+                self.barriers[barrier].change(ends, 0, -n)
+            case CopyNumbers(regions, barrier, count):
+                begins = self._step(part)
+                ends = self._event(begins)
+                for region in regions:
+                    self.uses.append(Use(part, "a copy", region, True, True, begins, ends))
+                for _ in range(count):
+                    self.barriers[barrier].change(ends, 1, 0)
+            case Load(region) | Write(region):
+                now, writes = self._step(part), isinstance(op, Write)
+                self.uses.append(Use(part, "threads", region, writes, True, now, now))
+            case Fence():
+                self.fences[part].append(self._step(part))
+            case Product(regions):
+                begins = self._step(part)
+                ends = self._event(begins, *self.products[part][-1:])  # in order
+                self.products[part].append(ends)
+                for region in regions:
+                    self.uses.append(Use(part, "a product", region, False, False, begins, ends))
+            case Store(region):
+                begins = self._step(part)
+                self.stores[part].append(self._event(begins))
+                use = Use(part, "TMA", region, False, False, begins, self.stores[part][-1])
+                self.uses.append(use)
+            case Finish(left) | StoreWait(left):
+                own = (self.products if isinstance(op, Finish) else self.stores)[part]
+                self._step(part, *own[: len(own) - left])
+
+    # --8<-- [start:certain]
+    def _comes_before(self, event, other):
+        return bool(self.before[other] >> event & 1)
+
+    def _ask(self, part, barrier, meant):
+        """Is the phase before the one meant over in every order when a part asks?"""
+        for event in self.barriers[barrier].given[meant - 1] if meant > 0 else ():
+            asked = self.last[part]
+            if asked is None or not (asked == event or self._comes_before(event, asked)):
+                self.doubts.append(f"{part} may ask for phase {meant} of {barrier} too early")
+
+    def _phases(self):
+        """Raise where a phase, or the one that a wait is for, depends on the order."""
+        for doubt in self.doubts:
+            raise Fault(doubt)
+        for name, phases in self.barriers.items():
+            for number, (given, later) in enumerate(zip(phases.given, phases.given[1:])):  # noqa: B905
+                for event in later:
+                    if not all(a == event or self._comes_before(a, event) for a in given):
+                        raise Fault(f"phases {number} and {number + 1} of {name} may mix")
+            for event, meant in phases.waits:
+                after = phases.given[meant + 1] if meant + 1 < phases.over else ()
+                if after and not any(self._comes_before(event, a) for a in after):
+                    raise Fault(f"a wait for phase {meant} of {name} may miss it")
+                # --8<-- [end:certain]
+
+    # --8<-- [start:uses]
+    def _compare(self, one, other):
+        """Raise unless, in every order, the first use ends before the second begins."""
+        both = f"{one.what} of {one.part} and {other.what} of {other.part}"
+        if one.ends != other.begins and not self._comes_before(one.ends, other.begins):
+            raise Fault(f"{both} may use {one.region.buffer} at the same time")
+        if one.writes and one.by_threads and not other.by_threads:
+            after = [fence for fence in self.fences[one.part] if fence > one.ends]
+            if not any(self._comes_before(fence, other.begins) for fence in after):
+                raise Fault(f"{both} use {one.region.buffer} without a fence between them")
+
+    def faults(self):
+        """Compare all that must not depend on the order: Fault, or how many pairs of uses."""
+        pairs = 0
+        for i, one in enumerate(self.uses):
+            for other in self.uses[:i]:
+                if (one.writes or other.writes) and one.region.overlaps(other.region):
+                    pairs += 1
+                    first, second = sorted((one, other), key=lambda use: use.begins)
+                    self._compare(first, second)
+        self._phases()
+        if self.stuck:
+            raise Fault(f"nobody can go on: {', '.join(self.stuck)}")
+        end = self._event(*self.last.values())
+        for use in self.uses:  # shared memory goes with the program
+            if not self._comes_before(use.ends, end):
+                raise Fault(f"the program may end while {use.what} of {use.part} is not done")
+        return pairs
+        # --8<-- [end:uses]

@@ -121,9 +121,7 @@ def orders(results):
     rare = min(found, key=lambda r: r["shown"])
     return Figure(
         finding=words("orders", found=len(found)),
-        caption=words(
-            "orders.caption", played=whole["played"], M=whole["M"], N=whole["N"]
-        ),
+        caption=words("orders.caption", played=whole["played"], M=whole["M"], N=whole["N"]),
         table=[
             {
                 "mistake": r["mutant"],

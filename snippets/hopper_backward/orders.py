@@ -70,8 +70,9 @@ class Phases:
 class Orders:
     """What comes before what in one program. `faults` raises Fault, or returns what it compared."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, patience=1):
+        """`patience` operations are a part's turn here; no verdict depends on how many."""
+        self.program, self.patience = program, patience
         self.before = []  # of each event: all that come before it, as the bits of an integer
         self.barriers = {name: Phases(n) for name, n in program.arrivals.items()}
         self.last = dict.fromkeys(program.parts)  # event of each part
@@ -103,7 +104,9 @@ class Orders:
         while any(left.values()):
             moved = False
             for part, ops in left.items():
-                while ops and self._passes(ops[-1]):
+                for _ in range(self.patience):
+                    if not ops or not self._passes(ops[-1]):
+                        break
                     self._apply(part, ops.pop())
                     moved = True
             if not moved:

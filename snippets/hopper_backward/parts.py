@@ -8,12 +8,13 @@ from sizes alone. orders.py says in which orders the parts can do it.
 import contextlib
 import math
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .on_cpu import LANES, Kernel, played
 from .op import stand_in
 
-OPERATORS = """add radd sub rsub mul rmul truediv rtruediv lt le gt ge and or getitem""".split()
+ARITHMETIC = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv")
+OPERATORS = (*ARITHMETIC, "lt", "le", "gt", "ge", "and", "getitem")
 
 
 class Fault(AssertionError):
@@ -30,7 +31,11 @@ class Region(NamedTuple):
     def overlaps(self, other):
         """Whether both have a column."""
         same = self.buffer == other.buffer
-        return same and self.first < other.first + other.width and other.first < self.first + self.width
+        return (
+            same
+            and self.first < other.first + other.width
+            and other.first < self.first + self.width
+        )
 
 
 class Wait(NamedTuple):

@@ -7,7 +7,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import RATE, compiled, rate, values
 from snippets._lab.draw.tables import beside
-from snippets._lab.draw.units import flops
+from snippets._lab.draw.units import count, flops
 from snippets._lab.draw.words import Words
 
 OURS, TRITON = "hopper_backward", "flash_backward"
@@ -132,7 +132,9 @@ def orders(results):
         ],
         open_table=True,
         sentences={
-            "whole": words("orders.whole", events=whole["events"], pairs=whole["pairs"]),
+            "whole": words(
+                "orders.whole", events=count(whole["events"]), pairs=count(whole["pairs"])
+            ),
             "others": words("orders.others", others=len(wrong) - len(found)),
             "rare": words(
                 "orders.rare", mistake=rare["mutant"], shown=rare["shown"], played=rare["played"]

@@ -1,4 +1,4 @@
-"""The drawings of the page: the parts and their barriers, whose dQ it is, and a model of time."""
+"""The drawings of the page: parts and barriers, whose dQ it is, a model of time, what precedes."""
 
 from typing import NamedTuple
 
@@ -209,4 +209,50 @@ def time():
             {"lane": lane, "from": start, "to": stop, "what": said}
             for lane, start, stop, said in spans
         ],
+    )
+
+
+@picture
+def before():
+    """What comes before what around the buffer of dQ: a consumer's requests and the writer's."""
+    wide, tall, step = 150, 26, 40
+    left, right = wide / 2, PHONE - wide / 2
+    does = {  # lane, row, and whether the buffer is used
+        "stores dQ": (left, 0, True),
+        "arrives: full": (left, 1, False),
+        "waits: full": (right, 1, False),
+        "TMA reads dQ": (right, 2, True),
+        "waits for TMA": (right, 3, False),
+        "arrives: empty": (right, 4, False),
+        "waits: empty": (left, 4, False),
+        "stores the next dQ": (left, 5, True),
+    }
+    drawn = [words(x, 14, said, 11) for x, said in ((left, "consumer"), (right, "writer"))]
+    for said, (x, row, used) in does.items():
+        strength = STRONG if used else PALE
+        y = 24 + row * step
+        colour = CONSUMERS[0] if x == left else LOADS
+        drawn.append(labelled(x - wide / 2, y, wide, tall, colour, said, 11, strength))
+    for x, above, below in (
+        (left, 0, 1),
+        (left, 1, 4),
+        (left, 4, 5),
+        (right, 1, 2),
+        (right, 2, 3),
+        (right, 3, 4),
+    ):
+        drawn.append(straight((x, 26 + tall + above * step), (x, 22 + below * step)))
+    for row, start, end in ((1, wide + 2, PHONE - wide - 3), (4, PHONE - wide - 2, wide + 3)):
+        y = 24 + row * step + tall / 2
+        drawn.append(straight((start, y), (end, y)))
+    about = (
+        "Two columns. The consumer stores dQ and arrives at full. From there an arrow leads to the "
+        "writer, which waits for full, lets TMA read dQ, waits for TMA and arrives at empty. From "
+        "there an arrow leads back to the consumer, which waits for empty and stores the next dQ."
+    )
+    return Picture(
+        sees="Arrows lead from each use of the buffer to the next: in no order do two meet.",
+        caption="An arrow says what comes before what in every order. Take out the wait for empty, "
+        "and no arrow leads from the writer to the next store.",
+        svg=svg(PHONE, 24 + 5 * step + tall + 6, about, drawn),
     )

@@ -43,6 +43,7 @@ def test_part_one_and_the_first_kernel_of_each_kind_have_a_notebook():
         "latency_hiding",
         "basic_attention",
         "flash_backward",
+        "hopper_backward",
         "decode_attention",
         "language_model",
     }

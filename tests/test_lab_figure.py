@@ -353,6 +353,21 @@ def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
         fragment("fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")])
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("gpu", "Measured on [Some GPU, 2026"),
+        ("interpreter", "Run in [Triton&#x27;s interpreter, 2026"),
+        ("compiler", "For [sm&#95;90, compiled ahead of time, 2026"),
+    ],
+)
+def test_only_a_clock_measures(place, said, room):
+    figure = Figure("Fine.", "Fine.", [{"a": 1}])
+    result = made_up.result("fake_attention", "forward", [{"a": 1}], place=place)
+    files = fragment("fake_attention", "forward", lambda _: figure, [result])
+    assert said in files["forward.md"]
+
+
 def test_code_in_a_sentence_is_no_markup(room):
     figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], sentences={"x": "a < b"})
     assert fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])

@@ -66,7 +66,7 @@ def fragment(
         for r in results
         if r.device.get("slowdowns")
     )
-    caption = f"{figure.caption}{also} {'Measured on' if own else 'Raw results:'} {raw}."
+    caption = f"{figure.caption}{also} {whence(results) if own else 'Raw results:'} {raw}."
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
     # What is folded is no part of the <figure>, where a caption comes first or last.
     tall, tall_on_a_phone = (
@@ -134,6 +134,12 @@ def check_sentences(what: str, texts: Iterable[str]) -> None:
     for text in texts:
         if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
             raise DataError(f"{what} has markup in a sentence: {found.group()}")
+
+
+def whence(results: Sequence[Result]) -> str:
+    """How numbers came from devices, which are named next: only a clock measures."""
+    places = {r.place for r in results}
+    return {"compiler": "For", "interpreter": "Run in"}.get("".join(places), "Measured on")
 
 
 def raw_results(results: Sequence[Result], own: bool) -> str:

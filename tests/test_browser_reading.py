@@ -280,6 +280,15 @@ def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site)
     assert page.wrong == []
 
 
+def picture_of_the_hero(page) -> dict[str, float]:
+    """Return where the poster stands, or the scene that replaces it: found and measured at once."""
+    return page.wait_for_function(
+        """() => [...document.querySelectorAll(".am-hero > :last-child :is(svg, canvas)")]
+            .map(picture => picture.getBoundingClientRect().toJSON())
+            .find(({width, height}) => width > 0 && height > 0)"""
+    ).json_value()
+
+
 @in_browser
 def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
     page = open_page({"width": 1366, "height": 768})
@@ -289,8 +298,7 @@ def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
         box = claim.locator(part).bounding_box()
         assert 0 < box["y"] <= 768 - box["height"], part
         assert box["x"] + box["width"] <= 1366 / 2
-    picture = page.locator(".am-hero > :last-child :is(svg, canvas):visible").first
-    assert picture.bounding_box()["x"] >= 1366 / 2 - 60, "beside the claim"
+    assert picture_of_the_hero(page)["x"] >= 1366 / 2 - 60, "beside the claim"
     assert page.locator(".am-rungs a").count() == len(published())
     claim.locator("h1").evaluate("title => { title.style.height = '40rem'; }")
     assert claim.locator(".am-numbers").bounding_box()["y"] > 768, "the check can fail"
@@ -301,9 +309,7 @@ def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
 def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
     page = open_page(PHONE)
     page.goto(site)
-    picture = page.locator(".am-hero > :last-child :is(svg, canvas):visible").first
-    picture.wait_for()  # the poster, or the scene that takes its place
-    box = picture.bounding_box()
+    box = picture_of_the_hero(page)
     assert box["y"] < PHONE["height"] / 2
     assert box["width"] > PHONE["width"] / 2
     for link in some(page.locator(".am-rungs a").all()):

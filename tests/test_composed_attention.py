@@ -202,7 +202,7 @@ def test_equals_numpy(M, N, D):
     a, b, c = (x.cpu().numpy().astype(np.float64) for x in (q, k, v))
     weights = np.exp(a @ b.T - (a @ b.T).max(axis=1, keepdims=True))
     want = weights / weights.sum(axis=1, keepdims=True) @ c
-    out = composed_attention(q, k, v, scale=1.0)  # the puzzle's: without 1/√D
+    out = composed_attention(q, k, v, scale=1.0)  # without 1/√D
     error = np.abs(out.cpu().numpy() - want).max()
     if not error < 64 * 2**-23 * np.abs(want).max():  # scores up to 64 in float32
         raise NumericalMismatch(f"largest difference {error:.2e} from NumPy's float64")

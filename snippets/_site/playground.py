@@ -17,6 +17,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from snippets._lab.draw.scene import LAUNCHES
 from snippets._lab.rooms import FOR_SCRIPTS
 from snippets._site import exercises, kernels
 
@@ -49,12 +50,14 @@ def add(files: Files, config: MkDocsConfig) -> None:
 def opened(room: Path) -> dict[str, Any]:
     """A room's kernels, each with the result that holds its problems, and exercises; or nothing."""
     recorded = _recorded(room.parent, room.name)
+    played = _played(room.parent, room.name)
     found = {
         f"{path.name}:{kernel.name}": {
             "text": kernel.text,
             "rest": kernel.rest,
             "sections": kernel.sections,
             "problems": recorded.get(kernel.name, ""),
+            "scene": path.name == "kernel.py" and kernel.name in played,
         }
         for path in (room / name for name in FILES)
         if path.is_file()
@@ -166,6 +169,16 @@ def _recorded(snippets: Path, room: str) -> dict[str, str]:
         for row in json.loads(path.read_text("utf-8"))["rows"]
         for launch in row.get("launches", ())
     }
+
+
+@functools.cache
+def _played(snippets: Path, room: str) -> set[str]:
+    """The kernels that a room's scene can show with another text: those whose launch it knows."""
+    path = snippets.parent / "docs/figures" / room / LAUNCHES
+    if not path.is_file():
+        return set()
+    examples = json.loads(path.read_text("utf-8")).values()
+    return {row["kernel"] for e in examples for row in e["problem"]["launches"]}
 
 
 def _snippets(config: MkDocsConfig) -> Path:

@@ -27,6 +27,7 @@ SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
 # Scripts that come when something asks for them.
 LATE = ("widgets/*.js", "search/answers.js", "playground/panel.js")
+SHEETS = ("playground/*.css", "widgets/scene.css")  # what the playground fetches of style
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(
     r'^import (?:\{(?P<names>(?:(?! as )[^}])*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
@@ -58,7 +59,7 @@ def pack(site: Path) -> str:
         modules = needed(worker)
         packs[str(worker.relative_to(source))] = bundle(modules)
         packed |= {*modules}
-    for sheet in source.glob("playground/*.css"):  # fetched with the script beside it
+    for sheet in sorted(path for pattern in SHEETS for path in source.glob(pattern)):
         packs[sheet.relative_to(source).as_posix()] = styles.short(sheet.read_text("utf-8"))
     digest = hashlib.sha256("".join(packs.values()).encode()).hexdigest()[:8]
     for name, text in packs.items():

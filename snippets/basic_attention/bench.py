@@ -275,4 +275,5 @@ def scene(lab):
             "softmax": lines(softmax.lines),
             "end": lines(recorded.turns.last_lines[program]),
             "bytes": {"q": q_bytes, "out": out_bytes},
+            **recorded.launch(out, program),
         }

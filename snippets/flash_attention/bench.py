@@ -454,4 +454,6 @@ def scene(lab):
         heads = (x[0, 0, :, :COLUMNS].tolist() for x in (q[..., :4, :], k, v, out[..., :4, :]))
         inputs = dict(zip(("q", "k", "v", "result"), heads, strict=True))
         sizes = {"queries": 4, "keys": 14, "tile": 4, "columns": COLUMNS, "all_queries": 8}
-        yield case | {"base": "2", **sizes} | whole | inputs
+        called = {"scores": "s", "scale": "scale_log2", "masked_from": "unmasked_end"}
+        launch = recorded.launch(out, program, **called)
+        yield case | {"base": "2", **sizes} | whole | inputs | launch

@@ -15,6 +15,7 @@ from snippets._lab.draw.tables import table
 from snippets._lab.draw.units import decimals
 
 FILE = "scene_steps.json"
+LAUNCHES = "scene_launches.json"  # for a reader's own text of the kernel
 SHARED = ("listing",)  # of all examples of a kernel
 
 EDGE, STRIP, BAND = 0.7, 4.6, 0.8  # of layout.js and stage.js, in cells
@@ -40,11 +41,11 @@ def scene(
     examples: list[dict[str, Any]] = []
     for name in dict.fromkeys(row["example"] for row in rows):
         *parts, whole = (_without(row, "example") for row in rows if row["example"] == name)
-        examples.append(
-            {"name": name, "through": through, **_without(whole, *SHARED), inner: parts}
-        )
+        told = _without(whole, *SHARED, "launch")
+        examples.append({"name": name, "through": through, **told, inner: parts})
     source = f"snippets/{room}/kernel.py"
     data = {"source": source, "listing": rows[-1]["listing"], "examples": examples}
+    launches = {row["example"]: row["launch"] for row in rows if "launch" in row}
     summary = list(_summary(examples))
     first = [_without(r, "example", "query") for r in summary if _is_first(r, summary[0])]
     poster = _poster(examples[0], about)
@@ -69,7 +70,7 @@ def scene(
     ]
     return {
         "widget": "\n".join(widget),
-        "extra_files": {FILE: data},
+        "extra_files": {FILE: data, LAUNCHES: launches},
         "table": summary,
         "pieces": {"hero": "\n".join(alone)} if hero else {},
     }

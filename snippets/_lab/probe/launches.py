@@ -2,7 +2,7 @@
 
     with recorded({"q": q, "k": k, "v": v}) as launches:
         out = tiled_attention(q, k, v)
-    launches.as_rows([out])
+    launches.rows, launches.memory()
 
 A launcher is Python, and stays there: what a kernel is given on a fixed problem is all that another
 interpreter of kernels needs. Runs in Triton's interpreter, on the CPU.

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from snippets._lab.probe import launches
 from snippets._lab.probe.listing import Listing
 from snippets._lab.probe.memory_trace import Program, Trace, record
 from snippets._lab.probe.variables import SOFTMAX, Turn, Turns, softmax_steps, watch
@@ -28,6 +29,7 @@ class Recording:
     listing: Listing
     turns: Turns
     trace: Trace
+    launched: launches.Launches
     keys: int
 
     def of(self, program: Program) -> list[Turn]:
@@ -41,6 +43,22 @@ class Recording:
             raise RuntimeError(f"program {program} never touched {tensor}")
         return [access.bytes for access in found]
 
+    def launch(self, out: torch.Tensor, program: Program, **names: str) -> dict[str, Any]:
+        """What another interpreter needs to do the same with another text of the kernel.
+
+        `names`: what this kernel calls its variables, where it is not what SOFTMAX calls them.
+        """
+        expected = {"float32": launches.float32(out), "allowed": 0.0}
+        outputs = [self.launched.place(out, "out") | expected]
+        problem = {"launches": self.launched.rows, "storages": self.launched.memory()}
+        return {
+            "launch": {
+                "program": list(program),
+                "names": names,
+                "problem": problem | {"outputs": outputs},
+            }
+        }
+
 
 @contextmanager
 def recording(
@@ -51,8 +69,13 @@ def recording(
     names: tuple[str, ...] = SOFTMAX,
 ) -> Iterator[Recording]:
     """Record the named variables at every head of a loop, the lines between, and every access."""
-    with record({"q": q, "k": k, "v": v}) as trace, watch(kernel, names) as turns:
-        yield Recording(Listing.of(kernel.fn), turns, trace, k.shape[-2])
+    inputs = {"q": q, "k": k, "v": v}
+    with (
+        record(inputs) as trace,
+        watch(kernel, names) as turns,
+        launches.recorded(inputs) as launched,
+    ):
+        yield Recording(Listing.of(kernel.fn), turns, trace, launched, k.shape[-2])
 
 
 def running_softmax(

@@ -6,6 +6,7 @@ import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { solve } from "../site/progress.js";
 import { addresses } from "./addresses.js";
+import { recordingOf } from "./at_work.js";
 import { loadEditor, makeEditor } from "./editor.js";
 import { Stopped, engineRoom } from "./engine_room.js";
 import { problemsOf } from "./engine/recorded.js";
@@ -15,22 +16,26 @@ import { stepping } from "./stepping.js";
 import { alikeTo, tried, whole } from "./trial.js";
 
 const STYLE = new URL("./panel.css", import.meta.url);
+const SCENE_STYLE = new URL("../widgets/scene.css", import.meta.url);
 const TEXTS = new URL("../../playground/", import.meta.url);
+const FIGURES = new URL("../../../figures/", import.meta.url);
 const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
 const HELP = "Tab indents; Escape, then Tab, leaves the editor. It counts and compares. It has no time, no races "
   + "between threads and no tensor-core rounding.";
 
-let styled; // promise of the panel's style
+const styled = new Map(); // address -> promise of a style
 let opened; // the panel that is on the page
 const drafts = new Map(); // what a reader has written and closed: subject's id -> text
 
-function style() {
-  styled ??= new Promise((resolve) => {
-    const link = make("link", { rel: "stylesheet", href: STYLE.href });
-    for (const event of ["load", "error"]) link.addEventListener(event, resolve, { once: true });
-    document.head.append(link);
-  });
-  return styled;
+function style({ href } = STYLE) {
+  if (!styled.has(href)) {
+    styled.set(href, new Promise((resolve) => {
+      const link = make("link", { rel: "stylesheet", href });
+      for (const event of ["load", "error"]) link.addEventListener(event, resolve, { once: true });
+      document.head.append(link);
+    }));
+  }
+  return styled.get(href);
 }
 
 /* What was fetched, by address. */
@@ -67,7 +72,7 @@ async function subjectOf({ kernel, exercise }) {
   if (!found) throw new Error(`There is no kernel ${path} in ${name}.`);
   return {
     ...found, name: path.split(":")[1], id: `${name}/${path}`, draft: exercise ?? kernel, exercise, task,
-    start: task ? task.stub : found.text,
+    start: task ? task.stub : found.text, room: name,
     recorded: () => recordedOf(name, path.split(":")[1], found),
   };
 }
@@ -131,6 +136,7 @@ function show(from, subject, text) {
   status.setAttribute("role", "status");
   const verdicts = make("ol", { className: "am-play-verdicts" });
   const mistake = make("div", { className: "am-play-mistake" });
+  const atWork = make("div", { className: "am-play-at-work" });
   const detail = make("div", { className: "am-play-detail" });
   const place = make("div", { className: "am-play-editor", textContent: "The editor is on its way …" });
   let editor;
@@ -147,9 +153,7 @@ function show(from, subject, text) {
   function run() {
     if (running || !editor) return;
     const source = editor.text();
-    verdicts.replaceChildren();
-    mistake.replaceChildren();
-    detail.replaceChildren();
+    for (const part of [verdicts, mistake, atWork, detail]) part.replaceChildren();
     editor.mark([]);
     if (source.length > LONGEST) {
       say(`${source.length.toLocaleString("en-US")} characters are more than a kernel has: it is not run.`);
@@ -200,6 +204,7 @@ function show(from, subject, text) {
       for (const { line } of [...(error ? [error] : []), ...found]) if (line) lines.set(line, "fault");
     }
     if (named) nameMistake(named, lines);
+    if (subject.scene) atWork.replaceChildren(later("See it at work, on the input of the page’s scene", () => sceneOf(editor.text())));
     if (results.every((result) => result.right)) {
       detailOf(results[0], 0);
       if (subject.exercise) passed();
@@ -227,6 +232,21 @@ function show(from, subject, text) {
     const answer = make("details", {}, make("summary", { textContent: "Compare with the tested answer" }),
       make("pre", {}, make("code", { textContent: subject.text })));
     mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer);
+  }
+
+  /* The page's scene, played by the reader's text. */
+  async function sceneOf(source) {
+    const at = (file) => fetched(new URL(`${subject.room}/${file}.json`, FIGURES));
+    const [page, launches, { mount }] = await Promise.all([
+      at("scene_steps"), at("scene_launches"), import("../widgets/scene.js"), style(SCENE_STYLE),
+    ]);
+    const recording = await recordingOf({
+      source, kernel: subject.name, page, launches,
+      run: (problem, options) => room.run(whole(subject, source), problem, options),
+    });
+    const stage = make("div", { className: "am-scene" });
+    mount(stage, recording);
+    return stage;
   }
 
   /* What a text does on a problem, told in full. */
@@ -298,7 +318,7 @@ function show(from, subject, text) {
   function start(source) {
     editor.replace(source);
     say("");
-    for (const part of [verdicts, mistake, detail]) part.replaceChildren();
+    for (const part of [verdicts, mistake, atWork, detail]) part.replaceChildren();
   }
 
   async function share(event) {
@@ -319,7 +339,7 @@ function show(from, subject, text) {
     button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
     ...(subject.task ? [] : [button("Copy link", share)]),
     button("Close", close));
-  box.append(bar, place, make("p", { className: "am-play-help", textContent: HELP }), status, verdicts, mistake, detail);
+  box.append(bar, place, make("p", { className: "am-play-help", textContent: HELP }), status, verdicts, mistake, atWork, detail);
   const block = from.closest(".highlight, .am-exercise, .am-kernel") ?? from;
   block.after(box);
   from.setAttribute("aria-expanded", "true");

@@ -131,6 +131,7 @@ function statement(node, kernel) {
   return (frame, machine) => {
     machine.line = line;
     meter.spend(0);
+    if (machine.ran) machine.ran(line);
     run(frame, machine);
   };
 }

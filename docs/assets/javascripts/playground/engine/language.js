@@ -312,11 +312,11 @@ const ALONG = [
 
 const PRECISIONS = ["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"];
 
-function dot({ input, other, acc, input_precision: precision, out_dtype: into }) {
+function dot({ input, other, acc, input_precision: precision, out_dtype: into }, machine) {
   if (precision && !PRECISIONS.includes(precision.value)) {
     fail(`input_precision must be one of ${PRECISIONS.join(", ")}. Got ${shown(precision)}`);
   }
-  return tiles.dot(input, other, acc, into ? dtypeOf(into) : fp32);
+  return tiles.dot(input, other, acc, into ? dtypeOf(into) : fp32, machine.leastK);
 }
 
 function axisNumber(axis, name) {

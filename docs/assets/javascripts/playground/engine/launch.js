@@ -48,10 +48,11 @@ function unknownArgument(value) {
 
 /* What compiled functions run on. */
 class Machine {
-  constructor(file, memory, grid) {
+  constructor(file, memory, grid, { leastK } = {}) {
     this.file = file;
     this.memory = memory;
     this.grid = grid;
+    this.leastK = leastK; // of a product; a picture's tiles are smaller than a GPU's
     this.line = 0;
     this.depth = 0;
     this.checking = false;
@@ -59,6 +60,7 @@ class Machine {
     this.where = null; // of the program that runs, as errors name it
     this.watching = null;
     this.turning = null;
+    this.ran = null;
     this.steps = [];
   }
   programId(axis) {
@@ -82,9 +84,10 @@ function bound(kernel, args, memory) {
   });
 }
 
-/* Keep every value that one program gives a variable. */
-function remember(machine, wanted) {
-  const mine = () => !machine.checking && machine.program.every((n, axis) => n === (wanted[axis] ?? 0));
+/* Keep every value that one program gives a variable; with `lines` also each line that it comes to, and how many
+   accesses there were before. */
+function remember(machine, { program = [], lines = false }) {
+  const mine = () => !machine.checking && machine.program.every((n, axis) => n === (program[axis] ?? 0));
   const last = new Map();
   machine.watching = (variable, value) => {
     if (!mine() || machine.steps.length >= MOST_STEPS) return;
@@ -97,7 +100,13 @@ function remember(machine, wanted) {
     machine.steps.push({ line: machine.line, variable, value: shown, changed });
   };
   machine.turning = (variable, value, line) => {
-    if (mine() && machine.steps.length < MOST_STEPS) machine.steps.push({ line, loop: { variable, value } });
+    if (!mine() || machine.steps.length >= MOST_STEPS) return;
+    machine.steps.push({ line, loop: { variable, value }, ...(lines && { accesses: machine.memory.accesses.length }) });
+  };
+  if (!lines) return;
+  machine.ran = (line) => {
+    if (!mine() || machine.steps.length >= MOST_STEPS) return;
+    machine.steps.push({ line, ran: true, accesses: machine.memory.accesses.length });
   };
 }
 
@@ -174,7 +183,7 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
   const grid = [...asked, 1, 1, 1].slice(0, 3);
   const began = performance.now();
   const memory = new Memory(options);
-  const machine = new Machine(file, memory, grid);
+  const machine = new Machine(file, memory, grid, options);
   memory.line = () => machine.line;
   const before = Object.values(args).flatMap((value) => (value?.data ? [value] : value?.descriptor ? [value.descriptor] : []));
   const copies = new Map(before.map(({ data }) => [data, data.slice()]));
@@ -193,7 +202,7 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
       kernel.run(values.map((value, i) => (kernel.params[i].constexpr ? value : unknownArgument(value))), machine);
       machine.checking = false;
     }
-    if (options.variables) remember(machine, options.variables.program ?? [0, 0, 0]);
+    if (options.variables) remember(machine, options.variables);
     let heaviest = -1;
     let soFar = { ...memory.counts, flops: 0 };
     meter.flops = 0;
@@ -249,7 +258,7 @@ function withData(args, data) {
 /* Run it again, and stop at the first NaN that a variable holds. */
 function firstNaN(file, kernel, { grid, args, options }) {
   const memory = new Memory();
-  const machine = new Machine(file, memory, grid);
+  const machine = new Machine(file, memory, grid, options);
   memory.line = () => machine.line;
   const found = [];
   try {

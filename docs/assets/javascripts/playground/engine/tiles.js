@@ -521,7 +521,7 @@ function running(x, axis, product, reverse) {
 const PRODUCTS = new Set([int8, uint8, fp16, bf16, fp32, fp64]);
 const MIN_K = 16; // on NVIDIA GPUs
 
-function dot(a, b, acc, into) {
+function dot(a, b, acc, into, leastK = MIN_K) {
   if (!(a instanceof Tensor && b instanceof Tensor && a.isBlock && b.isBlock)) fail("tl.dot takes two tiles");
   if (!PRODUCTS.has(a.dtype)) fail(`Unsupported lhs dtype ${a.dtype}`);
   if (!PRODUCTS.has(b.dtype)) fail(`Unsupported rhs dtype ${b.dtype}`);
@@ -538,7 +538,7 @@ function dot(a, b, acc, into) {
         `for matmul (second index of first shape (${K}) must be equal to first index of second shape (${K2})`,
     );
   }
-  if (K < MIN_K) fail(`Input shapes should have M >= 1, N >= 1 and K >= ${MIN_K}`);
+  if (K < leastK) fail(`Input shapes should have M >= 1, N >= 1 and K >= ${leastK}`);
   if (into === bf16) {
     fail("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`");
   }

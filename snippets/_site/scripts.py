@@ -27,7 +27,7 @@ SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
 # Scripts that come when something asks for them.
 LATE = ("widgets/*.js", "search/answers.js", "playground/panel.js")
-SHEETS = ("playground/*.css", "widgets/scene.css")  # what the playground fetches of style
+SHEETS = ("playground/*.css", "widgets/*.css")  # the playground fetches its own, and a scene's
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(
     r'^import (?:\{(?P<names>(?:(?! as )[^}])*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE

@@ -54,7 +54,7 @@ def scene(
         '<div class="am-scene" data-widget="scene" markdown>',
         poster,
         "",
-        f"{link} (of one query):",
+        f"{link} (of one query), and [their launch](/figures/{room}/{LAUNCHES}):",
         "",
         *table(first),
         "",

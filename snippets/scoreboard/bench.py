@@ -1,13 +1,22 @@
 """What the scoreboard measures: all kernels on the same work, and where errors come from."""
 
+import functools
 import math
 
 import torch
 
 from snippets._lab.judge.oracle import assert_attention, deviation, eager_attention, make_qkv
-from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.measure.competitors import (
+    Unavailable,
+    is_ours,
+    resolve,
+    same_work,
+    version_of,
+)
 from snippets._lab.measure.regimes import AS_CALLED, COMPILED, IN_A_GRAPH, QUEUED, SUSTAINED
 from snippets._lab.rooms import measured_on
+
+from .op import WITH_GRADIENTS, assert_gradients
 
 # Kernel → what it is, in the order of the series: each answers what was slow about the one before.
 OURS = {
@@ -36,12 +45,23 @@ def kernels_here(dtype):
     return [*KERNELS, LAST] if on_hopper() and dtype != torch.float32 else KERNELS
 
 
+def trained_here():
+    """Those of our pairs of forward and backward that this machine can run."""
+    return [name for name in WITH_GRADIENTS if name != "hopper_backward" or on_hopper()]
+
+
 def check(device):
     """Raise unless every kernel is right on this device; no result is stored before it passed."""
     for dtype in (torch.float16, torch.float32):
         q, k, v = make_qkv(2, M=3, N=65, D=64, dtype=dtype, device=device)
         for name in kernels_here(dtype):
             assert_attention(resolve(name)(q, k, v), q, k, v)
+    q, k, v = make_qkv(2, N=65, D=64, dtype=torch.float16, device=device)
+    grad_out = torch.randn_like(q)
+    for name in trained_here():
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        found = there_and_back(WITH_GRADIENTS[name], leaves, grad_out)
+        assert_gradients(found, q, k, v, grad_out)
 
 
 # --8<-- [start:kernels]
@@ -120,6 +140,48 @@ def grids(lab):
     ):
         yield from best_beside_others(lab, {**case, "N": TILE * case["tiles"]}, [QUEUED])
         # --8<-- [end:grids]
+
+
+# --8<-- [start:training]
+TRAINED = ["torch:cudnn", "torch:flash", "flash_attention_4"]
+
+
+def there_and_back(attention, leaves, grad_out, **options):
+    """One layer's forward, and through autograd the gradients of q, k and v."""
+    return torch.autograd.grad(attention(*leaves, **options), leaves, grad_out)
+
+
+@measured_on("gpu")
+def training(lab):
+    """Forward and backward of one layer, every launch of both counted, on work that fills a GPU."""
+    here = trained_here()
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
+        case = same_work(case)
+        leaves = [x.requires_grad_() for x in lab.qkv(case)]
+        grad_out = torch.randn_like(leaves[0])
+        calls = {}
+        for name in [*TRAINED, *here]:
+            try:
+                attention = WITH_GRADIENTS[name] if is_ours(name) else resolve(name)
+            except Unavailable as missing:
+                yield {"implementation": name, **case, "error": str(missing)}
+                continue
+            calls[name] = functools.partial(
+                there_and_back, attention, leaves, grad_out, causal=case["causal"]
+            )
+        for row in lab.time(case, calls, **cost_of_training(case)):
+            version = version_of(row["implementation"])
+            yield row | ({"version": version} if version else {})
+        for name in WITH_GRADIENTS.keys() - here:
+            yield {"implementation": name, **case, "error": NOT_HERE}
+
+
+def cost_of_training(case):
+    """FLOPs of two products and of five, and the bytes that both must move: twelve tensors."""
+    B, H, N, D = case["batch"], case["heads"], case["N"], case["D"]
+    pairs = N * (N + 1) // 2 if case["causal"] else N * N
+    return {"flops": (4 + 10) * B * H * pairs * D, "bytes_compulsory": 12 * B * H * N * D * 2}
+    # --8<-- [end:training]
 
 
 def about(name):

@@ -5,7 +5,7 @@ import statistics
 from itertools import pairwise
 
 from snippets._lab.draw import charts, units
-from snippets._lab.draw.charts import ERROR, Reference, Series, at_ceiling
+from snippets._lab.draw.charts import ERROR, Reference, Series, View, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
@@ -23,7 +23,7 @@ from snippets._lab.draw.rows import (
     values,
     within_spread,
 )
-from snippets._lab.draw.tables import columns
+from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import (
     count,
     decimals,
@@ -598,6 +598,61 @@ def _time_in(regime):
 def _of_cudnn_in(rows, regime):
     cudnn = only(rows, implementation=CUDNN, regime=regime)
     return lambda line: decimals(TIME(cudnn) / TIME(line[regime])) if line.get(regime) else None
+
+
+TRAINED, TRITON = "hopper_backward", "flash_backward"  # each with the forward it belongs to
+
+
+def training(results):
+    rows = results[0].rows
+    compared = Comparison(rows, TRAINED, [TRITON, CUDNN, "torch:flash", *PACKAGES], by=CELL)
+    if not compared[CUDNN]:
+        raise DataError(f"{TRAINED} was not timed: {'; '.join(missing(rows))}")
+    shown = [TRAINED, *(name for name in compared.others if compared[name])]
+    package = next((name for name in PACKAGES if compared[name]), None)
+    versions = {r["implementation"]: r["version"] for r in pick(rows) if r.get("version")}
+    told = {n: f"{named(n)} {versions[n]}" if n in versions else named(n) for n in shown}
+    return Figure(
+        finding=words("training", ours=TRAINED, between=compared[CUDNN].between()),
+        caption=words(
+            "training.caption",
+            tokens=rows[0]["batch"] * rows[0]["N"],
+            columns=rows[0]["heads"] * rows[0]["D"],
+            missing="".join(f" Not timed: {told}." for told in missing(rows)),
+        ),
+        table=beside(
+            rows,
+            list(CELL),
+            {label: name for name, label in told.items()},
+            RATE,
+            more=lambda at: (
+                {"÷ cuDNN": quotient(CUDNN, TRAINED)(at)}
+                | ({f"÷ {told[package]}": quotient(package, TRAINED)(at)} if package else {})
+            ),
+        ),
+        plot=charts.lines(
+            results,
+            shown,
+            "N",
+            RATE,
+            [
+                View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
+                for D in values(rows, "D")
+                for causal in (False, True)
+            ],
+            columns=2,
+            log="x",
+        ),
+        sentences={
+            "standing": words("training.standing", standing=compared[CUDNN].standing()),
+            "package": words(
+                "training.package", package=told[package], between=compared[package].between()
+            )
+            if package
+            else words("regimes.no_package", missing="; ".join(missing(rows))),
+            "triton": words("training.triton", between=compared[TRITON].between()),
+        },
+    )
 
 
 LEAST = 0.9  # of cuDNN's rate: what a kernel should do whatever the grid

@@ -44,11 +44,11 @@ def beside_cudnn(result, by):
             yield r | {"of_cudnn": TIME(cudnn[at]) / TIME(r)}
 
 
-def quotient(other):
-    """How many times as fast the last kernel is as another, for a table; a tie is marked."""
+def quotient(other, ours=LAST):
+    """How many times as fast a kernel of ours is as another, for a table; a tie is marked."""
 
     def text(line):
-        mine, theirs = line.get(LAST), line.get(other)
+        mine, theirs = line.get(ours), line.get(other)
         if not mine or not theirs:
             return None
         tie = " (tie)" if within_spread(mine, theirs) else ""

@@ -200,6 +200,55 @@ def test_rows_of_the_budget_on_a_gpu(gpu):
     assert half == set(bench.TORCH)
 
 
+def test_rows_of_training(monkeypatch):
+    """Each is called forward and backward; a package that is missing says so."""
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
+    called = []
+
+    class Both(Stand):
+        def qkv(self, case):
+            return make_qkv(1, 1, N=4, D=case["D"])
+
+        def time(self, case, calls, *, flops, bytes_compulsory):
+            for name, call in calls.items():
+                called.append((name, len(call())))
+                yield {"implementation": name, **case, **spread(1.0), "flops": flops}
+
+    monkeypatch.setattr(bench, "WITH_GRADIENTS", dict.fromkeys(bench.WITH_GRADIENTS, causal_eager))
+    monkeypatch.setattr(bench, "TRAINED", ["torch:math", "flash_attention_2"])
+    rows = list(bench.training(Both("gpu")))
+    assert {name for name, gradients in some(called, 24) if gradients == 3} == {
+        "torch:math",
+        "flash_backward",
+    }
+    said = {r["implementation"]: r["error"] for r in some(rows) if r.get("error")}
+    assert said["hopper_backward"] == bench.NOT_HERE
+    assert "is not installed" in said["flash_attention_2"]
+    first = next(r for r in rows if "flops" in r)
+    assert first["flops"] == 14 * 16_384 * 2_048 * 1_024
+
+
+def causal_eager(q, k, v, *, causal):
+    mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool() if causal else None
+    return eager_attention(q, k, v, mask=mask)
+
+
+def test_wrong_gradients_stop_it(monkeypatch):
+    monkeypatch.setattr(bench, "KERNELS", [])
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    bench.check(device)
+    right = bench.there_and_back
+
+    def scaled(*given, **options):
+        q, *others = right(*given, **options)
+        return (q * 1.02, *others)
+
+    monkeypatch.setattr(bench, "there_and_back", scaled)
+    with pytest.raises(NumericalMismatch, match="grad_q"):
+        bench.check(device)
+
+
 # The differences.
 
 

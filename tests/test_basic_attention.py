@@ -99,7 +99,7 @@ MOVED_NOWHERE = [("k_row += stride_kn", "k_row += 0"), ("v_row += stride_vn", "v
 
 @pytest.fixture(scope="module")
 def compiled_loops():
-    q, k = torch.ones(1, 1, 64), torch.ones(1, 1024, 64)
+    q, k = torch.ones(1, 1, 64, device=DEVICE), torch.ones(1, 1024, 64, device=DEVICE)
     with Compiler() as compiler:
 
         def of(changes):

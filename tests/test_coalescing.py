@@ -320,7 +320,8 @@ def test_a_lane_has_one_element_and_the_next_lies_a_program_further(
     compiled, stride, dtype, suffix
 ):
     """Eight scalar loads and stores a thread; its stores lie 128 elements, a thread each, apart."""
-    (found,) = compiled(coalescing, torch.zeros(65_536, dtype=dtype), stride=stride)
+    x = torch.zeros(65_536, dtype=dtype, device=DEVICE)
+    (found,) = compiled(coalescing, x, stride=stride)
     sass = found.sass()
     assert re.findall(r"\b(LDG|STG)\.E(\S*)", sass) == [("LDG", suffix)] * 8 + [("STG", suffix)] * 8
     stores = re.findall(r"STG\S* desc\S+\[R\d+\.64(?:\+(0x\w+))?\]", sass)
@@ -332,14 +333,14 @@ def test_a_lane_has_one_element_and_the_next_lies_a_program_further(
 @pytest.mark.compiler
 def test_left_alone_triton_gives_a_lane_neighbours(compiled):
     """The picture of lanes would be wrong then: at stride 2 a request touches all 32 sectors."""
-    (found,) = compiled(bench._several_a_lane(), torch.zeros(65_536), stride=2)
+    (found,) = compiled(bench._several_a_lane(), torch.zeros(65_536, device=DEVICE), stride=2)
     assert bench._instructions(found.ptx, "st") == (2, 16)
     assert bench._instructions(found.ptx, "ld") == (8, 4)
 
 
 @pytest.mark.compiler
 def test_rows_and_columns_are_added_by_the_same_instructions(compiled):
-    matrix = torch.zeros(256, 256)
+    matrix = torch.zeros(256, 256, device=DEVICE)
     (rows,), (columns,) = (compiled(line_sums, matrix, dim=dim) for dim in (1, 0))
     assert rows.ptx == columns.ptx
     assert bench._instructions(rows.ptx, "ld") == (8, 4)
@@ -347,5 +348,5 @@ def test_rows_and_columns_are_added_by_the_same_instructions(compiled):
 
 @pytest.mark.compiler
 def test_the_exercise_deals_one_element_to_a_lane(compiled):
-    (found,) = compiled(exercise.column_sums, torch.zeros(256, 256))
+    (found,) = compiled(exercise.column_sums, torch.zeros(256, 256, device=DEVICE))
     assert bench._instructions(found.ptx, "ld") == (32, 4)

@@ -625,7 +625,8 @@ def test_a_load_is_wide_where_the_row_length_is_a_multiple_of_16():
     assert all(columns * 4 % 16 == 0 for columns in (5000, 5008, 8184, 8192))
     with Compiler() as compiler:
         for columns, numbers in ((5000, 1), (5008, 4), (8184, 1), (8192, 4)):
-            (found,) = compiler.resources(softmax, (torch.ones(2, columns),), target="sm_90")
+            x = torch.ones(2, columns, device=DEVICE)
+            (found,) = compiler.resources(softmax, (x,), target="sm_90")
             assert found.error is None
             assert bench.numbers_a_load(found.ptx) == numbers, columns
 

@@ -599,12 +599,16 @@ def test_check_cache_names_what_is_wrong():
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("D", [64, 128])
-def test_as_many_tiles_are_in_flight_with_pages_as_without(D):
+def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
     """The table is looked up ahead of the keys, at no tile's expense; nothing spills."""
+    facts = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
     with Compiler() as compiler:
         shared = {}
         for page in (0, 16):
-            cache = make_cache([64], heads=(8, 1), D=D, page=page, dtype=torch.bfloat16)
+            cache = make_cache(
+                [64], heads=(8, 1), D=D, page=page, dtype=torch.bfloat16, device=DEVICE
+            )
             found = compiler.resources(
                 decode_attention,
                 cache[:3],
@@ -615,7 +619,6 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D):
             assert not any(x.spill_store_bytes for x in some(found, 2))
             assert "LDGSTS" in found[0].sass(), "loads that no register waits for"
             shared[page] = found[0].shared_bytes
-    facts = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
     tiles = {
         page: kernel._plan(facts, torch.bfloat16, 1, 8, D, page, False).tile for page in shared
     }

@@ -258,7 +258,7 @@ def compiled():
 @pytest.mark.parametrize("loads", [1, 8])
 def test_a_copy_asks_for_all_loads_before_it_stores_any(compiled, loads):
     """So the bytes in flight are those that bench.py says."""
-    (found,) = compiled(copy_in_flight, torch.zeros(8_192), programs=2, loads=loads)
+    (found,) = compiled(copy_in_flight, torch.zeros(8_192, device=DEVICE), programs=2, loads=loads)
     asked = re.findall(r"\b(LDG|STG|BRA|CP\.ASYNC|LDGSTS)[.\w]*", found.sass())
     assert [x for x in asked if x != "BRA"] == ["LDG"] * loads + ["STG"] * loads
     assert found.sass().count("LDG.E.128") == loads, "16 bytes a load"
@@ -279,8 +279,8 @@ def test_what_is_held_takes_registers(compiled):
     links, starts = chain(4, 1)
     for work in (0, 1_024):
         found = [
-            compiled(hold_and_wait, links, starts, torch.zeros(128 * held), steps=9, work=work)[0]
-            for held in (16, 64, 128)
+            compiled(hold_and_wait, links, starts, kept, steps=9, work=work)[0]
+            for kept in (torch.zeros(128 * held, device=DEVICE) for held in (16, 64, 128))
         ]
         few, some, many = (x.registers for x in found)
         assert 40 <= some - few <= 56
@@ -293,5 +293,5 @@ def test_a_multiprocessor_holds_one_program_of_the_waves(compiled):
     from snippets._lab.probe.gpus import programs_at_once
     from snippets.latency_hiding.bench import TILE
 
-    (found,) = compiled(work_on_tiles, torch.zeros(1, TILE), steps=9)
+    (found,) = compiled(work_on_tiles, torch.zeros(1, TILE, device=DEVICE), steps=9)
     assert programs_at_once("sm_90", found.registers, 32, found.shared_bytes) == (1, "registers")

@@ -379,7 +379,7 @@ def test_the_order_of_axes_and_the_tiles_change_no_result():
 def test_the_order_of_axes_changes_the_exchange_and_nothing_else():
     """The same multiply-adds, loads and freedom from spills; many times the shuffles."""
     lab = SimpleNamespace(place="compiler", target="sm_90")
-    lab.qkv = lambda case: make_qkv(N=case["N"], D=case["D"])
+    lab.qkv = lambda case: make_qkv(N=case["N"], D=case["D"], device=DEVICE)
     with Compiler() as compiler:
         lab.kernels = lambda call, *qkv: compiler.resources(call, qkv, target=lab.target)
         for D in (64, 128):

@@ -662,7 +662,8 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
             columns of a row lie side by side, other strides are multiples of 16 bytes.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. No product of a query and a
+            key times it may pass 2^30: beyond, a GPU's rounding ends in NaN or zeros.
         causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
             "top_left": query m sees the keys up to m; without causal it has no effect.

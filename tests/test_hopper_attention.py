@@ -14,6 +14,7 @@ import types
 import pytest
 import torch
 import triton
+from arrivals import arrivals
 from floors import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -620,6 +621,26 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
         assert loop.masked or not loop.local, "a register is spilled where the time goes"
         # All of them run under the product with the values, or none does.
         assert loop.under_products == (loop.exponentials if chosen.OVERLAP else 0)
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("case", CASES)
+def test_whoever_arrives_speaks_for_all_its_warps(case, machine_code):
+    """The simulator takes a group of warps as one; this is what entitles it to."""
+    found = arrivals(machine_code[case].ptx)
+    assert all(met for _, met in some(found, 2 * CASES[case][3].CONSUMERS)), found
+
+
+def test_an_arrival_before_the_others_is_seen():
+    met = "ld.shared.b32 %r1, [%r2];\nbar.sync 2, 128;\n.loc 1 2 3\n@%p mbarrier.arrive.shared::cta"
+    early = met.replace("bar.sync 2, 128;\n", "")
+    late = met.replace(".loc", "ld.shared.b32 %r3, [%r2];\n.loc")
+    assert [[x for _, x in arrivals(ptx)] for ptx in (met, early, late)] == [
+        [True],
+        [False],
+        [False],
+    ]
 
 
 @pytest.mark.compiler

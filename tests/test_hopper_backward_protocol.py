@@ -4,13 +4,15 @@ import functools
 
 import pytest
 import torch
+from arrivals import arrivals
 from floors import some
 
 from snippets._lab.judge.mutants import CONTROL, variant
+from snippets._lab.probe.compiled import Compiler
 from snippets.hopper_attention.simulator import mistakes, protocol
 from snippets.hopper_attention.simulator import parts as forward
 from snippets.hopper_attention.simulator.gluon import KERNEL
-from snippets.hopper_backward import bench, parts
+from snippets.hopper_backward import bench, kernel, parts
 from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
 from snippets.hopper_backward.mutants import MUTANTS
 from snippets.hopper_backward.orders import Orders
@@ -294,3 +296,21 @@ def test_arrivals_of_two_phases_may_not_mix():
     orders = Orders(Program({READY: 2}, {"a": once * 2, "b": once * 2}))
     with pytest.raises(Fault, match="phases 0 and 1 of ready"):
         orders.faults()
+
+
+# What it compiles to.
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("D", VARIANTS)
+def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch):
+    """orders.py takes a group of warps as one; this is what entitles it to."""
+    monkeypatch.setattr(kernel, "_check_inputs", lambda *_: None)  # of a CPU
+    x = torch.zeros(1, 2, 256, D, dtype=torch.bfloat16)
+    given = (x, x, x, x, torch.zeros(1, 2, 256), x)
+    with Compiler(60) as compiler:
+        for causal in (False, True):
+            found = compiler.resources(hopper_backward, given, {"causal": causal}, target="sm_90")
+            (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
+            assert found.error is None
+            assert all(met for _, met in some(arrivals(found.ptx), 7))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from snippets._lab import rooms
 from snippets._lab.judge import sanitizers
 
 HAZARD = """\
@@ -38,6 +39,49 @@ def test_the_hand_over_between_warps_is_known():
     assert len(sanitizers.hazards(printed(two_kernels))) == 8
     said = sanitizers.outcome("racecheck", printed(two_kernels))
     assert said.startswith("known: 8 hazards, each on the byte by which")
+
+
+GUARDED = HAZARD.format(kind="WAW", byte=0x9440, writer=76, reader=204, wrote="0xa8e0").replace(
+    "kernel.py:371", "kernel.py:419"
+)
+
+
+def with_guarded(found, n):
+    text = printed(found)
+    total = f"{len(found) + n} hazards displayed ({len(found) + n} errors"
+    return text.replace("check passed", GUARDED * n + "check passed").replace(
+        f"{len(found)} hazards displayed ({len(found)} errors", total
+    )
+
+
+def test_lines_between_which_a_barrier_lies_are_known():
+    said = sanitizers.outcome("racecheck", with_guarded(HANDED_OVER, 3), ordered={(419, 419)})
+    assert said.startswith("known: 4 hazards, each on the byte")
+    assert said.endswith("; 3 between lines that barriers in shared memory order")
+    for ordered in ((), {(419, 420)}, {(371, 371)}):
+        said = sanitizers.outcome("racecheck", with_guarded(HANDED_OVER, 3), ordered=ordered)
+        assert said.startswith("FAULTS: 7 hazards")
+
+
+def test_lines_are_found_by_their_code():
+    source = "a = load(x)\nstore(y)\nb = load(x)\n"
+    assert sanitizers.lines_of([("a = ", "store(")], source) == {(1, 2)}
+    for piece, count in (("load", 2), ("gone", 0)):
+        with pytest.raises(ValueError, match=f"{piece}.* is in {count} lines"):
+            sanitizers.lines_of([(piece, "store(")], source)
+
+
+def test_the_lines_that_a_room_names_are_there():
+    """Not of this file alone: what racecheck said of it names the same lines."""
+    from snippets.hopper_backward import bench
+
+    source = rooms.source_file("hopper_backward").read_text("utf-8")
+    found = sanitizers.lines_of(bench.ORDERED_BY_BARRIERS, source)
+    assert len(found) == len(bench.ORDERED_BY_BARRIERS) == 3
+    lines = source.splitlines()
+    for before, after in found:
+        assert ".load(" in lines[before - 1] or before == after
+        assert ".store(" in lines[after - 1] or "rows.numbers" in lines[after - 1]
 
 
 @pytest.mark.parametrize(

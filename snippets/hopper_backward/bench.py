@@ -43,6 +43,17 @@ def check(device):
                 assert_gradients(found, q, k, v, grad_out, mask=mask)
 
 
+# --8<-- [start:ordered]
+NUMBERS = "rows.numbers.index(stage.index * SUBS + sub), numbers_ptr"  # the producer copies them
+LSE, DELTA = "channels.q.numbers.index(index).load(", "channels.do.numbers.index(index).load("
+DQ = "channels.dq.buffers.index(sub).reshape([SUB_M, D]), column, width).store(dq)"
+# What comes first and what later, in the same memory: another warp's barrier lies between them,
+# `ds.empty` for the numbers of the rows, `dq.full` and `dq.empty` for dQ. racecheck of
+# compute-sanitizer does not follow such barriers; that they suffice is what orders.py proves.
+ORDERED_BY_BARRIERS = [(LSE, NUMBERS), (DELTA, NUMBERS), (DQ, DQ)]
+# --8<-- [end:ordered]
+
+
 def _problem(lab, case):
     """q, k, v, out, lse and grad_out of a case: out and lse as a forward left them."""
     q, k, v = lab.qkv(case)

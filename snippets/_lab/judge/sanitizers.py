@@ -5,11 +5,12 @@ import re
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from snippets._lab import child
 from snippets._lab.judge.oracle import NumericalMismatch
-from snippets._lab.rooms import load
+from snippets._lab.rooms import load, source_file
 
 TOOLS = {"memcheck": (), "racecheck": ("--racecheck-report", "hazard", "--print-limit", "100000")}
 SECONDS = 600
@@ -27,6 +28,7 @@ class Hazard(NamedTuple):
     byte: int
     before: tuple[str, int]  # where in which kernel, and the thread
     after: tuple[str, int]
+    lines: tuple[int, int]  # of the kernel's file, of both
 
 
 def sanitize(post: str, tool: str) -> str:
@@ -45,14 +47,37 @@ def sanitize(post: str, tool: str) -> str:
         done = child.run(command, seconds=SECONDS, env=environment)
     except child.TooSlow as error:
         raise CannotSanitize(f"{tool} on {post}: {error}") from None
-    known = getattr(load(post, "bench"), "WRONG_UNDER_A_TOOL", {})
-    return outcome(tool, done.stdout + done.stderr, known.get(tool))
+    bench = load(post, "bench")
+    known = getattr(bench, "WRONG_UNDER_A_TOOL", {})
+    ordered = lines_of(getattr(bench, "ORDERED_BY_BARRIERS", ()), source_file(post).read_text())
+    return outcome(tool, done.stdout + done.stderr, known.get(tool), ordered)
 
 
-def outcome(tool: str, output: str, wrong_because: str | None = None) -> str:
+def lines_of(pairs: Iterable[tuple[str, str]], source: str) -> set[tuple[int, int]]:
+    """Pairs of pieces of code as pairs of line numbers; each piece is part of one line only."""
+    lines = source.splitlines()
+
+    def number(piece: str) -> int:
+        found = [i for i, line in enumerate(lines, 1) if piece in line]
+        if len(found) != 1:
+            raise ValueError(
+                f"{piece!r} is in {len(found)} lines of the kernel's file; one is needed"
+            )
+        return found[0]
+
+    return {(number(before), number(after)) for before, after in pairs}
+
+
+def outcome(
+    tool: str,
+    output: str,
+    wrong_because: str | None = None,
+    ordered: Collection[tuple[int, int]] = (),
+) -> str:
     """What a tool's output says, as `sanitize` returns it.
 
     `wrong_because`: why a wrong result under this tool is the tool's doing, with the evidence.
+    `ordered`: pairs of lines between which the kernel waits at a barrier in shared memory.
     """
     summary = re.search(r"(ERROR SUMMARY|RACECHECK SUMMARY): (.*)", output)
     result = re.search(r"^check (passed|failed.*)$", output, re.MULTILINE)
@@ -67,24 +92,28 @@ def outcome(tool: str, output: str, wrong_because: str | None = None) -> str:
     if summary[2].startswith("0 "):
         return f"known: {summary[2]}{wrong}" if wrong else f"clean: {summary[2]}"
     found = hazards(output) if tool == "racecheck" else []
-    if f"({len(found)} errors, 0 warnings)" in summary[2] and handed_over(found):  # all were read
-        return (
-            f"known: {len(found)} hazards, each on the byte by which Triton tells a warp its part "
-            f"of the work{wrong}"
-        )
-    return f"FAULTS: {summary[2]}"
+    if f"({len(found)} errors, 0 warnings)" not in summary[2]:  # some could not be read
+        return f"FAULTS: {summary[2]}"
+    others = [hazard for hazard in found if hazard.lines not in ordered]
+    if others and not handed_over(others):
+        return f"FAULTS: {summary[2]}"
+    said = f"known: {len(others)} hazards, each on the byte by which Triton tells a warp its part"
+    said += " of the work"
+    if len(others) < len(found):
+        said += f"; {len(found) - len(others)} between lines that barriers in shared memory order"
+    return said + wrong
 
 
 def hazards(output: str) -> list[Hazard]:
     """What racecheck printed, hazard by hazard."""
     pattern = re.compile(
         r"(\w+) hazard detected at __shared__ (0x[0-9a-f]+) in block .*\n"
-        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in .*\n"
-        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in "
+        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in \S+:(\d+)\n"
+        r".*(?:Write|Read) Thread \((\d+),0,0\) at (\S+) in \S+:(\d+)\n"
     )
     return [
-        Hazard(kind, int(byte, 16), (first, int(one)), (second, int(other)))
-        for kind, byte, one, first, other, second in pattern.findall(output)
+        Hazard(kind, int(byte, 16), (first, int(one)), (second, int(other)), (int(up), int(down)))
+        for kind, byte, one, first, up, other, second, down in pattern.findall(output)
     ]
 
 

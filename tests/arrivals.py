@@ -1,0 +1,23 @@
+"""Arrivals at barriers in shared memory, read from PTX, for the tests of Gluon kernels."""
+
+import re
+
+TOUCHES = re.compile(r"\b(ld|st)\.shared|\bwgmma\.|\bcp\.(async|reduce)")
+MEETS = re.compile(r"\bbar(rier)?\.(warp\.)?sync")
+
+
+def arrivals(ptx):
+    """(line, whether its warps have met since they last touched memory) of each arrival.
+
+    One thread arrives for all the threads of its warps. So they must have met before: a thread that
+    still reads a buffer would otherwise see what comes next. The arrival that expects a copy's
+    bytes is none of these, nor are those of copies, which every lane makes for itself.
+    """
+    lines = [line.strip() for line in ptx.splitlines()]
+    lines = [line for line in lines if line and not line.startswith((".loc", "//"))]
+    found = []
+    for i, line in enumerate(lines):
+        if "mbarrier.arrive.shared" in line:
+            before = next(x for x in reversed(lines[:i]) if TOUCHES.search(x) or MEETS.search(x))
+            found.append((line, bool(MEETS.search(before))))
+    return found

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -162,6 +163,16 @@ def test_a_row_without_a_visible_key_is_nan_unless_told_otherwise():
 # What is refused.
 
 
+def test_one_rounding_where_there_were_two():
+    # --8<-- [start:fused]
+    score, scale = torch.tensor(1.7e12), torch.tensor(1.4426950)  # float32
+    largest = score * scale  # rounded
+    exponent = score.double() * scale.double() - largest.double()  # as one instruction has it
+    assert torch.exp2(score * scale - largest) == 1
+    assert torch.exp2(exponent.float()) == torch.inf
+    # --8<-- [end:fused]
+
+
 def test_an_arange_is_a_power_of_two(device):
     # --8<-- [start:arange]
     @triton.jit
@@ -208,6 +219,16 @@ basic_attention(q, k, v)
         done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
         assert said in done.stderr
         assert (done.returncode == 0) is (switched == "1"), done.stderr[-1000:]
+
+
+def test_a_bound_of_a_loop_is_an_array_of_one_element():
+    # --8<-- [start:bound]
+    stop = np.array([4], dtype=np.int32)  # a loop's bound, as Triton 3.6's interpreter keeps it
+    with pytest.raises(TypeError, match="only 0-dimensional arrays"):
+        range(int(stop))
+    range(int(stop[0]))  # as Triton 3.7 does
+    # --8<-- [end:bound]
+    assert tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4)
 
 
 # The page.

@@ -24,7 +24,8 @@ from snippets._lab.results.store import DataError
 
 ROOM = "attention_memory"
 NAMES = {"q": "Q", "k": "K", "v": "V", "scores": "scores", "weights": "weights", "output": "O"}
-# What eager attention holds in each step: the scores are deleted before the last product.
+# What eager attention holds in each step: the scores are deleted before the last product. While
+# the first one runs there is a scaled copy of Q too, which the caption names.
 STEPS = (
     ("q · kᵀ", ("q", "k", "v", "scores")),
     ("softmax", ("q", "k", "v", "scores", "weights")),
@@ -144,7 +145,7 @@ def lifetimes(results):
         caption="A row is a tensor, as high as its bytes (Q, K, V and O are lines), from the step "
         "that makes it to the last that reads it. B "
         f"{row['B']}, H {row['H']}, N {row['N']}, D {row['D']}, float32; the sum in the middle is "
-        "what the formula says.",
+        "what the formula says. Left out is a scaled copy of Q, as thin as Q, in the first step.",
         svg=svg(PHONE, foot + 38, about, drawn),
         table=[
             {"step": said, "bytes": total} for (said, _), total in zip(STEPS, totals, strict=True)

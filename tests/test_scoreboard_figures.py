@@ -14,9 +14,10 @@ from made_up import result, timed
 
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.measure import regimes as measured
-from snippets._lab.results import staleness
+from snippets._lab.results import staleness, store
 from snippets._lab.results.checks import faults
 from snippets._lab.results.store import DataError, folder_name
+from snippets._lab.rooms import DATA
 from snippets.scoreboard import bench, within
 from snippets.scoreboard import figures as page
 
@@ -184,3 +185,16 @@ def test_elsewhere_than_on_hopper_the_last_kernel_is_left_out(monkeypatch):
     rows = list(bench.regimes(Lab()))
     told = [r for r in rows if r["implementation"] == LAST]
     assert {r["error"] for r in told} == {"it is for Hopper"}
+
+
+def test_one_step_of_the_road_goes_back_as_the_front_page_says():
+    rows = store.read(DATA / "nvidia_h200" / "scoreboard" / "kernels.json", DATA).rows
+    N = max(row["N"] for row in rows)
+    steps = sorted((r for r in rows if r["N"] == N and r.get("step")), key=lambda r: r["step"])
+    timed = [row for row in steps if "ms_p50" in row]
+    back = [
+        (before["implementation"], after["implementation"])
+        for before, after in itertools.pairwise(timed)
+        if after["ms_p50"] > before["ms_p50"]
+    ]
+    assert back == [("composed_attention", "tiled_attention")]

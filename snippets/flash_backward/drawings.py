@@ -72,8 +72,8 @@ def example():
         "of their product, and dS, which is P times dP less delta. Each row of dS adds up to zero."
     )
     return Picture(
-        sees="A score's gradient is its weight times how much better its value is than the row's "
-        "average.",
+        sees="A score's gradient is its weight times how far the weight's gradient lies above the "
+        "row's average.",
         caption="Three queries (rows) and three keys (columns), worked out with D = 2 and scale 1. "
         "Each row of dS adds up to 0: a softmax only moves weight from one key to another.",
         svg=svg(PHONE, below + 3 * side + 24, about, drawn),

@@ -584,8 +584,8 @@ def test_the_table_is_judged_by_the_sweep(fastest, ms, stack, standing, spills):
     said = figures.tiles([made_up("tiles", rows)]).sentences
     assert standing in said["chosen"]
     assert spills in said["spills"]
-    assert "At D 64 the tile has 512 pairs for 256 threads, so each thread sums" in said["columns"]
-    assert "256 pairs for 512 threads: 2 threads share a column, sum 64 of" in said["columns"]
+    assert "At D 64 the tile has 512 pairs for 256 threads, so each thread adds" in said["columns"]
+    assert "256 pairs for 512 threads: 2 threads share a score, add 64 of" in said["columns"]
 
 
 def test_a_block_of_queries_lacks_programs_where_it_is_behind():

@@ -307,6 +307,7 @@ def warps(results):
 
     most = max(heads)
     best = {(N, h): min((1, 2, 4, 8), key=lambda n: ms(n, N, h)) for N in lengths for h in heads}
+    others = sorted({many(n, "warp") for n in best.values() if n > 1})
     return Figure(
         finding=words(
             "warps",
@@ -341,10 +342,10 @@ def warps(results):
                 "warps.best",
                 ones=sum(n == 1 for n in best.values()),
                 cases=len(best),
-                others=listed(
-                    sorted({many(n, "warp") for n in best.values() if n > 1}) or ["none"]
-                ),
-            ),
+                others=listed(others),
+            )
+            if others
+            else words("warps.always", cases=len(best)),
         },
     )
 

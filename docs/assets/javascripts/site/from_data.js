@@ -1,6 +1,8 @@
 import { make } from "./dom.js";
 import { loadJson } from "./json.js";
 
+const anotherTask = () => new Promise((resolve) => { setTimeout(resolve); });
+
 /* The start of a widget whose box links to its data: the box becomes what build(box, data) makes of them.
    Where that fails what stands in the box stays, and a sentence says so: `fails: …. ${instead}`. */
 export function fromData({ checked, build, fails, instead }) {
@@ -11,6 +13,7 @@ export function fromData({ checked, build, fails, instead }) {
       if (!source) throw new Error("is missing");
       file = new URL(source.href).pathname;
       const data = checked(await loadJson(source.href));
+      await anotherTask(); // so that a page which is being scrolled is not held up twice as long
       if (box.isConnected) build(box, data); // otherwise the reader has left the page meanwhile
     } catch (error) {
       const textContent = `${fails}: ${file} ${error.message}. ${instead}`;

@@ -62,7 +62,14 @@ const FRAME = `
   <p class="am-scene-words" data-part="words" role="status"></p>
   <div class="am-scene-tables" data-part="tables"></div>`;
 
+const scripts = new WeakMap(); // example → its steps, worked out once
+
 function scriptOf(example) {
+  if (!scripts.has(example)) scripts.set(example, workedOut(example));
+  return scripts.get(example);
+}
+
+function workedOut(example) {
   if (isRunning(example)) return runningScript(example);
   if (isOneRow(example)) return rowScript(example);
   if (isOfRoles(example)) return rolesScript(example);
@@ -187,7 +194,6 @@ function choose(view, example) {
     button.addEventListener("click", () => pick(view, query));
     return button;
   }));
-  view.stage.measure();
 }
 
 function pick(view, query) {
@@ -227,6 +233,7 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
     const button = make("button", { type: "button", textContent: example.name });
     button.addEventListener("click", by(() => {
       choose(view, example);
+      view.stage.measure();
       view.step = Math.min(view.step, lastOf(view));
       go(view, view.step, "reader");
     }));
@@ -242,20 +249,20 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
   view.step = Math.min(view.step, lastOf(view));
   if (hero && reduced.matches) view.step = Math.min(5, lastOf(view));
   settle(view);
-  paint(view);
   watch(view);
   if (hero && !reduced.matches) play(view, true);
   return view;
 }
 
-/* Drawn anew when its size, the fonts or the colors change; at rest while nobody can see it. */
+/* Drawn when it has a size, which is a task of its own; anew when its size, the fonts or the colors change; at rest
+   while nobody can see it. */
 function watch(view) {
   const anew = () => {
     view.stage.measure();
     paint(view);
   };
   new ResizeObserver(anew).observe(view.parts.board);
-  document.fonts.ready.then(anew);
+  if (document.fonts.status !== "loaded") document.fonts.ready.then(anew);
   const scheme = new MutationObserver(() => (view.box.isConnected ? anew() : scheme.disconnect()));
   scheme.observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
   new IntersectionObserver(([{ isIntersecting }]) => {

@@ -263,6 +263,14 @@ def test_code_is_light_and_says_its_lines():
     assert mending.mended(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
 
 
+def test_an_indent_goes_where_it_does_not_show():
+    page = "<ul>\n    <li>a  b\n\t</li></ul>\n  <p>c"
+    assert mending.mended_template(page) == "<ul>\n<li>a  b\n</li></ul>\n<p>c"
+    for tag in ("pre", "code", "script", "textarea"):
+        kept = f"<{tag}>x\n    y</{tag}>"
+        assert mending.mended_template(f"\n  {kept}\n  ") == f"\n{kept}\n"
+
+
 # Tables.
 
 

@@ -9,6 +9,7 @@
   browser can leave it aside until it comes near, and how many columns, so that a script knows which
   blocks scroll without looking at them.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
+- Templates indent their lines. Where spaces do not show they are left out: 1.4 kB of a packed page.
 """
 
 import html
@@ -51,6 +52,9 @@ UNSEARCHED = (
 )
 
 UNSEARCHED_LINES = 24  # of code: whole functions, which stand in their files
+
+# What keeps its spaces, or a line's indent.
+INDENT = re.compile(r"(<(pre|code|script|style|textarea)\b.*?</\2>)|(?<=\n)[ \t]+", re.DOTALL)
 
 # In the theme's templates: the repository link, which would ask its host for stars; the color
 # scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the
@@ -109,4 +113,4 @@ def mended_template(page: str) -> str:
     """A whole page of the theme with what it has too much or too little of put right."""
     for mark, other in TEMPLATE.items():
         page = page.replace(mark, other)
-    return page
+    return INDENT.sub(lambda match: match[1] or "", page)

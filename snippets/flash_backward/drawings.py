@@ -16,6 +16,7 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.grids import Grid, Matrix, cells, matrix, numbers, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.units import decimals
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
     identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
@@ -64,7 +65,7 @@ def example():
         grid = square(x, y, 3, len(rows[0]), side, 2)
         colour = identity(tensor).colour
         drawn.append(cells(grid, lambda *_, colour=colour: (colour, PALE)))
-        drawn.append(numbers(grid, lambda i, j, rows=rows: f"{rows[i][j]:.2f}", 10.5))
+        drawn.append(numbers(grid, lambda i, j, rows=rows: decimals(rows[i][j], 2), 10.5))
         drawn.append(words(x, y - 8, said, 12, 600, anchor="start"))
         drawn.append(words(x, y + grid.down + 15, note, 10.5, colour=MUTED, anchor="start"))
     about = (

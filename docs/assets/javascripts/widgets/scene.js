@@ -260,9 +260,9 @@ function watch(view) {
   const anew = () => {
     view.stage.measure();
     paint(view);
+    if (document.fonts.status === "loading") document.fonts.ready.then(anew); // the letters just drawn are stand-ins
   };
   new ResizeObserver(anew).observe(view.parts.board);
-  if (document.fonts.status !== "loaded") document.fonts.ready.then(anew);
   const scheme = new MutationObserver(() => (view.box.isConnected ? anew() : scheme.disconnect()));
   scheme.observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
   new IntersectionObserver(([{ isIntersecting }]) => {

@@ -117,6 +117,7 @@ def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, post
         assert text.startswith("# "), address
         assert not re.search(r"--8<--|^:::|<figure|<div|\{ \.", text, re.MULTILINE), address
         assert dead_links(text, address) == []
+        assert not re.search(r"[■◆▲]{3}", text), f"{address}: a chart's symbols are no text"
         if "/posts/" in address:
             assert "```python" in text
             assert "| ---" in text

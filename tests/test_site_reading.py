@@ -402,6 +402,47 @@ x = {"<p>": 1}  # [D](/y){ .z }
     )
 
 
+def test_markdown_keeps_what_code_says_between_angle_brackets():
+    text = "Copy `docs/data/<your card>` to x, where a < b.\n"
+    assert export.as_markdown(text, "lab/a.md") == text
+
+
+def test_markdown_of_html_puts_each_row_and_entry_on_a_line_of_its_own():
+    text = """    <ul><li><strong>2×</strong> as fast</li><li>tiled: <b>3</b> ms</li></ul>
+    <div><div><b>flash</b><i></i><b>5 ms</b></div><div><b>basic</b><b>9 ms</b></div></div>
+
+<table><thead><tr><th>wrong</th><th>where</th></tr></thead><tbody><tr><th>no mask</th><td>A
+<code>x <del>&lt; y</del><ins>&#60; z</ins></code></td></tr></tbody></table>
+
+<pre><code><span>a = 1</span><span>if a:</span></code></pre>
+"""
+    assert (
+        export.as_markdown(text, "a.md")
+        == """- 2× as fast
+    - tiled: 3 ms
+
+    flash 5 ms
+    basic 9 ms
+
+| wrong | where |
+| --- | --- |
+| no mask | A `x [-< y-]{+< z+}` |
+
+```
+a = 1
+if a:
+```
+"""
+    )
+
+
+def test_markdown_leaves_out_what_is_only_drawn_or_only_pressed():
+    text = """A <svg aria-label="Q times K"><svg><text>Q</text></svg><text>K</text></svg> B
+<div aria-hidden="true">■<div>166425</div>4096</div>C <label>pause</label><button>Run</button>
+"""
+    assert export.as_markdown(text, "a.md") == "A *Diagram: Q times K* B\nC\n"
+
+
 # Pictures.
 
 

@@ -21,10 +21,11 @@ from mkdocs.structure.pages import Page
 
 from snippets._site import stale
 from snippets._site.cards import card
+from snippets._site.plain import without_html
 from snippets._site.reference import IDENTIFIER
 
-DIAGRAM = re.compile(r'<svg\b[^>]*\baria-label="([^"]*)"[^>]*>.*?</svg>', re.DOTALL)
-FENCED = re.compile(r"(^ *```[^\n]*\n.*?^ *```[^\S\n]*$)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^ *```[^\n]*\n.*?^ *```[^\S\n]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+KEPT = "\0"  # where a piece of code is, until it is put back
 
 # What this build has seen so far: a page's Markdown by its source path, and the pages in order.
 _markdown: dict[str, str] = {}
@@ -109,22 +110,17 @@ def _signature(source: str, module: str, name: str) -> str:
 def as_markdown(text: str, source: str) -> str:
     """Markdown for other readers than MkDocs: no HTML around it, no attributes, relative links."""
     folder = posixpath.dirname(source) or "."
-    parts = FENCED.split(text)
-    for number in range(0, len(parts), 2):  # every second part is code
-        part = re.sub(r"<!--.*?-->|<button.*?</button>", "", parts[number], flags=re.DOTALL)
-        part = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", part)
-        part = re.sub(r"<summary>(.*?)</summary>", r"**\1**", part)
-        part = DIAGRAM.sub(r"*Diagram: \1*", part)
-        part = re.sub(r"<tr\b[^>]*>", "\n", part)  # a table of a figure: a line a row
-        part = re.sub(r"</(?:td|th|p)>|<br>", " ", part)
-        part = re.sub(r"<code[^>]*>|</code>", "`", part)
-        part = re.sub(r"</?[a-z][^>]*>", "", part)
-        part = re.sub(r" ?\{ (?:[.#][^{}\n]*|download )\}", "", part)
-        part = re.sub(r"\]\(/([^)]*)\)", lambda m: f"]({posixpath.relpath(m[1], folder)})", part)
-        part = re.sub(r"&#?\w+;", _character, part)
-        part = re.sub(r"(?<=\S) +$", "", part, flags=re.MULTILINE)
-        parts[number] = re.sub(r"\n{3,}", "\n\n", part)
-    return "".join(parts).strip() + "\n"
+    code = CODE.findall(text)
+    text = CODE.sub(KEPT, text)
+    text = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", text)
+    text = re.sub(r"<summary>(.*?)</summary>", r"**\1**", text)
+    text = without_html(text)
+    text = re.sub(r" ?\{ (?:[.#][^{}\n]*|download )\}", "", text)
+    text = re.sub(r"\]\(/([^)]*)\)", lambda m: f"]({posixpath.relpath(m[1], folder)})", text)
+    text = re.sub(r"&#?\w+;", _character, text)
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\n{3,}", "\n\n", text)
+    return re.sub(KEPT, lambda _: code.pop(0), text).strip() + "\n"
 
 
 def _character(entity: re.Match[str]) -> str:

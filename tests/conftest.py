@@ -18,7 +18,7 @@ if torch is not None:
         from snippets._lab.probe.interpreter import patch_once_a_launch
 
         patch_once_a_launch()
-    # Uninitialised memory holds NaN from here on: what a kernel forgets to write is seen.
+    # Uninitialized memory holds NaN from here on: what a kernel forgets to write is seen.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(min(2, torch.get_num_threads()))

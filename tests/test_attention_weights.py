@@ -238,8 +238,8 @@ def test_capture_can_be_taken_again(sentence):
     assert new.tokens == old.tokens
     assert new.provenance["weights_sha256"] == old.provenance["weights_sha256"]
     for name in ("q", "k", "weights"):
-        # Another machine adds in another order: a float16 may fall on its neighbour. Near zero,
-        # neighbours are closer than float32 sums of 384 products of size 1 are exact.
+        # Another machine adds in another order: a float16 may fall on its neighbor. Near zero,
+        # neighbors are closer than float32 sums of 384 products of size 1 are exact.
         torch.testing.assert_close(getattr(new, name), getattr(old, name), rtol=2**-10, atol=1e-4)
 
 

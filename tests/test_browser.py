@@ -16,9 +16,9 @@ pytestmark = pytest.mark.browser
 pytest_plugins = ["browser"]
 
 FIRST_VIEW_BYTES = 200_000
-# What a plot looks like once it is drawn, and its text colour.
+# What a plot looks like once it is drawn, and its text color.
 DRAWN = ".am-plot.am-drawn .main-svg"
-TEXT_COLOUR = "box => getComputedStyle(box.querySelector('.xtick text, .x2tick text')).fill"
+TEXT_COLOR = "box => getComputedStyle(box.querySelector('.xtick text, .x2tick text')).fill"
 
 
 @pytest.fixture(scope="session")
@@ -90,18 +90,18 @@ def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, figur
     assert page.wrong == []
 
 
-def test_the_dark_switch_recolours_a_figure(open_page, figure_page):
+def test_the_dark_switch_recolors_a_figure(open_page, figure_page):
     page = open_page(color_scheme="light")
     page.goto(figure_page)
     box = page.locator(".am-plot").first
     box.scroll_into_view_if_needed()
     page.locator(DRAWN).first.wait_for()
-    colours = {}
+    colors = {}
     for scheme in ("default", "slate", "default"):
         switch_scheme(page, scheme)
         page.wait_for_timeout(300)
-        assert colours.setdefault(scheme, box.evaluate(TEXT_COLOUR)) == box.evaluate(TEXT_COLOUR)
-    assert colours["default"] != colours["slate"]
+        assert colors.setdefault(scheme, box.evaluate(TEXT_COLOR)) == box.evaluate(TEXT_COLOR)
+    assert colors["default"] != colors["slate"]
     assert page.wrong == []
 
 

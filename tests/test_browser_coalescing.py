@@ -96,16 +96,16 @@ def test_it_fits_a_phone_and_answers_a_finger(lanes):
     assert page.wrong == []
 
 
-def test_the_dark_switch_recolours_it(lanes):
+def test_the_dark_switch_recolors_it(lanes):
     page = lanes(color_scheme="light")
-    colours = {}
+    colors = {}
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         fill = page.locator(TOUCHED).first.evaluate("rect => getComputedStyle(rect).fill")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert fill != paper
-        colours[scheme] = fill
-    assert colours["default"] != colours["slate"]
+        colors[scheme] = fill
+    assert colors["default"] != colors["slate"]
     assert page.wrong == []
 
 

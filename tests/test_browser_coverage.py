@@ -121,14 +121,14 @@ def test_it_fits_a_phone(cells):
     assert first.evaluate("row => row.scrollWidth <= row.parentElement.clientWidth + 1")
 
 
-def test_the_dark_switch_recolours_it(cells):
+def test_the_dark_switch_recolors_it(cells):
     page = cells(color_scheme="light")
-    colours = set()
+    colors = set()
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         passed = page.locator(f"{BOX} .am-rows-good strong").first
-        colours.add(passed.evaluate("e => getComputedStyle(e).color"))
-    assert len(colours) == 2
+        colors.add(passed.evaluate("e => getComputedStyle(e).color"))
+    assert len(colors) == 2
 
 
 def test_without_a_script_the_summary_is_there(open_page, site):

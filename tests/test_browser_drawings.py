@@ -9,7 +9,7 @@ import re
 import pytest
 from floors import some
 
-from snippets._lab.draw.drawings import LINES, box, labelled, motion, svg, words
+from snippets._lab.draw.drawings import LINES, box, labeled, motion, svg, words
 from snippets._lab.rooms import FIGURES, ROOT
 
 pytestmark = pytest.mark.browser
@@ -132,9 +132,9 @@ def test_what_cannot_be_read_is_found(open_page):
         "over": [words(50, 20, "one"), words(55, 22, "two")],
         "cut": [words(330, 20, "too far to the right")],
         "small": [words(50, 20, "tiny", 6)],
-        "leaves": [labelled(100, 10, 20, 20, LINES, "longer than its box")],
+        "leaves": [labeled(100, 10, 20, 20, LINES, "longer than its box")],
         "fine": [
-            labelled(100, 10, 90, 20, LINES, "fits"),
+            labeled(100, 10, 90, 20, LINES, "fits"),
             box(0, 0, 9, 9, LINES),
             words(50, 9, "a"),
         ],

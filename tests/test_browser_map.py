@@ -462,7 +462,7 @@ WHOLE = "canvas => canvas.toDataURL()"
 PIXELS = """canvas => [...canvas.getContext('2d').getImageData(0, 0, 2, 2).data].join()"""
 
 
-def test_the_dark_switch_recolours_and_text_stays_readable(open_page, post):
+def test_the_dark_switch_recolors_and_text_stays_readable(open_page, post):
     page = open_page(color_scheme="light")
     box = show(page, post, plot=True)
     box.locator(".am-map-heads button").nth(0).click()
@@ -476,7 +476,7 @@ def test_the_dark_switch_recolours_and_text_stays_readable(open_page, post):
         ]
         scale = page.evaluate("document.querySelector('[data-part=plot]').data[0].colorscale")
         look = (*pictures, json.dumps(scale))
-        assert seen.setdefault(scheme, look) == look, "the colours do not come back"
+        assert seen.setdefault(scheme, look) == look, "the colors do not come back"
         for head in (0, 17, 40, 71):
             box.locator(".am-map-heads button").nth(head).click()
             tokens = box.locator(".am-map-tokens button")
@@ -484,7 +484,7 @@ def test_the_dark_switch_recolours_and_text_stays_readable(open_page, post):
             backgrounds.update(tokens.evaluate_all("all => all.map(b => b.style.background)"))
         box.locator(".am-map-heads button").nth(0).click()
     assert all(one != other for one, other in some(zip(*seen.values(), strict=True)))
-    assert len(backgrounds) > 30, "too few colours were checked"
+    assert len(backgrounds) > 30, "too few colors were checked"
     assert page.wrong == []
 
 

@@ -304,14 +304,14 @@ def test_it_fits_a_phone_and_a_finger(calculator):
     assert page.wrong == []
 
 
-def test_the_dark_switch_recolours_it(calculator):
+def test_the_dark_switch_recolors_it(calculator):
     page = calculator(color_scheme="light")
     page.locator(BOX).get_by_label("Batch").fill("")
     seen = {}
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
-        colour = "node => getComputedStyle(node).color"
-        error = page.locator(f"{BOX} .am-memory-error").first.evaluate(colour)
+        color = "node => getComputedStyle(node).color"
+        error = page.locator(f"{BOX} .am-memory-error").first.evaluate(color)
         field = (
             page.locator(BOX)
             .get_by_label("Heads")

@@ -1,4 +1,4 @@
-"""The notebooks' pages in a real browser: quiet, in the site's colours, one click from a post."""
+"""The notebooks' pages in a real browser: quiet, in the site's colors, one click from a post."""
 
 import json
 

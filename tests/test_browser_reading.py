@@ -25,7 +25,7 @@ pytest_plugins = ["browser"]
 in_browser = pytest.mark.browser
 of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
 
-# What a reader types, misspelt and in signs too, and where the answer is: one of the first three
+# What a reader types, misspelled and in signs too, and where the answer is: one of the first three
 # sections must lie on one of these pages.
 SEARCHES = {
     "why sqrt d": ["attention_weights"],

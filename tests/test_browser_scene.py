@@ -269,13 +269,13 @@ def test_it_fits_a_phone_and_answers_a_finger(player):
 
 
 CONTRAST = """cell => {
-  const channels = (colour) => {
+  const channels = (color) => {
     const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-    context.fillStyle = colour;
+    context.fillStyle = color;
     context.fillRect(0, 0, 1, 1);
     return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((c) => c / 255);
   };
-  const light = (colour) => channels(colour)
+  const light = (color) => channels(color)
     .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const style = getComputedStyle(cell);
@@ -287,17 +287,17 @@ CONTRAST = """cell => {
 def test_numbers_can_be_read_in_both_schemes(player):
     page = player(color_scheme="light")
     page.locator(RANGE).fill("6")
-    colours = {}
+    colors = {}
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         cell = page.locator(f"{BOX} td.am-scene-score[style*='--am-level: 1;']").first
-        colours[scheme] = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
+        colors[scheme] = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
         numbers = page.locator(f"{BOX} td:is(.am-scene-score, .am-scene-acc)").evaluate_all(
             f"all => all.map({CONTRAST})"
         )
         assert len(numbers) == FULL["queries"] * (FULL["tile"] + FULL["columns"])
         assert min(numbers) >= AA, scheme
-    assert colours["default"] != colours["slate"]
+    assert colors["default"] != colors["slate"]
     assert page.wrong == []
 
 
@@ -331,7 +331,7 @@ def test_a_step_moves_only_where_motion_is_welcome(player, motion):
     assert canvas.evaluate(PIXELS) == before, "a step back is shown at once"
 
 
-# Where the picture without a script has a filled square the stage has that colour too.
+# Where the picture without a script has a filled square the stage has that color too.
 SAME = """box => {
   const [canvas, poster] = ['canvas', '.am-scene-poster'].map((s) => box.querySelector(s));
   const [,, wide, tall] = poster.getAttribute('viewBox').split(' ').map(Number);
@@ -343,13 +343,13 @@ SAME = """box => {
   const different = [];
   let count = 0;
   for (const path of poster.querySelectorAll('path[fill^="#"]')) {
-    const colour = path.getAttribute('fill').match(/\\w\\w/g).map((x) => parseInt(x, 16));
+    const color = path.getAttribute('fill').match(/\\w\\w/g).map((x) => parseInt(x, 16));
     const squares = path.getAttribute('d');
     for (const [, x, y, side] of squares.matchAll(/M([\\d.]+) ([\\d.]+)h([\\d.]+)/g)) {
       if (side < 4) continue;
       const at = [x, y].map((z) => Math.round((Number(z) + side / 2) * size));
       const pixel = context.getImageData(...at, 1, 1).data;
-      const off = Math.max(...colour.map((c, i) => Math.abs(c - pixel[i])));
+      const off = Math.max(...color.map((c, i) => Math.abs(c - pixel[i])));
       if (off > 90) different.push([path.getAttribute('fill'), x, y, [...pixel]]);
       count += 1;
     }
@@ -532,14 +532,14 @@ def test_nothing_jumps_when_the_stage_comes(open_page, scratch):
     assert page.evaluate("shift") <= 0.02
 
 
-def test_colours_are_those_of_the_charts():
+def test_colors_are_those_of_the_charts():
     css = (ROOT / "docs/assets/javascripts/widgets/scene.css").read_text("utf-8")
     found = dict(re.findall(r"--am-((?:tensor|memory|warp)-[\w-]+): (#\w{6});", css))
     names = {"memory-shared": "shared memory", "memory-hbm": "HBM"}
     wanted = TENSORS | MEMORIES | WARPS
-    for name, colour in some(found.items()):
+    for name, color in some(found.items()):
         known = names.get(name, name.partition("-")[2])
-        assert colour == wanted[known if known in wanted else known.replace("-", " ")], name
+        assert color == wanted[known if known in wanted else known.replace("-", " ")], name
 
 
 @pytest.mark.parametrize("room", ["tiled", *ROOMS])

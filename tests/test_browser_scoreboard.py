@@ -93,12 +93,12 @@ def test_it_fits_a_phone_in_both_schemes(ladder):
         assert min(box["width"], box["height"]) >= 44
     page.get_by_label("The next kernel").tap()
     assert shown(page) == KERNELS[2]
-    colours = set()
+    colors = set()
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         line = page.locator(f"{BOX} section:visible .am-ladder-added").first
-        colours.add(line.evaluate("e => getComputedStyle(e).color"))
-    assert len(colours) == 2
+        colors.add(line.evaluate("e => getComputedStyle(e).color"))
+    assert len(colors) == 2
 
 
 def test_without_the_script_every_step_is_there():
@@ -107,13 +107,13 @@ def test_without_the_script_every_step_is_there():
     assert "hidden" not in text.split("<pre")[0]
 
 
-def test_code_keeps_its_colours_and_the_slider_stays_in_sight(ladder):
+def test_code_keeps_its_colors_and_the_slider_stays_in_sight(ladder):
     page = ladder()
     page.get_by_label("The next kernel").click()
-    colours = page.locator(f"{BOX} section:visible pre :is(b, span)").evaluate_all(
+    colors = page.locator(f"{BOX} section:visible pre :is(b, span)").evaluate_all(
         "all => [...new Set(all.map(e => getComputedStyle(e).color))]"
     )
-    assert len(colours) > 3, colours
+    assert len(colors) > 3, colors
     page.locator(f"{BOX} section:visible pre").evaluate(
         "pre => scrollTo(0, scrollY + pre.getBoundingClientRect().bottom - 300)"
     )

@@ -187,7 +187,7 @@ def test_the_keyboard_reaches_the_page_and_its_focus_is_seen(open_page, addresse
     assert not unseen
     parts = [entry["part"] for entry in seen if entry]
     assert "md-skip" in parts[0], "the first stop leads past the header"
-    assert any("__palette" in part for part in parts), "the colour scheme has no key"
+    assert any("__palette" in part for part in parts), "the color scheme has no key"
     assert len(set(parts)) > 20, "focus goes round in a circle"
 
 

@@ -127,14 +127,14 @@ def test_it_fits_a_phone(chooser):
     assert first.evaluate("row => row.scrollWidth <= row.parentElement.clientWidth + 1")
 
 
-def test_the_dark_switch_recolours_it(chooser):
+def test_the_dark_switch_recolors_it(chooser):
     page = chooser(color_scheme="light")
-    colours = set()
+    colors = set()
     for scheme in ("default", "slate"):
         switch_scheme(page, scheme)
         verdict = page.locator(f"{BOX} .am-rows-good strong").first
-        colours.add(verdict.evaluate("e => getComputedStyle(e).color"))
-    assert len(colours) == 2
+        colors.add(verdict.evaluate("e => getComputedStyle(e).color"))
+    assert len(colors) == 2
 
 
 def test_without_a_script_one_card_is_there(open_page, site):

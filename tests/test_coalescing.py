@@ -331,7 +331,7 @@ def test_a_lane_has_one_element_and_the_next_lies_a_program_further(
 
 
 @pytest.mark.compiler
-def test_left_alone_triton_gives_a_lane_neighbours(compiled):
+def test_left_alone_triton_gives_a_lane_neighbors(compiled):
     """The picture of lanes would be wrong then: at stride 2 a request touches all 32 sectors."""
     (found,) = compiled(bench._several_a_lane(), torch.zeros(65_536, device=DEVICE), stride=2)
     assert bench._instructions(found.ptx, "st") == (2, 16)

@@ -92,7 +92,7 @@ def test_a_new_post_shows_every_section_and_its_figures_once_they_are_drawn(hous
     ], "what make new does after writing"
 
 
-def test_a_new_post_is_listed_and_has_a_colour_of_its_own(house):
+def test_a_new_post_is_listed_and_has_a_color_of_its_own(house):
     text = (house / "mkdocs.yml").read_text("utf-8")
     nav = yaml.load(text, test_site.Loader)["nav"]
     assert test_site.nav_pages(nav).count(f"posts/{NAME}.md") == 1

@@ -382,7 +382,7 @@ def test_every_rung_is_attention(name, causal):
 
 @pytest.mark.parametrize("config", bench.SWEEP, ids=bench.label)
 def test_every_tile_of_the_sweep_is_attention(config):
-    """Warp-specialised ones without a mask, as they are not for others."""
+    """Warp-specialized ones without a mask, as they are not for others."""
     causal = not config.warp_specialize
     q, k, v = make_qkv(1, 1, M=140, N=256, D=32, dtype=torch.float16, device=DEVICE)
     out = bench.with_config(flash_attention, config)(q, k, v, causal=causal)

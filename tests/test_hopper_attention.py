@@ -591,7 +591,7 @@ def launch_of(compiler, changes, D, causal, chosen, N):
     return found
 
 
-def serialised(found):
+def serialized(found):
     """Whether ptxas gave up on products that run beside other work (its message C7510 and on)."""
     return "serialized" in found.said
 
@@ -604,7 +604,7 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     assert found.error is None, found
     assert found.tensor_core == "wgmma"
     assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
-    assert not serialised(found), found.said
+    assert not serialized(found), found.said
     ragged = N % chosen.BLOCK_N != 0
     if causal or ragged:  # what a mask needs is spilled for the time of a loop
         assert found.spill_store_bytes <= 64, found
@@ -659,7 +659,7 @@ def test_without_the_barrier_nothing_runs_under_the_product(case, machine_code):
 def test_every_rung_compiles(case, machine_code):
     found = machine_code[case]
     assert found.error is None, found
-    assert not serialised(found), found.said
+    assert not serialized(found), found.said
     under = in_loops(found.sass())["exponentials_under_products"]
     overlaps = RUNGS[case][3].OVERLAP and bench.UNHELD not in RUNGS[case][0]
     assert (under > 0) == overlaps
@@ -669,7 +669,7 @@ def test_every_rung_compiles(case, machine_code):
 @ahead_of_time
 def test_a_kernel_without_registers_enough_is_noticed(machine_code):
     found = machine_code["too wide"]
-    assert serialised(found), found.said
+    assert serialized(found), found.said
     assert found.spill_store_bytes > 1000
     assert any(loop.local for loop in loops(found.sass()))
 

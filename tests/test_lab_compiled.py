@@ -124,7 +124,7 @@ def test_the_launch_does_not_happen(compiler, monkeypatch):
 
 
 def test_arguments_reach_the_compiler_as_a_launch_would_give_them(compiler):
-    """Triton specialises on 16-byte alignment and on integers divisible by 16."""
+    """Triton specializes on 16-byte alignment and on integers divisible by 16."""
     x = torch.ones(1025, device=DEVICE)
 
     def wide(**case):

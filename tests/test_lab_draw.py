@@ -29,7 +29,7 @@ from snippets._lab.results.store import DataError, Result
 
 PLOTLY = re.compile(r"(add|update)_\w+|make_subplots")
 CONSTANTS = {100, *(10**n for n in range(3, 19, 3)), *(1024**n for n in range(1, 5))}
-COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}")
+COLOR = re.compile(r"#[0-9a-fA-F]{3,8}")
 FORMAT = re.compile(r"\{\w*:[^{}]+\}")
 
 
@@ -95,8 +95,8 @@ def faults(source):
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
                 if FORMAT.search(text):
                     fault(node, "formats a number (str.format)")
-            case ast.Constant(value=str(text)) if COLOUR.fullmatch(text):
-                fault(node, "names a colour")
+            case ast.Constant(value=str(text)) if COLOR.fullmatch(text):
+                fault(node, "names a color")
     return found
 
 
@@ -138,7 +138,7 @@ PLANTED = {
         "'%.2f' % x",
         "round(x, 2)",
     ],
-    "names a colour": ["shade = '#2b84c6'", "fill('#fff')"],
+    "names a color": ["shade = '#2b84c6'", "fill('#fff')"],
 }
 INNOCENT = [
     "x = a * b / 2",
@@ -476,8 +476,8 @@ DEFICIENCIES = {
 }
 
 
-def linear(colour):
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def linear(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in channels]
 
 
@@ -501,7 +501,7 @@ def oklab(rgb):
 
 
 def apart(a, b, deficiency):
-    """How far two colours are for a reader, in OKLab: 0.02 is just seen side by side."""
+    """How far two colors are for a reader, in OKLab: 0.02 is just seen side by side."""
     seen = [
         oklab([sum(m * x for m, x in zip(row, linear(c), strict=True)) for row in deficiency])
         for c in (a, b)
@@ -510,11 +510,11 @@ def apart(a, b, deficiency):
 
 
 @pytest.mark.parametrize("key", EVERY)
-def test_every_colour_is_seen_on_the_light_and_on_the_dark_page(key):
+def test_every_color_is_seen_on_the_light_and_on_the_dark_page(key):
     for shade in some(range(identity.SHADES)):
-        colour = identity.identity(key, shade).colour
-        assert contrast(colour, LIGHT) >= 3, f"{key}, shade {shade}: {colour}"
-        assert contrast(colour, DARK) >= 3, f"{key}, shade {shade}: {colour}"
+        color = identity.identity(key, shade).color
+        assert contrast(color, LIGHT) >= 3, f"{key}, shade {shade}: {color}"
+        assert contrast(color, DARK) >= 3, f"{key}, shade {shade}: {color}"
 
 
 def measured_together():
@@ -532,32 +532,32 @@ def measured_together():
 
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)
 def test_what_is_compared_can_be_told_apart(deficiency):
-    """By its colour, or by its symbol and its name at the line's end."""
+    """By its color, or by its symbol and its name at the line's end."""
     for where, names in measured_together().items():
         for a, b in some(itertools.combinations(sorted(names), 2)):
             one, two = identity.identity(a), identity.identity(b)
-            distance = apart(one.colour, two.colour, DEFICIENCIES[deficiency])
+            distance = apart(one.color, two.color, DEFICIENCIES[deficiency])
             if deficiency == "none":
                 assert distance > 0.04, f"{where}: {a} and {b} look alike"
             else:
                 assert distance > 0.02 or one.symbol != two.symbol, f"{where}: {a}, {b}"
 
 
-def test_no_library_has_the_colour_of_a_tensor():
+def test_no_library_has_the_color_of_a_tensor():
     """A drawing of q, k and v and a chart of libraries stand on one page."""
     for tensor, name in some(itertools.product(identity.TENSORS, identity.OTHERS)):
-        colours = identity.TENSORS[tensor], identity.identity(name).colour
-        assert apart(*colours, DEFICIENCIES["none"]) > 0.04, (tensor, name)
-    assert identity.identity("torch:anything").colour == identity.identity("torch:sdpa").colour
+        colors = identity.TENSORS[tensor], identity.identity(name).color
+        assert apart(*colors, DEFICIENCIES["none"]) > 0.04, (tensor, name)
+    assert identity.identity("torch:anything").color == identity.identity("torch:sdpa").color
 
 
 def test_ours_are_warm_and_the_others_are_cool_or_grey():
     for room, shade in some(itertools.product(identity.ROAD, range(identity.SHADES))):
-        red, _, blue = linear(identity.identity(room, shade).colour)
+        red, _, blue = linear(identity.identity(room, shade).color)
         assert red > blue, (room, shade)
     for name in ("torch:sdpa", "torch:eager", "torch:flash", "torch:math", "flash_attention_2"):
         for shade in some(range(identity.SHADES)):
-            red, _, blue = linear(identity.identity(name, shade).colour)
+            red, _, blue = linear(identity.identity(name, shade).color)
             assert red < blue, (name, shade)
 
 
@@ -572,18 +572,18 @@ def test_what_a_room_measures_beside_its_kernel_is_derived():
         identity.identity("tiled_attention"),
         identity.identity("tiled_attention:exercise"),
     )
-    assert own.colour == answer.colour
+    assert own.color == answer.color
     assert (answer.symbol, answer.dash) == (f"{own.symbol}-open", "dash")
-    assert identity.identity("tiled_attention:part").colour == own.colour
+    assert identity.identity("tiled_attention:part").color == own.color
     shades = [
-        identity.identity("tiled_attention", shade=n).colour for n in some(range(identity.SHADES))
+        identity.identity("tiled_attention", shade=n).color for n in some(range(identity.SHADES))
     ]
     for one, other in some(itertools.combinations(shades, 2)):
         assert apart(one, other, DEFICIENCIES["none"]) > 0.04, (one, other)
     assert identity.identity("torch:eager, TF32").name == "eager PyTorch, TF32"
     assert identity.identity("torch:something_new").name == "PyTorch something new"
     assert identity.identity("tiled_attention", dtype="float16").dash == "dash"
-    with pytest.raises(DataError, match="'tomorrow' has no colour"):
+    with pytest.raises(DataError, match="'tomorrow' has no color"):
         identity.identity("tomorrow")
 
 
@@ -663,7 +663,7 @@ def every_kind():
     }
 
 
-def test_points_of_other_targets_leave_those_in_colour_visible():
+def test_points_of_other_targets_leave_those_in_color_visible():
     two = [result(), result("GPU B", 1.5)]
     first, other = charts.points(two, [NAMES[0]], "N", by_device=True).panels[0].marks
     assert other.size < first.size
@@ -677,8 +677,8 @@ def test_a_group_without_a_key_leaves_places_their_look():
     own, grouped = every["dots that look like their places"], every["dots"]
     for mine, theirs in some(zip(own.panels[0].marks, grouped.panels[0].marks, strict=True)):
         assert mine.name == theirs.name
-        assert set(mine.colours) == {identity.identity("tiled_attention").colour}
-        assert set(mine.colours).isdisjoint(theirs.colours)
+        assert set(mine.colors) == {identity.identity("tiled_attention").color}
+        assert set(mine.colors).isdisjoint(theirs.colors)
 
 
 @pytest.fixture(scope="module")
@@ -717,7 +717,7 @@ def test_the_still_and_the_specification_show_the_same(kind, drawn):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_plotly_itself_finds_nothing_wrong_with_a_specification(kind, drawn):
-    """Its validator knows every property and value: a misspelt one would be drawn as nothing."""
+    """Its validator knows every property and value: a misspelled one would be drawn as nothing."""
     spec = copy.deepcopy(drawn[kind][1])  # the validator takes it apart
     layout = {name: value for name, value in spec["layout"].items() if name != "meta"}
     plotly.graph_objects.Figure(data=spec["data"], layout=layout)
@@ -827,7 +827,7 @@ def test_each_device_has_its_own_marks_and_names():
     assert "tiled_attention, GPU A" in names
     assert "tiled_attention, GPU &lt;b&gt;" in names
     first, second = (m for m in made.panels[0].marks if m.name.startswith("tiled"))
-    assert first.colours == second.colours
+    assert first.colors == second.colors
     assert second.opacity < first.opacity
 
 
@@ -904,7 +904,7 @@ def test_drawings_follow_the_theme_and_escape_words():
         50,
         'a "picture"',
         [
-            drawings.labelled(0, 0, 20, 10, "#123456", "a < b"),
+            drawings.labeled(0, 0, 20, 10, "#123456", "a < b"),
             drawings.arrow("M0 0H90", (90, 0), "right", "#654321", stroke_dasharray="3 3"),
         ],
     )

@@ -387,7 +387,7 @@ def test_numpy_arrays_are_refused(data, out, room):
         draw_all(data, out)
 
 
-def test_a_specification_leaves_colours_to_the_page_and_rounds(data, out, room):
+def test_a_specification_leaves_colors_to_the_page_and_rounds(data, out, room):
     edit(room / "figures.py", '"N", TIME)', '"N", Quantity("x", lambda r: 1 / 3))')
     edit(room / "figures.py", "import TIME, only", "import TIME, Quantity, only")
     draw_all(data, out)

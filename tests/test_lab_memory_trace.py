@@ -215,7 +215,7 @@ def test_slices_of_one_packed_tensor_are_told_apart():
     assert trace.total("load", tensor="other").elements == 0
 
 
-def test_a_transposed_tensor_is_recognised_everywhere():
+def test_a_transposed_tensor_is_recognized_everywhere():
     q, k = torch.randn(2, 8), torch.randn(8, 5).mT
     v = torch.randn(5, 8)
     with record({"q": q, "k": k, "v": v}) as trace:

@@ -1,4 +1,4 @@
-"""The labelled picture that stands for a chart until its library has come."""
+"""The labeled picture that stands for a chart until its library has come."""
 
 import re
 

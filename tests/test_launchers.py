@@ -415,7 +415,7 @@ def nested(room, D, layout=torch.strided):
     return {"k": torch.nested.nested_tensor(rows, layout=layout)}
 
 
-def quantised(room, D):
+def quantized(room, D):
     return {"k": torch.quantize_per_tensor(ones(room, 2, 5, D).float(), 0.1, 0, torch.quint8)}
 
 
@@ -441,7 +441,7 @@ REFUSED = {
         TypeError,
         "k is nested; it must be dense, torch.strided",
     ),
-    "quantised": (quantised, TypeError, "k is torch.quint8; {dtypes} are allowed"),
+    "quantized": (quantized, TypeError, "k is torch.quint8; {dtypes} are allowed"),
     "complex": (
         lambda r, D: {"q": ones(r, 2, 3, D).cfloat()},
         TypeError,
@@ -589,7 +589,7 @@ REFUSED = {
         TypeError,
         "causal has type torch.Tensor; it must be a bool, True or False",
     ),
-    "align misspelt": (
+    "align misspelled": (
         lambda r, D: {"align": "bottom-right"},
         ValueError,
         "align is 'bottom-right'; it must be 'bottom_right' or 'top_left'",

@@ -202,7 +202,7 @@ def test_gradients_equal_pytorch(mask):
 
 
 def stacked(found):
-    """Gradients under the names of the vectorised form, the heads' or parts' put together."""
+    """Gradients under the names of the vectorized form, the heads' or parts' put together."""
     if "W_qkv.weight" in found:
         parts = found.pop("W_qkv.weight").chunk(3)
         return found | {f"{n}.weight": p for n, p in zip(module.PROJECTIONS, parts, strict=True)}
@@ -668,7 +668,7 @@ def test_conventions_say_the_same_and_differ_on_a_blind_query():
     assert rows["SDPA, bool"]["given_float"]["difference"] > 0.1
 
 
-def test_behaviour_of_known_heads():
+def test_behavior_of_known_heads():
     ahead, equal = torch.zeros(4, 4).double(), torch.full((4, 4), 0.25).double()
     ahead[range(4), [0, 0, 1, 2]] = 1.0  # the token before; the first itself
     found = bench._behaviour(torch.stack([ahead, equal]), 0)

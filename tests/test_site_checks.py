@@ -64,7 +64,7 @@ def test_nothing_to_check_is_a_failure(good):
     with pytest.raises(TooLittle, match="no page"):
         markup.faults(good)
     with pytest.raises(TooLittle, match="no text"):
-        spelling.misspelt([], set())
+        spelling.misspelled([], set())
 
 
 def test_a_page_that_is_not_read_whole_is_a_failure(good, monkeypatch):
@@ -91,7 +91,7 @@ def test_links_to_elsewhere_are_listed_and_followed(good, tmp_path):
     assert markup.unreachable([(good / "i.svg").as_uri()]) == []
 
 
-def test_a_misspelt_word_is_found_and_code_is_not_prose(tmp_path):
+def test_a_misspelled_word_is_found_and_code_is_not_prose(tmp_path):
     file = tmp_path / "x.md"
     file.write_text(
         "---\ntitle: qwert\n---\nThe kernal reads the reader's colour, `qwert` and\n"
@@ -99,8 +99,8 @@ def test_a_misspelt_word_is_found_and_code_is_not_prose(tmp_path):
         "utf-8",
     )
     where = f"{tmp_path.name}/x.md"
-    assert spelling.misspelt([file], {"colour"}) == ([f"kernal ({where})"], 8)
-    assert [x.split()[0] for x in spelling.misspelt([file], set())[0]] == ["colour", "kernal"]
+    assert spelling.misspelled([file], {"colour"}) == ([f"kernal ({where})"], 8)
+    assert [x.split()[0] for x in spelling.misspelled([file], set())[0]] == ["colour", "kernal"]
 
 
 TEXTS = [p for p in spelling.written() if "figures" not in p.parts and p.suffix == ".md"]
@@ -112,7 +112,7 @@ def planted(file, text, folder):
     """What the check says of a text under the name of another file."""
     copy = folder / file.name
     copy.write_text(text, "utf-8")
-    unknown, _ = spelling.misspelt([copy], spelling.project_words())
+    unknown, _ = spelling.misspelled([copy], spelling.project_words())
     return {word.split()[0] for word in unknown}
 
 
@@ -164,14 +164,14 @@ def test_a_pattern_that_takes_too_much_is_a_failure(pattern, greedy, monkeypatch
     monkeypatch.setattr(spelling, pattern, greedy)
     page = ROOT / "docs/posts/basic_attention.md"
     with pytest.raises(TooLittle, match=r"basic_attention\.md: \d+ of 1\d\d\d words were read"):
-        spelling.misspelt([page], spelling.project_words())
+        spelling.misspelled([page], spelling.project_words())
 
 
 def test_a_published_file_that_says_nothing_is_a_failure(tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text("x = 1\n", "utf-8")
     with pytest.raises(TooLittle, match="hardly a word"):
-        spelling.misspelt([file], set())
+        spelling.misspelled([file], set())
 
 
 def test_a_spelling_of_few_texts_is_a_failure(monkeypatch, capsys):

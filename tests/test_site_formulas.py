@@ -62,7 +62,7 @@ def test_what_the_converter_does_not_know_is_named(latex, said, caplog):
     assert "<math" not in made
 
 
-def test_a_misspelt_command_in_any_formula_is_found():
+def test_a_misspelled_command_in_any_formula_is_found():
     """One letter of a command is doubled, in every formula that has one."""
     wrong = [re.sub(r"\\([a-z]+)", r"\\\1\1", latex, count=1) for latex in written()]
     wrong = [latex for latex, right in zip(wrong, written(), strict=True) if latex != right]

@@ -24,13 +24,13 @@ STUMBLED_OVER = [
     "steps below are taken, is a *variant*:",
     "As addresses these would be useless, because most of them occur several times. A matrix "
     "lies in memory row after row, so one row further down means one *row length* further on:",
-    "Neighbours in a row lie side by side in memory, and neighbours in a column lie a whole "
+    "Neighbors in a row lie side by side in memory, and neighbors in a column lie a whole "
     "row apart. Whoever copies row by row into columns reads well and writes badly; the other "
     "way round it is the reading that suffers. The way out is a tile:",
     "After this post you can write multi-head attention in PyTorch, follow the shape of a "
     "tensor through it, say what a launch costs and how many there are, and hand a mask to "
     "somebody else's layer without turning it upside down.",
-    "The loop, the vectorised layer and the answer of the exercise get the same weights, and "
+    "The loop, the vectorized layer and the answer of the exercise get the same weights, and "
     "each is held against the same layer written with PyTorch's own attention, in float64:",
 ]
 PLAIN = [

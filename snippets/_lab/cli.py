@@ -325,9 +325,9 @@ def _diagnose(options: argparse.Namespace) -> int:
             f"[red]no diagnosis:[/] {escape(str(error))}", highlight=False, soft_wrap=True
         )
         return 2
-    colour = "green" if found.right else "red"
+    color = "green" if found.right else "red"
     first, *rest = found.text().splitlines()
-    console.print(f"[{colour}]{escape(first)}[/]", highlight=False, soft_wrap=True)
+    console.print(f"[{color}]{escape(first)}[/]", highlight=False, soft_wrap=True)
     for line in rest:
         console.print(escape(line), highlight=False, soft_wrap=True)
     return 0  # a mistake that is named is an answer, and no failure of this command

@@ -98,7 +98,7 @@ def _spelling(options: argparse.Namespace) -> int:
     from snippets._site.checks import spelling
 
     texts = spelling.written()
-    unknown, read = spelling.misspelt(texts, spelling.project_words())
+    unknown, read = spelling.misspelled(texts, spelling.project_words())
     if len(texts) < spelling.TEXTS or read < spelling.ALL_WORDS:
         raise TooLittle(f"only {read:,} words in {len(texts)} texts were read")
     for word in unknown:
@@ -106,7 +106,7 @@ def _spelling(options: argparse.Namespace) -> int:
     console.print(f"{read:,} words in {len(texts)} texts: {len(unknown)} unknown", highlight=False)
     if unknown:
         where = spelling.WORDS.relative_to(ROOT)
-        console.print(f"[red]misspelt, or a word of this project: then it belongs into {where}[/]")
+        console.print(f"[red]misspelled, or a word of this project: then add it to {where}[/]")
     return 1 if unknown else 0
 
 

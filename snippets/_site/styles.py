@@ -177,7 +177,7 @@ def _split(tokens: list[Node]) -> list[list[Node]]:
 
 def _can_match(selector: list[Node], names: Names) -> bool:
     # The theme has a rule for each of twenty tabs, eight times over, that a browser must try on
-    # every element; those for readers without a script would only colour the open tab's name.
+    # every element; those for readers without a script would only color the open tab's name.
     tab = NTH_TAB.search(_short(selector))
     if tab and (int(tab[1] or 1) > names.tabs or "no-js" in _short(selector)):
         return False

@@ -48,14 +48,14 @@ def square(results):
     right = left + side + 22
 
     def tensor(name, *at):
-        return box(*at, identity(name).colour, 78)
+        return box(*at, identity(name).color, 78)
 
     drawn = [
         tensor("q", left - 8 - thin, top, thin, side),
         words(left - 16 - thin, top + side / 2, "Q", 12, 600, anchor="end"),
         tensor("k", left, top - 8 - thin, side, thin),
         words(left + side / 2, top - 18 - thin, "Kᵀ", 12, 600),
-        box(left, top, side, side, identity("scores").colour, PALE, 1),
+        box(left, top, side, side, identity("scores").color, PALE, 1),
         words(left + side / 2, top + side / 2 - 6, "scores, N × N", 13, 600),
         words(left + side / 2, top + side / 2 + 12, size(row["scores"]), 12),
         tensor("v", right, top, thin, side),
@@ -63,7 +63,7 @@ def square(results):
         tensor("output", right + 22, top, thin, side),
         words(right + 22 + thin / 2, top - 8, "O", 12, 600),
         bracket(left, top + side + 8, side, f"N = {N}", "below"),
-        words(left - 16 - thin, top + side + 21, f"D = {D}", 10.5, colour=MUTED),
+        words(left - 16 - thin, top + side + 21, f"D = {D}", 10.5, color=MUTED),
     ]
     about = (
         f"To scale for N {N} and D {D}: Q, K, V and the output are strips of {size(row['q'])}, "
@@ -106,7 +106,7 @@ def lifetimes(results):
                 middle - tall / 2,
                 len(lives) * wide - 2,
                 tall,
-                identity(name).colour,
+                identity(name).color,
                 STRONG,
             ),
         ]
@@ -126,7 +126,7 @@ def lifetimes(results):
                 size(total),
                 11,
                 600 if index == at else 400,
-                colour=INK if index == at else MUTED,
+                color=INK if index == at else MUTED,
             )
             for index, total in enumerate(totals)
         ),
@@ -163,24 +163,24 @@ def levels(results):
     sizes = found[0]
     shown = memories(sizes)
     many = only(sizes.rows, kind="sizes")["multiprocessors"]
-    colours = ("registers", "shared memory", "L2", "HBM")
+    colors = ("registers", "shared memory", "L2", "HBM")
     wide_of = {0: 0.42, 1: 0.58, 2: 0.8, 3: 1}  # farther is wider; the sizes are written on it
     most = max(level.per_s for level in shown)
     drawn, top = [], 4
-    for index, (level, colour) in enumerate(zip(shown, colours, strict=True)):
+    for index, (level, color) in enumerate(zip(shown, colors, strict=True)):
         wide = PHONE * wide_of[index]
         x = (PHONE - wide) / 2
         name = level.name.replace("shared memory and L1", "L1, shared").replace("L2", "L2 cache")
-        drawn.append(band(Band(x, top, wide, 36, identity(colour).colour, name, level.size), 11))
+        drawn.append(band(Band(x, top, wide, 36, identity(color).color, name, level.size), 11))
         if index + 1 < len(shown):
             below = shown[index + 1]
-            thick, colour = 70 * below.per_s / most, identity(colours[index + 1]).colour
+            thick, color = 70 * below.per_s / most, identity(colors[index + 1]).color
             drawn += [
                 flow(
                     (PHONE / 2, top + 84),
                     (PHONE / 2, top + 42),
                     thick,
-                    identity(colours[index + 1]).colour,
+                    identity(colors[index + 1]).color,
                 ),
                 words(PHONE / 2 + thick / 2 + 12, top + 68, below.rate, 11.5, 600, anchor="start"),
             ]
@@ -188,7 +188,7 @@ def levels(results):
     rates = shown[1].per_s / shown[3].per_s
     about = ". ".join(f"{level.name}: {level.line()}" for level in shown) + "."
     return Picture(
-        sees=f"Each step towards the arithmetic is smaller and faster: {ratio(rates)} from HBM to "
+        sees=f"Each step toward the arithmetic is smaller and faster: {ratio(rates)} from HBM to "
         "L1.",
         caption=f"{sizes.label}. Registers, L1 and shared memory are those of one of {many} "
         "multiprocessors; an arrow is as wide as the rate that was measured, of all of them "

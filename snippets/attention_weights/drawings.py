@@ -24,7 +24,7 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import decimals
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
+    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
 )
 # An example whose arithmetic can be done in one's head: d is 4, so √d is 2.
 QUERY = (2, 1, 0, 1)
@@ -61,24 +61,24 @@ def one_query():
     query = square(left, 22, 1, d, side)
     rows = square(left, 74, len(KEYS), d, side)
     drawn = [
-        words(left - 6, 39, "q", 12, 600, colour=Q, anchor="end"),
+        words(left - 6, 39, "q", 12, 600, color=Q, anchor="end"),
         cells(query, lambda row, column: (Q, 30)),
         numbers(query, lambda row, column: decimals(QUERY[column], 0)),
-        words(left, 14, "one query", 10.5, colour=MUTED, anchor="start"),
-        words(left, 67, "four keys", 10.5, colour=MUTED, anchor="start"),
+        words(left, 14, "one query", 10.5, color=MUTED, anchor="start"),
+        words(left, 67, "four keys", 10.5, color=MUTED, anchor="start"),
         cells(rows, lambda row, column: (K, 22)),
         numbers(rows, lambda row, column: decimals(KEYS[row][column], 0)),
     ]
     at_scores, at_scaled, at_weights = 150, 196, 246
     heads = ((at_scores, "q · k", "1"), (at_scaled, "÷ √d", "2"), (at_weights + 40, "softmax", "3"))
     for x, said, step in heads:
-        drawn += [words(x, 52, step, 12, 600), words(x, 67, said, 10.5, colour=MUTED)]
+        drawn += [words(x, 52, step, 12, 600), words(x, 67, said, 10.5, color=MUTED)]
     most = 54 / max(weights)
     for row, (score, small, weight) in enumerate(zip(scores, scaled, weights, strict=True)):
         x, y = rows.middle(row, 0)
         foot, top = y + 4, y - 10
         drawn += [
-            words(left - 6, foot, f"k{row}", 11, colour=K, anchor="end"),
+            words(left - 6, foot, f"k{row}", 11, color=K, anchor="end"),
             box(at_scores - 15, top, 30, 20, SCORES, 22),
             words(at_scores, foot, decimals(score, 0), 11),
             box(at_scaled - 15, top, 30, 20, SCORES, 22),
@@ -97,9 +97,9 @@ def one_query():
     top = 222
     drawn += [
         straight((at_weights, 180), (at_weights, 204)),
-        words(at_weights + 10, 196, "weights", 10.5, colour=MUTED, anchor="start"),
+        words(at_weights + 10, 196, "weights", 10.5, color=MUTED, anchor="start"),
         words(left, top - 10, "4", 12, 600, anchor="start"),
-        words(left + 14, top - 10, "mix the values", 10.5, colour=MUTED, anchor="start"),
+        words(left + 14, top - 10, "mix the values", 10.5, color=MUTED, anchor="start"),
     ]
     columns = len(VALUES[0])
     for row, weight in enumerate(weights):
@@ -109,7 +109,7 @@ def one_query():
             words(86, foot, f"{decimals(weight)} ×", 11, anchor="end"),
             cells(value, lambda _, column, weight=weight: (V, 8 + 80 * weight)),
             numbers(value, lambda _, column, row=row: decimals(VALUES[row][column], 0)),
-            words(236, foot, f"v{row}", 11, colour=V, anchor="start"),
+            words(236, foot, f"v{row}", 11, color=V, anchor="start"),
         ]
     last = top + len(weights) * side + 10
     out = Grid(96, last, 1, columns, 44, side)
@@ -118,7 +118,7 @@ def one_query():
         words(86, last + 16, "sum", 11, 600, anchor="end"),
         cells(out, lambda row, column: (OUTPUT, 34)),
         numbers(out, lambda row, column: decimals(mixed_[column]), 11, 600),
-        words(236, last + 16, "output", 11, 600, colour=OUTPUT, anchor="start"),
+        words(236, last + 16, "output", 11, 600, color=OUTPUT, anchor="start"),
     ]
     about = (
         f"A query {QUERY} and four keys. Scores {scores}; divided by the square root of {d}: "
@@ -160,7 +160,7 @@ def triangle():
                     ),
                 ),
                 bracket(x, top - 6, grid.across, f"N = {n_} keys", "above"),
-                words(x - 6, top + grid.down / 2 + 4, f"M={m_}", 10, colour=MUTED, anchor="end"),
+                words(x - 6, top + grid.down / 2 + 4, f"M={m_}", 10, color=MUTED, anchor="end"),
             ]
             nothing = [row for row in range(m_) if first + row <= 0]
             if nothing:
@@ -170,7 +170,7 @@ def triangle():
                 middle = top + tall / 2 + 3.5
                 drawn.append(
                     words(
-                        x + grid.across + 11, middle + 13, "zeros", 10, colour=MUTED, anchor="start"
+                        x + grid.across + 11, middle + 13, "zeros", 10, color=MUTED, anchor="start"
                     )
                 )
     foot = tops[1] + 7 * side + 12
@@ -221,7 +221,7 @@ def spread():
             line(f"M4 {foot}H{2 * half + 4}", LINES),
             *(line(f"M{half + 4 + z * deviation * unit:.1f} {foot}v-7", INK, 1.5) for z in at),
             words(
-                2 * half + 4, top + 4, f"± {decimals(deviation, 0)}", 11, colour=MUTED, anchor="end"
+                2 * half + 4, top + 4, f"± {decimals(deviation, 0)}", 11, color=MUTED, anchor="end"
             ),
             line(f"M200 {foot}H340", LINES),
         ]
@@ -229,7 +229,7 @@ def spread():
             tall = 58 * weight
             drawn.append(box(202 + index * 17.2, foot - tall, 14, max(tall, 0.6), WEIGHTS, 65))
         drawn.append(
-            words(340, top + 4, f"largest {decimals(max(weights))}", 11, colour=MUTED, anchor="end")
+            words(340, top + 4, f"largest {decimals(max(weights))}", 11, color=MUTED, anchor="end")
         )
         top = foot + 32
     about = "Bell curves of scores and the softmax of eight scores. " + " ".join(

@@ -453,7 +453,7 @@ def forward(results):
                 full=time(ours),
                 share=percent(causal / ours),
             ),
-            "eager": words("forward.eager", eager=time(eager)),
+            "eager": words("forward.eager", N=usual, eager=time(eager)),
             "square": words(
                 "forward.square",
                 N=large["N"],

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 
 VISIBLE = 0.05  # as in light_map.js
-LEVELS = 20  # of the cells' colours, even steps of the square root: a path for each
+LEVELS = 20  # of the cells' colors, even steps of the square root: a path for each
 
 
 def light_map(tokens, weights, layer, head, chosen):

@@ -12,7 +12,7 @@ from snippets._lab.draw.drawings import (
     box,
     bracket,
     frame,
-    labelled,
+    labeled,
     line,
     mixed,
     motion,
@@ -27,9 +27,9 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import count
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
+    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
 )
-WARP = identity("consumer 0").colour
+WARP = identity("consumer 0").color
 PROGRAMS, KEYS = 5, 12  # as many as are drawn
 SLOTS, SLOT = 1024, 300  # slots of a row, and the one that changes
 
@@ -44,8 +44,8 @@ def programs():
     heads = ((at_q + 16, "Q"), (at_k + strip / 2, "K"), (at_v + strip / 2, "V"), (at_out + 16, "O"))
     drawn = [words(x, 14, name, 13, 600) for x, name in heads]
     drawn += [
-        words(at_k + strip / 2, 29, "key by key", 10.5, colour=MUTED),
-        words(at_v + strip / 2, 29, "value by value", 10.5, colour=MUTED),
+        words(at_k + strip / 2, 29, "key by key", 10.5, color=MUTED),
+        words(at_v + strip / 2, 29, "value by value", 10.5, color=MUTED),
     ]
     for program in range(PROGRAMS):
         y = top + program * pitch
@@ -53,7 +53,7 @@ def programs():
         drawn += [
             box(at_q, y, row_wide, 18, Q, STRONG),
             straight((at_q + row_wide + 3, middle), (at_k - 6, middle)),
-            words(at_q + row_wide + 20, y + 5, str(program), 10, colour=MUTED),
+            words(at_q + row_wide + 20, y + 5, str(program), 10, color=MUTED),
             cells(Grid(at_k, y, 1, KEYS, side, 19), lambda row, column: (K, PALE)),
             cells(Grid(at_v, y, 1, KEYS, side, 19), lambda row, column: (V, PALE)),
             straight((at_v + strip + 2, middle), (at_out - 4, middle)),
@@ -75,7 +75,7 @@ def programs():
             foot + 30,
             "Each row of Q is a program of its own.",
             10.5,
-            colour=MUTED,
+            color=MUTED,
             anchor="start",
         ),
         bracket(at_k, foot + 4, strip, "N keys"),
@@ -88,7 +88,7 @@ def programs():
     return Picture(
         sees="Every program reads everything.",
         caption="A program owns one query. It walks through all keys, then through all values, and "
-        "writes one row of the output. What it read its neighbor reads again.",
+        "writes one row of the output. Its neighbor reads all of it again.",
         svg=svg(PHONE, foot + 36, about, drawn),
     )
 
@@ -107,25 +107,25 @@ def trip():
     tall, gap, wide = 34, 20, 142
     drawn = [
         words(wide / 2, 12, "one iteration", 12, 600),
-        words(wide + 44, 12, "of", 10.5, colour=MUTED),
-        words(wide + 84, 12, "waits for", 10.5, colour=MUTED, anchor="start"),
+        words(wide + 44, 12, "of", 10.5, color=MUTED),
+        words(wide + 84, 12, "waits for", 10.5, color=MUTED, anchor="start"),
     ]
-    for i, (colour, what, shape, waits) in enumerate(steps):
+    for i, (color, what, shape, waits) in enumerate(steps):
         y = 22 + i * (tall + gap)
         drawn += [
-            labelled(0, y, wide, tall, colour, what, 11.5),
+            labeled(0, y, wide, tall, color, what, 11.5),
             words(wide + 44, y + tall / 2 + 4, shape, 10.5),
         ]
         first, _, rest = waits.partition(", " if ", " in waits else ": ")
         drawn.append(words(wide + 84, y + 13, first, 10.5, anchor="start"))
-        drawn.append(words(wide + 84, y + 27, rest, 10.5, colour=MUTED, anchor="start"))
+        drawn.append(words(wide + 84, y + 27, rest, 10.5, color=MUTED, anchor="start"))
         if i:
             drawn.append(straight((wide / 2, y - gap + 2), (wide / 2, y - 2)))
     end = 22 + len(steps) * (tall + gap) - gap
     drawn += [
         line(f"M{wide / 2:g} {end + 2}v14", MUTED, 1.4, "3 3"),
         words(
-            wide / 2 + 10, end + 14, "next key, N times in all", 10.5, colour=MUTED, anchor="start"
+            wide / 2 + 10, end + 14, "next key, N times in all", 10.5, color=MUTED, anchor="start"
         ),
     ]
     about = "One iteration, from top to bottom: " + "; ".join(
@@ -152,7 +152,7 @@ def slots():
     x, y = column * side, top + row * side
     drawn = [
         words(0, 14, f"scores: {count(SLOTS)} slots", 12, 600, anchor="start"),
-        words(PHONE, 14, f"slots == {SLOT}", 11, colour=MUTED, anchor="end"),
+        words(PHONE, 14, f"slots == {SLOT}", 11, color=MUTED, anchor="end"),
         box(0, top, PHONE, tall, SCORES, PALE),
         line("".join(lines), "var(--am-paper)", 0.8),
         f'<rect x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '

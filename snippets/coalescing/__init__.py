@@ -1,1 +1,1 @@
-"""Neighbours read neighbours: what memory charges when they do not. docs/posts/coalescing.md"""
+"""Neighbors read neighbors: what memory charges when they do not. docs/posts/coalescing.md"""

@@ -23,7 +23,7 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import count, exact
 
-WARP, HBM = identity("consumer 0").colour, identity("HBM").colour
+WARP, HBM = identity("consumer 0").color, identity("HBM").color
 SIZE = 4  # bytes of float32
 PER = SECTOR // SIZE  # elements of a sector
 STRIDES = (1, 2, 4, 8)
@@ -53,7 +53,7 @@ def row_and_column():
                 47,
                 f"{exact(LANES * SIZE / (len(fetched) * SECTOR))} of the bytes used",
                 10.5,
-                colour=MUTED,
+                color=MUTED,
                 anchor="start",
             ),
             box(x, top, grid.across, grid.down, LINES, 16),
@@ -87,14 +87,14 @@ def row_and_column():
     )
 
 
-def _blocks(grid, colour, percent, runs):
+def _blocks(grid, color, percent, runs):
     """Runs of cells, (row, first column, how many), as one path."""
     path = "".join(
         f"M{x:g} {y:g}h{many * grid.wide:g}v{grid.tall:g}h{-many * grid.wide:g}z"
         for row, column, many in runs
         for x, y in [grid.corner(row, column)]
     )
-    return f'<path d="{path}" style="fill:{mixed(colour, percent)}"/>'
+    return f'<path d="{path}" style="fill:{mixed(color, percent)}"/>'
 
 
 def _mesh(grid):
@@ -117,7 +117,7 @@ def nesting():
         (f"a warp: {LANES} lanes", LANES, 4, "one instruction for all of them"),
         (f"a lane: {lanes_of} elements", lanes_of, None, f"{WARPS * LANES} elements apart"),
     )
-    drawn, colours = [], (LINES, WARP, WARP, HBM)
+    drawn, colors = [], (LINES, WARP, WARP, HBM)
     for index, (said, parts, opened, beside) in enumerate(levels):
         top = 22 + index * step
         unit = (wide + 2) / parts
@@ -126,12 +126,12 @@ def nesting():
             words(0, top - 8, said, 11.5, 600, anchor="start"),
             cells(
                 grid,
-                lambda _, place, opened=opened, colour=colours[index]: (
-                    colour,
+                lambda _, place, opened=opened, color=colors[index]: (
+                    color,
                     STRONG if place == opened or opened is None else 26,
                 ),
             ),
-            words(PHONE, top - 8, beside, 10.5, colour=MUTED, anchor="end"),
+            words(PHONE, top - 8, beside, 10.5, color=MUTED, anchor="end"),
         ]
         if opened is not None:
             x, _ = grid.corner(0, opened)
@@ -184,7 +184,7 @@ def touched(results):
         top += 56
     drawn += [
         bracket(0, top - 6, unit - 1.4, "", "below"),
-        words(unit + 6, top + 2, f"a sector: {SECTOR} bytes", 10.5, colour=MUTED, anchor="start"),
+        words(unit + 6, top + 2, f"a sector: {SECTOR} bytes", 10.5, color=MUTED, anchor="start"),
         keys(
             0,
             top + 14,

@@ -146,7 +146,7 @@ def _beside(rows, ours, implementation=CLONE):
 
 
 def _wide(rows, single, half):
-    """What it costs, or gains, that a lane takes several neighbours: a sentence and a table."""
+    """What it costs, or gains, that a lane takes several neighbors: a sentence and a table."""
     against = {
         dtype: {stride: TIME(_beside(rows, r, WIDE)) / TIME(r) for stride, r in ours.items()}
         for dtype, ours in (("float32", single), ("float16", half))
@@ -196,7 +196,7 @@ def layout(results):
     return Figure(
         finding=words(
             "layout",
-            neighbours=four["neighbours"],
+            neighbors=four["neighbours"],
             stride=four["stride"],
             four=four["sectors"],
             one=one["sectors"],
@@ -231,7 +231,7 @@ def layout(results):
                 loads=four["loads"],
                 four=four["sectors"],
                 one=one["sectors"],
-                neighbours=four["neighbours"],
+                neighbors=four["neighbours"],
             ),
         },
     )

@@ -8,7 +8,7 @@ from snippets._lab.draw.drawings import (
     box,
     bracket,
     flow,
-    labelled,
+    labeled,
     line,
     svg,
     words,
@@ -20,8 +20,8 @@ from snippets._lab.draw.rows import pick
 from snippets._lab.draw.units import ratio, size
 
 ROOM = "composed_attention"
-A, B, C = (identity(name).colour for name in ("q", "k", "scores"))
-HBM = identity("HBM").colour
+A, B, C = (identity(name).color for name in ("q", "k", "scores"))
+HBM = identity("HBM").color
 TILES, GROUP, AT_ONCE = 6, 3, 9  # of `grouped`: tiles a side, rows walked together, programs
 SQUARE = 4_096  # queries and keys of `traffic`
 
@@ -36,8 +36,8 @@ def reuse():
     b = Grid(left, 12, 6, n, side, side)
     rows, columns = slice(4, 4 + tile), slice(6, 6 + tile)
 
-    def lit(inside, colour):
-        return lambda row, column: (colour, STRONG if inside(row, column) else PALE)
+    def lit(inside, color):
+        return lambda row, column: (color, STRONG if inside(row, column) else PALE)
 
     drawn = [
         cells(a, lit(lambda row, column: rows.start <= row < rows.stop, A)),
@@ -54,9 +54,9 @@ def reuse():
         around(a, rows, slice(0, 6)),
         around(b, slice(0, 6), columns),
         around(c, rows, columns),
-        words(46, top - 8, "a", 12, 600, colour=A),
-        words(left - 10, 50, "b", 12, 600, colour=B, anchor="end"),
-        words(left + c.across + 10, top + 12, "result", 12, 600, colour=C, anchor="start"),
+        words(46, top - 8, "a", 12, 600, color=A),
+        words(left - 10, 50, "b", 12, 600, color=B, anchor="end"),
+        words(left + c.across + 10, top + 12, "result", 12, 600, color=C, anchor="start"),
         bracket(left + c.across + 8, c.corner(rows.start, 0)[1], tile * side, "4 rows", "right"),
         bracket(c.corner(0, columns.start)[0], top + c.down + 6, tile * side, "4 columns", "below"),
     ]
@@ -148,9 +148,9 @@ def traffic(results):
         x = index * pitch
         middle = x + pitch / 2
         lone = index == len(shown) - 1
-        colour = identity("flash_attention" if lone else ROOM).colour
+        color = identity("flash_attention" if lone else ROOM).color
         drawn += [
-            labelled(x + 2, top, pitch - 4, 30, colour, name, 10.5),
+            labeled(x + 2, top, pitch - 4, 30, color, name, 10.5),
             flow((middle - 14, foot - 2), (middle - 14, top + 36), read * thick, HBM, 62),
             flow((middle + 16, top + 36), (middle + 16, foot - 2), written * thick, HBM, 34),
             words(middle, foot + 48, size(read + written), 11, 600),

@@ -525,7 +525,7 @@ def _in_turn(count):
         )
         strips.append(
             f"<div><p>{look.name} <b>{row['launches']}</b></p>"
-            f'<ol style="--ours:{look.colour}">{boxes}</ol></div>'
+            f'<ol style="--ours:{look.color}">{boxes}</ol></div>'
         )
     return f'<div class="am-strips">{"".join(strips)}</div>'
 

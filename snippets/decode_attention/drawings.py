@@ -11,7 +11,7 @@ from snippets._lab.draw.drawings import (
     Key,
     box,
     keys,
-    labelled,
+    labeled,
     line,
     straight,
     svg,
@@ -22,8 +22,8 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 
-Q, K, V, OUTPUT, WEIGHTS = (identity(n).colour for n in ("q", "k", "v", "output", "weights"))
-FIRST, SECOND = identity("consumer 0").colour, identity("consumer 1").colour
+Q, K, V, OUTPUT, WEIGHTS = (identity(n).color for n in ("q", "k", "v", "output", "weights"))
+FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
 
 
 @picture
@@ -37,9 +37,9 @@ def cache():
             words(0, top + 16, f"token {length}", 11, 600, anchor="start"),
             box(52, top + 3, 18, 18, Q, STRONG, 1),
         ]
-        for down, colour in ((0, K), (side, V)):
+        for down, color in ((0, K), (side, V)):
             grid = Grid(84, top + down, 1, length, side, side)
-            look = (colour, STRONG), (colour, PALE)
+            look = (color, STRONG), (color, PALE)
             drawn.append(cells(grid, lambda _, n, at=length - 1, look=look: look[n != at]))
         drawn.append(straight((72, top + 12), (82, top + 12), Q))
         top += 2 * side + 14
@@ -74,14 +74,14 @@ def group():
         words(276, 12, "keys of their head", 11.5, 600),
     ]
     top = 24
-    for hk, colour in zip(range(groups), (FIRST, SECOND), strict=True):
+    for hk, color in zip(range(groups), (FIRST, SECOND), strict=True):
         for row in range(share):
             y = top + row * side
-            drawn.append(labelled(14, y, 60, side - 3, colour, f"head {hk * share + row}"))
-            drawn.append(straight((76, y + 8), (108, y + 8), colour))
+            drawn.append(labeled(14, y, 60, side - 3, color, f"head {hk * share + row}"))
+            drawn.append(straight((76, y + 8), (108, y + 8), color))
         tile = Grid(110, top, share, 4, side, side)
-        drawn.append(cells(tile, lambda *_, colour=colour: (colour, STRONG)))
-        drawn.append(around(tile, slice(0, share), slice(0, 4), colour))
+        drawn.append(cells(tile, lambda *_, color=color: (color, STRONG)))
+        drawn.append(around(tile, slice(0, share), slice(0, 4), color))
         grid = Grid(200, top + 1.5 * side, 1, columns, side - 1, side)
         drawn.append(cells(grid, lambda *_: (K, STRONG)))
         middle = grid.y + side / 2
@@ -119,16 +119,16 @@ def shares():
         middle = x + wide / 2
         drawn += [
             straight((middle, 50), (middle, 66), MUTED),
-            labelled(x + 3, 68, wide - 6, 24, WEIGHTS, f"program {number}", 11),
+            labeled(x + 3, 68, wide - 6, 24, WEIGHTS, f"program {number}", 11),
             straight((middle, 94), (middle, 110), MUTED),
-            labelled(x + 3, 112, 46, 22, OUTPUT, "part", 10.5),
-            labelled(x + 52, 112, wide - 55, 22, WEIGHTS, "lse", 10.5),
+            labeled(x + 3, 112, 46, 22, OUTPUT, "part", 10.5),
+            labeled(x + 52, 112, wide - 55, 22, WEIGHTS, "lse", 10.5),
             line(f"M{middle:g} 136V146H{PHONE / 2:g}", MUTED),
         ]
     drawn += [
         straight((PHONE / 2, 146), (PHONE / 2, 158), MUTED),
-        labelled(PHONE / 2 - 80, 160, 160, 24, OUTPUT, "combine: one row", 11, STRONG),
-        words(PHONE / 2, 202, "weight of a part: exp(its lse − lse of all)", 10.5, colour=MUTED),
+        labeled(PHONE / 2 - 80, 160, 160, 24, OUTPUT, "combine: one row", 11, STRONG),
+        words(PHONE / 2, 202, "weight of a part: exp(its lse − lse of all)", 10.5, color=MUTED),
     ]
     about = (
         f"{TILES} tiles of keys are cut into {SHARES} splits of {each}. Each program writes a part "

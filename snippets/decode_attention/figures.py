@@ -177,7 +177,13 @@ def splits(results):
         gains.append(Gain(best, one))
         loss.append(TIME(ours) / TIME(best) - 1)
     return Figure(
-        finding=words("splits", most=ratio(max(gains)), loss=percent(max(loss))),
+        finding=words(
+            "splits",
+            most=ratio(max(gains)),
+            choice=words("splits.wrong", loss=percent(max(loss)))
+            if max(loss)
+            else words("splits.right", shapes=len(loss)),
+        ),
         sentences={"one": _alone(results[0]), "rules": _losses(rows)},
         caption=words("splits.caption"),
         table=columns(

@@ -7,7 +7,7 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 
 ASK = INK
-FOUND = identity("shared memory").colour  # calm: a cause is good news
+FOUND = identity("shared memory").color  # calm: a cause is good news
 WIDE, GAP, TALL, PITCH = 168, 30, 46, 62  # of a question, to its answer, and from one to the next
 
 
@@ -43,10 +43,10 @@ def tree():
         drawn += [
             _two_lines(0, y, WIDE, question.asked, question.how, ASK, 5),
             straight((WIDE + 3, middle), (right - 3, middle), MUTED),
-            words(WIDE + GAP / 2 - 1, middle - 5, "yes", 10, colour=MUTED),
+            words(WIDE + GAP / 2 - 1, middle - 5, "yes", 10, color=MUTED),
             _two_lines(right, y, PHONE - right, question.cause, question.remedy, FOUND, 22),
             straight((WIDE / 2, y + TALL + 2), (WIDE / 2, y + PITCH - 2), MUTED),
-            words(WIDE / 2 + 8, y + TALL + 12, "no", 10, colour=MUTED, anchor="start"),
+            words(WIDE / 2 + 8, y + TALL + 12, "no", 10, color=MUTED, anchor="start"),
         ]
     y = len(QUESTIONS) * PITCH
     drawn.append(
@@ -64,14 +64,14 @@ def tree():
     )
 
 
-def _two_lines(x, y, wide, head, below, colour, percent):
+def _two_lines(x, y, wide, head, below, color, percent):
     """A box with a line in bold and a quieter one."""
     middle = wide / 2
     return group(
         [
-            box(0, 0, wide, TALL, colour, percent, 1),
+            box(0, 0, wide, TALL, color, percent, 1),
             words(middle, 19, head, 12, 600),
-            words(middle, 35, below, 10.5, colour=MUTED),
+            words(middle, 35, below, 10.5, color=MUTED),
         ],
         x,
         y + 1,

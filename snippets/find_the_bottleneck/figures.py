@@ -238,12 +238,12 @@ def _bars(rows):
             drawn.append(words(0, y, named(kernel), 12, 600, anchor="start"))
             y += 6
         left, cause = r["found"].left, r["found"].verdict == "cause"
-        colour = identity(kernel).colour if cause else MUTED
+        color = identity(kernel).color if cause else MUTED
         y += 14
         drawn += [
             words(0, y, f"{r['it'].hypothesis}?", 10.5, anchor="start"),
             box(0, y + 5, scale, BAR, LINES, 8, 1),
-            box(0, y + 5, left * scale, BAR, colour, STRONG if cause else 35),
+            box(0, y + 5, left * scale, BAR, color, STRONG if cause else 35),
             box(scale, y + 3, 1, BAR + 4, MUTED, 100),
             words(
                 max(scale, left * scale) + 5,

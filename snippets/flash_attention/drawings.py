@@ -10,7 +10,7 @@ from snippets._lab.draw.drawings import (
     PHONE,
     STRONG,
     box,
-    labelled,
+    labeled,
     line,
     svg,
     words,
@@ -23,10 +23,10 @@ from snippets._lab.draw.units import count, decimals, flops, percent, ratio
 
 POST = "flash_attention"
 K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("k", "v", "scores", "weights", "output")
+    identity(name).color for name in ("k", "v", "scores", "weights", "output")
 )
 TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
-FIRST, SECOND = identity("consumer 0").colour, identity("consumer 1").colour
+FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
 # FLOP of 16-bit products, and exponentials, a cycle and multiprocessor, by compute capability:
 # NVIDIA H100 Tensor Core GPU Architecture; CUDA C++ Programming Guide, arithmetic instructions.
 A_CYCLE = {"9.0": (4096, 16)}
@@ -58,12 +58,12 @@ def units(results):
     right = PHONE - wide - 8
     floor = top + wide
 
-    def unit(x, side, colour, can, does):
+    def unit(x, side, color, can, does):
         """A square whose area is a rate, filled from below as far as a kernel comes."""
         tall = side * does / can
         return [
-            box(x, floor - side, side, side, colour, PALE, 1),
-            box(x, floor - tall, side, tall, colour, STRONG),
+            box(x, floor - side, side, side, color, PALE, 1),
+            box(x, floor - tall, side, tall, color, STRONG),
         ]
 
     drawn = [
@@ -71,9 +71,9 @@ def units(results):
         *unit(left + 24, small, CORES, cores, slow),
         *unit(right, wide, TENSOR, tensor, fast),
         words(left, floor - small - 38, "float32 cores", 11.5, 600, anchor="start"),
-        words(left, floor - small - 23, flops(cores), 10.5, colour=MUTED, anchor="start"),
+        words(left, floor - small - 23, flops(cores), 10.5, color=MUTED, anchor="start"),
         words(right + 8, top + 18, "tensor cores", 11.5, 600, anchor="start"),
-        words(right + 8, top + 33, flops(tensor), 10.5, colour=MUTED, anchor="start"),
+        words(right + 8, top + 33, flops(tensor), 10.5, color=MUTED, anchor="start"),
         words(left, floor + 18, "tiled_attention", 10.5, 600, anchor="start"),
         words(left, floor + 33, f"{flops(slow)}, {percent(slow / cores)}", 10.5, anchor="start"),
         words(right + 8, floor + 18, "flash_attention", 10.5, 600, anchor="start"),
@@ -108,7 +108,7 @@ class Stage(NamedTuple):
 
     lane: str
     long: float
-    colour: str
+    color: str
 
 
 @picture
@@ -202,15 +202,15 @@ def budget(results):
         y = top + i * 58
         at = left
         drawn.append(words(0, y + 18, f"D {D}", 12, 600, anchor="start"))
-        for colour, cycles, said in (
+        for color, cycles, said in (
             (TENSOR, cost.products, "products"),
             (EXPONENTIAL, cost.exponentials, "exponentials"),
         ):
             wide = cycles * scale
             drawn += [
-                box(at, y, wide - 1, 28, colour, 40, 1),
+                box(at, y, wide - 1, 28, color, 40, 1),
                 words(at + wide / 2, y + 18, count(round(cycles)), 11.5, 600),
-                words(at + wide / 2, y + 42, said, 10.5, colour=MUTED),
+                words(at + wide / 2, y + 42, said, 10.5, color=MUTED),
             ]
             at += wide
     about = "; ".join(
@@ -287,7 +287,7 @@ def two_programs(results):
                 y - 14,
                 f"tensor cores busy {percent(used[programs])}",
                 10.5,
-                colour=MUTED,
+                color=MUTED,
                 anchor="end",
             ),
             timeline(
@@ -301,8 +301,8 @@ def two_programs(results):
         y += over.down + 48
     drawn += [
         time_arrow(over),
-        labelled(86, y - 16, 70, 18, FIRST, "program 0"),
-        labelled(164, y - 16, 70, 18, SECOND, "program 1"),
+        labeled(86, y - 16, 70, 18, FIRST, "program 0"),
+        labeled(164, y - 16, 70, 18, SECOND, "program 1"),
     ]
     about = (
         f"One program uses the tensor cores and the exponential units in turn: they are busy "

@@ -387,7 +387,8 @@ def sweep(results):
             "fastest": words(
                 "sweep.fastest",
                 winners="; ".join(
-                    f"{tile} (D {D}: {listed(where)})" for (D, tile), where in winners.items()
+                    f"{_tile(tile)} (D {D}: {listed(where)})"
+                    for (D, tile), where in winners.items()
                 ),
             ),
             "own": words(

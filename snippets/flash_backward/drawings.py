@@ -19,7 +19,7 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import decimals
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
+    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
 )
 # Three queries, three keys, two columns; scale 1. Small enough to check by hand.
 EXAMPLE = {
@@ -63,11 +63,11 @@ def example():
     drawn = []
     for said, tensor, rows, x, y, note in places:
         grid = square(x, y, 3, len(rows[0]), side, 2)
-        colour = identity(tensor).colour
-        drawn.append(cells(grid, lambda *_, colour=colour: (colour, PALE)))
+        color = identity(tensor).color
+        drawn.append(cells(grid, lambda *_, color=color: (color, PALE)))
         drawn.append(numbers(grid, lambda i, j, rows=rows: decimals(rows[i][j], 2), 10.5))
         drawn.append(words(x, y - 8, said, 12, 600, anchor="start"))
-        drawn.append(words(x, y + grid.down + 15, note, 10.5, colour=MUTED, anchor="start"))
+        drawn.append(words(x, y + grid.down + 15, note, 10.5, color=MUTED, anchor="start"))
     about = (
         "Four small tables of numbers for three queries and three keys: P, dP, the row sums delta "
         "of their product, and dS, which is P times dP less delta. Each row of dS adds up to zero."
@@ -101,15 +101,15 @@ def walk():
     drawn += [q.part(2 * part, 3 * part), dq.part(2 * part, 3 * part)]
     drawn += [box(left + at * step, top + 2 * step, step, step, SCORES, STRONG, 1)]
     drawn += [
-        words(left - 6, 34, "K, dK", 11, 600, colour=K, anchor="end"),
-        words(left - 6, 60, "V, dV", 11, 600, colour=V, anchor="end"),
-        words(25, top + wide + 16, "Q, dO", 11, 600, colour=Q),
-        words(71, top + wide + 16, "dQ", 11, 600, colour=OUTPUT),
-        words(left + wide / 2 + step / 2, top + 16, "scores", 11, colour=MUTED, anchor="start"),
+        words(left - 6, 34, "K, dK", 11, 600, color=K, anchor="end"),
+        words(left - 6, 60, "V, dV", 11, 600, color=V, anchor="end"),
+        words(25, top + wide + 16, "Q, dO", 11, 600, color=Q),
+        words(71, top + wide + 16, "dQ", 11, 600, color=OUTPUT),
+        words(left + wide / 2 + step / 2, top + 16, "scores", 11, color=MUTED, anchor="start"),
     ]
     y = top + 2.5 * step
     drawn += [straight((left + at * step - 3, y), (54 + 34 + 3, y))]
-    drawn += [words(left - 16, y - 7, "add", 10.5, colour=MUTED)]
+    drawn += [words(left - 16, y - 7, "add", 10.5, color=MUTED)]
     drawn += [bracket(left + at * step, top + wide + 6, step, "BLOCK_N keys: stay", "below")]
     about = (
         "The square of scores with one column of tiles marked: one program keeps that tile of keys "
@@ -146,8 +146,8 @@ def order():
         words(8, top + 14, "tile of dQ", 11, anchor="start"),
     ]
     for j in range(TILES):
-        drawn.append(words(grid.middle(0, j)[0], top - 6, str(j), 10.5, colour=MUTED))
-        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, colour=MUTED))
+        drawn.append(words(grid.middle(0, j)[0], top - 6, str(j), 10.5, color=MUTED))
+        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
     about = (
         "A triangle of tiles, query tiles down and key tiles across. The number in a cell is the "
         "step at which that program reaches it: 1 on the diagonal, 2 below it, and so on."

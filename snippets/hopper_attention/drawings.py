@@ -13,7 +13,7 @@ from snippets._lab.draw.drawings import (
     box,
     bracket,
     frame,
-    labelled,
+    labeled,
     line,
     mixed,
     motion,
@@ -25,10 +25,10 @@ from snippets._lab.draw.grids import Grid, cells, numbers
 from snippets._lab.draw.identity import identity, oklch
 from snippets._lab.draw.pictures import Picture, picture
 
-K, SCORES = identity("k").colour, identity("scores").colour
-PRODUCER = identity("producer").colour
-CONSUMERS = [identity(f"consumer {i}").colour for i in range(2)]
-SHARED, REGISTERS = identity("shared memory").colour, identity("registers").colour
+K, SCORES = identity("k").color, identity("scores").color
+PRODUCER = identity("producer").color
+CONSUMERS = [identity(f"consumer {i}").color for i in range(2)]
+SHARED, REGISTERS = identity("shared memory").color, identity("registers").color
 STAGES = 3  # of the ring, as at D 64
 QUAD = [oklch(0.62, 0.12, hue) for hue in (255, 190, 120, 45)]  # the four threads of a row
 CHUNK, BANK, BANKS = 16, 4, 32  # bytes that a thread reads at once, bytes of a bank, banks
@@ -41,32 +41,32 @@ def roles():
     wide, left = 150, 0
     right = PHONE - 150
     drawn = [
-        labelled(97, 4, wide, 34, PRODUCER, "producer: 1 warp", 11.5),
-        labelled(97, 74, wide, 30, SHARED, "TMA copies", 11.5),
-        labelled(47, 140, 250, 34, K, "buffers for K and V in shared memory", 11.5),
+        labeled(97, 4, wide, 34, PRODUCER, "producer: 1 warp", 11.5),
+        labeled(97, 74, wide, 30, SHARED, "TMA copies", 11.5),
+        labeled(47, 140, 250, 34, K, "buffers for K and V in shared memory", 11.5),
         straight((172, 40), (172, 71)),
-        words(180, 60, "starts a copy, goes on", 10.5, colour=MUTED, anchor="start"),
+        words(180, 60, "starts a copy, goes on", 10.5, color=MUTED, anchor="start"),
         straight((172, 106), (172, 137)),
-        words(180, 126, "bytes, then full", 10.5, colour=MUTED, anchor="start"),
+        words(180, 126, "bytes, then full", 10.5, color=MUTED, anchor="start"),
     ]
     for i, x in enumerate((left, right)):
         middle = x + wide / 2
         drawn += [
-            labelled(x, 222, wide, 34, CONSUMERS[i], f"consumer {i}: 4 warps", 11.5),
+            labeled(x, 222, wide, 34, CONSUMERS[i], f"consumer {i}: 4 warps", 11.5),
             straight((middle, 176), (middle, 219)),
-            labelled(x, 276, wide, 26, SCORES, "64 queries each", 11),
+            labeled(x, 276, wide, 26, SCORES, "64 queries each", 11),
             line(f"M{middle:g} 257v18", MUTED, 1.2),
         ]
     drawn += [
         words(83, 202, "waits for full", 10.5, anchor="start"),
-        words(261, 202, "waits for full", 10.5, colour=INK, anchor="end"),
+        words(261, 202, "waits for full", 10.5, color=INK, anchor="end"),
         arrow("M20 220V21H94", (94, 21), "right", PRODUCER, stroke_dasharray="4 3"),
         arrow(f"M{PHONE - 20} 220V21H250", (250, 21), "left", PRODUCER, stroke_dasharray="4 3"),
-        words(24, 62, "empty", 10.5, colour=MUTED, anchor="start"),
-        words(PHONE - 24, 62, "", 10.5, colour=MUTED, anchor="end"),
+        words(24, 62, "empty", 10.5, color=MUTED, anchor="start"),
+        words(PHONE - 24, 62, "", 10.5, color=MUTED, anchor="end"),
         straight((wide + 4, 233), (right - 4, 233)),
         straight((right - 4, 246), (wide + 4, 246)),
-        words(PHONE / 2, 216, "turn", 10.5, colour=MUTED),
+        words(PHONE / 2, 216, "turn", 10.5, color=MUTED),
     ]
     about = (
         "A producer warp starts TMA copies into buffers in shared memory. When the bytes are "
@@ -82,7 +82,7 @@ def roles():
     )
 
 
-def _sector(x, y, inner, outer, start, end, colour, percent):
+def _sector(x, y, inner, outer, start, end, color, percent):
     """A part of a ring, by turns of the whole."""
 
     def at(radius, turn):
@@ -92,7 +92,7 @@ def _sector(x, y, inner, outer, start, end, colour, percent):
     return (
         f'<path d="M{at(outer, start)}A{outer} {outer} 0 0 1 {at(outer, end)}'
         f'L{at(inner, end)}A{inner} {inner} 0 0 0 {at(inner, start)}Z" '
-        f'style="fill:{mixed(colour, percent)}"/>'
+        f'style="fill:{mixed(color, percent)}"/>'
     )
 
 
@@ -103,7 +103,7 @@ def ring():
     tiles = 2 * STAGES  # then all parities are as they were
     first, pad = STAGES, 0.006  # the tile that is filled where nothing moves
 
-    def sector(tile, colour, percent):
+    def sector(tile, color, percent):
         return _sector(
             x,
             y,
@@ -111,7 +111,7 @@ def ring():
             outer,
             tile % STAGES / STAGES + pad,
             (tile % STAGES + 1) / STAGES - pad,
-            colour,
+            color,
             percent,
         )
 
@@ -130,14 +130,14 @@ def ring():
         at, foot = middle(buffer, (inner + outer) / 2)
         drawn.append(words(at, foot + 4, str(buffer), 13, 600))
     drawn += [
-        words(x, y, "buffers", 10.5, colour=MUTED),
-        words(x, y + 14, "n mod 3" if STAGES == 3 else "", 10.5, colour=MUTED),
+        words(x, y, "buffers", 10.5, color=MUTED),
+        words(x, y + 14, "n mod 3" if STAGES == 3 else "", 10.5, color=MUTED),
     ]
     left, top, tall = 206, 30, 22
     drawn += [
-        words(left + 12, 14, "tile", 10.5, colour=MUTED),
-        words(left + 58, 14, "buffer", 10.5, colour=MUTED),
-        words(left + 110, 14, "parity", 10.5, colour=MUTED),
+        words(left + 12, 14, "tile", 10.5, color=MUTED),
+        words(left + 58, 14, "buffer", 10.5, color=MUTED),
+        words(left + 110, 14, "parity", 10.5, color=MUTED),
     ]
     for tile in range(tiles):
         foot = top + tile * tall + 15
@@ -147,7 +147,7 @@ def ring():
             words(left + 110, foot, str(tile // STAGES & 1), 11.5),
         ]
 
-    def marks(tile, name, colour, percent):
+    def marks(tile, name, color, percent):
         """The row of a tile, moved on with every turn."""
         moves = {
             100 * i / tiles: f"transform:translateY({((tile + i) % tiles - tile) * tall}px)"
@@ -155,7 +155,7 @@ def ring():
         }
         mark = [
             f'<rect x="{left - 8}" y="{top + tile * tall}" width="142" height="{tall - 2}" rx="3" '
-            f'style="fill:{mixed(colour, percent)}"/>'
+            f'style="fill:{mixed(color, percent)}"/>'
         ]
         return motion(name, moves | {100: moves[0]}, 2 * tiles, mark, "step-end")
 
@@ -196,15 +196,15 @@ def fragment():
     grid = Grid(76, 58, 16, 8, 25, 15.4)
     rows = Grid(PHONE - 40, 58, 16, 1, 40, 15.4)
     drawn = [
-        words(22, 50, "64 rows", 10.5, colour=MUTED),
+        words(22, 50, "64 rows", 10.5, color=MUTED),
         words(grid.x + grid.across / 2, 14, "the 16 rows of warp 0, first 8 columns:", 11, 600),
-        words(grid.x + grid.across / 2, 30, "the lane that holds each score", 10.5, colour=MUTED),
+        words(grid.x + grid.across / 2, 30, "the lane that holds each score", 10.5, color=MUTED),
         cells(warps, lambda row, column: (SCORES, STRONG if row == 0 else PALE)),
         numbers(warps, lambda row, column: f"warp {row}", 10.5),
         line(f"M46 58L{grid.x - 4} 58M46 119L{grid.x - 4} {grid.y + grid.down:g}", LINES),
         cells(grid, lambda row, column: (QUAD[holder(row, column)[1] % 4], 32)),
         numbers(grid, lambda row, column: str(holder(row, column)[1]), 10),
-        *(words(grid.middle(0, c)[0], 50, str(c), 10, colour=MUTED) for c in range(8)),
+        *(words(grid.middle(0, c)[0], 50, str(c), 10, color=MUTED) for c in range(8)),
         cells(rows, lambda row, column: (REGISTERS, 40)),
         numbers(rows, lambda row, column: f"row {row}", 10),
         words(PHONE - 20, 50, "Slice", 10.5, 600),
@@ -271,7 +271,7 @@ def swizzle():
 
         drawn += [
             words(x, 14, name, 12, 600, anchor="start"),
-            words(x, 32, "banks 0 to 31 →", 10.5, colour=MUTED, anchor="start"),
+            words(x, 32, "banks 0 to 31 →", 10.5, color=MUTED, anchor="start"),
             cells(
                 grid,
                 lambda row, place, of=logical: (K, 80) if of(row, place) == wanted else (K, 14),

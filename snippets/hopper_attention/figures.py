@@ -201,9 +201,9 @@ def rungs(results):
     whole = Comparison(rows, OURS, [first], BY)[first]
     least, most = change(min(whole.values())), change(max(whole.values()))
     start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
-    colours = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
+    colors = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
     places = [
-        Series(name, label, {"implementation": name}, like=colours.get(name, OURS))
+        Series(name, label, {"implementation": name}, like=colors.get(name, OURS))
         for name, label in labels.items()
     ]
     lengths = values(rows, "N")
@@ -436,7 +436,7 @@ def barriers(results):
             "states": lambda r: len(r["states"]),
         },
     )
-    colours = f"--am-k: {identity('k').colour}"
+    colors = f"--am-k: {identity('k').color}"
     return Figure(
         finding=words("barriers", states=count(len(whole["states"])), removed=len(removed)),
         caption=words(
@@ -447,7 +447,7 @@ def barriers(results):
         table=table,
         widget="\n".join(
             [
-                f'<div class="am-barriers" data-widget="barriers" style="{colours}" markdown>',
+                f'<div class="am-barriers" data-widget="barriers" style="{colors}" markdown>',
                 f"[All states](/figures/hopper_attention/{WALKS}){{ .am-source }}",
                 "</div>",
             ]

@@ -12,7 +12,7 @@ from snippets._lab.draw.drawings import (
     box,
     bracket,
     keys,
-    labelled,
+    labeled,
     straight,
     svg,
     words,
@@ -23,10 +23,10 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 
 Q, K, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("q", "k", "scores", "weights", "output")
+    identity(name).color for name in ("q", "k", "scores", "weights", "output")
 )
-LOADS = identity("producer").colour
-CONSUMERS = [identity(f"consumer {i}").colour for i in range(2)]
+LOADS = identity("producer").color
+CONSUMERS = [identity(f"consumer {i}").color for i in range(2)]
 TILES = 4  # of keys, and of queries, in the drawing of the shares
 
 
@@ -37,10 +37,10 @@ def roles():
     right = PHONE - wide
     middle = PHONE / 2
     drawn = [
-        labelled(97, 4, wide, 30, LOADS, "loader: 1 warp", 11.5),
-        labelled(47, 66, 250, 30, Q, "tiles of Q and dO, two of each", 11.5),
+        labeled(97, 4, wide, 30, LOADS, "loader: 1 warp", 11.5),
+        labeled(47, 66, 250, 30, Q, "tiles of Q and dO, two of each", 11.5),
         straight((middle, 36), (middle, 63)),
-        words(middle + 8, 54, "TMA, then full", 10.5, colour=MUTED, anchor="start"),
+        words(middle + 8, 54, "TMA, then full", 10.5, color=MUTED, anchor="start"),
     ]
     for i, x in enumerate((0, right)):
         at = x + wide / 2
@@ -53,22 +53,22 @@ def roles():
             straight((at, 254), (at, 279)),
         ]
     drawn += [
-        words(83, 120, "waits for full", 10.5, colour=MUTED, anchor="start"),
+        words(83, 120, "waits for full", 10.5, color=MUTED, anchor="start"),
         arrow("M20 132V19H94", (94, 19), "right", LOADS, stroke_dasharray="4 3"),
         arrow(f"M{PHONE - 20} 132V19H250", (250, 19), "left", LOADS, stroke_dasharray="4 3"),
-        words(26, 52, "empty", 10.5, colour=MUTED, anchor="start"),
-        labelled(47, 224, 250, 28, SCORES, "dS of both consumers", 11.5),
-        words(middle, 210, "both read both", 10.5, colour=MUTED),
-        labelled(47, 282, 250, 28, OUTPUT, "a tile of dQ, float32", 11.5),
-        words(middle, 271, "dQ = dS K", 10.5, colour=MUTED),
-        labelled(97, 344, wide, 30, LOADS, "writer: 1 warp", 11.5),
+        words(26, 52, "empty", 10.5, color=MUTED, anchor="start"),
+        labeled(47, 224, 250, 28, SCORES, "dS of both consumers", 11.5),
+        words(middle, 210, "both read both", 10.5, color=MUTED),
+        labeled(47, 282, 250, 28, OUTPUT, "a tile of dQ, float32", 11.5),
+        words(middle, 271, "dQ = dS K", 10.5, color=MUTED),
+        labeled(97, 344, wide, 30, LOADS, "writer: 1 warp", 11.5),
         straight((middle, 312), (middle, 341)),
-        words(middle + 8, 331, "full", 10.5, colour=MUTED, anchor="start"),
+        words(middle + 8, 331, "full", 10.5, color=MUTED, anchor="start"),
         arrow("M95 359H20V188", (20, 188), "up", LOADS, stroke_dasharray="4 3"),
-        words(26, 330, "empty", 10.5, colour=MUTED, anchor="start"),
-        labelled(47, 406, 250, 28, OUTPUT, "sum of dQ in memory", 11.5, PALE),
+        words(26, 330, "empty", 10.5, color=MUTED, anchor="start"),
+        labeled(47, 406, 250, 28, OUTPUT, "sum of dQ in memory", 11.5, PALE),
         straight((middle, 376), (middle, 403)),
-        words(middle + 8, 394, "TMA adds", 10.5, colour=MUTED, anchor="start"),
+        words(middle + 8, 394, "TMA adds", 10.5, color=MUTED, anchor="start"),
     ]
     about = (
         "From top to bottom: a loading warp, tiles of queries and output gradients in shared "
@@ -98,7 +98,7 @@ def shares():
         x = grid.middle(0, j)[0]
         drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
         drawn.append(words(x, 38, str(j), 11))
-        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, colour=MUTED))
+        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
     y = top + grid.down
     drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
     about = (
@@ -136,7 +136,7 @@ STEP = (
 DQ = (Job("dQ", 512), Job("out", 200, after="dQ"))  # of every second step
 
 
-def modelled(steps, later):
+def modeled(steps, later):
     """(lane, start, end, what) of two consumers that share the tensor cores; one begins later."""
     spans, free = [], 0  # from when on the tensor cores are
     own = [0, later]  # and each consumer
@@ -172,18 +172,18 @@ def modelled(steps, later):
 def time():
     """A model of two steps: who does what when."""
     lanes = ("consumer 0", "consumer 1", "tensor cores", "writer")
-    spans = modelled(4, later=300)
+    spans = modeled(4, later=300)
     end = 3800
     over = Timeline(lanes, end, left=80, wide=PHONE, tall=22)
 
-    def colour(lane, said):
+    def color(lane, said):
         owner = said if lane == "tensor cores" else lane
         return OUTPUT if lane == "writer" else CONSUMERS[int(owner[-1])]
 
     drawn = timeline(
         over,
         [
-            Span(lane, start, stop, colour(lane, said), said.partition(" ")[0])
+            Span(lane, start, stop, color(lane, said), said.partition(" ")[0])
             for lane, start, stop, said in spans
         ],
     )
@@ -231,8 +231,8 @@ def before():
     for said, (x, row, used) in does.items():
         strength = STRONG if used else PALE
         y = 24 + row * step
-        colour = CONSUMERS[0] if x == left else LOADS
-        drawn.append(labelled(x - wide / 2, y, wide, tall, colour, said, 11, strength))
+        color = CONSUMERS[0] if x == left else LOADS
+        drawn.append(labeled(x - wide / 2, y, wide, tall, color, said, 11, strength))
     for x, above, below in (
         (left, 0, 1),
         (left, 1, 4),

@@ -11,7 +11,7 @@ from snippets._lab.draw.drawings import (
     Key,
     box,
     keys,
-    labelled,
+    labeled,
     line,
     straight,
     svg,
@@ -20,8 +20,8 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 
-Q, K, V, SCORES, OUTPUT = (identity(n).colour for n in ("q", "k", "v", "scores", "output"))
-EXACT, FAST = identity("consumer 0").colour, identity("consumer 1").colour
+Q, K, V, SCORES, OUTPUT = (identity(n).color for n in ("q", "k", "v", "scores", "output"))
+EXACT, FAST = identity("consumer 0").color, identity("consumer 1").color
 POSITIONS, PAIRS, HEAD_DIM = 8, 3, 64
 
 
@@ -37,9 +37,9 @@ def layer():
     for branch in branches:
         first = top
         for said in branch:
-            colour = EXACT if said == "RMSNorm" else FAST
+            color = EXACT if said == "RMSNorm" else FAST
             percent = STRONG if said.startswith("attend") else PALE
-            drawn.append(labelled(left, top, wide, tall, colour, said, 11, percent))
+            drawn.append(labeled(left, top, wide, tall, color, said, 11, percent))
             top += tall + gap
         drawn.append(straight((stream, first + tall / 2), (left - 3, first + tall / 2), EXACT))
         last = top - gap - tall / 2
@@ -124,7 +124,7 @@ def kernels():
         for row, said in enumerate(pair[side] for pair in steps):
             y = top + row * (tall + 14)
             look = (OUTPUT, STRONG) if said in ours else (MUTED, PALE)
-            drawn.append(labelled(x, y, half - 8, tall, look[0], said, 10.5, look[1]))
+            drawn.append(labeled(x, y, half - 8, tall, look[0], said, 10.5, look[1]))
             if row:
                 middle = x + (half - 8) / 2
                 drawn.append(straight((middle, y - 13), (middle, y - 2), MUTED))

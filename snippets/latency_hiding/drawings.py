@@ -27,7 +27,7 @@ from snippets._lab.draw.units import bandwidth, exact, percent, size, time
 from . import model
 
 OURS = "latency_hiding"
-HBM, WARP = identity("HBM").colour, identity("consumer 0").colour
+HBM, WARP = identity("HBM").color, identity("consumer 0").color
 WAITS = 7  # times as long as the instructions between two loads: the example of `turns`
 
 
@@ -124,16 +124,16 @@ def pipe(results):
             box(x, top, wide, tall, HBM, 14, 1),
             f'<svg x="{x}" y="{top}" width="{wide}" height="{tall}" viewBox="{x} {top} {wide} '
             f'{tall}">{moving}</svg>',
-            words(x - 8, top + 26, "HBM", 10.5, colour=HBM, anchor="end"),
+            words(x - 8, top + 26, "HBM", 10.5, color=HBM, anchor="end"),
             straight((x - 30, top + 38), (x - 6, top + 38), HBM),
-            words(x + wide + 34, top + 26, "SM", 10.5, colour=MUTED, anchor="start"),
+            words(x + wide + 34, top + 26, "SM", 10.5, color=MUTED, anchor="start"),
             straight((x + wide + 6, top + 38), (x + wide + 30, top + 38), MUTED),
             words(x, top + tall + 18, told, 11.5, 600, anchor="start"),
         ]
     drawn += [
         bracket(42, 36, wide, said["length"], "above", 11),
         bracket(42 + wide + 58, 42, tall, "", "right"),
-        words(PHONE, 36, said["width"], 11, colour=MUTED, anchor="end"),
+        words(PHONE, 36, said["width"], 11, color=MUTED, anchor="end"),
         words(42 + wide, 42 + tall + 18, f"in flight: {said['inside']}", 11, anchor="end"),
         words(42 + wide, 160 + tall + 18, "¼ of the bandwidth arrives", 11, anchor="end"),
     ]
@@ -171,7 +171,7 @@ def tail(results):
     most = max(math.ceil(n / many) for n in programs)
     pitch = columns * side + 34
     drawn += [
-        words(wave * pitch + columns * side / 2, 12, f"wave {wave + 1}", 11, colour=MUTED)
+        words(wave * pitch + columns * side / 2, 12, f"wave {wave + 1}", 11, color=MUTED)
         for wave in range(most)
     ]
     for number in programs:
@@ -195,7 +195,8 @@ def tail(results):
         top += 20 + lines * side + 22
     drawn.append(keys(0, top - 8, PHONE, (Key(WARP, 62, "works"), Key(LINES, 18, "idle"))))
     about = "; ".join(
-        f"{row['programs']} programs on {many} multiprocessors take {row['waves']} waves, and "
+        f"{row['programs']} programs on {many} multiprocessors take {row['waves']} "
+        f"wave{'s' * (row['waves'] != 1)}, and "
         f"{row['used']} of the time is used"
         for row in table
     )

@@ -9,7 +9,7 @@ from snippets._lab.draw.drawings import (
     box,
     bracket,
     keys,
-    labelled,
+    labeled,
     line,
     straight,
     svg,
@@ -24,16 +24,16 @@ from snippets._lab.draw.units import count, percent, time
 from snippets._lab.draw.words import cell
 
 ROOM = "multi_head_attention"
-HEADS = [identity(ROOM, shade).colour for shade in (1, 2, 3)]  # of three heads, everywhere here
+HEADS = [identity(ROOM, shade).color for shade in (1, 2, 3)]  # of three heads, everywhere here
 MANY = 8  # heads, in the timeline
 LOOP, WIDE = f"{ROOM}:loop", f"{ROOM}:vectorized"
-HOST, GPU = MUTED, identity("consumer 0").colour
+HOST, GPU = MUTED, identity("consumer 0").color
 
 
 def _slabs(x, y, wide, tall, said=""):
     """A matrix whose columns belong to three heads."""
     part = wide / len(HEADS)
-    drawn = [box(x + i * part, y, part - 1, tall, colour, 34, 1) for i, colour in enumerate(HEADS)]
+    drawn = [box(x + i * part, y, part - 1, tall, color, 34, 1) for i, color in enumerate(HEADS)]
     return "".join(drawn) + words(x + wide / 2, y + tall / 2 + 4, said, 12, 600) * bool(said)
 
 
@@ -59,16 +59,16 @@ def split():
         straight((x + 272, top + tall + 4), (x + 272, cut - 8)),
     ]
     centers = [PHONE / 2 - 108, PHONE / 2, PHONE / 2 + 108]
-    for index, (middle, colour) in enumerate(zip(centers, HEADS, strict=True)):
+    for index, (middle, color) in enumerate(zip(centers, HEADS, strict=True)):
         drawn += [
-            box(middle - 16, cut, 32, tall, colour, 34, 1),
+            box(middle - 16, cut, 32, tall, color, 34, 1),
             words(middle, cut + tall / 2 + 4, f"q{index}", 11, 600),
             straight((middle, cut + tall + 4), (middle, cut + tall + 18)),
-            labelled(
-                middle - 44, cut + tall + 22, 88, 36, colour, f"attention, head {index}", 10, 14
+            labeled(
+                middle - 44, cut + tall + 22, 88, 36, color, f"attention, head {index}", 10, 14
             ),
             straight((middle, cut + tall + 62), (middle, cut + tall + 76)),
-            box(middle - 16, cut + tall + 80, 32, tall, colour, 34, 1),
+            box(middle - 16, cut + tall + 80, 32, tall, color, 34, 1),
             words(middle, cut + 1.5 * tall + 84, "N × D", 10),
         ]
     joined = cut + 2 * tall + 120
@@ -79,8 +79,8 @@ def split():
         ),
         _slabs(PHONE / 2 - 48, joined, 96, tall),
         bracket(PHONE / 2 - 54, joined, tall, "N", "left"),
-        words(PHONE / 2 + 58, joined + 24, "transpose, then", 10.5, colour=MUTED, anchor="start"),
-        words(PHONE / 2 + 58, joined + 38, "view as H·D", 10.5, colour=MUTED, anchor="start"),
+        words(PHONE / 2 + 58, joined + 24, "transpose, then", 10.5, color=MUTED, anchor="start"),
+        words(PHONE / 2 + 58, joined + 38, "view as H·D", 10.5, color=MUTED, anchor="start"),
     ]
     about = (
         "x, N by E, times a weight matrix of E by H times D is q, N by H times D. Its columns are "
@@ -122,7 +122,7 @@ def strip(results):
         sizes = f"sizes {cell_list(row['shape'])}, strides {cell_list(row['stride'])}"
         drawn += [
             words(0, top + 12, said, 11.5, 600, anchor="start"),
-            words(0, top + 27, sizes, 10.5, colour=MUTED, anchor="start"),
+            words(0, top + 27, sizes, 10.5, color=MUTED, anchor="start"),
         ]
         strip_of(top + 34, order)
         if row is turned:
@@ -131,13 +131,13 @@ def strip(results):
                 x = head * per * unit
                 drawn.append(bracket(x + 0.5, top + 60, D * unit - 1, ""))
             apart = f"token 0, in {H} places"
-            drawn.append(words(0, top + 74, apart, 10.5, colour=MUTED, anchor="start"))
+            drawn.append(words(0, top + 74, apart, 10.5, color=MUTED, anchor="start"))
             top += 14
         if row is copied:
             drawn.append(bracket(0.5, top + 60, H * D * unit - 1, "token 0"))
             top += 16
         top += 76
-    shown = [Key(colour, 62, f"head {head}") for head, colour in enumerate(HEADS)]
+    shown = [Key(color, 62, f"head {head}") for head, color in enumerate(HEADS)]
     drawn.append(keys(0, top + 4, PHONE, shown))
     about = (
         f"Memory of the first batch of {first['sizes']}: three heads one after the other. After "

@@ -5,8 +5,8 @@ from snippets._lab.draw.identity import identity
 
 ROOM = "multi_head_attention"
 LETTERS = ("E", "D", "N", "H·D", "H")  # by the shades of the room; B, the batch, is an aside
-COLOURS = {letter: identity(ROOM, shade).colour for shade, letter in enumerate(LETTERS)}
-COLOURS["B"] = identity("context").colour
+COLORS = {letter: identity(ROOM, shade).color for shade, letter in enumerate(LETTERS)}
+COLORS["B"] = identity("context").color
 WIDTH = 360
 PITCH = 62  # from one shape to the next
 BOX = 30  # height of a box
@@ -52,7 +52,7 @@ def _ribbons(before, after, operation, top, bottom):
                 f'<path d="M{left} {top}C{left} {bottom - 12} {left_there} {top + 12} '
                 f"{left_there} {bottom}H{right_there}C{right_there} {top + 12} "
                 f'{right} {bottom - 12} {right} {top}Z" '
-                f'fill="{COLOURS[shared]}" fill-opacity="0.22"/>'
+                f'fill="{COLORS[shared]}" fill-opacity="0.22"/>'
             )
 
 
@@ -68,9 +68,9 @@ def _box(name, size, x, wide, top):
     """A dimension: its letter and its size."""
     middle = x + wide // 2
     return (
-        box(x, top + 2, wide, BOX, COLOURS[name], line=1.3)
+        box(x, top + 2, wide, BOX, COLORS[name], line=1.3)
         + words(middle, top + 16, name, 12, 600)
-        + words(middle, top + 28, str(size), 10.5, colour=MUTED)
+        + words(middle, top + 28, str(size), 10.5, color=MUTED)
     )
 
 

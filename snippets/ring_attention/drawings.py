@@ -5,7 +5,7 @@ from snippets._lab.draw.drawings import (
     PALE,
     PHONE,
     box,
-    labelled,
+    labeled,
     motion,
     straight,
     svg,
@@ -15,9 +15,9 @@ from snippets._lab.draw.grids import cells, numbers, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 
-Q, K, SCORES = (identity(name).colour for name in ("q", "k", "scores"))
+Q, K, SCORES = (identity(name).color for name in ("q", "k", "scores"))
 RANKS = 4
-SHADES = (16, 34, 52, 70)  # percent of a colour, for each rank
+SHADES = (16, 34, 52, 70)  # percent of a color, for each rank
 
 
 def chunks(rank, layout):
@@ -47,7 +47,7 @@ def travel():
     for rank, (x, y) in enumerate(places):
         drawn.append(box(x, y, wide, tall, MUTED, 8))
         drawn.append(words(x + wide / 2, y + 16, f"rank {rank}", 11.5, 600))
-        drawn.append(labelled(x + 8, y + 26, 36, 38, Q, f"Q {rank}"))
+        drawn.append(labeled(x + 8, y + 26, 36, 38, Q, f"Q {rank}"))
     (x0, y0), (x1, _), (_, y2), _ = places
     middle_x, middle_y = x0 + wide / 2, y0 + tall
     right_x = x1 + wide / 2
@@ -65,7 +65,7 @@ def travel():
             frames[25 * step] = moved
             if step < RANKS:
                 frames[25 * step + 15] = moved
-        block = labelled(x + 52, y + 26, 36, 38, K, f"K {source}")
+        block = labeled(x + 52, y + 26, 36, 38, K, f"K {source}")
         blocks.append(motion(f"am-ring-{source}", frames, 10, [block]))
     about = (
         "Four ranks at the corners of a square, each with a block of queries that stays. Four "
@@ -96,12 +96,10 @@ def staircase():
 
         drawn += [cells(grid, look), numbers(grid, step, 10)]
         drawn.append(words(grid.x, top - 12, layout, 12, 600, anchor="start"))
-        drawn.append(
-            words(grid.x + 8 * side + 14, top - 12, "rank", 10, colour=MUTED, anchor="end")
-        )
+        drawn.append(words(grid.x + 8 * side + 14, top - 12, "rank", 10, color=MUTED, anchor="end"))
         for row in range(8):
             x, y = grid.corner(row, 8)
-            drawn.append(words(x + 7, y + 12.5, str(owner(row, layout)), 10, colour=MUTED))
+            drawn.append(words(x + 7, y + 12.5, str(owner(row, layout)), 10, color=MUTED))
     work = {}
     for layout in ("contiguous", "zigzag"):
         tiles = [sum(c + 0.5 for c in chunks(rank, layout)) for rank in range(RANKS)]
@@ -160,7 +158,7 @@ def steps():
 
         drawn += [cells(grid, look), numbers(grid, said, 9.8)]
         drawn.append(words(grid.x, top - 24, f"step {t}", 11.5, 600, anchor="start"))
-        drawn.append(words(grid.x, top - 8, f"keys of {source}", 10, colour=MUTED, anchor="start"))
+        drawn.append(words(grid.x, top - 8, f"keys of {source}", 10, color=MUTED, anchor="start"))
     about = (
         "Four squares of two by two chunks. Step 0 with its own keys: a triangle. Step 1, keys of "
         "rank 0: the left column. Steps 2 and 3, keys of ranks 3 and 2: the lower row."

@@ -101,8 +101,8 @@ WORDS = re.compile(
 )
 
 
-def coloured(line: str) -> str:
-    """A line of code as HTML, in the colours that code has on every page."""
+def colored(line: str) -> str:
+    """A line of code as HTML, in the colors that code has on every page."""
     parts, at = [], 0
     for found in WORDS.finditer(line):
         parts += [
@@ -133,7 +133,7 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
             else f"The first kernel, {kept} lines. "
         )
         body = "".join(
-            f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {coloured(line) or " "}</span>'
+            f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {colored(line) or " "}</span>'
             for sign, line in rows
         )
         sections.append(

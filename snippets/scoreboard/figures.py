@@ -723,7 +723,7 @@ def _called(row):
 
 
 def _like(rows, name):
-    """Whose look a name has: a model of one effect is grey, what really runs its own."""
+    """Whose look a name has: a model of one effect is gray, what really runs its own."""
     effect = any(r["kind"] == "effect" for r in rows if r["implementation"] == name)
     return "context" if effect else name
 

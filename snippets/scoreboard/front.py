@@ -61,7 +61,7 @@ def rungs(rows):
         said = row.get("error") or units.milliseconds(TIME(row))
         length = 0.0 if row.get("error") else _log_share(TIME(row), longest)
         entries.append(
-            f'<li data-post="{name}" data-length="{length:.1f}" data-hue="{identity(name).colour}">'
+            f'<li data-post="{name}" data-length="{length:.1f}" data-hue="{identity(name).color}">'
             f"{html.escape(named(name))}: {html.escape(said)}</li>"
         )
     return f'<ol class="am-road">{"".join(entries)}</ol>'
@@ -78,7 +78,7 @@ def bars(rows, N):
     groups = []
     for D, causal in sorted({(r["D"], r["causal"]) for r in there}):
         lines = "".join(
-            _bar(named(name), flops(rate(row)), rate(row) / most, identity(name).colour)
+            _bar(named(name), flops(rate(row)), rate(row) / most, identity(name).color)
             for name in BESIDE
             for row in pick(there, D=D, causal=causal, implementation=name)
         )
@@ -86,10 +86,10 @@ def bars(rows, N):
     return f'<div class="am-bars">{"".join(groups)}</div>'
 
 
-def _bar(name, said, share, colour):
+def _bar(name, said, share, color):
     return (
         f'<div class="am-bar"><span>{html.escape(name)}</span>'
-        f'<i style="--am-length:{100 * share:.1f}%;--am-hue:{colour}"></i>'
+        f'<i style="--am-length:{100 * share:.1f}%;--am-hue:{color}"></i>'
         f"<b>{html.escape(said)}</b></div>"
     )
 

@@ -24,7 +24,7 @@ from snippets._lab.draw.rows import pick
 from snippets._lab.draw.units import decimals
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).colour for name in ("q", "k", "v", "scores", "weights", "output")
+    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
 )
 TILES = 6  # of keys, as many as are drawn
 BLOCK = 4  # queries and keys of a tile in the staircase
@@ -55,7 +55,7 @@ def slide():
         matrix(q),
         matrix(k),
         box(scores.x, scores.y, scores.wide, scores.tall, LINES, 8),
-        words(scores.x + scores.wide / 2, scores.y + 18, "scores: never whole", 10.5, colour=MUTED),
+        words(scores.x + scores.wide / 2, scores.y + 18, "scores: never whole", 10.5, color=MUTED),
         matrix(v),
         matrix(out),
         q.part(mine / TILES, (mine + 1) / TILES),
@@ -114,13 +114,13 @@ def staircase():
         drawn.append(frame(x - 0.5, y - 0.5, tile, tile, INK, 1.6))
     right = grid.x + grid.across + 14
     drawn += [
-        words(grid.x, 16, "keys", 10.5, colour=MUTED, anchor="start"),
+        words(grid.x, 16, "keys", 10.5, color=MUTED, anchor="start"),
         straight((grid.x + 30, 12), (grid.x + grid.across, 12)),
-        words(24, grid.y + 8, "queries", 10.5, colour=MUTED, anchor="end").replace(
+        words(24, grid.y + 8, "queries", 10.5, color=MUTED, anchor="end").replace(
             "<text", '<text transform="rotate(-90 24 34)"'
         ),
     ]
-    for i, (name, colour, percent, said) in enumerate(
+    for i, (name, color, percent, said) in enumerate(
         (
             ("full", SCORES, STRONG, "no mask"),
             ("masked", SCORES, 16, "compare"),
@@ -129,9 +129,9 @@ def staircase():
     ):
         y = grid.y + 22 + i * 62
         drawn += [
-            box(right, y, 16, 16, colour, percent, 1),
+            box(right, y, 16, 16, color, percent, 1),
             words(right, y + 31, f"{kinds.count(name)} {name}", 11, 600, anchor="start"),
-            words(right, y + 45, said, 10.5, colour=MUTED, anchor="start"),
+            words(right, y + 45, said, 10.5, color=MUTED, anchor="start"),
         ]
     about = (
         f"A square of {tiles} by {tiles} tiles. {kinds.count('full')} tiles below the diagonal are "
@@ -165,8 +165,8 @@ def running(results):
     columns = (("before", 62), ("× α", 138), ("+ this tile", 214), ("after", 296))
     top, pitch, wide = 96, 34, 62
     drawn = [
-        words(0, 14, "scores", 11, 600, colour=INK, anchor="start"),
-        words(0, 48, "p = exp(s − m)", 10.5, 600, colour=INK, anchor="start"),
+        words(0, 14, "scores", 11, 600, color=INK, anchor="start"),
+        words(0, 48, "p = exp(s − m)", 10.5, 600, color=INK, anchor="start"),
     ]
     for i, (score, weight) in enumerate(zip(scores, p, strict=True)):
         x = 100 + i * 62
@@ -176,7 +176,7 @@ def running(results):
             box(x, 34, 56, 20, WEIGHTS, PALE),
             words(x + 28, 48, decimals(weight), 11),
         ]
-    drawn += [words(x + 4, top - 14, name, 10.5, colour=MUTED) for name, x in columns]
+    drawn += [words(x + 4, top - 14, name, 10.5, color=MUTED) for name, x in columns]
     lines = [
         ("m", OUTPUT, (m, None, None, m_new)),
         (
@@ -189,20 +189,20 @@ def running(results):
             for d in range(shown)
         ),
     ]
-    for i, (name, colour, values) in enumerate(lines):
+    for i, (name, color, values) in enumerate(lines):
         y = top + i * pitch
         drawn.append(words(0, y + 14, name, 11, 600, anchor="start"))
         for value, (_, x) in zip(values, columns, strict=True):
             if value is not None:
                 last = x == columns[-1][1]
                 drawn += [
-                    box(x - wide / 2 + 4, y, wide, 22, colour, 40 if last else PALE),
+                    box(x - wide / 2 + 4, y, wide, 22, color, 40 if last else PALE),
                     words(x + 4, y + 15, decimals(value), 11, 600 if last else 400),
                 ]
         if name == "m":
             drawn += [
                 straight((columns[0][1] + 40, y + 11), (columns[3][1] - 32, y + 11)),
-                words(180, y + 5, "max with the largest score", 10, colour=MUTED),
+                words(180, y + 5, "max with the largest score", 10, color=MUTED),
             ]
     foot = top + len(lines) * pitch + 8
     drawn.append(

@@ -21,8 +21,8 @@ from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import binary, count, time
 
 POST = "vectorized_attention"
-Q, K, V = (identity(name).colour for name in ("q", "k", "v"))
-REGISTERS, FAR = identity("registers").colour, identity("HBM").colour
+Q, K, V = (identity(name).color for name in ("q", "k", "v"))
+REGISTERS, FAR = identity("registers").color, identity("HBM").color
 MOST = 255  # registers that a thread can have
 KEYS = 6  # as many as are drawn
 STRIDE = 64  # elements from a row of the drawn tensor to the next
@@ -43,8 +43,8 @@ def addresses():
     column = Grid(34, top, rows, 1, 52, 30)
     row = Grid(left, 30, 1, columns, side, 30)
     drawn = [
-        words(60, 14, "offs_n[:, None] * stride", 10.5, colour=MUTED),
-        words(left + grid.across / 2, 14, "offs_d[None, :]", 10.5, colour=MUTED),
+        words(60, 14, "offs_n[:, None] * stride", 10.5, color=MUTED),
+        words(left + grid.across / 2, 14, "offs_d[None, :]", 10.5, color=MUTED),
         cells(column, lambda r, c: (Q, PALE)),
         numbers(column, lambda r, c: str(r * STRIDE)),
         words(102, top + grid.down / 2 + 4, "+", 15, 600),
@@ -54,7 +54,7 @@ def addresses():
         cells(grid, lambda r, c: (K, PALE + 12 * (r % 2))),
         numbers(grid, lambda r, c: str(r * STRIDE + c)),
         bracket(28, top, grid.down, "", "left"),
-        words(12, top + grid.down / 2 + 4, "N", 10.5, colour=MUTED),
+        words(12, top + grid.down / 2 + 4, "N", 10.5, color=MUTED),
         bracket(left, top + grid.down + 8, grid.across, "D"),
     ]
     about = (
@@ -95,7 +95,7 @@ def tile_in_registers(results):
         ),
         line(f"M0 {brim:g}H{PHONE}", INK, 1.2, "4 3"),
         words(0, brim - 16, f"{MOST} registers", 10.5, anchor="start"),
-        words(0, brim - 4, "at most, per thread", 10.5, colour=MUTED, anchor="start"),
+        words(0, brim - 4, "at most, per thread", 10.5, color=MUTED, anchor="start"),
     ]
     for i, row in enumerate(shown):
         x = 86 + i * pitch
@@ -105,7 +105,7 @@ def tile_in_registers(results):
             box(x, brim, wide, tall, LINES, 8),
             box(x, floor - level, wide, level, REGISTERS, STRONG),
             words(x + wide / 2, floor + 15, f"N {count(row['N'])}", 10.5, 600),
-            words(x + wide / 2, floor + 29, str(held), 10.5, colour=MUTED),
+            words(x + wide / 2, floor + 29, str(held), 10.5, color=MUTED),
         ]
         if held > MOST:
             over = (held - MOST) * per
@@ -118,12 +118,12 @@ def tile_in_registers(results):
                     binary(row["spill_store_bytes"]),
                     10.5,
                     600,
-                    colour=INK,
+                    color=INK,
                 ),
             ]
     drawn += [
-        words(0, floor + 29, "per thread", 10.5, colour=MUTED, anchor="start"),
-        words(0, floor + 45, "spilled", 10.5, colour=MUTED, anchor="start"),
+        words(0, floor + 29, "per thread", 10.5, color=MUTED, anchor="start"),
+        words(0, floor + 45, "spilled", 10.5, color=MUTED, anchor="start"),
     ]
     about = "; ".join(
         f"N {r['N']}: {_held(r)} numbers per thread, {r['spill_store_bytes']} bytes spilled"
@@ -168,18 +168,18 @@ def loads(results):
     wait, work = 4, 1
     spans, now = [], 0
     order = [("q", Q), *(("k", K) for _ in range(KEYS)), *(("v", V) for _ in range(KEYS))]
-    for said, colour in order:
+    for said, color in order:
         spans += [
             Span("a row", now, now + wait, LINES, "", 25),
-            Span("a row", now + wait, now + wait + work, colour, said),
+            Span("a row", now + wait, now + wait + work, color, said),
         ]
         now += wait + work
     end, start = now, 0
-    for said, colour, rows in (("q", Q, 1), ("K", K, KEYS), ("V", V, KEYS)):
+    for said, color, rows in (("q", Q, 1), ("K", K, KEYS), ("V", V, KEYS)):
         long = wait + rows * work * 0.6
         spans += [
             Span("a tile", start, start + wait, LINES, "", 25),
-            Span("a tile", start + wait, start + long, colour, said),
+            Span("a tile", start + wait, start + long, color, said),
         ]
         start += long
     over = Timeline(("a row", "a tile"), end, y=26, left=48)

@@ -69,7 +69,7 @@ class Mark:
     name: str
     x: tuple[float | None, ...]
     y: tuple[float | None, ...]
-    colours: tuple[str, ...]  # one, or one for each mark
+    colors: tuple[str, ...]  # one, or one for each mark
     symbols: tuple[str, ...] = ("circle",)
     dash: str = "solid"
     width: float = 2
@@ -92,7 +92,7 @@ class Rule:
     value: float
     name: str
     across: str = "y"  # the axis on which its value lies
-    colour: str = "#808a94"
+    color: str = "#808a94"
     dash: str = "dash"
     opacity: float = 1
 
@@ -103,7 +103,7 @@ class Band:
 
     low: float
     high: float
-    colour: str
+    color: str
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Label:
-    """A name at the end of a line: a swatch of its colour and ink."""
+    """A name at the end of a line: a swatch of its color and ink."""
 
     text: str
-    colour: str
+    color: str
     swatch: str
     at: float  # where on the panel's height, from 0 (below) to 1
 
@@ -366,31 +366,31 @@ def _labels(panel: Panel, y: Axis, tall: float) -> tuple[Label, ...]:
     found = []
     for item in _listed(panel):
         if isinstance(item, Rule):
-            end, colour, swatch = item.value, item.colour, "┄"
+            end, color, swatch = item.value, item.color, "┄"
         else:
             there = [v for v in item.y if v is not None]
             if not there:
                 continue
-            end, colour = there[-1], item.colours[0]
+            end, color = there[-1], item.colors[0]
             swatch = GLYPHS[item.symbols[0]]
-        found.append(((y.at(end) - low) / (high - low) * tall, item.name, colour, swatch))
+        found.append(((y.at(end) - low) / (high - low) * tall, item.name, color, swatch))
     found = _joined(sorted(found, key=lambda entry: entry[0]))
     places = _apart([entry[0] for entry in found], LABELS, tall)
     return tuple(
-        Label(text, colour, swatch, at / tall)
-        for at, (_, text, colour, swatch) in zip(places, found, strict=True)
+        Label(text, color, swatch, at / tall)
+        for at, (_, text, color, swatch) in zip(places, found, strict=True)
     )
 
 
 def _joined(found: Sequence[tuple[float, str, str, str]]) -> list[tuple[float, str, str, str]]:
-    """Lines of one colour that end at the same place have one label: "sm_80, sm_90"."""
+    """Lines of one color that end at the same place have one label: "sm_80, sm_90"."""
     joined: list[tuple[float, str, str, str]] = []
-    for at, name, colour, swatch in found:
+    for at, name, color, swatch in found:
         below = joined[-1] if joined else None
-        if below and below[2] == colour and at - below[0] < TOUCHING:
-            joined[-1] = (below[0], f"{below[1]}, {name}", colour, swatch)
+        if below and below[2] == color and at - below[0] < TOUCHING:
+            joined[-1] = (below[0], f"{below[1]}, {name}", color, swatch)
         else:
-            joined.append((at, name, colour, swatch))
+            joined.append((at, name, color, swatch))
     return joined
 
 

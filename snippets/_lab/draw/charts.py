@@ -2,7 +2,7 @@
 
 Each takes the results of all devices, the reference first, and says by names what is drawn: which
 series (implementations, or parts of the rows), which views (panels), which quantities. The loops
-over devices, colours, units, ticks, legends and the phone's layout are here; a room has none.
+over devices, colors, units, ticks, legends and the phone's layout are here; a room has none.
 """
 
 import html
@@ -41,7 +41,7 @@ from snippets._lab.draw.units import Scale
 from snippets._lab.results.store import DataError, Result
 
 Where = Mapping[str, Any] | Callable[[Row], bool]
-SMALL = 5  # pixels of a grey point: what lies below it, in colour, shows around it
+SMALL = 5  # pixels of a gray point: what lies below it, in color, shows around it
 MOST_TICKS = 12  # values of an axis that are each a tick
 ERROR = Quantity("largest difference from float64", "largest", units.difference)
 
@@ -70,7 +70,7 @@ class Series:
 
     @property
     def look(self) -> Identity:
-        """Its colour, symbol and dash, and the name that it has, with markup escaped."""
+        """Its color, symbol and dash, and the name that it has, with markup escaped."""
         found = identity(self.like or self.key, self.shade, self.dtype)
         return replace(found, name=html.escape(self.name or found.name, quote=False))
 
@@ -135,7 +135,7 @@ def lines(
 
     `log` names the logarithmic axes, "xy", "x", "y" or ""; `ticks` and `ends` are for what the rows
     do not tell, by axis and in the unit of the raw data. `by_device` is for one series that is
-    compared between devices and targets: the first has its colour, the others are grey.
+    compared between devices and targets: the first has its color, the others are gray.
     """
     panels = _panels(views)
     chosen = [s if isinstance(s, Series) else Series(s) for s in series]
@@ -167,7 +167,7 @@ def lines(
                 ),
                 tuple(_rule(r, v, n, x_scale, y_scale) for v, r, n in rules),
                 tuple(
-                    Band(low / x_scale.per, high / x_scale.per, identity(key).colour)
+                    Band(low / x_scale.per, high / x_scale.per, identity(key).color)
                     for low, high, key in view.bands
                 ),
             )
@@ -217,7 +217,7 @@ class _Points:
             name=self.name,
             x=tuple(v / x.per for v in self.x),
             y=tuple(None if v is None else v / y.per for v in self.y),
-            colours=(self.look.colour,),
+            colors=(self.look.color,),
             symbols=(symbol,),
             dash=self.series.dash or self.look.dash,
             width=self.series.width,
@@ -258,8 +258,8 @@ def _points(
             if by_device:
                 name, opacity = device_name(result), 1.0
                 if device:
-                    grey = OTHERS["context"]
-                    look = replace(grey, symbol=ORDER[device % len(ORDER)])
+                    gray = OTHERS["context"]
+                    look = replace(gray, symbol=ORDER[device % len(ORDER)])
                     if not one.joined:
                         one = replace(one, size=one.size or SMALL)
             elif len(results) > 1:
@@ -499,7 +499,7 @@ def _bar(
     name = look.name if look else group.name if group else ""
     if len(results) > 1:
         name = f"{name}, {device_name(result)}" if name else device_name(result)
-    at, values_, hover, said, colours, base, symbols, low, high = ([] for _ in range(9))
+    at, values_, hover, said, colors, base, symbols, low, high = ([] for _ in range(9))
     for i, (place, rows, mine) in enumerate(zip(places, found, numbers, strict=True)):
         for row, number in zip(rows, mine, strict=True):
             if number is None:
@@ -513,7 +513,7 @@ def _bar(
             more = told(row) if told else spread(row) if counted == TIME else scale.text(number)
             hover.append(f"{head}<br>{more}")
             said.append(scale.text(number) if texts else "")
-            colours.append(looks[i].colour)
+            colors.append(looks[i].color)
             symbols.append((group.symbol if group else "") or place.symbol or looks[i].symbol)
             ends = (group.spread if group else None) or place.spread
             low.append(row[ends[0]] / scale.per if ends else shown)
@@ -527,7 +527,7 @@ def _bar(
         name=name,
         x=tuple(across),
         y=tuple(up),
-        colours=tuple(colours),
+        colors=tuple(colors),
         symbols=tuple(symbols),
         size=11 if texts else 9,
         opacity=strength(device),
@@ -739,7 +739,7 @@ def _rule(reference: Reference, value: float, name: str, x: Scale, y: Scale) -> 
     per = x.per if reference.across == "x" else y.per
     look = identity(reference.key)
     dash = "dash" if reference.key == "ceiling" else "solid"
-    return Rule(value / per, name, reference.across, look.colour, dash)
+    return Rule(value / per, name, reference.across, look.color, dash)
 
 
 def _axis(

@@ -1,6 +1,6 @@
-"""Drawings as inline SVG, in one language: boxes, words, arrows, in the colours of identity.
+"""Drawings as inline SVG, in one language: boxes, words, arrows, in the colors of identity.
 
-Paper, ink and lines are the page's own colours, so that a drawing follows its theme. A length is a
+Paper, ink and lines are the page's own colors, so that a drawing follows its theme. A length is a
 CSS pixel: what is at most PHONE wide has the same size on a phone and on a laptop. Time is shown by
 `motion`, which stands still for readers who want that, and for all others when they say so.
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 INK, MUTED, LINES = "var(--am-ink)", "var(--am-muted)", "var(--am-axis)"
-PALE = 22  # percent of a colour in a box that words are read on
+PALE = 22  # percent of a color in a box that words are read on
 STRONG = 70  # of what is meant, between boxes that are pale
 TIP = 3, 5  # half the width of an arrow's point, and its length
 PHONE = 344  # what a phone of 390 px shows of a figure, without scrolling
@@ -30,37 +30,35 @@ def box(
     y: float,
     wide: float,
     tall: float,
-    colour: str,
+    color: str,
     percent: float = PALE,
     line: float = 0,
 ) -> str:
-    """Filled with so much of a colour and paper for the rest, so that no arrow crosses a word."""
-    stroke = f' stroke="{colour}" stroke-width="{line:g}"' if line else ""
+    """Filled with so much of a color and paper for the rest, so that no arrow crosses a word."""
+    stroke = f' stroke="{color}" stroke-width="{line:g}"' if line else ""
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{wide:g}" height="{tall:g}" rx="3" '
-        f'style="fill:{mixed(colour, percent)}"{stroke}/>'
+        f'style="fill:{mixed(color, percent)}"{stroke}/>'
     )
 
 
-def mixed(colour: str, percent: float) -> str:
-    """So much of a colour on the page's paper."""
-    return f"color-mix(in srgb,{colour} {percent:g}%,var(--am-paper))"
+def mixed(color: str, percent: float) -> str:
+    """So much of a color on the page's paper."""
+    return f"color-mix(in srgb,{color} {percent:g}%,var(--am-paper))"
 
 
-def frame(
-    x: float, y: float, wide: float, tall: float, colour: str = INK, line: float = 1.6
-) -> str:
+def frame(x: float, y: float, wide: float, tall: float, color: str = INK, line: float = 1.6) -> str:
     """A line around something that is drawn already."""
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{wide:g}" height="{tall:g}" rx="3" fill="none" '
-        f'stroke="{colour}" stroke-width="{line:g}"/>'
+        f'stroke="{color}" stroke-width="{line:g}"/>'
     )
 
 
-def line(path: str, colour: str = LINES, wide: float = 1, dash: str = "") -> str:
+def line(path: str, color: str = LINES, wide: float = 1, dash: str = "") -> str:
     """A path without a point."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{wide:g}"{dashed}/>'
+    return f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{wide:g}"{dashed}/>'
 
 
 def words(
@@ -70,14 +68,14 @@ def words(
     size: float = 11,
     weight: int = 400,
     *,
-    colour: str = INK,
+    color: str = INK,
     anchor: str = "middle",
 ) -> str:
     """A line of words whose foot is at y."""
     bold = f' font-weight="{weight}"' if weight != 400 else ""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{bold} '
-        f'text-anchor="{anchor}" fill="{colour}">{html.escape(said, quote=False)}</text>'
+        f'text-anchor="{anchor}" fill="{color}">{html.escape(said, quote=False)}</text>'
     )
 
 
@@ -86,22 +84,22 @@ def wide_of(said: str, size: float = 11) -> float:
     return LETTER * size * len(said)
 
 
-def labelled(
+def labeled(
     x: float,
     y: float,
     wide: float,
     tall: float,
-    colour: str,
+    color: str,
     said: str,
     size: float = 10,
     percent: float = PALE,
 ) -> str:
     """A box with a line around it and words in its middle; a group, for they must fit."""
     middle = words(x + wide / 2, y + tall / 2 + 0.35 * size, said, size)
-    return f"<g>{box(x, y, wide, tall, colour, percent, 1)}{middle}</g>"
+    return f"<g>{box(x, y, wide, tall, color, percent, 1)}{middle}</g>"
 
 
-def arrow(path: str, tip: Point, towards: str, colour: str, **look: object) -> str:
+def arrow(path: str, tip: Point, towards: str, color: str, **look: object) -> str:
     """A path with a point at its end: `towards` is left, right, up or down.
 
     `look` is of SVG, with lines below for dashes: stroke_dasharray="3 3", opacity=0.5.
@@ -116,20 +114,20 @@ def arrow(path: str, tip: Point, towards: str, colour: str, **look: object) -> s
     more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
     (a, b), (c, d) = ends
     return (
-        f'<g fill="none" stroke="{colour}" stroke-width="1.4"{more}><path d="{path}"{dashed}/>'
+        f'<g fill="none" stroke="{color}" stroke-width="1.4"{more}><path d="{path}"{dashed}/>'
         f'<path d="M{a:g} {b:g}L{x:g} {y:g}L{c:g} {d:g}"/></g>'
     )
 
 
-def straight(start: Point, end: Point, colour: str = MUTED, **look: object) -> str:
+def straight(start: Point, end: Point, color: str = MUTED, **look: object) -> str:
     """An arrow along one axis."""
     (x, y), (to, to_y) = start, end
     across = abs(to - x) >= abs(to_y - y)
     towards = ("right" if to > x else "left") if across else ("down" if to_y > y else "up")
-    return arrow(f"M{x:g} {y:g}L{to:g} {to_y:g}", end, towards, colour, **look)
+    return arrow(f"M{x:g} {y:g}L{to:g} {to_y:g}", end, towards, color, **look)
 
 
-def flow(start: Point, end: Point, thick: float, colour: str, percent: float = 60) -> str:
+def flow(start: Point, end: Point, thick: float, color: str, percent: float = 60) -> str:
     """A straight arrow as thick as what it carries: its point has the same length at any width."""
     (x, y), (to, to_y) = start, end
     across = abs(to - x) >= abs(to_y - y)
@@ -142,7 +140,7 @@ def flow(start: Point, end: Point, thick: float, colour: str, percent: float = 6
     corners.append((corners[0][0], half))
     at = [(a, y + b) if across else (x + b, a) for a, b in corners]
     path = "L".join(f"{a:g} {b:g}" for a, b in at)
-    return f'<path d="M{path}Z" style="fill:{mixed(colour, percent)}"/>'
+    return f'<path d="M{path}Z" style="fill:{mixed(color, percent)}"/>'
 
 
 def bracket(
@@ -152,7 +150,7 @@ def bracket(
     said: str,
     side: str = "below",
     size: float = 10.5,
-    colour: str = MUTED,
+    color: str = MUTED,
 ) -> str:
     """A dimension: a line with two ticks from (x, y) on, and words beside it.
 
@@ -162,29 +160,29 @@ def bracket(
         tick = 4 if side == "above" else -4
         path = f"M{x:g} {y + tick:g}V{y:g}H{x + long:g}V{y + tick:g}"
         foot = y - 5 if side == "above" else y + size + 3
-        return line(path, colour) + words(x + long / 2, foot, said, size, colour=colour)
+        return line(path, color) + words(x + long / 2, foot, said, size, color=color)
     tick = 4 if side == "left" else -4
     path = f"M{x + tick:g} {y:g}H{x:g}V{y + long:g}H{x + tick:g}"
     anchor = "end" if side == "left" else "start"
     at = x - 5 if side == "left" else x + 5
     middle = y + long / 2 + 0.35 * size
-    return line(path, colour) + words(at, middle, said, size, colour=colour, anchor=anchor)
+    return line(path, color) + words(at, middle, said, size, color=color, anchor=anchor)
 
 
 class Key(NamedTuple):
-    """What a colour means."""
+    """What a color means."""
 
-    colour: str
+    color: str
     percent: float
     said: str
 
 
 def keys(x: float, y: float, wide: float, shown: Sequence[Key], size: float = 10.5) -> str:
-    """What the colours mean, from left to right in as many lines as it needs: `tall_of` them."""
+    """What the colors mean, from left to right in as many lines as it needs: `tall_of` them."""
     drawn = []
     for key, (across, down) in zip(shown, _places(wide, shown, size), strict=True):
         top = y + down * (size + 7)
-        drawn.append(box(x + across, top, 11, 11, key.colour, key.percent, 1))
+        drawn.append(box(x + across, top, 11, 11, key.color, key.percent, 1))
         drawn.append(words(x + across + 16, top + 9.5, key.said, size, anchor="start"))
     return "".join(drawn)
 

@@ -11,7 +11,7 @@ from snippets._lab.draw.drawings import (
     PHONE,
     STRONG,
     box,
-    labelled,
+    labeled,
     straight,
     svg,
     words,
@@ -24,7 +24,7 @@ from snippets._lab.draw.units import bandwidth, binary, size
 from snippets._lab.results.store import Result
 
 REGISTERS, SHARED, L2, HBM = (
-    identity(name).colour for name in ("registers", "shared memory", "L2", "HBM")
+    identity(name).color for name in ("registers", "shared memory", "L2", "HBM")
 )
 TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
 QUARTERS = 4  # of a multiprocessor, each with a scheduler of its own
@@ -107,7 +107,7 @@ def gpu(chip: tuple[str, int], levels: Sequence[Level], units: Sequence[str]) ->
     middle = PHONE / 2
     drawn += [
         straight((middle, 352), (middle, 372)),
-        words(middle + 10, 366, "shared by all multiprocessors", 10, colour=MUTED, anchor="start"),
+        words(middle + 10, 366, "shared by all multiprocessors", 10, color=MUTED, anchor="start"),
         band(Band(left, 376, wide, 44, L2, "L2 cache", l2.line()), 11),
         straight((middle, 422), (middle, 438)),
         band(Band(left, 440, wide, 42, HBM, "HBM, its memory", hbm.line()), 11),
@@ -123,10 +123,8 @@ def gpu(chip: tuple[str, int], levels: Sequence[Level], units: Sequence[str]) ->
 
 def _quarter(x: float, wide: float, number: int) -> Iterator[str]:
     """A scheduler and the warps it chooses from: one of them is working."""
-    yield labelled(x, 58, wide, 22, INK, f"scheduler {number}")
+    yield labeled(x, 58, wide, 22, INK, f"scheduler {number}")
     grid = square(x, 90, 2, WARPS // 2, (wide + 2) / (WARPS // 2), 2)
-    colour = identity("consumer 0").colour
-    yield cells(
-        grid, lambda row, column: (colour, STRONG if (row, column) == (0, number) else PALE)
-    )
-    yield words(x + wide / 2, 136, f"{WARPS} warps", 10, colour=MUTED)
+    color = identity("consumer 0").color
+    yield cells(grid, lambda row, column: (color, STRONG if (row, column) == (0, number) else PALE))
+    yield words(x + wide / 2, 136, f"{WARPS} warps", 10, color=MUTED)

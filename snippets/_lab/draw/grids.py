@@ -16,7 +16,7 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.identity import identity
 
-Look = tuple[str, float]  # a colour and its percent
+Look = tuple[str, float]  # a color and its percent
 
 
 class Grid(NamedTuple):
@@ -80,9 +80,9 @@ def cells(grid: Grid, look: Callable[[int, int], Look | None]) -> str:
 
 
 def tensor_cells(grid: Grid, tensor: str, strong: Iterable[tuple[int, int]] = ()) -> str:
-    """The cells of a tensor in its colour: pale, those of `strong` strong."""
-    colour, lit = identity(tensor).colour, set(strong)
-    return cells(grid, lambda row, column: (colour, STRONG if (row, column) in lit else PALE))
+    """The cells of a tensor in its color: pale, those of `strong` strong."""
+    color, lit = identity(tensor).color, set(strong)
+    return cells(grid, lambda row, column: (color, STRONG if (row, column) in lit else PALE))
 
 
 def numbers(
@@ -98,12 +98,12 @@ def numbers(
     return "".join(drawn)
 
 
-def around(grid: Grid, rows: slice, columns: slice, colour: str = INK, line: float = 1.6) -> str:
+def around(grid: Grid, rows: slice, columns: slice, color: str = INK, line: float = 1.6) -> str:
     """A line around a tile of a grid, e.g. around(grid, slice(0, 2), slice(4, 8))."""
     x, y = grid.corner(rows.start, columns.start)
     wide = (columns.stop - columns.start) * grid.wide - grid.gap
     tall = (rows.stop - rows.start) * grid.tall - grid.gap
-    return frame(x - 1, y - 1, wide + 2, tall + 2, colour, line)
+    return frame(x - 1, y - 1, wide + 2, tall + 2, color, line)
 
 
 class Matrix(NamedTuple):
@@ -113,32 +113,32 @@ class Matrix(NamedTuple):
     y: float
     wide: float
     tall: float
-    tensor: str  # q, k, v, scores, weights, output: its colour
+    tensor: str  # q, k, v, scores, weights, output: its color
     said: str = ""  # in its middle; its name if left out
     rows: str = ""  # left of it
     columns: str = ""  # above it
 
     def part(self, start: float, end: float, percent: float = STRONG) -> str:
         """A tile of rows, by shares of the height."""
-        colour = identity(self.tensor).colour
+        color = identity(self.tensor).color
         top, tall = self.y + start * self.tall, (end - start) * self.tall
-        return box(self.x, top, self.wide, tall, colour, percent, 1)
+        return box(self.x, top, self.wide, tall, color, percent, 1)
 
     def slab(self, start: float, end: float, percent: float = STRONG) -> str:
         """A tile of columns, by shares of the width."""
-        colour = identity(self.tensor).colour
+        color = identity(self.tensor).color
         left, wide = self.x + start * self.wide, (end - start) * self.wide
-        return box(left, self.y, wide, self.tall, colour, percent, 1)
+        return box(left, self.y, wide, self.tall, color, percent, 1)
 
 
 def matrix(of: Matrix, percent: float = PALE, size: float = 12) -> str:
     """A tensor as a block with its name, and what its dimensions are called."""
-    colour = identity(of.tensor).colour
+    color = identity(of.tensor).color
     said = of.said or {"q": "Q", "k": "K", "v": "V", "weights": "P", "output": "O"}.get(
         of.tensor, of.tensor
     )
     drawn = [
-        box(of.x, of.y, of.wide, of.tall, colour, percent, 1),
+        box(of.x, of.y, of.wide, of.tall, color, percent, 1),
         words(of.x + of.wide / 2, of.y + of.tall / 2 + 0.35 * size, said, size, 600),
     ]
     if of.rows:

@@ -1,13 +1,13 @@
-"""Who has which colour, symbol and dash, and what it is called: fixed for the whole site.
+"""Who has which color, symbol and dash, and what it is called: fixed for the whole site.
 
-Ours are warm, a ramp in the order of the nav; PyTorch's are cool; ceilings are grey. The dtype is
-told by the dash of a line and the device by how strong a mark is. All colours lie at least 3:1 from
+Ours are warm, a ramp in the order of the nav; PyTorch's are cool; ceilings are gray. The dtype is
+told by the dash of a line and the device by how strong a mark is. All colors lie at least 3:1 from
 the light page and from the dark one; a test holds that, and that what is compared can be told apart
-with a colour-vision deficiency too. A tensor in a drawing and a library in a chart have colours of
+with a color-vision deficiency too. A tensor in a drawing and a library in a chart have colors of
 their own, so that blue is K and nobody takes a line of a chart for it.
 
 A new post needs one line here: its place in ROAD. What a room measures beside its kernel is
-derived: "<room>:exercise" has the room's colour with an open symbol and a dashed line,
+derived: "<room>:exercise" has the room's color with an open symbol and a dashed line,
 "<room>:<part>" the room's own, and `shade` tells several parts of one room apart.
 """
 
@@ -22,13 +22,13 @@ class Identity:
     """How something looks wherever it is drawn."""
 
     name: str
-    colour: str
+    color: str
     symbol: str = "circle"
     dash: str = "solid"
 
 
 def oklch(lightness: float, chroma: float, hue: float) -> str:
-    """A colour of even steps to the eye (Björn Ottosson's OKLab, by lightness, chroma and hue)."""
+    """A color of even steps to the eye (Björn Ottosson's OKLab, by lightness, chroma and hue)."""
     a = chroma * math.cos(math.radians(hue))
     b = chroma * math.sin(math.radians(hue))
     long, middle, short = (
@@ -52,10 +52,10 @@ HEAT = ("#f3f1ea", "#6fb0ba", "#06414f")  # from 0 to 1; attention_map.css has t
 
 
 def mixed(part: float) -> str:
-    """The colour of a share of 1 in a heatmap."""
+    """The color of a share of 1 in a heatmap."""
     first = 0 if part < 0.5 else 1
     low, high = (
-        [int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in HEAT[first : first + 2]
+        [int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in HEAT[first : first + 2]
     )
     along = 2 * part - first
     channels = (round(a + (b - a) * along) for a, b in zip(low, high, strict=True))
@@ -72,7 +72,7 @@ class Rung:
     chroma: float = 0.15
 
 
-# In the order of the nav: amber, orange, red, crimson, magenta. Neighbours differ in lightness too.
+# In the order of the nav: amber, orange, red, crimson, magenta. Neighbors differ in lightness too.
 ROAD = {
     "basic_attention": Rung(88, 0.65, "two queries a program", 0.13),
     "coalescing": Rung(105, 0.55, "", 0.11),
@@ -161,13 +161,13 @@ def identity(key: str, shade: int = 0, dtype: str = "") -> Identity:
     if comma:
         found = replace(found, name=f"{found.name},{special}")
     if shade:
-        colour = _shaded(ROAD.get(name.partition(":")[0]), shade)
-        found = replace(found, colour=colour, symbol=ORDER[shade % len(ORDER)])
+        color = _shaded(ROAD.get(name.partition(":")[0]), shade)
+        found = replace(found, color=color, symbol=ORDER[shade % len(ORDER)])
     return replace(found, dash=DTYPES[dtype]) if dtype else found
 
 
 def _shaded(room: Rung | None, shade: int) -> str:
-    """A part's colour: ours stay warm and the others cool, and neighbours differ in lightness."""
+    """A part's color: ours stay warm and the others cool, and neighbors differ in lightness."""
     (low, high), hue = (WARM, room.hue) if room else (COOL, 255)
     hue = hue - 360 if room and hue > high else hue
     at = low + (hue - low + shade * APART * (high - low)) % (high - low)
@@ -191,7 +191,7 @@ def _known(name: str) -> Identity:
     if room == "torch":
         return replace(PYTORCH, name=f"PyTorch {part.replace('_', ' ')}")
     if room not in ROAD:
-        raise DataError(f"{name!r} has no colour in snippets/_lab/draw/identity.py")
+        raise DataError(f"{name!r} has no color in snippets/_lab/draw/identity.py")
     rung = ROAD[room]
     symbol = MARKS[list(ROAD).index(room) % len(MARKS)]
     own = Identity(room, oklch(rung.lightness, rung.chroma, rung.hue), symbol)

@@ -17,30 +17,28 @@ def lanes(
     """A warp: its 32 lanes as squares, in rows; the grid, and what is drawn."""
     side = (wide + 1) / (LANES // rows)
     grid = Grid(x, y, rows, LANES // rows, side, side)
-    colour = identity("consumer 0").colour
+    color = identity("consumer 0").color
     drawn = cells(
         grid,
-        lambda row, column: (colour, STRONG if row * grid.columns + column in lit else PALE),
+        lambda row, column: (color, STRONG if row * grid.columns + column in lit else PALE),
     )
     return grid, drawn
 
 
 def sectors(grid: Grid, touched: Collection[tuple[int, int]], memory: str = "HBM") -> str:
     """Sectors of a memory: those that an access touches are lit."""
-    colour = identity(memory).colour
-    return cells(
-        grid, lambda row, column: (colour, 80) if (row, column) in touched else (LINES, 18)
-    )
+    color = identity(memory).color
+    return cells(grid, lambda row, column: (color, 80) if (row, column) in touched else (LINES, 18))
 
 
 class Band(NamedTuple):
-    """A part of the machine: where it is, its colour, its name and what is known of it."""
+    """A part of the machine: where it is, its color, its name and what is known of it."""
 
     x: float
     y: float
     wide: float
     tall: float
-    colour: str
+    color: str
     name: str
     said: str = ""
 
@@ -50,7 +48,7 @@ def band(of: Band, size: float = 11.5) -> str:
     middle = of.y + of.tall / 2 + 4
     right = words(of.x + of.wide - 8, middle, of.said, size - 0.5, anchor="end") if of.said else ""
     return (
-        box(of.x, of.y, of.wide, of.tall, of.colour, PALE, 1)
-        + words(of.x + 8, middle, of.name, size, 600, colour=INK, anchor="start")
+        box(of.x, of.y, of.wide, of.tall, of.color, PALE, 1)
+        + words(of.x + 8, middle, of.name, size, 600, color=INK, anchor="start")
         + right
     )

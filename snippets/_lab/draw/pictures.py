@@ -25,7 +25,7 @@ class Picture:
     """What a drawing function returns. `sees` and `caption` are Markdown."""
 
     sees: str  # what to see in it, in a sentence: "Q stays, K and V slide past."
-    caption: str  # what is drawn: what colours and sizes mean
+    caption: str  # what is drawn: what colors and sizes mean
     svg: str
     table: Sequence[Mapping[str, Any]] = ()  # the numbers in it, where they were measured
     sources: Sequence[Result] = field(default=())  # the results that hold them

@@ -144,7 +144,7 @@ class _Pen:
 
     def __init__(self) -> None:
         self.drawn: list[str] = []
-        self.marks: dict[tuple[str, bool], list[str]] = {}  # colour, whether filled → squares
+        self.marks: dict[tuple[str, bool], list[str]] = {}  # color, whether filled → squares
 
     def box(
         self, x: float, y: float, wide: float, tall: float, fill: str = "none", **look: object
@@ -156,7 +156,7 @@ class _Pen:
         more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
         self.drawn.append(f'<rect {place} rx="3" style="fill:{fill}"{more}/>')
 
-    def mark(self, x: float, y: float, share: float, colour: str) -> None:
+    def mark(self, x: float, y: float, share: float, color: str) -> None:
         """A number as a square, hollow where it is negative; as in canvas.js."""
         side = 0.9 * min(1.0, abs(share)) ** 0.5
         if side < 0.06:
@@ -164,34 +164,34 @@ class _Pen:
         left, top, long = (
             f"{CELL * value:.4g}" for value in (x + 0.5 - side / 2, y + 0.5 - side / 2, side)
         )
-        self.marks.setdefault((colour, share > 0), []).append(
+        self.marks.setdefault((color, share > 0), []).append(
             f"M{left} {top}h{long}v{long}h-{long}z"
         )
 
-    def grid(self, x: float, y: float, rows: Grid, colour: str) -> None:
+    def grid(self, x: float, y: float, rows: Grid, color: str) -> None:
         """A matrix, its largest number as large as a cell allows."""
         most = _largest(rows)
         for r, numbers in enumerate(rows):
             for d, number in enumerate(numbers):
-                self.mark(x + d, y + r, number / most, colour)
+                self.mark(x + d, y + r, number / most, color)
 
     def flush(self) -> None:
         """Draw the squares: one path for all of a look."""
-        for (colour, filled), squares in self.marks.items():
-            look = f'fill="{colour}"' if filled else f'fill="none" stroke="{colour}"'
+        for (color, filled), squares in self.marks.items():
+            look = f'fill="{color}"' if filled else f'fill="none" stroke="{color}"'
             self.drawn.append(f'<path {look} stroke-width="1.4" d="{"".join(squares)}"/>')
         self.marks = {}
 
-    def words(self, x: float, y: float, said: str, colour: str = INK, **look: object) -> None:
+    def words(self, x: float, y: float, said: str, color: str = INK, **look: object) -> None:
         more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
         place = f'x="{CELL * x:.4g}" y="{CELL * y:.4g}"'
         self.drawn.append(
-            f'<text {place} dominant-baseline="central" style="fill:{colour}"{more}>'
+            f'<text {place} dominant-baseline="central" style="fill:{color}"{more}>'
             f"{html.escape(said, quote=False)}</text>"
         )
 
-    def centred(self, x: float, y: float, said: str, colour: str = INK, **look: object) -> None:
-        self.words(x, y, said, colour, text_anchor="middle", **look)
+    def centered(self, x: float, y: float, said: str, color: str = INK, **look: object) -> None:
+        self.words(x, y, said, color, text_anchor="middle", **look)
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def _in_memory(pen: _Pen, at: _Places, q: Grid, k: Grid, v: Grid) -> None:
     pen.flush()
     pen.box(at.sx, at.sy, at.N, at.M, stroke="var(--am-axis)", stroke_dasharray="2 4")
     if at.first + at.rows < at.M:
-        pen.centred(at.sx + at.N / 2, at.sy + at.M - 0.5, "scores: M × N, never stored", MUTED)
+        pen.centered(at.sx + at.N / 2, at.sy + at.M - 0.5, "scores: M × N, never stored", MUTED)
 
 
 def _on_chip(pen: _Pen, at: _Places, now: _Moment) -> None:
@@ -324,15 +324,15 @@ def _on_chip(pen: _Pen, at: _Places, now: _Moment) -> None:
         pen.box(left, over, wide, tall, TENSORS[name])
         if rows > 1:
             light = {"font_size": 11, "font_weight": 700}
-            pen.centred(left + wide / 2, over + tall / 2, name, "var(--am-paper)", **light)
+            pen.centered(left + wide / 2, over + tall / 2, name, "var(--am-paper)", **light)
     for i, name in enumerate("ml"):
         x = at.mx + i * (COLLECTED + 0.15)
-        pen.centred(x + COLLECTED / 2, top - 0.75, name, MUTED, font_weight=700)
+        pen.centered(x + COLLECTED / 2, top - 0.75, name, MUTED, font_weight=700)
         for r in range(rows):
             pen.box(x, top + r + 0.08, COLLECTED, 0.84, "var(--am-raised)")
             if now.collected:
                 said = decimals(now.collected[i][r], 2)
-                pen.centred(x + COLLECTED / 2, top + r + 0.52, said, font_size=11)
+                pen.centered(x + COLLECTED / 2, top + r + 0.52, said, font_size=11)
     for r in range(rows):
         pen.box(at.ax - 0.08, top + r + 0.02, at.D + 0.16, 0.96, "var(--am-raised)")
     pen.grid(at.ax, top, now.acc, TENSORS["v"])
@@ -351,7 +351,7 @@ def _memories(pen: _Pen, at: _Places, through: str) -> None:
         fill = f"color-mix(in srgb,{MEMORIES[name]} {4 if passed else 13}%,transparent)"
         x, across = EDGE + inner * left, inner * share
         pen.box(x, at.my, across, STRIP, fill, stroke=MEMORIES[name], **look)
-        pen.centred(x + across / 2, at.my + 0.65, name, font_weight=600)
+        pen.centered(x + across / 2, at.my + 0.65, name, font_weight=600)
 
 
 def _transposed(rows: Grid) -> Grid:

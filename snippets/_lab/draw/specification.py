@@ -1,4 +1,4 @@
-"""A chart for Plotly: traces and layout as plain JSON. The page adds the colours of its theme."""
+"""A chart for Plotly: traces and layout as plain JSON. The page adds the colors of its theme."""
 
 import html
 import math
@@ -69,18 +69,18 @@ def _trace(mark: Mark, i: int, listed: bool) -> dict[str, Any]:
     }
     if mark.name:
         trace["legendgroup"] = mark.name
-    colour = _one_or_all(mark.colours) if mark.colours else "#808a94"
+    color = _one_or_all(mark.colors) if mark.colors else "#808a94"
     if mark.kind == "bars":
-        trace["marker"] = {"color": colour}
+        trace["marker"] = {"color": color}
         trace["width"] = mark.thickness
         trace["orientation"] = "v" if mark.upright else "h"
         if mark.base:
             trace["base"] = list(mark.base)
     else:
         trace["mode"] = "lines+markers" if mark.kind == "line" else "markers"
-        trace["marker"] = {"color": colour, "size": mark.size, "symbol": _one_or_all(mark.symbols)}
+        trace["marker"] = {"color": color, "size": mark.size, "symbol": _one_or_all(mark.symbols)}
         if mark.kind == "line":
-            trace["line"] = {"color": mark.colours[0], "dash": mark.dash, "width": mark.width}
+            trace["line"] = {"color": mark.colors[0], "dash": mark.dash, "width": mark.width}
     if mark.low:
         lying = mark.kind == "bars" and not mark.upright
         middle = mark.x if lying else mark.y
@@ -136,7 +136,7 @@ def _ruled(rule: Rule, panel: Panel, i: int, listed: bool) -> dict[str, Any]:
         "showlegend": listed,
         "legendrank": 2000,  # behind the marks
         "opacity": rule.opacity,
-        "line": {"color": rule.colour, "dash": rule.dash, "width": 1.5},
+        "line": {"color": rule.color, "dash": rule.dash, "width": 1.5},
         "hovertemplate": f"{rule.name}<extra></extra>",
     }
     return trace | ({"legendgroup": rule.name} if rule.name else {})
@@ -223,7 +223,7 @@ def _layout(chart: Chart, placed: Placement) -> dict[str, Any]:
             "x1": band.high,
             "y0": 0,
             "y1": 1,
-            "fillcolor": band.colour,
+            "fillcolor": band.color,
             "opacity": 0.14,
             "line": {"width": 0},
         }
@@ -270,7 +270,7 @@ def _notes(panel: Panel, spot: Spot, n: str) -> list[dict[str, Any]]:
     notes += [
         {
             **plain,
-            "text": f'<span style="color:{label.colour}">{label.swatch}</span> {label.text}',
+            "text": f'<span style="color:{label.color}">{label.swatch}</span> {label.text}',
             "x": 1,
             "xref": f"x{n} domain",
             "xanchor": "left",

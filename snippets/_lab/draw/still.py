@@ -1,8 +1,8 @@
-"""The still of a chart: labelled SVG that stands in a figure's box until the real one is drawn.
+"""The still of a chart: labeled SVG that stands in a figure's box until the real one is drawn.
 
 It is made from the same description, so ticks, names and numbers are those of the chart. Each panel
 is an <svg> of its own, placed by CSS variables for both kinds of screen; within it everything is at
-a share of its size, and text keeps its size however far it is stretched. Colours of text are the
+a share of its size, and text keeps its size however far it is stretched. Colors of text are the
 page's (currentColor).
 """
 
@@ -95,7 +95,7 @@ def _variables(spot: Spot, mark: str) -> str:
 
 
 def _legend(placed: Placement, css: str) -> str:
-    """Names beside their colours, where they are not at the ends of the lines."""
+    """Names beside their colors, where they are not at the ends of the lines."""
     if not placed.legend:
         return ""
     keys = "".join(f"<span>{_key(item)}{item.name}</span>" for item in placed.legend)
@@ -105,12 +105,12 @@ def _legend(placed: Placement, css: str) -> str:
 def _key(item: Mark | Rule) -> str:
     """A swatch: a line, or the symbol of dots, or a square for bars."""
     if isinstance(item, Rule):
-        return f'<i style="background:{item.colour}"></i>'
-    colour = item.colours[0] if item.colours else "#808a94"
+        return f'<i style="background:{item.color}"></i>'
+    color = item.colors[0] if item.colors else "#808a94"
     if item.kind == "line":
-        return f'<i style="background:{colour}"></i>'
+        return f'<i style="background:{color}"></i>'
     glyph = "■" if item.kind == "bars" or not item.symbols else GLYPHS[item.symbols[0]]
-    return f'<b style="color:{colour}">{glyph}</b>'
+    return f'<b style="color:{color}">{glyph}</b>'
 
 
 def _part(axis: Axis, value: float) -> float:
@@ -156,7 +156,7 @@ def _words(panel: Panel, spot: Spot) -> Iterable[Text]:
     for rule, anchor in zip(named, spot.anchors, strict=True):
         yield _text(rule.name, f'x="{_share(spot.x, rule.value)}" y="-5"', anchor)
     for label in spot.labels:
-        name = f'<tspan fill="{label.colour}">{label.swatch}</tspan> {label.text}'
+        name = f'<tspan fill="{label.color}">{label.swatch}</tspan> {label.text}'
         yield _text(name, f'x="100%" y="{_per_cent(1 - label.at)}" dx="6" dy="4"')
     for mark in panel.marks:
         shift = 5 if mark.kind == "bars" else 10
@@ -192,13 +192,13 @@ def _marks(panel: Panel, spot: Spot) -> Iterable[str]:
     yield f'<path class="am-frame" d="{"".join(lines)}"/>'
     for band in panel.bands:
         a, b = (min(max(_x(x, v), 0), SIDE) for v in (band.low, band.high))
-        fill = f'fill="{band.colour}" fill-opacity=".14"'
+        fill = f'fill="{band.color}" fill-opacity=".14"'
         yield f'<path class="am-area" {fill} d="M{a} 0H{b}V{SIDE}H{a}Z"/>'
     for rule in panel.rules:
         upright = rule.across == "x"
         path = f"M{_x(x, rule.value)} 0V{SIDE}" if upright else f"M0 {_y(y, rule.value)}H{SIDE}"
         dash = f' stroke-dasharray="{DASH[rule.dash]}"' if rule.dash in DASH else ""
-        yield f'<path stroke="{rule.colour}"{dash} d="{path}"/>'
+        yield f'<path stroke="{rule.color}"{dash} d="{path}"/>'
     for mark in panel.marks:
         faint = f' opacity="{mark.opacity:.3g}"' if mark.opacity < 1 else ""
         yield from (f"<path{faint}{path}" for path in _drawn(mark, x, y))
@@ -211,13 +211,13 @@ def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
     if mark.kind == "line" and at:
         dash = f' stroke-dasharray="{DASH[mark.dash]}"' if mark.dash in DASH else ""
         path = "L".join(f"{a} {b}" for a, b in at)
-        yield f' stroke="{mark.colours[0]}"{dash} d="M{path}"/>'
+        yield f' stroke="{mark.colors[0]}"{dash} d="M{path}"/>'
     if mark.low:
         yield f' class="am-spread" d="{"".join(_spread(mark, i, x, y) for i in there)}"/>'
-    for colour, some in _by_colour(mark, there):
+    for color, some in _by_color(mark, there):
         if mark.kind == "bars":
             path = "".join(_bar(mark, i, x, y) for i in some)
-            yield f' class="am-bars" fill="{colour}" d="{path}"/>'
+            yield f' class="am-bars" fill="{color}" d="{path}"/>'
         else:
             path = "".join(
                 f"M{a} {b}h0"
@@ -226,7 +226,7 @@ def _drawn(mark: Mark, x: Axis, y: Axis) -> Iterable[str]:
             )
             if path:
                 wide = "" if mark.kind == "line" else f' style="stroke-width:{mark.size:g}px"'
-                yield f' class="am-dots" stroke="{colour}"{wide} d="{path}"/>'
+                yield f' class="am-dots" stroke="{color}"{wide} d="{path}"/>'
 
 
 def _symbol(mark: Mark, i: int) -> str:
@@ -247,19 +247,19 @@ def _symbols(panel: Panel, spot: Spot) -> Iterable[str]:
         for i, (x, y) in enumerate(zip(mark.x, mark.y, strict=True)):
             if x is None or y is None or _is_a_disc(mark, i):
                 continue
-            colour = mark.colours[i if len(mark.colours) > 1 else 0]
+            color = mark.colors[i if len(mark.colors) > 1 else 0]
             at = f'x="{_share(spot.x, x)}" y="{_share(spot.y, y, True)}"'
-            letters.append(f'<text {at} fill="{colour}">{GLYPHS[_symbol(mark, i)]}</text>')
+            letters.append(f'<text {at} fill="{color}">{GLYPHS[_symbol(mark, i)]}</text>')
         if letters:
             size = f'style="font-size:{LETTER * max(mark.size, 7):g}px"'
             faint = f' opacity="{mark.opacity:.3g}"' if mark.opacity < 1 else ""
             yield f'<g class="am-symbols" {size}{faint}>{"".join(letters)}</g>'
 
 
-def _by_colour(mark: Mark, there: Sequence[int]) -> Iterable[tuple[str, list[int]]]:
+def _by_color(mark: Mark, there: Sequence[int]) -> Iterable[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
     for i in there:
-        found.setdefault(mark.colours[i if len(mark.colours) > 1 else 0], []).append(i)
+        found.setdefault(mark.colors[i if len(mark.colors) > 1 else 0], []).append(i)
     return found.items()
 
 

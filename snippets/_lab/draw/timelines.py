@@ -22,7 +22,7 @@ class Span(NamedTuple):
     lane: str
     start: float
     end: float
-    colour: str
+    color: str
     said: str = ""  # in its middle, if it fits
     percent: float = STRONG
 
@@ -62,7 +62,7 @@ def timeline(over: Timeline, spans: Sequence[Span], size: float = 10.5) -> str:
         top = over.top(lane)
         drawn.append(box(over.at(0), top, over.wide - over.left, over.tall, LINES, 8))
         foot = top + over.tall / 2 + 0.35 * size
-        drawn.append(words(over.x + over.left - 6, foot, lane, size, colour=INK, anchor="end"))
+        drawn.append(words(over.x + over.left - 6, foot, lane, size, color=INK, anchor="end"))
     alike: dict[tuple[str, float], list[str]] = {}
     said = []
     for span in spans:
@@ -72,7 +72,7 @@ def timeline(over: Timeline, spans: Sequence[Span], size: float = 10.5) -> str:
         x, top, wide = over.at(start), over.top(span.lane), (end - start) * over.scale
         across = wide - min(1, 0.2 * wide)  # a gap, where there is room for one
         path = f"M{x:.4g} {top:g}h{across:.4g}v{over.tall:g}h-{across:.4g}z"
-        alike.setdefault((span.colour, span.percent), []).append(path)
+        alike.setdefault((span.color, span.percent), []).append(path)
         if span.said and wide_of(span.said, size) < wide - 3:
             foot = top + over.tall / 2 + 0.35 * size
             said.append(words(x + wide / 2, foot, span.said, size))
@@ -86,6 +86,6 @@ def time_arrow(over: Timeline, said: str = "time", size: float = 10.5) -> str:
     """Below the lanes: where time goes. It needs 18 more below."""
     y = over.y + over.down + 12
     start = over.at(0) + wide_of(said, size) + 6
-    return words(over.at(0), y + 0.35 * size, said, size, colour=MUTED, anchor="start") + straight(
+    return words(over.at(0), y + 0.35 * size, said, size, color=MUTED, anchor="start") + straight(
         (start, y), (over.x + over.wide, y)
     )

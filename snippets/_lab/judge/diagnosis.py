@@ -138,7 +138,7 @@ def _answer(channel: Connection, file: Path, wanted: str) -> None:
 
 
 def _module(file: Path) -> ModuleType:
-    """The file as a module: one of a room by its own name, so that it finds its neighbours."""
+    """The file as a module: one of a room by its own name, so that it finds its neighbors."""
     if not file.is_relative_to(SNIPPETS):
         return load_file(file)
     return import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))

@@ -49,7 +49,7 @@ class Probe:
         return 1 / math.sqrt(self.q.shape[-1]) if self.scale is None else self.scale
 
     def heads(self) -> Tensor:
-        """[H]: the K/V head of each query head; neighbours share one."""
+        """[H]: the K/V head of each query head; neighbors share one."""
         return torch.arange(self.q.shape[1]) // (self.q.shape[1] // self.k.shape[1])
 
 
@@ -146,7 +146,7 @@ def unless_causal(change: Change) -> Change:
 
 
 def factor_is(default: Callable[[Probe], float]) -> Change:
-    """Another default; a factor that the caller gives is honoured."""
+    """Another default; a factor that the caller gives is honored."""
     return lambda p: {"factor": default(p) if p.scale is None else p.scale}
 
 

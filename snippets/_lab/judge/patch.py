@@ -337,7 +337,7 @@ def _replaced(
 def _inserted(source: str, match: Match, new: str, after: list[Token], head: int, tail: int) -> str:
     """The text with the code that the new piece has between its first and its last tokens.
 
-    Whole statements get lines of their own, anything else stands behind or before its neighbour.
+    Whole statements get lines of their own, anything else stands behind or before its neighbor.
     """
     come = after[head : len(after) - tail]
     text = new[come[0].start : come[-1].end]

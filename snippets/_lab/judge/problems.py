@@ -221,7 +221,7 @@ def rows(room: str, result: str, each: Callable[..., Iterator[Row]]) -> Iterator
     next(done)
     recorded = [_recorded(load(room, p.file), p) for p in problems]
     next(done)
-    mistakes: list[Row] = list(_modelled(judged, tables))
+    mistakes: list[Row] = list(_modeled(judged, tables))
     for name, sentence, module in wrong:
         next(done)
         numbers = [_of_variant(module, p, table) for p, table in zip(judged, tables, strict=True)]
@@ -278,7 +278,7 @@ def _prints(results: Sequence[Tensor]) -> str:
     return launches.float16([x for out in results for x in launches.prints(out)])
 
 
-def _modelled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> Iterator[Row]:
+def _modeled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> Iterator[Row]:
     """What each model of a mistake would return; -1 where it does not say."""
     if not any(p.probe for p in problems):
         return

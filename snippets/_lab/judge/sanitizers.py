@@ -119,7 +119,7 @@ def hazards(output: str) -> list[Hazard]:
 
 # --8<-- [start:handed_over]
 def handed_over(found: list[Hazard]) -> bool:
-    """Whether all hazards are Triton's way to start the warps of a warp-specialised kernel.
+    """Whether all hazards are Triton's way to start the warps of a warp-specialized kernel.
 
     The first warps write a byte for each of the others, all threads meet at a barrier, and each of
     the others reads its byte. racecheck does not see the barrier. So between two places of the code

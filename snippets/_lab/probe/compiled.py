@@ -265,7 +265,7 @@ class Compiler:
 
 @dataclass(frozen=True)
 class _Pointer:
-    """Stands for a tensor: Triton specialises on its dtype and its 16-byte alignment only."""
+    """Stands for a tensor: Triton specializes on its dtype and its 16-byte alignment only."""
 
     dtype: torch.dtype
     misalignment: int

@@ -7,7 +7,7 @@
 The interpreter runs one program after the other and hands every `tl.load`, `tl.store` and atomic
 to `triton.runtime.interpreter.InterpreterBuilder` as a block of addresses and a block of mask
 bits; the recorder wraps these methods while the block runs. So a count is of what the kernel's
-text asks for. How the compiler deals lanes to threads, vectorises or caches is not in it.
+text asks for. How the compiler deals lanes to threads, vectorizes or caches is not in it.
 """
 
 from __future__ import annotations

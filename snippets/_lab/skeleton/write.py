@@ -148,7 +148,7 @@ def _reference(text: str, name: str, like: str, words: str) -> str:
 
 
 def _identity(text: str, name: str) -> str:
-    """The new post's colour: as far from those of the others as can be."""
+    """The new post's color: as far from those of the others as can be."""
     taken = [int(hue) for hue in RUNG.findall(text)]
     hue = max(WARM, key=lambda h: min(abs((h - t + 180) % 360 - 180) for t in taken))
     return _after_last(text, RUNG.pattern, f'    "{name}": Rung({hue}, 0.58, "", 0.14),\n')

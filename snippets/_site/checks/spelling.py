@@ -145,7 +145,7 @@ def _english() -> Any:
     return SpellChecker(language="en")
 
 
-def misspelt(files: Iterable[Path], own: set[str]) -> tuple[list[str], int]:
+def misspelled(files: Iterable[Path], own: set[str]) -> tuple[list[str], int]:
     """Words that neither the English list nor the project's knows, each with its first place; and
     how many words were read.
 

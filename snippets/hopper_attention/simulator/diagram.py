@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from snippets._lab.draw.drawings import LINES, MUTED, PHONE, arrow, box, labelled, svg, words
+from snippets._lab.draw.drawings import LINES, MUTED, PHONE, arrow, box, labeled, svg, words
 from snippets._lab.draw.identity import identity
 
 from .timed import Signal, from_rows
@@ -19,8 +19,8 @@ LOOKS = {  # what is not called as a tensor: like what it makes
 WORDS = {"scores": "q·kᵀ", "values": "p·v", "out": "store"}
 
 
-def _colour(kind: str) -> str:
-    return identity(LOOKS.get(kind, kind)).colour
+def _color(kind: str) -> str:
+    return identity(LOOKS.get(kind, kind)).color
 
 
 def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
@@ -40,15 +40,15 @@ def protocol_svg(rows: Sequence[dict[str, Any]]) -> str:
         drawn.append(words(x + over / 2, 12, "TMA" if part == "copies" else part, 12, 600))
         for i, half in enumerate(halves):
             left = x + i * (wide + HALVES)
-            drawn.append(words(left + wide / 2, 27, half, 9.6, colour=MUTED))
+            drawn.append(words(left + wide / 2, 27, half, 9.6, color=MUTED))
             drawn.append(box(left, top - 6, wide, height - top + 2, LINES, 8))
     drawn += [_arrow(g, lanes, wide, top, unit) for g in signals]
     for s in spans:
         x = lanes[s.part] + (wide + HALVES) * (s.kind in ("softmax", "out"))
         said = WORDS.get(s.kind, s.kind) + (f" {s.tile}" if s.kind != "out" else "")
         y, tall = top + s.start * unit, (s.end - s.start) * unit
-        colour = _colour(s.kind.split()[-1])
-        drawn.append(labelled(x, y + 1, wide, tall - 2, colour, said, 9.6))
+        color = _color(s.kind.split()[-1])
+        drawn.append(labeled(x, y + 1, wide, tall - 2, color, said, 9.6))
     about = (
         "The traffic of the first tiles, time downwards: the producer starts copies, TMA signals "
         "full buffers to the consumers, they signal empty ones to the producer and pass the turn "
@@ -66,12 +66,12 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
         x, to = start + wide + (threads if g.sender.startswith("consumer") else 0), end
     else:
         x, to = start, end + wide + (threads if g.receiver.startswith("consumer") else 0)
-    colour = _colour(g.barrier.split("[")[0].split(".")[0])
+    color = _color(g.barrier.split("[")[0].split(".")[0])
     late = g.received > g.sent
     bend = (to - x) / 3
     path = f"M{x} {y}C{x + bend:g} {y} {to - bend:g} {to_y} {to} {to_y}"
     look = {"stroke_dasharray": "3 3", "opacity": 0.55} if late else {}
-    return arrow(path, (to, to_y), "right" if to > x else "left", colour, **look)
+    return arrow(path, (to, to_y), "right" if to > x else "left", color, **look)
 
 
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
@@ -102,7 +102,7 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
                 y,
                 wide - 1,
                 tall,
-                identity(f"consumer {consumer}").colour,
+                identity(f"consumer {consumer}").color,
                 50 if s.kind == "scores" else 22,
                 1,
             )
@@ -112,7 +112,7 @@ def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     told = "Strong: q·kᵀ. Pale: p·v.", "The number is the tile of keys, the color the consumer."
     for line, said in enumerate(told):
         y = height - 16 + 14 * line
-        drawn.append(words(0, y, said, 10, colour=MUTED, anchor="start"))
+        drawn.append(words(0, y, said, 10, color=MUTED, anchor="start"))
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
         "not measured."

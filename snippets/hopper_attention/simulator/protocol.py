@@ -3,7 +3,7 @@
 `Simulation` plays what parts.py has found against TMA and the tensor cores, one event at a time in
 an order drawn at random, and raises Fault at the first thing that must not be.
 
-Not modelled: numbers, and the warps of one consumer among themselves, which Triton keeps together.
+Not modeled: numbers, and the warps of one consumer among themselves, which Triton keeps together.
 """
 
 import itertools

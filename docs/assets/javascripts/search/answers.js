@@ -1,5 +1,5 @@
 /* What the search box answers: sections of the site, the best first, each with a line of its text. The index lists every
-   section (snippets/_site/search.py); MiniSearch finds words in it, misspelt and unfinished ones too. */
+   section (snippets/_site/search.py); MiniSearch finds words in it, misspelled and unfinished ones too. */
 import { make } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";

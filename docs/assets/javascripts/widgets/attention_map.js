@@ -67,7 +67,7 @@ const say = (node, text) => (node.firstChild ? (node.firstChild.data = text) : n
 const nameOf = ({ layer, head }) => `layer ${layer}, head ${head}`;
 const weightsOf = ({ data, view }) => data.weights[view.layer][view.head];
 
-// Colours. The scale is linear in the square root of a weight: most weights are small, and a linear one
+// Colors. The scale is linear in the square root of a weight: most weights are small, and a linear one
 // would show them all alike. Custom properties are read as they are written, as six hex digits.
 function readPalette() {
   const style = getComputedStyle(document.body);

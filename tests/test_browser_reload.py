@@ -46,6 +46,8 @@ def served(tmp_path):
             stdout=said,
             stderr=said,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # A shell's background job ignores the signal that ends it below, and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         deadline = time.monotonic() + 120

@@ -31,6 +31,7 @@ from snippets._site import (
     road,
     stale,
     tables,
+    thumbnails,
     unmeasured,
 )
 
@@ -444,6 +445,12 @@ def test_markdown_leaves_out_what_is_only_drawn_or_only_pressed():
 
 
 # Pictures.
+
+
+def test_each_post_of_the_road_has_a_drawing_of_its_own():
+    drawn = [thumbnails.thumbnail(post) for post in some(published())]
+    assert len(set(drawn)) == len(drawn)
+    assert thumbnails.thumbnail("another") not in drawn, "the triangle is for a new post"
 
 
 def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():

@@ -18,6 +18,7 @@ from snippets._lab.results import store
 from snippets._lab.rooms import rooms
 from snippets._site import citing, export, repository, unmeasured
 
+UNREAD = re.compile(r"<(pre|table|math|text|button|label)\b.*?</\1>|<[^>]+>", re.DOTALL)
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
 TAG = re.compile(r"<!--.*?-->|<[^>]+>", re.DOTALL)
@@ -89,13 +90,13 @@ def date_at_the_foot(page: Page) -> None:
 
 def minutes(content: str, *, folded: bool = False) -> int:
     """Minutes to read a page's HTML: its words and its lines of code, with or without what is
-    folded. Tables and formulas are looked at and not counted.
+    folded. Tables, formulas and the words of drawings and charts are looked at and not counted.
     """
     box = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)
     while not folded and box.search(content):
         content = box.sub("", content)
     code = re.findall(r"<pre\b.*?</pre>", content, re.DOTALL)
-    text = re.sub(r"<(pre|table|math)\b.*?</\1>|<[^>]+>", " ", content, flags=re.DOTALL)
+    text = UNREAD.sub(" ", content)
     lines = sum(len(TAG.sub("", block).strip().splitlines()) for block in code)
     return math.ceil(len(text.split()) / WORDS_A_MINUTE + lines / CODE_LINES_A_MINUTE)
 

@@ -145,6 +145,49 @@ def _splits() -> list[str]:
     ]
 
 
+def _gradients() -> list[str]:
+    """A tile of keys goes down the queries and adds to each tile of dQ."""
+    return [
+        *_grid(4, 12, 6, 1, lambda i, j: 0.9, Q),
+        *_grid(22, 3, 1, 7, lambda i, j: 1.0 if j == 2 else 0.25, K),
+        *_grid(22, 12, 6, 7, lambda i, j: 0.95 if j == 2 else 0.2, S),
+        *[_line(12, 14.5 + 6 * i, 19, 14.5 + 6 * i) for i in range(6)],
+    ]
+
+
+def _four_roles() -> list[str]:
+    """A loader, two consumers that take turns, and a warp that adds dQ."""
+    rows = ((LINE, 0, 10), (S, 8, 16), (S, 19, 16), (Q, 27, 8))
+    return [
+        _box(2 + start + 22 * j, 4 + 11 * i, wide, 7, color)
+        for i, (color, start, wide) in enumerate(rows)
+        for j in range(2)
+    ]
+
+
+def _ring() -> list[str]:
+    """Queries stay at four places, and keys travel from one to the next."""
+    places = ((36, 7), (58, 24), (36, 41), (14, 24))
+    between = ((50, 12), (50, 36), (22, 36), (22, 12))
+    line = f'fill="none" stroke="{LINE}" stroke-width="1.5"'
+    return [
+        f'<ellipse cx="36" cy="24" rx="22" ry="17" {line}/>',
+        *[_box(x - 5, y - 5, 10, 10, Q) for x, y in places],
+        *[_box(x - 3, y - 3, 6, 6, K) for x, y in between],
+    ]
+
+
+def _loss() -> list[str]:
+    """A loss that falls, and the bytes that the model writes in the end."""
+    return [
+        _line(6, 4, 6, 43),
+        _line(5, 43, 68, 43),
+        f'<path d="M9 7C13 29 27 34 66 38" fill="none" stroke="{W}" stroke-width="2.5"/>',
+        *_grid(36, 8, 1, 5, lambda i, j: 0.9, O),
+        *_grid(42, 16, 1, 4, lambda i, j: 0.5, O),
+    ]
+
+
 DRAWINGS: dict[str, Callable[[], Iterable[str]]] = {
     "attention_weights": _one_row,
     "multi_head_attention": _heads,
@@ -157,7 +200,11 @@ DRAWINGS: dict[str, Callable[[], Iterable[str]]] = {
     "tiled_attention": _slide,
     "flash_attention": _tensor_cores,
     "hopper_attention": _roles,
+    "flash_backward": _gradients,
+    "hopper_backward": _four_roles,
     "decode_attention": _splits,
+    "ring_attention": _ring,
+    "language_model": _loss,
 }
 
 

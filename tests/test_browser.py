@@ -74,9 +74,11 @@ def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, figur
     before = box.bounding_box()
     assert before["height"] >= 200, "no room is reserved"
     assert not plotly_is_loaded(page), "plotly came without a figure near"
+    # From here on: letters that arrive late move words too, and have a limit in `make page-speed`.
     page.evaluate(
-        """() => { window.shift = 0; new PerformanceObserver(list => list.getEntries().forEach(
-            e => { shift += e.value; })).observe({type: 'layout-shift', buffered: true}); }"""
+        """() => document.fonts.ready.then(() => { window.shift = 0;
+            new PerformanceObserver(list => list.getEntries().forEach(
+                e => { shift += e.value; })).observe({type: 'layout-shift'}); })"""
     )
     box.scroll_into_view_if_needed()
     page.locator(DRAWN).first.wait_for()

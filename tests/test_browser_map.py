@@ -522,7 +522,7 @@ def test_nothing_jumps(open_page, post, viewport):
     box = show(page, post, plot=True)
     page.wait_for_timeout(300)
     assert box.bounding_box()["height"] == pytest.approx(reserved, abs=1)
-    assert page.evaluate("shift") < 0.01
+    assert page.evaluate("shift") <= 0.02  # of the whole load, letters that arrive late included
     assert page.wrong == []
 
 

@@ -21,6 +21,10 @@ from snippets._site.checks.browser import LAPTOP, Server, chromium, program
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
 NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
+FONTS = "**/assets/fonts/*.woff2"
+MEASURE_SHIFT = """window.shift = 0;
+new PerformanceObserver(list => list.getEntries().forEach(e => { window.shift += e.value; }))
+  .observe({type: "layout-shift", buffered: true});"""
 
 
 def build(source: Path, folder: Path, address: str = "") -> None:
@@ -128,6 +132,17 @@ def open_page(browser):
 
 def plotly_is_loaded(page) -> bool:
     return page.evaluate("typeof Plotly !== 'undefined'")
+
+
+def measure_shift(page, *, fonts: bool = True) -> None:
+    """Sum up in `window.shift` how far things jump on the pages that are opened from here on.
+
+    Without fonts, letters stay those of the machine: a font that comes late moves words as well,
+    which test_browser_type.py measures apart.
+    """
+    page.add_init_script(MEASURE_SHIFT)
+    if not fonts:
+        page.route(FONTS, lambda route: route.fulfill(body=b""))
 
 
 def switch_scheme(page, scheme: str) -> None:

@@ -7,7 +7,7 @@ import gzip
 from urllib.parse import urlsplit
 
 import pytest
-from browser import plotly_is_loaded, switch_scheme
+from browser import measure_shift, plotly_is_loaded, switch_scheme
 from floors import some
 
 from snippets._site.checks.browser import LAPTOP, PHONE
@@ -69,17 +69,12 @@ def test_every_page_and_figure_loads_and_fits_a_phone(open_page, pages):
 
 def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, figure_page):
     page = open_page()
+    measure_shift(page, fonts=False)
     page.goto(figure_page, wait_until="networkidle")
     box = page.locator(".am-plot").first
     before = box.bounding_box()
     assert before["height"] >= 200, "no room is reserved"
     assert not plotly_is_loaded(page), "plotly came without a figure near"
-    # From here on: letters that arrive late move words too, and have a limit in `make page-speed`.
-    page.evaluate(
-        """() => document.fonts.ready.then(() => { window.shift = 0;
-            new PerformanceObserver(list => list.getEntries().forEach(
-                e => { shift += e.value; })).observe({type: 'layout-shift'}); })"""
-    )
     box.scroll_into_view_if_needed()
     page.locator(DRAWN).first.wait_for()
     assert box.bounding_box()["height"] == before["height"]

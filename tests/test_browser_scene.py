@@ -9,7 +9,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import built, scratch_source, switch_scheme
+from browser import built, measure_shift, scratch_source, switch_scheme
 from floors import some
 
 from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
@@ -522,10 +522,7 @@ def test_a_recording_from_elsewhere_can_be_mounted(player):
 
 def test_nothing_jumps_when_the_stage_comes(open_page, scratch):
     page = open_page()
-    page.add_init_script(
-        "window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((e) => {"
-        " window.shift += e.value; })).observe({ type: 'layout-shift', buffered: true });"
-    )
+    measure_shift(page)
     page.goto(scratch + "hero/")
     page.locator(BOARD).wait_for()
     page.get_by_role("button", name="Step forward").click()

@@ -4,7 +4,7 @@ import html
 import re
 
 import pytest
-from browser import built, scratch_source
+from browser import FONTS, built, measure_shift, scratch_source
 
 from snippets._site import fonts
 from snippets._site.checks.browser import PHONE
@@ -15,11 +15,6 @@ pytest_plugins = ["browser"]
 # Signs that IBM Plex does not have: a font of the reader's machine shows them.
 OF_THE_MACHINE = set("✚┄☰⏎▸▾↗↻⏸⏵⟲✗ᵢⱼ⁻ⁱ")
 SHIFT = 0.02
-FONTS = "**/assets/fonts/*.woff2"
-MEASURE_SHIFT = """window.shift = 0;
-new PerformanceObserver(list => list.getEntries().forEach(e => {
-  if (!e.hadRecentInput) window.shift += e.value;
-})).observe({type: "layout-shift", buffered: true});"""
 LINE = "Attention reads every key once for a block of queries, and its rows sum to one."
 WIDTHS = """([line, families]) => families.map(([family, weight, size]) => {
   const span = document.createElement("span");
@@ -129,7 +124,7 @@ def test_every_character_of_the_site_is_in_its_fonts(site_folder):
 
 def test_fonts_come_after_the_text_and_move_nothing(open_page, site):
     page = open_page(viewport=PHONE)
-    page.add_init_script(MEASURE_SHIFT)
+    measure_shift(page)
     late = []
     page.route(FONTS, lambda route: late.append(route))
     page.goto(site + "posts/attention_weights/", wait_until="domcontentloaded")

@@ -110,7 +110,7 @@ def _signature(source: str, module: str, name: str) -> str:
 def as_markdown(text: str, source: str) -> str:
     """Markdown for other readers than MkDocs: no HTML around it, no attributes, relative links."""
     folder = posixpath.dirname(source) or "."
-    code = CODE.findall(text)
+    code = iter(CODE.findall(text))
     text = CODE.sub(KEPT, text)
     text = re.sub(r'<p class="am-finding" markdown>\n(.*?)\n</p>', r"**\1**", text)
     text = re.sub(r"<summary>(.*?)</summary>", r"**\1**", text)
@@ -120,7 +120,7 @@ def as_markdown(text: str, source: str) -> str:
     text = re.sub(r"&#?\w+;", _character, text)
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\n{3,}", "\n\n", text)
-    return re.sub(KEPT, lambda _: code.pop(0), text).strip() + "\n"
+    return re.sub(KEPT, lambda _: next(code), text).strip() + "\n"
 
 
 def _character(entity: re.Match[str]) -> str:

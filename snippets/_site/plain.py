@@ -43,14 +43,15 @@ class _Plain(HTMLParser):
         elif tag in CELLS:
             self.text += "" if self.cells else "| "
             self.cells, self.one_line = self.cells + 1, True
-        elif tag in {"pre", "code"}:
-            self._begin_code("" if self.code else tag)
         elif tag in CHANGED:
             self.text += CHANGED[tag][0]
-        elif tag == "span" and self.code and self.fenced:  # a drawn line of code
-            self.text += "" if self.text.endswith("\n") else "\n"
         elif tag == "br":
             self._space()
+        elif self.code:
+            if tag == "span" and self.fenced and not self.text.endswith("\n"):
+                self.text += "\n"  # each line is drawn as an element of its own
+        elif tag in {"pre", "code"}:
+            self._begin_code(tag)
         elif tag not in INLINE | VOID:
             self._new_line("- " if tag == "li" else "")
             self.cells, self.one_line = 0, self.one_line or tag == "li"
@@ -88,13 +89,12 @@ class _Plain(HTMLParser):
         self.handle_data(unescape(f"&#{name};") if self.code else f"&#{name};")
 
     def _begin_code(self, tag: str) -> None:
-        if tag:
-            self.code, self.fenced = tag, tag == "pre" and not self.one_line
-            if self.fenced:
-                self._new_line("```\n")
-            else:
-                self._space()
-                self.text += "`"
+        self.code, self.fenced = tag, tag == "pre" and not self.one_line
+        if self.fenced:
+            self._new_line("```\n")
+        else:
+            self._space()
+            self.text += "`"
 
     def _space(self) -> None:
         self.text += " " if self.text and not self.text[-1].isspace() else ""

@@ -23,6 +23,7 @@ from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import ceiling, only
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import bandwidth, exact, percent, size, time
+from snippets._lab.draw.words import many
 
 from . import model
 
@@ -160,30 +161,30 @@ def tail(results):
         r for r in results if (r.post, r.result) == ("attention_memory", "hierarchy")
     )
     rows = source.rows
-    many = (
+    processors = (
         rows[0]["multiprocessors"]
         if source.post == OURS
         else only(rows, kind="sizes")["multiprocessors"]
     )
-    programs = (many, many + 1, 2 * many + many // 2)
+    programs = (processors, processors + 1, 2 * processors + processors // 2)
     columns = 12
-    lines, side, drawn, top, table = math.ceil(many / columns), 7, [], 26, []
-    most = max(math.ceil(n / many) for n in programs)
+    lines, side, drawn, top, table = math.ceil(processors / columns), 7, [], 26, []
+    most = max(math.ceil(n / processors) for n in programs)
     pitch = columns * side + 34
     drawn += [
         words(wave * pitch + columns * side / 2, 12, f"wave {wave + 1}", 11, color=MUTED)
         for wave in range(most)
     ]
     for number in programs:
-        waves = math.ceil(number / many)
-        used = number / (many * waves)
+        waves = math.ceil(number / processors)
+        used = number / (processors * waves)
         for wave in range(waves):
-            busy = min(many, number - wave * many)
+            busy = min(processors, number - wave * processors)
             grid = Grid(wave * pitch, top + 20, lines, columns, side, side)
 
             def look(row, column, busy=busy):
                 index = row * columns + column
-                return None if index >= many else (WARP, 62) if index < busy else (LINES, 18)
+                return None if index >= processors else (WARP, 62) if index < busy else (LINES, 18)
 
             drawn.append(cells(grid, look))
             if wave + 1 < waves:
@@ -195,15 +196,15 @@ def tail(results):
         top += 20 + lines * side + 22
     drawn.append(keys(0, top - 8, PHONE, (Key(WARP, 62, "works"), Key(LINES, 18, "idle"))))
     about = "; ".join(
-        f"{row['programs']} programs on {many} multiprocessors take {row['waves']} "
-        f"wave{'s' * (row['waves'] != 1)}, and "
+        f"{row['programs']} programs on {processors} multiprocessors take "
+        f"{many(row['waves'], 'wave')}, and "
         f"{row['used']} of the time is used"
         for row in table
     )
     return Picture(
         sees="One program too many costs a whole wave.",
-        caption=f"Each square is one of the {many} multiprocessors of an {source.label}. Each "
-        "works on one program at a time, and all take equally long. Computed, not measured.",
+        caption=f"Each square is one of the {processors} multiprocessors of an {source.label}. "
+        "Each works on one program at a time, and all take equally long. Computed, not measured.",
         svg=svg(PHONE, top + 14, f"{about}.", drawn),
         table=table,
         sources=[source],

@@ -315,6 +315,23 @@ def test_reading_time_counts_what_is_not_folded():
     assert about.minutes(f"<p>one</p><details>{words}<details>{code}</details></details>") == 1
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        '<div class="am-plot"><div><a>The data</a></div><div>{words}</div></div>',
+        '<em class="am-gain"><em>{words}</em></em>',
+        "<table><tr><td>{words}</td></tr></table>",
+        "<svg><text>{words}</text></svg>",
+    ],
+    ids=["chart", "gain", "table", "drawing"],
+)
+def test_reading_time_leaves_out_what_is_looked_at(seen):
+    words = "word " * 2 * about.WORDS_A_MINUTE
+    assert about.minutes("<p>one</p>" + seen.format(words=words)) == 1
+    assert about.minutes(seen.format(words="") + f"<p>{words}</p>") == 2
+    assert about.minutes(seen.format(words="<br>word") + f"<p>{words} more</p>") == 3
+
+
 def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
     def result(place, at, **fields):
         made = made_up.result("post", "forward", [{"N": 1}], place=place, measured_at=at, **fields)

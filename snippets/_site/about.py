@@ -4,9 +4,9 @@ where on the road it stands, where its source is and how to cite it.
 
 import functools
 import math
-import re
 from dataclasses import dataclass
 from datetime import date, datetime
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from snippets._lab.results import store
 from snippets._lab.rooms import rooms
 from snippets._site import citing, export, repository, unmeasured
 
-UNREAD = re.compile(r"<(pre|table|math|text|button|label)\b.*?</\1>|<[^>]+>", re.DOTALL)
+UNREAD_TAGS = {"table", "math", "text", "button", "label"}
+UNREAD_CLASSES = {"am-plot", "am-gain", "filename"}  # charts, bars beside a sentence, paths of code
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
-TAG = re.compile(r"<!--.*?-->|<[^>]+>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,49 @@ def minutes(content: str, *, folded: bool = False) -> int:
     """Minutes to read a page's HTML: its words and its lines of code, with or without what is
     folded. Tables, formulas and the words of drawings and charts are looked at and not counted.
     """
-    box = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)
-    while not folded and box.search(content):
-        content = box.sub("", content)
-    code = re.findall(r"<pre\b.*?</pre>", content, re.DOTALL)
-    text = UNREAD.sub(" ", content)
-    lines = sum(len(TAG.sub("", block).strip().splitlines()) for block in code)
-    return math.ceil(len(text.split()) / WORDS_A_MINUTE + lines / CODE_LINES_A_MINUTE)
+    reading = _Reading(folded)
+    reading.feed(content)
+    reading.close()
+    words = sum(len(text.split()) for text in reading.prose)
+    lines = sum(len("".join(block).strip().splitlines()) for block in reading.code)
+    return math.ceil(words / WORDS_A_MINUTE + lines / CODE_LINES_A_MINUTE)
+
+
+class _Reading(HTMLParser):
+    """What of a page is read: its prose, and its blocks of code, each in pieces."""
+
+    def __init__(self, folded: bool) -> None:
+        super().__init__()
+        self.folded = folded
+        self.prose: list[str] = []
+        self.code: list[list[str]] = []
+        self._inside = ""  # the tag of code, or of what is not read
+        self._depth = 0  # of that tag in itself
+        self._is_code = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._inside:
+            self._depth += tag == self._inside
+            return
+        classes = set((dict(attrs).get("class") or "").split())
+        self._is_code = tag == "pre"
+        closed = tag == "details" and not self.folded
+        if self._is_code or closed or tag in UNREAD_TAGS or classes & UNREAD_CLASSES:
+            self._inside, self._depth = tag, 1
+            if self._is_code:
+                self.code.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._depth -= 1
+            if not self._depth:
+                self._inside, self._is_code = "", False
+
+    def handle_data(self, data: str) -> None:
+        if self._is_code:
+            self.code[-1].append(data)
+        elif not self._inside:
+            self.prose.append(data)
 
 
 def last_measured(data: Path, post: str) -> dict[str, str] | None:

@@ -220,7 +220,6 @@ def table():
     return Picture(
         sees="The table says where each page of a sequence lies.",
         caption="A page holds a fixed number of keys of every head. A sequence that grows takes "
-        "any free page, so no memory is kept for tokens that may never come; and the table is one "
-        "more load before the keys.",
+        "any free page, so no memory is kept for tokens that may never come.",
         svg=svg(PHONE, 202, about, drawn),
     )

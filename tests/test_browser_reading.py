@@ -98,7 +98,7 @@ def is_there(address):
 
 
 # Posts whose kernels are long: every line of a kernel is read without unfolding anything.
-MINUTES = {"flash_attention": 35, "hopper_attention": 50}
+MINUTES = {"flash_attention": 35, "hopper_attention": 45}
 
 
 def dead_links(text, address):

@@ -567,7 +567,7 @@ def _sender(part):
     return "TMA" if part == "copies" else part
 
 
-def _timeline(results, what):
+def _timeline(results, what, caption="timeline.again"):
     """Who works when, and how often the tensor cores rest in between."""
     rows = results[0].rows
     spans = from_rows(rows)[0]
@@ -580,7 +580,7 @@ def _timeline(results, what):
     rests = sum(start > end for (_, end), (start, _) in itertools.pairwise(products))
     return Figure(
         finding=words("timeline", what=what, tiles=len(tiles), rests=how_often(rests)),
-        caption=words("timeline.caption"),
+        caption=words(caption),
         sources=results,
         table=[{"tile of keys": tile, **done} for tile, done in sorted(tiles.items())],
         widget=timeline_svg(rows),
@@ -588,7 +588,7 @@ def _timeline(results, what):
 
 
 def timeline_alone(results):
-    return _timeline(results, "One thing after the other")
+    return _timeline(results, "One thing after the other", "timeline.caption")
 
 
 def timeline_overlap(results):

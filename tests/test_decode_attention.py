@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
@@ -313,6 +314,37 @@ def test_two_streams_at_once():
         torch.cuda.synchronize()
         for out, cache in zip(found, caches, strict=True):
             assert_decoded(out, cache)
+
+
+def test_combining_starts_early_only_where_it_can():
+    facts = kernel._device_facts(torch.device("cpu"))
+    assert not facts.early, "the interpreter runs one kernel after the other"
+    work = (torch.float16, 8, 4, 128, 0, 4_096)
+    for can, splits in itertools.product((False, True), (1, 3)):
+        cut = kernel._cut(facts._replace(early=can), *work, splits, False)
+        assert cut[1:] == (splits, can and splits > 1)
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_combining_waits_for_the_splits():
+    """On a busy GPU both kernels are queued, and the second could overtake the first."""
+    cache = make([20_000, 9_000], dtype=torch.float16)
+    (*_, D), splits = cache.q.shape, 16
+    rows = cache.q.numel() // D
+
+    def assert_right(launcher):
+        for _ in range(10):
+            torch.cuda._sleep(2_000_000)
+            # What lay before where the parts will lie: the allocator hands the same memory out.
+            torch.full((rows * splits * (D + 1),), math.nan, device=DEVICE)
+            out = launcher(*cache[:3], **cache.options(), num_splits=splits)
+            assert_decoded(out, cache)
+
+    assert_right(decode_attention)
+    if kernel._device_facts(cache.q.device).early:
+        with pytest.raises(NumericalMismatch):
+            assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
 
 
 # The variant in one kernel, the published rules, and the exercise.
@@ -709,7 +741,7 @@ def rows_of(name):
     if name == "intensity":
         return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
     if name == "combining":
-        names = [ours, f"{ours}:last arriver"]
+        names = [ours, f"{ours}:in order", f"{ours}:last arriver"]
         return [timed(i, 0.3, batch=1, N=n, splits=16) for n in (512, 2048) for i in names]
     if name == "invariance":
         names = [ours, f"{ours}:batch-invariant"]

@@ -458,15 +458,30 @@ def intensity(lab):
 # --8<-- [start:combining]
 @measured_on("gpu")
 def combining(lab):
-    """Splits combined by a second kernel, by whoever comes last, and not at all."""
+    """Splits combined by a second kernel, started early or in order, and by whoever comes last."""
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1, 4], N=LENGTHS[:4]):
         cache = full(case)
         for number in (4, 16):
             one = functools.partial(last_arriver, *cache[:3], **cache.options(), num_splits=number)
-            calls = {OURS: decode(cache, num_splits=number), f"{OURS}:last arriver": one}
+            calls = {
+                OURS: decode(cache, num_splits=number),
+                f"{OURS}:in order": in_order(decode(cache, num_splits=number)),
+                f"{OURS}:last arriver": one,
+            }
             for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **work(case)):
                 yield row | {"splits": number}
-        # --8<-- [end:combining]
+
+
+def in_order(call):
+    """The call, whose second kernel waits to be launched until the first has ended."""
+    facts = kernel._device_facts(torch.device("cuda"))._replace(early=False)
+
+    def late():
+        with patch.object(kernel, "_device_facts", lambda _: facts):
+            return call()
+
+    return late
+    # --8<-- [end:combining]
 
 
 # --8<-- [start:invariance]

@@ -495,18 +495,19 @@ def intensity(results):
 
 def combining(results):
     rows = results[0].rows
-    last = f"{OURS}:last arriver"
-    against = Comparison(rows, OURS, [last], ("batch", "N", "splits"))[last]
+    last, late = f"{OURS}:last arriver", f"{OURS}:in order"
+    against = Comparison(rows, OURS, [last, late], ("batch", "N", "splits"))
+    names = {"a second kernel": OURS, "started in order": late, "the last arriver": last}
     return Figure(
-        finding=words("combining", between=against.between()),
+        finding=words("combining", between=against[last].between()),
         caption=words("combining.caption"),
-        table=beside(
-            rows, ("batch", "N", "splits"), {"a second kernel": OURS, "the last arriver": last}
-        ),
+        sentences={"early": words("combining.early", times=against[late].between())},
+        table=beside(rows, ("batch", "N", "splits"), names),
         plot=charts.lines(
             results,
             [
                 Series(OURS, "a second kernel", {"implementation": OURS, "splits": 16}),
+                Series(late, "started in order", {"implementation": late, "splits": 16}, shade=1),
                 Series(last, "the last arriver", {"implementation": last, "splits": 16}, shade=2),
             ],
             "N",

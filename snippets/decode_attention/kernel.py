@@ -179,7 +179,8 @@ def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
 def _decode_attention_kernel(
     q_ptr, k_ptr, v_ptr,
     lens_ptr, table_ptr,  # int32 [B], or None: all caches are full; int32 [B, pages], or None
-    out_ptr, lse_ptr,  # [B, H, M, splits, D] and [B, H, M, splits], contiguous; lse may be None
+    out_ptr,  # [B, H, M, D]; of several splits float32 [B, H, M, splits, D], then [B, H, M, splits]
+    lse_ptr,  # [B, H, M] or None; None of several splits, whose logsumexps follow the parts
     stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
     stride_kb, stride_kh, stride_kn, stride_kd,  # of a paged cache: b is the page
     stride_vb, stride_vh, stride_vn, stride_vd,
@@ -189,6 +190,7 @@ def _decode_attention_kernel(
     splits, least_chunk,  # into how many a sequence is cut, and keys of each at least
     scale_log2,
     PARTIAL: tl.constexpr,  # there are several splits: another kernel combines them
+    EARLY: tl.constexpr,  # and that kernel may start while this one runs
     D: tl.constexpr,
     PAGE: tl.constexpr,  # keys of a page, a power of two; 0: the cache is not paged
     BLOCK_M: tl.constexpr,
@@ -201,6 +203,8 @@ def _decode_attention_kernel(
     which is loaded serves them all. Reads its rows of q and its keys and values once; writes the
     result and its logsumexp: in base 2 where splits are to be combined, otherwise in base e.
     """
+    if EARLY:  # once all programs are here, the next kernel may take what room they leave
+        tl.extra.cuda.gdc_launch_dependents()
     # --8<-- [start:which_rows]
     num_blocks = tl.cdiv(M * G, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B · Hkv · splits · num_blocks - 1: neighbors share keys
@@ -263,7 +267,9 @@ def _decode_attention_kernel(
     H = Hkv * G
     row = ((b.to(tl.int64) * H + h) * M + m) * splits + split  # [BLOCK_M]
     if PARTIAL:
-        tl.store(lse_ptr + row, lse, mask=mask_r)
+        programs = tl.num_programs(0) // splits // num_blocks  # B · Hkv
+        lses_ptr = out_ptr + programs.to(tl.int64) * G * M * splits * D  # behind all parts
+        tl.store(lses_ptr + row, lse, mask=mask_r)
         mask = mask & (lse != float("-inf"))[:, None]  # what has no weight is never read
     elif lse_ptr is not None:
         tl.store(lse_ptr + row, lse / LOG2_E, mask=mask_r)
@@ -289,22 +295,23 @@ def _merge(
     that any number of them changes no bit.
     """
     offs_s, offs_d = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_D)
-    largest = float("-inf")
-    for start in range(0, splits, BLOCK_S):
-        at = row * splits + start + offs_s  # [BLOCK_S]
-        lse = tl.load(part_lse_ptr + at, mask=start + offs_s < splits, other=float("-inf"))
-        largest = tl.maximum(largest, tl.max(lse, axis=0))
-    offset = tl.where(largest == float("-inf"), 0.0, largest)  # no split has a key: not -inf + inf
-    total = 0.0
+    largest, total = float("-inf"), 0.0
     acc = tl.zeros([BLOCK_D], tl.float32)
     for start in range(0, splits, BLOCK_S):
-        at = row * splits + start + offs_s
-        lse = tl.load(part_lse_ptr + at, mask=start + offs_s < splits, other=float("-inf"))
-        weight = tl.exp2(lse - offset)  # [BLOCK_S]
-        mask = (lse != float("-inf"))[:, None] & (offs_d < D)[None, :]
+        at = row * splits + start + offs_s  # [BLOCK_S]
+        mask = start + offs_s < splits
+        lse = tl.load(part_lse_ptr + at, mask=mask, other=float("-inf"))
+        mask = mask[:, None] & (offs_d < D)[None, :]
         part = tl.load(part_ptr + at[:, None] * D + offs_d[None, :], mask=mask, other=0.0)
-        acc += tl.sum(weight[:, None] * part, axis=0)
-        total += tl.sum(weight, axis=0)
+        part = tl.where((lse != float("-inf"))[:, None], part, 0.0)  # nobody wrote this one
+        before = largest
+        largest = tl.maximum(largest, tl.max(lse, axis=0))
+        # No split has a key yet: not -inf + inf.
+        offset = tl.where(largest == float("-inf"), 0.0, largest)
+        alpha = tl.exp2(before - offset)  # what the old maximum was worth
+        weight = tl.exp2(lse - offset)  # [BLOCK_S]
+        acc = acc * alpha + tl.sum(weight[:, None] * part, axis=0)
+        total = total * alpha + tl.sum(weight, axis=0)
     total = tl.where(total == 0.0, 1.0, total)
     return acc / total, largest + tl.log2(total)
     # --8<-- [end:merge]
@@ -313,17 +320,20 @@ def _merge(
 # --8<-- [start:combine]
 @triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
-    part_ptr,
-    part_lse_ptr,  # float32 [rows, splits, D] and [rows, splits]
+    part_ptr,  # float32 [rows, splits, D], then [rows, splits]
     out_ptr,
     lse_ptr,  # [rows, D] and, or None, [rows]
     splits,
     D: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    EARLY: tl.constexpr,  # this kernel may start before the splits are computed
 ):
     """One program combines the splits of one row: one query head's result for one token."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()  # until they are, and can be read
     row = tl.program_id(0).to(tl.int64)
+    part_lse_ptr = part_ptr + tl.num_programs(0).to(tl.int64) * splits * D
     out, lse = _merge(part_ptr, part_lse_ptr, row, splits, D=D, BLOCK_S=BLOCK_S, BLOCK_D=BLOCK_D)
     offs_d = tl.arange(0, BLOCK_D)
     tl.store(out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D)
@@ -423,25 +433,20 @@ def decode_attention(
     capacity = _capacity(k_cache, page_table)
     _check_options(capacity, max_seqlen, num_splits, batch_invariant, return_lse)
     scale = _scale_or_default(scale, q.shape[-1])
-    device = _device_facts(q.device)
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]
     page = 0 if page_table is None else k_cache.shape[2]
-    plan = _plan(device, q.dtype, B * Hkv, M * H // Hkv, D, page, batch_invariant)
-    if batch_invariant:
-        splits = -(-(max_seqlen or capacity) // SPLIT_KEYS)
-    else:
-        tiles = -(-(max_seqlen or capacity) // plan.tile.BLOCK_N)
-        splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
+    device, longest = _device_facts(q.device), max_seqlen or capacity
+    plan, splits, early = _cut(
+        device, q.dtype, B * Hkv, M * H // Hkv, D, page, longest, num_splits, batch_invariant
+    )
     _check_programs(q, plan.programs * splits)
     # --8<-- [end:choose]
     # --8<-- [start:launch]
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    part, part_lse = out, lse
-    if splits > 1:
-        part = torch.empty((*q.shape[:-1], splits, D), dtype=torch.float32, device=q.device)
-        part_lse = torch.empty((*q.shape[:-1], splits), dtype=torch.float32, device=q.device)
+    if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
+        part = q.new_empty(B * H * M * splits * (D + 1), dtype=torch.float32)
     sizes = (
         *q.stride(),
         *k_cache.stride(),
@@ -456,8 +461,8 @@ def decode_attention(
         SPLIT_KEYS if batch_invariant else 0,
         scale * LOG2_E.value,
     )
-    constants = (splits > 1, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
-    tensors = (q, k_cache, v_cache, cache_seqlens, page_table, part, part_lse)
+    constants = (splits > 1, early, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
+    tensors = (q, k_cache, v_cache, cache_seqlens, page_table, part, None if splits > 1 else lse)
     with _device_of(q):
         _launch(
             _decode_attention_kernel,
@@ -469,8 +474,9 @@ def decode_attention(
             num_stages=_stages(plan.tile, page),
         )
         if splits > 1:
-            combine = (D, COMBINED, plan.BLOCK_D)
-            _launch(_combine_kernel, B * H * M, (part, part_lse, out, lse), (splits,), combine)
+            combine = (D, COMBINED, plan.BLOCK_D, early)
+            tensors = (part, out, lse)
+            _launch(_combine_kernel, B * H * M, tensors, (splits,), combine, launch_pdl=early)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
 
@@ -591,6 +597,7 @@ class Device(NamedTuple):
     shared_block: int  # bytes of shared memory that a program may have
     shared_processor: int  # and that a multiprocessor has
     capability: tuple[int, int]
+    early: bool = False  # a kernel can be launched before the one that it follows has ended
 
 
 class Plan(NamedTuple):
@@ -631,6 +638,20 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     # --8<-- [end:plan]
 
 
+# --8<-- [start:cut]
+@functools.lru_cache(maxsize=4096)
+def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
+    """The Plan, the number of splits, and whether the kernel that combines them starts early."""
+    plan = _plan(device, dtype, heads, rows, D, page, invariant)
+    if invariant:
+        splits = -(-longest // SPLIT_KEYS)
+    else:
+        tiles = -(-longest // plan.tile.BLOCK_N)
+        splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
+    return plan, splits, splits > 1 and device.early
+    # --8<-- [end:cut]
+
+
 def _stages(tile, page):
     """What to ask of Triton, so that as many tiles are in flight with pages as without.
 
@@ -652,11 +673,13 @@ def _device_facts(device):
     if device.type == "cpu":
         return Device(132, 232_448, 233_472, (9, 0))
     found = torch.cuda.get_device_properties(device)
+    capability = (found.major, found.minor)
     return Device(
         found.multi_processor_count,
         found.shared_memory_per_block_optin,
         found.shared_memory_per_multiprocessor,
-        (found.major, found.minor),
+        capability,
+        early=torch.version.hip is None and capability >= (9, 0),
     )
 
 
@@ -681,25 +704,35 @@ def _launch(kernel, programs, tensors, sizes, constants, **options):
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
+    device = tensors[0].device
+    addresses = [x if x is None else x.data_ptr() for x in tensors]
     key = (
         kernel,
-        tensors[0].device,
+        device,
         constants,
         *options.values(),
         triton.knobs.runtime.debug,
         triton.knobs.compilation.instrumentation_mode,
-        *[x if x is None else (x.dtype, x.data_ptr() % 16) for x in tensors],
-        *[(x == 1, x % 16 == 0, x < 2**31) for x in sizes],
+        *[x if x is None else x.dtype for x in tensors],
+        *[x if x is None else x % 16 for x in addresses],
+        _kinds(sizes),
     )
     compiled = _compiled.get(key)
     if compiled is not None:
-        compiled[(programs, 1, 1)](*tensors, *sizes, *constants)
+        stream = triton.runtime.driver.active.get_current_stream(device.index)
+        compiled[(programs, 1, 1)](*addresses, *sizes, *constants, stream=stream)
         return
     compiled = kernel[(programs,)](*tensors, *sizes, *constants, **options)
     # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
     if isinstance(compiled, CompiledKernel) and torch.version.hip is None:
         _compiled[key] = compiled
     # --8<-- [end:compiled]
+
+
+@functools.lru_cache(maxsize=4096)
+def _kinds(sizes):
+    """What Triton compiles for: which sizes are 1, which 16 divides, which need 64 bits."""
+    return bytes((x == 1) + 2 * (x % 16 == 0) + 4 * (x < 2**31) for x in sizes)
 
 
 def _device_of(x):

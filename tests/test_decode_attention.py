@@ -742,7 +742,8 @@ def rows_of(name):
         return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
     if name == "combining":
         names = [ours, f"{ours}:in order", f"{ours}:last arriver"]
-        return [timed(i, 0.3, batch=1, N=n, splits=16) for n in (512, 2048) for i in names]
+        shape = {"batch": 1, "splits": 16, "calls": 8}
+        return [timed(i, 0.3, N=n, **shape) for n in (512, 2048) for i in names]
     if name == "invariance":
         names = [ours, f"{ours}:batch-invariant"]
         return [timed(i, 0.3, batch=b, N=2048) for b in (1, 16) for i in names]

@@ -158,12 +158,10 @@ def bandwidth(lab):
 @measured_on("gpu")
 def small(lab):
     """The same for less than 64 MB, in a CUDA graph of calls that take other caches in turn."""
-    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8], batch=BATCHES, N=LENGTHS):
         if kv_bytes(case) >= SMALL:
             continue
-        # Enough of them that a cache has left L2 when its turn comes again.
-        caches = [full(case) for _ in range(max(8, math.ceil(4 * l2 / kv_bytes(case))))]
+        caches = rotating(case)
         calls = {OURS: in_turn([decode(cache) for cache in caches])}
         errors = rivals(caches[0])[1]
         for name in RIVALS:
@@ -175,6 +173,12 @@ def small(lab):
             yield row | {"calls": len(caches)}
         del caches, calls
         torch.cuda.empty_cache()
+
+
+def rotating(case):
+    """Caches enough that one has left L2 when its turn comes again."""
+    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    return [full(case) for _ in range(max(8, math.ceil(4 * l2 / kv_bytes(case))))]
 
 
 def in_turn(calls):
@@ -460,16 +464,24 @@ def intensity(lab):
 def combining(lab):
     """Splits combined by a second kernel, started early or in order, and by whoever comes last."""
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1, 4], N=LENGTHS[:4]):
-        cache = full(case)
+        caches = rotating(case)
+        each = {name: amount * len(caches) for name, amount in work(case).items()}
         for number in (4, 16):
-            one = functools.partial(last_arriver, *cache[:3], **cache.options(), num_splits=number)
+            options = {"num_splits": number}
+            two = in_turn([decode(cache, **options) for cache in caches])
+            one = [
+                functools.partial(last_arriver, *cache[:3], **cache.options(), **options)
+                for cache in caches
+            ]
             calls = {
-                OURS: decode(cache, num_splits=number),
-                f"{OURS}:in order": in_order(decode(cache, num_splits=number)),
-                f"{OURS}:last arriver": one,
+                OURS: two,
+                f"{OURS}:in order": in_order(two),
+                f"{OURS}:last arriver": in_turn(one),
             }
-            for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **work(case)):
-                yield row | {"splits": number}
+            for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **each):
+                yield row | {"splits": number, "calls": len(caches)}
+        del caches, calls
+        torch.cuda.empty_cache()
 
 
 def in_order(call):

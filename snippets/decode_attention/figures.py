@@ -502,7 +502,7 @@ def combining(results):
         finding=words("combining", between=against[last].between()),
         caption=words("combining.caption"),
         sentences={"early": words("combining.early", times=against[late].between())},
-        table=beside(rows, ("batch", "N", "splits"), names),
+        table=beside(rows, ("batch", "N", "splits"), names, OF_A_CALL),
         plot=charts.lines(
             results,
             [
@@ -511,7 +511,7 @@ def combining(results):
                 Series(last, "the last arriver", {"implementation": last, "splits": 16}, shade=2),
             ],
             "N",
-            TIME,
+            OF_A_CALL,
             [View(many(b, "sequence"), {"batch": b}) for b in values(rows, "batch")],
         ),
     )

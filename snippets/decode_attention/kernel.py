@@ -475,8 +475,9 @@ def decode_attention(
         )
         if splits > 1:
             combine = (D, COMBINED, plan.BLOCK_D, early)
-            tensors = (part, out, lse)
-            _launch(_combine_kernel, B * H * M, tensors, (splits,), combine, launch_pdl=early)
+            tensors, rows = (part, out, lse), B * H * M
+            options = {"num_warps": 1, "launch_pdl": early}  # one warp: nothing is exchanged
+            _launch(_combine_kernel, rows, tensors, (splits,), combine, **options)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
 

@@ -687,9 +687,10 @@ def test_the_rival_with_pages_gives_the_same(heads):
 
 def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
-    tables = [*kernel.TILES.values(), *kernel.MANY.values(), *kernel.SMALL_PAGES.values()]
-    widths = [tile.BLOCK_N for rows in tables for tile in rows.values()]
-    assert not [n for n in some(widths, 8) if SPLIT_KEYS % n]
+    tables = (kernel.TILES, kernel.MANY, kernel.SINGLE, kernel.SMALL_PAGES)
+    rows = [row for table in tables for row in table.values()]
+    widths = [tile.BLOCK_N for row in rows for tile in row.values()]
+    assert not [n for n in some(widths, 9) if SPLIT_KEYS % n]
 
 
 @pytest.mark.numerical
@@ -700,6 +701,10 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
     few, many = (kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, False).tile for n in (2, 6))
     assert (few, many) == (kernel.TILES["16 bits"][128], kernel.MANY["16 bits"][128])
     assert_decoded(decode(cache), cache)
+    single = make([33, 1], heads=(10, 10), M=1, D=128, dtype=torch.float16)
+    found = [kernel._plan(facts, cache.q.dtype, n, 1, 128, 0, False).tile for n in (6, 20)]
+    assert found == [many, kernel.SINGLE["16 bits"][128]]
+    assert_decoded(decode(single), single)
     alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, True).tile for n in (1, 6)]
     assert alone == [few, few], "batch-invariant calls have one tile"
 

@@ -51,8 +51,10 @@ TILES = {
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
 # Instead, for such a power of two of columns: where sequences and heads alone are more than two
-# programs per multiprocessor, and where a page has fewer keys than the tile above.
+# programs per multiprocessor; where they are more than eight, of one row each; and where a page has
+# fewer keys than the tile above.
 MANY = {"16 bits": {128: Tile(64, 4, 2)}, "float32": {}}
+SINGLE = {"16 bits": {128: Tile(64, 4, 3)}, "float32": {}}
 SMALL_PAGES = {"16 bits": {128: Tile(64, 2, 2)}, "float32": {}}
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
 # --8<-- [end:tiles]
@@ -626,7 +628,8 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     if 0 < page < tile.BLOCK_N:
         tile = SMALL_PAGES[kind].get(BLOCK_D, tile)
     elif programs > 2 * device.processors and not invariant:
-        tile = MANY[kind].get(BLOCK_D, tile)
+        single = rows == 1 and programs > 8 * device.processors
+        tile = (SINGLE if single else MANY)[kind].get(BLOCK_D, tile)
     # Bytes of a tile of keys and values, and of what a program holds beside them. A GPU with little
     # shared memory has fewer tiles in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize

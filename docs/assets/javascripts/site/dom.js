@@ -20,3 +20,6 @@ export const withCode = (text) => text.split(/`([^`]+)`/).map((part, at) => (
 export const partsOf = (frame) => Object.fromEntries(
   [...frame.querySelectorAll("[data-part]")].map((part) => [part.dataset.part, part]),
 );
+
+/* Resolves in a task of its own: what comes next does not hold up a reader's touch for as long as both together. */
+export const anotherTask = () => new Promise((resolve) => { setTimeout(resolve); });

@@ -1,7 +1,5 @@
-import { make } from "./dom.js";
+import { anotherTask, make } from "./dom.js";
 import { loadJson } from "./json.js";
-
-const anotherTask = () => new Promise((resolve) => { setTimeout(resolve); });
 
 /* The start of a widget whose box links to its data: the box becomes what build(box, data) makes of them.
    Where that fails what stands in the box stays, and a sentence says so: `fails: …. ${instead}`. */

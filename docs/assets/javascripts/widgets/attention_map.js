@@ -7,7 +7,7 @@
 import { namesOf, summaryOf } from "../figures/light_map.js";
 import { PLOTLY, loadPlotly, onScheme, theme } from "../figures/plotly.js";
 import { asked, remember } from "../site/address.js";
-import { make, partsOf, shape } from "../site/dom.js";
+import { anotherTask, make, partsOf, shape } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { copiesLink, onLinkToView } from "../site/view_links.js";
@@ -225,9 +225,19 @@ function showTask(map) {
 }
 
 function showAll(map) {
-  const heads = map.data.weights.flat();
-  map.parts.heads.querySelectorAll("canvas").forEach((canvas, k) => paint(canvas, heads[k]));
   showHead(map);
+  paintHeads(map);
+}
+
+// The small pictures come after the sentence, a layer at a time: the page stays quick to react.
+async function paintHeads(map) {
+  const { data, parts } = map;
+  const canvases = parts.heads.querySelectorAll("canvas");
+  for (const [layer, heads] of data.weights.entries()) {
+    await anotherTask();
+    if (map.data !== data) return; // another sentence by now
+    heads.forEach((weights, k) => paint(canvases[layer * data.heads + k], weights));
+  }
 }
 
 function showHead(map) {

@@ -212,7 +212,7 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
   const parts = partsOf(node);
   parts.steps = node.querySelectorAll("[data-step]");
   const view = {
-    box, parts, data, hero, remember: rememberLater(box), playing: false, seen: true, rested: 0, moment: 1,
+    box, parts, data, hero, remember: rememberLater(box), playing: false, seen: false, rested: 0, moment: 1,
     linked, step: linked ? whole("step") : 0, query: linked ? whole("query") : 0,
     chosen: linked && asked("query") !== null,
   };

@@ -630,8 +630,7 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     elif programs > 2 * device.processors and not invariant:
         single = rows == 1 and programs > 8 * device.processors
         tile = (SINGLE if single else MANY)[kind].get(BLOCK_D, tile)
-    # Bytes of a tile of keys and values, and of what a program holds beside them. A GPU with little
-    # shared memory has fewer tiles in flight.
+    # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize
     most = (device.shared_block - beside) // size + 1

@@ -408,6 +408,12 @@ const functions = [...make([...GENERAL, ...MATH, ...SHAPES, ...ALONG])];
 const dtypes = Object.entries(BY_NAME).map(([name, dtype]) => [name, new Const("dtype", dtype)]);
 const math = new Const("module", new Module("triton.language.math", make(MATH).map(([name, one]) => [name, fn(one)])));
 
+/* A launch begins when the last one has ended, so what waits for that has nothing to do. */
+const cuda = make([["gdc_launch_dependents", "", nothing], ["gdc_wait", "", nothing]]);
+const extra = new Const("module", new Module("triton.language.extra", [
+  ["cuda", new Const("module", new Module("triton.language.extra.cuda", cuda.map(([name, one]) => [name, fn(one)])))],
+]));
+
 const language = new Const(
   "module",
   new Module("triton.language", [
@@ -417,6 +423,7 @@ const language = new Const(
     ["static_range", fn(RANGES.static)],
     ["constexpr", fn(constexpr)],
     ["math", math],
+    ["extra", extra],
     ["pointer_type", fn(new Builtin("pointer_type", "element_ty", ({ element_ty: of }) => new Const("dtype", pointerTo(dtypeOf(of)))))],
   ]),
 );

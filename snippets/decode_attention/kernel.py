@@ -181,8 +181,8 @@ def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
 def _decode_attention_kernel(
     q_ptr, k_ptr, v_ptr,
     lens_ptr, table_ptr,  # int32 [B], or None: all caches are full; int32 [B, pages], or None
-    out_ptr,  # [B, H, M, D]; of several splits float32 [B, H, M, splits, D], then [B, H, M, splits]
-    lse_ptr,  # [B, H, M] or None; None of several splits, whose logsumexps follow the parts
+    out_ptr,  # [B, H, M, D]; if PARTIAL, float32 [B, H, M, splits, D] and then [B, H, M, splits]
+    lse_ptr,  # [B, H, M] or None; None if PARTIAL: the logsumexps follow the parts
     stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
     stride_kb, stride_kh, stride_kn, stride_kd,  # of a paged cache: b is the page
     stride_vb, stride_vh, stride_vn, stride_vd,
@@ -205,7 +205,7 @@ def _decode_attention_kernel(
     which is loaded serves them all. Reads its rows of q and its keys and values once; writes the
     result and its logsumexp: in base 2 where splits are to be combined, otherwise in base e.
     """
-    if EARLY:  # once all programs are here, the next kernel may take what room they leave
+    if EARLY:  # once all programs run, the next kernel may start where there is room
         tl.extra.cuda.gdc_launch_dependents()
     # --8<-- [start:which_rows]
     num_blocks = tl.cdiv(M * G, BLOCK_M)
@@ -270,7 +270,7 @@ def _decode_attention_kernel(
     row = ((b.to(tl.int64) * H + h) * M + m) * splits + split  # [BLOCK_M]
     if PARTIAL:
         programs = tl.num_programs(0) // splits // num_blocks  # B · Hkv
-        lses_ptr = out_ptr + programs.to(tl.int64) * G * M * splits * D  # behind all parts
+        lses_ptr = out_ptr + programs.to(tl.int64) * G * M * splits * D  # after all parts
         tl.store(lses_ptr + row, lse, mask=mask_r)
         mask = mask & (lse != float("-inf"))[:, None]  # what has no weight is never read
     elif lse_ptr is not None:
@@ -305,7 +305,7 @@ def _merge(
         lse = tl.load(part_lse_ptr + at, mask=mask, other=float("-inf"))
         mask = mask[:, None] & (offs_d < D)[None, :]
         part = tl.load(part_ptr + at[:, None] * D + offs_d[None, :], mask=mask, other=0.0)
-        part = tl.where((lse != float("-inf"))[:, None], part, 0.0)  # nobody wrote this one
+        part = tl.where((lse != float("-inf"))[:, None], part, 0.0)  # nothing was written there
         before = largest
         largest = tl.maximum(largest, tl.max(lse, axis=0))
         # No split has a key yet: not -inf + inf.
@@ -333,7 +333,7 @@ def _combine_kernel(
 ):
     """One program combines the splits of one row: one query head's result for one token."""
     if EARLY:
-        tl.extra.cuda.gdc_wait()  # until they are, and can be read
+        tl.extra.cuda.gdc_wait()  # until they are computed, and can be read
     row = tl.program_id(0).to(tl.int64)
     part_lse_ptr = part_ptr + tl.num_programs(0).to(tl.int64) * splits * D
     out, lse = _merge(part_ptr, part_lse_ptr, row, splits, D=D, BLOCK_S=BLOCK_S, BLOCK_D=BLOCK_D)
@@ -478,7 +478,7 @@ def decode_attention(
         if splits > 1:
             combine = (D, COMBINED, plan.BLOCK_D, early)
             tensors, rows = (part, out, lse), B * H * M
-            options = {"num_warps": 1, "launch_pdl": early}  # one warp: nothing is exchanged
+            options = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
             _launch(_combine_kernel, rows, tensors, (splits,), combine, **options)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]

@@ -21,5 +21,5 @@ export const partsOf = (frame) => Object.fromEntries(
   [...frame.querySelectorAll("[data-part]")].map((part) => [part.dataset.part, part]),
 );
 
-/* Resolves in a task of its own: what comes next does not hold up a reader's touch for as long as both together. */
+/* Resolves in a new task, so that a reader's touch is answered in between. */
 export const anotherTask = () => new Promise((resolve) => { setTimeout(resolve); });

@@ -406,13 +406,12 @@ class Module {
 
 const functions = [...make([...GENERAL, ...MATH, ...SHAPES, ...ALONG])];
 const dtypes = Object.entries(BY_NAME).map(([name, dtype]) => [name, new Const("dtype", dtype)]);
-const math = new Const("module", new Module("triton.language.math", make(MATH).map(([name, one]) => [name, fn(one)])));
+const moduleOf = (name, list) => new Const("module", new Module(name, make(list).map(([called, one]) => [called, fn(one)])));
+const math = moduleOf("triton.language.math", MATH);
 
 /* A launch begins when the last one has ended, so what waits for that has nothing to do. */
-const cuda = make([["gdc_launch_dependents", "", nothing], ["gdc_wait", "", nothing]]);
-const extra = new Const("module", new Module("triton.language.extra", [
-  ["cuda", new Const("module", new Module("triton.language.extra.cuda", cuda.map(([name, one]) => [name, fn(one)])))],
-]));
+const CUDA = [["gdc_launch_dependents", "", nothing], ["gdc_wait", "", nothing]];
+const extra = new Const("module", new Module("triton.language.extra", [["cuda", moduleOf("triton.language.extra.cuda", CUDA)]]));
 
 const language = new Const(
   "module",

@@ -32,7 +32,7 @@ SEARCHES = {
     "sqrt(d)": ["attention_weights"],
     "√d": ["attention_weights"],
     "logsumepx": ["attention_memory", "flash_attention", "glossary"],
-    "TMA": ["flash_attention", "hopper_attention", "glossary"],
+    "TMA": ["flash_attention", "warp_specialization", "glossary"],
     "softmax overflow": ["basic_attention", "errors"],
     "slow backward": ["attention_memory", "errors"],
     "wrong result at head dim 80": ["errors"],
@@ -97,8 +97,8 @@ def is_there(address):
 # Beside the pages.
 
 
-# Posts whose kernels are long: every line of a kernel is read without unfolding anything.
-MINUTES = {"flash_attention": 35, "hopper_attention": 45}
+# A post whose kernel is long: every line of a kernel is read without unfolding anything.
+MINUTES = {"flash_attention": 35}
 
 
 def dead_links(text, address):

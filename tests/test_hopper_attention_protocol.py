@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import Mutant, mutate
-from snippets.hopper_attention import kernel
+from snippets.hopper_attention import exercise, kernel
 from snippets.hopper_attention.simulator import (
     diagram,
     gluon,
@@ -171,6 +171,21 @@ def test_what_the_parts_ask_for_by_hand():
         parts.Store((0, 64, 0), "out[1]"),
         parts.StoreWait(0),
     ]
+
+
+def test_the_exercise_waits_for_what_the_kernel_waits_for():
+    tiles, stages = 8, 3
+    work = Work(M=128, N=128 * tiles)
+    trace = parts.trace(variant(OVERLAP=False, PING_PONG=False, STAGES=stages), work)
+
+    def waited(part, kind):
+        found = [op for op in trace.parts[part] if isinstance(op, Wait)]
+        return [(op.barrier, op.parity) for op in found if op.barrier.startswith(f"k.{kind}")]
+
+    for tile in range(tiles):
+        buffer, full, empty = exercise.waits(tile, stages)
+        assert waited("consumer 0", "full")[tile] == (f"k.full[{buffer}]", full)
+        assert waited("producer", "empty")[tile] == (f"k.empty[{buffer}]", empty)
 
 
 def test_a_name_of_gluon_that_is_not_known_is_an_error():

@@ -95,6 +95,18 @@ def posts():
     return [room for room in rooms() if room not in LAB_PAGES]
 
 
+def room_of(page):
+    """The room that a post explains: its front matter names it where its own name does not."""
+    named = re.search(r"^room: (\w+)$", read(page).split("\n---\n")[0], re.MULTILINE)
+    return named[1] if named else page.stem
+
+
+def parts():
+    """The posts that explain a room together with the post of its name, and that room."""
+    found = [p.relative_to(ROOT) for p in sorted((ROOT / "docs/posts").glob("*.md"))]
+    return {page: room_of(page) for page in found if room_of(page) != page.stem}
+
+
 def waiting():
     """Posts and lab pages that mkdocs.yml keeps back: no GPU has measured all of them yet."""
     return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", read("mkdocs.yml"), re.MULTILINE)
@@ -286,7 +298,7 @@ def test_a_post_has_everything_under_its_one_name(post):
 
 def test_nothing_has_a_name_without_a_room():
     named = {
-        "page": [p.stem for p in (ROOT / "docs/posts").glob("*")],
+        "page": [room_of(p.relative_to(ROOT)) for p in (ROOT / "docs/posts").glob("*")],
         "lab page": [p.stem for p in (ROOT / "docs/lab").glob("*") if p.stem in LAB_PAGES],
         "notebook": [p.stem for p in (ROOT / "docs/notebooks").glob("*.ipynb")],
         "figures": [p.name for p in (ROOT / "docs/figures").glob("*")],
@@ -342,6 +354,8 @@ def test_a_room_says_where_its_page_is(room):
     module = tree(f"snippets/{room}/__init__.py")
     text = ast.get_docstring(module) or ""
     assert f"docs/{folder}/{room}.md" in text
+    others = [page.as_posix() for page, of in parts().items() if of == room]
+    assert not [page for page in others if page not in text], f"{room} does not name {others}"
     rest = [ast.unparse(node).partition(" = ")[0] for node in module.body[1:]]
     assert rest in ([], ["USES"]), "one sentence and the page's path, and which rooms it composes"
 
@@ -648,7 +662,7 @@ def test_every_result_on_disk_is_valid_and_belongs_to_a_room():
 # What a post consists of.
 
 
-@pytest.mark.parametrize("post", POSTS)
+@pytest.mark.parametrize("post", [*POSTS, *(page.stem for page in parts())])
 def test_a_post_has_date_description_and_tags(post):
     found = front_matter(f"docs/posts/{post}.md")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", str(found.get("date")))
@@ -696,6 +710,23 @@ def test_a_post_has_its_parts(post):
         ),
     }
     fail_with([part for part, there in parts.items() if not there], f"{page} lacks parts")
+
+
+def test_a_room_of_two_posts_is_read_in_order():
+    """The post of its name comes second. Each leads to the other; neither repeats its code."""
+    apart = parts()
+    assert apart, "no room has two posts"
+    order = nav_pages()
+    for page, room in apart.items():
+        own = Path(f"docs/posts/{room}.md")
+        assert order.index(f"posts/{own.name}") == order.index(f"posts/{page.name}") + 1
+        assert f"]({own.name})" in read(page), f"{page} does not lead to {own}"
+        assert f"]({page.name}" in read(own), f"{own} does not lead back to {page}"
+        headings = re.findall(r"^## (.*)$", read(page), re.MULTILINE)
+        assert any(h.startswith("What comes next") for h in headings), f"{page} has no next"
+        assert "!!! summary" in read(page), f"{page} has no lines to remember"
+        twice = {i for i in includes(page) if i[0].endswith("kernel.py")} & set(includes(own))
+        assert not twice, f"{page} and {own} both show {twice}"
 
 
 def test_prose_is_calm():
@@ -962,6 +993,15 @@ FAULTS = {
         replaced(f"      - posts/{POST}.md\n", "      - index.md\n"),
         "nav_lists_every_post_once_and_is_the_only_order",
         "twice",
+    ),
+    "two posts of a room in the wrong order": (
+        "mkdocs.yml",
+        replaced(
+            "posts/warp_specialization.md\n      - posts/hopper_attention.md\n",
+            "posts/hopper_attention.md\n      - posts/warp_specialization.md\n",
+        ),
+        "a_room_of_two_posts_is_read_in_order",
+        "assert",
     ),
     "a page held back for no reason": (
         "mkdocs.yml",

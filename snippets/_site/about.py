@@ -42,8 +42,8 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
         "all_minutes": minutes(page.content or "", folded=True) if text else None,
         "pace": (WORDS_A_MINUTE, CODE_LINES_A_MINUTE),
         "road": road(page, nav),
-        "measured": last_measured(data, page.file.name) if text else None,
-        "unmeasured": unmeasured.WORDS if text and _waits(data, page.file.name) else None,
+        "measured": last_measured(data, room_of(page)) if text else None,
+        "unmeasured": unmeasured.WORDS if text and _waits(data, room_of(page)) else None,
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),
         "repository": _in_the_repository(page, config),
@@ -62,6 +62,11 @@ def road(page: Page, nav: Navigation) -> list[Stop]:
 def posts(nav: Navigation) -> list[Page]:
     """The posts in the order of the navigation."""
     return [p for p in nav.pages if p.file.src_uri.startswith("posts/")]
+
+
+def room_of(page: Page) -> str:
+    """The room that a page explains: its own name, or what its front matter says as `room`."""
+    return str(page.meta.get("room", page.file.name))
 
 
 def _in_the_repository(page: Page, config: MkDocsConfig) -> repository.Links | None:

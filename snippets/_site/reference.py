@@ -11,15 +11,17 @@ FILE_ROW = re.compile(r"\[Download\]\(/snippets/(?P<room>\w+)/kernel\.py\)\{ dow
 
 
 def linked(markdown: str, page: Page, files: Files) -> str:
-    """A post's Markdown with a link from its kernel's row to the launcher's reference."""
+    """A post's Markdown with a link from a kernel's row to its launcher's reference."""
     launchers = files.get_file_from_path(PAGE)
     if not page.file.src_uri.startswith("posts/") or launchers is None:
         return markdown
-    room = page.file.name
-    anchor = f"snippets.{room}.kernel.{room}"
-    if anchor not in IDENTIFIER.findall(launchers.content_string):
-        return markdown
-    return FILE_ROW.sub(lambda row: f"{row[0]} [Reference](../{PAGE}#{anchor})", markdown)
+    documented = IDENTIFIER.findall(launchers.content_string)
+
+    def with_reference(row: re.Match[str]) -> str:
+        anchor = f"snippets.{row['room']}.kernel.{row['room']}"
+        return f"{row[0]} [Reference](../{PAGE}#{anchor})" if anchor in documented else row[0]
+
+    return FILE_ROW.sub(with_reference, markdown)
 
 
 def plainer(content: str) -> str:

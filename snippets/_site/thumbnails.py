@@ -133,6 +133,14 @@ def _roles() -> list[str]:
     ]
 
 
+def _under() -> list[str]:
+    """Two rows of products without a gap, and the softmax of each under the other's."""
+    tones = (S, O)
+    products = [_box(4 + 16 * i, 6, 15, 14, tones[i % 2]) for i in range(4)]
+    softmax = [_box(4 + 16 * i, 28, 15, 9, tones[1 - i % 2], 0.5) for i in range(1, 4)]
+    return [*products, *softmax, _line(4, 24, 68, 24)]
+
+
 def _splits() -> list[str]:
     """One query, its keys in three shares, and a part of each."""
     return [
@@ -199,7 +207,8 @@ DRAWINGS: dict[str, Callable[[], Iterable[str]]] = {
     "composed_attention": _three,
     "tiled_attention": _slide,
     "flash_attention": _tensor_cores,
-    "hopper_attention": _roles,
+    "warp_specialization": _roles,
+    "hopper_attention": _under,
     "flash_backward": _gradients,
     "hopper_backward": _four_roles,
     "decode_attention": _splits,

@@ -1,1 +1,4 @@
-"""Attention for Hopper: who loads, who computes, who waits. docs/posts/hopper_attention.md"""
+"""Attention for Hopper: who loads, who computes, who waits.
+
+In two posts: docs/posts/warp_specialization.md, docs/posts/hopper_attention.md
+"""

@@ -1,4 +1,12 @@
-"""The answer of the page's exercise: pairs of causal tiles that are equal for every length."""
+"""The answers of both posts' exercises: who waits for which parity, and pairs of equal work."""
+
+
+# --8<-- [start:waits]
+def waits(tile, buffers):
+    """A tile of keys → its buffer, the parity its readers wait for, and the one its writer does."""
+    uses, buffer = divmod(tile, buffers)
+    return buffer, uses % 2, 1 - uses % 2
+    # --8<-- [end:waits]
 
 
 # --8<-- [start:work]

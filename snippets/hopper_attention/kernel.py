@@ -254,6 +254,20 @@ def _scores_layout(V):
 
 
 @gluon.constexpr_function
+def _acc_layout(D):
+    """The same of its sums of values, [CONSUMER_M, D]."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
+
+
+@gluon.constexpr_function
+def _left_operand(layout):
+    """Where wgmma wants the left side of a product whose result has a layout."""
+    return gl.DotOperandLayout(operand_index=0, parent=layout, k_width=2)
+    # --8<-- [end:layouts]
+
+
+# --8<-- [start:columns]
+@gluon.constexpr_function
 def _columns_layout(V):
     """The same for [CONSUMER_M, BLOCK_N / 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k.
 
@@ -271,19 +285,7 @@ def _columns_layout(V):
         block_bases=[],
         shape=[64, eights, 4, 2],
     )
-
-
-@gluon.constexpr_function
-def _acc_layout(D):
-    """The same of its sums of values, [CONSUMER_M, D]."""
-    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
-
-
-@gluon.constexpr_function
-def _left_operand(layout):
-    """Where wgmma wants the left side of a product whose result has a layout."""
-    return gl.DotOperandLayout(operand_index=0, parent=layout, k_width=2)
-    # --8<-- [end:layouts]
+    # --8<-- [end:columns]
 
 
 # --8<-- [start:products]

@@ -724,7 +724,8 @@ def rows_of(name):
     ours, cudnn, flash = "decode_attention", "torch:cudnn", "torch:flash"
     cells = [{"group": g, "batch": b, "N": n} for g in (1, 4) for b in (1, 64) for n in (512, 8192)]
     if name in ("bandwidth", "small"):
-        return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in (ours, cudnn, flash)]
+        names = (ours, cudnn, flash, f"{ours}:only reads")
+        return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in names]
     if name == "pages":
         by_page = [f"pages of {n}" for n in (16, 64, 256)]
         names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]

@@ -1,11 +1,16 @@
 """The gate that refuses what no GPU can do, and the medians that go through it."""
 
 import statistics
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from snippets._lab.measure import ceilings
 from snippets._lab.measure.timing import Times, time_host, time_interleaved
 from snippets._lab.results.physics import PhysicsError, refuse_impossible
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def ceiling(per_s):
@@ -127,3 +132,14 @@ def test_times_keep_five_digits():
 def test_nothing_to_time_is_an_error():
     with pytest.raises(ValueError, match="competitors is empty"):
         time_interleaved({}, flush=None)
+
+
+def test_the_reader_reads_everything_once(monkeypatch):
+    few = SimpleNamespace(multi_processor_count=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: few)
+    x = torch.arange(17 * 4096, dtype=torch.float32, device=DEVICE) % 7
+    sums = ceilings.read(x)
+    assert len(sums) == 8, "programs, each of which takes tile after tile"
+    assert float(sums.sum()) == float(x.sum())
+    with pytest.raises(ValueError, match="4097 elements; a multiple of 4096"):
+        ceilings.read(torch.zeros(4097, device=DEVICE))

@@ -8,6 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import in_a_line, resolve
 from snippets._lab.measure.regimes import IN_A_GRAPH
 from snippets._lab.measure.timing import time_host
@@ -23,6 +24,7 @@ from .splits import RULES, Work, cost, filled
 from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
+READER = f"{OURS}:only reads"
 RIVALS = ["torch:cudnn", "torch:flash"]
 FLEX = "torch:flex"  # the rival with pages
 HEADS = 8  # of keys
@@ -141,17 +143,32 @@ def unable(case, errors):
 # --8<-- [start:bandwidth]
 @measured_on("gpu")
 def bandwidth(lab):
-    """Time of one new token, over sequences, keys and the heads of a group; L2 is flushed."""
+    """Time of one new token, over sequences, keys and the heads of a group; L2 is flushed.
+
+    Beside it a kernel that only reads the same keys and values, and adds them up.
+    """
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8], batch=BATCHES, N=LENGTHS):
         if kv_bytes(case) < SMALL or not fits(case):
             continue
-        cache = full(case)
+        cache, both = side_by_side(case)
         calls, errors = rivals(cache)
         yield from unable(case, errors)
-        yield from lab.time(case, {OURS: decode(cache)} | calls, **work(case))
-        del cache, calls
+        calls |= {OURS: decode(cache), READER: functools.partial(ceilings.read, both)}
+        for row in lab.time(case, calls, **work(case)):
+            yield row | {"flops": 0} if row["implementation"] == READER else row
+        del cache, both, calls
         torch.cuda.empty_cache()
-        # --8<-- [end:bandwidth]
+
+
+def side_by_side(case):
+    """full(case), and its keys and values as one tensor of float32."""
+    one_key = full(case | {"N": 1})
+    shape = (2, case["batch"], HEADS, case["N"], case["D"])
+    both = torch.empty(shape, device="cuda", dtype=one_key.k.dtype).normal_()
+    lengths = torch.full_like(one_key.lengths, case["N"])
+    cache = one_key._replace(k=both[0], v=both[1], lengths=lengths)
+    return cache, both.view(torch.float32).flatten()
+    # --8<-- [end:bandwidth]
 
 
 # --8<-- [start:small]
@@ -194,6 +211,7 @@ def in_turn(calls):
 
 
 PAGES = [16, 64, 256]
+RUNS = 3  # the small cases differ between runs by as much as pages cost
 BESIDE = {"batch": 64, "N": 8_192}  # where the rival is timed: it is compiled for every page size
 
 
@@ -213,7 +231,8 @@ def pages(lab):
                 found, errors = right(want, {named(page, FLEX): flex_paged(caches[page])})
                 yield from unable(case, errors)
                 calls |= found
-        yield from lab.time(case, calls, **work(case))
+        for run in range(RUNS):
+            yield from lab.time(case | {"run": run}, calls, **work(case))
         del caches, calls
         torch.cuda.empty_cache()
 

@@ -51,10 +51,7 @@ def measure(flush: Flush) -> dict[str, Any]:
     n_bytes = min(2 << 30, torch.cuda.get_device_properties(0).total_memory // 16) >> 20 << 20
     x = torch.randn(n_bytes // 4, device="cuda")
     y = torch.empty_like(x)
-    programs = 8 * torch.cuda.get_device_properties(0).multi_processor_count
-    sums = torch.empty(programs, device="cuda")
-    tiles = x.numel() // 4096
-    work["read"] = n_bytes, lambda: _read_kernel[(programs,)](x, sums, tiles, BLOCK=4096)
+    work["read"] = n_bytes, functools.partial(read, x)
     work["write"] = n_bytes, lambda: y.fill_(1.0)
     work["copy"] = 2 * n_bytes, lambda: y.copy_(x)
     out = torch.empty(1 << 20, device="cuda")
@@ -77,6 +74,19 @@ def measure(flush: Flush) -> dict[str, Any]:
             for p in (20, 50, 80)
         }
     return ceilings
+
+
+def read(x: torch.Tensor) -> torch.Tensor:
+    """Read x once, float32 and contiguous, a multiple of 4096 numbers; returns sums of its parts.
+
+    Raises ValueError for another number of elements, which would not all be read.
+    """
+    if x.numel() % 4096:
+        raise ValueError(f"x has {x.numel()} elements; a multiple of 4096 is allowed")
+    programs = 8 * torch.cuda.get_device_properties(x.device).multi_processor_count
+    sums = torch.empty(programs, device=x.device)
+    _read_kernel[(programs,)](x, sums, x.numel() // 4096, BLOCK=4096)
+    return sums
 
 
 def _with_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -26,20 +26,21 @@ export function listing(lines, label) {
   let marked;
   let lit;
 
+  /* Scrolled first and marked then: the other way around the browser would lay out the marks in between. */
   function show(ran, u) {
-    if (ran !== marked) {
+    const now = ran[Math.min(ran.length - 1, Math.floor(u * ran.length))];
+    const others = ran !== marked;
+    if (!others && now === lit) return;
+    if (others && ran.length) toward(rows[Math.min(...ran.map(([first]) => first))], rows[Math.max(...ran.map(([, last]) => last))]);
+    if (now) keepInSight(rows[now[0]], rows[now[1]]);
+    if (others) {
       for (const row of rows) row.classList.remove("am-scene-ran");
       for (const [first, last] of ran) rows.slice(first, last + 1).forEach((row) => row.classList.add("am-scene-ran"));
-      marked = ran;
-      lit = undefined;
-      if (ran.length) toward(rows[Math.min(...ran.map(([first]) => first))], rows[Math.max(...ran.map(([, last]) => last))]);
     }
-    const now = ran[Math.min(ran.length - 1, Math.floor(u * ran.length))];
-    if (now === lit) return;
     for (const row of rows) row.classList.remove("am-scene-lit");
     if (now) rows.slice(now[0], now[1] + 1).forEach((row) => row.classList.add("am-scene-lit"));
+    marked = ran;
     lit = now;
-    if (now) keepInSight(rows[now[0]], rows[now[1]]);
   }
 
   const place = (row) => row.offsetTop - box.offsetTop;
@@ -67,6 +68,8 @@ export function listing(lines, label) {
   /* Of parts that run side by side: where each stands, and whether it waits there. */
   function stand(who) {
     if (who === marked) return;
+    const at = (who.find(({ waits }) => !waits) ?? who[0] ?? {}).lines;
+    if (at) keepInSight(rows[at[0]], rows[at[1]]);
     marked = who;
     for (const row of rows) {
       row.classList.remove("am-scene-ran", "am-scene-waits");
@@ -79,8 +82,6 @@ export function listing(lines, label) {
         row.style.setProperty("--am-who", `var(--am-warp-${part.replace(" ", "-")})`);
       }
     }
-    const at = (who.find(({ waits }) => !waits) ?? who[0] ?? {}).lines;
-    if (at) keepInSight(rows[at[0]], rows[at[1]]);
   }
 
   return { element: box, show, stand };

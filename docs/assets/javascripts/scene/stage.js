@@ -16,7 +16,7 @@ const NUMBERS_FROM = 15; // pixels of a cell, from which its lane has room for n
 const largestOf = (rows) => Math.max(1e-9, ...rows.flat().filter(Number.isFinite).map(Math.abs));
 const UNIT = { q: 1, k: 1, v: 1 }; // where squares are no numbers
 
-export function stage(canvas, still, script) { // still: all that never moves, drawn once
+export function stage(canvas, ground, script) { // ground: all that never moves, drawn once
   const at = layoutOf(script);
   const { M, N, D, first, block: rows, steps } = script;
   const most = {
@@ -37,8 +37,9 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     colors = colorsOf(canvas);
     size = canvas.clientWidth / at.wide;
     small = Math.max(9, Math.min(12, size * 0.62));
-    drawStill();
   }
+
+  const fits = () => size === canvas.clientWidth / at.wide;
 
   function plate(draw, x, y, wide, tall, color, name, where) {
     draw.box(x - 0.25, y - 0.25, wide + 0.5, tall + 0.5, { fill: color, alpha: 0.1, round: 0.3 });
@@ -46,13 +47,17 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     if (where) draw.words(x + wide + 0.1, y - 0.75, where, { color: colors.muted, px: small - 0.5, align: "right" });
   }
 
-  function drawStill() {
-    const context = contextOf(still, at.wide, at.tall, size);
+  /* Both halves of the picture stop where a slow phone has worked long enough for one task. */
+  function* still() {
+    if (!size) return;
+    const context = contextOf(ground, at.wide, at.tall, size);
     const draw = pen(context, size, fonts);
+    yield;
     plate(draw, at.qx, at.sy, D, M, colors.q, "Q");
     plate(draw, at.sx, at.ky, N, D, colors.k, "Kᵀ", "in HBM");
     plate(draw, at.sx, at.vy, N, D, colors.v, "Vᵀ", "in HBM");
     plate(draw, at.ax, at.sy, D, M, colors.output, "out");
+    yield;
     for (let m = 0; m < M; m += 1) {
       const own = script.q[m - first];
       for (let d = 0; d < D; d += 1) {
@@ -61,6 +66,7 @@ export function stage(canvas, still, script) { // still: all that never moves, d
       }
       draw.words(at.qx - 0.55, at.sy + m + 0.5, String(m), { color: colors.muted, px: small - 1 });
     }
+    yield;
     for (let n = 0; n < N; n += 1) {
       for (let d = 0; d < D; d += 1) {
         draw.mark(at.sx + n, at.ky + d, script.k[n][d] / most.k, colors.k);
@@ -250,11 +256,12 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     }
   }
 
-  function frame(index, u, query) {
+  function* moving(index, u, query) {
     if (!size) return;
     const now = steps[index];
     const before = steps[Math.max(0, index - 1)];
     const context = contextOf(canvas, at.wide, at.tall, size);
+    yield;
     const drawing = pen(context, size, fonts);
     if (script.kind === "roles") {
       roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
@@ -265,8 +272,10 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     if (script.kind === "running") tile(drawing, before, now, u);
     else wholeRow(drawing, before, now, u);
     drawing.flush();
+    yield;
     collected(drawing, before, now, u);
     streams(drawing, now, u, query);
+    yield;
     memories(drawing, { at, colors, small, script, before, now, u, bytes });
   }
 
@@ -276,5 +285,5 @@ export function stage(canvas, still, script) { // still: all that never moves, d
     return row >= 0 && row < rows && script.kind !== "roles" ? row : undefined;
   }
 
-  return { draw: frame, measure, queryAt, ratio: at.wide / at.tall };
+  return { measure, fits, still, moving, queryAt, ratio: at.wide / at.tall };
 }

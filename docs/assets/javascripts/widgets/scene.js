@@ -24,7 +24,7 @@
    weights [rows][N]: what each key weighs so far, state {m, l, acc}, moves: [{what, bytes, out}], read, written: bytes
    so far, lines, formula, words(query), tables()}: the state once the step is over. */
 import { asked, rememberLater } from "../site/address.js";
-import { make, partsOf } from "../site/dom.js";
+import { anotherTask, make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 import { listing } from "../scene/listing.js";
 import { isOfRoles, rolesScript } from "../scene/roles.js";
@@ -105,10 +105,41 @@ function settle(view) {
   if (!view.hero) parts.tables.replaceChildren(...tablesFor(now, view.query));
 }
 
-function paint(view) {
-  view.stage.draw(view.step, view.moment, view.chosen ? view.query : Infinity);
+/* What moves. In this order the listing is scrolled before anything on the page has changed: that is quick. */
+function* moving(view) {
+  yield* view.stage.moving(view.step, view.moment, view.chosen ? view.query : Infinity);
   if (view.script.kind === "roles") view.listing.stand(stepOf(view).who);
   else view.listing.show(stepOf(view).lines, view.moment);
+}
+
+const paint = (view) => Array.from(moving(view));
+
+function* still(view) {
+  view.stage.measure();
+  yield;
+  yield* view.stage.still();
+}
+
+function paintAll(view) {
+  Array.from(still(view));
+  paint(view);
+  paintAgainWithFonts(view);
+}
+
+/* The letters that were just drawn may be stand-ins. */
+async function paintAgainWithFonts(view) {
+  if (document.fonts.status !== "loading") return;
+  await document.fonts.ready;
+  Array.from(still(view));
+  await anotherTask();
+  paint(view);
+  paintAgainWithFonts(view);
+}
+
+/* What a slow phone takes a tenth of a second for, in tasks that no reader has to wait for. */
+async function paintInTurn(view) {
+  for (const parts of [still, moving]) for (const _ of parts(view)) await anotherTask();
+  paintAgainWithFonts(view);
 }
 
 /* A movement, then a rest; while it plays the next step follows. */
@@ -146,8 +177,8 @@ function go(view, step, who = "player") {
   view.moment = forward && !reduced.matches ? 0 : 1;
   view.step = to;
   view.rested = 0;
-  settle(view);
   paint(view);
+  settle(view);
   wake(view);
   if (who === "reader") keep(view);
 }
@@ -199,8 +230,8 @@ function choose(view, example) {
 function pick(view, query) {
   if (query === undefined || query >= view.script.block) return;
   Object.assign(view, { query, chosen: true });
-  settle(view);
   paint(view);
+  settle(view);
   keep(view);
 }
 
@@ -233,8 +264,8 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
     const button = make("button", { type: "button", textContent: example.name });
     button.addEventListener("click", by(() => {
       choose(view, example);
-      view.stage.measure();
       view.step = Math.min(view.step, lastOf(view));
+      paintAll(view);
       go(view, view.step, "reader");
     }));
     parts.examples.append(button);
@@ -242,28 +273,44 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
   parts.choice.hidden = data.examples.length < 2 || hero;
   parts.canvas.addEventListener("click", (event) => pick(view, view.stage.queryAt(event)));
   node.addEventListener("keydown", (event) => pressed(view, event));
-  const poster = box.querySelector(".am-scene-poster"); // what is printed
-  box.replaceChildren(node, ...(poster ? [poster] : []));
-  box.classList.add("am-scene-live");
   choose(view, data.examples.find((e) => linked && e.name === asked("mask")) ?? data.examples[0]);
   view.step = Math.min(view.step, lastOf(view));
   if (hero && reduced.matches) view.step = Math.min(5, lastOf(view));
   settle(view);
-  watch(view);
   if (hero && !reduced.matches) play(view, true);
+  raise(view, node);
   return view;
 }
 
-/* Drawn when it has a size, which is a task of its own; anew when its size, the fonts or the colors change; at rest
-   while nobody can see it. */
+/* Resolves in a task of its own after the browser has laid out what was changed: to read a size there is quick, and
+   what is done there is no part of that frame. */
+const laidOut = (element) => new Promise((resolve) => {
+  new IntersectionObserver((_, observer) => {
+    observer.disconnect();
+    resolve();
+  }).observe(element);
+});
+
+/* The frame is painted out of sight, and takes the place of what stands in the box when it is done. */
+async function raise(view, node) {
+  const { box, parts: { board } } = view;
+  await anotherTask();
+  box.append(node);
+  await laidOut(board);
+  await paintInTurn(view);
+  await anotherTask();
+  const poster = box.querySelector(".am-scene-poster"); // what is printed
+  while (node.previousSibling) node.previousSibling.remove();
+  if (poster) box.append(poster);
+  box.classList.add("am-scene-live");
+  await laidOut(board);
+  watch(view);
+}
+
+/* Painted anew when its size or the colors change; at rest while nobody can see it. */
 function watch(view) {
-  const anew = () => {
-    view.stage.measure();
-    paint(view);
-    if (document.fonts.status === "loading") document.fonts.ready.then(anew); // the letters just drawn are stand-ins
-  };
-  new ResizeObserver(anew).observe(view.parts.board);
-  const scheme = new MutationObserver(() => (view.box.isConnected ? anew() : scheme.disconnect()));
+  new ResizeObserver(() => view.stage.fits() || paintAll(view)).observe(view.parts.board);
+  const scheme = new MutationObserver(() => (view.box.isConnected ? paintAll(view) : scheme.disconnect()));
   scheme.observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
   new IntersectionObserver(([{ isIntersecting }]) => {
     view.seen = isIntersecting;

@@ -211,28 +211,38 @@ def in_turn(calls):
 
 
 PAGES = [16, 64, 256]
-RUNS = 3  # the small cases differ between runs by as much as pages cost
+RUNS = 3
+IN_TURN = 1e9  # bytes of the caches that take turns, of which L2 keeps nothing worth a percent
 BESIDE = {"batch": 64, "N": 8_192}  # where the rival is timed: it is compiled for every page size
 
 
 # --8<-- [start:pages]
 @measured_on("gpu")
 def pages(lab):
-    """Paged caches, their pages at random in a pool twice as large, beside contiguous ones."""
+    """Paged caches, their pages at random in a pool twice as large, beside contiguous ones.
+
+    In a CUDA graph: with a flush before each call, the same kernel differs from itself by as much
+    as pages cost.
+    """
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[4, 64], N=[8_192, 32_768]):
         if 7 * kv_bytes(case) > MOST_BYTES or not fits(case):  # three pools of twice the size
             continue
-        caches = {page: full(case, page) for page in (0, *PAGES)}
-        calls = {named(page): decode(cache) for page, cache in caches.items()}
+        turns = range(math.ceil(IN_TURN / kv_bytes(case)))
+        caches = {page: [full(case, page) for _ in turns] for page in (0, *PAGES)}
+        calls = {named(page): in_turn([*map(decode, each)]) for page, each in caches.items()}
         if case | BESIDE == case:
             torch._dynamo.reset()  # beyond its limit of recompilations it would fall back to eager
             for page in PAGES:
                 want = calls[named(page)]()
-                found, errors = right(want, {named(page, FLEX): flex_paged(caches[page])})
+                flex = in_turn([*map(flex_paged, caches[page])])
+                found, errors = right(want, {named(page, FLEX): flex})
                 yield from unable(case, errors)
                 calls |= found
+        all_turns = {name: amount * len(turns) for name, amount in work(case).items()}
         for run in range(RUNS):
-            yield from lab.time(case | {"run": run}, calls, **work(case))
+            again = case | {"run": run, "regime": IN_A_GRAPH}
+            for row in lab.time(again, calls, **all_turns):
+                yield row | {"calls": len(turns)}
         del caches, calls
         torch.cuda.empty_cache()
 

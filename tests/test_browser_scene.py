@@ -529,6 +529,37 @@ def test_nothing_jumps_when_the_stage_comes(open_page, scratch):
     assert page.evaluate("shift") <= 0.02
 
 
+# The words that each task draws, and whether the stage is in sight by then.
+# A task ends before a timer that it set.
+WORDS_OF_TASKS = """
+  window.tasks = [];
+  let task;
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (...all) {
+    if (!task) {
+      tasks.push(task = { words: 0, inSight: document.querySelector('.am-scene-live') !== null });
+      setTimeout(() => { task = undefined; });
+    }
+    task.words += 1;
+    fillText.apply(this, all);
+  };
+"""
+
+
+@pytest.mark.parametrize("link", ["hero/", "flash/", "hopper/"])
+def test_the_first_picture_is_painted_in_several_tasks_while_the_poster_stands(
+    open_page, scratch, link
+):
+    page = open_page(**CALM)
+    page.add_init_script(WORDS_OF_TASKS)
+    page.goto(scratch + link)
+    page.locator(BOARD).wait_for()
+    words = [task["words"] for task in page.evaluate("tasks") if not task["inSight"]]
+    assert sum(some(words)) > 15
+    assert max(words) < 0.6 * sum(words), words
+    assert page.wrong == []
+
+
 def test_colors_are_those_of_the_charts():
     css = (ROOT / "docs/assets/javascripts/widgets/scene.css").read_text("utf-8")
     found = dict(re.findall(r"--am-((?:tensor|memory|warp)-[\w-]+): (#\w{6});", css))
@@ -647,12 +678,13 @@ def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, ro
     assert min(shares) <= LATE
 
 
-@pytest.mark.parametrize("width", [390, 1366])
-def test_the_front_page_keeps_room_for_the_scene(open_page, site, width):
+@pytest.mark.parametrize("touch", [False, True], ids=["mouse", "touch"])
+@pytest.mark.parametrize("width", [360, 390, 560, 1366])
+def test_the_front_page_keeps_room_for_the_scene(open_page, site, width, touch):
     """What follows the poster stands where it will stand when the script has come."""
-    heights = []
+    places = []
     for comes in (False, True):
-        page = open_page(viewport={"width": width, "height": 850})
+        page = open_page(viewport={"width": width, "height": 850}, has_touch=touch)
         if not comes:
             page.route("**/widgets/scene*.js", lambda route: route.abort())
         page.goto(site)
@@ -660,5 +692,6 @@ def test_the_front_page_keeps_room_for_the_scene(open_page, site, width):
         if comes:
             box.locator(".am-scene-frame").wait_for()
         page.evaluate("document.fonts.ready")
-        heights.append(box.bounding_box()["height"])
-    assert heights[0] == pytest.approx(heights[1], abs=4)
+        place = box.bounding_box()
+        places.append((place["y"], place["height"]))
+    assert places[0] == pytest.approx(places[1], abs=0.5)

@@ -38,6 +38,8 @@ export function pen(context, size, fonts) {
   const px = 1 / size;
   const marks = new Map(); // look → what waits to be drawn
   const set = {}; // of the context, for it takes long to set a font
+  const inCells = context.getTransform();
+  const inPixels = inCells.scale(px);
   context.textBaseline = "middle";
 
   function box(x, y, wide, tall, { fill, line, alpha = 1, round = 0.18, width = 1, dash }) {
@@ -93,7 +95,7 @@ export function pen(context, size, fonts) {
   function words(x, y, text, { color, px: high = 11, weight = 400, align = "center", alpha = 1, mono }) {
     if (alpha < 0.02) return;
     context.globalAlpha = alpha;
-    context.scale(px, px); // fonts in pixels: a font of less than one unit is rounded
+    context.setTransform(inPixels); // fonts in pixels: a font of less than one unit is rounded
     const font = `${weight} ${high}px ${mono ? fonts.mono : fonts.sans}`;
     if (font !== set.font) context.font = font;
     set.font = font;
@@ -101,7 +103,7 @@ export function pen(context, size, fonts) {
     set.align = align;
     context.fillStyle = color;
     context.fillText(text, x * size, y * size);
-    context.scale(size, size);
+    context.setTransform(inCells);
     context.globalAlpha = 1;
   }
 

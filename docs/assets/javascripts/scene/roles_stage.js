@@ -5,7 +5,7 @@ import { mix, part } from "./canvas.js";
 const BAND = 0.8;
 const share = (time, from, to) => Math.max(0, Math.min(1, (time - from) / (to - from)));
 
-export function roles({ draw, at, colors, small, script, time }) {
+export const roles = function* roles({ draw, at, colors, small, script, time }) {
   const e = script.example;
   const { perConsumer, width } = script;
   const spansOf = (name, kind) => e.spans.filter((s) => s.part === name && s.kind === kind);
@@ -59,11 +59,12 @@ export function roles({ draw, at, colors, small, script, time }) {
     if (done) draw.box(at.ax, top + 0.3, script.D * done, perConsumer - 0.6, { fill: out ? colors.output : colors.v, alpha: 0.55, round: 0.15 });
     draw.words(at.ax + script.D / 2, top + perConsumer / 2, out ? "out" : "acc", { color: colors.ink, px: small, weight: 700 });
   }
-  shared(draw, { at, colors, small, script, time, consumers, color });
-}
+  yield;
+  yield* shared(draw, { at, colors, small, script, time, consumers, color });
+};
 
 /* Under the matrices: what lies in shared memory, and who works. */
-function shared(draw, { at, colors, small, script, time, consumers, color }) {
+function* shared(draw, { at, colors, small, script, time, consumers, color }) {
   const e = script.example;
   const { edge, my, strip, wide } = at;
   const inner = wide - 2 * edge;
@@ -110,6 +111,7 @@ function shared(draw, { at, colors, small, script, time, consumers, color }) {
     });
   });
 
+  yield;
   const [rx, rw] = places.registers;
   const busy = (name, kinds) => e.spans.find((s) => s.part === name && kinds.includes(s.kind) && s.start <= time && time < s.end);
   const lines = [

@@ -39,7 +39,8 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
     small = Math.max(9, Math.min(12, size * 0.62));
   }
 
-  const fits = () => size === canvas.clientWidth / at.wide;
+  /* Whether the size and the colors are still those that were measured. */
+  const fits = () => size === canvas.clientWidth / at.wide && colors.paper === colorsOf(canvas).paper;
 
   function plate(draw, x, y, wide, tall, color, name, where) {
     draw.box(x - 0.25, y - 0.25, wide + 0.5, tall + 0.5, { fill: color, alpha: 0.1, round: 0.3 });
@@ -264,7 +265,7 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
     yield;
     const drawing = pen(context, size, fonts);
     if (script.kind === "roles") {
-      roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
+      yield* roles({ draw: drawing, at, colors, small, script, time: mix(before.at, now.at, u) });
       return;
     }
     traces(drawing, before, now, u);

@@ -126,20 +126,29 @@ function paintAll(view) {
   paintAgainWithFonts(view);
 }
 
-/* The letters that were just drawn may be stand-ins. */
+const fontsAreComing = () => document.fonts.status === "loading"; // letters drawn meanwhile are stand-ins
+
 async function paintAgainWithFonts(view) {
-  if (document.fonts.status !== "loading") return;
+  if (!fontsAreComing()) return;
   await document.fonts.ready;
-  Array.from(still(view));
-  await anotherTask();
   paint(view);
+  await anotherTask();
+  Array.from(still(view));
   paintAgainWithFonts(view);
 }
 
 /* What a slow phone takes a tenth of a second for, in tasks that no reader has to wait for. */
 async function paintInTurn(view) {
-  for (const parts of [still, moving]) for (const _ of parts(view)) await anotherTask();
-  paintAgainWithFonts(view);
+  let standIns = false;
+  for (const parts of [still, moving]) {
+    for (const _ of parts(view)) {
+      standIns ||= fontsAreComing();
+      await anotherTask();
+    }
+    await anotherTask();
+  }
+  if (fontsAreComing()) paintAgainWithFonts(view);
+  else if (standIns) await paintInTurn(view); // they came in between
 }
 
 /* A movement, then a rest; while it plays the next step follows. */
@@ -298,7 +307,6 @@ async function raise(view, node) {
   box.append(node);
   await laidOut(board);
   await paintInTurn(view);
-  await anotherTask();
   const poster = box.querySelector(".am-scene-poster"); // what is printed
   while (node.previousSibling) node.previousSibling.remove();
   if (poster) box.append(poster);

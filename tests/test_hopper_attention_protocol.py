@@ -182,7 +182,7 @@ def test_the_exercise_waits_for_what_the_kernel_waits_for():
         found = [op for op in trace.parts[part] if isinstance(op, Wait)]
         return [(op.barrier, op.parity) for op in found if op.barrier.startswith(f"k.{kind}")]
 
-    for tile in range(tiles):
+    for tile in some(range(tiles), 8):
         buffer, full, empty = exercise.waits(tile, stages)
         assert waited("consumer 0", "full")[tile] == (f"k.full[{buffer}]", full)
         assert waited("producer", "empty")[tile] == (f"k.empty[{buffer}]", empty)

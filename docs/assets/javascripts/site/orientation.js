@@ -2,7 +2,7 @@
    section in sight stays in view. The theme marks that section's link but scrolls only a column of its own. */
 import { onPage } from "./pages.js";
 
-const AFTER_MS = 150; // a scroll has come to rest, and the theme has marked the link
+const AFTER_MS = 150; // a scroll has come to rest
 const MARKED = ".md-sidebar--primary .md-nav--secondary .md-nav__link--active";
 const LONG = 2; // screens: a shorter page has no bar
 const bar = document.querySelector(".am-progress");
@@ -28,12 +28,24 @@ function follow() {
   if (!inSight) column.scrollTop += at.top - top - height * 0.4;
 }
 
-function moved() {
-  frame ||= requestAnimationFrame(fill);
+function followSoon() {
   clearTimeout(timer);
   timer = setTimeout(follow, AFTER_MS);
 }
 
+function moved() {
+  frame ||= requestAnimationFrame(fill);
+  followSoon();
+}
+
+/* A busy machine marks the link long after the scroll. */
+const marks = new MutationObserver(followSoon);
+
 addEventListener("scroll", moved, { passive: true });
 addEventListener("resize", moved, { passive: true });
-onPage(moved);
+onPage(() => {
+  marks.disconnect();
+  const column = document.querySelector(".md-sidebar--primary");
+  if (column) marks.observe(column, { attributeFilter: ["class"], subtree: true });
+  moved();
+});

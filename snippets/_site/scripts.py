@@ -32,7 +32,7 @@ WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all tha
 IMPORT = re.compile(
     r'^import (?:\{(?P<names>(?:(?! as )[^}])*)\} from )?"(?P<path>\.\.?/[^"]+)";\n', re.MULTILINE
 )
-EXPORT = re.compile(r"^export (?=(?:const|class|(?:async )?function) (\w+))", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:const|class|(?:async )?function\*?) (\w+))", re.MULTILINE)
 LEFT = re.compile(r"^(?:import|export)\b(?!\().*", re.MULTILINE)
 NESTED = re.compile(
     r"\$\{[^}`]*`.*"

@@ -269,9 +269,9 @@ def _left_operand(layout):
 # --8<-- [start:columns]
 @gluon.constexpr_function
 def _columns_layout(V):
-    """The same for [CONSUMER_M, BLOCK_N / 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k.
+    """The scores as [CONSUMER_M, BLOCK_N / 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k.
 
-    So i and k say which register holds a score, and j which of the four threads of a row.
+    i and k say which register holds a score, and j which of the four threads of a row.
     """
     eights = int(V.BLOCK_N) // 8
     return gl.DistributedLinearLayout(

@@ -5,7 +5,7 @@ import { mix, part } from "./canvas.js";
 const BAND = 0.8;
 const share = (time, from, to) => Math.max(0, Math.min(1, (time - from) / (to - from)));
 
-export const roles = function* roles({ draw, at, colors, small, script, time }) {
+export function* roles({ draw, at, colors, small, script, time }) {
   const e = script.example;
   const { perConsumer, width } = script;
   const spansOf = (name, kind) => e.spans.filter((s) => s.part === name && s.kind === kind);
@@ -61,7 +61,7 @@ export const roles = function* roles({ draw, at, colors, small, script, time }) 
   }
   yield;
   yield* shared(draw, { at, colors, small, script, time, consumers, color });
-};
+}
 
 /* Under the matrices: what lies in shared memory, and who works. */
 function* shared(draw, { at, colors, small, script, time, consumers, color }) {

@@ -120,8 +120,10 @@ function* still(view) {
   yield* view.stage.still();
 }
 
+const paintStill = (view) => Array.from(still(view));
+
 function paintAll(view) {
-  Array.from(still(view));
+  paintStill(view);
   paint(view);
   paintAgainWithFonts(view);
 }
@@ -133,7 +135,7 @@ async function paintAgainWithFonts(view) {
   await document.fonts.ready;
   paint(view);
   await anotherTask();
-  Array.from(still(view));
+  paintStill(view);
   paintAgainWithFonts(view);
 }
 
@@ -274,7 +276,7 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
     button.addEventListener("click", by(() => {
       choose(view, example);
       view.step = Math.min(view.step, lastOf(view));
-      paintAll(view);
+      paintStill(view); // what moves is painted by the step
       go(view, view.step, "reader");
     }));
     parts.examples.append(button);

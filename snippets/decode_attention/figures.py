@@ -69,7 +69,7 @@ def bandwidth(results):
             results,
             [
                 *(Series(name, joined=False) for name in (OURS, CUDNN, FLASH)),
-                Series(READER, ONLY_READS, like="ceiling", joined=False),
+                Series(READER, ONLY_READS, like="ceiling", symbol="diamond", joined=False),
             ],
             BYTES,
             BANDWIDTH,

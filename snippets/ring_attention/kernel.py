@@ -476,11 +476,7 @@ def _plan(ring, length, causal, layout):
 
 # --8<-- [start:travel]
 class Travel:
-    """Tensors on their way to the next rank while the previous rank's arrive.
-
-    NCCL's stream waits for what was launched before a message is posted, so a buffer that a kernel
-    has read may be received into right after; two of them, in turn, are enough.
-    """
+    """Tensors on their way to the next rank while the previous rank's arrive."""
 
     def __init__(self, ring, *sent_and_received):
         """Post what is to be sent, and where the same from the previous rank shall arrive."""
@@ -517,24 +513,52 @@ def _explained(ring, what):
         ) from error
 
 
+# --8<-- [start:blocks]
+class Blocks:
+    """The keys and values at a rank: its own first, then those of the ranks before it.
+
+    NCCL's stream waits for what was launched before a message is posted, so a buffer that a kernel
+    has read may be received into right after; two of them, in turn, are enough.
+    """
+
+    def __init__(self, ring, k, v):
+        self.ring, self.t = ring, 0
+        self.held = (k.contiguous(), v.contiguous())
+        count = min(2, ring.size - 1)
+        self.buffers = [[torch.empty_like(x) for x in self.held] for _ in range(count)]
+
+    def send(self):
+        """Post what is held to the next rank, and what the previous one holds to this one."""
+        self.arriving = self.buffers[self.t % 2]
+        self.travel = Travel(self.ring, (self.held, self.arriving))
+
+    def receive(self):
+        """Hold what has been posted to this rank, once it is here."""
+        self.travel.arrived()
+        self.held, self.t = self.arriving, self.t + 1
+
+    def end(self):
+        """Nothing reads what is held again."""
+
+    # --8<-- [end:blocks]
+
+
 # --8<-- [start:forward]
-def _forward(q, k, v, ring, causal, scale, layout):
+def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
     """(out, lse) of this rank's queries [B, H, L, D] and everybody's keys and values."""
     B, H, L, D = q.shape
     acc = q.new_empty((B, H, L, D), dtype=torch.float32)
     m_i, l_i = q.new_empty((2, B, H, L), dtype=torch.float32)
     out, lse = q.new_empty(q.shape), q.new_empty((B, H, L), dtype=torch.float32)
-    held = (k.contiguous(), v.contiguous())
-    buffers = [[torch.empty_like(x) for x in held] for _ in range(min(2, ring.size - 1))]
+    block = blocks(ring, k, v)
     for t, step in enumerate(_plan(ring, L, causal, layout)):
         if t + 1 < ring.size:  # sent before the step is launched: both take place at once
-            arriving = buffers[t % 2]
-            travel = Travel(ring, (held, arriving))
+            block.send()
         if step.M:
-            _launch_step(q, *held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
+            local(q, *block.held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
         if t + 1 < ring.size:
-            travel.arrived()
-            held = arriving
+            block.receive()
+    block.end()
     return out, lse
     # --8<-- [end:forward]
 
@@ -583,9 +607,9 @@ class _RingAttention(torch.autograd.Function):
     """Attention of one rank's queries to all keys, as autograd sees it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, ring, causal, scale, layout):
+    def forward(ctx, q, k, v, ring, causal, scale, layout, local, blocks):
         ctx.options = ring, causal, scale, layout
-        out, lse = _forward(q, k, v, *ctx.options)
+        out, lse = _forward(q, k, v, *ctx.options, local, blocks)
         ctx.save_for_backward(q, k, v, out, lse)
         return out
 
@@ -594,7 +618,7 @@ class _RingAttention(torch.autograd.Function):
         if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
             grad_out = grad_out.contiguous()
         gradients = _Gradients.apply(*ctx.saved_tensors, grad_out, *ctx.options)
-        return (*gradients, None, None, None, None)
+        return (*gradients, *[None] * 6)
 
 
 class _Gradients(torch.autograd.Function):
@@ -612,7 +636,17 @@ class _Gradients(torch.autograd.Function):
 # --8<-- [start:launcher]
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
 def ring_attention(
-    q, k, v, *, group=None, causal=False, scale=None, layout="zigzag", validate=True
+    q,
+    k,
+    v,
+    *,
+    group=None,
+    causal=False,
+    scale=None,
+    layout="zigzag",
+    validate=True,
+    local=None,
+    blocks=None,
 ):
     """softmax(q kᵀ · scale) v where each rank holds a shard of the sequence; differentiable once.
 
@@ -631,6 +665,8 @@ def ring_attention(
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
             and raise on all of them if they differ. Costs one small message over gloo.
+        local, blocks: what computes a step of the forward, and what moves keys and values;
+            `_launch_step` and `Blocks` if None. op.py beside this file has both for Hopper.
 
     Returns:
         [B, H, L, D] in q's dtype: the output of this rank's queries.
@@ -644,7 +680,8 @@ def ring_attention(
     with _agreed(ring, validate, "ring_attention") as header:
         scale = _check_inputs(q, k, v, causal, scale, layout)
         header.describe(q, k, v, causal, scale, layout)
-    return _RingAttention.apply(q, k, v, ring, causal, scale, layout)
+    options = ring, causal, scale, layout
+    return _RingAttention.apply(q, k, v, *options, local or _launch_step, blocks or Blocks)
 
 
 # --8<-- [start:ulysses]
@@ -679,7 +716,8 @@ def ulysses_attention(
 
 def _alone(q, k, v, *, causal, scale):
     """Our own step on a sequence that is all here."""
-    return _RingAttention.apply(q, k, v, Ring(0, 1), causal, scale, "contiguous")
+    options = Ring(0, 1), causal, scale, "contiguous"
+    return _RingAttention.apply(q, k, v, *options, _launch_step, Blocks)
 
 
 def _order(ring, length, layout, device):

@@ -147,6 +147,18 @@ def test_strides_and_ranks(rank):
 
 
 @pytest.mark.numerical
+def test_gradients_lie_in_memory_as_their_tensors_do():
+    """A model's heads are beside each other: its gradients then need no copy."""
+    every = torch.randn(2, 70, 8, 64, device=DEVICE).half()  # [B, N, heads, D]
+    q, k, v, grad_out = (x.transpose(1, 2) for x in every.split((4, 1, 1, 2), dim=2))
+    grad_out = grad_out.repeat(1, 2, 1, 1)
+    for x in some(check(q, k, v, grad_out)):
+        assert x.transpose(1, 2).is_contiguous()
+    for x in some(check(*(x.contiguous() for x in (q, k, v)), grad_out)):
+        assert x.is_contiguous()
+
+
+@pytest.mark.numerical
 @pytest.mark.parametrize("D", VARIANTS)
 def test_gradients_are_added_to_given_tensors(D):
     for M, N, align in ((70, 330, None), (140, 130, "bottom_right")):
@@ -325,13 +337,14 @@ def test_in_order_of_heads_the_last_programs_take_half_as_long_again(shape, monk
     assert rounds([steps for _, _, steps in shares(*sizes, D=D, causal=True)]) > 1.4
 
 
-def test_heads_together_fit_into_l2():
-    for G, M, D, heads_kv in itertools.product(
-        (1, 4), (1, 512, 4096, 2**17), VARIANTS, (1, 7, 512)
-    ):
-        count = kernel._together(G, M, D, heads_kv)
+def test_heads_are_worked_on_together_within_l2():
+    """Or as many as it takes for two programs on each multiprocessor."""
+    sizes = itertools.product((1, 512, 4096, 2**17), VARIANTS, (1, 7, 512), (1, 8, 1024))
+    for M, D, heads_kv, tiles in some(list(sizes)):
+        count = kernel._together(M, D, heads_kv, tiles)
         assert 1 <= count <= heads_kv
-        assert count == 1 or count * G * M * D * 8 <= kernel.L2_BYTES
+        assert count * M * D * 8 <= kernel.L2_BYTES or (count - 1) * tiles < 2 * MULTIPROCESSORS
+        assert count == heads_kv or count * tiles >= 2 * MULTIPROCESSORS
 
 
 # What is launched.

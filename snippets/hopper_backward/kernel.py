@@ -39,7 +39,8 @@ LANES = gl.constexpr(32)  # threads of a warp
 ROWS = 64  # rows of a program that prepares or finishes
 EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides are multiples
 STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
-L2_BYTES = 32 * 2**20  # of 50 MB, for what the heads that are worked on together share
+L2_BYTES = 40 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
+PROGRAMS = 264  # two for each of 132 multiprocessors
 
 
 # --8<-- [start:variant]
@@ -160,9 +161,9 @@ class Work(NamedTuple):
 def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
     """The program's share. The longest come first, so that no long one is left when most are done.
 
-    With a mask the first keys have most work. So some heads are worked on together, as many as L2
-    holds: the first tile of each, then the second of each. Programs are counted from the last one,
-    which leaves the smaller group of heads, where there is one, for the beginning.
+    With a mask the first keys have most work. So some heads are worked on together: the first tile
+    of each, then the second of each. Programs are counted from the last one, so that a group of
+    fewer heads, where one is left, goes first.
     """
     later = gl.num_programs(0) - 1 - gl.program_id(0)  # programs that start after this one
     first_head = later // (prob.together * prob.tiles_n) * prob.together
@@ -771,7 +772,8 @@ def hopper_backward(
         into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.
 
     Returns:
-        grad_q, grad_k, grad_v in the shapes and dtype of q, k and v; with `into` those tensors.
+        grad_q, grad_k, grad_v in the shapes and dtype of q, k and v, dimensions in the same order
+        in memory (torch.empty_like); with `into` those tensors.
         A row without keys gets zeros.
 
     Raises:
@@ -781,7 +783,8 @@ def hopper_backward(
     # --8<-- [start:prepared]
     _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into)
     scale = _scale_or_default(scale, q.shape[-1])
-    results = tuple(x.new_empty(x.shape) for x in (q, k, v)) if into is None else tuple(into)
+    # The dimensions of a gradient lie in memory in the order that those of its tensor have there.
+    results = tuple(into or map(torch.empty_like, (q, k, v)))
     grad_q, grad_k, grad_v = results
     if q.dim() < 4:
         lead = (None,) * (4 - q.dim())
@@ -816,7 +819,7 @@ def hopper_backward(
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         heads_kv=B * Hkv,
-        together=_together(H // Hkv, M, D, B * Hkv),
+        together=_together(M, D, B * Hkv, tiles_n),
         causal_offset=N - M if align == "bottom_right" else 0,
         scale=scale,
         scale_log2=scale * LOG2_E.value,
@@ -853,10 +856,10 @@ def hopper_backward(
 
 
 # --8<-- [start:together]
-def _together(G, M, D, heads_kv):
-    """How many heads of keys are worked on at a time: as many as L2 holds q, dO and dQ of."""
-    shared = G * M * D * (2 + 2 + 4)  # bytes; the sum of dQ is float32
-    return max(1, min(heads_kv, L2_BYTES // shared))
+def _together(M, D, heads_kv, tiles_n):
+    """How many heads of keys are worked on at a time: as many as share L2, or more if few fit."""
+    shared = M * D * (2 + 2 + 4)  # bytes of q, of dO and of the sum of dQ, of a head of queries
+    return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
     # --8<-- [end:together]
 
 

@@ -20,6 +20,7 @@ KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
     "dQ not added",
     "no dQ",
 )
+IN_TURN = "programs in order of heads"
 words = Words(__file__)
 
 
@@ -92,6 +93,27 @@ def _reached(rows, rung, D):
         if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
     )
     return flops(rate(row))
+
+
+def order(results):
+    rows = results[0].rows
+    in_turn = f"{OURS}, {IN_TURN}"
+    compared = Comparison(rows, OURS, [in_turn, CUDNN], by=("N",))
+    shape = rows[0]
+    return Figure(
+        finding=words(
+            "order", in_turn=compared[in_turn].between(), cudnn=compared[CUDNN].between()
+        ),
+        caption=words("order.caption", H=shape["heads"], Hkv=shape["heads_kv"], D=shape["D"]),
+        table=beside(rows, ["N"], {"this order": OURS, IN_TURN: in_turn, "cuDNN": CUDNN}, RATE),
+        plot=charts.lines(
+            results,
+            [OURS, Series(OURS, IN_TURN, {"implementation": in_turn}, shade=1), CUDNN],
+            "N",
+            RATE,
+            log="x",
+        ),
+    )
 
 
 def registers(results):

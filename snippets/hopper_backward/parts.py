@@ -205,6 +205,8 @@ class Lister(stand_in.Gluon):
         for layout in ("BlockedLayout", "NVMMASharedLayout", "SwizzledSharedLayout"):
             setattr(names["gl"], layout, lambda *_, **__: None)
         names["gl"].convert_layout = lambda value, layout: value.used()
+        names["gl"].load = lambda pointer, mask, other: pointer.offset.used()
+        names["gl"].store = lambda pointer, value, mask: self.needs(value)
         copies = SimpleNamespace(
             async_copy_global_to_shared=lambda tile, pointer: self.numbers.append(tile.region),
             mbarrier_arrive=self._with_numbers,

@@ -179,22 +179,22 @@ def test_the_composed_launcher_takes_the_triton_step_elsewhere(ranks):
     check(ranks, Case(True, "zigzag", torch.float16, L=10, D=64), op.ring_attention)
 
 
-def test_the_step_for_hopper_is_for_what_it_can_compute(monkeypatch):
+def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
     capability = {"is": (9, 0)}
     monkeypatch.setattr(kernel, "_capability", lambda device: capability["is"])
 
-    def like(dtype=torch.bfloat16, D=128, shape=(1, 2, 8)):
-        x = torch.zeros(*shape, D, dtype=dtype)
-        return [x.as_subclass(on_cpu.op.stand_in._OnGPU)] * 3
+    def chosen(dtype=torch.bfloat16, D=128, cut=slice(None)):
+        x = torch.zeros(1, 2, 8, D, dtype=dtype)[..., cut]
+        return op._local(*[x.as_subclass(op.stand_in._OnGPU)] * 3)
 
-    assert op.takes_hopper_step(*like())
-    assert op.takes_hopper_step(*like(torch.float16, 64))
-    assert not op.takes_hopper_step(*like(torch.float32))
-    assert not op.takes_hopper_step(*like(D=96))
-    assert not op.takes_hopper_step(*(x[:, :, :, 1:65] for x in like()))  # TMA: 16 bytes
-    assert not op.takes_hopper_step(*[torch.zeros(1, 2, 8, 64).half()] * 3)
+    assert chosen() is op.HOPPER
+    assert chosen(torch.float16, 64) is op.HOPPER
+    assert chosen(torch.float32) is kernel.TRITON
+    assert chosen(D=96) is kernel.TRITON
+    assert chosen(cut=slice(1, 65)) is kernel.TRITON  # TMA wants multiples of 16 bytes
+    assert op._local(*[torch.zeros(1, 2, 8, 64).half()] * 3) is kernel.TRITON
     capability["is"] = (10, 0)
-    assert not op.takes_hopper_step(*like())
+    assert chosen() is kernel.TRITON
 
 
 def test_each_mistake_in_the_step_for_hopper_is_found():
@@ -292,7 +292,7 @@ class Stream:
 def blocks_seen(size, calls, monkeypatch, seed=0):
     """What each rank holds at each step of some calls: [size, calls · size] numbers of ranks."""
     memory, order = Memory(size), random.Random(seed)
-    memory.buffers = {r: torch.full((2 * 2 * 4,), float("nan")) for r in range(size)}
+    memory.buffers = {r: torch.full((1024,), float("nan")) for r in range(size)}
     monkeypatch.setattr(copies, "_rooms", {})
     monkeypatch.setattr(copies.symmetric, "empty", lambda n, dtype, device: None)
     monkeypatch.setattr(copies.symmetric, "rendezvous", lambda x, group: Handle(memory, group))
@@ -318,7 +318,7 @@ def blocks_seen(size, calls, monkeypatch, seed=0):
     def steps(rank):
         pause = random.Random(f"{seed} {rank}")
         for call in range(calls):
-            mine = torch.full((1, 1, 2, 2), float(10 * call + rank))
+            mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
             block = copies.CopiedBlocks(kernel.Ring(rank, size, rank), mine, mine + 0.5)
             for t in range(size):
                 if t + 1 < size:
@@ -708,7 +708,8 @@ def test_the_bench_times_transfers_training_and_memory(made_up_gpus):
     sent = {r["bytes_sent"] for r in parts if r["part"] == "both"}
     assert sent == {2 * 2 * 2 * 4 * 16}  # two tensors of two bytes: two heads, four rows
     trained = rows_of(bench.training)
-    assert [r["implementation"] for r in trained if not r["failed"]] == [trials.OURS, trials.ALONE]
+    able = [r["implementation"] for r in trained if not r["failed"]]
+    assert able == [trials.OURS, trials.TRITON, trials.ALONE]
     assert all(r["bytes_peak"] == 7 for r in some(rows_of(bench.memory)))
 
 

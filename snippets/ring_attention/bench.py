@@ -21,6 +21,7 @@ from .trials import (
     ON_ONE,
     OURS,
     THEIRS,
+    TRAINED,
     TRITON,
     ULYSSES,
     D,
@@ -230,7 +231,7 @@ def training(lab):
     """Forward and backward of one call, on all GPUs and on each of them at once."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True, False]):
         try:
-            names = [OURS, CUDNN, ALONE]
+            names = [OURS, TRITON, TRAINED, CUDNN, ALONE]
             answers = _ask(trials.prepare_training, case["N"], case["causal"], names)
             able, rows = _able(case, answers)
             yield from rows

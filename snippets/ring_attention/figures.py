@@ -29,6 +29,7 @@ OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 TRITON = "ring_attention, Triton step"
 GATHER, ULYSSES = "ring_attention, all-gather", "ring_attention, Ulysses"
 THEIRS, CUDNN, HOPPER = "torch:context_parallel", "torch:cudnn", "hopper_attention"
+TRAINED = "hopper_backward"
 NAMES = {
     "ring": OURS,
     "ring with its Triton step": TRITON,
@@ -36,6 +37,7 @@ NAMES = {
     "Ulysses": ULYSSES,
     "PyTorch's": THEIRS,
     "hopper_attention on one GPU": HOPPER,
+    "hopper_backward on one GPU": TRAINED,
     "cuDNN on one GPU": CUDNN,
     "the Triton step on one GPU": ALONE,
 }
@@ -60,7 +62,7 @@ def _milliseconds(rows, name, **case):
 def _gain(rows, **case):
     """How many times as fast the ring is as the fastest on one GPU; None if either is missing."""
     ours = _milliseconds(rows, OURS, **case)
-    alone = [_milliseconds(rows, name, **case) for name in (HOPPER, CUDNN, ALONE)]
+    alone = [_milliseconds(rows, name, **case) for name in (HOPPER, TRAINED, CUDNN, ALONE)]
     alone = [ms for ms in alone if ms is not None]
     return min(alone) / ours if ours and alone else None
 

@@ -407,7 +407,7 @@ def _ring_backward_kernel(
         delta = tl.load(delta_ptr + row, mask=offs_m < M, other=0.0)  # [BLOCK_M]
         dst = (pt * (dpt - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
-        dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
+        dq = tl.dot(dst.T, k_tile, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_D]
         if ADD_BY_TMA:  # a tile goes through shared memory to the units beside L2
             total.atomic_add([b, h, first_m, 0], dq.reshape([1, 1, BLOCK_M, BLOCK_D]))
         else:
@@ -555,7 +555,8 @@ def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
         if t + 1 < ring.size:  # sent before the step is launched: both take place at once
             block.send()
         if step.M:
-            local(q, *block.held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
+            state = acc, m_i, l_i, out, lse
+            local.forward(q, *block.held, state, step, scale, first=t == 0)
         if t + 1 < ring.size:
             block.receive()
     block.end()
@@ -564,7 +565,7 @@ def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
 
 
 # --8<-- [start:backward]
-def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
+def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout, local):
     """Gradients for this rank's q, k and v. Those of k and v travel with them, in float32.
 
     While a step runs, the next keys and values arrive, and so does what the ranks before have
@@ -572,8 +573,8 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
     from home.
     """
     grad_q = torch.zeros_like(q, dtype=torch.float32, memory_format=torch.contiguous_format)
-    delta = _launch_delta(out, grad_out)
     held = (k.contiguous(), v.contiguous())
+    compute = local.backward(q, *held, out, lse, grad_out, scale)
     buffers = [[torch.empty_like(x) for x in held] for _ in range(min(2, ring.size - 1))]
     sums = [[x.new_empty(x.shape, dtype=torch.float32) for x in held] for _ in range(2)]
     found = sums[0] if ring.size == 1 else [torch.empty_like(x) for x in sums[0]]
@@ -587,7 +588,7 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
         travel = Travel(ring, *messages)
         if step.M:  # of its own keys a rank sees all: nothing was found for them before
             own = sums[0] if t == 0 else found
-            _launch_backward(q, *held, grad_out, lse, delta, (grad_q, *own), step, scale)
+            compute(*held, (grad_q, *own), step)
         travel.arrived()
         if step.M and t > 0:
             keys = slice(step.first_key, step.first_key + step.N)
@@ -595,11 +596,11 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
                 x[:, :, keys] += more[:, :, keys]
         if t + 1 < ring.size:
             held = arriving
-    home = sums[(ring.size - 1) % 2]
-    if ring.size > 1:  # one hop further than k and v
-        last, home = home, sums[ring.size % 2]
-        Travel(ring, (last, home)).arrived()
-    return (grad_q * scale).to(q.dtype), home[0].to(k.dtype), home[1].to(v.dtype)
+    whole = [x.to(k.dtype) for x in sums[(ring.size - 1) % 2]]
+    if ring.size > 1:  # one hop further than k and v; nothing is added to them any more
+        last, whole = whole, [torch.empty_like(x) for x in whole]
+        Travel(ring, (last, whole)).arrived()
+    return grad_q.to(q.dtype), *whole
     # --8<-- [end:backward]
 
 
@@ -608,8 +609,8 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, ring, causal, scale, layout, local, blocks):
-        ctx.options = ring, causal, scale, layout
-        out, lse = _forward(q, k, v, *ctx.options, local, blocks)
+        ctx.options = ring, causal, scale, layout, local
+        out, lse = _forward(q, k, v, *ctx.options, blocks)
         ctx.save_for_backward(q, k, v, out, lse)
         return out
 
@@ -665,8 +666,8 @@ def ring_attention(
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
             and raise on all of them if they differ. Costs one small message over gloo.
-        local, blocks: what computes a step of the forward, and what moves keys and values;
-            `_launch_step` and `Blocks` if None. op.py beside this file has both for Hopper.
+        local, blocks: what computes a step, a Local, and what moves keys and values in the
+            forward; TRITON and Blocks if None. op.py beside this file has both for Hopper.
 
     Returns:
         [B, H, L, D] in q's dtype: the output of this rank's queries.
@@ -681,7 +682,7 @@ def ring_attention(
         scale = _check_inputs(q, k, v, causal, scale, layout)
         header.describe(q, k, v, causal, scale, layout)
     options = ring, causal, scale, layout
-    return _RingAttention.apply(q, k, v, *options, local or _launch_step, blocks or Blocks)
+    return _RingAttention.apply(q, k, v, *options, local or TRITON, blocks or Blocks)
 
 
 # --8<-- [start:ulysses]
@@ -717,7 +718,7 @@ def ulysses_attention(
 def _alone(q, k, v, *, causal, scale):
     """Our own step on a sequence that is all here."""
     options = Ring(0, 1), causal, scale, "contiguous"
-    return _RingAttention.apply(q, k, v, *options, _launch_step, Blocks)
+    return _RingAttention.apply(q, k, v, *options, TRITON, Blocks)
 
 
 def _order(ring, length, layout, device):
@@ -962,6 +963,26 @@ def _launch_step(q, k, v, state, step, scale, *, first):
             _with_scratch(launch, q.device)
         else:
             launch()
+
+
+def _prepare_backward(q, k, v, out, lse, grad_out, scale):
+    """What computes the steps of a backward: a function of keys, values, sums and a Step."""
+    delta = _launch_delta(out, grad_out)
+
+    def compute(k, v, sums, step):
+        _launch_backward(q, k, v, grad_out, lse, delta, sums, step, scale)
+
+    return compute
+
+
+class Local(NamedTuple):
+    """What computes the steps of a rank."""
+
+    forward: object  # (q, k, v, state, step, scale, *, first): as _launch_step
+    backward: object  # (q, k, v, out, lse, grad_out, scale): as _prepare_backward
+
+
+TRITON = Local(_launch_step, _prepare_backward)
 
 
 def _launch_delta(out, grad_out):

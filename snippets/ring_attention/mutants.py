@@ -23,14 +23,14 @@ MUTANTS = [
     ),
     Mutant(
         "k not rotated in the backward",
-        "        if t + 1 < ring.size:\n            held = arriving\n    home",
-        "        if t + 1 < ring.size:\n            held = (held[0], arriving[1])\n    home",
+        "        if t + 1 < ring.size:\n            held = arriving\n    whole",
+        "        if t + 1 < ring.size:\n            held = (held[0], arriving[1])\n    whole",
         "The backward needs the keys that the forward saw at this step, not the rank's own.",
     ),
     Mutant(
         "dK and dV one hop short of home",
-        "Travel(ring, (last, home)).arrived()",
-        "home = last",
+        "Travel(ring, (last, whole)).arrived()",
+        "whole = last",
         "After the last step the sums are at the neighbor of the rank whose keys they belong to.",
     ),
     Mutant(
@@ -89,8 +89,8 @@ MUTANTS = [
     ),
     Mutant(
         "no scale in dQ",
-        "(grad_q * scale).to(q.dtype)",
-        "grad_q.to(q.dtype)",
+        'dq = tl.dot(dst.T, k_tile, input_precision="ieee") * scale',
+        'dq = tl.dot(dst.T, k_tile, input_precision="ieee")',
         "The scores were scaled, so their gradient is too.",
     ),
     Mutant(

@@ -67,12 +67,12 @@ def played(mutant=None, programs=3):
     stand_ins = {
         "_hopper_step_kernel": Kernel(f"{borrowed}\n{source}"),
         "_multiprocessors": lambda device: programs,
-        "takes_hopper_step": lambda q, k, v: True,
+        "_local": lambda q, k, v: op.HOPPER,
     }
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the parts are threads already, and their tensors are small
     try:
-        with patch.dict(names, stand_ins):
+        with patch.dict(names, stand_ins), op.backward_on_cpu.played(op.hopper_backward):
             yield
     finally:
         torch.set_num_threads(threads)

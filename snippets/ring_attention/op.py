@@ -56,11 +56,14 @@ from snippets.hopper_attention.kernel import (
 )
 from snippets.hopper_attention.sass import loops
 from snippets.hopper_attention.simulator import on_cpu as stand_in
+from snippets.hopper_backward import on_cpu as backward_on_cpu
+from snippets.hopper_backward.kernel import hopper_backward
+from snippets.hopper_backward.op import attention as on_one_gpu
 
 from . import kernel
 from .copies import CopiedBlocks, reached
 
-__all__ = ["blocks", "hopper_step", "local_step", "loops", "ring_attention", "stand_in"]
+__all__ = ["backward_on_cpu", "blocks", "loops", "on_one_gpu", "ring_attention", "stand_in"]
 HOPPER_KERNEL = hopper.__file__
 
 
@@ -335,20 +338,61 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
         )
 
 
+# --8<-- [start:gradients]
+def hopper_gradients(q, k, v, out, lse, grad_out, scale):
+    """As kernel.py's _prepare_backward: each step is a call of hopper_backward.
+
+    It adds to tensors without gaps; where a step is for some rows or keys only, it gets such ones.
+    """
+    if not kernel._can_use_tma("sm_90", grad_out):
+        grad_out = grad_out.clone(memory_format=torch.contiguous_format)
+
+    def compute(k, v, sums, step):
+        rows = slice(step.first_row, step.first_row + step.M)
+        keys = slice(step.first_key, step.first_key + step.N)
+        total, *found = sums[0][:, :, rows], *(x[:, :, keys] for x in sums[1:])
+        into = [total if total.is_contiguous() else torch.zeros_like(total)]
+        into += [x.zero_() if x.is_contiguous() else x.new_zeros(x.shape) for x in found]
+        hopper_backward(
+            q[:, :, rows],
+            k[:, :, keys],
+            v[:, :, keys],
+            out[:, :, rows],
+            lse[:, :, rows].contiguous(),
+            grad_out[:, :, rows],
+            scale=scale,
+            causal=step.causal,
+            into=into,
+        )
+        if into[0] is not total:
+            total += into[0]
+        for x, more in zip(found, into[1:], strict=True):
+            if more is not x:
+                x.copy_(more)
+
+    return compute
+    # --8<-- [end:gradients]
+
+
 # --8<-- [start:composed]
-def takes_hopper_step(q, k, v):
-    """Whether hopper_step can compute this: 16 bits, D 64 or 128, on an H100 or H200."""
+HOPPER = kernel.Local(hopper_step, hopper_gradients)
+
+
+def _local(q, k, v):
+    """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and kernel.py's TRITON elsewhere."""
     if q.device.type != "cuda" or kernel._capability(q.device) != (9, 0):
-        return False
+        return kernel.TRITON
     if q.dtype == torch.float32 or q.shape[-1] not in WIDTHS:
-        return False
-    return kernel._can_use_tma("sm_90", q, k, v)
+        return kernel.TRITON
+    return HOPPER if kernel._can_use_tma("sm_90", q, k, v) else kernel.TRITON
 
 
-def local_step(q, k, v, state, step, scale, *, first):
-    """hopper_step where it can compute this, and the Triton step of kernel.py elsewhere."""
-    fits = takes_hopper_step(q, k, v)
-    (hopper_step if fits else kernel._launch_step)(q, k, v, state, step, scale, first=first)
+def _forward(q, k, v, *further, first):
+    _local(q, k, v).forward(q, k, v, *further, first=first)
+
+
+def _backward(q, k, v, *further):
+    return _local(q, k, v).backward(q, k, v, *further)
 
 
 def blocks(ring, k, v):
@@ -356,6 +400,7 @@ def blocks(ring, k, v):
     return (CopiedBlocks if reached(ring, k.device) else kernel.Blocks)(ring, k, v)
 
 
-# kernel.py's ring_attention with the step and the copies of this room that are made for Hopper.
-ring_attention = functools.partial(kernel.ring_attention, local=local_step, blocks=blocks)
+LOCAL = kernel.Local(_forward, _backward)
+# kernel.py's ring_attention, with the steps and the copies that are made for Hopper.
+ring_attention = functools.partial(kernel.ring_attention, local=LOCAL, blocks=blocks)
 # --8<-- [end:composed]

@@ -29,7 +29,8 @@ GATHER = "ring_attention, all-gather"
 ULYSSES = "ring_attention, Ulysses"
 THEIRS = "torch:context_parallel"
 CUDNN, HOPPER = "torch:cudnn", "hopper_attention"
-ON_ONE = (HOPPER, CUDNN, ALONE)  # everything on each GPU; the others share the sequence
+TRAINED = "hopper_backward"  # and hopper_attention before it
+ON_ONE = (HOPPER, TRAINED, CUDNN, ALONE)  # everything on each GPU; the others share the sequence
 # Ways to send a block while a step runs, and the step alone.
 STEPS, COPIES, NCCL = "steps alone", "DMA engines", "NCCL"
 FEWER, TICKETS = "NCCL, fewer programs", "NCCL, a program a tile"
@@ -221,7 +222,7 @@ def prepare_apart(N, causal):
     q, k, v = (shard(x) for x in _random(*"qkv", N=N))
     _held["calls"] = {
         "both": lambda: ring_attention(q, k, v, causal=causal, validate=False),
-        "compute only": lambda: _steps_only(q, k, v, causal, op.local_step),
+        "compute only": lambda: _steps_only(q, k, v, causal, op.LOCAL.forward),
         "transfers only": lambda: _transfers_only(k, v),
     }
     return list(_held["calls"])
@@ -237,7 +238,7 @@ def prepare_ways(N, causal):
     few, all_of_them = _group_of(CHANNELS), _programs()
 
     def ring(blocks, programs=all_of_them, group=None):
-        local = functools.partial(op.hopper_step, programs=programs)
+        local = kernel.Local(functools.partial(op.hopper_step, programs=programs), None)
         options = {"causal": causal, "group": group, "validate": False}
         return kernel.ring_attention(q, k, v, local=local, blocks=blocks, **options)
 
@@ -301,12 +302,14 @@ def prepare_training(N, causal, names):
     q, k, v, grad_out = _random("q", "k", "v", "grad_out", N=N)
     makers = {
         CUDNN: functools.partial(resolve(CUDNN), causal=causal),
+        TRAINED: functools.partial(op.on_one_gpu, causal=causal),
         ALONE: functools.partial(kernel._alone, causal=causal, scale=D**-0.5),
         OURS: functools.partial(ring_attention, causal=causal, validate=False),
+        TRITON: functools.partial(kernel.ring_attention, causal=causal, validate=False),
     }
     calls, found, why = {}, {}, {}
     for name in names:
-        cut = shard if name == OURS else (lambda x: x)
+        cut = shard if name in (OURS, TRITON) else (lambda x: x)
         leaves = [cut(x).requires_grad_() for x in (q, k, v)]
         calls[name] = functools.partial(_trained, makers[name], leaves, cut(grad_out))
         try:
@@ -315,7 +318,7 @@ def prepare_training(N, causal, names):
             why[name] = in_a_line(error)
     want = found.get(CUDNN) or found.get(ALONE)
     for name, gradients in found.items():
-        cut = shard if name == OURS else (lambda x: x)
+        cut = shard if name in (OURS, TRITON) else (lambda x: x)
         faults = [_why(lambda x=x: x, cut(y)) for x, y in zip(gradients, want, strict=True)]
         why[name] = next(filter(None, faults), "")
     _held["calls"], _held["trained"] = calls, True
@@ -329,7 +332,7 @@ def _trained(attention, leaves, grad_out):
 def peak(name, N, train):
     """Bytes at the worst moment of a call, the tensors it is given included."""
     _held.clear()
-    copies.release()
+    copies.release(dist.group.WORLD)
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()

@@ -212,9 +212,8 @@ def scaling(results):
             "own": words(
                 "scaling.own",
                 N=near["N"],
-                ranks=ranks,
+                triton=_said(_quotient(rows, TRITON, OURS, N=near["N"]), ratio),
                 step=_said(_quotient(rows, ALONE, HOPPER, N=near["N"]), ratio),
-                own=_said(_quotient(rows, ALONE, OURS, N=near["N"]), ratio),
             ),
         },
     )

@@ -14,6 +14,7 @@ import torch.distributed._symmetric_memory as symmetric
 
 from . import kernel
 
+os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # copies need none
 TIMEOUT_MS = 60_000  # after which a rank that waits for a signal gives up
 ARRIVED, FREE = 0, 2  # signals, for each of two buffers: what they say of it
 

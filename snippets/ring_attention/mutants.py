@@ -146,6 +146,32 @@ STEP_MUTANTS = [
         "The sums of a head lie L rows after those of the head before, whatever a step takes.",
     ),
     Mutant(
+        "queries released before they are used",
+        """\
+        queries = Queries(warpgroup, q_tile, last_key)
+        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+        stage = _stage(kv_count, V)
+        scores = _issue_qk(q_tile, channels.k, stage, V)
+        _pass_turn(channels.order_barriers, warpgroup, V)
+        s = warpgroup_mma_wait(0, deps=[scores])
+        _release(channels.k, stage)
+        if V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
+""",
+        """\
+        if V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
+        queries = Queries(warpgroup, q_tile, last_key)
+        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+        stage = _stage(kv_count, V)
+        scores = _issue_qk(q_tile, channels.k, stage, V)
+        _pass_turn(channels.order_barriers, warpgroup, V)
+        s = warpgroup_mma_wait(0, deps=[scores])
+        _release(channels.k, stage)
+""",
+        "A load that has been issued may still wait for its turn when the next queries arrive.",
+    ),
+    Mutant(
         "a tile that is done in part is not carried on",
         "if first + CONSUMER_M > carried.done:",
         "if first >= carried.done:",

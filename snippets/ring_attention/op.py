@@ -153,7 +153,6 @@ def _consumer(
         q_tile = channels.q.buffers.index(warpgroup).reshape([CONSUMER_M, D])
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(_left_operand(_scores_layout(V)))
-            _release(channels.q, q_stage)
         queries = Queries(warpgroup, q_tile, last_key)
         # --8<-- [start:first_tile]
         _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
@@ -162,6 +161,10 @@ def _consumer(
         _pass_turn(channels.order_barriers, warpgroup, V)
         s = warpgroup_mma_wait(0, deps=[scores])
         _release(channels.k, stage)
+        # Not before: a load from shared memory may queue behind the last tile's stores for so long
+        # that the next queries arrive first. The product could not start without what it loads.
+        if V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
         start = (n - 1) * V.BLOCK_N
         p, alpha, m_i, l_i = _online_softmax(
             s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V

@@ -60,7 +60,9 @@ def check_rank(device, cases):
         for D, L in ((64, 130), (64, 512), (128, 130), (128, 1024)):
             for causal, layout in ((True, "zigzag"), (True, "contiguous"), (False, "zigzag")):
                 options = {"causal": causal, "layout": layout, "device": device}
-                assert_steps(op.hopper_step, 3, L=L, D=D, H=4, Hkv=2, **options)
+                for programs in (None, 3, 13):  # few of them: many tiles follow each other in one
+                    step = functools.partial(op.hopper_step, programs=programs)
+                    assert_steps(step, 3, L=L, D=D, H=4, Hkv=2, **options)
 
 
 def _random(*names, N, seed=0):

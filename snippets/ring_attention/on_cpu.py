@@ -1,7 +1,6 @@
 """hopper_step on a CPU: hopper_attention's stand-in for Gluon plays the kernel of op.py."""
 
 import contextlib
-import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +21,6 @@ RINGS = [
     {"ranks": 3, "L": 130, "H": 1, "causal": False},
     {"ranks": 8, "L": 32, "H": 1, "causal": False},
 ]
-LATE = 0.001  # seconds that a load from shared memory takes
 
 
 def _load(at, mask, other):
@@ -34,45 +32,13 @@ def _load(at, mask, other):
     return found
 
 
-class Loaded:
-    """What is loaded from shared memory. It may be read as late as its first use."""
-
-    def __init__(self, memory):
-        self.memory, self.value = memory, None
-
-    def used(self):
-        if self.value is None:
-            time.sleep(LATE)
-            self.value = self.memory.clone()
-        return self.value
-
-
-class Tile(op.stand_in.Tile):
-    """A buffer, or a view of it."""
-
-    def reshape(self, shape):
-        return Tile(self.memory.view(*shape))
-
-    def load(self, layout):
-        return Loaded(self.memory)
-
-
 class Program(op.stand_in.Program):
-    """One program, which also loads, late."""
+    """One program, which also loads from pointers."""
 
     def _names(self):
         names = super()._names()
         names["gl"].load, names["gl"].bfloat16 = _load, torch.bfloat16
         return names
-
-    def allocate(self, dtype, shape, layout):
-        rows = super().allocate(dtype, shape, layout)
-        if dtype is not self.int64:  # else barriers
-            rows.items = [Tile(tile.memory) for tile in rows.items]
-        return rows
-
-    def product(self, a, b, acc, **how):
-        return super().product(a.used() if isinstance(a, Loaded) else a, b, acc, **how)
 
 
 class Kernel(op.stand_in._Kernel):

@@ -167,6 +167,34 @@ MISTAKES = [
         "The tensor cores read the queries from shared memory for every tile of keys.",
     ),
     Mistake(
+        "queries released before they are used",
+        [
+            (
+                """\
+                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+                stage = _stage(kv_count, V)
+                scores = _issue_qk(q_tile, channels.k, stage, V)
+                _pass_turn(channels.order_barriers, warpgroup, V)
+                s = warpgroup_mma_wait(0, deps=[scores])
+                _release(channels.k, stage)
+                if V.Q_IN_REGISTERS:
+                    _release(channels.q, q_stage)
+""",
+                """\
+                if V.Q_IN_REGISTERS:
+                    _release(channels.q, q_stage)
+                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+                stage = _stage(kv_count, V)
+                scores = _issue_qk(q_tile, channels.k, stage, V)
+                _pass_turn(channels.order_barriers, warpgroup, V)
+                s = warpgroup_mma_wait(0, deps=[scores])
+                _release(channels.k, stage)
+""",
+            )
+        ],
+        "A load that has been issued may still wait for its turn when the next queries arrive.",
+    ),
+    Mistake(
         "queries without keys never released",
         [
             (

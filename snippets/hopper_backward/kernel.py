@@ -179,8 +179,10 @@ def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
         first_tile = gl.minimum(first_tile, prob.tiles_m)
     per_head = prob.tiles_m - first_tile
     return Work(head // heads, head % heads, tile, first_tile, per_head, prob.G * per_head)
+    # --8<-- [end:work]
 
 
+# --8<-- [start:queries]
 @gluon.jit
 def _queries_of(i, work, prob):
     """The head and the tile of queries of iteration i."""
@@ -192,7 +194,7 @@ def _queries_of(i, work, prob):
 def _next_tile(tile, work, prob):
     """The tile of queries after one: of all heads in a row, and without a division."""
     return gl.where(tile + 1 == prob.tiles_m, work.first_tile, tile + 1)
-    # --8<-- [end:work]
+    # --8<-- [end:queries]
 
 
 # --8<-- [start:stage]
@@ -579,11 +581,7 @@ def _consumer(
 
 
 # --8<-- [start:kernel]
-@gluon.jit(
-    do_not_specialize=[
-        "H", "G", "M", "N", "tiles_m", "tiles_n", "heads_kv", "together", "causal_offset",
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=list(Problem._fields))
 def _hopper_backward_kernel(
     q_desc,
     k_desc,
@@ -783,7 +781,7 @@ def hopper_backward(
     # --8<-- [start:prepared]
     _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into)
     scale = _scale_or_default(scale, q.shape[-1])
-    # The dimensions of a gradient lie in memory in the order that those of its tensor have there.
+    # A gradient's dimensions have the order in memory that those of its tensor have.
     results = tuple(into or map(torch.empty_like, (q, k, v)))
     grad_q, grad_k, grad_v = results
     if q.dim() < 4:
@@ -833,6 +831,8 @@ def hopper_backward(
         OTHER_REGS=REGISTERS[1],
         num_warps=4,
     )
+    # --8<-- [end:launch]
+    # --8<-- [start:launches]
     rows = dict(D=D, BLOCK_M=ROWS)
     with _device_of(q):
         given = dict(
@@ -852,7 +852,7 @@ def hopper_backward(
         rows = dict(D=D, ADD=into is not None, BLOCK_M=ROWS)
         _launch(_finish_kernel, B * H * -(-M // ROWS), q, given, about, rows)
     return results
-    # --8<-- [end:launch]
+    # --8<-- [end:launches]
 
 
 # --8<-- [start:together]

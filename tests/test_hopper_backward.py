@@ -148,6 +148,12 @@ def test_strides_and_ranks(rank):
 
 
 @pytest.mark.numerical
+def test_rows_with_gaps_of_sixteen_bytes():
+    wide = torch.randn(4, 2, 2, 70, 72, device=DEVICE).half()  # 9 times 16 bytes to the next row
+    check(*wide[..., 8:].unbind())
+
+
+@pytest.mark.numerical
 def test_gradients_lie_in_memory_as_their_tensors_do():
     """A model's heads are beside each other: its gradients then need no copy."""
     every = torch.randn(2, 70, 8, 64, device=DEVICE).half()  # [B, N, heads, D]

@@ -617,8 +617,9 @@ def _hopper_backward_kernel(
     """One program computes 128 rows of dK and dV of one head, and their share of dQ.
 
     It reads k, v [B, Hkv, N, D] once, then BLOCK_M at a time the rows of q and dO [B, H, M, D] that
-    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, and
-    adds to the sum of dQ [B · H, M, D], float32. All but the logsumexp and Δ goes by TMA.
+    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, or
+    with ADD adds to them, and adds to the sum of dQ [B · H, M, D], float32. All goes by TMA but the
+    logsumexp, Δ, and what ADD adds to.
     """
     # --8<-- [end:kernel]
     # --8<-- [start:memory]
@@ -833,32 +834,43 @@ def hopper_backward(
     )
     # --8<-- [end:launch]
     # --8<-- [start:launches]
-    rows = dict(D=D, BLOCK_M=ROWS)
     with _device_of(q):
-        given = dict(
-            out_ptr=out,
-            grad_out_ptr=grad_out,
-            lse_ptr=lse,
-            grad_lse_ptr=grad_lse,
-            lse_log2_ptr=lse_log2,
-            delta_ptr=delta,
-            sum_ptr=total,
+        _launch(
+            _prepare_kernel,
+            B * H * (padded // ROWS),
+            q,
+            dict(
+                out_ptr=out,
+                grad_out_ptr=grad_out,
+                lse_ptr=lse,
+                grad_lse_ptr=grad_lse,
+                lse_log2_ptr=lse_log2,
+                delta_ptr=delta,
+                sum_ptr=total,
+            ),
+            _strides(o=out, g=grad_out) | dict(H=H, M=M, padded=padded),
+            dict(D=D, BLOCK_M=ROWS),
         )
-        about = _strides(o=out, g=grad_out) | dict(H=H, M=M, padded=padded)
-        _launch(_prepare_kernel, B * H * (padded // ROWS), q, given, about, rows)
         _launch(_hopper_backward_kernel, B * Hkv * tiles_n, q, tensors, sizes, constants)
-        given = dict(sum_ptr=total, grad_q_ptr=grad_q)
-        about = _strides(q=grad_q) | dict(H=H, M=M, scale=scale)
-        rows = dict(D=D, ADD=into is not None, BLOCK_M=ROWS)
-        _launch(_finish_kernel, B * H * -(-M // ROWS), q, given, about, rows)
+        _launch(
+            _finish_kernel,
+            B * H * -(-M // ROWS),
+            q,
+            dict(sum_ptr=total, grad_q_ptr=grad_q),
+            _strides(q=grad_q) | dict(H=H, M=M, scale=scale),
+            dict(D=D, ADD=into is not None, BLOCK_M=ROWS),
+        )
     return results
     # --8<-- [end:launches]
 
 
 # --8<-- [start:together]
 def _together(M, D, heads_kv, tiles_n):
-    """How many heads of keys are worked on at a time: as many as share L2, or more if few fit."""
-    shared = M * D * (2 + 2 + 4)  # bytes of q, of dO and of the sum of dQ, of a head of queries
+    """How many heads of keys are worked on at a time: as many as L2 holds what they share of.
+
+    But never so few that the GPU is done with them at once.
+    """
+    shared = M * D * (2 + 2 + 4)  # bytes of q, dO and the sum of dQ, of one head of queries
     return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
     # --8<-- [end:together]
 

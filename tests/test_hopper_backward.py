@@ -348,7 +348,8 @@ def test_heads_are_worked_on_together_within_l2():
     """Or as many as it takes for two programs on each multiprocessor."""
     sizes = itertools.product((1, 512, 4096, 2**17), VARIANTS, (1, 7, 512), (1, 8, 1024))
     for M, D, heads_kv, tiles in some(list(sizes)):
-        count = kernel._together(M, D, heads_kv, tiles)
+        assert kernel._together(False, M, D, heads_kv, tiles) == 1
+        count = kernel._together(True, M, D, heads_kv, tiles)
         assert 1 <= count <= heads_kv
         assert count * M * D * 8 <= kernel.L2_BYTES or (count - 1) * tiles < 2 * MULTIPROCESSORS
         assert count == heads_kv or count * tiles >= 2 * MULTIPROCESSORS

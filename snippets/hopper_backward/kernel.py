@@ -39,7 +39,7 @@ LANES = gl.constexpr(32)  # threads of a warp
 ROWS = 64  # rows of a program that prepares or finishes
 EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides are multiples
 STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
-L2_BYTES = 40 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
+L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
 PROGRAMS = 264  # two for each of 132 multiprocessors
 
 
@@ -818,7 +818,7 @@ def hopper_backward(
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         heads_kv=B * Hkv,
-        together=_together(M, D, B * Hkv, tiles_n),
+        together=_together(causal, M, D, B * Hkv, tiles_n),
         causal_offset=N - M if align == "bottom_right" else 0,
         scale=scale,
         scale_log2=scale * LOG2_E.value,
@@ -865,11 +865,13 @@ def hopper_backward(
 
 
 # --8<-- [start:together]
-def _together(M, D, heads_kv, tiles_n):
+def _together(causal, M, D, heads_kv, tiles_n):
     """How many heads of keys are worked on at a time: as many as L2 holds what they share of.
 
     But never so few that the GPU is done with them at once.
     """
+    if not causal:  # all programs are alike
+        return 1
     shared = M * D * (2 + 2 + 4)  # bytes of q, dO and the sum of dQ, of one head of queries
     return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
     # --8<-- [end:together]

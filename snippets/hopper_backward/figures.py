@@ -12,7 +12,7 @@ from snippets._lab.draw.words import Words
 
 OURS, TRITON = "hopper_backward", "flash_backward"
 CUDNN, FLASH, FA4 = "torch:cudnn", "torch:flash", "flash_attention_4"
-IN_ORDER = "programs in order of heads"
+IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
 KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
     "the kernel",
     "dQ waited for",
@@ -97,10 +97,10 @@ def _reached(rows, rung, D):
 
 def order(results):
     rows = results[0].rows
-    in_order = f"{OURS}, {IN_ORDER}"
-    compared = Comparison(rows, OURS, [in_order, CUDNN], by=("heads_kv", "N"))
+    in_order, at_once = (f"{OURS}, {name}" for name in (IN_ORDER, AT_ONCE))
+    compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
     few, many = values(rows, "heads_kv")
-    names = {"longest first": OURS, "in order of heads": in_order, "cuDNN": CUDNN}
+    names = {"hopper_backward": OURS, IN_ORDER: in_order, AT_ONCE: at_once, "cuDNN": CUDNN}
     return Figure(
         finding=words(
             "order",
@@ -112,7 +112,12 @@ def order(results):
         table=beside(rows, ["heads_kv", "N"], names, RATE),
         plot=charts.lines(
             results,
-            [OURS, Series(OURS, IN_ORDER, {"implementation": in_order}, shade=1), CUDNN],
+            [
+                OURS,
+                Series(OURS, IN_ORDER, {"implementation": in_order}, shade=1),
+                Series(OURS, AT_ONCE, {"implementation": at_once}, shade=2),
+                CUDNN,
+            ],
             "N",
             RATE,
             [
@@ -127,6 +132,7 @@ def order(results):
                 "order.many",
                 many=many,
                 in_order=compared[in_order].where(heads_kv=many).between(),
+                at_once=compared[at_once].where(heads_kv=many).between(),
             )
         },
     )

@@ -9,6 +9,7 @@ import itertools
 import math
 from pathlib import Path
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets.hopper_backward import bench, drawings, exercise, kernel, on_cpu, op, parts
+from snippets.hopper_backward import bench, drawings, exercise, figures, kernel, on_cpu, op, parts
 from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
 from snippets.hopper_backward.op import assert_gradients, forward
 
@@ -144,6 +145,12 @@ def test_strides_and_ranks(rank):
     lead = (2, 2)[: rank - 2]
     packed = torch.randn(*lead, 70, 4, 64, device=DEVICE).half()  # strides of 4 · 64 between rows
     check(*packed.unbind(-2))
+
+
+@pytest.mark.numerical
+def test_rows_with_gaps_of_sixteen_bytes():
+    wide = torch.randn(4, 2, 2, 70, 72, device=DEVICE).half()  # 9 times 16 bytes to the next row
+    check(*wide[..., 8:].unbind())
 
 
 @pytest.mark.numerical
@@ -423,6 +430,25 @@ def test_arguments_are_given_in_the_order_of_parameters(added):
     found = launched(q, q, into=[q.float()] * 3 if added else None)
     for function, (_, _, _, tensors, sizes, constants) in zip(KERNELS, found, strict=True):
         assert function.arg_names == [*tensors, *sizes, *constants]
+
+
+def test_the_figure_of_the_order_tells_few_heads_from_many():
+    times = {"hopper_backward": 1.0, f"hopper_backward, {bench.IN_ORDER}": 1.5, "torch:cudnn": 1.25}
+    rows = [
+        made_up.timed(
+            ms if heads_kv == 2 else 1.0,
+            **{"implementation": name, "heads_kv": heads_kv, "heads": heads, "N": N},
+            **{"D": 64, "causal": True, "flops": 1e9},
+        )
+        for heads_kv, heads in bench.HEADS.items()
+        for N in (512, 4096)
+        for name, ms in times.items()
+    ]
+    drawn = figures.order([made_up.result("hopper_backward", "order", rows)])
+    assert "With 2 heads of keys, the kernel does 1.50 of" in drawn.finding
+    assert "and 1.25 of cuDNN's" in drawn.finding
+    assert "With 32 heads of keys it does 1.00 of that rate" in drawn.sentences["many"]
+    assert len(drawn.table) == 4
 
 
 def test_a_hang_is_told_and_not_waited_for(monkeypatch):

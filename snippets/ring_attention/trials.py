@@ -206,10 +206,10 @@ def prepare_graphs(N, causal, names):
                 found = _held["calls"][name]()
             want = _held["calls"][name]()
             found.zero_()
-            why[name] = _why(functools.partial(_replayed, graph, found), want)
+            _held["calls"][name] = functools.partial(_replayed, graph, found)
+            why[name] = _why(_held["calls"][name], want)
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
             why[name] = in_a_line(error)
-        _held["calls"][name] = functools.partial(_replayed, graph, found)
     return why
 
 

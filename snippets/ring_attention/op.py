@@ -46,7 +46,6 @@ from snippets.hopper_attention.kernel import (
     _pass_turn,
     _producer,
     _release,
-    _release_queries,
     _scores_layout,
     _stage,
     _step,
@@ -191,7 +190,8 @@ def _consumer(
                         MASKED=with_mask,
                         V=V,
                     )
-        _release_queries(channels.q, q_stage, V)
+        if not V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
         p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
         stage = _stage(kv_count + n - 1, V)
         acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])

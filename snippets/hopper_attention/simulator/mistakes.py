@@ -150,11 +150,13 @@ MISTAKES = [
             (
                 "                masked = gl.maximum(masked, 1)\n",
                 "                masked = gl.maximum(masked, 1)\n"
-                "                _release_queries(channels.q, q_stage, V)\n",
+                "                if not V.Q_IN_REGISTERS:\n"
+                "                    _release(channels.q, q_stage)\n",
             ),
             (
                 """\
-                _release_queries(channels.q, q_stage, V)
+                if not V.Q_IN_REGISTERS:  # the last scores are done
+                    _release(channels.q, q_stage)
                 p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
 """,
                 """\
@@ -170,7 +172,7 @@ MISTAKES = [
             (
                 """\
             else:
-                _release_queries(channels.q, q_stage, V)
+                _release(channels.q, q_stage)
 """,
                 """\
             else:

@@ -48,7 +48,7 @@ class TileConfig(NamedTuple):
     # --8<-- [end:tiles]
 
 
-# --8<-- [start:table]
+# --8<-- [start:key_table]
 # Architecture → largest D that a row is for → tiles without a causal mask, and with one.
 KEY_CONFIGS = {  # of the kernel for dK and dV
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
@@ -86,6 +86,10 @@ KEY_CONFIGS = {  # of the kernel for dK and dV
         256: (TileConfig(16, 16, 8, 1, True), TileConfig(16, 16, 8, 1, True)),
     },
 }
+# --8<-- [end:key_table]
+
+
+# --8<-- [start:query_table]
 QUERY_CONFIGS = {  # of the kernel for dQ
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
         64: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
@@ -123,7 +127,7 @@ QUERY_CONFIGS = {  # of the kernel for dQ
     },
 }
 CONFIGURATIONS = {"_key_config": KEY_CONFIGS, "_query_config": QUERY_CONFIGS}  # for tests: all
-# --8<-- [end:table]
+# --8<-- [end:query_table]
 
 
 # --8<-- [start:load_rows]
@@ -699,7 +703,7 @@ def flash_backward(
         "BLOCK_D": 1 << (D - 1).bit_length(),  # the next power of two
         "USE_TMA": _can_use_tma(architecture, q, k, v, grad_out),
     }
-    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA wants.
+    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
     sums = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
     inputs, known = (q, k, v, grad_out), (out, lse, grad_lse)
     # --8<-- [end:launch]

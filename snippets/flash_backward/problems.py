@@ -24,14 +24,22 @@ def problems():
         "causal_more", "causal, more queries than keys: rows without", 34, 4, causal=True
     )
     yield gradients("lse", "a loss of the logsumexp too, and scale 0.3", 4, 6, lse=True, scale=0.3)
+    yield gradients("low", "scores far below zero", 4, 6, low=True)
+    passes = {"two_passes": True}
+    yield gradients("passes", "deterministic: two passes", 38, 38, **passes)
+    yield gradients("passes_ragged", "two passes, sizes that fill no tile", 3, 5, D=24, **passes)
     yield gradients(
-        "in_order",
-        "causal and deterministic: programs take turns",
-        2,
-        38,
-        causal=True,
-        in_order=True,
+        "passes_groups", "two passes, two groups of two heads", 3, 4, heads=(4, 2), **passes
     )
+    yield gradients(
+        "passes_causal",
+        "two passes, causal, the diagonal in two tiles",
+        40,
+        70,
+        causal=True,
+        **passes,
+    )
+    yield gradients("passes_low", "two passes, scores far below zero", 4, 6, low=True, **passes)
 
 
 def more_problems():
@@ -58,12 +66,15 @@ def gradients(
     spread=1,
     gaps=False,
     lse=False,
-    in_order=False,
+    two_passes=False,
+    low=False,
 ):
-    """The gradients for q, k and v; `spread` is a factor on q."""
+    """The gradients for q, k and v; `spread` is a factor on q; `low`: all scores are negative."""
     q, grad_out = (draw(B, heads[0], M, D, seed=seed) for seed in (0, 3))
     k, v = (draw(B, heads[1], N, D, seed=seed) for seed in (1, 2))
     q = q * spread
+    if low:
+        q, k = q.abs() * 16, -k.abs() * 16
     options = {"scale": scale, "mask": causal_mask(M, N) if causal else None}
     out, sums = forward(q, k, v, **options)
     inputs = {"q": q, "k": k, "v": v, "out": out, "lse": sums, "grad_out": grad_out}
@@ -83,7 +94,7 @@ def gradients(
             *(given[each] for each in ("q", "k", "v", "out", "lse", "grad_out")),
             scale=scale,
             causal=causal,
-            deterministic=in_order,
+            deterministic=two_passes,
             grad_lse=given.get("grad_lse"),
         )
 

@@ -51,9 +51,11 @@ SURVIVORS = {
     "tiled_attention: hidden NaN gets in": "needs a value that is NaN, and float64 attention of "
     "one is NaN too",
     "flash_attention: key beyond the end": "the line runs only in a warp-specialized kernel",
-    "flash_backward: keys beyond the last not masked": "shows where all scores of a row are low",
     "flash_backward: gradients replaced, not added to": "needs gradients that came before",
-    "flash_backward: logsumexp of the tile before": "the line runs only with a Hopper GPU's tiles",
+    "flash_backward: sum of dQ replaces, does not add": "needs gradients that came before",
+    "flash_backward: dQ replaced, not added to": "needs gradients that came before",
+    "flash_backward: identity off by one": "the line runs only with a Hopper GPU's tiles",
+    "flash_backward: groups of heads overlap": "needs more programs than a GPU runs at one time",
 }
 # Wrong variants whose result is not that of Triton's interpreter, and why.
 DIFFERENT = {

@@ -1,7 +1,8 @@
-"""flash_backward against float64, its two ways to add up dQ, its autograd op, and its refusals."""
+"""flash_backward against float64, its two ways to dQ, its autograd op, and its refusals."""
 
 import itertools
 import math
+import re
 
 import made_up
 import pytest
@@ -16,7 +17,7 @@ from snippets._lab.probe.interpreter import descriptors_add
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import bench, exercise, figures, kernel, op
 from snippets.flash_backward.checks import assert_gradients, eager_gradients, forward
-from snippets.flash_backward.kernel import TILE_CONFIGS, flash_backward
+from snippets.flash_backward.kernel import KEY_CONFIGS, QUERY_CONFIGS, TileConfig, flash_backward
 from snippets.flash_backward.two_passes import two_passes
 
 ON_GPU = torch.cuda.is_available()
@@ -28,9 +29,15 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 CELLS = [
     (which, *cell) for which, cell in enumerate(itertools.product(DTYPES, MASKS))
 ]  # without a GPU each sees every ninth pair of lengths, and together they see all
-CONFIGS = sorted(
-    {config for rows in TILE_CONFIGS.values() for pair in rows.values() for config in pair}
-)
+CONFIGS = [
+    (chooser, config)
+    for chooser, table in kernel.CONFIGURATIONS.items()
+    for config in sorted(
+        {c for rows in table.values() for pair in rows.values() for c in pair}, key=str
+    )
+]
+ONE_PASS = TileConfig(32, 64, 4, 2, ONE_PASS=True)
+TWO_PASSES = {"keys": TileConfig(32, 64, 4, 2), "queries": TileConfig(64, 32, 4, 2)}
 
 
 def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
@@ -83,20 +90,64 @@ def test_all_widths(D):
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS[:2])
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_all_tiles(config, align, monkeypatch):
-    monkeypatch.setattr(kernel, "_tile_config", lambda *_: config)
+@pytest.mark.parametrize(("chooser", "config"), CONFIGS, ids=str)
+def test_all_tiles(chooser, config, align, monkeypatch):
+    monkeypatch.setattr(kernel, chooser, lambda *_: config)
     check(*heads(70, 130, 16, H=1, dtype=torch.float16), align=align)
+
+
+@pytest.fixture(params=[False, True], ids=["two passes", "one pass"])
+def one_pass(request, monkeypatch):
+    """Small tiles for either way to dQ, so that short sequences have several."""
+    config = ONE_PASS if request.param else TWO_PASSES["keys"]
+    monkeypatch.setattr(kernel, "_key_config", lambda *_: config)
+    monkeypatch.setattr(kernel, "_query_config", lambda *_: TWO_PASSES["queries"])
+    return request.param
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
-def test_a_fixed_order_gives_the_same_sums(align):
+def test_one_pass_and_two_passes(one_pass, align):
+    for M, N, H, Hkv, B in ((130, 200, 4, 2, 2), (200, 70, 2, 1, 1), (33, 129, 1, 1, 3)):
+        check(*heads(M, N, 16, H=H, Hkv=Hkv, B=B), align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", MASKS)
+def test_deterministic_is_two_passes_and_repeats_its_bits(align, monkeypatch):
+    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
+    monkeypatch.setattr(kernel, "_prepare_kernel", None)  # a launch would be a TypeError
     q, k, v, grad_out = heads(130, 300, 16, H=2, Hkv=1, B=2, dtype=torch.float16)
     found = check(q, k, v, grad_out, align=align, deterministic=True)
     again = check(q, k, v, grad_out, align=align, deterministic=True)
     for first, second in zip(found, some(again, 3), strict=True):
         assert torch.equal(first, second)
+
+
+def test_a_hopper_gpu_takes_two_passes_in_16_bits():
+    for rows in some([*KEY_CONFIGS["sm_90"].values()]):
+        assert not any(config.ONE_PASS for config in rows)
+    assert all(c.ONE_PASS for pair in KEY_CONFIGS["float32"].values() for c in pair)
+    assert not any(
+        c.ONE_PASS for rows in QUERY_CONFIGS.values() for pair in rows.values() for c in pair
+    )
+
+
+@pytest.mark.numerical
+def test_heads_that_start_together_are_all_there(one_pass, monkeypatch):
+    for at_once in (1, 4, 12, 10_000):
+        monkeypatch.setattr(kernel, "AT_ONCE", at_once)
+        check(*heads(100, 130, 16, H=6, Hkv=3, B=2), align="bottom_right")
+
+
+def test_few_heads_start_together_and_many_in_groups():
+    causal, full = {"CAUSAL": True}, {"CAUSAL": False}
+    assert kernel._together(64, 32, full) == 1
+    assert kernel._together(64, 512, causal) == 1
+    assert kernel._together(64, 32, causal) == 8
+    assert kernel._together(6, 100, causal) == 3
+    assert kernel._together(7, 8, causal) == 7  # too few programs to fill a GPU in any case
+    assert kernel._together(1, 1, causal) == 1
 
 
 @pytest.mark.numerical
@@ -107,21 +158,23 @@ def test_large_scores_and_scales():
 
 
 @pytest.mark.numerical
-def test_low_scores_leave_keys_beyond_the_last_alone():
+@pytest.mark.parametrize("align", MASKS)
+def test_low_scores_leave_keys_beyond_the_last_alone(one_pass, align):
     q, k, v, grad_out = heads(3, 37, 16, dtype=torch.float16)
-    check(q.abs() * 20, -k.abs() * 20, v, grad_out)  # exp of minus such a logsumexp overflows
+    check(q.abs() * 20, -k.abs() * 20, v, grad_out, align=align)  # exp(0 - lse) overflows
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
 def test_the_gradient_of_the_logsumexp_counts(align):
-    q, k, v, grad_out = heads(37, 70, 16, dtype=torch.float32)
-    grad_lse = grad_out[..., 0].contiguous() * 3
+    dtype = torch.float32 if align else torch.float16  # one pass, and two
+    q, k, v, grad_out = heads(37, 70, 16, dtype=dtype)
+    grad_lse = grad_out[..., 0].float().contiguous() * 3
     check(q, k, v, grad_out, align=align, grad_lse=grad_lse)
 
 
 @pytest.mark.numerical
-def test_gradients_are_added_to_given_tensors():
+def test_gradients_are_added_to_given_tensors(one_pass):
     q, k, v, grad_out = heads(70, 130, 16, H=4, Hkv=2, dtype=torch.float16)
     out, lse = forward(q, k, v)
     into = [torch.full(x.shape, 0.25, device=DEVICE) for x in (q, k, v)]
@@ -165,6 +218,7 @@ def test_any_strides_and_ranks(rank):
 @pytest.mark.parametrize("align", MASKS)
 def test_adding_through_a_descriptor(align, monkeypatch):
     monkeypatch.setattr(kernel, "TMA_ADDS", True)
+    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
     with descriptors_add():
         check(*heads(130, 300, 16, H=2, Hkv=1, dtype=torch.float16), align=align)
 
@@ -174,6 +228,7 @@ def test_adding_through_a_descriptor(align, monkeypatch):
 @pytest.mark.parametrize("align", MASKS)
 def test_adding_through_pointers(align, monkeypatch):
     monkeypatch.setattr(kernel, "TMA_ADDS", False)
+    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
     check(*heads(130, 300, 64, H=2, Hkv=1, dtype=torch.float16), align=align)
 
 
@@ -358,7 +413,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
-    for name in ("_prepare_kernel", "_flash_backward_kernel", "_finish_kernel"):
+    for name in ("_prepare_kernel", "_flash_backward_kernel", "_grad_q_kernel", "_finish_kernel"):
         monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
     changes, error, words = REFUSED[reason]
     values = arguments()
@@ -386,25 +441,46 @@ def test_the_figure_of_the_rungs_says_where_they_lead():
     ]
     drawn = figures.rungs([made_up.result("flash_backward", "rungs", rows)])
     assert (
-        drawn.finding
-        == "From 1 TFLOP/s on the first rung to 64 TFLOP/s with all of them, at N 4096."
+        drawn.finding == "From 1 TFLOP/s on the first rung to 256 TFLOP/s on the last, at N 4096."
     )
     assert list(drawn.table[0]) == ["N", *(f"{rung}, TFLOP/s" for rung in bench.RUNGS)]
 
 
-def test_what_leaves_out_dq_leaves_out_nothing_else():
-    q, k, v = make_qkv(1, 1, N=130, D=32, dtype=torch.float16, device=DEVICE)
+def test_what_does_not_add_dq_leaves_out_nothing_else():
+    q, k, v = make_qkv(1, 1, N=130, D=64, dtype=torch.float16, device=DEVICE)
     out, lse = forward(q, k, v)
-    whole = flash_backward(q, k, v, out, lse, v)
+    given = q, k, v, out, lse, v
+    whole = bench._in_one_pass(flash_backward, *given, causal=False)
     for changes in some(bench.WITHOUT.values()):
-        grad_q, grad_k, grad_v = bench.variant(bench.OURS, changes)(q, k, v, out, lse, v)
+        launcher = bench.variant(bench.OURS, changes)
+        grad_q, grad_k, grad_v = bench._in_one_pass(launcher, *given, causal=False)
         assert not grad_q.any()
         assert torch.equal(grad_k, whole[1])
         assert torch.equal(grad_v, whole[2])
 
 
+def test_the_parts_that_are_timed_are_those_of_a_call():
+    q, k, v = make_qkv(1, 2, N=130, D=64, dtype=torch.float16, device=DEVICE)
+    out, lse = forward(q, k, v, mask=causal_mask(130, 130, device=DEVICE))
+    given = q, k, v, out, lse, v
+    whole = flash_backward(*given, causal=True)
+    for launch, wanted in (("_launch_keys", (1, 2)), ("_launch_queries", (0,))):
+        tiles = kernel._key_config("sm_90", q.dtype, 64, True)
+        again = bench._alone(launch, tiles, *given, causal=True)
+        results = next(
+            x for x in again.args if isinstance(x, tuple) and len(x) == 3 and x[0] is not out
+        )
+        for x in results:
+            x.fill_(math.nan)
+        again()
+        for i, (x, right) in enumerate(zip(results, whole, strict=True)):
+            assert torch.equal(x, right) if i in wanted else x.isnan().all()
+    products = {name: n for name, (n, _) in bench._parts(*given, causal=True).items()}
+    assert products == dict(zip(products, (5, 4, 3, 5, 5, 4), strict=True))
+
+
 @pytest.mark.compiler
-def test_what_leaves_out_dq_holds_the_same_instructions(monkeypatch):
+def test_what_does_not_add_dq_holds_the_same_instructions(monkeypatch):
     launchers = {"whole": flash_backward}
     for name, changes in bench.WITHOUT.items():
         launchers[name] = bench.variant(bench.OURS, changes)
@@ -415,6 +491,7 @@ def test_what_leaves_out_dq_holds_the_same_instructions(monkeypatch):
         for name, launcher in some(launchers.items()):
             monkeypatch.setitem(launcher.__globals__, "TMA_ADDS", True)
             monkeypatch.setitem(launcher.__globals__, "_check_device", lambda *_: None)  # a CPU's
+            monkeypatch.setitem(launcher.__globals__, "_key_config", lambda *_: bench.ONE_PASS[128])
             found = compiler.resources(launcher, given, target="sm_90")
             ptx = next(r.ptx for r in found if r.kernel == "_flash_backward_kernel")
             counts[name] = [ptx.count(what) for what in ("wgmma.mma_async", "cp.reduce.async")]
@@ -422,20 +499,61 @@ def test_what_leaves_out_dq_holds_the_same_instructions(monkeypatch):
     assert all(count == counts["whole"] for count in some(counts.values())), counts
 
 
-def test_the_figure_of_dq_says_what_leaving_it_out_saves():
-    times = {"": 4.0, ", dQ computed, not added": 3.6, ", dQ not computed": 3.0}
+@pytest.mark.compiler
+def test_on_hopper_no_product_is_waited_for_by_itself_and_little_spills(monkeypatch):
+    """The loop over heads and the late Δ matter to the assembler only: see what it says."""
+    monkeypatch.setattr(kernel, "_check_device", lambda *_: None)
+    with Compiler(120) as compiler:
+        for D, causal in some(itertools.product((64, 128, 256), (False, True))):
+            given = [torch.zeros(1, 1, 256, D, dtype=torch.bfloat16) for _ in range(5)]
+            given.insert(4, torch.zeros(1, 1, 256))
+            found = compiler.resources(flash_backward, given, {"causal": causal}, target="sm_90")
+            assert [r.kernel for r in found] == ["_grad_q_kernel", "_flash_backward_kernel"]
+            for kernel_found in some(found, 2):
+                assert kernel_found.spill_store_bytes <= 32, kernel_found
+                assert kernel_found.tensor_core == "wgmma"
+                assert "C7515" not in kernel_found.said, kernel_found.said
+                assert "C7513" not in kernel_found.said, kernel_found.said
+
+
+@pytest.mark.compiler
+def test_products_with_kept_queries_read_them_from_registers(monkeypatch):
+    """The product with the identity is what brings them there: without it they are in memory."""
+    monkeypatch.setattr(kernel, "_check_device", lambda *_: None)
+    given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
+    given.insert(4, torch.zeros(1, 1, 256))
+    from_registers = {}
+    with Compiler(120) as compiler:
+        for keep in (False, True):
+            config = TileConfig(64, 64, 4, 3, KEEP=keep)
+            monkeypatch.setattr(kernel, "_query_config", lambda *_, config=config: config)
+            found = compiler.resources(flash_backward, given, target="sm_90")[0]
+            calls = re.findall(r"wgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*(\{|%)", found.ptx)
+            from_registers[keep] = calls.count("{")
+    assert from_registers == {False: 4, True: 4 + 2 * 8}  # dQ: 64 keys; S and dP: 128 columns
+
+
+def test_the_figure_of_dq_says_what_each_way_costs():
+    times = {
+        "two passes": 3.0,
+        "dK and dV alone": 1.8,
+        "dQ alone": 1.2,
+        "one pass": 4.0,
+        "one pass, dQ not added": 3.6,
+        "one pass, no dQ": 2.5,
+    }
     rows = [
         made_up.timed(
-            ms, implementation=f"flash_backward{name}", D=D, causal=causal, N=4096, flops=1e9
+            ms, implementation=f"flash_backward, {name}", D=D, causal=causal, N=4096, flops=1.2e12
         )
         for name, ms in times.items()
         for D, causal in itertools.product((64, 128), (False, True))
     ]
     rows += [{**row, "implementation": "torch:cudnn"} for row in rows[-4:]]
     drawn = figures.dq([made_up.result("flash_backward", "dq", rows)])
-    assert "90 %" in drawn.finding
-    assert "75 %" in drawn.finding
-    assert "1.00" in drawn.sentences["left"]
+    assert "in 80 % of the time" in drawn.finding
+    assert "10 % of the time of one pass at D 64 and 10 % at D 128" in drawn.sentences["added"]
+    assert "1000 TFLOP/s" in drawn.sentences["passes"]
 
 
 def test_the_figure_of_the_backward_compares_each_case_once():
@@ -453,7 +571,7 @@ def test_the_figure_of_the_backward_compares_each_case_once():
     rows.append({"implementation": "torch:flex", **bench_case(), "error": "out of memory"})
     drawn = figures.backward([made_up.result("flash_backward", "backward", rows)])
     assert drawn.finding == "It does 0.80 of cuDNN's rate."
-    assert "25 %" in drawn.sentences["order"]
+    assert "125 % of the time" in drawn.sentences["order"]
     assert drawn.sentences["others"].endswith("FlashAttention-2 (PyTorch) 0.50.")
     assert len(drawn.table) == 12
     assert "torch:flex" not in str(drawn.table)

@@ -9,6 +9,7 @@ import itertools
 import math
 from pathlib import Path
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets.hopper_backward import bench, drawings, exercise, kernel, on_cpu, op, parts
+from snippets.hopper_backward import bench, drawings, exercise, figures, kernel, on_cpu, op, parts
 from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
 from snippets.hopper_backward.op import assert_gradients, forward
 
@@ -144,6 +145,12 @@ def test_strides_and_ranks(rank):
     lead = (2, 2)[: rank - 2]
     packed = torch.randn(*lead, 70, 4, 64, device=DEVICE).half()  # strides of 4 · 64 between rows
     check(*packed.unbind(-2))
+
+
+@pytest.mark.numerical
+def test_rows_with_gaps_of_sixteen_bytes():
+    wide = torch.randn(4, 2, 2, 70, 72, device=DEVICE).half()  # 9 times 16 bytes to the next row
+    check(*wide[..., 8:].unbind())
 
 
 @pytest.mark.numerical
@@ -341,7 +348,8 @@ def test_heads_are_worked_on_together_within_l2():
     """Or as many as it takes for two programs on each multiprocessor."""
     sizes = itertools.product((1, 512, 4096, 2**17), VARIANTS, (1, 7, 512), (1, 8, 1024))
     for M, D, heads_kv, tiles in some(list(sizes)):
-        count = kernel._together(M, D, heads_kv, tiles)
+        assert kernel._together(False, M, D, heads_kv, tiles) == 1
+        count = kernel._together(True, M, D, heads_kv, tiles)
         assert 1 <= count <= heads_kv
         assert count * M * D * 8 <= kernel.L2_BYTES or (count - 1) * tiles < 2 * MULTIPROCESSORS
         assert count == heads_kv or count * tiles >= 2 * MULTIPROCESSORS
@@ -423,6 +431,28 @@ def test_arguments_are_given_in_the_order_of_parameters(added):
     found = launched(q, q, into=[q.float()] * 3 if added else None)
     for function, (_, _, _, tensors, sizes, constants) in zip(KERNELS, found, strict=True):
         assert function.arg_names == [*tensors, *sizes, *constants]
+
+
+def test_the_figure_of_the_order_tells_few_heads_from_many():
+    ours = "hopper_backward"
+    times = {ours: 1.0, f"{ours}, {bench.IN_ORDER}": 1.5, "torch:cudnn": 1.25}
+    times |= {f"{ours}, {bench.AT_ONCE}": 2.0}
+    rows = [
+        made_up.timed(
+            ms if heads_kv == 2 or bench.AT_ONCE in name else 1.0,
+            **{"implementation": name, "heads_kv": heads_kv, "heads": heads, "N": N},
+            **{"D": 64, "causal": True, "flops": 1e9},
+        )
+        for heads_kv, heads in bench.HEADS.items()
+        for N in (512, 4096)
+        for name, ms in times.items()
+    ]
+    drawn = figures.order([made_up.result("hopper_backward", "order", rows)])
+    assert "With 2 heads of keys, the kernel does 1.50 of" in drawn.finding
+    assert "and 1.25 of cuDNN's" in drawn.finding
+    assert "With 32 heads of keys it does 1.00 of the rate" in drawn.sentences["many"]
+    assert "and 2.00 of the rate with the longest of all heads" in drawn.sentences["many"]
+    assert len(drawn.table) == 4
 
 
 def test_a_hang_is_told_and_not_waited_for(monkeypatch):

@@ -54,11 +54,12 @@ OF_ORDER = {
 }
 
 
-def programs(launcher, M, N, D, causal, H=2):
+def programs(launcher, M, N, D, causal, H=2, added=False):
     """What a launch would run."""
     q, k = torch.zeros(H, M, D).half(), torch.zeros(1, N, D).half()
+    into = [x.float() for x in (q, k, k)] if added else None
     with parts.listed(launcher) as found:
-        launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal)
+        launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal, into=into)
     return found
 
 
@@ -82,6 +83,12 @@ def test_no_order_matters(D, causal):
     for M, N in ((1, 1), (64, 300), (129, 65), (700, 200)):
         for program in some(programs(hopper_backward, M, N, D, causal, H=3)):
             assert Orders(program).faults() > 0
+
+
+@pytest.mark.parametrize("D", VARIANTS)
+def test_no_order_matters_where_gradients_are_added(D):
+    for program in some(programs(hopper_backward, 200, 300, D, causal=True, added=True)):
+        assert Orders(program).faults() > 0
 
 
 @pytest.mark.parametrize("name", [name for name, rung in bench.RUNGS.items() if rung.right])
@@ -325,8 +332,9 @@ def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch):
     x = torch.zeros(1, 2, 256, D, dtype=torch.bfloat16)
     given = (x, x, x, x, torch.zeros(1, 2, 256), x)
     with Compiler(60) as compiler:
-        for causal in (False, True):
-            found = compiler.resources(hopper_backward, given, {"causal": causal}, target="sm_90")
+        for causal, into in ((False, None), (True, None), (True, [x.float()] * 3)):
+            options = {"causal": causal, "into": into}
+            found = compiler.resources(hopper_backward, given, options, target="sm_90")
             (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
             assert found.error is None
             assert all(met for _, met in some(arrivals(found.ptx), 7))

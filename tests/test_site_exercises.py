@@ -34,15 +34,18 @@ def tried_on(room):
 
 
 def with_text(room, file, kernel, text, folder):
-    """A room's file, as a module, with this text of a kernel in place of its own."""
+    """A room's file, as a module, with this text of a kernel and what it calls in it."""
     source = room_file(room, file).read_text("utf-8")
     edges = []
     for whole in (source, text):
-        (node,) = [n for n in ast.parse(whole).body if getattr(n, "name", "") == kernel]
-        edges.append((kernels.first_line(node) - 1, node.end_lineno))
-    (start, end), (first, last) = edges
-    lines = source.splitlines()
-    lines[start:end] = text.splitlines()[first:last]
+        functions = [n for n in ast.parse(whole).body if isinstance(n, ast.FunctionDef)]
+        edges.append({n.name: (kernels.first_line(n) - 1, n.end_lineno) for n in functions})
+    own, put = edges
+    assert kernel in put
+    lines, new = source.splitlines(), text.splitlines()
+    for name in sorted(put, key=lambda name: -own[name][0]):  # a kernel, and what it calls
+        (start, end), (first, last) = own[name], put[name]
+        lines[start:end] = new[first:last]
     path = folder / f"{room}_{kernel}.py"
     path.write_text("\n".join(lines).replace("from .", f"from snippets.{room}."), "utf-8")
     return load_file(path)

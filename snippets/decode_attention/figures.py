@@ -115,15 +115,15 @@ def pages(results):
     names = values(pick(rows), "implementation")
     sizes = [name for name in names if name.startswith(f"{OURS}:")]
     rivals = [name for name in names if name.startswith(f"{FLEX}:")]
-    behind = {}
-    for name in sizes:
-        against = Comparison(rows, OURS, [name], ("batch", "N"))[name]
-        behind[name] = 1 - 1 / max(against.values())
-    worst = max(behind, key=behind.get)
-    finding = words(
-        "pages" if behind[worst] > 0 else "pages.free",
-        **({"page": _page(worst), "behind": percent(behind[worst])} if behind[worst] > 0 else {}),
-    )
+    behind = {
+        name: _lost(max(Comparison(rows, OURS, [name], ("batch", "N"))[name].values()))
+        for name in sizes
+    }
+    costs = [
+        words("pages.another" if i else "pages.cost", page=_page(name), cost=_at_most(lost))
+        for i, (name, lost) in enumerate(behind.items())
+    ]
+    finding = words("pages", costs=listed(costs))
     if rivals:
         gains = [
             gain
@@ -156,6 +156,20 @@ def pages(results):
     )
 
 
+def _lost(times):
+    """The share of its speed that a call loses which takes so many times as long."""
+    return 1 - 1 / times
+
+
+def _cost(share):
+    """A share that is lost, in words."""
+    return percent(share) if share >= 0.0005 else words("pages.nothing")
+
+
+def _at_most(share):
+    return words("pages.most", share=percent(share)) if share >= 0.0005 else _cost(share)
+
+
 def _middle_runs(rows):
     """Of an implementation's runs of a case the one whose median is in the middle."""
     runs = {}
@@ -182,6 +196,36 @@ def _shade(name, names):
 
 def _shapes(rows):
     return list(dict.fromkeys((r["batch"], r["N"]) for r in rows))
+
+
+def paged_loop(results):
+    rows = pick(results[0].rows)
+    contiguous = only(rows, implementation=OURS)
+    looks = {OURS: "contiguous"}
+    looks |= {r["implementation"]: _part(r["implementation"]) for r in rows if r is not contiguous}
+    lost = {
+        label: _cost(_lost(TIME(only(rows, implementation=name)) / TIME(contiguous)))
+        for name, label in looks.items()
+    }
+    case = {key: contiguous[key] for key in ("batch", "N", "page")}
+    told = {"batch": case["batch"], "N": count(case["N"]), "page": case["page"]}
+    finding = words("paged_loop", **told, cost=lost["as it is"])
+    undone = {"late": "looked up late", "rows": "rows in the loop", "both": "both"}
+    finding += " " + words("paged_loop.undone", **{k: lost[name] for k, name in undone.items()})
+    return Figure(
+        finding=finding,
+        caption=words("paged_loop.caption"),
+        table=columns(
+            rows,
+            {"kernel": lambda r: looks[r["implementation"]], "time": OF_A_CALL, "read": BANDWIDTH},
+        ),
+        plot=charts.bars(
+            results,
+            [Series(name, label, shade=i) for i, (name, label) in enumerate(looks.items())],
+            BANDWIDTH,
+            references=[at_ceiling("read", "ceiling")],
+        ),
+    )
 
 
 def splits(results):

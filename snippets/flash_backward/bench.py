@@ -1,12 +1,12 @@
 """What the page of flash_backward measures: one function for each result."""
 
 import functools
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 
 from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import causal_mask, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
@@ -28,10 +28,14 @@ def check(device):
             _, k, v = make_qkv(1, 1, M=1, N=N, D=D, dtype=dtype, device=device, seed=1)
             mask = causal_mask(M, N, device=device) if causal else None
             out, lse = forward(q, k, v, mask=mask)
-            for deterministic in (False, True):
-                options = {"causal": causal, "deterministic": deterministic}
-                found = flash_backward(q, k, v, out, lse, grad_out, **options)
-                assert_gradients(found, q, k, v, grad_out, mask=mask)
+            run = functools.partial(flash_backward, q, k, v, out, lse, grad_out, causal=causal)
+            found, again = run(deterministic=True), run(deterministic=True)
+            if not all(map(torch.equal, found, again)):
+                raise NumericalMismatch("two runs of flash_backward, deterministic, differ")
+            assert_gradients(found, q, k, v, grad_out, mask=mask)
+            assert_gradients(run(), q, k, v, grad_out, mask=mask)
+            found = _in_one_pass(flash_backward, q, k, v, out, lse, grad_out, causal=causal)
+            assert_gradients(found, q, k, v, grad_out, mask=mask)
     q, k, v = make_qkv(1, 1, N=128, D=64, dtype=torch.float16, device=device)
     out, lse = forward(q, k, v)
     assert_gradients(two_passes(q, k, v, out, lse, v, rows=32, block=64), q, k, v, v)
@@ -84,28 +88,37 @@ def backward(lab):
 
 
 # --8<-- [start:rungs]
-def _one_kernel(*given, tma=True, narrow=True, apart=True, both_first=True, **options):
-    """The kernel at D 128 with each of its habits, or without."""
-    changed = {
-        "_tile_config": lambda *_: kernel.TileConfig(64, 128, 8, 3, BOTH_FIRST=both_first),
-        "TMA_ADDS": tma,
-        "TMA_ROWS": kernel.TMA_ROWS if narrow else 0,
-        "APART": apart,
-    }
-    with patch.multiple(kernel, **changed):
+LARGE = kernel.TileConfig(64, 128, 8, 3)  # 128 keys of a program, on eight warps
+SMALL = kernel.TileConfig(64, 64, 4, 2)  # half of it: two programs fit on a multiprocessor
+QUERIES = kernel.TileConfig(128, 64, 8, 3)
+KEPT = kernel.TileConfig(64, 64, 4, 3, KEEP=True)
+
+
+def _with(keys, queries, *given, **options):
+    """The launcher with these tiles."""
+    chosen = {"_key_config": lambda *_: keys, "_query_config": lambda *_: queries}
+    with patch.multiple(kernel, **chosen):
         return flash_backward(*given, **options)
 
 
-_bare = functools.partial(_one_kernel, tma=False, narrow=False, apart=False, both_first=False)
+def _one_pass(*given, tma=True, narrow=True, apart=True, **options):
+    """One pass with each of its habits, or without."""
+    rows = kernel.TMA_ROWS if narrow else 0
+    with patch.multiple(kernel, TMA_ADDS=tma, TMA_ROWS=rows, APART=apart):
+        return _with(LARGE._replace(ONE_PASS=True), QUERIES, *given, **options)
+
+
 RUNGS = {  # what changes from one rung to the next → what is launched
     "two kernels, seven products": functools.partial(two_passes, rows=32, num_warps=4),
     "twice the warps": functools.partial(two_passes, rows=32, num_warps=8),
-    "one kernel, five products": _bare,
-    "programs begin apart": functools.partial(_bare, apart=True),
-    "dQ added by TMA": functools.partial(_bare, apart=True, tma=True),
-    "in rows of 128 bytes": functools.partial(_one_kernel, both_first=False),
-    "two products before P": functools.partial(_one_kernel),
-    "all of it, beginning together": functools.partial(_one_kernel, apart=False),
+    "one kernel, five products": functools.partial(_one_pass, tma=False, narrow=False, apart=False),
+    "programs begin apart": functools.partial(_one_pass, tma=False, narrow=False),
+    "dQ added by TMA": functools.partial(_one_pass, narrow=False),
+    "in rows of 128 bytes": _one_pass,
+    "two kernels again": functools.partial(_with, LARGE, QUERIES),
+    "two programs at a time": functools.partial(_with, SMALL, QUERIES),
+    "queries in registers": functools.partial(_with, SMALL, KEPT),
+    "rung six, beginning together": functools.partial(_one_pass, apart=False),
 }
 # --8<-- [end:rungs]
 
@@ -120,32 +133,70 @@ def rungs(lab):
 
 
 # --8<-- [start:dq]
-PRODUCT = 'dq = tl.dot(dst.T, k_tile, input_precision="ieee")'
 ADDITION = """_add_to_sum(
             total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
         )"""
-BEYOND = ADDITION.replace("first,", "first + num_tiles_m * BLOCK_M,")  # no such rows: TMA drops it
-NEVER = "if N < 0:\n            "  # the compiler can't know, so the code stays; no GPU ever runs it
-WITHOUT = {  # what is left out → pieces of kernel.py, and what replaces them
-    "dQ computed, not added": [(ADDITION, BEYOND)],
-    "dQ not computed": [(PRODUCT, ""), (ADDITION, f"{NEVER}{PRODUCT}\n            {ADDITION}")],
+BEYOND = ADDITION.replace("first,", "first + M,")  # no such rows: TMA drops it
+WITHOUT = {"one pass, dQ not added": [(ADDITION, BEYOND)]}  # piece of kernel.py, what replaces it
+ONE_PASS = {  # D → the fastest tiles of one pass
+    64: kernel.TileConfig(64, 64, 4, 3, ONE_PASS=True),
+    128: LARGE._replace(ONE_PASS=True),
 }
+
+
+def _in_one_pass(launcher, *given, causal):
+    """A launcher, changed or not, with the tiles of one pass."""
+    tiles = ONE_PASS[64 if given[0].shape[-1] <= 64 else 128]
+    with patch.dict(launcher.__globals__, _key_config=lambda *_: tiles):
+        return launcher(*given, causal=causal)
+
+
 # --8<-- [end:dq]
+
+
+# --8<-- [start:parts]
+def _alone(launch, tiles, *given, causal):
+    """One of the two launches of a call, by its name in kernel.py, to be repeated alone."""
+    own = getattr(kernel, launch)
+    seen = Mock(wraps=own)
+    with patch.multiple(kernel, **{launch: seen, "_key_config": lambda *_: tiles}):
+        flash_backward(*given, causal=causal)
+    return functools.partial(own, *seen.call_args.args)
+
+
+def _parts(*given, causal):
+    """Name → (products of five, call): two passes, each alone, one pass, and without its parts."""
+    dtype, D = given[0].dtype, given[0].shape[-1]
+    own, one = kernel._key_config("sm_90", dtype, D, causal), ONE_PASS[D]
+    options = {"causal": causal}
+    unadded = variant(OURS, WITHOUT["one pass, dQ not added"])
+    no_sum = one._replace(ONE_PASS=False)
+    return {
+        "two passes": (5, functools.partial(flash_backward, *given, **options)),
+        "dK and dV alone": (4, _alone("_launch_keys", own, *given, **options)),
+        "dQ alone": (3, _alone("_launch_queries", own, *given, **options)),
+        "one pass": (5, functools.partial(_in_one_pass, flash_backward, *given, **options)),
+        "one pass, dQ not added": (5, functools.partial(_in_one_pass, unadded, *given, **options)),
+        "one pass, no dQ": (4, _alone("_launch_keys", no_sum, *given, **options)),
+    }
+
+
+# --8<-- [end:parts]
 
 
 @measured_on("gpu")
 def dq(lab):
-    """The kernel as it is, without adding dQ, and without its product: what each costs."""
-    variants = {name: variant(OURS, changes) for name, changes in WITHOUT.items()}
+    """What dQ costs in a kernel of its own, and what it costs one pass."""
     for case in _cases(lab, dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
         given = _problem(lab, case)
-        runs = {OURS: flash_backward, **{f"{OURS}, {name}": run for name, run in variants.items()}}
-        calls = {
-            name: functools.partial(run, *given, causal=case["causal"])
-            for name, run in runs.items()
-        }
+        parts = _parts(*given, causal=case["causal"])
+        calls = {f"{OURS}, {name}": call for name, (_, call) in parts.items()}
         calls["torch:cudnn"] = _by_autograd("torch:cudnn", *given[:3], given[-1], case["causal"])
-        yield from lab.time(case, calls, **_cost(case))
+        work = {f"{OURS}, {name}": products for name, (products, _) in parts.items()}
+        for row in lab.time(case, calls, **_cost(case)):
+            if "flops" in row:
+                row["flops"] = row["flops"] * work.get(row["implementation"], 5) // 5
+            yield row
 
 
 # --8<-- [start:registers]
@@ -154,7 +205,7 @@ def registers(lab):
     """Registers and spills of each rung at D 128, without a mask and with one."""
     for case in lab.each(dtype=["float16"], D=[128], causal=[False, True]):
         for rung, run in RUNGS.items():
-            if case["causal"] and run.func is two_passes:
+            if case["causal"] and getattr(run, "func", run) is two_passes:
                 continue  # the two small kernels know no mask
             options = {"causal": True} if case["causal"] else {}
             for row in _compiled(lab, case, functools.partial(run, **options)):

@@ -1,4 +1,4 @@
-"""The drawings of the page: the five formulas with numbers, the walk of a program, the order."""
+"""The drawings of the page: the five formulas with numbers, what programs keep, their order."""
 
 import math
 
@@ -13,7 +13,7 @@ from snippets._lab.draw.drawings import (
     svg,
     words,
 )
-from snippets._lab.draw.grids import Grid, Matrix, cells, matrix, numbers, square
+from snippets._lab.draw.grids import Matrix, cells, matrix, numbers, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import decimals
@@ -28,7 +28,7 @@ EXAMPLE = {
     "v": [[1, 0], [0, 2], [1, 1]],
     "do": [[1, 0], [0, 1], [1, -1]],
 }
-TILES = 4  # of keys and of queries in the drawing of the order
+TILES = 4  # of keys and of queries
 
 
 def dot(a, b):
@@ -88,6 +88,48 @@ def example():
 
 @picture
 def walk():
+    """Two kernels: a program of one keeps keys and goes down, of the other queries, and across."""
+    side, top, tile = 112, 78, 112 / TILES
+    drawn = []
+    for left, title in ((38, "for dK and dV"), (210, "for dQ")):
+        down = title == "for dK and dV"
+        k, v = Matrix(left, 28, side, 18, "k", " "), Matrix(left, 50, side, 18, "v", " ")
+        q = Matrix(left - 30, top, 24, side, "q", " ")
+        drawn += [matrix(x) for x in (k, v, q)] + [box(left, top, side, side, SCORES, 8)]
+        drawn.append(words(left + side / 2, 16, title, 11.5, 600))
+        drawn.append(words(left - 4, 41, "K", 10.5, 600, color=K, anchor="end"))
+        drawn.append(words(left - 4, 63, "V", 10.5, 600, color=V, anchor="end"))
+        drawn.append(words(left - 18, top + side + 14, "Q, dO", 10.5, 600, color=Q))
+        part = slice(1 / TILES, 2 / TILES)
+        if down:
+            drawn += [k.slab(part.start, part.stop), v.slab(part.start, part.stop)]
+            drawn.append(box(left + tile, top, tile, side, SCORES, PALE, 1))
+            x = left + 1.5 * tile
+            drawn.append(straight((x, top + 8), (x, top + side - 8)))
+            kept = "keys stay"
+        else:
+            drawn.append(q.part(part.start, part.stop))
+            drawn.append(box(left, top + tile, side, tile, SCORES, PALE, 1))
+            y = top + 1.5 * tile
+            drawn.append(straight((left + 8, y), (left + side - 8, y)))
+            kept = "queries stay"
+        drawn.append(words(left + side / 2, top + side + 14, kept, 10.5, color=MUTED))
+    about = (
+        "Two squares of scores. In the first, for dK and dV, a column is marked: a program keeps a "
+        "tile of keys and goes down all queries. In the second, for dQ, a row is marked: a program "
+        "keeps a tile of queries and goes across all keys."
+    )
+    return Picture(
+        sees="One kernel keeps keys and goes through the queries, the other keeps queries and goes "
+        "through the keys.",
+        caption="What a program adds up stays in its registers until the end, and nobody else adds "
+        "to it. Both kernels compute the scores.",
+        svg=svg(PHONE, top + side + 24, about, drawn),
+    )
+
+
+@picture
+def one_pass():
     """A program keeps a tile of keys; queries go past, and a tile of dQ goes back for each."""
     left, top, wide = 120, 78, 168
     k, v = Matrix(left, 20, wide, 20, "k", " "), Matrix(left, 46, wide, 20, "v", " ")
@@ -124,39 +166,47 @@ def walk():
     )
 
 
-def turns(key_tile, query_tile):
-    """When a program adds to a tile of dQ under a causal mask, counted in its own steps."""
-    return query_tile - key_tile if query_tile >= key_tile else None
+def schedule(lengths, places):
+    """(place, start) of each program, taken in turn by the place that is free first."""
+    free, found = [0] * places, []
+    for length in lengths:
+        place = min(range(places), key=lambda i: (free[i], i))
+        found.append((place, free[place]))
+        free[place] += length
+    return found
 
 
 @picture
-def order():
-    """In which step each program adds to each tile of dQ, if the last keys begin first."""
-    side, left, top = 46, 92, 40
-    grid = Grid(left, top, TILES, TILES, side, side, 2)
-
-    def look(row, column):
-        step = turns(column, row)
-        return None if step is None else (OUTPUT, PALE + 16 * step)
-
-    drawn = [
-        cells(grid, look),
-        numbers(grid, lambda i, j: "" if turns(j, i) is None else str(turns(j, i) + 1), 13),
-        words(left, top - 22, "tile of keys: one program each", 11, anchor="start"),
-        words(8, top + 14, "tile of dQ", 11, anchor="start"),
-    ]
-    for j in range(TILES):
-        drawn.append(words(grid.middle(0, j)[0], top - 6, str(j), 10.5, color=MUTED))
-        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
+def longest_first():
+    """Three heads with a causal mask on five places: head after head, and longest first."""
+    heads, places, step, tall, left = 3, 5, 36, 17, 14
+    tiles = [(h, n) for h in range(heads) for n in range(TILES, 0, -1)]
+    orders = {
+        "head after head": tiles,
+        "longest first, of all three heads": sorted(tiles, key=lambda tile: -tile[1]),
+    }
+    drawn, ends, top = [], {}, 28
+    for said, order in orders.items():
+        drawn.append(words(left, top - 8, said, 11.5, 600, anchor="start"))
+        at = schedule([n for _, n in order], places)
+        ends[said] = max(start + n for (_, start), (_, n) in zip(at, order, strict=True))
+        for (place, start), (h, n) in zip(at, order, strict=True):
+            x, y = left + start * step, top + place * (tall + 2)
+            color = (Q, K, V)[h]
+            drawn.append(box(x + 1, y, n * step - 2, tall, color, PALE + 12))
+            drawn.append(words(x + n * step / 2, y + 12.5, str(n), 10.5))
+        top += places * (tall + 2) + 14
+        drawn.append(words(left, top, f"done after {ends[said]} steps", 10.5, anchor="start"))
+        top += 36
     about = (
-        "A triangle of tiles, query tiles down and key tiles across. The number in a cell is the "
-        "step at which that program reaches it: 1 on the diagonal, 2 below it, and so on."
+        "Two timelines of five places that run programs. Three heads have four programs each; they "
+        f"take 4, 3, 2 and 1 steps. Head after head all are done after {ends['head after head']} "
+        f"steps; longest first they are done after {min(ends.values())}."
     )
     return Picture(
-        sees="Under a causal mask each row is reached from right to left, one program per step: "
-        "no program waits.",
-        caption="The number is the step in which a program gets to that tile. All programs of a "
-        "head start together, each at its own diagonal. Drawn for steps of equal length; on the "
-        "GPU the order costs time, as measured below.",
-        svg=svg(PHONE, top + grid.down + 12, about, drawn),
+        sees="If the last programs to start are long ones, most of the GPU waits for them.",
+        caption="A color is a head, a number the tiles that a program goes through under a causal "
+        "mask. A place takes the next program as soon as it is free.",
+        svg=svg(PHONE, top - 24, about, drawn),
+        table=[{"order": said, "steps": steps} for said, steps in ends.items()],
     )

@@ -7,34 +7,47 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import RATE, TIME, Gain, compiled, pick, rate, values
 from snippets._lab.draw.tables import beside
-from snippets._lab.draw.units import flops, percent
+from snippets._lab.draw.units import count, flops, percent
 from snippets._lab.draw.words import Words, between, listed, verdict
 
-OURS, IN_ORDER = "flash_backward", "flash_backward, deterministic"
-NOT_ADDED, NOT_COMPUTED = (
-    "flash_backward, dQ computed, not added",
-    "flash_backward, dQ not computed",
+OURS, REPEATABLE = "flash_backward", "flash_backward, deterministic"
+TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ = (
+    f"flash_backward, {part}"
+    for part in (
+        "two passes",
+        "dK and dV alone",
+        "dQ alone",
+        "one pass",
+        "one pass, dQ not added",
+        "one pass, no dQ",
+    )
 )
 CUDNN, FLASH, FLEX, FA4 = "torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"
-SMALL, WARPS, ONE, APART, BY_TMA, NARROW, FIRST, TOGETHER = (
+SMALLEST, WARPS, MERGED, APART, BY_TMA, NARROW, AGAIN, HALF, KEPT, TOGETHER = (
     "two kernels, seven products",
     "twice the warps",
     "one kernel, five products",
     "programs begin apart",
     "dQ added by TMA",
     "in rows of 128 bytes",
-    "two products before P",
-    "all of it, beginning together",
+    "two kernels again",
+    "two programs at a time",
+    "queries in registers",
+    "rung six, beginning together",
 )
+KEY_KERNEL = "_flash_backward_kernel"
 words = Words(__file__)
 
 
 def registers(results):
     rows = compiled(results)[0].rows
-    widest = [r for r in pick(rows, D=128, causal=False) if r["kernel"] != "_queries_kernel"]
-    spilled = {r["rung"]: r["spill_store_bytes"] for r in widest}
+    widest = pick(rows, D=128, causal=False)
+    spilled = {r["rung"]: 0 for r in widest}
+    for r in widest:
+        spilled[r["rung"]] = max(spilled[r["rung"]], r["spill_store_bytes"])
+    shared = {r["rung"]: r["shared_bytes"] for r in widest if r["kernel"] == KEY_KERNEL}
     return Figure(
-        finding=words("registers", first=spilled[SMALL], last=spilled[FIRST]),
+        finding=words("registers", first=spilled[SMALLEST], last=spilled[KEPT]),
         caption=words("registers.caption"),
         table=[
             {
@@ -51,10 +64,14 @@ def registers(results):
         ],
         open_table=True,
         sentences={
-            "first": words("registers.first", spilled=spilled[SMALL]),
-            "warps": words("registers.warps", before=spilled[SMALL], spilled=spilled[WARPS]),
-            "one": words("registers.one", before=spilled[WARPS], spilled=spilled[ONE]),
+            "first": words("registers.first", spilled=spilled[SMALLEST]),
+            "warps": words("registers.warps", before=spilled[SMALLEST], spilled=spilled[WARPS]),
+            "one": words("registers.one", before=spilled[WARPS], spilled=spilled[MERGED]),
             "tma": words("registers.tma", before=spilled[APART], spilled=spilled[BY_TMA]),
+            "again": words("registers.again", before=spilled[NARROW], spilled=spilled[AGAIN]),
+            "half": words(
+                "registers.half", before=count(shared[AGAIN]), shared=count(shared[HALF])
+            ),
         },
     )
 
@@ -67,20 +84,22 @@ def rungs(results):
         finding=words(
             "rungs",
             N=values(rows, "N")[0],
-            first=flops(rate(timed[names[SMALL]])),
-            last=flops(rate(timed[names[FIRST]])),
+            first=flops(rate(timed[names[SMALLEST]])),
+            last=flops(rate(timed[names[KEPT]])),
         ),
         caption=words("rungs.caption"),
         table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, [_bar(name) for name in timed], RATE),
         sentences={
-            "warps": words("rungs.warps", **_change(timed, SMALL, WARPS)),
-            "one": words("rungs.one", **_change(timed, WARPS, ONE)),
-            "apart": words("rungs.apart", **_change(timed, ONE, APART)),
-            "tma": words("rungs.tma", **_change(timed, APART, BY_TMA)),
-            "narrow": words("rungs.narrow", **_change(timed, BY_TMA, NARROW)),
-            "first": words("rungs.first", **_change(timed, NARROW, FIRST)),
-            "together": words("rungs.together", **_rates(timed, FIRST, TOGETHER)),
+            "warps": words("rungs.step", **_change(timed, SMALLEST, WARPS)),
+            "one": words("rungs.step", **_change(timed, WARPS, MERGED)),
+            "apart": words("rungs.step", **_change(timed, MERGED, APART)),
+            "tma": words("rungs.step", **_change(timed, APART, BY_TMA)),
+            "narrow": words("rungs.step", **_change(timed, BY_TMA, NARROW)),
+            "again": words("rungs.step", **_change(timed, NARROW, AGAIN)),
+            "half": words("rungs.step", **_change(timed, AGAIN, HALF)),
+            "kept": words("rungs.step", **_change(timed, HALF, KEPT)),
+            "together": words("rungs.together", **_rates(timed, NARROW, TOGETHER)),
         },
     )
 
@@ -104,33 +123,36 @@ def _change(timed, *rungs):
 
 def dq(results):
     rows = results[0].rows
-    compared = Comparison(rows, OURS, [NOT_ADDED, NOT_COMPUTED, CUDNN], by=("D", "causal", "N"))
-    names = [OURS, NOT_ADDED, NOT_COMPUTED, CUDNN]
+    names = [TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ, CUDNN]
+    compared = Comparison(rows, TWO, names[1:], by=("D", "causal", "N"))
+    cases = [case for case in compared.cases if all(compared.ms(n, case) for n in names[:-1])]
+    ms = {name: {case: compared.ms(name, case) for case in cases} for name in names[:-1]}
+    shares = [ms[QUERIES][case] / (ms[ONE][case] - ms[NO_DQ][case]) for case in cases]
+    added = {case: 1 - ms[NOT_ADDED][case] / ms[ONE][case] for case in cases}
     return Figure(
-        finding=words(
-            "dq",
-            added=between(_left(compared, NOT_ADDED), percent),
-            computed=between(_left(compared, NOT_COMPUTED), percent),
-        ),
+        finding=words("dq", share=between(shares, percent)),
         caption=words("dq.caption", N=values(rows, "N")[0]),
-        table=beside(rows, ["D", "causal", "N"], {named(name): name for name in names}, TIME),
+        table=beside(rows, ["D", "causal", "N"], {_part(name): name for name in names}, TIME),
         plot=charts.bars(results, [*map(_bar, names[:-1]), CUDNN], TIME, _panels(rows), columns=2),
-        sentences={"left": words("dq.left", cudnn=_without_dq(compared).between())},
+        sentences={
+            "added": words(
+                "dq.added",
+                narrow=between([x for case, x in added.items() if case.D == 64], percent),
+                wide=between([x for case, x in added.items() if case.D == 128], percent),
+            ),
+            "passes": words("dq.passes", rate=_rates_of(rows, QUERIES), keys=_rates_of(rows, KEYS)),
+        },
     )
 
 
-def _left(compared, other):
-    """The share of our time that a variant takes, in every case."""
-    return [
-        compared.ms(other, case) / compared.ms(OURS, case)
-        for case in compared.cases
-        if compared.ms(other, case)
-    ]
+def _part(name):
+    """What a variant of ours leaves or takes, and others by their name."""
+    return name.partition(", ")[2] or named(name)
 
 
-def _without_dq(compared):
-    """What is left without dQ, beside all of cuDNN."""
-    return Against(compared.rows.get(NOT_COMPUTED, {}), compared.rows.get(CUDNN, {}))
+def _rates_of(rows, name):
+    """The rates of a variant, of the products that it computes."""
+    return between([rate(r) for r in rows if r["implementation"] == name], flops)
 
 
 def _panels(rows):
@@ -143,16 +165,19 @@ def _panels(rows):
 
 def backward(results):
     rows = results[0].rows
-    compared = Comparison(rows, OURS, [IN_ORDER, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N"))
+    compared = Comparison(
+        rows, OURS, [REPEATABLE, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N")
+    )
     shown = [OURS, *(name for name in compared.others if compared[name])]
-    costs = [slower - 1 for slower in compared[IN_ORDER].values()]
     return Figure(
         finding=words("backward", cudnn=compared[CUDNN].between()),
         caption=words("backward.caption"),
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
         sentences={
-            "order": words("backward.order", price=between(costs, percent)),
+            "order": words(
+                "backward.order", share=between([*compared[REPEATABLE].values()], percent)
+            ),
             "others": words(
                 "backward.others",
                 full=compared[CUDNN].where(causal=False).between(),

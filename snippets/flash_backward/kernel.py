@@ -30,6 +30,7 @@ NUMBERS = 4096  # of a program that finishes
 TMA_ADDS = not INTERPRETED  # the interpreter loads through descriptors, but does not add
 TMA_WIDTH = 32  # columns of float32 that TMA adds at once: 128 bytes
 TMA_ROWS = 256  # and rows at most
+AT_ONCE = 256  # programs that start at one time, about
 APART = True  # programs of a head begin at different queries
 
 
@@ -37,55 +38,96 @@ APART = True  # programs of a head begin at different queries
 class TileConfig(NamedTuple):
     """How the work of one program is cut, and on how many warps it runs."""
 
-    BLOCK_M: int  # queries of an iteration
-    BLOCK_N: int  # keys of a program
+    BLOCK_M: int  # queries: of an iteration for dK and dV, of a program for dQ
+    BLOCK_N: int  # keys: of a program for dK and dV, of an iteration for dQ
     num_warps: int  # 32 threads each
     num_stages: int  # iterations whose loads are in flight at once
-    BOTH_FIRST: bool = False  # dO Vᵀ is computed before P and not after it
-    AHEAD: bool = False  # logsumexp and Δ of the next iteration wait in registers
+    ONE_PASS: bool = False  # the kernel for dK and dV adds up dQ as well, and there is no other
+    KEEP: bool = False  # in the kernel for dQ: q and dO wait in registers, not in shared memory
+    maxnreg: int | None = None  # registers of a thread at most: more programs run at one time
     # --8<-- [end:tiles]
 
 
-# --8<-- [start:table]
+# --8<-- [start:key_table]
 # Architecture → largest D that a row is for → tiles without a causal mask, and with one.
-TILE_CONFIGS = {
+KEY_CONFIGS = {  # of the kernel for dK and dV
     "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
-        64: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
-        128: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
+        64: (TileConfig(32, 32, 8, 1, True), TileConfig(32, 32, 8, 1, True)),
+        128: (TileConfig(16, 16, 8, 1, True), TileConfig(16, 16, 8, 1, True)),
     },
     "sm_80": {
-        64: (TileConfig(64, 128, 8, 2), TileConfig(64, 128, 8, 2)),
+        64: (TileConfig(32, 128, 8, 2, True), TileConfig(32, 128, 8, 2, True)),
+        128: (TileConfig(64, 64, 8, 2, True), TileConfig(64, 64, 8, 2, True)),
+        256: (TileConfig(32, 32, 8, 1, True), TileConfig(32, 32, 8, 1, True)),
+    },
+    "sm_89": {  # also 8.6 and 12.0: less shared memory
+        64: (TileConfig(32, 128, 8, 2, True), TileConfig(32, 128, 8, 2, True)),
+        128: (TileConfig(32, 64, 8, 1, True), TileConfig(32, 64, 8, 1, True)),
+        256: (TileConfig(32, 32, 8, 1, True), TileConfig(32, 32, 8, 1, True)),
+    },
+    "sm_90": {
+        64: (TileConfig(64, 64, 4, 3, maxnreg=168), TileConfig(64, 64, 4, 3, maxnreg=168)),
+        128: (TileConfig(64, 64, 4, 2), TileConfig(64, 64, 4, 2)),
+        256: (TileConfig(32, 64, 8, 2), TileConfig(32, 64, 8, 2)),
+    },
+    "sm_100": {
+        64: (TileConfig(64, 128, 8, 2, True), TileConfig(64, 128, 8, 2, True)),
+        128: (TileConfig(64, 64, 8, 2, True), TileConfig(64, 64, 8, 2, True)),
+        256: (TileConfig(32, 64, 8, 2, True), TileConfig(32, 64, 8, 2, True)),
+    },
+    "gfx942": {
+        64: (TileConfig(32, 64, 4, 1, True), TileConfig(32, 64, 4, 1, True)),
+        128: (TileConfig(32, 32, 8, 1, True), TileConfig(32, 32, 8, 1, True)),
+        256: (TileConfig(16, 32, 8, 1, True), TileConfig(16, 32, 8, 1, True)),
+    },
+    "float32": {  # on every architecture: no tensor core keeps float32's precision
+        64: (TileConfig(32, 32, 8, 1, True), TileConfig(32, 32, 8, 1, True)),
+        128: (TileConfig(16, 32, 8, 1, True), TileConfig(16, 32, 8, 1, True)),
+        256: (TileConfig(16, 16, 8, 1, True), TileConfig(16, 16, 8, 1, True)),
+    },
+}
+# --8<-- [end:key_table]
+
+
+# --8<-- [start:query_table]
+QUERY_CONFIGS = {  # of the kernel for dQ
+    "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
+        64: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
+        128: (TileConfig(16, 16, 8, 1), TileConfig(16, 16, 8, 1)),
+    },
+    "sm_80": {
+        64: (TileConfig(128, 64, 8, 2), TileConfig(128, 64, 8, 2)),
         128: (TileConfig(64, 64, 8, 2), TileConfig(64, 64, 8, 2)),
         256: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
     },
     "sm_89": {  # also 8.6 and 12.0: less shared memory
         64: (TileConfig(64, 64, 8, 2), TileConfig(64, 64, 8, 2)),
-        128: (TileConfig(32, 64, 8, 1), TileConfig(32, 64, 8, 1)),
+        128: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
         256: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
     },
     "sm_90": {
-        64: (TileConfig(64, 64, 4, 3, AHEAD=True), TileConfig(64, 64, 4, 3, AHEAD=True)),
-        128: (TileConfig(64, 128, 8, 3, BOTH_FIRST=True), TileConfig(64, 128, 8, 2)),
-        256: (TileConfig(64, 64, 8, 1), TileConfig(64, 64, 8, 1)),
+        64: (TileConfig(64, 128, 4, 3, KEEP=True), TileConfig(128, 64, 8, 3)),
+        128: (TileConfig(64, 64, 4, 3, KEEP=True), TileConfig(64, 64, 4, 3, KEEP=True)),
+        256: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
     },
     "sm_100": {
-        64: (TileConfig(64, 128, 8, 2), TileConfig(64, 128, 8, 2)),
-        128: (TileConfig(64, 64, 8, 2), TileConfig(64, 64, 8, 2)),
-        256: (TileConfig(32, 64, 8, 1), TileConfig(32, 64, 8, 1)),
+        64: (TileConfig(128, 64, 8, 2), TileConfig(128, 64, 8, 2)),
+        128: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
+        256: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
     },
     "gfx942": {
-        64: (TileConfig(32, 64, 4, 1), TileConfig(32, 64, 4, 1)),
+        64: (TileConfig(64, 32, 4, 1), TileConfig(64, 32, 4, 1)),
         128: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
-        256: (TileConfig(16, 32, 8, 1), TileConfig(16, 32, 8, 1)),
+        256: (TileConfig(32, 16, 8, 1), TileConfig(32, 16, 8, 1)),
     },
     "float32": {  # on every architecture: no tensor core keeps float32's precision
         64: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
-        128: (TileConfig(16, 32, 8, 1), TileConfig(16, 32, 8, 1)),
+        128: (TileConfig(16, 16, 8, 1), TileConfig(16, 16, 8, 1)),
         256: (TileConfig(16, 16, 8, 1), TileConfig(16, 16, 8, 1)),
     },
 }
-CONFIGURATIONS = {"_tile_config": TILE_CONFIGS}  # what a test may choose instead: all of it
-# --8<-- [end:table]
+CONFIGURATIONS = {"_key_config": KEY_CONFIGS, "_query_config": QUERY_CONFIGS}  # for tests: all
+# --8<-- [end:query_table]
 
 
 # --8<-- [start:load_rows]
@@ -115,12 +157,26 @@ def _load_rows(
     # --8<-- [end:load_rows]
 
 
+# --8<-- [start:load_numbers]
 @triton.jit
-def _load_numbers(x_ptr, b, h, first_row, H, M, beyond, BLOCK_M: tl.constexpr):
-    """The number of each row first_row … first_row + BLOCK_M - 1 of [B, H, M]; `beyond` from M."""
-    offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    row = (b.to(tl.int64) * H + h) * M + offs_m  # [BLOCK_M]
-    return tl.load(x_ptr + row, mask=offs_m < M, other=beyond)
+def _load_numbers(
+    x,  # TMA: descriptor of [heads, M]; otherwise pointer
+    head,
+    first_row,
+    M,
+    stride_head,
+    BLOCK_M: tl.constexpr,
+    USE_TMA: tl.constexpr,
+):
+    """The numbers of rows first_row … first_row + BLOCK_M - 1 of a head, zeros beyond M."""
+    if USE_TMA:
+        numbers = x.load([head, first_row]).reshape([BLOCK_M])
+    else:
+        offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+        place = x + head.to(tl.int64) * stride_head + offs_m
+        numbers = tl.load(place, mask=offs_m < M, other=0.0)
+    return numbers
+    # --8<-- [end:load_numbers]
 
 
 @triton.jit
@@ -131,14 +187,40 @@ def _head(x, b, h, stride_b, stride_h, USE_TMA: tl.constexpr):
     return x
 
 
+# --8<-- [start:sums_of_rows]
+@triton.jit
+def _sums_of_rows(
+    out, grad_out,  # [BLOCK_M, BLOCK_D]
+    lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
+    lse_log2_ptr, delta_ptr,  # written: [B, H, M]
+    head, offs_m, M, stride_sums,
+):  # fmt: skip
+    """Write and return what turns scores into weights, and Δ, of the rows offs_m of a head."""
+    delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), axis=1)  # [BLOCK_M]
+    mask_m = offs_m < M
+    row = head.to(tl.int64) * M + offs_m  # [BLOCK_M]
+    if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
+        delta -= tl.load(grad_lse_ptr + row, mask=mask_m, other=0.0)
+    lse = tl.load(lse_ptr + row, mask=mask_m, other=0.0)
+    # A row without keys subtracts infinity: its P is zero.
+    lse_log2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E)
+    place = head.to(tl.int64) * stride_sums + offs_m  # [BLOCK_M]
+    tl.store(lse_log2_ptr + place, lse_log2, mask=mask_m)
+    tl.store(delta_ptr + place, delta, mask=mask_m)
+    return lse_log2, delta
+    # --8<-- [end:sums_of_rows]
+
+
 # --8<-- [start:prepare]
 @triton.jit
 def _prepare_kernel(
     out_ptr, grad_out_ptr,  # [B, H, M, D]
     lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
-    lse_log2_ptr, delta_ptr, sum_ptr,  # written: [B, H, M] twice, and [B, H, M, D]; contiguous
+    lse_log2_ptr, delta_ptr,  # written: [B, H, M]
+    sum_ptr,  # written: [B, H, M, D], contiguous
     stride_ob, stride_oh, stride_om,
     stride_gb, stride_gh, stride_gm,
+    stride_sums,
     H, M,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -157,21 +239,14 @@ def _prepare_kernel(
     grad_out = _load_rows(
         grad_ptr, b, h, first_row, M, stride_gm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=False
     )
-    delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), axis=1)  # [BLOCK_M]
     offs_m = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    mask_m = offs_m < M
-    row = head.to(tl.int64) * M + offs_m  # [BLOCK_M]
-    if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
-        delta -= tl.load(grad_lse_ptr + row, mask=mask_m, other=0.0)
-    lse = tl.load(lse_ptr + row, mask=mask_m, other=0.0)
-    # A row without keys subtracts infinity: its P is zero.
-    lse_log2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E)
-    tl.store(lse_log2_ptr + row, lse_log2, mask=mask_m)
-    tl.store(delta_ptr + row, delta, mask=mask_m)
+    _sums_of_rows(
+        out, grad_out, lse_ptr, grad_lse_ptr, lse_log2_ptr, delta_ptr, head, offs_m, M, stride_sums
+    )
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     zeros = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    place = sum_ptr + row[:, None] * D + offs_d[None, :]
-    tl.store(place, zeros, mask=mask_m[:, None] & (offs_d < D)[None, :])
+    place = sum_ptr + (head.to(tl.int64) * M + offs_m)[:, None] * D + offs_d[None, :]
+    tl.store(place, zeros, mask=(offs_m < M)[:, None] & (offs_d < D)[None, :])
     # --8<-- [end:prepare]
 
 
@@ -208,81 +283,156 @@ def _add_to_sum(
 # --8<-- [start:hide]
 @triton.jit
 def _hide(
-    st,  # [BLOCK_N, BLOCK_M]: scores, transposed
-    offs_n,
-    offs_m,
-    first_key,
-    first_query,
+    scores,  # [BLOCK_N, BLOCK_M], or [BLOCK_M, BLOCK_N]
+    offs_m,  # of queries: [1, BLOCK_M], or [BLOCK_M, 1]
+    offs_n,  # of keys: [BLOCK_N, 1], or [1, BLOCK_N]
     N,
     causal_offset,
     CAUSAL: tl.constexpr,
-    BLOCK_N: tl.constexpr,
 ):
-    """The scores with -inf where a query does not see a key; most tiles are as they were."""
-    hidden = first_key + BLOCK_N > N  # whether there are keys in the tile that nobody sees
-    if CAUSAL:  # or that its first query does not see
-        hidden = hidden | (first_query + causal_offset < first_key + BLOCK_N - 1)
-    if hidden:  # the same answer for all threads
-        seen = (offs_n < N)[:, None]
-        if CAUSAL:
-            seen = seen & (offs_n[:, None] <= offs_m[None, :] + causal_offset)
-        st = tl.where(seen, st, float("-inf"))
-    return st
+    """The scores, with -inf where a query does not see a key."""
+    seen = offs_n < N
+    if CAUSAL:
+        seen = seen & (offs_n <= offs_m + causal_offset)
+    return tl.where(seen, scores, float("-inf"))
     # --8<-- [end:hide]
 
 
-@triton.jit(do_not_specialize=["N", "M"])
+# --8<-- [start:keep]
+@triton.jit
+def _in_registers(tile, BLOCK_D: tl.constexpr):
+    """The same tile, as a product with the identity matrix leaves it: not in shared memory."""
+    rows, columns = tl.arange(0, BLOCK_D)[:, None], tl.arange(0, BLOCK_D)[None, :]
+    identity = (rows == columns).to(tile.dtype)
+    return tl.dot(tile, identity, input_precision="ieee").to(tile.dtype)  # exact
+    # --8<-- [end:keep]
+
+
+# --8<-- [start:place]
+@triton.jit
+def _place(num_tiles, together, LAST_FIRST: tl.constexpr):
+    """The head and the tile of this program: tile by tile through `together` heads at a time."""
+    pid = tl.program_id(0)
+    size = num_tiles * together
+    group, turn = pid // size, pid % size
+    tile_idx = turn // together
+    if LAST_FIRST:
+        tile_idx = num_tiles - 1 - tile_idx
+    return group * together + turn % together, tile_idx
+    # --8<-- [end:place]
+
+
+@triton.jit
+def _keys_step(
+    dk, dv, k_tile, v_tile,  # [BLOCK_N, BLOCK_D]
+    q, grad_out, total, lse_log2, delta,  # as the kernel takes them
+    b, h, first, first_key,
+    stride_qb, stride_qh, stride_qm,
+    stride_gb, stride_gh, stride_gm,
+    stride_sums,
+    H, M, N,
+    causal_offset,
+    scale_log2,
+    MASK: tl.constexpr,
+    D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    ONE_PASS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    USE_TMA: tl.constexpr,
+    ADD_WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Add to dK and dV of BLOCK_N keys what BLOCK_M queries give them."""
+    # --8<-- [start:queries]
+    q = _head(q, b, h, stride_qb, stride_qh, USE_TMA)
+    grad_out = _head(grad_out, b, h, stride_gb, stride_gh, USE_TMA)
+    q_tile = _load_rows(
+        q, b, h, first, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    do_tile = _load_rows(
+        grad_out, b, h, first, M, stride_gm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    head = b * H + h
+    # --8<-- [end:queries]
+
+    # --8<-- [start:products]
+    lse_row = _load_numbers(lse_log2, head, first, M, stride_sums, BLOCK_M, USE_TMA)
+    st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+    if MASK:
+        offs_m, offs_n = first + tl.arange(0, BLOCK_M), first_key + tl.arange(0, BLOCK_N)
+        st = _hide(st, offs_m[None, :], offs_n[:, None], N, causal_offset, CAUSAL)
+    pt = tl.exp2(st * scale_log2 - lse_row[None, :])  # the forward's weights, again
+    dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+    delta_row = _load_numbers(delta, head, first, M, stride_sums, BLOCK_M, USE_TMA)
+    dst = (pt * (dpt - delta_row[None, :])).to(q_tile.dtype)
+    dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")
+    dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
+    # --8<-- [end:products]
+    # --8<-- [start:add_dq]
+    if ONE_PASS:
+        dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
+        _add_to_sum(
+            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
+        )
+    # --8<-- [end:add_dq]
+    return dk, dv
+
+
+# N, M or G = 1 as a constant: the first two crash the assembler of Triton 3.6.0, and with the
+# third the loop over heads is gone, whereupon the assembler waits for each product on its own.
+@triton.jit(do_not_specialize=["N", "M", "G"])
 def _flash_backward_kernel(
-    q, k, v, grad_out, total,  # descriptors of [B, heads, rows, D], or pointers; total: sum of dQ
-    lse_log2_ptr, delta_ptr,  # [B, H, M], contiguous
+    q, k, v, grad_out,  # descriptors of [B, heads, rows, D], or pointers
+    total,  # one pass: the sum of dQ, a descriptor or a pointer
+    lse_log2, delta,  # descriptors of [B · H, M], or pointers
     grad_k_ptr, grad_v_ptr,  # [B, Hkv, N, D]: contiguous
-    ticket_ptr, turn_ptr,  # deterministic: int32 [1], and [B, H, tiles of queries]: zeros
     stride_qb, stride_qh, stride_qm,  # step to the next batch, head, row; columns are contiguous
     stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn,
     stride_gb, stride_gh, stride_gm,
+    stride_sums,  # step to the next head of lse_log2 and delta
     H, G,  # heads of queries, and how many of them share a head of keys
-    heads_kv,  # B · Hkv
+    together,  # heads of keys whose programs start together
     M, N,  # queries, keys
     causal_offset,  # with a causal mask query m sees the keys up to m + causal_offset
     scale, scale_log2,  # factor on the scores, and scale · log2(e)
     D: tl.constexpr,
     CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,  # causal, or N is no multiple of BLOCK_N
+    MASKED: tl.constexpr,  # causal, or in one pass N is no multiple of BLOCK_N
     ADD: tl.constexpr,  # to what is in grad_k and grad_v already
-    DETERMINISTIC: tl.constexpr,
+    ONE_PASS: tl.constexpr,  # dQ is added up here as well
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     USE_TMA: tl.constexpr,
     ADD_WIDTH: tl.constexpr,  # columns of the descriptor of the sum of dQ; 0: a pointer
-    APART: tl.constexpr,
-    BOTH_FIRST: tl.constexpr,  # as in TileConfig
-    AHEAD: tl.constexpr,
+    APART: tl.constexpr,  # programs of a head begin at different queries
 ):  # fmt: skip
-    """One program computes BLOCK_N rows of dK and dV of one head, and its share of dQ.
+    """One program computes BLOCK_N rows of dK and dV of one head, and in one pass its share of dQ.
 
     Reads its keys and values once; then, BLOCK_M at a time, the queries that see them, with their
     dO, logsumexp and Δ. P and dS [BLOCK_N, BLOCK_M] are transposed: they come out of a product in
-    the registers from which the products for dV and dK take them. Only dQ needs dS with
-    its axes swapped, through shared memory, and is added to what other programs add, in float32.
+    the registers from which the products for dV and dK take them.
     """
     # --8<-- [start:which_keys]
     num_tiles = tl.cdiv(N, BLOCK_N)
     num_tiles_m = tl.cdiv(M, BLOCK_M)
-    if DETERMINISTIC:  # who starts first takes the last keys: the order in which dQ is added
-        ticket = tl.atomic_add(ticket_ptr, 1)
-        head, tile_idx = ticket % heads_kv, num_tiles - 1 - ticket // heads_kv
-    else:  # neighbors share a head; with a mask the first keys are seen by most queries
-        pid = tl.program_id(0)
-        head, tile_idx = pid // num_tiles, pid % num_tiles
+    head, tile_idx = _place(num_tiles, together, LAST_FIRST=False)
     heads = H // G
     b, hk = head // heads, head % heads
+    h_first, h_end = hk * G, hk * G + G  # the query heads that share it
     first_key = tile_idx * BLOCK_N
     offs_n = first_key + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-    first_tile = 0
-    if CAUSAL:  # the first tile with a query that sees one of the keys
-        first_tile = tl.minimum(tl.maximum(first_key - causal_offset, 0) // BLOCK_M, num_tiles_m)
+    # No query before first_tile sees one of the keys; every query from whole_tile on sees all.
+    first_tile, whole_tile = 0, 0
+    if CAUSAL:
+        first_seen = tl.maximum(first_key - causal_offset, 0)
+        all_seen = tl.maximum(first_key + BLOCK_N - 1 - causal_offset, 0)
+        first_tile = tl.minimum(first_seen // BLOCK_M, num_tiles_m)
+        whole_tile = tl.minimum(tl.cdiv(all_seen, BLOCK_M), num_tiles_m)
+    if ONE_PASS and MASKED and first_key + BLOCK_N > N:  # a row beyond N must add nothing to dQ
+        whole_tile = num_tiles_m
     # --8<-- [end:which_keys]
 
     # --8<-- [start:keys]
@@ -298,73 +448,31 @@ def _flash_backward_kernel(
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     # --8<-- [end:keys]
 
-    # --8<-- [start:queries]
-    per_head = num_tiles_m - first_tile
-    steps = G * per_head  # all query heads of the group, one after the other
-    turn = 0
-    if APART:  # so that few programs add to the same rows of dQ at a time
-        turn = tile_idx * tl.cdiv(BLOCK_N, BLOCK_M)
-    if AHEAD:
-        first = (first_tile + turn % tl.maximum(per_head, 1)) * BLOCK_M
-        next_lse = _load_numbers(lse_log2_ptr, b, hk * G, first, H, M, float("inf"), BLOCK_M)
-        next_delta = _load_numbers(delta_ptr, b, hk * G, first, H, M, 0.0, BLOCK_M)
-    for i in range(0, steps):
-        h, tile_m = hk * G + i // per_head, first_tile + (i + turn) % per_head
-        first = tile_m * BLOCK_M  # the first query of this tile
-        offs_m = first + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-        q_h = _head(q, b, h, stride_qb, stride_qh, USE_TMA)
-        q_tile = _load_rows(
-            q_h, b, h, first, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
-        )
-        g_h = _head(grad_out, b, h, stride_gb, stride_gh, USE_TMA)
-        do_tile = _load_rows(
-            g_h, b, h, first, M, stride_gm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
-        )
-        if AHEAD:
-            lse_log2, delta = next_lse, next_delta
-            i_next = tl.minimum(i + 1, steps - 1)
-            h_next = hk * G + i_next // per_head
-            first_next = (first_tile + (i_next + turn) % per_head) * BLOCK_M
-            next_lse = _load_numbers(
-                lse_log2_ptr, b, h_next, first_next, H, M, float("inf"), BLOCK_M
-            )
-            next_delta = _load_numbers(delta_ptr, b, h_next, first_next, H, M, 0.0, BLOCK_M)
-        else:
-            lse_log2 = _load_numbers(lse_log2_ptr, b, h, first, H, M, float("inf"), BLOCK_M)
-        # --8<-- [end:queries]
-
-        # --8<-- [start:products]
-        st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
-        if BOTH_FIRST:
-            dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
-        if MASKED:
-            st = _hide(st, offs_n, offs_m, first_key, first, N, causal_offset, CAUSAL, BLOCK_N)
-        pt = tl.exp2(st * scale_log2 - lse_log2[None, :])  # the forward's weights, again
-        if not BOTH_FIRST:
-            dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")
-        dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")
-        if not AHEAD:
-            delta = _load_numbers(delta_ptr, b, h, first, H, M, 0.0, BLOCK_M)
-        dst = (pt * (dpt - delta[None, :])).to(q_tile.dtype)
-        dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
-        dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
-        # --8<-- [end:products]
-        # --8<-- [start:add_dq]
-        if DETERMINISTIC:  # wait until all have added who began before
-            before = num_tiles - 1 - tile_idx  # programs that add to this tile of dQ, and began
-            if CAUSAL:
-                last_seen = first + BLOCK_M - 1 + causal_offset
-                before = tl.minimum(num_tiles - 1, last_seen // BLOCK_N) - tile_idx
-            added = turn_ptr + (b * H + h) * num_tiles_m + tile_m
-            while tl.atomic_add(added, 0, sem="acquire") < before:
-                pass
-        _add_to_sum(
-            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
-        )
-        if DETERMINISTIC:
-            tl.debug_barrier()  # all threads have added
-            tl.atomic_add(turn_ptr + (b * H + h) * num_tiles_m + tile_m, 1, sem="release")
-        # --8<-- [end:add_dq]
+    # --8<-- [start:loop]
+    if MASKED:  # the few tiles that need a mask, of all query heads of the group
+        count = whole_tile - first_tile
+        for i in range(0, (h_end - h_first) * count):
+            h, tile = h_first + i // count, first_tile + i % count
+            dk, dv = _keys_step(
+                dk, dv, k_tile, v_tile, q, grad_out, total, lse_log2, delta,
+                b, h, tile * BLOCK_M, first_key, stride_qb, stride_qh, stride_qm,
+                stride_gb, stride_gh, stride_gm, stride_sums, H, M, N, causal_offset, scale_log2,
+                MASK=True, D=D, CAUSAL=CAUSAL, ONE_PASS=ONE_PASS, BLOCK_M=BLOCK_M,
+                BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA, ADD_WIDTH=ADD_WIDTH,
+            )  # fmt: skip
+    for g in range(0, h_end - h_first):
+        for i in range(whole_tile, num_tiles_m):
+            h, tile = h_first + g, i
+            if APART:  # so that few programs add to the same rows of dQ at a time
+                tile = (i + tile_idx * tl.cdiv(BLOCK_N, BLOCK_M)) % num_tiles_m
+            dk, dv = _keys_step(
+                dk, dv, k_tile, v_tile, q, grad_out, total, lse_log2, delta,
+                b, h, tile * BLOCK_M, first_key, stride_qb, stride_qh, stride_qm,
+                stride_gb, stride_gh, stride_gm, stride_sums, H, M, N, causal_offset, scale_log2,
+                MASK=False, D=D, CAUSAL=CAUSAL, ONE_PASS=ONE_PASS, BLOCK_M=BLOCK_M,
+                BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA, ADD_WIDTH=ADD_WIDTH,
+            )  # fmt: skip
+    # --8<-- [end:loop]
 
     # --8<-- [start:store]
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
@@ -377,6 +485,141 @@ def _flash_backward_kernel(
     tl.store(grad_k_ptr + place, dk.to(grad_k_ptr.dtype.element_ty), mask=mask)
     tl.store(grad_v_ptr + place, dv.to(grad_v_ptr.dtype.element_ty), mask=mask)
     # --8<-- [end:store]
+
+
+@triton.jit
+def _grad_q_step(
+    dq, q_tile, do_tile,  # [BLOCK_M, BLOCK_D]
+    lse_log2, delta, offs_m,  # [BLOCK_M]
+    k, v,
+    b, hk, start,
+    stride_kn, stride_vn,
+    N,
+    causal_offset,
+    scale_log2,
+    MASK: tl.constexpr,
+    D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    USE_TMA: tl.constexpr,
+):  # fmt: skip
+    """Add to dQ of BLOCK_M queries, before the scale, what BLOCK_N keys give it."""
+    # --8<-- [start:dq_products]
+    k_tile = _load_rows(
+        k, b, hk, start, N, stride_kn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    v_tile = _load_rows(
+        v, b, hk, start, N, stride_vn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N]
+    if MASK:
+        offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+        s = _hide(s, offs_m[:, None], offs_n[None, :], N, causal_offset, CAUSAL)
+    p = tl.exp2(s * scale_log2 - lse_log2[:, None])
+    dp = tl.dot(do_tile, v_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N]
+    ds = (p * (dp - delta[:, None])).to(k_tile.dtype)
+    return tl.dot(ds, k_tile, dq, input_precision="ieee")
+    # --8<-- [end:dq_products]
+
+
+@triton.jit(do_not_specialize=["N", "M"])
+def _grad_q_kernel(
+    q, k, v, grad_out,  # descriptors of [B, heads, rows, D], or pointers
+    out_ptr,  # [B, H, M, D]
+    lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
+    lse_log2_ptr, delta_ptr,  # written: [B, H, M]
+    grad_q_ptr,  # [B, H, M, D]: contiguous
+    stride_qb, stride_qh, stride_qm,
+    stride_kb, stride_kh, stride_kn,
+    stride_vb, stride_vh, stride_vn,
+    stride_gb, stride_gh, stride_gm,
+    stride_ob, stride_oh, stride_om,
+    stride_sums,
+    H, G,
+    together,  # heads whose programs start together
+    M, N,
+    causal_offset,
+    scale, scale_log2,
+    D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,  # causal, or N is no multiple of BLOCK_N
+    ADD: tl.constexpr,  # to what is in grad_q already
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    USE_TMA: tl.constexpr,
+    KEEP: tl.constexpr,  # as in TileConfig
+):  # fmt: skip
+    """One program computes BLOCK_M rows of dQ of one head.
+
+    Reads its queries, O, dO and logsumexp once, and leaves Δ in memory for the kernel above; then,
+    BLOCK_N at a time, the keys and values that its queries see. Nobody else adds to its rows.
+    """
+    # --8<-- [start:which_queries]
+    num_tiles = tl.cdiv(M, BLOCK_M)
+    head, tile_idx = _place(num_tiles, together, LAST_FIRST=CAUSAL)
+    b, h = head // H, head % H
+    hk = h // G  # the head of keys and values
+    first = tile_idx * BLOCK_M
+    offs_m = first + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    # Every query of the tile sees the keys below whole_end; none sees a key from end on.
+    whole_end, end = N, N
+    if CAUSAL:
+        whole_end = tl.minimum(N, tl.maximum(first + causal_offset + 1, 0))
+        end = tl.minimum(N, tl.maximum(first + BLOCK_M + causal_offset, 0))
+    whole_end = whole_end // BLOCK_N * BLOCK_N  # whole tiles, which need no mask
+    # --8<-- [end:which_queries]
+
+    # --8<-- [start:keep_queries]
+    q = _head(q, b, h, stride_qb, stride_qh, USE_TMA)
+    grad_out = _head(grad_out, b, h, stride_gb, stride_gh, USE_TMA)
+    out_ptr = _head(out_ptr, b, h, stride_ob, stride_oh, USE_TMA=False)
+    k = _head(k, b, hk, stride_kb, stride_kh, USE_TMA)
+    v = _head(v, b, hk, stride_vb, stride_vh, USE_TMA)
+    q_tile = _load_rows(
+        q, b, h, first, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    do_tile = _load_rows(
+        grad_out, b, h, first, M, stride_gm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
+    )
+    out = _load_rows(
+        out_ptr, b, h, first, M, stride_om, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=False
+    )
+    lse_log2, delta = _sums_of_rows(
+        out, do_tile, lse_ptr, grad_lse_ptr, lse_log2_ptr, delta_ptr, head, offs_m, M, stride_sums
+    )
+    if KEEP:
+        q_tile = _in_registers(q_tile, BLOCK_D)
+        do_tile = _in_registers(do_tile, BLOCK_D)
+    # --8<-- [end:keep_queries]
+
+    # --8<-- [start:loop_keys]
+    dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for start in range(0, whole_end, BLOCK_N):
+        dq = _grad_q_step(
+            dq, q_tile, do_tile, lse_log2, delta, offs_m, k, v, b, hk, start,
+            stride_kn, stride_vn, N, causal_offset, scale_log2,
+            MASK=False, D=D, CAUSAL=CAUSAL, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA,
+        )  # fmt: skip
+    if MASKED:
+        for start in range(whole_end, end, BLOCK_N):
+            dq = _grad_q_step(
+                dq, q_tile, do_tile, lse_log2, delta, offs_m, k, v, b, hk, start,
+                stride_kn, stride_vn, N, causal_offset, scale_log2,
+                MASK=True, D=D, CAUSAL=CAUSAL, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA,
+            )  # fmt: skip
+    # --8<-- [end:loop_keys]
+
+    # --8<-- [start:store_dq]
+    offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
+    place = (head.to(tl.int64) * M + offs_m)[:, None] * D + offs_d[None, :]  # [BLOCK_M, BLOCK_D]
+    mask = (offs_m < M)[:, None] & (offs_d < D)[None, :]
+    dq *= scale
+    if ADD:
+        dq += tl.load(grad_q_ptr + place, mask=mask, other=0.0)
+    tl.store(grad_q_ptr + place, dq.to(grad_q_ptr.dtype.element_ty), mask=mask)
+    # --8<-- [end:store_dq]
 
 
 # --8<-- [start:finish]
@@ -420,7 +663,7 @@ def flash_backward(
         lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
         scale, causal, align: as attention was called with.
-        deterministic: the same bits in each run; dQ is then added to in a fixed order.
+        deterministic: the same bits in each run: always two kernels, and no sum in memory.
         grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
         into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.
 
@@ -442,77 +685,161 @@ def flash_backward(
         q, k, v, out, grad_out = (x[lead] for x in (q, k, v, out, grad_out))
     B, H, M, D = q.shape
     _, Hkv, N, _ = k.shape
-    block_d = 1 << (D - 1).bit_length()  # the next power of two
-    config = _tile_config(architecture, q.dtype, D, causal)
-    lse_log2, delta = q.new_empty((2, B, H, M), dtype=torch.float32)
-    total = q.new_empty((B, H, M, D), dtype=torch.float32)  # the sum of dQ
-    grid = (-(-N // config.BLOCK_N) * Hkv * B,)
-    tensors, flags = _loaded_and_added(
-        (q, k, v, grad_out), total, config, block_d, architecture, deterministic
-    )
+    row = architecture, q.dtype, D, causal
+    keys, queries = _key_config(*row), _query_config(*row)
+    if deterministic:
+        keys = keys._replace(ONE_PASS=False)
+    problem = {
+        "H": H,
+        "G": H // Hkv,
+        "M": M,
+        "N": N,
+        "causal_offset": N - M if align == "bottom_right" else 0,
+        "scale": scale,
+        "scale_log2": scale * LOG2_E.value,
+        "D": D,
+        "CAUSAL": causal,
+        "ADD": into is not None,
+        "BLOCK_D": 1 << (D - 1).bit_length(),  # the next power of two
+        "USE_TMA": _can_use_tma(architecture, q, k, v, grad_out),
+    }
+    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
+    sums = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
+    inputs, known = (q, k, v, grad_out), (out, lse, grad_lse)
     # --8<-- [end:launch]
     # --8<-- [start:launches]
     with _device_of(q):
-        given = (out, grad_out, lse, grad_lse, lse_log2, delta, total)
-        strides = (*out.stride()[:3], *grad_out.stride()[:3])
-        shape = {"D": D, "BLOCK_M": ROWS, "BLOCK_D": block_d}
-        _prepare_kernel[(-(-M // ROWS) * H * B,)](*given, *strides, H, M, **shape)
-        strides = [step for x in (q, k, v, grad_out) for step in x.stride()[:3]]
-        _flash_backward_kernel[grid](
-            *tensors,
-            lse_log2,
-            delta,
-            *results[1:],
-            *_turns(deterministic, B * H, M, config, q),
-            *strides,
-            H=H,
-            G=H // Hkv,
-            heads_kv=B * Hkv,
-            M=M,
-            N=N,
-            causal_offset=N - M if align == "bottom_right" else 0,
-            scale=scale,
-            scale_log2=scale * LOG2_E.value,
-            D=D,
-            CAUSAL=causal,
-            MASKED=causal or N % config.BLOCK_N != 0,
-            ADD=into is not None,
-            DETERMINISTIC=deterministic,
-            BLOCK_D=block_d,
-            **flags,
-            **config._asdict(),
-        )
-        grid, count = (-(-total.numel() // NUMBERS),), total.numel()
-        _finish_kernel[grid](total, results[0], count, scale, ADD=into is not None, BLOCK=NUMBERS)
+        if keys.ONE_PASS:
+            total = q.new_empty((B, H, M, D), dtype=torch.float32)  # the sum of dQ
+            _launch_prepare(inputs, known, sums, total, problem)
+            _launch_keys(keys, inputs, sums, total, results, problem)
+            _launch_finish(total, results, problem)
+        else:  # dQ first: its programs leave Δ for the others
+            _launch_queries(queries, inputs, known, sums, results, problem)
+            _launch_keys(keys, inputs, sums, None, results, problem)
     return results
     # --8<-- [end:launches]
 
 
-def _loaded_and_added(tensors, total, config, block_d, architecture, deterministic):
-    """What the kernel takes for q, k, v, grad_out and the sum of dQ, and the flags about it."""
-    use_tma = _can_use_tma(architecture, *tensors)
-    queries, keys = [1, 1, config.BLOCK_M, block_d], [1, 1, config.BLOCK_N, block_d]
-    if use_tma:
-        tensors = map(_rows, tensors, (queries, keys, keys, queries))
-    width = 0
-    if use_tma and TMA_ADDS and not deterministic:  # the next in turn could not see its end
-        B, H, M, D = total.shape
-        width, rows = block_d, config.BLOCK_M * block_d // TMA_WIDTH
-        if D == block_d and D % TMA_WIDTH == 0 and rows <= TMA_ROWS:
-            width = TMA_WIDTH
-            total = total.view(B, H, M * D // width, width)
-        total = _rows(total, [1, 1, config.BLOCK_M * block_d // width, width])
-    flags = {"USE_TMA": use_tma, "ADD_WIDTH": width, "APART": APART and not deterministic}
-    return (*tensors, total), flags
+# --8<-- [start:launch_queries]
+def _launch_queries(config, inputs, known, sums, results, problem):
+    """Launch the kernel for dQ, which writes Δ on the way."""
+    out, lse, grad_lse = known
+    B, H, M, _ = out.shape
+    tiles, heads = -(-M // config.BLOCK_M), B * H
+    options = _options(config, without="ONE_PASS")
+    _grad_q_kernel[(tiles * heads,)](
+        *_loaded(inputs, config, problem),
+        out,
+        lse,
+        grad_lse,
+        *sums,
+        results[0],
+        *_strides(*inputs, out),
+        stride_sums=sums.stride(1),
+        together=_together(heads, tiles, problem),
+        MASKED=problem["CAUSAL"] or problem["N"] % config.BLOCK_N != 0,
+        **problem,
+        **options,
+    )
+    # --8<-- [end:launch_queries]
 
 
-def _turns(deterministic, heads, M, config, q):
-    """The ticket, and for each tile of dQ how many programs have added to it: zeros, or nothing."""
-    if not deterministic:
-        return None, None
-    tiles = heads * -(-M // config.BLOCK_M)
-    zeros = torch.zeros(1 + tiles, dtype=torch.int32, device=q.device)
-    return zeros[:1], zeros[1:]
+# --8<-- [start:launch_keys]
+def _launch_keys(config, inputs, sums, total, results, problem):
+    """Launch the kernel for dK and dV; in one pass it adds dQ to `total`."""
+    B, Hkv, N, _ = inputs[1].shape
+    tiles, heads, width = -(-N // config.BLOCK_N), B * Hkv, 0
+    stride_sums = sums.stride(1)
+    if problem["USE_TMA"]:
+        sums = [_rows(x, [1, config.BLOCK_M]) for x in sums]
+        if config.ONE_PASS and TMA_ADDS:
+            total, width = _added(total, config, problem)
+    options = _options(config, without="KEEP")
+    _flash_backward_kernel[(tiles * heads,)](
+        *_loaded(inputs, config, problem),
+        total,
+        *sums,
+        *results[1:],
+        *_strides(*inputs),
+        stride_sums=stride_sums,
+        together=_together(heads, tiles, problem),
+        MASKED=problem["CAUSAL"] or (config.ONE_PASS and N % config.BLOCK_N != 0),
+        ADD_WIDTH=width,
+        APART=APART and config.ONE_PASS and not problem["CAUSAL"],
+        **problem,
+        **options,
+    )
+    # --8<-- [end:launch_keys]
+
+
+def _launch_prepare(inputs, known, sums, total, problem):
+    """Launch what finds Δ and clears the sum of dQ."""
+    out, lse, grad_lse = known
+    B, H, M, D = total.shape
+    _prepare_kernel[(-(-M // ROWS) * H * B,)](
+        out,
+        inputs[3],
+        lse,
+        grad_lse,
+        *sums,
+        total,
+        *_strides(out, inputs[3]),
+        sums.stride(1),
+        H,
+        M,
+        D=D,
+        BLOCK_M=ROWS,
+        BLOCK_D=problem["BLOCK_D"],
+    )
+
+
+def _launch_finish(total, results, problem):
+    """Launch what scales and rounds the sum of dQ."""
+    count, scale, add = total.numel(), problem["scale"], problem["ADD"]
+    grid = (-(-count // NUMBERS),)
+    _finish_kernel[grid](total, results[0], count, scale, ADD=add, BLOCK=NUMBERS)
+
+
+# --8<-- [start:together]
+def _together(heads, tiles, problem):
+    """How many heads start together: one, or with a causal mask as many as fill a GPU.
+
+    Then the last programs to start are short ones, of several heads. A divisor of `heads`.
+    """
+    if not problem["CAUSAL"]:
+        return 1
+    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
+    # --8<-- [end:together]
+
+
+def _options(config, without):
+    """What a kernel takes of a TileConfig."""
+    return {n: x for n, x in config._asdict().items() if n != without and x is not None}
+
+
+def _strides(*tensors):
+    """Steps to the next batch, head and row of each."""
+    return [step for x in tensors for step in x.stride()[:3]]
+
+
+def _loaded(inputs, config, problem):
+    """q, k, v and grad_out as a kernel takes them: descriptors, or pointers."""
+    if not problem["USE_TMA"]:
+        return inputs
+    queries = [1, 1, config.BLOCK_M, problem["BLOCK_D"]]
+    keys = [1, 1, config.BLOCK_N, problem["BLOCK_D"]]
+    return map(_rows, inputs, (queries, keys, keys, queries))
+
+
+def _added(total, config, problem):
+    """A descriptor through which TMA adds to the sum of dQ, and its width."""
+    (B, H, M, D), block_d = total.shape, problem["BLOCK_D"]
+    width, rows = block_d, config.BLOCK_M * block_d // TMA_WIDTH
+    if D == block_d and D % TMA_WIDTH == 0 and rows <= TMA_ROWS:
+        width = TMA_WIDTH
+        total = total.view(B, H, M * D // width, width)
+    return _rows(total, [1, 1, config.BLOCK_M * block_d // width, width]), width
 
 
 def _device_of(x):
@@ -542,15 +869,24 @@ def _capability(device):
     return torch.cuda.get_device_capability(device)
 
 
-def _tile_config(architecture, dtype, D, causal):
-    """The TileConfig for a problem; raise where the architecture has none."""
+def _key_config(architecture, dtype, D, causal):
+    """The TileConfig of the kernel for dK and dV; raise where the architecture has none."""
+    return _row(KEY_CONFIGS, architecture, dtype, D)[causal]
+
+
+def _query_config(architecture, dtype, D, causal):
+    """The TileConfig of the kernel for dQ; raise where the architecture has none."""
+    return _row(QUERY_CONFIGS, architecture, dtype, D)[causal]
+
+
+def _row(table, architecture, dtype, D):
     if dtype == torch.bfloat16 and architecture == "sm_75":
         raise TypeError("q is torch.bfloat16; torch.float16, torch.float32 are allowed on this GPU")
-    widest = max(TILE_CONFIGS[architecture])
+    widest = max(table[architecture])
     if D > widest:
         raise ValueError(f"q has head dimension {D}; at most {widest} is allowed on this GPU")
-    rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
-    return rows[min(width for width in rows if D <= width)][causal]
+    rows = table["float32" if dtype == torch.float32 else architecture]
+    return rows[min(width for width in rows if D <= width)]
     # --8<-- [end:architecture]
 
 

@@ -13,7 +13,7 @@ from .kernel import flash_backward
 
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
 BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
-AS_GIVEN = set()  # those whose gradients lie in memory as q, k and v do
+AS_GIVEN = set()  # those whose gradients are stored as q, k and v are
 IN_ORDER = ("flash_backward",)  # those that can add up dQ in a fixed order
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 

@@ -185,26 +185,31 @@ def rungs(lab):
 
 
 # --8<-- [start:order]
-FEW = {"heads": 8, "heads_kv": 2, "D": 64, "causal": True, "dtype": "bfloat16"}  # a small model's
-IN_TURN = "programs in order of heads"
+IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
+HEADS = {2: 8, 32: 32}  # heads of keys → of queries: a layer of a small model, and of a larger one
 
 
 @measured_on("gpu")
 def order(lab):
-    """The kernel where programs are few, and the same kernel with one head after the other."""
-    for case in lab.each(N=[512, 1024, 2048, 4096, 8192]):
-        case |= {**FEW, "batch": TOKENS // case["N"]}
+    """The kernel, and the same with one head after the other, or all of them at once."""
+    fixed = {"D": 64, "causal": True, "dtype": "bfloat16"}
+    for case in lab.each(heads_kv=list(HEADS), N=[512, 1024, 2048, 4096, 8192]):
+        case |= {**fixed, "heads": HEADS[case["heads_kv"]], "batch": TOKENS // case["N"]}
         q, k, v = lab.qkv(case)
         k, v = (x[:, : case["heads_kv"]].contiguous() for x in (k, v))
         out, lse = resolve("hopper_attention")(q, k, v, causal=True, return_lse=True)
         given = q, k, v, out, lse, torch.randn_like(out)
-        one_by_one = _launcher(Rung(), case["D"], _together=lambda *_: 1)
+        every = case["batch"] * case["heads_kv"]
+        others = {
+            f"{OURS}, {name}": _launcher(Rung(), case["D"], _together=lambda *_, n=n: n)
+            for name, n in ((IN_ORDER, 1), (AT_ONCE, every))
+        }
         grouped = functools.partial(resolve("torch:cudnn"), enable_gqa=True)
         calls = {
-            OURS: functools.partial(hopper_backward, *given, causal=True),
-            f"{OURS}, {IN_TURN}": functools.partial(one_by_one, *given, causal=True),
-            "torch:cudnn": _by_autograd(grouped, q, k, v, given[-1], True),
+            name: functools.partial(run, *given, causal=True)
+            for name, run in {OURS: hopper_backward, **others}.items()
         }
+        calls["torch:cudnn"] = _by_autograd(grouped, q, k, v, given[-1], True)
         yield from lab.time(case, calls, **_cost(case))
         # --8<-- [end:order]
 

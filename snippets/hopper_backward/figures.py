@@ -12,6 +12,7 @@ from snippets._lab.draw.words import Words
 
 OURS, TRITON = "hopper_backward", "flash_backward"
 CUDNN, FLASH, FA4 = "torch:cudnn", "torch:flash", "flash_attention_4"
+IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
 KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
     "the kernel",
     "dQ waited for",
@@ -20,7 +21,6 @@ KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
     "dQ not added",
     "no dQ",
 )
-IN_TURN = "programs in order of heads"
 words = Words(__file__)
 
 
@@ -97,23 +97,50 @@ def _reached(rows, rung, D):
 
 def order(results):
     rows = results[0].rows
-    in_turn = f"{OURS}, {IN_TURN}"
-    compared = Comparison(rows, OURS, [in_turn, CUDNN], by=("N",))
-    shape = rows[0]
+    in_order, at_once = (f"{OURS}, {name}" for name in (IN_ORDER, AT_ONCE))
+    compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
+    few, many = values(rows, "heads_kv")
+    names = {"hopper_backward": OURS, IN_ORDER: in_order, AT_ONCE: at_once, "cuDNN": CUDNN}
     return Figure(
         finding=words(
-            "order", in_turn=compared[in_turn].between(), cudnn=compared[CUDNN].between()
+            "order",
+            few=few,
+            in_order=compared[in_order].where(heads_kv=few).between(),
+            cudnn=compared[CUDNN].where(heads_kv=few).between(),
         ),
-        caption=words("order.caption", H=shape["heads"], Hkv=shape["heads_kv"], D=shape["D"]),
-        table=beside(rows, ["N"], {"this order": OURS, IN_TURN: in_turn, "cuDNN": CUDNN}, RATE),
+        caption=words("order.caption", D=values(rows, "D")[0]),
+        table=beside(rows, ["heads_kv", "N"], names, RATE),
         plot=charts.lines(
             results,
-            [OURS, Series(OURS, IN_TURN, {"implementation": in_turn}, shade=1), CUDNN],
+            [
+                OURS,
+                Series(OURS, IN_ORDER, {"implementation": in_order}, shade=1),
+                Series(OURS, AT_ONCE, {"implementation": at_once}, shade=2),
+                CUDNN,
+            ],
             "N",
             RATE,
+            [
+                View(f"{_heads(rows, n)} heads of queries, {n} of keys", {"heads_kv": n})
+                for n in (few, many)
+            ],
+            columns=2,
             log="x",
         ),
+        sentences={
+            "many": words(
+                "order.many",
+                many=many,
+                in_order=compared[in_order].where(heads_kv=many).between(),
+                at_once=compared[at_once].where(heads_kv=many).between(),
+            )
+        },
     )
+
+
+def _heads(rows, heads_kv):
+    """Heads of queries where there are so many of keys."""
+    return values([r for r in rows if r["heads_kv"] == heads_kv], "heads")[0]
 
 
 def registers(results):

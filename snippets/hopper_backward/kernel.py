@@ -39,7 +39,7 @@ LANES = gl.constexpr(32)  # threads of a warp
 ROWS = 64  # rows of a program that prepares or finishes
 EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides are multiples
 STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
-L2_BYTES = 40 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
+L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
 PROGRAMS = 264  # two for each of 132 multiprocessors
 
 
@@ -179,8 +179,10 @@ def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
         first_tile = gl.minimum(first_tile, prob.tiles_m)
     per_head = prob.tiles_m - first_tile
     return Work(head // heads, head % heads, tile, first_tile, per_head, prob.G * per_head)
+    # --8<-- [end:work]
 
 
+# --8<-- [start:queries]
 @gluon.jit
 def _queries_of(i, work, prob):
     """The head and the tile of queries of iteration i."""
@@ -192,7 +194,7 @@ def _queries_of(i, work, prob):
 def _next_tile(tile, work, prob):
     """The tile of queries after one: of all heads in a row, and without a division."""
     return gl.where(tile + 1 == prob.tiles_m, work.first_tile, tile + 1)
-    # --8<-- [end:work]
+    # --8<-- [end:queries]
 
 
 # --8<-- [start:stage]
@@ -579,11 +581,7 @@ def _consumer(
 
 
 # --8<-- [start:kernel]
-@gluon.jit(
-    do_not_specialize=[
-        "H", "G", "M", "N", "tiles_m", "tiles_n", "heads_kv", "together", "causal_offset",
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=list(Problem._fields))
 def _hopper_backward_kernel(
     q_desc,
     k_desc,
@@ -619,8 +617,9 @@ def _hopper_backward_kernel(
     """One program computes 128 rows of dK and dV of one head, and their share of dQ.
 
     It reads k, v [B, Hkv, N, D] once, then BLOCK_M at a time the rows of q and dO [B, H, M, D] that
-    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, and
-    adds to the sum of dQ [B · H, M, D], float32. All but the logsumexp and Δ goes by TMA.
+    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, or
+    with ADD adds to them, and adds to the sum of dQ [B · H, M, D], float32. All goes by TMA but the
+    logsumexp, Δ, and what ADD adds to.
     """
     # --8<-- [end:kernel]
     # --8<-- [start:memory]
@@ -783,7 +782,7 @@ def hopper_backward(
     # --8<-- [start:prepared]
     _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into)
     scale = _scale_or_default(scale, q.shape[-1])
-    # The dimensions of a gradient lie in memory in the order that those of its tensor have there.
+    # A gradient's dimensions have the order in memory that those of its tensor have.
     results = tuple(into or map(torch.empty_like, (q, k, v)))
     grad_q, grad_k, grad_v = results
     if q.dim() < 4:
@@ -819,7 +818,7 @@ def hopper_backward(
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         heads_kv=B * Hkv,
-        together=_together(M, D, B * Hkv, tiles_n),
+        together=_together(causal, M, D, B * Hkv, tiles_n),
         causal_offset=N - M if align == "bottom_right" else 0,
         scale=scale,
         scale_log2=scale * LOG2_E.value,
@@ -833,32 +832,47 @@ def hopper_backward(
         OTHER_REGS=REGISTERS[1],
         num_warps=4,
     )
-    rows = dict(D=D, BLOCK_M=ROWS)
-    with _device_of(q):
-        given = dict(
-            out_ptr=out,
-            grad_out_ptr=grad_out,
-            lse_ptr=lse,
-            grad_lse_ptr=grad_lse,
-            lse_log2_ptr=lse_log2,
-            delta_ptr=delta,
-            sum_ptr=total,
-        )
-        about = _strides(o=out, g=grad_out) | dict(H=H, M=M, padded=padded)
-        _launch(_prepare_kernel, B * H * (padded // ROWS), q, given, about, rows)
-        _launch(_hopper_backward_kernel, B * Hkv * tiles_n, q, tensors, sizes, constants)
-        given = dict(sum_ptr=total, grad_q_ptr=grad_q)
-        about = _strides(q=grad_q) | dict(H=H, M=M, scale=scale)
-        rows = dict(D=D, ADD=into is not None, BLOCK_M=ROWS)
-        _launch(_finish_kernel, B * H * -(-M // ROWS), q, given, about, rows)
-    return results
     # --8<-- [end:launch]
+    # --8<-- [start:launches]
+    with _device_of(q):
+        _launch(
+            _prepare_kernel,
+            B * H * (padded // ROWS),
+            q,
+            dict(
+                out_ptr=out,
+                grad_out_ptr=grad_out,
+                lse_ptr=lse,
+                grad_lse_ptr=grad_lse,
+                lse_log2_ptr=lse_log2,
+                delta_ptr=delta,
+                sum_ptr=total,
+            ),
+            _strides(o=out, g=grad_out) | dict(H=H, M=M, padded=padded),
+            dict(D=D, BLOCK_M=ROWS),
+        )
+        _launch(_hopper_backward_kernel, B * Hkv * tiles_n, q, tensors, sizes, constants)
+        _launch(
+            _finish_kernel,
+            B * H * -(-M // ROWS),
+            q,
+            dict(sum_ptr=total, grad_q_ptr=grad_q),
+            _strides(q=grad_q) | dict(H=H, M=M, scale=scale),
+            dict(D=D, ADD=into is not None, BLOCK_M=ROWS),
+        )
+    return results
+    # --8<-- [end:launches]
 
 
 # --8<-- [start:together]
-def _together(M, D, heads_kv, tiles_n):
-    """How many heads of keys are worked on at a time: as many as share L2, or more if few fit."""
-    shared = M * D * (2 + 2 + 4)  # bytes of q, of dO and of the sum of dQ, of a head of queries
+def _together(causal, M, D, heads_kv, tiles_n):
+    """How many heads of keys are worked on at a time: as many as L2 holds what they share of.
+
+    But never so few that the GPU is done with them at once.
+    """
+    if not causal:  # all programs are alike
+        return 1
+    shared = M * D * (2 + 2 + 4)  # bytes of q, dO and the sum of dQ, of one head of queries
     return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
     # --8<-- [end:together]
 

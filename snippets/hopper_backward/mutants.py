@@ -82,10 +82,10 @@ MUTANTS = [
         "The heads that share a head of keys are G neighbors.",
     ),
     Mutant(
-        "a head left out",
+        "a group of heads too large",
         "gl.minimum(prob.heads_kv - first_head, prob.together)",
-        "prob.together",
-        "A group of heads may be smaller than the others, and its programs then miss some tiles.",
+        "prob.heads_kv - first_head",
+        "A group that counts the heads after it has two programs for some tiles, for others none.",
     ),
     Mutant(
         "a tile for the wrong group of heads",

@@ -13,6 +13,7 @@ from snippets._lab.judge.oracle import (
 from . import kernel
 
 FLOAT32 = torch.finfo(torch.float32).eps
+LSE = 1e-3  # of a logsumexp: scores of 16-bit inputs, summed in float32 by tensor cores
 
 
 def eager(q, k, v, grad_out, causal, scale=None):
@@ -100,5 +101,7 @@ def assert_steps(
     scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
     want = scores.logsumexp(-1).float()
     error = (lse - want).abs().max().item()
-    if not error <= 1e-4:  # written so that NaN fails
-        raise NumericalMismatch(f"lse: largest difference {error:.2e} from float64, allowed 1e-4")
+    if not error <= LSE:  # written so that NaN fails
+        raise NumericalMismatch(
+            f"lse: largest difference {error:.2e} from float64, allowed {LSE:.0e}"
+        )

@@ -160,8 +160,8 @@ def _consumer(
         _pass_turn(channels.order_barriers, warpgroup, V)
         s = warpgroup_mma_wait(0, deps=[scores])
         _release(channels.k, stage)
-        # Not before: a load from shared memory may queue behind the last tile's stores for so long
-        # that the next queries arrive first. The product could not start without what it loads.
+        # Not right after the load: it may still be under way, behind the stores of the last tile,
+        # when the next queries arrive. The product could not start without what it loads.
         if V.Q_IN_REGISTERS:
             _release(channels.q, q_stage)
         start = (n - 1) * V.BLOCK_N

@@ -57,9 +57,9 @@ def check_rank(device, cases):
             whole = [unshard(x, layout=layout) for x in found]
             assert_ring(whole, q, k, v, grad_out, causal=causal)
     if device == "cuda" and torch.cuda.get_device_capability() == (9, 0):
-        for D, L in ((64, 130), (64, 512), (128, 130), (128, 1024)):
+        for dtype, D, L in ((torch.float16, 64, 512), (torch.bfloat16, 128, 130)):
             for causal, layout in ((True, "zigzag"), (True, "contiguous"), (False, "zigzag")):
-                options = {"causal": causal, "layout": layout, "device": device}
+                options = {"causal": causal, "layout": layout, "device": device, "dtype": dtype}
                 for programs in (None, 3, 13):  # few of them: many tiles follow each other in one
                     step = functools.partial(op.hopper_step, programs=programs)
                     assert_steps(step, 3, L=L, D=D, H=4, Hkv=2, **options)
@@ -206,10 +206,10 @@ def prepare_graphs(N, causal, names):
                 found = _held["calls"][name]()
             want = _held["calls"][name]()
             found.zero_()
-            why[name] = _why(functools.partial(_replayed, graph, found), want)
+            _held["calls"][name] = functools.partial(_replayed, graph, found)
+            why[name] = _why(_held["calls"][name], want)
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
             why[name] = in_a_line(error)
-        _held["calls"][name] = functools.partial(_replayed, graph, found)
     return why
 
 
@@ -270,13 +270,13 @@ def _group_of(channels):
     # --8<-- [end:ways]
 
 
-def spans():
+def spans(ways):
     """When steps and messages of each way run: (way, what, start, end) in microseconds.
 
     For the calls of prepare_ways, once each, as PyTorch's profiler sees them.
     """
     found = []
-    for way in WAYS[1:]:
+    for way in ways:
         call = _held["calls"][way]
         with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as seen:
             dist.barrier()
@@ -305,7 +305,6 @@ def prepare_training(N, causal, names):
     makers = {
         CUDNN: functools.partial(resolve(CUDNN), causal=causal),
         TRAINED: functools.partial(op.on_one_gpu, causal=causal),
-        ALONE: functools.partial(kernel._alone, causal=causal, scale=D**-0.5),
         OURS: functools.partial(ring_attention, causal=causal, validate=False),
         TRITON: functools.partial(kernel.ring_attention, causal=causal, validate=False),
     }
@@ -318,7 +317,9 @@ def prepare_training(N, causal, names):
             found[name] = calls[name]()
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
             why[name] = in_a_line(error)
-    want = found.get(CUDNN) or found.get(ALONE)
+    alone = functools.partial(kernel._alone, causal=causal, scale=D**-0.5)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    want = found.get(CUDNN) or _trained(alone, leaves, grad_out)
     for name, gradients in found.items():
         cut = shard if name in (OURS, TRITON) else (lambda x: x)
         faults = [_why(lambda x=x: x, cut(y)) for x, y in zip(gradients, want, strict=True)]

@@ -839,7 +839,10 @@ def rows_of(name):
     if name == "pages":
         by_page = [f"pages of {n}" for n in (16, 64, 256)]
         names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]
-        return [timed(i, 0.3, batch=b, N=8192) for b in (4, 64) for i in names[: 4 + b // 16]]
+        case = {"N": 8192, "calls": 8}
+        return [timed(i, 0.3, batch=b, **case) for b in (4, 64) for i in names[: 4 + b // 16]] + [
+            timed(i, 0.1, batch=1, **case, bytes_compulsory=8e6) for i in names[:4]
+        ]
     if name == "paged_loop":
         names = [ours, *(f"{ours}:{loop}" for loop in bench.LOOPS)]
         return [timed(i, 0.3, batch=16, N=8192, calls=8, page=256) for i in names]

@@ -235,7 +235,8 @@ def ahead():
     return Picture(
         sees="A buffer that waits for the table has no keys on their way.",
         caption="The loads of two tiles are under way at any time, and a new one starts as soon as "
-        "a buffer is free. With the page looked up a tile ahead, its address is known by then.",
+        "a buffer is free. With the page looked up a tile ahead, its address is known by then. Not "
+        "to scale.",
         svg=svg(PHONE, top + 32, about, drawn),
     )
 

@@ -214,7 +214,6 @@ def in_turn(calls):
 PAGES = [16, 64, 256]
 RUNS = 3
 IN_TURN = 1e9  # bytes of the caches that take turns, of which L2 keeps nothing worth a percent
-PAGED_SHAPES = [(1, 8_192), (4, 8_192), (4, 32_768), (16, 8_192), (64, 8_192), (64, 32_768)]
 BESIDE = {"batch": 64, "N": 8_192}  # where the rival is timed: it is compiled for every page size
 
 
@@ -226,9 +225,8 @@ def pages(lab):
     In a CUDA graph: with a flush before each call, the same kernel differs from itself by as much
     as pages cost.
     """
-    for shape in lab.each(dtype=["bfloat16"], D=[128], group=[4], shape=PAGED_SHAPES):
-        case = {key: x for key, x in shape.items() if key != "shape"}
-        case |= dict(zip(("batch", "N"), shape["shape"], strict=True))
+    batches = [4, 16, 64]
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=batches, N=[8_192, 32_768]):
         if 7 * kv_bytes(case) > MOST_BYTES or not fits(case):  # three pools of twice the size
             continue
         turns = range(math.ceil(IN_TURN / kv_bytes(case)))
@@ -289,7 +287,7 @@ def flex_paged(cache, attend=None):
     # --8<-- [end:flex_paged]
 
 
-PLACES = """block, row, rows, there = _places(
+PLACES = """block, first_row, rows, there = _places(
             page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
         )"""
 LOOK_UP = "page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)"
@@ -303,7 +301,7 @@ LATE = f"""if PAGE > 0:
         {PLACES}"""
 ROWS = [
     ("rows = offs % PAGE", "rows = offs_n % PAGE"),
-    ("row = start % PAGE", "row = 0"),
+    ("first_row = start % PAGE", "first_row = 0"),
 ]
 # What is changed in the kernel: pages are looked up in the iteration that needs them, and rows are
 # counted from the page's first, so that they are others in each iteration.

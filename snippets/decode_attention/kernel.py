@@ -51,8 +51,9 @@ TILES = {
     "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(64, 8, 3)},
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
-# Instead, for such a power of two of columns, where `_tile` says so. Sequences and heads alone are
-# many programs, of several rows each or of one; pages are small; many programs have pages.
+# Instead, for such a power of two of columns: where sequences and heads alone are more than two
+# programs per multiprocessor, and where they are more than eight, of one row each. With pages:
+# where a page has fewer keys than the tile above, and where programs are many, of few rows each.
 MANY = {"16 bits": {128: Tile(64, 4, 2)}, "float32": {}}
 SINGLE = {"16 bits": {128: Tile(64, 4, 3)}, "float32": {}}
 PAGED = {"16 bits": {128: Tile(64, 4, 3, at_once=2)}, "float32": {}}
@@ -86,39 +87,33 @@ def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.conste
     """
     offs = tl.arange(0, BLOCK_N)
     offs_n = start + offs  # [BLOCK_N]
-    block, row, rows = page, 0, offs_n
+    block, first_row, rows = page, 0, offs_n
     if PAGE > 0:
         rows = offs % PAGE  # alike for all tiles, so that the compiler takes it out of the loop
         if PAGE < BLOCK_N:  # whole pages, each of which is the block of PAGE keys
             block = tl.broadcast_to(page[:, None], [BLOCK_N // PAGE, PAGE]).reshape([BLOCK_N])
         else:  # a part of one page
-            row = start % PAGE
+            first_row = start % PAGE
         stop = tl.where(_exists(block, num_pages), stop, start)  # no such page holds no key
-    return block, row, rows, offs_n < stop
+    return block, first_row, rows, offs_n < stop
     # --8<-- [end:places]
 
 
 # --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
-    x_ptr,
-    block,
-    row,
-    rows,
-    there,
-    stride_b,
-    stride_n,
-    stride_d,
+    x_ptr, block, first_row, rows, there,  # as _places gives them
+    stride_b, stride_n, stride_d,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
-):
+):  # fmt: skip
     """Rows of a cache, [BLOCK_N, BLOCK_D]; zeros beyond D and for rows that are not there."""
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     mask = there[:, None]
     if D < BLOCK_D:
         mask = mask & (offs_d < D)[None, :]
     # In int64: an offset may pass 2^31 elements.
-    begin = block.to(tl.int64) * stride_b + tl.cast(row, tl.int64) * stride_n
+    begin = block.to(tl.int64) * stride_b + tl.cast(first_row, tl.int64) * stride_n
     row_ptr = x_ptr + rows.to(tl.int64) * stride_n + begin  # [BLOCK_N]
     tile = tl.load(row_ptr[:, None] + offs_d[None, :] * stride_d, mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
@@ -153,12 +148,23 @@ def _attend(
         page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
     for start in tl.range(first, stop, BLOCK_N):
         offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        block, row, rows, there = _places(page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N)
+        block, first_row, rows, there = _places(
+            page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
+        )
         if PAGE > 0:  # the next tile's pages: the table has answered when they are needed
             n += BLOCK_N
             page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
         k = _load_rows(
-            k_ptr, block, row, rows, there, stride_kb, stride_kn, stride_kd, D=D, BLOCK_D=BLOCK_D
+            k_ptr,
+            block,
+            first_row,
+            rows,
+            there,
+            stride_kb,
+            stride_kn,
+            stride_kd,
+            D=D,
+            BLOCK_D=BLOCK_D,
         )
         s = tl.dot(q, k.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
         visible = there[None, :] & (offs_n[None, :] <= last_key[:, None])
@@ -171,7 +177,16 @@ def _attend(
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
         v = _load_rows(
-            v_ptr, block, row, rows, there, stride_vb, stride_vn, stride_vd, D=D, BLOCK_D=BLOCK_D
+            v_ptr,
+            block,
+            first_row,
+            rows,
+            there,
+            stride_vb,
+            stride_vn,
+            stride_vd,
+            D=D,
+            BLOCK_D=BLOCK_D,
         )
         acc = tl.dot(p.to(q.dtype), v, acc, input_precision="ieee")
         m_i = m_new
@@ -601,21 +616,6 @@ def split_rule(programs, tiles, slots):
     # --8<-- [end:rule]
 
 
-# --8<-- [start:which_tile]
-def _tile(kind, crowd, rows, D, page):
-    """The Tile for so many programs for each multiprocessor, without splits, of so many rows."""
-    tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
-    instead = {}
-    if crowd > 2 and not page:
-        instead = (SINGLE if rows == 1 and crowd > 8 else MANY)[kind]
-    elif crowd > 2 and rows <= 16:  # two warps have no registers for more rows
-        instead = MANY_PAGED[kind]
-    elif crowd > 2 or 0 < page < tile.BLOCK_N:
-        instead = PAGED[kind]
-    return instead.get(_power_of_two(D), tile)
-    # --8<-- [end:which_tile]
-
-
 # --8<-- [start:plan]
 RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
 
@@ -651,8 +651,15 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     BLOCK_M = min(_power_of_two(rows), ROWS[kind])
     BLOCK_D = _power_of_two(D)
     programs = heads * -(-rows // BLOCK_M)
-    crowd = 0 if invariant else programs / device.processors
-    tile = _tile(kind, crowd, rows, D, page)
+    tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
+    many = programs > 2 * device.processors and not invariant
+    if many and not page:
+        single = rows == 1 and programs > 8 * device.processors
+        tile = (SINGLE if single else MANY)[kind].get(BLOCK_D, tile)
+    elif many and BLOCK_M == 16:  # two warps have registers for no more rows
+        tile = MANY_PAGED[kind].get(BLOCK_D, tile)
+    elif many or 0 < page < tile.BLOCK_N:
+        tile = PAGED[kind].get(BLOCK_D, tile)
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize

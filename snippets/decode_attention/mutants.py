@@ -131,8 +131,8 @@ MUTANTS = [
     ),
     Mutant(
         "every tile from its page's first row",
-        "row = start % PAGE",
-        "row = 0",
+        "first_row = start % PAGE",
+        "first_row = 0",
         "A page of several tiles is read from its beginning by each of them.",
     ),
     Mutant(

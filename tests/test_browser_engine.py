@@ -55,6 +55,7 @@ SURVIVORS = {
     "flash_backward: sum of dQ replaces, does not add": "needs gradients that came before",
     "flash_backward: dQ replaced, not added to": "needs gradients that came before",
     "flash_backward: identity off by one": "the line runs only with a Hopper GPU's tiles",
+    "flash_backward: turned beyond the last tile": "needs two full tiles of keys",
     "flash_backward: groups of heads overlap": "needs more programs than a GPU runs at one time",
 }
 # Wrong variants whose result is not that of Triton's interpreter, and why.

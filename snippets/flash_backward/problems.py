@@ -13,35 +13,23 @@ EPS = torch.finfo(torch.float32).eps
 
 
 def problems():
-    """For one pass, the launcher's own choice in float32."""
-    yield gradients("plain", "5 queries, 6 keys, 16 columns", 5, 6)
+    passes = {"two_passes": True}  # in float32 the launcher would take one pass
+    yield gradients("groups", "two query heads share a head of keys", 3, 4, heads=(2, 1))
     yield gradients("tiles", "34 queries and 34 keys: two tiles of both", 34, 34)
-    yield gradients("groups", "two groups of two query heads", 3, 4, heads=(4, 2))
-    yield gradients("causal", "causal, the diagonal in a full tile", 4, 36, causal=True)
-    yield gradients(
-        "causal_more", "causal, more queries than keys: rows without", 34, 4, causal=True
-    )
-    yield gradients("lse", "a loss of the logsumexp too, and scale 0.3", 4, 6, lse=True, scale=0.3)
     yield gradients("low", "scores far below zero", 4, 6, low=True)
-
-
-def more_problems():
-    """For two passes, and for the exercise."""
-    passes = {"two_passes": True}
-    yield gradients("ragged", "sizes that fill no tile", 3, 5, D=24, **passes)
-    yield gradients("passes_groups", "two groups of two heads", 3, 4, heads=(4, 2), **passes)
     yield gradients(
-        "batches", "two batches, rows with gaps between", 3, 4, B=2, gaps=True, **passes
+        "passes_groups", "two passes, two groups of two heads", 3, 4, heads=(4, 2), **passes
     )
-    yield gradients("large", "scores beyond what exp can hold", 4, 6, spread=64, **passes)
-    yield gradients("passes_causal", "causal, two tiles of keys", 4, 36, causal=True, **passes)
+    yield gradients("passes_causal", "two passes, causal", 7, 36, causal=True, **passes)
     yield gradients(
         "passes_more", "causal, more queries than keys: rows without", 34, 4, causal=True, **passes
     )
-    yield gradients(
-        "passes_lse", "scale 0.3, a loss of the logsumexp", 4, 6, lse=True, scale=0.3, **passes
-    )
-    yield gradients("passes_low", "scores far below zero", 4, 6, low=True, **passes)
+    more = {"B": 2, "gaps": True, "lse": True, "scale": 0.3, **passes}
+    yield gradients("passes_lse", "two batches, and a loss of the logsumexp too", 3, 4, **more)
+    yield gradients("passes_low", "two passes, scores far below zero", 4, 6, low=True, **passes)
+
+
+def more_problems():
     yield values("values", "32 queries and 32 keys", 32, 32)
     yield values("values_tiles", "two tiles of queries, and two of keys", 64, 64)
 

@@ -33,6 +33,7 @@ from snippets._lab.draw.words import Words, between, cell, listed, many
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 FLEX = "torch:flex"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
+SEEN = 0.01  # of a call's time: less is not told from noise
 SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microseconds
 UNIT = "matmul_bfloat16"
 words = Words(__file__)
@@ -217,11 +218,14 @@ def paged_loop(results):
     contiguous = only(rows, implementation=OURS)
     looks = {OURS: "contiguous"}
     looks |= {r["implementation"]: _part(r["implementation"]) for r in rows if r is not contiguous}
-    lost = {
-        label: _cost(_lost(TIME(only(rows, implementation=name)) / TIME(contiguous)))
+    shares = {
+        label: _lost(TIME(only(rows, implementation=name)) / TIME(contiguous))
         for name, label in looks.items()
     }
+    lost = {label: _cost(share) for label, share in shares.items()}
+    gained = max(shares.values()) - shares["as it is"]
     return Figure(
+        sentences={"verdict": words("paged_loop.gained" if gained > SEEN else "paged_loop.same")},
         finding=words(
             "paged_loop",
             batch=contiguous["batch"],

@@ -56,9 +56,13 @@ def test_the_page_shows_what_was_said(tmp_path):
 
 def test_a_cell_keeps_its_text():
     row = check.stored().rows[0] | {
-        "mistake": "a | b", "old": "x = 1\n    y = a | b", "new": "", "says": "Line 3: *no*",
-        "faults": [], "named": None,
-    }  # fmt: skip
+        "mistake": "a | b",
+        "old": "x = 1\n    y = a | b",
+        "new": "",
+        "says": "Line 3: *no*",
+        "faults": [],
+        "named": None,
+    }
     table = mistakes_table.tables(replace(check.stored(), rows=[row]))
     assert r"| a \| b | `x = 1 ⏎ y = a \| b` | – | Line 3: \*no\*. |" in table
 

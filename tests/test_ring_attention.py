@@ -317,10 +317,10 @@ def blocks_seen(size, calls, monkeypatch, seed=0):
 
     def steps(rank):
         pause = random.Random(f"{seed} {rank}")
-        for call in range(calls):
+        for call in some(range(calls)):
             mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
             block = copies.CopiedBlocks(kernel.Ring(rank, size, rank), mine, mine + 0.5)
-            for t in range(size):
+            for t in some(range(size)):
                 if t + 1 < size:
                     block.send()
                 time.sleep(pause.choice((0, 0, 0.001, 0.004)))  # a step
@@ -799,7 +799,7 @@ def test_the_figures_of_ways_timelines_and_graphs():
     ]
     rows = [r | {"implementation": trials.OURS, "dtype": "bfloat16"} for r in rows]
     found = drawn("timelines", rows)
-    assert all(way in found.widget for way in figures.WAYS[1:])
+    assert all(way in found.widget for way in some(figures.WAYS[1:]))
     rows = [
         timed(ms, implementation=name, causal=c)
         for name, ms in {trials.OURS: 1.0, trials.HOPPER: 1.9}.items()

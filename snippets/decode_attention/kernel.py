@@ -176,6 +176,8 @@ def _attend(
         p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
+        # --8<-- [end:attend]
+        # --8<-- [start:attend_values]
         v = _load_rows(
             v_ptr,
             block,
@@ -190,7 +192,7 @@ def _attend(
         )
         acc = tl.dot(p.to(q.dtype), v, acc, input_precision="ieee")
         m_i = m_new
-    # --8<-- [end:attend]
+    # --8<-- [end:attend_values]
     return m_i, l_i, acc
 
 
@@ -616,7 +618,7 @@ def split_rule(programs, tiles, slots):
     # --8<-- [end:rule]
 
 
-# --8<-- [start:plan]
+# --8<-- [start:plan_facts]
 RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
 
 
@@ -638,8 +640,10 @@ class Plan(NamedTuple):
     tile: Tile
     programs: int  # without splits
     slots: int  # programs that the GPU runs at once
+    # --8<-- [end:plan_facts]
 
 
+# --8<-- [start:plan]
 @functools.lru_cache(maxsize=4096)
 def _plan(device, dtype, heads, rows, D, page, invariant):
     """The Plan for so many heads of keys (of all sequences) with so many rows of q each.

@@ -10,22 +10,45 @@ from .kernel import COMBINED, LOG2_E, UPCAST, _attend, _chunk, _merge
 
 @triton.jit(do_not_specialize=["splits", "capacity", "num_pages"])
 def _last_arriver_kernel(
-    q_ptr, k_ptr, v_ptr, lens_ptr, table_ptr,
-    part_ptr, part_lse_ptr,  # float32 [B, H, M, splits, D] and [B, H, M, splits]
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    lens_ptr,
+    table_ptr,
+    part_ptr,
+    part_lse_ptr,  # float32 [B, H, M, splits, D] and [B, H, M, splits]
     arrived_ptr,  # int32 [B · Hkv · num_blocks], zeros
-    out_ptr, lse_ptr,  # [B, H, M, D] and, or None, [B, H, M]
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_lens, stride_tb, stride_tn,
-    Hkv, G, M, capacity, num_pages, splits, scale_log2,
+    out_ptr,
+    lse_ptr,  # [B, H, M, D] and, or None, [B, H, M]
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_lens,
+    stride_tb,
+    stride_tn,
+    Hkv,
+    G,
+    M,
+    capacity,
+    num_pages,
+    splits,
+    scale_log2,
     D: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
-):  # fmt: skip
+):
     """As _decode_attention_kernel, and then the last of the programs of some rows combines them.
 
     Each program counts itself after its part is written. Whoever counts to `splits` knows that all

@@ -509,6 +509,8 @@ def _consumer(
                     s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V
                 )
                 state = Running(m_i, l_i, state.acc)
+                # --8<-- [end:overlapping]
+                # --8<-- [start:overlapping_tiles]
                 masked = gl.maximum(masked, 1)
                 for with_mask in gl.static_range(1, -1, -1):  # the tiles that need a mask first
                     if CAUSAL or not with_mask:  # not causal: no tile but the first needs one
@@ -535,7 +537,7 @@ def _consumer(
                 state = Running(state.m_i, state.l_i, acc)
             else:
                 _release(channels.q, q_stage)
-        # --8<-- [end:overlapping]
+        # --8<-- [end:overlapping_tiles]
         # --8<-- [start:one_by_one]
         else:
             for with_mask in gl.static_range(1, -1, -1):

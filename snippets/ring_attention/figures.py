@@ -15,6 +15,7 @@ from snippets._lab.draw.units import (
     count,
     decimals,
     flops,
+    microseconds,
     percent,
     ratio,
     seconds,
@@ -287,7 +288,7 @@ def timelines(results):
             for r in pick(rows, way=way)
         ]
         drawn.append(timeline(over, spans))
-    drawn.append(time_arrow(over, f"time, {time(end / 1000)} in all"))
+    drawn.append(time_arrow(over, f"time, {microseconds(end)} in all"))
     case = rows[0]
     return Figure(
         finding=words("timelines"),
@@ -298,8 +299,8 @@ def timelines(results):
             {
                 "way": "way",
                 "what": "what",
-                "from": lambda r: time(r["start_us"] / 1000),
-                "to": lambda r: time(r["end_us"] / 1000),
+                "from": lambda r: microseconds(r["start_us"]),
+                "to": lambda r: microseconds(r["end_us"]),
             },
         ),
         widget=svg(PHONE, over.y + over.down + 24, words("timelines"), drawn),

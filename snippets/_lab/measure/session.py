@@ -29,6 +29,7 @@ from snippets._lab.measure.competitors import (
 from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
 from snippets._lab.results import history, physics, staleness, store
+from snippets._lab.results.checks import faults
 from snippets._lab.rooms import (
     DATA,
     UnknownName,
@@ -338,6 +339,8 @@ class Session:
         )
         with contextlib.suppress(store.DataError):  # nothing that could be read comes before it
             result = history.following(result, store.read(path, self.data))
+        if wrong := next(faults(result, store.folder_name), None):  # reading would refuse it
+            raise store.DataError(f"{result.post}/{result.result}: {wrong}")
         store.write(result, self.data)
         failed = sum(bool(row.get("error")) for row in rows)
         return f"{len(rows)} rows" + (f", {failed} of them without a value" if failed else "")

@@ -7,17 +7,33 @@ import triton.language as tl
 
 @triton.jit
 def _flash(
-    q, k, v, o,
-    stride_qz, stride_qh, stride_qm, stride_qk,
-    stride_kz, stride_kh, stride_kn, stride_kk,
-    stride_vz, stride_vh, stride_vn, stride_vk,
-    H, GROUP, N_CTX_Q, N_CTX_K, qk_scale,
+    q,
+    k,
+    v,
+    o,
+    stride_qz,
+    stride_qh,
+    stride_qm,
+    stride_qk,
+    stride_kz,
+    stride_kh,
+    stride_kn,
+    stride_kk,
+    stride_vz,
+    stride_vh,
+    stride_vn,
+    stride_vk,
+    H,
+    GROUP,
+    N_CTX_Q,
+    N_CTX_K,
+    qk_scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
-):  # fmt: skip
+):
     start_m = tl.program_id(0)
     off_hz = tl.program_id(1)
     off_z = off_hz // H
@@ -72,13 +88,22 @@ def flash(q, k, v, is_causal=False, sm_scale=None):
     BLOCK_M, BLOCK_N = 64, 32
     grid = (triton.cdiv(N_CTX_Q, BLOCK_M), Z * H)
     _flash[grid](
-        q, k, v, o,
-        *q.stride(), *k.stride(), *v.stride(),
-        H, H // k.shape[1], N_CTX_Q, N_CTX_K, sm_scale,
+        q,
+        k,
+        v,
+        o,
+        *q.stride(),
+        *k.stride(),
+        *v.stride(),
+        H,
+        H // k.shape[1],
+        N_CTX_Q,
+        N_CTX_K,
+        sm_scale,
         HEAD_DIM=HEAD_DIM,
         BLOCK_D=max(16, triton.next_power_of_2(HEAD_DIM)),
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,
         IS_CAUSAL=is_causal,
-    )  # fmt: skip
+    )
     return o

@@ -7,15 +7,30 @@ import triton.language as tl
 
 @triton.jit
 def _one_row(
-    Q, K, V, Out,
-    sqb, sqh, sqm, sqd,
-    skb, skh, skn, skd,
-    svb, svh, svn, svd,
-    H, M, N, scale,
+    Q,
+    K,
+    V,
+    Out,
+    sqb,
+    sqh,
+    sqm,
+    sqd,
+    skb,
+    skh,
+    skn,
+    skd,
+    svb,
+    svh,
+    svn,
+    svd,
+    H,
+    M,
+    N,
+    scale,
     D: tl.constexpr,
     DP: tl.constexpr,
     NP: tl.constexpr,
-):  # fmt: skip
+):
     m = tl.program_id(0)
     bh = tl.program_id(1)
     b = bh // H
@@ -48,11 +63,19 @@ def attention(Q, K, V):
     Out = torch.empty((B, H, M, D), dtype=Q.dtype, device=Q.device)
     grid = (M, B * H)
     _one_row[grid](
-        Q, K, V, Out,
-        *Q.stride(), *K.stride(), *V.stride(),
-        H, M, N, D**-0.5,
+        Q,
+        K,
+        V,
+        Out,
+        *Q.stride(),
+        *K.stride(),
+        *V.stride(),
+        H,
+        M,
+        N,
+        D**-0.5,
         D=D,
         DP=triton.next_power_of_2(D),
         NP=triton.next_power_of_2(N),
-    )  # fmt: skip
+    )
     return Out

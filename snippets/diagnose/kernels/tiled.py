@@ -11,14 +11,36 @@ BM, BN = 16, 16
 
 @triton.jit
 def _tiles(
-    q_ptr, k_ptr, v_ptr, o_ptr,
-    q_b, q_h, q_m, q_d, k_b, k_h, k_n, k_d, v_b, v_h, v_n, v_d, o_b, o_h, o_m, o_d,
-    HEADS, M, N, D, scale,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    q_b,
+    q_h,
+    q_m,
+    q_d,
+    k_b,
+    k_h,
+    k_n,
+    k_d,
+    v_b,
+    v_h,
+    v_n,
+    v_d,
+    o_b,
+    o_h,
+    o_m,
+    o_d,
+    HEADS,
+    M,
+    N,
+    D,
+    scale,
     CAUSAL: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BD: tl.constexpr,
-):  # fmt: skip
+):
     block = tl.program_id(0)
     b = tl.program_id(1) // HEADS
     h = tl.program_id(1) % HEADS
@@ -64,9 +86,22 @@ def tiled(q, k, v, causal=False):
     out = torch.empty_like(q)
     grid = (triton.cdiv(M, BM), batch * heads)
     _tiles[grid](
-        q, k, v, out,
-        *q.stride(), *k.stride(), *v.stride(), *out.stride(),
-        heads, M, N, D, 1 / math.sqrt(D),
-        CAUSAL=causal, BM=BM, BN=BN, BD=triton.next_power_of_2(D),
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        out,
+        *q.stride(),
+        *k.stride(),
+        *v.stride(),
+        *out.stride(),
+        heads,
+        M,
+        N,
+        D,
+        1 / math.sqrt(D),
+        CAUSAL=causal,
+        BM=BM,
+        BN=BN,
+        BD=triton.next_power_of_2(D),
+    )
     return out

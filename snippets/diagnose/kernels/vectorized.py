@@ -7,12 +7,27 @@ import triton.language as tl
 
 @triton.jit
 def _all_keys(
-    query_ptr, key_ptr, value_ptr, result_ptr,
-    q_head, q_row, q_col, k_head, k_row, k_col, v_head, v_row, v_col, r_head, r_row,
-    n_keys, width, softmax_scale,
+    query_ptr,
+    key_ptr,
+    value_ptr,
+    result_ptr,
+    q_head,
+    q_row,
+    q_col,
+    k_head,
+    k_row,
+    k_col,
+    v_head,
+    v_row,
+    v_col,
+    r_head,
+    r_row,
+    n_keys,
+    width,
+    softmax_scale,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
-):  # fmt: skip
+):
     row, head = tl.program_id(0), tl.program_id(1)
     keys = tl.arange(0, KEYS)
     columns = tl.arange(0, WIDTH)
@@ -44,10 +59,18 @@ def vector_attention(query, key, value, softmax_scale=None):
         softmax_scale = 1.0 / width**0.5
     result = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     _all_keys[(rows, heads)](
-        query, key, value, result,
-        *query.stride(), *key.stride(), *value.stride(), *result.stride()[:2],
-        n_keys, width, softmax_scale,
+        query,
+        key,
+        value,
+        result,
+        *query.stride(),
+        *key.stride(),
+        *value.stride(),
+        *result.stride()[:2],
+        n_keys,
+        width,
+        softmax_scale,
         KEYS=triton.next_power_of_2(n_keys),
         WIDTH=triton.next_power_of_2(width),
-    )  # fmt: skip
+    )
     return result

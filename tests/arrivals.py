@@ -2,7 +2,7 @@
 
 import re
 
-TOUCHES = re.compile(r"\b(ld|st)\.shared|\bwgmma\.|\bcp\.(async|reduce)")
+TOUCHES = re.compile(r"\b(ld|st)(\.shared|matrix)|\bwgmma\.|\bcp\.(async|reduce)")
 MEETS = re.compile(r"\bbar(rier)?\.(warp\.)?sync")
 
 

@@ -201,6 +201,27 @@ def test_a_page_that_does_not_exist_is_not_read(page):
 
 
 @pytest.mark.numerical
+@pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
+@pytest.mark.parametrize("page", [16, 64])
+def test_the_table_is_read_no_further_than_a_sequence_goes(page):
+    """The pages of a tile are looked up before the loop knows whether there is such a tile."""
+    from snippets._lab.probe.memory_trace import record
+
+    lengths = [33, 128, 0, 64]
+    cache = make(lengths, heads=(2, 1), D=16, page=page, capacity=256)
+    for num_splits in (1, 3):
+        with record({"table": cache.table}, keep_addresses=True) as trace:
+            decode(cache, num_splits=num_splits)
+        read = [x.offsets for x in trace.accesses if x.tensor == "table"]
+        entries = torch.cat([torch.from_numpy(x.ravel()) for x in some(read, 3)])
+        entries = entries[entries >= 0] // cache.table.element_size()
+        b, n = entries // cache.table.shape[1], entries % cache.table.shape[1]
+        used = torch.tensor([math.ceil(length / page) for length in lengths])
+        if bool((n >= used[b]).any()):
+            raise NumericalMismatch("entries are looked up that no key needs")
+
+
+@pytest.mark.numerical
 def test_a_sequence_whose_pages_are_all_missing_gives_zeros():
     cache = make([40, 40], page=16)
     cache.table[0] = -1
@@ -660,6 +681,72 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
         assert abs(shared[16] - shared[0]) < 2 * tiles[0].BLOCK_N * D * 2 / 8
 
 
+def loop_of(ptx):
+    """The lines of the only loop that loads asynchronously."""
+    loops = re.findall(r"(?ms)^(\$\w+):(.*?)bra\s+\1;", ptx)
+    (found,) = (text for _, text in loops if "cp.async.cg" in text)
+    return found
+
+
+def waits_for_the_table(ptx):
+    """Whether keys are loaded from where a load of the same iteration says.
+
+    Follows what is loaded into registers through the loop's instructions, in their order: what
+    reaches an asynchronous load only in the next iteration does not count.
+    """
+    instruction = re.compile(r"\s*(@!?%\w+)?\s*([\w.:]+)\s+(\{[^}]*\}|[^,;]*)(.*)")
+    late, loads = set(), 0
+    for line in loop_of(ptx).splitlines():
+        if not (found := instruction.match(line)):
+            continue
+        guard, name, first, rest = found.groups()
+        written, read = (set(re.findall(r"%\w+", text or "")) for text in (first, rest))
+        if name.startswith("ld.global"):
+            loads += 1
+            late |= written
+        elif name.startswith(("cp.async", "st.")):
+            if name.startswith("cp.async.cg") and late & (written | read):
+                return True
+        elif late & (read | set(re.findall(r"%\w+", guard or ""))):
+            late |= written
+        else:
+            late -= written
+    assert loads, "the table is read in the loop"
+    return False
+
+
+@pytest.mark.compiler
+def test_what_pages_need_is_done_ahead(monkeypatch):
+    """No load of keys waits for one of the table, and few instructions work out addresses.
+
+    In the variants that the page times it is otherwise.
+    """
+    facts = kernel._device_facts(torch.device("cpu"))
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    with Compiler() as compiler:
+
+        def ptx(launcher, page):
+            cache = make_cache([300], heads=(4, 1), D=128, page=page, dtype=torch.bfloat16)
+            options = {**cache.options(), "num_splits": 2}
+            found, _ = compiler.resources(launcher, cache[:3], options, target="sm_90")
+            assert not found.spill_store_bytes
+            return found.ptx
+
+        for page in (16, 64, 256):
+            assert not waits_for_the_table(ptx(decode_attention, page)), page
+        loops = {
+            name: ptx(variant("decode_attention", changes), 256)
+            for name, changes in bench.LOOPS.items()
+            if changes
+        }
+        assert {name for name, text in loops.items() if waits_for_the_table(text)} == {
+            "looked up late",
+            "both",
+        }
+        multiplied = {name: loop_of(text).count("mul.lo.s64") for name, text in loops.items()}
+        assert multiplied["looked up late"] < 8 < 32 <= multiplied["rows in the loop"]
+
+
 # The checks themselves.
 
 
@@ -687,10 +774,10 @@ def test_the_rival_with_pages_gives_the_same(heads):
 
 def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
-    tables = (kernel.TILES, kernel.MANY, kernel.SINGLE, kernel.SMALL_PAGES)
+    tables = (kernel.TILES, kernel.MANY, kernel.SINGLE, kernel.PAGED, kernel.MANY_PAGED)
     rows = [row for table in tables for row in table.values()]
     widths = [tile.BLOCK_N for row in rows for tile in row.values()]
-    assert not [n for n in some(widths, 9) if SPLIT_KEYS % n]
+    assert not [n for n in some(widths, 10) if SPLIT_KEYS % n]
 
 
 @pytest.mark.numerical
@@ -707,6 +794,29 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
     assert_decoded(decode(single), single)
     alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, True).tile for n in (1, 6)]
     assert alone == [few, few], "batch-invariant calls have one tile"
+    tables = (kernel.TILES, kernel.PAGED, kernel.MANY_PAGED)
+    large, small, more = (table["16 bits"][128] for table in tables)
+    for page, heads, rows, want in (
+        (256, 2, 2, large),
+        (64, 2, 2, small),
+        (64, 6, 2, more),
+        (256, 6, 2, more),
+        (256, 6, 17, small),
+    ):
+        found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, False).tile
+        assert found == want, (page, heads, rows)
+    for lengths, M, page in (([70], 1, 16), ([150, 33, 1], 1, 256), ([150, 33, 1], 9, 64)):
+        paged = make(lengths, heads=(4, 2), M=M, D=128, page=page, dtype=torch.float16)
+        assert_decoded(decode(paged), paged)
+
+
+def test_a_tile_says_how_many_programs_a_multiprocessor_gets():
+    """Fewer than its shared memory has room for, where more of them would not load faster."""
+    facts = kernel._device_facts(torch.device("cpu"))
+    plan = kernel._plan(facts, torch.float16, 32, 4, 128, 16, False)
+    assert plan.slots == plan.tile.at_once * facts.processors == 2 * 132
+    held = (plan.tile.num_stages - 1) * 2 * plan.tile.BLOCK_N * plan.BLOCK_D * 2
+    assert 3 * held < facts.shared_processor, "a third one would fit"
 
 
 # What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
@@ -729,7 +839,13 @@ def rows_of(name):
     if name == "pages":
         by_page = [f"pages of {n}" for n in (16, 64, 256)]
         names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]
-        return [timed(i, 0.3, batch=b, N=8192) for b in (4, 64) for i in names[: 4 + b // 16]]
+        case = {"N": 8192, "calls": 8}
+        return [timed(i, 0.3, batch=b, **case) for b in (4, 64) for i in names[: 4 + b // 16]] + [
+            timed(i, 0.1, batch=1, **case, bytes_compulsory=8e6) for i in names[:4]
+        ]
+    if name == "paged_loop":
+        names = [ours, *(f"{ours}:{loop}" for loop in bench.LOOPS)]
+        return [timed(i, 0.3, batch=16, N=8192, calls=8, page=256) for i in names]
     if name == "splits":
         return [
             timed(f"{ours}:{n}", 1 / n, batch=b, N=8192, splits=n, chosen_by=[ours] * (n == 4))

@@ -27,6 +27,7 @@ from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.mutants import MUTANTS
 from snippets.hopper_attention.sass import in_loops, loops
 from snippets.hopper_attention.simulator import on_cpu
+from snippets.hopper_attention.simulator.mistakes import MISTAKES
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
@@ -549,6 +550,18 @@ def test_every_mistake_is_found_in_the_kernel_and_changes_it():
         compile(mutate(source, mutant), mutant.name, "exec")
 
 
+def test_queries_that_are_released_too_early_show_in_the_numbers():
+    """The stand-in for Gluon loads from shared memory as late as it may."""
+    (mistake,) = [m for m in MISTAKES if m.name == "queries released before they are used"]
+    q, k, v = make_qkv(1, 1, M=1000, N=100, D=64, dtype=torch.float16, seed=0)  # many tiles
+    for changes, right in (([], True), (mistake.changes, False)):
+        launcher = variant("hopper_attention", changes)
+        with on_cpu.played(launcher, programs=1):
+            out = bench._with_variant(launcher, VARIANTS[64][False][0])(q, k, v)
+        with contextlib.nullcontext() if right else pytest.raises(NumericalMismatch):
+            assert_attention(out, q, k, v)
+
+
 # The machine code, compiled ahead of time.
 
 ahead_of_time = pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
@@ -636,8 +649,10 @@ def test_an_arrival_before_the_others_is_seen():
     met = "ld.shared.b32 %r1, [%r2];\nbar.sync 2, 128;\n.loc 1 2 3\n@%p mbarrier.arrive.shared::cta"
     early = met.replace("bar.sync 2, 128;\n", "")
     late = met.replace(".loc", "ld.shared.b32 %r3, [%r2];\n.loc")
-    assert [[x for _, x in arrivals(ptx)] for ptx in (met, early, late)] == [
+    whole = early.replace("ld.shared.b32 %r1", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1}")
+    assert [[x for _, x in arrivals(ptx)] for ptx in (met, early, late, whole)] == [
         [True],
+        [False],
         [False],
         [False],
     ]

@@ -237,6 +237,7 @@ SAID = {
     "scores read too early": "scores that are still being computed",
     "weights times the values of the next tile": "weights of keys .* with values of",
     "queries released before the loop": r"queries of|q\[\d\] is overwritten|q\[\d\] before",
+    "queries released before they are used": r"q\[\d\] is overwritten before consumer \d has read",
     "queries without keys never released": STUCK + ".*q.empty",
     "turn not passed on": STUCK + ".*order_barriers",
     "nobody's turn at first": STUCK

@@ -4,9 +4,12 @@ Without an H100 or H200 its kernel runs as Python, each part of a program in tur
 """
 
 import contextlib
+import heapq
 import itertools
 import math
+from pathlib import Path
 
+import made_up
 import pytest
 import torch
 from floors import some
@@ -14,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets.hopper_backward import bench, drawings, exercise, kernel, on_cpu, op
+from snippets.hopper_backward import bench, drawings, exercise, figures, kernel, on_cpu, op, parts
 from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
 from snippets.hopper_backward.op import assert_gradients, forward
 
@@ -145,6 +148,53 @@ def test_strides_and_ranks(rank):
 
 
 @pytest.mark.numerical
+def test_rows_with_gaps_of_sixteen_bytes():
+    wide = torch.randn(4, 2, 2, 70, 72, device=DEVICE).half()  # 9 times 16 bytes to the next row
+    check(*wide[..., 8:].unbind())
+
+
+@pytest.mark.numerical
+def test_gradients_lie_in_memory_as_their_tensors_do():
+    """A model's heads are beside each other: its gradients then need no copy."""
+    every = torch.randn(2, 70, 8, 64, device=DEVICE).half()  # [B, N, heads, D]
+    q, k, v, grad_out = (x.transpose(1, 2) for x in every.split((4, 1, 1, 2), dim=2))
+    grad_out = grad_out.repeat(1, 2, 1, 1)
+    for x in some(check(q, k, v, grad_out)):
+        assert x.transpose(1, 2).is_contiguous()
+    for x in some(check(*(x.contiguous() for x in (q, k, v)), grad_out)):
+        assert x.is_contiguous()
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
+def test_gradients_are_added_to_given_tensors(D):
+    for M, N, align in ((70, 330, None), (140, 130, "bottom_right")):
+        q, k, v, grad_out = heads(M, N, D, H=4, Hkv=2, B=2)
+        mask = causal_mask(M, N, device=DEVICE) if align else None
+        out, lse = forward(q, k, v, mask=mask)
+        into = [torch.full(x.shape, 0.25, device=DEVICE) for x in (q, k, v)]
+        found = hopper_backward(q, k, v, out, lse, grad_out, causal=align is not None, into=into)
+        assert all(a is b for a, b in zip(found, into, strict=True))
+        assert_gradients([x - 0.25 for x in found], q, k, v, grad_out, mask=mask)
+
+
+@pytest.mark.numerical
+def test_gradients_are_added_where_heads_and_batch_are_left_out():
+    q, k, v, grad_out = (x[0, 0] for x in heads(70, 130, 64))
+    out, lse = forward(q, k, v)
+    into = [torch.zeros(x.shape, device=DEVICE) for x in (q, k, v)]
+    assert_gradients(hopper_backward(q, k, v, out, lse, grad_out, into=into), q, k, v, grad_out)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("together", [1, 2, 3, 4])
+def test_heads_that_are_worked_on_together(together, monkeypatch):
+    monkeypatch.setattr(kernel, "_together", lambda *_: together)
+    check(*heads(130, 260, 64, H=6, Hkv=3), align="bottom_right")
+    check(*heads(70, 130, 128, H=1, B=5))
+
+
+@pytest.mark.numerical
 @given(
     M=st.integers(1, 300),
     N=st.integers(1, 300),
@@ -209,6 +259,200 @@ def test_a_fixed_order_of_additions_is_refused():
     q, k, v, _ = heads(4, 4, 64)
     with pytest.raises(ValueError, match="hopper_backward has no fixed order; use flash_backward"):
         op.attention(q, k, v, deterministic=True)
+
+
+# The order of programs.
+
+MULTIPROCESSORS = 132  # of an H100 or H200, each with a program at a time
+
+
+def launched(q, k, **options):
+    """What hopper_backward gives _launch for each of its kernels, of tensors of any device."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_check_inputs", lambda *_: None)
+        patch.setattr(kernel, "_launch", lambda *given: found.append(given))
+        hopper_backward(q, k, k, q, q[..., 0], q, **options)
+    return some(found, 3)
+
+
+def shares(*shape, D=64, **options):
+    """(head of keys, tile, steps) of each program, in the order in which they start."""
+    B, H, Hkv, M, N = shape
+    q, k = (
+        torch.empty(B, h, n, D, dtype=torch.bfloat16, device="meta") for h, n in ((H, M), (Hkv, N))
+    )
+    _, (_, programs, _, _, sizes, constants), _ = launched(q, k, **options)
+    source = Path(kernel.__file__).read_text("utf-8")
+    one = parts.Lister(source, 0, programs)
+    prob = one.names["Problem"](**{n: sizes[n] for n in one.names["Problem"]._fields})
+    found = []
+    for one.program in range(programs):
+        work = one.names["_work"](prob, constants["CAUSAL"], constants["BLOCK_M"])
+        found.append((int(work.b * Hkv + work.hk), int(work.tile), int(work.steps)))
+    return found
+
+
+def rounds(steps):
+    """When the last program ends, over the earliest possible: each goes where one ends first."""
+    free = [0] * MULTIPROCESSORS
+    for count in steps:
+        heapq.heapreplace(free, free[0] + count)
+    # Of the 133 longest two share a multiprocessor, of the 265 longest three.
+    longest = sorted(steps, reverse=True)[::MULTIPROCESSORS]
+    shared = [(i + 1) * count for i, count in enumerate(longest)]
+    return max(free) / max(sum(steps) / MULTIPROCESSORS, *shared)
+
+
+@given(
+    B=st.integers(1, 3),
+    Hkv=st.integers(1, 5),
+    M=st.integers(1, 900),
+    N=st.integers(1, 900),
+    together=st.integers(1, 16),
+    align=st.sampled_from(MASKS),
+)
+@settings(max_examples=50)
+def test_every_tile_of_every_head_has_a_program(B, Hkv, M, N, together, align):
+    options = {"causal": align is not None, "align": align or "bottom_right"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_together", lambda *_: together)
+        found = shares(B, 2 * Hkv, Hkv, M, N, **options)
+    tiles = itertools.product(range(B * Hkv), range(-(-N // 128)))
+    assert sorted((head, tile) for head, tile, _ in found) == sorted(tiles)
+
+
+# (B, H, Hkv, M, N, D) with a causal mask: of a language model, of the bench, and with M ≠ N.
+LAYERS = [(16_384 // N, 8, 2, N, N, 64) for N in (512, 1024, 2048, 4096, 8192)]
+TIMED = [(16_384 // N, 2048 // D, 2048 // D, N, N, D) for N in (1024, 4096) for D in VARIANTS]
+UNEVEN = [(1, 32, 8, 2048, 6000, 128), (3, 12, 12, 5000, 1000, 64), (7, 5, 1, 3000, 3000, 64)]
+
+
+@pytest.mark.parametrize("shape", LAYERS + TIMED + UNEVEN, ids=str)
+def test_no_long_program_starts_when_most_are_done(shape):
+    *sizes, D = shape
+    steps = [steps for _, _, steps in shares(*sizes, D=D, causal=True)]
+    assert len(steps) > MULTIPROCESSORS or max(steps) > min(steps)
+    assert rounds(steps) < 1.1
+
+
+@pytest.mark.parametrize("shape", LAYERS, ids=str)
+def test_in_order_of_heads_the_last_programs_take_half_as_long_again(shape, monkeypatch):
+    """What the order is for: the same programs, one head after the other."""
+    monkeypatch.setattr(kernel, "_together", lambda *_: 1)
+    *sizes, D = shape
+    assert rounds([steps for _, _, steps in shares(*sizes, D=D, causal=True)]) > 1.4
+
+
+def test_heads_are_worked_on_together_within_l2():
+    """Or as many as it takes for two programs on each multiprocessor."""
+    sizes = itertools.product((1, 512, 4096, 2**17), VARIANTS, (1, 7, 512), (1, 8, 1024))
+    for M, D, heads_kv, tiles in some(list(sizes)):
+        assert kernel._together(False, M, D, heads_kv, tiles) == 1
+        count = kernel._together(True, M, D, heads_kv, tiles)
+        assert 1 <= count <= heads_kv
+        assert count * M * D * 8 <= kernel.L2_BYTES or (count - 1) * tiles < 2 * MULTIPROCESSORS
+        assert count == heads_kv or count * tiles >= 2 * MULTIPROCESSORS
+
+
+# What is launched.
+
+
+class Compiled:
+    """What Triton returns from a launch of its own; later launches go to it directly."""
+
+    def __init__(self):
+        self.given = []
+
+    def __getitem__(self, grid):
+        return lambda *given: self.given.append((grid, given))
+
+
+def compiles(monkeypatch):
+    """A kernel that counts what is compiled, a Compiled each."""
+    monkeypatch.setattr(kernel, "CompiledKernel", Compiled)
+    monkeypatch.setattr(kernel, "_compiled", {})
+    found = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda **_: found.append(Compiled()) or found[-1]
+
+    return Kernel(), found
+
+
+def test_a_kernel_is_compiled_once_for_all_sizes(monkeypatch):
+    plain, found = compiles(monkeypatch)
+    x = torch.zeros(4, 64).half()
+    for size in (1, 16, 17):
+        kernel._launch(plain, size, x, {"x_ptr": x, "none": None}, {"M": size}, {"D": 64})
+    (one,) = found
+    assert one.given == [((size, 1, 1), (x, None, size, 64)) for size in (16, 17)]
+
+
+def test_a_kernel_is_compiled_again_for_what_triton_specializes_on(monkeypatch):
+    plain, _ = compiles(monkeypatch)
+    other, _ = compiles(monkeypatch)
+    half, numbers = torch.zeros(4, 64).half(), torch.zeros(9)
+    first = (plain, half, numbers, {"D": 64})
+    several = [
+        first,
+        (other, half, numbers, {"D": 64}),
+        (plain, half.bfloat16(), numbers, {"D": 64}),
+        (plain, torch.zeros(4, 128).half(), numbers, {"D": 64}),
+        (plain, half, numbers[1:], {"D": 64}),  # 4 bytes past a multiple of 16
+        (plain, half, None, {"D": 64}),
+        (plain, half, numbers, {"D": 128}),
+        (plain, half.to("meta"), numbers, {"D": 64}),
+    ]
+    for kind, q, pointer, constants in several:
+        kernel._launch(kind, 1, q, {"x_ptr": pointer}, {"M": 1}, constants)
+    assert len(kernel._compiled) == len(several)
+    monkeypatch.setattr(kernel.triton.knobs.runtime, "debug", True)
+    kind, q, pointer, constants = first
+    kernel._launch(kind, 1, q, {"x_ptr": pointer}, {"M": 1}, constants)
+    assert len(kernel._compiled) == len(several) + 1
+    assert sum(len(one.given) for one in kernel._compiled.values()) == 0
+
+
+def test_what_the_interpreter_returns_is_not_kept(monkeypatch):
+    monkeypatch.setattr(kernel, "_compiled", {})
+    check(*heads(10, 10, 64))
+    assert HOPPER or not kernel._compiled
+
+
+KERNELS = [kernel._prepare_kernel, kernel._hopper_backward_kernel, kernel._finish_kernel]
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_arguments_are_given_in_the_order_of_parameters(added):
+    """A compiled kernel takes them by place."""
+    q = torch.empty(1, 2, 4, 64, dtype=torch.bfloat16, device="meta")
+    found = launched(q, q, into=[q.float()] * 3 if added else None)
+    for function, (_, _, _, tensors, sizes, constants) in zip(KERNELS, found, strict=True):
+        assert function.arg_names == [*tensors, *sizes, *constants]
+
+
+def test_the_figure_of_the_order_tells_few_heads_from_many():
+    ours = "hopper_backward"
+    times = {ours: 1.0, f"{ours}, {bench.IN_ORDER}": 1.5, "torch:cudnn": 1.25}
+    times |= {f"{ours}, {bench.AT_ONCE}": 2.0}
+    rows = [
+        made_up.timed(
+            ms if heads_kv == 2 or bench.AT_ONCE in name else 1.0,
+            **{"implementation": name, "heads_kv": heads_kv, "heads": heads, "N": N},
+            **{"D": 64, "causal": True, "flops": 1e9},
+        )
+        for heads_kv, heads in bench.HEADS.items()
+        for N in (512, 4096)
+        for name, ms in times.items()
+    ]
+    drawn = figures.order([made_up.result("hopper_backward", "order", rows)])
+    assert "With 2 heads of keys, the kernel does 1.50 of" in drawn.finding
+    assert "and 1.25 of cuDNN's" in drawn.finding
+    assert "With 32 heads of keys it does 1.00 of the rate" in drawn.sentences["many"]
+    assert "and 2.00 of the rate with the longest of all heads" in drawn.sentences["many"]
+    assert len(drawn.table) == 4
 
 
 def test_a_hang_is_told_and_not_waited_for(monkeypatch):
@@ -278,6 +522,22 @@ REFUSED = {
     "an unknown corner": ({"align": "middle"}, ValueError, "align is 'middle'"),
     "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
     "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
+    "two tensors to add to": ({"into": (1, 2)}, TypeError, "into must be three tensors"),
+    "16 bits to add to": (
+        {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
+        TypeError,
+        "into's tensor for q",
+    ),
+    "gradients to add to that are too short": (
+        {"into": [torch.zeros(1, 4, 4, 64), torch.zeros(1, 2, 5, 64), torch.zeros(1, 2, 6, 64)]},
+        ValueError,
+        "into's tensor for k has shape",
+    ),
+    "gaps between rows that are added to": (
+        {"into": [torch.zeros(1, 4, 4, 128)[..., :64], *torch.zeros(2, 1, 2, 6, 64)]},
+        ValueError,
+        "into's tensor for q has strides .* contiguous",
+    ),
 }
 
 

@@ -54,11 +54,12 @@ OF_ORDER = {
 }
 
 
-def programs(launcher, M, N, D, causal, H=2):
+def programs(launcher, M, N, D, causal, H=2, added=False):
     """What a launch would run."""
     q, k = torch.zeros(H, M, D).half(), torch.zeros(1, N, D).half()
+    into = [x.float() for x in (q, k, k)] if added else None
     with parts.listed(launcher) as found:
-        launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal)
+        launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal, into=into)
     return found
 
 
@@ -82,6 +83,12 @@ def test_no_order_matters(D, causal):
     for M, N in ((1, 1), (64, 300), (129, 65), (700, 200)):
         for program in some(programs(hopper_backward, M, N, D, causal, H=3)):
             assert Orders(program).faults() > 0
+
+
+@pytest.mark.parametrize("D", VARIANTS)
+def test_no_order_matters_where_gradients_are_added(D):
+    for program in some(programs(hopper_backward, 200, 300, D, causal=True, added=True)):
+        assert Orders(program).faults() > 0
 
 
 @pytest.mark.parametrize("name", [name for name, rung in bench.RUNGS.items() if rung.right])
@@ -160,14 +167,15 @@ def translated(op):
             return Arrive(barrier, 1)
         case forward.Copy(_, barrier, buffer, size):
             return Copy(whole(buffer), barrier, size)
-        case forward.Load(_, buffer):
-            return Load(whole(buffer))
+        case forward.Load(number, buffer):
+            return Load(whole(buffer), number)
         case forward.Write(buffer):
             return Write(whole(buffer))
         case forward.Store(_, buffer):
             return Store(whole(buffer))
         case forward.Product(_, a, b):
-            return Product(tuple(whole(x) for x in (a, b) if isinstance(x, str)))
+            loads = () if isinstance(a, str) else (a,)  # or none: weights have no load
+            return Product(tuple(whole(x) for x in (a, b) if isinstance(x, str)), loads)
     return {
         forward.Wait: Wait,
         forward.Expect: Expect,
@@ -204,14 +212,17 @@ def test_it_finds_what_the_simulation_of_the_forward_finds(mistake):
 # The rules, one by one: two parts, one buffer, one or two barriers.
 
 X, LEFT, RIGHT = Region("x[0]", 0, 8), Region("x[0]", 0, 4), Region("x[0]", 4, 4)
+Y = Region("y[0]", 0, 8)
 READY, BACK = "ready[0]", "back[0]"
+LOAD, TAKE = Load(X, 0), Product((), (0,))
+READ = [LOAD, TAKE]
 RULES = {
-    "one after the other": ([Write(X), Arrive(READY, 1)], [Wait(READY, 0), Load(X)], ""),
-    "nobody waits": ([Write(X), Arrive(READY, 1)], [Load(X)], "at the same time"),
-    "both read": ([Load(X)], [Load(X)], ""),
+    "one after the other": ([Write(X), Arrive(READY, 1)], [Wait(READY, 0), *READ], ""),
+    "nobody waits": ([Write(X), Arrive(READY, 1)], READ, "at the same time"),
+    "both read": (READ, READ, ""),
     "halves of a buffer": ([Write(LEFT)], [Write(RIGHT)], ""),
     "a half and the whole": ([Write(LEFT)], [Write(X)], "at the same time"),
-    "said too early": ([Arrive(READY, 1), Write(X)], [Wait(READY, 0), Load(X)], "same time"),
+    "said too early": ([Arrive(READY, 1), Write(X)], [Wait(READY, 0), *READ], "same time"),
     "fenced": (
         [Write(X), Fence(), Arrive(READY, 1)],
         [Wait(READY, 0), Product((X,)), Finish(0)],
@@ -232,15 +243,27 @@ RULES = {
         [Wait(READY, 0), Fence(), Store(X), StoreWait(0)],
         "without a fence",
     ),
-    "threads need no fence": ([Write(X), Arrive(READY, 1)], [Wait(READY, 0), Load(X)], ""),
+    "threads need no fence": ([Write(X), Arrive(READY, 1)], [Wait(READY, 0), *READ], ""),
+    "loaded and taken": ([*READ, Arrive(READY, 1)], [Wait(READY, 0), Write(X)], ""),
+    "loaded and stored": (
+        [LOAD, Write(Y, (0,)), Arrive(READY, 1)],
+        [Wait(READY, 0), Write(X)],
+        "",
+    ),
+    "handed back before what was loaded is taken": (
+        [LOAD, Arrive(READY, 1), TAKE],
+        [Wait(READY, 0), Write(X)],
+        "at the same time",
+    ),
+    "loaded and never taken": ([LOAD, Arrive(READY, 1)], [Wait(READY, 0), Write(X)], ""),
     "bytes have come": (
         [Expect(READY, 16), Copy(X, READY, 16)],
-        [Wait(READY, 0), Load(X)],
+        [Wait(READY, 0), *READ],
         "",
     ),
     "bytes nobody announced": (
         [Arrive(READY, 1), Copy(X, READY, 16)],
-        [Wait(READY, 0), Load(X)],
+        [Wait(READY, 0), *READ],
         "at the same time",
     ),
     "handed back while a product reads": (
@@ -260,7 +283,7 @@ RULES = {
     ),
     "an end that nobody waits for": ([Product((X,))], [], "may end while a product"),
     "a store that nobody waits for": ([Store(X)], [], "may end while TMA"),
-    "an arrival that never comes": ([Load(X)], [Wait(READY, 0)], "b waits for ready"),
+    "an arrival that never comes": (READ, [Wait(READY, 0)], "b waits for ready"),
     "two phases ahead looks like none": (
         [Arrive(READY, 1), Arrive(READY, 1)],
         [Wait(READY, 0)],
@@ -309,8 +332,9 @@ def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch):
     x = torch.zeros(1, 2, 256, D, dtype=torch.bfloat16)
     given = (x, x, x, x, torch.zeros(1, 2, 256), x)
     with Compiler(60) as compiler:
-        for causal in (False, True):
-            found = compiler.resources(hopper_backward, given, {"causal": causal}, target="sm_90")
+        for causal, into in ((False, None), (True, None), (True, [x.float()] * 3)):
+            options = {"causal": causal, "into": into}
+            found = compiler.resources(hopper_backward, given, options, target="sm_90")
             (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
             assert found.error is None
             assert all(met for _, met in some(arrivals(found.ptx), 7))

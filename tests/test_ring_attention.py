@@ -1,9 +1,13 @@
 """ring_attention on two, three and four processes against float64, and what it refuses."""
 
+import contextlib
 import os
+import random
 import re
 import signal
+import threading
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import made_up
@@ -14,10 +18,23 @@ from floors import some
 
 from snippets._lab.child import Ended
 from snippets._lab.draw.fragment import fragment
+from snippets._lab.judge.mutants import MutantError
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets.ring_attention import bench, drawings, exercise, figures, kernel, model, trials
-from snippets.ring_attention.checks import assert_ring, eager
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
+from snippets.ring_attention import (
+    bench,
+    copies,
+    drawings,
+    exercise,
+    figures,
+    kernel,
+    model,
+    on_cpu,
+    op,
+    trials,
+)
+from snippets.ring_attention.checks import assert_ring, assert_steps, eager
 from snippets.ring_attention.kernel import (
     positions,
     ring_attention,
@@ -119,6 +136,232 @@ def ulysses_with_eager(*tensors, **options):
 
 def test_ulysses_takes_another_attention(ranks):
     check(ranks, Case(True, "zigzag", L=6, H=ranks.size, Hkv=ranks.size), ulysses_with_eager)
+
+
+# The steps of a ring without messages: kernel.py's, and the one for Hopper as a stand-in plays it.
+
+STEPS = {
+    "one rank": {"ranks": 1, "L": 200},
+    "zigzag": {"ranks": 2},
+    "zigzag, D 128": {"ranks": 3, "L": 258, "D": 128, "H": 1},
+    "contiguous": {"ranks": 2, "L": 130, "H": 4, "Hkv": 2, "layout": "contiguous"},
+    "no mask": {"ranks": 3, "L": 130, "causal": False},
+    "whole tiles": {"ranks": 2, "L": 256, "D": 128, "H": 1, "causal": False},
+}
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("ring", STEPS)
+def test_the_steps_of_ring_attention(ring):
+    assert_steps(kernel._launch_step, **STEPS[ring])
+
+
+@pytest.mark.parametrize("ring", STEPS)
+@pytest.mark.parametrize("programs", [1, 3])
+def test_the_step_for_hopper(ring, programs):
+    with on_cpu.played(programs=programs):
+        assert_steps(op.hopper_step, **STEPS[ring])
+
+
+def attend_on_hopper(case):
+    with on_cpu.played():
+        return attend(case, op.ring_attention)
+
+
+def test_the_composed_launcher_takes_the_step_for_hopper(ranks):
+    case = Case(True, "zigzag", torch.float16, L=70, D=64, Hkv=1)
+    found = ranks.run(attend_on_hopper, case)[0]
+    tensors = [torch.from_numpy(x).to(case.dtype) for x in found]
+    assert_ring(tensors, *whole(case, ranks.size), causal=True)
+
+
+def test_the_composed_launcher_takes_the_triton_step_elsewhere(ranks):
+    check(ranks, Case(True, "zigzag", torch.float16, L=10, D=64), op.ring_attention)
+
+
+def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
+    capability = {"is": (9, 0)}
+    monkeypatch.setattr(kernel, "_capability", lambda device: capability["is"])
+
+    def chosen(dtype=torch.bfloat16, D=128, cut=slice(None)):
+        x = torch.zeros(1, 2, 8, D, dtype=dtype)[..., cut]
+        return op._local(*[x.as_subclass(op.stand_in._OnGPU)] * 3)
+
+    assert chosen() is op.HOPPER
+    assert chosen(torch.float16, 64) is op.HOPPER
+    assert chosen(torch.float32) is kernel.TRITON
+    assert chosen(D=96) is kernel.TRITON
+    assert chosen(cut=slice(1, 65)) is kernel.TRITON  # TMA wants multiples of 16 bytes
+    assert op._local(*[torch.zeros(1, 2, 8, 64).half()] * 3) is kernel.TRITON
+    capability["is"] = (10, 0)
+    assert chosen() is kernel.TRITON
+
+
+def test_each_mistake_in_the_step_for_hopper_is_found():
+    rows = list(on_cpu.step_mutants(Lab("interpreter")))
+    assert len(rows) == len(on_cpu.STEP_MUTANTS) + 1
+    assert all(row["message"] for row in some(rows[1:]))
+    harmless = on_cpu.STEP_MUTANTS[0]._replace(old="acc = state.acc", new="acc = state.acc + 0")
+    lab = SimpleNamespace(each=lambda mutant: [{"mutant": harmless.name}])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_cpu, "STEP_MUTANTS", [harmless])
+        with pytest.raises(MutantError, match="it survived"):
+            list(on_cpu.step_mutants(lab))
+
+
+def hopper_step_of(q, k, v, D, causal, first):
+    acc, (m_i, l_i, lse) = torch.empty(q.shape), torch.empty(3, *q.shape[:-1])
+    step = kernel.Step(0, 0, q.shape[2], 0, k.shape[2], causal, q.shape[2] // 2)
+    state = acc, m_i, l_i, torch.empty_like(q), lse
+    op.hopper_step(q, k, v, state, step, D**-0.5, first=first)
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    with Compiler(60) as found:
+        yield found
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("D", [64, 128])
+def test_the_step_for_hopper_compiles_as_meant(D, causal, first, compiler, monkeypatch):
+    monkeypatch.setitem(op.hopper_step.__globals__, "_multiprocessors", lambda device: 132)
+    q, k, v = torch.zeros(3, 1, 2, 4096, D, dtype=torch.bfloat16)
+    arguments = q, k, v, D, causal, first
+    (launch,) = compiler.launches(hopper_step_of, arguments, {}, target="sm_90")
+    found = compiler.compiled(launch)
+    assert found.error is None, found
+    assert found.tensor_core == "wgmma"
+    assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
+    assert "serialized" not in found.said
+    loops = op.loops(found.sass())
+    assert [loop.masked for loop in loops] == ([True, False] if causal else [False]) * 2
+    for loop in loops:  # what is carried is read and written outside of them
+        assert not loop.local, "a register is spilled where the time goes"
+        assert loop.under_products == loop.exponentials
+
+
+# Blocks that are copied: who may write where, and when.
+
+
+class Memory:
+    """What symmetric memory is to some threads that play ranks: buffers, and signals."""
+
+    patience = 10.0  # seconds
+
+    def __init__(self, size):
+        self.size, self.changed = size, threading.Condition()
+        self.buffers = {}
+        self.pads = torch.zeros(size, 4, size, dtype=torch.int32)
+
+    def until(self, rank, channel, source, value):
+        with self.changed:
+            place = self.pads[rank, channel]
+            assert self.changed.wait_for(lambda: place[source] == 1 - value, self.patience), "late"
+            place[source] = value
+            self.changed.notify_all()
+
+
+class Handle:
+    def __init__(self, memory, rank):
+        self.memory, self.rank = memory, rank
+
+    def get_buffer(self, rank, shape, dtype, offset):
+        return self.memory.buffers[rank][offset : offset + shape.numel()].view(shape)
+
+    def get_signal_pad(self, rank, shape, dtype):
+        return self.memory.pads[rank]
+
+    def put_signal(self, rank, channel, timeout):
+        self.memory.until(rank, channel, self.rank, 1)
+
+    def wait_signal(self, rank, channel, timeout):
+        self.memory.until(self.rank, channel, rank, 0)
+
+
+class Stream:
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+def blocks_seen(size, calls, monkeypatch, seed=0):
+    """What each rank holds at each step of some calls: [size, calls · size] numbers of ranks."""
+    memory, order = Memory(size), random.Random(seed)
+    memory.buffers = {r: torch.full((1024,), float("nan")) for r in range(size)}
+    monkeypatch.setattr(copies, "_rooms", {})
+    monkeypatch.setattr(copies.symmetric, "empty", lambda n, dtype, device: None)
+    monkeypatch.setattr(copies.symmetric, "rendezvous", lambda x, group: Handle(memory, group))
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+    def tell(room, b):
+        with memory.changed:
+            assert room.flags[b].item() == 0, "nobody has waited for the last one"
+            room.flags[b].fill_(1)
+            memory.changed.notify_all()
+
+    monkeypatch.setattr(copies.Room, "tell", tell)
+    seen = [[] for _ in range(size)]
+
+    def play(rank):
+        try:
+            steps(rank)
+        except AssertionError as error:
+            seen[rank].append(str(error))
+
+    def steps(rank):
+        pause = random.Random(f"{seed} {rank}")
+        for call in range(calls):
+            mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
+            block = copies.CopiedBlocks(kernel.Ring(rank, size, rank), mine, mine + 0.5)
+            for t in range(size):
+                if t + 1 < size:
+                    block.send()
+                time.sleep(pause.choice((0, 0, 0.001, 0.004)))  # a step
+                k, v = block.held
+                assert torch.equal(k + 0.5, v)
+                seen[rank].append(k.unique().item() if k.unique().numel() == 1 else None)
+                if t + 1 < size:
+                    block.receive()
+            block.end()
+
+    threads = [threading.Thread(target=play, args=(rank,)) for rank in range(size)]
+    order.shuffle(threads)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return seen
+
+
+def expected(size, calls):
+    return [
+        [float(10 * call + (rank - t) % size) for call in range(calls) for t in range(size)]
+        for rank in range(size)
+    ]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_copied_blocks_arrive_in_turn_and_stay_until_they_are_read(size, monkeypatch):
+    assert blocks_seen(size, 3, monkeypatch) == expected(size, 3)
+
+
+def test_a_buffer_that_is_written_before_it_is_free_is_noticed(monkeypatch):
+    def hasty(handle, rank, channel, timeout):
+        if channel < copies.FREE:
+            handle.memory.until(handle.rank, channel, rank, 0)
+
+    monkeypatch.setattr(Memory, "patience", 0.3)
+    monkeypatch.setattr(Handle, "wait_signal", hasty)
+    monkeypatch.setattr(copies.Room, "free", lambda room, b: None)
+    found = [blocks_seen(3, 4, monkeypatch, seed) for seed in range(2)]
+    assert any(seen != expected(3, 4) for seen in found)
 
 
 # Who sees what.
@@ -393,6 +636,22 @@ class NoFlush:
         pass
 
 
+def triton_step(*tensors, first, programs=None):
+    kernel._launch_step(*tensors, first=first)
+
+
+class Profile(contextlib.nullcontext):
+    """A profiler that saw a step, a message, and something else before them."""
+
+    def __init__(self, activities):
+        super().__init__(self)
+
+    def events(self):
+        names = ["spin", "_hopper_step_kernel", "Memcpy PtoP (Device -> Device)"]
+        times = [SimpleNamespace(start=i, end=i + 2) for i in range(3)]
+        return [SimpleNamespace(name=n, time_range=t) for n, t in zip(names, times, strict=True)]
+
+
 @pytest.fixture
 def made_up_gpus(monkeypatch):
     """Two ranks that run the trials on the CPU, small; bench asks them."""
@@ -403,6 +662,13 @@ def made_up_gpus(monkeypatch):
     fakes |= {name: lambda *_: 7 for name in ("reset_peak_memory_stats", "max_memory_allocated")}
     for name, value in fakes.items():
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(op, "hopper_step", triton_step)
+    monkeypatch.setattr(copies, "CopiedBlocks", kernel.Blocks)
+    monkeypatch.setattr(trials, "_group_of", lambda channels: None)
+    monkeypatch.setattr(trials, "_programs", lambda: 132)
+    monkeypatch.setattr(trials, "profile", Profile)
     monkeypatch.setattr(bench, "LENGTHS", {8: 2, 12: 2})
     monkeypatch.setattr(bench, "HEADS", 2)
     monkeypatch.setattr(bench, "D", 16)
@@ -427,7 +693,8 @@ def rows_of(result):
 def test_the_bench_scales_and_says_what_failed(made_up_gpus):
     rows = rows_of(bench.scaling)
     timed = {r["implementation"] for r in rows if not r["failed"]}
-    assert timed == {trials.OURS, trials.GATHER, trials.ULYSSES, trials.ALONE}, rows
+    shared = {trials.OURS, trials.TRITON, trials.GATHER, trials.ULYSSES}
+    assert timed == shared | {trials.ALONE}, rows
     said = {r["implementation"]: r["error"] for r in rows if r["failed"]}
     assert set(said) == {trials.HOPPER, trials.CUDNN, trials.THEIRS}
     ours = next(r for r in rows if r["implementation"] == trials.OURS)
@@ -441,8 +708,26 @@ def test_the_bench_times_transfers_training_and_memory(made_up_gpus):
     sent = {r["bytes_sent"] for r in parts if r["part"] == "both"}
     assert sent == {2 * 2 * 2 * 4 * 16}  # two tensors of two bytes: two heads, four rows
     trained = rows_of(bench.training)
-    assert [r["implementation"] for r in trained if not r["failed"]] == [trials.OURS, trials.ALONE]
+    able = [r["implementation"] for r in trained if not r["failed"]]
+    assert able == [trials.OURS, trials.TRITON]
     assert all(r["bytes_peak"] == 7 for r in some(rows_of(bench.memory)))
+
+
+def test_the_bench_times_ways_to_send_and_says_when_each_part_runs(made_up_gpus):
+    rows = rows_of(bench.ways)
+    assert [r["way"] for r in rows if not r["failed"]] == list(trials.WAYS), rows
+    found = rows_of(bench.timelines)
+    assert [r["way"] for r in found[::2]] == list(trials.WAYS[1:])
+    assert [(r["what"], r["start_us"], r["end_us"]) for r in found[:2]] == [
+        ("step", 0, 2),
+        ("message", 1, 3),
+    ]
+
+
+def test_a_graph_that_computes_nothing_is_found_out(made_up_gpus):
+    said = {r["implementation"]: r["error"] for r in rows_of(bench.graphs)}
+    assert "not close" in said[trials.OURS]
+    assert "not close" in said[trials.GATHER]
 
 
 def test_one_gpu_is_no_ring():
@@ -493,6 +778,43 @@ def test_the_figure_of_scaling_compares_with_the_fastest_on_one():
     assert "takes 2.5× the time" in drawn("scaling", rows).sentences["theirs"]
     half = [r for r in rows if not r["causal"]]
     assert "n/a as fast with a causal one" in drawn("scaling", half).finding
+
+
+def test_the_figures_of_ways_timelines_and_graphs():
+    times = dict(zip(figures.WAYS, (2.0, 2.1, 2.6, 2.3, 2.4), strict=True))
+    rows = [
+        timed(ms, implementation=trials.OURS, way=way, causal=c, channels=4)
+        for way, ms in times.items()
+        for c in (False, True)
+    ]
+    assert figures.WAYS == trials.WAYS
+    found = drawn("ways", rows)
+    assert "takes 5 % longer than its steps alone" in found.finding
+    assert "15 % longer than the steps alone" in found.sentences["others"]
+    assert "n/a longer" in drawn("ways", [r for r in rows if r["way"] != trials.COPIES]).finding
+    rows = [
+        {"way": way, "what": what, "start_us": at, "end_us": at + 5.0, "N": 8, "causal": True}
+        for way in figures.WAYS[1:]
+        for at, what in enumerate(("step", "message"))
+    ]
+    rows = [r | {"implementation": trials.OURS, "dtype": "bfloat16"} for r in rows]
+    found = drawn("timelines", rows)
+    assert all(way in found.widget for way in figures.WAYS[1:])
+    rows = [
+        timed(ms, implementation=name, causal=c)
+        for name, ms in {trials.OURS: 1.0, trials.HOPPER: 1.9}.items()
+        for c in (False, True)
+    ]
+    assert "2 GPUs are 1.90× as fast" in drawn("graphs", rows).finding
+
+
+def test_the_figure_of_mistakes_in_the_step_shows_each():
+    said = "largest difference 3.0 from float64, allowed 0.1"
+    rows = [m._asdict() | {"mutant": m.name, "message": said} for m in on_cpu.STEP_MUTANTS]
+    rows.append({"mutant": "unchanged kernel", "message": ""})
+    results = [made_up.result("ring_attention", "step_mutants", rows, place="interpreter")]
+    found = figures.step_mutants(results)
+    assert all(mutant.name in found.widget for mutant in some(on_cpu.STEP_MUTANTS))
 
 
 def test_the_figures_of_overlap_training_and_memory():

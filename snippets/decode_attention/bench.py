@@ -7,6 +7,7 @@ from unittest.mock import patch
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import in_a_line, resolve
@@ -224,7 +225,8 @@ def pages(lab):
     In a CUDA graph: with a flush before each call, the same kernel differs from itself by as much
     as pages cost.
     """
-    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[4, 64], N=[8_192, 32_768]):
+    batches = [4, 16, 64]
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=batches, N=[8_192, 32_768]):
         if 7 * kv_bytes(case) > MOST_BYTES or not fits(case):  # three pools of twice the size
             continue
         turns = range(math.ceil(IN_TURN / kv_bytes(case)))
@@ -283,6 +285,56 @@ def flex_paged(cache, attend=None):
     shared = cache.q.shape[1] != Hkv
     return functools.partial(attend, cache.q, k, v, block_mask=mask, enable_gqa=shared)
     # --8<-- [end:flex_paged]
+
+
+PLACES = """block, first_row, rows, there = _places(
+            page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
+        )"""
+LOOK_UP = "page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)"
+IN_TIME = f"""{PLACES}
+        if PAGE > 0:
+            n += BLOCK_N
+            {LOOK_UP}"""
+LATE = f"""if PAGE > 0:
+            {LOOK_UP}
+            n += BLOCK_N
+        {PLACES}"""
+ROWS = [
+    ("rows = offs % PAGE", "rows = offs_n % PAGE"),
+    ("first_row = start % PAGE", "first_row = 0"),
+]
+# What is changed in the kernel: pages are looked up in the iteration that needs them, and rows are
+# counted from the page's first, so that they are others in each iteration.
+LOOPS = {
+    "as it is": [],
+    "looked up late": [(IN_TIME, LATE)],
+    "rows in the loop": ROWS,
+    "both": [(IN_TIME, LATE), *ROWS],
+}
+
+
+# --8<-- [start:paged_loop]
+@measured_on("gpu")
+def paged_loop(lab):
+    """Pages of 256 with less done ahead of the loop, and one program for each multiprocessor."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[16], N=[8_192]):
+        turns = range(math.ceil(IN_TURN / kv_bytes(case)))
+        contiguous, paged = ([full(case, page) for _ in turns] for page in (0, PAGES[-1]))
+        makers = {}
+        for name, changes in LOOPS.items():
+            launcher = variant(OURS, changes) if changes else decode_attention
+            makers[f"{OURS}:{name}"] = in_turn(
+                [functools.partial(launcher, *cache[:3], **cache.options()) for cache in paged]
+            )
+        calls, errors = right(decode(paged[-1])(), makers)
+        yield from unable(case, errors)
+        calls |= {OURS: in_turn([*map(decode, contiguous)])}
+        all_turns = {name: amount * len(turns) for name, amount in work(case).items()}
+        for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **all_turns):
+            yield row | {"calls": len(turns), "page": PAGES[-1]}
+        del contiguous, paged, makers, calls
+        torch.cuda.empty_cache()
+        # --8<-- [end:paged_loop]
 
 
 SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]

@@ -185,6 +185,62 @@ def turns():
     )
 
 
+LOADS, ANSWERS, BUFFERS, SHOWN = 6, 1, 2, 24  # times that a tile and the table take; what is drawn
+
+
+def in_flight(ahead):
+    """Lane, start, end and number of each load of a tile, and of the look-ups of their pages."""
+    free = [LOADS / BUFFERS * n - (0 if ahead else ANSWERS) for n in range(BUFFERS)]
+    known = 0.0  # when the page of the next tile is
+    for tile in range(SHOWN):
+        now = free[tile % BUFFERS]
+        if not ahead:
+            yield "table", now, now + ANSWERS, tile
+            known = now + ANSWERS
+        start = max(now, known)
+        yield f"buffer {tile % BUFFERS + 1}", start, start + LOADS, tile
+        if ahead:
+            known = start + ANSWERS
+            yield "table", start, known, tile + 1
+        free[tile % BUFFERS] = start + LOADS
+
+
+@picture
+def ahead():
+    """A loop that looks a page up when its keys are needed, and one that does so a tile earlier."""
+    drawn, top, there = [], 6, []
+    lanes = ["table", *(f"buffer {n + 1}" for n in range(BUFFERS))]
+    for said, early in (("looked up when needed", False), ("looked up a tile ahead", True)):
+        found = [x for x in in_flight(early) if x[2] > 0 and x[1] < SHOWN]
+        spans = [
+            Span(lane, max(start, 0), end, *((MUTED,) if lane == "table" else (K, f"tile {tile}")))
+            for lane, start, end, tile in found
+        ]
+        there.append(sum(lane != "table" and end <= SHOWN for lane, _, end, _ in found))
+        over = Timeline(lanes, SHOWN, y=top + 18, left=54, tall=18, gap=3)
+        drawn += [
+            words(0, top + 9, said, 12, 600, anchor="start"),
+            words(PHONE, top + 9, f"{there[-1]} tiles have come", 11, anchor="end"),
+            timeline(over, spans, 10),
+        ]
+        top += 18 + over.down + 18
+    drawn.append(time_arrow(over))
+    shown = (Key(MUTED, STRONG, "a page is looked up"), Key(K, STRONG, "a tile is on its way"))
+    drawn.append(keys(0, top + 12, PHONE, shown))
+    about = (
+        f"The table and {BUFFERS} buffers for tiles over time. Where a page is looked up when its "
+        f"keys are needed, a buffer waits for the table before each load, and {there[0]} tiles "
+        f"have come at the end. Where it is looked up a tile ahead, no buffer waits: {there[1]}."
+    )
+    return Picture(
+        sees="A buffer that waits for the table has no keys on their way.",
+        caption="The loads of two tiles are under way at any time, and a new one starts as soon as "
+        "a buffer is free. With the page looked up a tile ahead, its address is known by then. Not "
+        "to scale.",
+        svg=svg(PHONE, top + 32, about, drawn),
+    )
+
+
 PAGES, POOL = 5, 12
 
 

@@ -33,6 +33,7 @@ from snippets._lab.draw.words import Words, between, cell, listed, many
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 FLEX = "torch:flex"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
+SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microseconds
 UNIT = "matmul_bfloat16"
 words = Words(__file__)
 CASE = ("group", "batch", "N")
@@ -115,15 +116,15 @@ def pages(results):
     names = values(pick(rows), "implementation")
     sizes = [name for name in names if name.startswith(f"{OURS}:")]
     rivals = [name for name in names if name.startswith(f"{FLEX}:")]
-    behind = {}
-    for name in sizes:
-        against = Comparison(rows, OURS, [name], ("batch", "N"))[name]
-        behind[name] = 1 - 1 / max(against.values())
-    worst = max(behind, key=behind.get)
-    finding = words(
-        "pages" if behind[worst] > 0 else "pages.free",
-        **({"page": _page(worst), "behind": percent(behind[worst])} if behind[worst] > 0 else {}),
-    )
+    long = [r for r in pick(rows) if r["bytes_compulsory"] >= SMALL * r["calls"]]
+    behind = {
+        name: _lost(max(Comparison(long, OURS, [name], ("batch", "N"))[name].values()))
+        for name in sizes
+    }
+    costs = [
+        words("pages.cost", page=_page(name), cost=_cost(lost)) for name, lost in behind.items()
+    ]
+    finding = words("pages", least=size(SMALL), costs=listed(costs))
     if rivals:
         gains = [
             gain
@@ -138,7 +139,7 @@ def pages(results):
     looks |= {name: f"FlexAttention, {_part(name)}" for name in rivals}
     return Figure(
         finding=finding,
-        sentences={"most": finding},
+        sentences={"most": finding, "short": _short([r for r in pick(rows) if r not in long])},
         caption=words("pages.caption"),
         table=beside(
             rows, ("batch", "N"), {label: name for name, label in looks.items()}, BANDWIDTH
@@ -151,9 +152,36 @@ def pages(results):
                 View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
                 for batch, N in _shapes(rows)
             ],
+            columns=3,
             references=[at_ceiling("read", "ceiling")],
         ),
     )
+
+
+def _short(rows):
+    """The shortest call, without pages and with each size of them."""
+    if not rows:
+        return words("pages.untimed")
+    contiguous = min(pick(rows, implementation=OURS), key=OF_A_CALL)
+    alike = pick(rows, batch=contiguous["batch"], N=contiguous["N"])
+    paged = [OF_A_CALL(r) for r in alike if r["implementation"].startswith(f"{OURS}:")]
+    return words(
+        "pages.short",
+        sequences=many(contiguous["batch"], "sequence"),
+        N=count(contiguous["N"]),
+        time=time(OF_A_CALL(contiguous)),
+        paged=between(paged, time),
+    )
+
+
+def _lost(times):
+    """The share of its speed that a call loses which takes so many times as long."""
+    return 1 - 1 / times
+
+
+def _cost(share):
+    """A share that is lost, in words."""
+    return percent(share) if share >= 0.0005 else words("pages.nothing")
 
 
 def _middle_runs(rows):
@@ -182,6 +210,40 @@ def _shade(name, names):
 
 def _shapes(rows):
     return list(dict.fromkeys((r["batch"], r["N"]) for r in rows))
+
+
+def paged_loop(results):
+    rows = pick(results[0].rows)
+    contiguous = only(rows, implementation=OURS)
+    looks = {OURS: "contiguous"}
+    looks |= {r["implementation"]: _part(r["implementation"]) for r in rows if r is not contiguous}
+    lost = {
+        label: _cost(_lost(TIME(only(rows, implementation=name)) / TIME(contiguous)))
+        for name, label in looks.items()
+    }
+    return Figure(
+        finding=words(
+            "paged_loop",
+            batch=contiguous["batch"],
+            N=count(contiguous["N"]),
+            page=rows[0]["page"],
+            ahead=lost["as it is"],
+            late=lost["looked up late"],
+            rows=lost["rows in the loop"],
+            both=lost["both"],
+        ),
+        caption=words("paged_loop.caption"),
+        table=columns(
+            rows,
+            {"kernel": lambda r: looks[r["implementation"]], "time": OF_A_CALL, "read": BANDWIDTH},
+        ),
+        plot=charts.bars(
+            results,
+            [Series(name, label, shade=i) for i, (name, label) in enumerate(looks.items())],
+            BANDWIDTH,
+            references=[at_ceiling("read", "ceiling")],
+        ),
+    )
 
 
 def splits(results):

@@ -41,6 +41,7 @@ class Tile(NamedTuple):
     BLOCK_N: int  # keys of an iteration
     num_warps: int  # 32 threads each
     num_stages: int  # iterations whose loads are in flight at once
+    at_once: int = 4  # programs of a multiprocessor at most: more of them don't load faster
 
 
 # Largest D that a row is for → its tile. Large ones suit one program per multiprocessor, which has
@@ -51,61 +52,70 @@ TILES = {
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
 # Instead, for such a power of two of columns: where sequences and heads alone are more than two
-# programs per multiprocessor; where they are more than eight, of one row each; and where a page has
-# fewer keys than the tile above.
+# programs per multiprocessor, and where they are more than eight, of one row each. With pages:
+# where a page has fewer keys than the tile above, and where programs are many, of few rows each.
 MANY = {"16 bits": {128: Tile(64, 4, 2)}, "float32": {}}
 SINGLE = {"16 bits": {128: Tile(64, 4, 3)}, "float32": {}}
-SMALL_PAGES = {"16 bits": {128: Tile(64, 2, 2)}, "float32": {}}
+PAGED = {"16 bits": {128: Tile(64, 4, 3, at_once=2)}, "float32": {}}
+MANY_PAGED = {"16 bits": {128: Tile(64, 2, 2)}, "float32": {}}
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
 # --8<-- [end:tiles]
 
 
+# --8<-- [start:look_up]
+@triton.jit
+def _look_up(table_ptr, b, stride_tb, stride_tn, n, mask, PAGE: tl.constexpr):
+    """The page that key n lies on, for one key or for each of several; -1 where the mask is 0."""
+    entry = table_ptr + b.to(tl.int64) * stride_tb + (n // PAGE).to(tl.int64) * stride_tn
+    return tl.load(entry, mask=mask, other=-1)  # int32
+
+
+@triton.jit
+def _exists(page, num_pages):
+    """Whether there is such a page: the host cannot know what the table says."""
+    return (page >= 0) & (page < num_pages)
+    # --8<-- [end:look_up]
+
+
 # --8<-- [start:places]
 @triton.jit
-def _places(
-    table_ptr,
-    b,
-    stride_tb,
-    stride_tn,
-    offs_n,
-    mask,
-    num_pages,
-    start,  # offs_n[0]
-    ONE_PAGE: tl.constexpr,  # all keys lie on the same page
-    PAGE: tl.constexpr,
-):
-    """Where keys lie in a cache: the page, or the sequence, and the row there; which there are."""
-    if PAGE == 0:  # not paged
-        block = b.to(tl.int64)
-        rows = offs_n.to(tl.int64)  # [BLOCK_N]; int64: an offset may pass 2^31 elements
-        there = mask
-    else:
-        entry = table_ptr + b.to(tl.int64) * stride_tb
-        if ONE_PAGE:
-            page = tl.load(entry + tl.cast(start // PAGE, tl.int64) * stride_tn)  # int32
-        else:
-            entry += (offs_n // PAGE).to(tl.int64) * stride_tn
-            page = tl.load(entry, mask=mask, other=-1)  # [BLOCK_N]; int32
-        # The host cannot know what the table says. A page that does not exist holds no key.
-        there = mask & (page >= 0) & (page < num_pages)
-        block = page.to(tl.int64)
-        rows = (offs_n % PAGE).to(tl.int64)
-    return block, rows, there
+def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Where a tile's keys lie: block, first row there, and rows from it on; which keys there are.
+
+    The tile begins at key `start`, a multiple of its size. A block is a page, or a sequence in a
+    cache without pages.
+    """
+    offs = tl.arange(0, BLOCK_N)
+    offs_n = start + offs  # [BLOCK_N]
+    block, first_row, rows = page, 0, offs_n
+    if PAGE > 0:
+        rows = offs % PAGE  # alike for all tiles, so that the compiler takes it out of the loop
+        if PAGE < BLOCK_N:  # whole pages, each of which is the block of PAGE keys
+            block = tl.broadcast_to(page[:, None], [BLOCK_N // PAGE, PAGE]).reshape([BLOCK_N])
+        else:  # a part of one page
+            first_row = start % PAGE
+        stop = tl.where(_exists(block, num_pages), stop, start)  # no such page holds no key
+    return block, first_row, rows, offs_n < stop
     # --8<-- [end:places]
 
 
 # --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
-    x_ptr, block, rows, there, stride_b, stride_n, stride_d, D: tl.constexpr, BLOCK_D: tl.constexpr
-):
+    x_ptr, block, first_row, rows, there,  # as _places gives them
+    stride_b, stride_n, stride_d,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):  # fmt: skip
     """Rows of a cache, [BLOCK_N, BLOCK_D]; zeros beyond D and for rows that are not there."""
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     mask = there[:, None]
     if D < BLOCK_D:
         mask = mask & (offs_d < D)[None, :]
-    row = block * stride_b + rows * stride_n  # [BLOCK_N]
-    tile = tl.load(x_ptr + row[:, None] + offs_d[None, :] * stride_d, mask=mask, other=0.0)
+    # In int64: an offset may pass 2^31 elements.
+    begin = block.to(tl.int64) * stride_b + tl.cast(first_row, tl.int64) * stride_n
+    row_ptr = x_ptr + rows.to(tl.int64) * stride_n + begin  # [BLOCK_N]
+    tile = tl.load(row_ptr[:, None] + offs_d[None, :] * stride_d, mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
     # --8<-- [end:load_rows]
 
@@ -131,22 +141,30 @@ def _attend(
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l_i = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    page, n = b, first
+    if PAGE > 0:
+        if PAGE < BLOCK_N:  # one key of each page: [BLOCK_N // PAGE]
+            n += PAGE * tl.arange(0, BLOCK_N // PAGE)
+        page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
     for start in tl.range(first, stop, BLOCK_N):
         offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        block, rows, there = _places(
-            table_ptr,
-            b,
-            stride_tb,
-            stride_tn,
-            offs_n,
-            offs_n < stop,
-            num_pages,
-            start,
-            ONE_PAGE=PAGE >= BLOCK_N,
-            PAGE=PAGE,
+        block, first_row, rows, there = _places(
+            page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
         )
+        if PAGE > 0:  # the next tile's pages: the table has answered when they are needed
+            n += BLOCK_N
+            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
         k = _load_rows(
-            k_ptr, block, rows, there, stride_kb, stride_kn, stride_kd, D=D, BLOCK_D=BLOCK_D
+            k_ptr,
+            block,
+            first_row,
+            rows,
+            there,
+            stride_kb,
+            stride_kn,
+            stride_kd,
+            D=D,
+            BLOCK_D=BLOCK_D,
         )
         s = tl.dot(q, k.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
         visible = there[None, :] & (offs_n[None, :] <= last_key[:, None])
@@ -159,7 +177,16 @@ def _attend(
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
         v = _load_rows(
-            v_ptr, block, rows, there, stride_vb, stride_vn, stride_vd, D=D, BLOCK_D=BLOCK_D
+            v_ptr,
+            block,
+            first_row,
+            rows,
+            there,
+            stride_vb,
+            stride_vn,
+            stride_vd,
+            D=D,
+            BLOCK_D=BLOCK_D,
         )
         acc = tl.dot(p.to(q.dtype), v, acc, input_precision="ieee")
         m_i = m_new
@@ -368,9 +395,10 @@ def _cache_append_kernel(
     offs_n = known - M + m  # [BLOCK_M]: the position of each
     # A length that cannot be writes nothing, neither in front of the cache nor behind it.
     mask = (m < M) & (offs_n >= 0) & (offs_n < capacity) & (known >= 0)
-    block, rows, there = _places(
-        table_ptr, b, stride_tb, stride_tn, offs_n, mask, num_pages, 0, ONE_PAGE=False, PAGE=PAGE
-    )
+    block, rows, there = b.to(tl.int64), offs_n.to(tl.int64), mask
+    if PAGE > 0:
+        page = _look_up(table_ptr, b, stride_tb, stride_tn, offs_n, mask, PAGE=PAGE)
+        block, rows, there = page.to(tl.int64), rows % PAGE, mask & _exists(page, num_pages)
     offs_d = tl.arange(0, BLOCK_D)[None, :]
     mask = there[:, None] & (offs_d < D)
     b, hk, m = b.to(tl.int64), hk.to(tl.int64), m.to(tl.int64)
@@ -473,7 +501,7 @@ def decode_attention(
             sizes,
             constants,
             num_warps=plan.tile.num_warps,
-            num_stages=_stages(plan.tile, page),
+            num_stages=plan.tile.num_stages,
         )
         if splits > 1:
             combine = (D, COMBINED, plan.BLOCK_D, early)
@@ -590,7 +618,6 @@ def split_rule(programs, tiles, slots):
 
 # --8<-- [start:plan]
 RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
-ENOUGH = 4  # programs of a multiprocessor: more of them don't load faster
 
 
 class Device(NamedTuple):
@@ -625,18 +652,21 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     BLOCK_D = _power_of_two(D)
     programs = heads * -(-rows // BLOCK_M)
     tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
-    if 0 < page < tile.BLOCK_N:
-        tile = SMALL_PAGES[kind].get(BLOCK_D, tile)
-    elif programs > 2 * device.processors and not invariant:
+    many = programs > 2 * device.processors and not invariant
+    if many and not page:
         single = rows == 1 and programs > 8 * device.processors
         tile = (SINGLE if single else MANY)[kind].get(BLOCK_D, tile)
+    elif many and BLOCK_M == 16:  # two warps have registers for no more rows
+        tile = MANY_PAGED[kind].get(BLOCK_D, tile)
+    elif many or 0 < page < tile.BLOCK_N:
+        tile = PAGED[kind].get(BLOCK_D, tile)
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize
     most = (device.shared_block - beside) // size + 1
     tile = tile._replace(num_stages=max(1, min(tile.num_stages, most)))
     held = max(1, tile.num_stages - 1) * size + beside + RESERVED
-    slots = device.processors * max(1, min(ENOUGH, device.shared_processor // held))
+    slots = device.processors * max(1, min(tile.at_once, device.shared_processor // held))
     return Plan(BLOCK_M, BLOCK_D, tile, programs, slots)
     # --8<-- [end:plan]
 
@@ -653,16 +683,6 @@ def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
         splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
     return plan, splits, splits > 1 and device.early
     # --8<-- [end:cut]
-
-
-def _stages(tile, page):
-    """What to ask of Triton, so that as many tiles are in flight with pages as without.
-
-    Seen in the compiled code: where a tile has several pages, and fewer keys than the program has
-    threads, the table is loaded ahead too, and takes each second stage.
-    """
-    ahead = 0 < page < tile.BLOCK_N < 32 * tile.num_warps
-    return 2 * tile.num_stages - 1 if ahead else tile.num_stages
 
 
 def _power_of_two(size):

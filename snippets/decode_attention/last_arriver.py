@@ -146,6 +146,6 @@ def last_arriver(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, nu
             BLOCK_D=plan.BLOCK_D,
             BLOCK_S=COMBINED,
             num_warps=plan.tile.num_warps,
-            num_stages=kernel._stages(plan.tile, page),
+            num_stages=plan.tile.num_stages,
         )
     return out

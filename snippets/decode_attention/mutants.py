@@ -113,8 +113,8 @@ MUTANTS = [
     ),
     Mutant(
         "pages in order",
-        "block = page.to(tl.int64)",
-        "block = (offs_n // PAGE).to(tl.int64)",
+        "return tl.load(entry, mask=mask, other=-1)",
+        "return tl.where(mask, n // PAGE, -1)",
         "The table is not asked: the pages are read as they lie in the pool.",
     ),
     Mutant(
@@ -125,14 +125,40 @@ MUTANTS = [
     ),
     Mutant(
         "row within the page forgotten",
-        "rows = (offs_n % PAGE).to(tl.int64)",
-        "rows = (offs_n % PAGE * 0).to(tl.int64)",
+        "rows = offs % PAGE",
+        "rows = offs % PAGE * 0",
         "Every key of a page is its first.",
     ),
     Mutant(
+        "every tile from its page's first row",
+        "first_row = start % PAGE",
+        "first_row = 0",
+        "A page of several tiles is read from its beginning by each of them.",
+    ),
+    Mutant(
+        "a tile's pages in turns",
+        "tl.broadcast_to(page[:, None], [BLOCK_N // PAGE, PAGE])",
+        "tl.broadcast_to(page[None, :], [PAGE, BLOCK_N // PAGE])",
+        "The pages of a tile take turns from key to key, where each has all its keys in a row.",
+    ),
+    Mutant(
+        "first tile's pages for all",
+        "n += BLOCK_N",
+        "n += 0",
+        "The next tile's pages are not looked up: every tile reads those of the first.",
+    ),
+    Mutant(
+        "looked up behind the end",
+        """n += BLOCK_N
+            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)""",
+        """n += BLOCK_N
+            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n >= 0, PAGE=PAGE)""",
+        "No tile comes after the last, and the table is asked where its pages lie all the same.",
+    ),
+    Mutant(
         "negative pages believed",
-        "there = mask & (page >= 0) & (page < num_pages)",
-        "there = mask & (page < num_pages)",
+        "return (page >= 0) & (page < num_pages)",
+        "return page < num_pages",
         "A page of -1 is read: what lies in front of the pool.",
     ),
     Mutant(

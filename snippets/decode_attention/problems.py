@@ -25,6 +25,7 @@ def problems():
     yield decoded("empty", "more splits than there are tiles", [20], splits=4)
     yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
     yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
+    yield decoded("large_pages", "pages of 64, each of them larger than a tile", [90], page=64)
     yield decoded(
         "large", "many splits, and scores beyond what exp can hold", [20], splits=17, q=256
     )

@@ -306,13 +306,6 @@ def _issue_pv(p, acc, v, stage, V: gl.constexpr):
     v_tile = v.buffers.index(stage.index)
     v_tile = v_tile.reshape([V.BLOCK_N, v_tile.shape[-1]])  # [BLOCK_N, D]
     return warpgroup_mma(p, v_tile, acc, is_async=True)
-
-
-@gluon.jit
-def _release_queries(q, stage, V: gl.constexpr):
-    """No product reads the queries again, unless they left shared memory at once."""
-    if not V.Q_IN_REGISTERS:
-        _release(q, stage)
     # --8<-- [end:products]
 
 
@@ -495,7 +488,6 @@ def _consumer(
         q_tile = channels.q.buffers.index(warpgroup).reshape([CONSUMER_M, D])
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(_left_operand(s_layout))
-            _release(channels.q, q_stage)
         queries = Queries(warpgroup, q_tile, last_key)
         # --8<-- [end:queries]
         # --8<-- [start:overlapping]
@@ -508,6 +500,10 @@ def _consumer(
                 _pass_turn(channels.order_barriers, warpgroup, V)
                 s = warpgroup_mma_wait(0, deps=[scores])
                 _release(channels.k, stage)
+                # Not before: a load that was issued need not have read yet. The product used its
+                # registers, so it has.
+                if V.Q_IN_REGISTERS:
+                    _release(channels.q, q_stage)
                 start = (n - 1) * V.BLOCK_N
                 p, _, m_i, l_i = _online_softmax(
                     s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V
@@ -530,15 +526,15 @@ def _consumer(
                                 MASKED=with_mask,
                                 V=V,
                             )
-                # The last scores are done: the next queries may come.
-                _release_queries(channels.q, q_stage, V)
+                if not V.Q_IN_REGISTERS:  # the last scores are done
+                    _release(channels.q, q_stage)
                 p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
                 stage = _stage(kv_count + n - 1, V)
                 acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
                 _release(channels.v, stage)
                 state = Running(state.m_i, state.l_i, acc)
             else:
-                _release_queries(channels.q, q_stage, V)
+                _release(channels.q, q_stage)
         # --8<-- [end:overlapping]
         # --8<-- [start:one_by_one]
         else:
@@ -557,7 +553,7 @@ def _consumer(
                             MASKED=with_mask,
                             V=V,
                         )
-            _release_queries(channels.q, q_stage, V)
+            _release(channels.q, q_stage)
         # --8<-- [end:one_by_one]
         # --8<-- [start:store]
         l_i = state.l_i

@@ -61,10 +61,10 @@ def _problem(lab, case):
     return q, k, v, out, lse, torch.randn_like(out)
 
 
-def _by_autograd(name, q, k, v, grad_out, causal):
+def _by_autograd(attend, q, k, v, grad_out, causal):
     """The backward of somebody else's attention: autograd's, its forward run once before."""
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-    out = resolve(name)(*leaves, causal=causal)
+    out = attend(*leaves, causal=causal)
     return functools.partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
 
 
@@ -72,7 +72,8 @@ def _cost(case):
     """FLOPs of the five products, and the bytes that must move: five tensors in, three out."""
     B, H, N, D = case["batch"], case["heads"], case["N"], case["D"]
     pairs = N * (N + 1) // 2 if case["causal"] else N * N
-    return {"flops": 10 * B * H * pairs * D, "bytes_compulsory": 8 * B * H * N * D * 2}
+    heads = 4 * H + 4 * case.get("heads_kv", H)  # q, out and their gradients; k, v and theirs
+    return {"flops": 10 * B * H * pairs * D, "bytes_compulsory": heads * B * N * D * 2}
 
 
 def _cases(lab, **axes):
@@ -96,7 +97,7 @@ def backward(lab):
         }
         for name in ("torch:cudnn", "torch:flash", "flash_attention_4"):
             try:
-                calls[name] = _by_autograd(name, q, k, v, grad_out, case["causal"])
+                calls[name] = _by_autograd(resolve(name), q, k, v, grad_out, case["causal"])
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
                 yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
         yield from lab.time(case, calls, **_cost(case))
@@ -181,6 +182,36 @@ def rungs(lab):
             if case["D"] in rung.widths
         }
         yield from lab.time(case, calls, **_cost(case))
+
+
+# --8<-- [start:order]
+IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
+HEADS = {2: 8, 32: 32}  # heads of keys → of queries: a layer of a small model, and of a larger one
+
+
+@measured_on("gpu")
+def order(lab):
+    """The kernel, and the same with one head after the other, or all of them at once."""
+    fixed = {"D": 64, "causal": True, "dtype": "bfloat16"}
+    for case in lab.each(heads_kv=list(HEADS), N=[512, 1024, 2048, 4096, 8192]):
+        case |= {**fixed, "heads": HEADS[case["heads_kv"]], "batch": TOKENS // case["N"]}
+        q, k, v = lab.qkv(case)
+        k, v = (x[:, : case["heads_kv"]].contiguous() for x in (k, v))
+        out, lse = resolve("hopper_attention")(q, k, v, causal=True, return_lse=True)
+        given = q, k, v, out, lse, torch.randn_like(out)
+        every = case["batch"] * case["heads_kv"]
+        others = {
+            f"{OURS}, {name}": _launcher(Rung(), case["D"], _together=lambda *_, n=n: n)
+            for name, n in ((IN_ORDER, 1), (AT_ONCE, every))
+        }
+        grouped = functools.partial(resolve("torch:cudnn"), enable_gqa=True)
+        calls = {
+            name: functools.partial(run, *given, causal=True)
+            for name, run in {OURS: hopper_backward, **others}.items()
+        }
+        calls["torch:cudnn"] = _by_autograd(grouped, q, k, v, given[-1], True)
+        yield from lab.time(case, calls, **_cost(case))
+        # --8<-- [end:order]
 
 
 # --8<-- [start:registers]

@@ -12,6 +12,7 @@ from snippets._lab.draw.words import Words
 
 OURS, TRITON = "hopper_backward", "flash_backward"
 CUDNN, FLASH, FA4 = "torch:cudnn", "torch:flash", "flash_attention_4"
+IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
 KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
     "the kernel",
     "dQ waited for",
@@ -92,6 +93,54 @@ def _reached(rows, rung, D):
         if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
     )
     return flops(rate(row))
+
+
+def order(results):
+    rows = results[0].rows
+    in_order, at_once = (f"{OURS}, {name}" for name in (IN_ORDER, AT_ONCE))
+    compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
+    few, many = values(rows, "heads_kv")
+    names = {"hopper_backward": OURS, IN_ORDER: in_order, AT_ONCE: at_once, "cuDNN": CUDNN}
+    return Figure(
+        finding=words(
+            "order",
+            few=few,
+            in_order=compared[in_order].where(heads_kv=few).between(),
+            cudnn=compared[CUDNN].where(heads_kv=few).between(),
+        ),
+        caption=words("order.caption", D=values(rows, "D")[0]),
+        table=beside(rows, ["heads_kv", "N"], names, RATE),
+        plot=charts.lines(
+            results,
+            [
+                OURS,
+                Series(OURS, IN_ORDER, {"implementation": in_order}, shade=1),
+                Series(OURS, AT_ONCE, {"implementation": at_once}, shade=2),
+                CUDNN,
+            ],
+            "N",
+            RATE,
+            [
+                View(f"{_heads(rows, n)} heads of queries, {n} of keys", {"heads_kv": n})
+                for n in (few, many)
+            ],
+            columns=2,
+            log="x",
+        ),
+        sentences={
+            "many": words(
+                "order.many",
+                many=many,
+                in_order=compared[in_order].where(heads_kv=many).between(),
+                at_once=compared[at_once].where(heads_kv=many).between(),
+            )
+        },
+    )
+
+
+def _heads(rows, heads_kv):
+    """Heads of queries where there are so many of keys."""
+    return values([r for r in rows if r["heads_kv"] == heads_kv], "heads")[0]
 
 
 def registers(results):

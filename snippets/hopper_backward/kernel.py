@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from triton._C.libtriton import ir
+from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
@@ -35,8 +36,11 @@ CONSUMERS = gl.constexpr(2)  # warpgroups that compute
 CONSUMER_N = gl.constexpr(64)  # keys of each: what one wgmma instruction takes
 SUB_M = gl.constexpr(64)  # queries whose scores a consumer holds at a time
 LANES = gl.constexpr(32)  # threads of a warp
-ROWS = 64  # rows of a program that prepares
-NUMBERS = 4096  # of a program that finishes
+ROWS = 64  # rows of a program that prepares or finishes
+EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides are multiples
+STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
+L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
+PROGRAMS = 264  # two for each of 132 multiprocessors
 
 
 # --8<-- [start:variant]
@@ -69,6 +73,8 @@ class Problem(NamedTuple):
     N: Any  # keys
     tiles_m: Any  # tiles of queries, of a head
     tiles_n: Any  # tiles of keys, of a head
+    heads_kv: Any  # heads of keys, of the whole batch
+    together: Any  # how many of those are worked on at a time
     causal_offset: Any  # causal: query m sees keys up to m + causal_offset
     scale: Any
     scale_log2: Any
@@ -153,9 +159,18 @@ class Work(NamedTuple):
 
 @gluon.jit
 def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
-    """The program's share. Neighbors share a head; with a mask the first keys have most work."""
-    head = gl.program_id(0) // prob.tiles_n
-    tile = gl.program_id(0) % prob.tiles_n
+    """The program's share. The longest come first, so that no long one is left when most are done.
+
+    With a mask the first keys have most work. So some heads are worked on together: the first tile
+    of each, then the second of each. Programs are counted from the last one, so that a group of
+    fewer heads, where one is left, goes first.
+    """
+    later = gl.num_programs(0) - 1 - gl.program_id(0)  # programs that start after this one
+    first_head = later // (prob.together * prob.tiles_n) * prob.together
+    later = later - first_head * prob.tiles_n  # of these heads
+    count = gl.minimum(prob.heads_kv - first_head, prob.together)
+    head = first_head + later % count
+    tile = prob.tiles_n - 1 - later // count
     heads = prob.H // prob.G
     first_tile = 0
     if CAUSAL:  # the first with a query that sees one of the keys
@@ -164,8 +179,10 @@ def _work(prob, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr):
         first_tile = gl.minimum(first_tile, prob.tiles_m)
     per_head = prob.tiles_m - first_tile
     return Work(head // heads, head % heads, tile, first_tile, per_head, prob.G * per_head)
+    # --8<-- [end:work]
 
 
+# --8<-- [start:queries]
 @gluon.jit
 def _queries_of(i, work, prob):
     """The head and the tile of queries of iteration i."""
@@ -177,7 +194,7 @@ def _queries_of(i, work, prob):
 def _next_tile(tile, work, prob):
     """The tile of queries after one: of all heads in a row, and without a division."""
     return gl.where(tile + 1 == prob.tiles_m, work.first_tile, tile + 1)
-    # --8<-- [end:work]
+    # --8<-- [end:queries]
 
 
 # --8<-- [start:stage]
@@ -496,6 +513,22 @@ def _step(
     # --8<-- [end:share]
 
 
+# --8<-- [start:add]
+@gluon.jit
+def _add_rows(ptr, grad, work, first_key, prob):
+    """Add to a consumer's rows of a float32 tensor [B, Hkv, N, D]; nobody else has them."""
+    D: gl.constexpr = grad.shape[1]
+    layout: gl.constexpr = _acc_layout(D)
+    offs_n = first_key + gl.arange(0, CONSUMER_N, gl.SliceLayout(1, layout))
+    offs_d = gl.arange(0, D, gl.SliceLayout(0, layout))
+    head = work.b * (prob.H // prob.G) + work.hk
+    ptr += head.to(gl.int64) * prob.N * D
+    ptrs = ptr + offs_n.to(gl.int64)[:, None] * D + offs_d[None, :]  # [CONSUMER_N, D]
+    mask = (offs_n < prob.N)[:, None]
+    gl.store(ptrs, gl.load(ptrs, mask=mask, other=0.0) + grad, mask=mask)
+    # --8<-- [end:add]
+
+
 # --8<-- [start:consumer]
 @gluon.jit
 def _consumer(
@@ -505,6 +538,7 @@ def _consumer(
     channels,
     CAUSAL: gl.constexpr,
     RAGGED: gl.constexpr,
+    ADD: gl.constexpr,
     V: gl.constexpr,
 ):
     """Four warps: 64 keys, from the first product to the stored rows of dK and dV."""
@@ -526,32 +560,36 @@ def _consumer(
         tile = _next_tile(tile, work, prob)
     # --8<-- [end:consumer]
     # --8<-- [start:store]
-    # No product reads this consumer's values again: the gradients leave through their buffer.
-    buffer = channels.v.buffers.index(consumer)
-    dtype: gl.constexpr = channels.v.buffers.dtype
-    gk_desc, gv_desc = results
-    at = [work.b, work.hk, first_key, 0]
-    buffer.reshape([CONSUMER_N, D]).store(dv.to(dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(gv_desc, at, buffer)
-    tma.store_wait(0)
-    buffer.reshape([CONSUMER_N, D]).store((dk * prob.scale).to(dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(gk_desc, at, buffer)
-    tma.store_wait(0)  # shared memory goes with the program
+    gk, gv = results
+    if ADD:
+        _add_rows(gv, dv, work, first_key, prob)
+        _add_rows(gk, dk * prob.scale, work, first_key, prob)
+    else:
+        # No product reads this consumer's values again: the gradients leave through their buffer.
+        buffer = channels.v.buffers.index(consumer)
+        dtype: gl.constexpr = channels.v.buffers.dtype
+        at = [work.b, work.hk, first_key, 0]
+        buffer.reshape([CONSUMER_N, D]).store(dv.to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(gv, at, buffer)
+        tma.store_wait(0)
+        buffer.reshape([CONSUMER_N, D]).store((dk * prob.scale).to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(gk, at, buffer)
+        tma.store_wait(0)  # shared memory goes with the program
     # --8<-- [end:store]
 
 
 # --8<-- [start:kernel]
-@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles_m", "tiles_n", "causal_offset"])
+@gluon.jit(do_not_specialize=list(Problem._fields))
 def _hopper_backward_kernel(
     q_desc,
     k_desc,
     v_desc,
     do_desc,
     sum_desc,
-    gk_desc,
-    gv_desc,
+    gk,  # a descriptor; with ADD a pointer
+    gv,
     lse_log2_ptr,
     delta_ptr,
     H,
@@ -560,11 +598,14 @@ def _hopper_backward_kernel(
     N,
     tiles_m,
     tiles_n,
+    heads_kv,
+    together,
     causal_offset,
     scale,
     scale_log2,
     CAUSAL: gl.constexpr,
     RAGGED: gl.constexpr,
+    ADD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
     KV_IN_REGISTERS: gl.constexpr,
@@ -576,15 +617,18 @@ def _hopper_backward_kernel(
     """One program computes 128 rows of dK and dV of one head, and their share of dQ.
 
     It reads k, v [B, Hkv, N, D] once, then BLOCK_M at a time the rows of q and dO [B, H, M, D] that
-    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, and
-    adds to the sum of dQ [B · H, M, D], float32. All but the logsumexp and Δ goes by TMA.
+    see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, or
+    with ADD adds to them, and adds to the sum of dQ [B · H, M, D], float32. All goes by TMA but the
+    logsumexp, Δ, and what ADD adds to.
     """
     # --8<-- [end:kernel]
     # --8<-- [start:memory]
     V: gl.constexpr = Variant(
         BLOCK_M=BLOCK_M, STAGES=STAGES, KV_IN_REGISTERS=KV_IN_REGISTERS, HALVES=HALVES
     )
-    prob = Problem(H, G, M, N, tiles_m, tiles_n, causal_offset, scale, scale_log2)
+    prob = Problem(
+        H, G, M, N, tiles_m, tiles_n, heads_kv, together, causal_offset, scale, scale_log2
+    )
     dtype: gl.constexpr = k_desc.dtype
     ds_layout: gl.constexpr = gl.NVMMASharedLayout(
         swizzle_byte_width=128, element_bitwidth=16, rank=2
@@ -605,12 +649,12 @@ def _hopper_backward_kernel(
     # --8<-- [end:memory]
     # --8<-- [start:partitions]
     inputs = (q_desc, k_desc, v_desc, do_desc, lse_log2_ptr, delta_ptr)
-    results = (gk_desc, gv_desc)
+    results = (gk, gv)
     # The four warps that run this are the first consumer; the others are started beside them.
     gl.warp_specialize(
         [
-            (_consumer, (0, results, prob, channels, CAUSAL, RAGGED, V)),
-            (_consumer, (1, results, prob, channels, CAUSAL, RAGGED, V)),
+            (_consumer, (0, results, prob, channels, CAUSAL, RAGGED, ADD, V)),
+            (_consumer, (1, results, prob, channels, CAUSAL, RAGGED, ADD, V)),
             (_producer, (inputs, prob, channels, CAUSAL, V)),
             (_writer, (sum_desc, prob, channels, CAUSAL, V)),
         ],
@@ -620,7 +664,7 @@ def _hopper_backward_kernel(
     # --8<-- [end:partitions]
 
 
-@triton.jit(do_not_specialize=["H", "M", "padded"])
+@triton.jit(do_not_specialize=["H", "M", "padded", *STRIDES])
 def _prepare_kernel(
     out_ptr,  # [B, H, M, D]
     grad_out_ptr,
@@ -629,12 +673,12 @@ def _prepare_kernel(
     lse_log2_ptr,  # written: [B, H, padded]
     delta_ptr,
     sum_ptr,  # written: [B, H, M, D], contiguous
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_gb,
-    stride_gh,
-    stride_gm,
+    stride_ob: tl.int64,  # in EIGHTs
+    stride_oh: tl.int64,
+    stride_om: tl.int64,
+    stride_gb: tl.int64,
+    stride_gh: tl.int64,
+    stride_gm: tl.int64,
     H,
     M,
     padded,  # M, up to the end of the last tile
@@ -647,11 +691,11 @@ def _prepare_kernel(
     head = (pid // num_tiles).to(tl.int64)
     b, h = head // H, head % H
     offs_m = pid % num_tiles * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    offs_d = tl.arange(0, D)
+    offs_d = tl.arange(0, D)[None, :]
     mask_m = offs_m < M
     wide_m = offs_m.to(tl.int64)[:, None]
-    out_ptrs = out_ptr + b * stride_ob + h * stride_oh + wide_m * stride_om + offs_d[None, :]
-    grad_ptrs = grad_out_ptr + b * stride_gb + h * stride_gh + wide_m * stride_gm + offs_d[None, :]
+    out_ptrs = out_ptr + (b * stride_ob + h * stride_oh + wide_m * stride_om) * EIGHT + offs_d
+    grad_ptrs = grad_out_ptr + (b * stride_gb + h * stride_gh + wide_m * stride_gm) * EIGHT + offs_d
     out = tl.load(out_ptrs, mask=mask_m[:, None], other=0.0).to(tl.float32)  # [BLOCK_M, D]
     grad_out = tl.load(grad_ptrs, mask=mask_m[:, None], other=0.0).to(tl.float32)
     lse = tl.load(lse_ptr + head * M + offs_m, mask=mask_m, other=float("-inf"))
@@ -662,17 +706,38 @@ def _prepare_kernel(
     if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
         delta -= tl.load(grad_lse_ptr + head * M + offs_m, mask=mask_m, other=0.0)
     tl.store(delta_ptr + head * padded + offs_m, delta)
-    sum_ptrs = sum_ptr + (head * M + wide_m) * D + offs_d[None, :]
+    sum_ptrs = sum_ptr + (head * M + wide_m) * D + offs_d
     tl.store(sum_ptrs, tl.zeros([BLOCK_M, D], tl.float32), mask=mask_m[:, None])
 
 
-@triton.jit
-def _finish_kernel(sum_ptr, grad_q_ptr, count, scale, BLOCK: tl.constexpr):
-    """One program scales BLOCK numbers of the sum of dQ and rounds them once."""
-    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < count
-    grad_q = tl.load(sum_ptr + offs, mask=mask, other=0.0) * scale
-    tl.store(grad_q_ptr + offs, grad_q.to(grad_q_ptr.dtype.element_ty), mask=mask)
+@triton.jit(do_not_specialize=["H", "M", *STRIDES])
+def _finish_kernel(
+    sum_ptr,  # [B, H, M, D], contiguous
+    grad_q_ptr,  # written, with ADD added to: [B, H, M, D]
+    stride_qb: tl.int64,  # in EIGHTs
+    stride_qh: tl.int64,
+    stride_qm: tl.int64,
+    H,
+    M,
+    scale,
+    D: tl.constexpr,
+    ADD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+):
+    """One program scales BLOCK_M rows of the sum of dQ and rounds them once."""
+    num_tiles = tl.cdiv(M, BLOCK_M)
+    pid = tl.program_id(0)
+    head = (pid // num_tiles).to(tl.int64)
+    b, h = head // H, head % H
+    offs_m = (pid % num_tiles * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
+    offs_d = tl.arange(0, D)[None, :]
+    mask_m = offs_m < M
+    wide_m = offs_m.to(tl.int64)
+    grad_q = tl.load(sum_ptr + (head * M + wide_m) * D + offs_d, mask=mask_m, other=0.0) * scale
+    ptrs = grad_q_ptr + (b * stride_qb + h * stride_qh + wide_m * stride_qm) * EIGHT + offs_d
+    if ADD:
+        grad_q += tl.load(ptrs, mask=mask_m, other=0.0)
+    tl.store(ptrs, grad_q.to(grad_q_ptr.dtype.element_ty), mask=mask_m)
 
 
 # --8<-- [start:launcher]
@@ -688,6 +753,7 @@ def hopper_backward(
     scale=None,
     causal=False,
     align="bottom_right",
+    into=None,
 ):
     """Gradients of softmax(q kᵀ · scale) v for q, k and v, on Hopper.
 
@@ -702,23 +768,27 @@ def hopper_backward(
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
         grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
         scale, causal, align: as attention was called with.
+        into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.
 
     Returns:
-        grad_q, grad_k, grad_v in the shapes and dtype of q, k and v. A row without keys gets zeros.
+        grad_q, grad_k, grad_v in the shapes and dtype of q, k and v, dimensions in the same order
+        in memory (torch.empty_like); with `into` those tensors.
+        A row without keys gets zeros.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     # --8<-- [end:launcher]
     # --8<-- [start:prepared]
-    _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse)
+    _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into)
     scale = _scale_or_default(scale, q.shape[-1])
-    results = tuple(x.new_empty(x.shape) for x in (q, k, v))
+    # A gradient's dimensions have the order in memory that those of its tensor have.
+    results = tuple(into or map(torch.empty_like, (q, k, v)))
     grad_q, grad_k, grad_v = results
     if q.dim() < 4:
         lead = (None,) * (4 - q.dim())
-        q, k, v, out, grad_out, grad_k, grad_v = (
-            x[lead] for x in (q, k, v, out, grad_out, grad_k, grad_v)
+        q, k, v, out, grad_out, grad_q, grad_k, grad_v = (
+            x[lead] for x in (q, k, v, out, grad_out, *results)
         )
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     variant = VARIANTS[D]
@@ -729,6 +799,17 @@ def hopper_backward(
     total = q.new_empty((B * H, M, D), dtype=torch.float32)  # the sum of dQ
     # --8<-- [end:prepared]
     # --8<-- [start:launch]
+    tensors = dict(
+        q_desc=_describe(q, SUB_M.value),
+        k_desc=_describe(k, CONSUMER_N.value),
+        v_desc=_describe(v, CONSUMER_N.value),
+        do_desc=_describe(grad_out, SUB_M.value),
+        sum_desc=_Rows(total, total.shape, total.stride(), [1, SUB_M.value, D], SUM_LAYOUT),
+        gk=_describe(grad_k, CONSUMER_N.value) if into is None else grad_k,
+        gv=_describe(grad_v, CONSUMER_N.value) if into is None else grad_v,
+        lse_log2_ptr=lse_log2,
+        delta_ptr=delta,
+    )
     sizes = dict(
         H=H,
         G=H // Hkv,
@@ -736,6 +817,8 @@ def hopper_backward(
         N=N,
         tiles_m=tiles_m,
         tiles_n=tiles_n,
+        heads_kv=B * Hkv,
+        together=_together(causal, M, D, B * Hkv, tiles_n),
         causal_offset=N - M if align == "bottom_right" else 0,
         scale=scale,
         scale_log2=scale * LOG2_E.value,
@@ -743,33 +826,96 @@ def hopper_backward(
     constants = dict(
         CAUSAL=causal,
         RAGGED=N % keys != 0,
+        ADD=into is not None,
         **variant._asdict(),
         CONSUMER_REGS=REGISTERS[0],
         OTHER_REGS=REGISTERS[1],
         num_warps=4,
     )
-    tensors = dict(
-        q_desc=_describe(q, SUB_M.value),
-        k_desc=_describe(k, CONSUMER_N.value),
-        v_desc=_describe(v, CONSUMER_N.value),
-        do_desc=_describe(grad_out, SUB_M.value),
-        sum_desc=_Rows(total, total.shape, total.stride(), [1, SUB_M.value, D], SUM_LAYOUT),
-        gk_desc=_describe(grad_k, CONSUMER_N.value),
-        gv_desc=_describe(grad_v, CONSUMER_N.value),
-        lse_log2_ptr=lse_log2,
-        delta_ptr=delta,
-    )
-    with _device_of(q):
-        given = (out, grad_out, lse, grad_lse, lse_log2, delta, total)
-        strides = (*out.stride()[:3], *grad_out.stride()[:3])
-        _prepare_kernel[(padded // ROWS * H * B,)](
-            *given, *strides, H, M, padded, D=D, BLOCK_M=ROWS
-        )
-        _hopper_backward_kernel[(tiles_n * Hkv * B,)](**tensors, **sizes, **constants)
-        grid, count = (-(-total.numel() // NUMBERS),), total.numel()
-        _finish_kernel[grid](total, grad_q, count, scale, BLOCK=NUMBERS)
-    return results
     # --8<-- [end:launch]
+    # --8<-- [start:launches]
+    with _device_of(q):
+        _launch(
+            _prepare_kernel,
+            B * H * (padded // ROWS),
+            q,
+            dict(
+                out_ptr=out,
+                grad_out_ptr=grad_out,
+                lse_ptr=lse,
+                grad_lse_ptr=grad_lse,
+                lse_log2_ptr=lse_log2,
+                delta_ptr=delta,
+                sum_ptr=total,
+            ),
+            _strides(o=out, g=grad_out) | dict(H=H, M=M, padded=padded),
+            dict(D=D, BLOCK_M=ROWS),
+        )
+        _launch(_hopper_backward_kernel, B * Hkv * tiles_n, q, tensors, sizes, constants)
+        _launch(
+            _finish_kernel,
+            B * H * -(-M // ROWS),
+            q,
+            dict(sum_ptr=total, grad_q_ptr=grad_q),
+            _strides(q=grad_q) | dict(H=H, M=M, scale=scale),
+            dict(D=D, ADD=into is not None, BLOCK_M=ROWS),
+        )
+    return results
+    # --8<-- [end:launches]
+
+
+# --8<-- [start:together]
+def _together(causal, M, D, heads_kv, tiles_n):
+    """How many heads of keys are worked on at a time: as many as L2 holds what they share of.
+
+    But never so few that the GPU is done with them at once.
+    """
+    if not causal:  # all programs are alike
+        return 1
+    shared = M * D * (2 + 2 + 4)  # bytes of q, dO and the sum of dQ, of one head of queries
+    return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
+    # --8<-- [end:together]
+
+
+def _strides(**tensors):
+    """The strides of batches, heads and rows, as _prepare_kernel and _finish_kernel take them."""
+    return {
+        f"stride_{name}{dimension}": step // EIGHT.value
+        for name, x in tensors.items()
+        for dimension, step in zip("bhm", x.stride(), strict=False)
+    }
+
+
+_compiled = {}  # all that Triton compiles a kernel for → the kernel
+
+
+# --8<-- [start:compiled]
+def _launch(kernel, programs, q, tensors, sizes, constants):
+    """Launch a kernel of this file; tensors, sizes and constants are its parameters, in order.
+
+    Triton asks of each argument of each call whether it is the kernel for it that is compiled
+    already. That takes longer than the launch, so here a kernel is found by what matters alone.
+    No size matters: no kernel here is specialized on any.
+    """
+    pointers = [x for x in tensors.values() if not isinstance(x, _Rows)]
+    key = (
+        kernel,
+        q.device,
+        q.dtype,
+        q.shape[-1],
+        *(x if x is None else x.data_ptr() % 16 == 0 for x in pointers),
+        triton.knobs.runtime.debug,
+        triton.knobs.compilation.instrumentation_mode,
+        *constants.values(),
+    )
+    found = _compiled.get(key)
+    if found is not None:
+        found[(programs, 1, 1)](*tensors.values(), *sizes.values(), *constants.values())
+        return
+    found = kernel[(programs,)](**tensors, **sizes, **constants)
+    if isinstance(found, CompiledKernel):
+        _compiled[key] = found
+    # --8<-- [end:compiled]
 
 
 # --8<-- [start:descriptors]
@@ -836,7 +982,7 @@ def _check_tensors(least, **tensors):
 
 
 # --8<-- [start:refused_shapes]
-def _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse):
+def _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into):
     """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v, out=out, grad_out=grad_out)
     for name, x in (("q", q), ("k", k), ("v", v), ("out", out), ("grad_out", grad_out)):
@@ -876,6 +1022,11 @@ def _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse):
     _check_float32("lse", lse, q, shape[:-1])
     if grad_lse is not None:
         _check_float32("grad_lse", grad_lse, q, shape[:-1])
+    if into is not None:
+        if not isinstance(into, (tuple, list)) or len(into) != 3:
+            raise TypeError("into must be three tensors, for the gradients of q, k and v")
+        for name, x, like in zip(("q", "k", "v"), into, (q, k, v), strict=True):
+            _check_float32(f"into's tensor for {name}", x, q, tuple(like.shape))
     _check_mask(causal, align)
     if q.device.type != "cuda" or torch.version.hip:
         raise ValueError(f"q is on {q.device}; the kernel needs an H100 or H200")

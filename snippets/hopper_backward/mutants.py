@@ -82,6 +82,30 @@ MUTANTS = [
         "The heads that share a head of keys are G neighbors.",
     ),
     Mutant(
+        "a group of heads too large",
+        "gl.minimum(prob.heads_kv - first_head, prob.together)",
+        "prob.heads_kv - first_head",
+        "A group that counts the heads after it has two programs for some tiles, for others none.",
+    ),
+    Mutant(
+        "a tile for the wrong group of heads",
+        "first_head = later // (prob.together * prob.tiles_n) * prob.together",
+        "first_head = later // prob.tiles_n",
+        "A group of heads has as many programs as heads times tiles.",
+    ),
+    Mutant(
+        "dK and dV replaced, not added to",
+        "gl.load(ptrs, mask=mask, other=0.0) + grad",
+        "gl.load(ptrs, mask=mask, other=0.0) * 0.0 + grad",
+        "What the caller's tensors held before is lost.",
+    ),
+    Mutant(
+        "dQ replaced, not added to",
+        "grad_q += tl.load(ptrs, mask=mask_m, other=0.0)",
+        "grad_q += 0.0 * tl.load(ptrs, mask=mask_m, other=0.0)",
+        "What the caller's tensor held before is lost.",
+    ),
+    Mutant(
         "numbers of the first half for both",
         "numbers_ptr + (row + sub * SUB_M) + offs_m",
         "numbers_ptr + row + offs_m",
@@ -245,14 +269,14 @@ MUTANTS = [
     ),
     Mutant(
         "dK written over dV",
-        "tma.async_copy_shared_to_global(gv_desc, at, buffer)\n    tma.store_wait(0)",
-        "tma.async_copy_shared_to_global(gv_desc, at, buffer)",
+        "tma.async_copy_shared_to_global(gv, at, buffer)\n        tma.store_wait(0)",
+        "tma.async_copy_shared_to_global(gv, at, buffer)",
         "Both gradients leave through one buffer, and TMA may still read the first.",
     ),
     Mutant(
         "end before dK is out",
-        "tma.async_copy_shared_to_global(gk_desc, at, buffer)\n    tma.store_wait(0)",
-        "tma.async_copy_shared_to_global(gk_desc, at, buffer)",
+        "tma.async_copy_shared_to_global(gk, at, buffer)\n        tma.store_wait(0)",
+        "tma.async_copy_shared_to_global(gk, at, buffer)",
         "The next program gets this shared memory while TMA still reads it.",
     ),
 ]

@@ -91,6 +91,17 @@ class Pointer:
     def __add__(self, offset):
         return Pointer(self.memory, self.offset + offset)
 
+    def load(self, mask, other):
+        """What lies there; `other` where the mask is false."""
+        found = torch.full(self.offset.shape, other)
+        mask = mask.expand_as(found)
+        found[mask] = self.memory[self.offset[mask]]
+        return found
+
+    def store(self, value, mask):
+        mask = mask.expand_as(value)
+        self.memory[self.offset[mask]] = value[mask]
+
 
 class Product:
     """A product that has been started."""
@@ -124,6 +135,7 @@ class Program(stand_in.Program):
         names = super()._names()
         for layout in ("BlockedLayout", "NVMMASharedLayout", "SwizzledSharedLayout"):
             setattr(names["gl"], layout, lambda *_, **__: None)
+        names["gl"].load, names["gl"].store = Pointer.load, Pointer.store
         return names | {
             "_reduce_add": lambda desc, at, buffer: self._leave(desc, at, buffer, "add_"),
             "async_copy": SimpleNamespace(
@@ -314,6 +326,11 @@ class Kernel(stand_in._Kernel):
         return Pointer(x.view(-1)) if isinstance(x, torch.Tensor) else super()._argument(x)
 
 
+def _on_gpu(x):
+    """A tensor, or each of several, that says it is on a GPU."""
+    return type(x)(map(_on_gpu, x)) if isinstance(x, (tuple, list)) else stand_in._OnGPU.of(x)
+
+
 @contextlib.contextmanager
 def played(launcher, seed=0):
     """The launcher of a kernel.py takes tensors on a CPU, which its kernel then computes with."""
@@ -324,7 +341,7 @@ def played(launcher, seed=0):
         capability = names["_capability"]
         names["_capability"] = lambda device: (9, 0)
         try:
-            check_inputs(*(stand_in._OnGPU.of(x) for x in given))
+            check_inputs(*map(_on_gpu, given))
         finally:
             names["_capability"] = capability
 

@@ -29,6 +29,7 @@ def _for_tma(q, k, v, out, lse, grad_out, **options):
 
 
 flash.BACKWARD["hopper_backward"] = _for_tma
+flash.AS_GIVEN.add("hopper_backward")
 
 # softmax(q kᵀ · scale) v, differentiable once in q, k and v. It takes scale, causal, align and
 # return_lse as hopper_attention does.

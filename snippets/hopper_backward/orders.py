@@ -3,7 +3,8 @@
 on_cpu.py draws orders at random, and the one that matters may be rare. Here it is worked out what
 comes before what in every order: what a part asks for, after what it asked for before; what follows
 a wait, after all that ended the phase; what follows a wait for products or stores, after their end.
-That is all the order there is (Lamport 1978, "Time, clocks, and the ordering of events"). Then
+That is all the order there is (Lamport 1978, "Time, clocks, and the ordering of events"). A load
+into registers has read for certain only when a product or a write uses them. Then
 
 - the contributions to a phase must come before those to the next, and a wait must come after the
   phase before its own and before the end of the phase after it: a parity tells no more;
@@ -77,6 +78,7 @@ class Orders:
         self.barriers = {name: Phases(n) for name, n in program.arrivals.items()}
         self.last = dict.fromkeys(program.parts)  # event of each part
         self.uses = []
+        self.loads = {}  # (part, number) → region and event of a load that may not have read yet
         self.fences = {part: [] for part in program.parts}
         self.products = {part: [] for part in program.parts}  # their ends
         self.stores = {part: [] for part in program.parts}
@@ -142,13 +144,17 @@ class Orders:
                     self.uses.append(Use(part, "a copy", region, True, True, begins, ends))
                 for _ in range(count):
                     self.barriers[barrier].change(ends, 1, 0)
-            case Load(region) | Write(region):
-                now, writes = self._step(part), isinstance(op, Write)
-                self.uses.append(Use(part, "threads", region, writes, True, now, now))
+            case Load(region, number):
+                self.loads[part, number] = region, self._step(part)
+            case Write(region, loads):
+                now = self._step(part)
+                self._have_read(part, loads, now)
+                self.uses.append(Use(part, "threads", region, True, True, now, now))
             case Fence():
                 self.fences[part].append(self._step(part))
-            case Product(regions):
+            case Product(regions, loads):
                 begins = self._step(part)
+                self._have_read(part, loads, begins)
                 ends = self._event(begins, *self.products[part][-1:])  # in order
                 self.products[part].append(ends)
                 for region in regions:
@@ -161,6 +167,13 @@ class Orders:
             case Finish(left) | StoreWait(left):
                 own = (self.products if isinstance(op, Finish) else self.stores)[part]
                 self._step(part, *own[: len(own) - left])
+
+    def _have_read(self, part, loads, now):
+        """An event that needs what loads bring into registers."""
+        for number in loads:
+            if found := self.loads.pop((part, number), None):
+                region, begins = found
+                self.uses.append(Use(part, "threads", region, False, True, begins, now))
 
     # --8<-- [start:certain]
     def _comes_before(self, event, other):

@@ -6,6 +6,7 @@ from sizes alone. orders.py says in which orders the parts can do it.
 """
 
 import contextlib
+import itertools
 import math
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -70,15 +71,17 @@ class CopyNumbers(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Threads read a region."""
+    """Threads read a region into registers: at the latest when these are needed."""
 
     region: Region
+    number: int
 
 
 class Write(NamedTuple):
     """Threads write a region; the tensor cores and TMA see it after a fence."""
 
     region: Region
+    loads: tuple = ()  # numbers of the loads that it needs
 
 
 class Fence(NamedTuple):
@@ -89,6 +92,7 @@ class Product(NamedTuple):
     """Started on the tensor cores, which read regions until it ends."""
 
     regions: tuple
+    loads: tuple = ()  # numbers of the loads that its registers need
 
 
 class Finish(NamedTuple):
@@ -115,8 +119,9 @@ class Program(NamedTuple):
 class Value:
     """Numbers in registers; of a product, there only when it has ended."""
 
-    def __init__(self, lister, shape=(0, 0), product=None):
+    def __init__(self, lister, shape=(0, 0), product=None, loads=()):
         self.lister, self.shape, self.product, self.dtype = lister, list(shape), product, None
+        self.loads = tuple(loads)  # numbers of those that it comes from
 
     def used(self, *others, **_):
         """What is computed from it, and from others."""
@@ -157,12 +162,13 @@ class Tile:
         return self._view([*self.shape[:-1], length], (start, length))
 
     def load(self, layout):
-        self.owner.lister.note(Load(self.region))
-        return Value(self.owner.lister, self.shape)
+        number = next(self.owner.lister.loads)
+        self.owner.lister.note(Load(self.region, number))
+        return Value(self.owner.lister, self.shape, loads=[number])
 
     def store(self, value):
         self.owner.lister.needs(value)
-        self.owner.lister.note(Write(self.region))
+        self.owner.lister.note(Write(self.region, value.loads))
 
 
 class Buffers:
@@ -197,7 +203,7 @@ class Lister(stand_in.Gluon):
     """The back end that writes down what is asked of it."""
 
     def __init__(self, source, program, programs):
-        self.arrivals, self.parts = {}, {}
+        self.arrivals, self.parts, self.loads = {}, {}, itertools.count()
         super().__init__(source, program, programs)
 
     def _names(self):
@@ -205,6 +211,8 @@ class Lister(stand_in.Gluon):
         for layout in ("BlockedLayout", "NVMMASharedLayout", "SwizzledSharedLayout"):
             setattr(names["gl"], layout, lambda *_, **__: None)
         names["gl"].convert_layout = lambda value, layout: value.used()
+        names["gl"].load = lambda pointer, mask, other: pointer.offset.used()
+        names["gl"].store = lambda pointer, value, mask: self.needs(value)
         copies = SimpleNamespace(
             async_copy_global_to_shared=lambda tile, pointer: self.numbers.append(tile.region),
             mbarrier_arrive=self._with_numbers,
@@ -223,8 +231,10 @@ class Lister(stand_in.Gluon):
         """What threads compute from values; of this shape, or of the largest among them."""
         for value in given:
             self.needs(value)
-        shapes = [x.shape for x in given if isinstance(x, Value)]
-        return Value(self, max([list(shape), *shapes], key=len))
+        values = [x for x in given if isinstance(x, Value)]
+        shapes = [x.shape for x in values]
+        loads = {number for x in values for number in x.loads}
+        return Value(self, max([list(shape), *shapes], key=len), loads=loads)
 
     def of_tensors(self, name):
         made = name in ("zeros", "full")
@@ -280,7 +290,8 @@ class Lister(stand_in.Gluon):
     def product(self, a, b, acc, use_acc=True, is_async=False):
         assert is_async
         self.needs(a)  # the accumulator may be a product's: they end in order
-        self.note(Product(tuple(x.region for x in (a, b) if isinstance(x, Tile))))
+        loads = a.loads if isinstance(a, Value) else ()
+        self.note(Product(tuple(x.region for x in (a, b) if isinstance(x, Tile)), loads))
         self.started += 1
         return Value(self, (a.shape[0], b.shape[1]), self.started - 1)
 

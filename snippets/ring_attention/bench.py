@@ -10,10 +10,25 @@ from snippets._lab.rooms import measured_on
 from . import kernel, trials
 from .model import Ring, hidden_from, predicted
 from .model import memory as memory_of
+from .on_cpu import step_mutants as judged_mistakes
 from .ranks import Ranks
-from .trials import ALONE, CUDNN, GATHER, HEADS, HOPPER, ON_ONE, OURS, THEIRS, ULYSSES, D
+from .trials import (
+    ALONE,
+    CUDNN,
+    GATHER,
+    HEADS,
+    HOPPER,
+    ON_ONE,
+    OURS,
+    THEIRS,
+    TRAINED,
+    TRITON,
+    ULYSSES,
+    D,
+)
 
-LENGTHS = {16_384: 20, 65_536: 10, 262_144: 5}  # N → timed calls of each
+LENGTHS = {16_384: 20, 65_536: 7, 262_144: 3}  # N → timed calls of each
+FEWEST = 5  # of which a median may be published
 DEVICES = "it is measured on two GPUs or more of one host"
 
 
@@ -21,8 +36,8 @@ def check(device):
     """Raise unless ring and exchange are right on this device, between all its GPUs."""
     masks = [(True, "zigzag"), (True, "contiguous"), (False, "zigzag")]
     if device == "cuda":  # rows of a rank: whole tiles, and some that are not
-        cases = [(torch.bfloat16, *mask, 128, length) for mask in masks for length in (512, 130)]
-        cases.append((torch.float16, *masks[0], 64, 130))
+        cases = [(torch.bfloat16, *mask, 128, 512) for mask in masks]
+        cases.append((torch.bfloat16, *masks[0], 128, 130))
         _ask(trials.check_rank, device, cases, seconds=180)
         return
     with Ranks(2) as two:
@@ -119,14 +134,14 @@ def simulator(lab):
 def scaling(lab):
     """One call on all GPUs, and the same on each of them at once, of which the slowest counts."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS), causal=[True, False]):
-        names = [OURS, HOPPER, CUDNN, GATHER, ULYSSES, ALONE]
-        if case["N"] > 100_000:
-            names.remove(ALONE)  # it takes a second, and is not the fastest on one
+        names = [OURS, HOPPER, CUDNN, GATHER, ULYSSES, TRITON, ALONE]
+        if case["N"] > 100_000:  # the others take up to a second, and are not the fastest
+            names = [OURS, HOPPER, GATHER]
         try:
             answers = _ask(trials.prepare, case["N"], case["causal"], names)
             able, rows = _able(case, answers)
             yield from rows
-            yield from _timed(case, able, LENGTHS[case["N"]])
+            yield from _timed(case, able, max(FEWEST, LENGTHS[case["N"]]))
         except (RuntimeError, TimeoutError) as error:
             yield _broken(case, OURS, error)
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], causal=[True, False]):
@@ -140,6 +155,57 @@ def scaling(lab):
             break  # it has stopped the ranks, and would again
     stop()  # what has entered their context must not be measured again
     # --8<-- [end:scaling]
+
+
+@measured_on("gpu", every_gpu=True)
+def ways(lab):
+    """Ways to send a block while the step for Hopper runs, and that step without a message."""
+    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], causal=[True, False]):
+        try:
+            able, rows = _able(case, _ask(trials.prepare_ways, case["N"], case["causal"]))
+            rows += _timed(case, able, LENGTHS[case["N"]])
+        except (RuntimeError, TimeoutError) as error:
+            yield _broken(case, OURS, error)
+            continue
+        for row in rows:
+            way = row["implementation"]
+            yield row | {"implementation": OURS, "way": way, "channels": trials.CHANNELS}
+
+
+@measured_on("gpu", every_gpu=True)
+def timelines(lab):
+    """When steps and messages run, of each way, on the first rank."""
+    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True]):
+        try:
+            able, rows = _able(case, _ask(trials.prepare_ways, case["N"], case["causal"]))
+            yield from rows
+            found = _ask(trials.spans, [way for way in able if way != trials.STEPS])[0]
+        except (RuntimeError, TimeoutError) as error:
+            yield _broken(case, OURS, error)
+            continue
+        for way, what, start, end in found:
+            times = {"start_us": round(start, 1), "end_us": round(end, 1)}
+            yield {"implementation": OURS, **case, "way": way, "what": what, **times}
+
+
+@measured_on("gpu", every_gpu=True)
+def graphs(lab):
+    """One call in a CUDA graph, its messages among it, on all GPUs and on each of them at once."""
+    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:1], causal=[True, False]):
+        try:
+            names = [OURS, HOPPER, CUDNN, GATHER]
+            answers = _ask(trials.prepare_graphs, case["N"], case["causal"], names)
+            able, rows = _able(case, answers)
+            yield from rows
+            yield from _timed(case, able, LENGTHS[case["N"]])
+        except (RuntimeError, TimeoutError) as error:
+            yield _broken(case, OURS, error)
+
+
+@measured_on("interpreter")
+def step_mutants(lab):
+    """What rejects each mistake in the step for Hopper, as a stand-in for Gluon plays it."""
+    yield from judged_mistakes(lab)
 
 
 @measured_on("gpu", every_gpu=True)
@@ -167,11 +233,11 @@ def training(lab):
     """Forward and backward of one call, on all GPUs and on each of them at once."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True, False]):
         try:
-            names = [OURS, CUDNN, ALONE]
+            names = [OURS, TRITON, TRAINED, CUDNN]
             answers = _ask(trials.prepare_training, case["N"], case["causal"], names)
             able, rows = _able(case, answers)
             yield from rows
-            yield from _timed(case, able, 6, factor=3.5)  # five products after two
+            yield from _timed(case, able, 5, factor=3.5)  # five products after two
         except (RuntimeError, TimeoutError) as error:
             yield _broken(case, OURS, error)
 

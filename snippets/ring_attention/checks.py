@@ -7,9 +7,13 @@ from snippets._lab.judge.oracle import (
     assert_attention,
     causal_mask,
     eager_attention,
+    make_qkv,
 )
 
+from . import kernel
+
 FLOAT32 = torch.finfo(torch.float32).eps
+LSE = 1e-3  # of a logsumexp: scores of 16-bit inputs, summed in float32 by tensor cores
 
 
 def eager(q, k, v, grad_out, causal, scale=None):
@@ -54,3 +58,50 @@ def assert_ring(found, q, k, v, grad_out, *, causal, scale=None):
                 f"(eager: {pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
             )
     # --8<-- [end:bound]
+
+
+def assert_steps(
+    step,
+    ranks,
+    *,
+    H=2,
+    Hkv=1,
+    L=70,
+    D=64,
+    dtype=torch.float16,
+    causal=True,
+    layout="zigzag",
+    device="cpu",
+):
+    """Raise NumericalMismatch unless the steps of each rank, one after the other, are attention.
+
+    Everything is here, so nothing travels; `step` is called as kernel.py's _launch_step is.
+    """
+    options = {"D": D, "dtype": dtype, "device": device}
+    q, _, _ = make_qkv(1, H, N=ranks * L, **options)
+    _, k, v = make_qkv(1, Hkv, M=1, N=ranks * L, seed=1, **options)
+    found = torch.empty_like(q)
+    lse = torch.empty(q.shape[:-1], device=device)
+    rings = [kernel.Ring(rank, ranks) for rank in range(ranks)]
+    where = [kernel._positions(ring, L, layout).to(device) for ring in rings]
+    for ring in rings:
+        mine = q[:, :, where[ring.rank]]
+        state = [torch.full(mine.shape, float("nan"), device=device)]
+        state += torch.full((2, 1, H, L), float("nan"), device=device)
+        state += torch.full_like(mine, float("nan")), torch.full_like(state[1], float("nan"))
+        for t, part in enumerate(kernel._plan(ring, L, causal, layout)):
+            if part.M:
+                held = (x[:, :, where[part.source]] for x in (k, v))
+                step(mine, *held, tuple(state), part, D**-0.5, first=t == 0)
+        found[:, :, where[ring.rank]], lse[:, :, where[ring.rank]] = state[3:]
+    keys, values = (x.repeat_interleave(H // Hkv, dim=1) for x in (k, v))
+    mask = causal_mask(ranks * L, ranks * L, device=device) if causal else None
+    assert_attention(found, q, keys, values, mask=mask)
+    scores = q.double() @ keys.double().mT * D**-0.5
+    scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+    want = scores.logsumexp(-1).float()
+    error = (lse - want).abs().max().item()
+    if not error <= LSE:  # written so that NaN fails
+        raise NumericalMismatch(
+            f"lse: largest difference {error:.2e} from float64, allowed {LSE:.0e}"
+        )

@@ -2,9 +2,14 @@
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.drawings import PHONE, svg
+from snippets._lab.draw.drawings import words as written
 from snippets._lab.draw.figure import Figure, from_all
+from snippets._lab.draw.identity import identity
+from snippets._lab.draw.kills import Kill, picture
 from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, rate, values
 from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import (
     bandwidth,
     count,
@@ -21,18 +26,26 @@ from snippets._lab.draw.words import Words, between
 from .model import Ring, predicted
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
+TRITON = "ring_attention, Triton step"
 GATHER, ULYSSES = "ring_attention, all-gather", "ring_attention, Ulysses"
 THEIRS, CUDNN, HOPPER = "torch:context_parallel", "torch:cudnn", "hopper_attention"
+TRAINED = "hopper_backward"
 NAMES = {
     "ring": OURS,
+    "ring with its Triton step": TRITON,
     "all-gather": GATHER,
     "Ulysses": ULYSSES,
     "PyTorch's": THEIRS,
     "hopper_attention on one GPU": HOPPER,
+    "hopper_backward on one GPU": TRAINED,
     "cuDNN on one GPU": CUDNN,
-    "the ring's step on one GPU": ALONE,
+    "the Triton step on one GPU": ALONE,
 }
+STEPS, COPIES, NCCL = "steps alone", "DMA engines", "NCCL"
+FEWER, TICKETS = "NCCL, fewer programs", "NCCL, a program a tile"
+WAYS = (STEPS, COPIES, NCCL, FEWER, TICKETS)
 COMPARED = 65_536  # rows up to which all rivals are timed
+MASKS = {"full": False, "causal": True}
 words = Words(__file__)
 
 
@@ -49,7 +62,7 @@ def _milliseconds(rows, name, **case):
 def _gain(rows, **case):
     """How many times as fast the ring is as the fastest on one GPU; None if either is missing."""
     ours = _milliseconds(rows, OURS, **case)
-    alone = [_milliseconds(rows, name, **case) for name in (HOPPER, CUDNN, ALONE)]
+    alone = [_milliseconds(rows, name, **case) for name in (HOPPER, TRAINED, CUDNN, ALONE)]
     alone = [ms for ms in alone if ms is not None]
     return min(alone) / ours if ours and alone else None
 
@@ -176,8 +189,7 @@ def scaling(results):
     ranks = max(values(measured, "ranks"))
 
     def gains(N):
-        both = {"full": False, "causal": True}
-        return {mask: _said(_gain(rows, N=N, causal=c), ratio) for mask, c in both.items()}
+        return {mask: _said(_gain(rows, N=N, causal=c), ratio) for mask, c in MASKS.items()}
 
     there = {r["implementation"] for r in measured}
     names = {label: name for label, name in NAMES.items() if name in there}
@@ -200,9 +212,8 @@ def scaling(results):
             "own": words(
                 "scaling.own",
                 N=near["N"],
-                ranks=ranks,
+                triton=_said(_quotient(rows, TRITON, OURS, N=near["N"]), ratio),
                 step=_said(_quotient(rows, ALONE, HOPPER, N=near["N"]), ratio),
-                own=_said(_quotient(rows, ALONE, OURS, N=near["N"]), ratio),
             ),
         },
     )
@@ -229,6 +240,96 @@ def overlap(results):
         sentences={
             "link": words("overlap.link", link=bandwidth(moved(at["transfers only"], "bytes_sent")))
         },
+    )
+
+
+def ways(results):
+    rows = [r for r in results[0].rows if "ms_p50" in r]
+    N = max(values(rows, "N"))
+
+    def beyond(way, causal):
+        """What a way takes beyond the steps alone, in words."""
+        at = {r["way"]: r["ms_p50"] for r in pick(rows, N=N, causal=causal)}
+        if way not in at or STEPS not in at:
+            return "n/a"
+        return percent(at[way] / at[STEPS] - 1)
+
+    return Figure(
+        finding=words(
+            "ways", N=N, **{n: beyond(w, True) for n, w in (("copies", COPIES), ("nccl", NCCL))}
+        ),
+        caption=words("ways.caption", channels=rows[0]["channels"]),
+        table=beside(rows, ["N", "causal"], {w: w for w in WAYS}, TIME, name="way"),
+        plot=charts.bars(
+            results, [Series(OURS, w, where={"way": w}) for w in WAYS], TIME, _masks(N)
+        ),
+        sentences={
+            "others": words("ways.others", fewer=beyond(FEWER, True), tickets=beyond(TICKETS, True))
+        },
+    )
+
+
+LOOKS = {"step": "scores", "message": "k"}
+
+
+def timelines(results):
+    rows = [r for r in results[0].rows if "what" in r]
+    shown = values(rows, "way")
+    end = max(r["end_us"] for r in rows)
+    pitch, left = 70, 62
+    drawn = []
+    for i, way in enumerate(way for way in WAYS if way in shown):
+        y = i * pitch
+        drawn.append(written(0, y + 10, way, 11, 600, anchor="start"))
+        over = Timeline(["step", "message"], end, 0, y + 16, left, PHONE, 18, 4)
+        spans = [
+            Span(r["what"], r["start_us"], r["end_us"], identity(LOOKS[r["what"]]).color)
+            for r in pick(rows, way=way)
+        ]
+        drawn.append(timeline(over, spans))
+    drawn.append(time_arrow(over, f"time, {time(end / 1000)} in all"))
+    case = rows[0]
+    return Figure(
+        finding=words("timelines"),
+        caption=words("timelines.caption", N=case["N"]),
+        sources=results,
+        table=columns(
+            rows,
+            {
+                "way": "way",
+                "what": "what",
+                "from": lambda r: time(r["start_us"] / 1000),
+                "to": lambda r: time(r["end_us"] / 1000),
+            },
+        ),
+        widget=svg(PHONE, over.y + over.down + 24, words("timelines"), drawn),
+    )
+
+
+def graphs(results):
+    rows = [r for r in results[0].rows if "ms_p50" in r]
+    N = max(values(rows, "N"))
+    ranks = max(values(rows, "ranks"))
+    names = {label: name for label, name in NAMES.items() if pick(rows, implementation=name)}
+    gains = {m: _said(_gain(rows, N=N, causal=c), ratio) for m, c in MASKS.items()}
+    return Figure(
+        finding=words("graphs", N=N, ranks=ranks, **gains),
+        caption=words("graphs.caption"),
+        table=beside(rows, ["N", "causal"], names, TIME),
+        plot=charts.bars(
+            results, [Series(n, label) for label, n in names.items()], TIME, _masks(N)
+        ),
+    )
+
+
+def step_mutants(results):
+    wrong = [r for r in results[0].rows if r["message"]]
+    kills = [Kill(r["mutant"], r["diagnosis"], r["message"], r["old"], r["new"]) for r in wrong]
+    return Figure(
+        finding=words("step_mutants", wrong=len(wrong)),
+        caption=words("step_mutants.caption"),
+        table=[],
+        widget=picture(kills, "how far off"),
     )
 
 

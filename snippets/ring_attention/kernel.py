@@ -407,7 +407,7 @@ def _ring_backward_kernel(
         delta = tl.load(delta_ptr + row, mask=offs_m < M, other=0.0)  # [BLOCK_M]
         dst = (pt * (dpt - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
-        dq = tl.dot(dst.T, k_tile, input_precision="ieee")  # [BLOCK_M, BLOCK_D]
+        dq = tl.dot(dst.T, k_tile, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_D]
         if ADD_BY_TMA:  # a tile goes through shared memory to the units beside L2
             total.atomic_add([b, h, first_m, 0], dq.reshape([1, 1, BLOCK_M, BLOCK_D]))
         else:
@@ -476,11 +476,7 @@ def _plan(ring, length, causal, layout):
 
 # --8<-- [start:travel]
 class Travel:
-    """Tensors on their way to the next rank while the previous rank's arrive.
-
-    NCCL's stream waits for what was launched before a message is posted, so a buffer that a kernel
-    has read may be received into right after; two of them, in turn, are enough.
-    """
+    """Tensors on their way to the next rank while the previous rank's arrive."""
 
     def __init__(self, ring, *sent_and_received):
         """Post what is to be sent, and where the same from the previous rank shall arrive."""
@@ -517,30 +513,59 @@ def _explained(ring, what):
         ) from error
 
 
+# --8<-- [start:blocks]
+class Blocks:
+    """The keys and values at a rank: its own first, then those of the ranks before it.
+
+    NCCL's stream waits for what was launched before a message is posted, so a buffer that a kernel
+    has read may be received into right after; two of them, in turn, are enough.
+    """
+
+    def __init__(self, ring, k, v):
+        self.ring, self.t = ring, 0
+        self.held = (k.contiguous(), v.contiguous())
+        count = min(2, ring.size - 1)
+        self.buffers = [[torch.empty_like(x) for x in self.held] for _ in range(count)]
+
+    def send(self):
+        """Post what is held to the next rank, and what the previous one holds to this one."""
+        self.arriving = self.buffers[self.t % 2]
+        self.travel = Travel(self.ring, (self.held, self.arriving))
+
+    def receive(self):
+        """Hold what has been posted to this rank, once it is here."""
+        self.travel.arrived()
+        self.held, self.t = self.arriving, self.t + 1
+
+    def end(self):
+        """Nothing reads what is held again."""
+
+    # --8<-- [end:blocks]
+
+
 # --8<-- [start:forward]
-def _forward(q, k, v, ring, causal, scale, layout):
+def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
     """(out, lse) of this rank's queries [B, H, L, D] and everybody's keys and values."""
     B, H, L, D = q.shape
     acc = q.new_empty((B, H, L, D), dtype=torch.float32)
     m_i, l_i = q.new_empty((2, B, H, L), dtype=torch.float32)
     out, lse = q.new_empty(q.shape), q.new_empty((B, H, L), dtype=torch.float32)
-    held = (k.contiguous(), v.contiguous())
-    buffers = [[torch.empty_like(x) for x in held] for _ in range(min(2, ring.size - 1))]
+    block = blocks(ring, k, v)
     for t, step in enumerate(_plan(ring, L, causal, layout)):
         if t + 1 < ring.size:  # sent before the step is launched: both take place at once
-            arriving = buffers[t % 2]
-            travel = Travel(ring, (held, arriving))
+            block.send()
         if step.M:
-            _launch_step(q, *held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
+            state = acc, m_i, l_i, out, lse
+            local.forward(q, *block.held, state, step, scale, first=t == 0)
         if t + 1 < ring.size:
-            travel.arrived()
-            held = arriving
+            block.receive()
+    block.end()
     return out, lse
     # --8<-- [end:forward]
 
 
 # --8<-- [start:backward]
-def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
+def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout, local):
     """Gradients for this rank's q, k and v. Those of k and v travel with them, in float32.
 
     While a step runs, the next keys and values arrive, and so does what the ranks before have
@@ -548,8 +573,8 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
     from home.
     """
     grad_q = torch.zeros_like(q, dtype=torch.float32, memory_format=torch.contiguous_format)
-    delta = _launch_delta(out, grad_out)
     held = (k.contiguous(), v.contiguous())
+    compute = local.backward(q, *held, out, lse, grad_out, scale)
     buffers = [[torch.empty_like(x) for x in held] for _ in range(min(2, ring.size - 1))]
     sums = [[x.new_empty(x.shape, dtype=torch.float32) for x in held] for _ in range(2)]
     found = sums[0] if ring.size == 1 else [torch.empty_like(x) for x in sums[0]]
@@ -563,7 +588,7 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
         travel = Travel(ring, *messages)
         if step.M:  # of its own keys a rank sees all: nothing was found for them before
             own = sums[0] if t == 0 else found
-            _launch_backward(q, *held, grad_out, lse, delta, (grad_q, *own), step, scale)
+            compute(*held, (grad_q, *own), step)
         travel.arrived()
         if step.M and t > 0:
             keys = slice(step.first_key, step.first_key + step.N)
@@ -571,11 +596,11 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout):
                 x[:, :, keys] += more[:, :, keys]
         if t + 1 < ring.size:
             held = arriving
-    home = sums[(ring.size - 1) % 2]
-    if ring.size > 1:  # one hop further than k and v
-        last, home = home, sums[ring.size % 2]
-        Travel(ring, (last, home)).arrived()
-    return (grad_q * scale).to(q.dtype), home[0].to(k.dtype), home[1].to(v.dtype)
+    whole = [x.to(k.dtype) for x in sums[(ring.size - 1) % 2]]
+    if ring.size > 1:  # one hop further than k and v; nothing is added to them any more
+        last, whole = whole, [torch.empty_like(x) for x in whole]
+        Travel(ring, (last, whole)).arrived()
+    return grad_q.to(q.dtype), *whole
     # --8<-- [end:backward]
 
 
@@ -583,9 +608,9 @@ class _RingAttention(torch.autograd.Function):
     """Attention of one rank's queries to all keys, as autograd sees it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, ring, causal, scale, layout):
-        ctx.options = ring, causal, scale, layout
-        out, lse = _forward(q, k, v, *ctx.options)
+    def forward(ctx, q, k, v, ring, causal, scale, layout, local, blocks):
+        ctx.options = ring, causal, scale, layout, local
+        out, lse = _forward(q, k, v, *ctx.options, blocks)
         ctx.save_for_backward(q, k, v, out, lse)
         return out
 
@@ -594,7 +619,7 @@ class _RingAttention(torch.autograd.Function):
         if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
             grad_out = grad_out.contiguous()
         gradients = _Gradients.apply(*ctx.saved_tensors, grad_out, *ctx.options)
-        return (*gradients, None, None, None, None)
+        return (*gradients, *[None] * 6)
 
 
 class _Gradients(torch.autograd.Function):
@@ -612,7 +637,17 @@ class _Gradients(torch.autograd.Function):
 # --8<-- [start:launcher]
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
 def ring_attention(
-    q, k, v, *, group=None, causal=False, scale=None, layout="zigzag", validate=True
+    q,
+    k,
+    v,
+    *,
+    group=None,
+    causal=False,
+    scale=None,
+    layout="zigzag",
+    validate=True,
+    local=None,
+    blocks=None,
 ):
     """softmax(q kᵀ · scale) v where each rank holds a shard of the sequence; differentiable once.
 
@@ -631,6 +666,8 @@ def ring_attention(
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
             and raise on all of them if they differ. Costs one small message over gloo.
+        local, blocks: what computes a step, a Local, and what moves keys and values in the
+            forward; TRITON and Blocks if None. op.py beside this file has both for Hopper.
 
     Returns:
         [B, H, L, D] in q's dtype: the output of this rank's queries.
@@ -644,7 +681,8 @@ def ring_attention(
     with _agreed(ring, validate, "ring_attention") as header:
         scale = _check_inputs(q, k, v, causal, scale, layout)
         header.describe(q, k, v, causal, scale, layout)
-    return _RingAttention.apply(q, k, v, ring, causal, scale, layout)
+    options = ring, causal, scale, layout
+    return _RingAttention.apply(q, k, v, *options, local or TRITON, blocks or Blocks)
 
 
 # --8<-- [start:ulysses]
@@ -679,7 +717,8 @@ def ulysses_attention(
 
 def _alone(q, k, v, *, causal, scale):
     """Our own step on a sequence that is all here."""
-    return _RingAttention.apply(q, k, v, Ring(0, 1), causal, scale, "contiguous")
+    options = Ring(0, 1), causal, scale, "contiguous"
+    return _RingAttention.apply(q, k, v, *options, TRITON, Blocks)
 
 
 def _order(ring, length, layout, device):
@@ -924,6 +963,26 @@ def _launch_step(q, k, v, state, step, scale, *, first):
             _with_scratch(launch, q.device)
         else:
             launch()
+
+
+def _prepare_backward(q, k, v, out, lse, grad_out, scale):
+    """What computes the steps of a backward: a function of keys, values, sums and a Step."""
+    delta = _launch_delta(out, grad_out)
+
+    def compute(k, v, sums, step):
+        _launch_backward(q, k, v, grad_out, lse, delta, sums, step, scale)
+
+    return compute
+
+
+class Local(NamedTuple):
+    """What computes the steps of a rank."""
+
+    forward: object  # (q, k, v, state, step, scale, *, first): as _launch_step
+    backward: object  # (q, k, v, out, lse, grad_out, scale): as _prepare_backward
+
+
+TRITON = Local(_launch_step, _prepare_backward)
 
 
 def _launch_delta(out, grad_out):

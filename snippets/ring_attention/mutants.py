@@ -1,4 +1,4 @@
-"""Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
+"""Wrong variants of kernel.py, and of the step in op.py. Each must be rejected."""
 
 from snippets._lab.judge.mutants import Mutant
 
@@ -17,21 +17,20 @@ MUTANTS = [
     ),
     Mutant(
         "v not rotated",
-        "            travel.arrived()\n            held = arriving\n    return out, lse",
-        "            travel.arrived()\n            held = (arriving[0], held[1])\n"
-        "    return out, lse",
+        "self.held, self.t = self.arriving, self.t + 1",
+        "self.held, self.t = (self.arriving[0], self.held[1]), self.t + 1",
         "Keys of one rank weigh the values of another.",
     ),
     Mutant(
         "k not rotated in the backward",
-        "        if t + 1 < ring.size:\n            held = arriving\n    home",
-        "        if t + 1 < ring.size:\n            held = (held[0], arriving[1])\n    home",
+        "        if t + 1 < ring.size:\n            held = arriving\n    whole",
+        "        if t + 1 < ring.size:\n            held = (held[0], arriving[1])\n    whole",
         "The backward needs the keys that the forward saw at this step, not the rank's own.",
     ),
     Mutant(
         "dK and dV one hop short of home",
-        "Travel(ring, (last, home)).arrived()",
-        "home = last",
+        "Travel(ring, (last, whole)).arrived()",
+        "whole = last",
         "After the last step the sums are at the neighbor of the rank whose keys they belong to.",
     ),
     Mutant(
@@ -66,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         "a buffer received into while it is read",
-        "arriving = buffers[t % 2]\n            travel",
-        "arriving = buffers[0]\n            travel",
+        "self.arriving = self.buffers[self.t % 2]",
+        "self.arriving = self.buffers[0]",
         "The next keys overwrite the ones that the step is computing with.",
     ),
     Mutant(
@@ -90,8 +89,8 @@ MUTANTS = [
     ),
     Mutant(
         "no scale in dQ",
-        "(grad_q * scale).to(q.dtype)",
-        "grad_q.to(q.dtype)",
+        'dq = tl.dot(dst.T, k_tile, input_precision="ieee") * scale',
+        'dq = tl.dot(dst.T, k_tile, input_precision="ieee")',
         "The scores were scaled, so their gradient is too.",
     ),
     Mutant(
@@ -105,5 +104,89 @@ MUTANTS = [
         "x = x if order is None else x.index_select(2, order)",
         "x = x",
         "The output of ulysses_attention goes home in the order of positions, not of shards.",
+    ),
+]
+
+# Of the step for Hopper: pieces of op.py, which the stand-in for Gluon plays.
+STEP_MUTANTS = [
+    Mutant(
+        "sums carried in bfloat16",
+        "_places(row, D), acc, mask=more)",
+        "_places(row, D), acc.to(gl.bfloat16).to(gl.float32), mask=more)",
+        "What a step hands to the next is rounded each time: the error grows with the ring.",
+    ),
+    Mutant(
+        "carried values not rescaled",
+        "acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]",
+        "acc = acc",
+        "What earlier steps have summed stays under their smaller maximum.",
+    ),
+    Mutant(
+        "carried maximum forgotten",
+        "m_i = gl.load(carried.m_ptr + row, mask=mask, other=0.0)",
+        "m_i = gl.full([CONSUMER_M], float('-inf'), gl.float32, rows)",
+        "The weights of earlier steps were taken under a maximum that nobody knows any more.",
+    ),
+    Mutant(
+        "the whole sum for each thread of a row",
+        "l_i * 0.25",
+        "l_i",
+        "Where there are masks, four threads keep a sum each: the carried one counts four times.",
+    ),
+    Mutant(
+        "first_row forgotten",
+        "head.to(gl.int64) * carried.L + carried.first_row + offs_m",
+        "head.to(gl.int64) * carried.L + offs_m",
+        "A step of the later chunk of queries goes on with the sums of the earlier one.",
+    ),
+    Mutant(
+        "heads as far apart as this step is long",
+        "head.to(gl.int64) * carried.L",
+        "head.to(gl.int64) * prob.M",
+        "The sums of a head lie L rows after those of the head before, whatever a step takes.",
+    ),
+    Mutant(
+        "queries released before they are used",
+        """\
+        queries = Queries(warpgroup, q_tile, last_key)
+        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+        stage = _stage(kv_count, V)
+        scores = _issue_qk(q_tile, channels.k, stage, V)
+        _pass_turn(channels.order_barriers, warpgroup, V)
+        s = warpgroup_mma_wait(0, deps=[scores])
+        _release(channels.k, stage)
+        if V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
+""",
+        """\
+        if V.Q_IN_REGISTERS:
+            _release(channels.q, q_stage)
+        queries = Queries(warpgroup, q_tile, last_key)
+        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+        stage = _stage(kv_count, V)
+        scores = _issue_qk(q_tile, channels.k, stage, V)
+        _pass_turn(channels.order_barriers, warpgroup, V)
+        s = warpgroup_mma_wait(0, deps=[scores])
+        _release(channels.k, stage)
+""",
+        "A load that has been issued may still wait for its turn when the next queries arrive.",
+    ),
+    Mutant(
+        "a tile that is done in part is not carried on",
+        "if first + CONSUMER_M > carried.done:",
+        "if first >= carried.done:",
+        "Where chunks are no multiple of 64 rows, a tile has rows of both kinds.",
+    ),
+    Mutant(
+        "a tile that is done in part is not stored",
+        "if first < carried.done:",
+        "if first + CONSUMER_M <= carried.done:",
+        "Where chunks are no multiple of 64 rows, a tile has rows of both kinds.",
+    ),
+    Mutant(
+        "divided by the sum of one step",
+        "l_i = gl.load(carried.l_ptr + row, mask=mask, other=0.0)",
+        "l_i = gl.zeros([CONSUMER_M], gl.float32, rows)",
+        "The output is divided by the weights of all keys, and they are summed over all steps.",
     ),
 ]

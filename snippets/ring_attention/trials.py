@@ -11,22 +11,32 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure.competitors import in_a_line, resolve
 from snippets._lab.measure.timing import Flush, in_turns
 
-from . import kernel
-from .checks import assert_ring
-from .kernel import ring_attention, shard, ulysses_attention, unshard
+from . import copies, kernel, op
+from .checks import assert_ring, assert_steps
+from .kernel import shard, ulysses_attention, unshard
+from .op import ring_attention
 
-OURS = "ring_attention"
+OURS = "ring_attention"  # with its step and its copies for Hopper, where it is on one
+TRITON = "ring_attention, Triton step"
 ALONE = "ring_attention, one GPU"
 GATHER = "ring_attention, all-gather"
 ULYSSES = "ring_attention, Ulysses"
 THEIRS = "torch:context_parallel"
 CUDNN, HOPPER = "torch:cudnn", "hopper_attention"
-ON_ONE = (HOPPER, CUDNN, ALONE)  # everything on each GPU; the others share the sequence
+TRAINED = "hopper_backward"  # and hopper_attention before it
+ON_ONE = (HOPPER, TRAINED, CUDNN, ALONE)  # everything on each GPU; the others share the sequence
+# Ways to send a block while a step runs, and the step alone.
+STEPS, COPIES, NCCL = "steps alone", "DMA engines", "NCCL"
+FEWER, TICKETS = "NCCL, fewer programs", "NCCL, a program a tile"
+WAYS = (STEPS, COPIES, NCCL, FEWER, TICKETS)
+CHANNELS = 4  # of NCCL, each a block of threads, where it is not left to NCCL
+A_TILE_EACH = 1 << 30  # programs: more than there are tiles
 HEADS, D = 16, 128
 DEVICE = "cuda"
 
@@ -40,12 +50,19 @@ def check_rank(device, cases):
         options = {"D": D, "dtype": dtype, "device": device}
         q, _, grad_out = make_qkv(1, 2 * size, N=length * size, seed=at, **options)
         _, k, v = make_qkv(1, size, M=1, N=length * size, seed=at + 1, **options)
-        for attention in (ring_attention, ulysses_attention):
+        for attention in (ring_attention, kernel.ring_attention, ulysses_attention):
             local = [shard(x, layout=layout).requires_grad_() for x in (q, k, v)]
             out = attention(*local, causal=causal, layout=layout)
             found = out, *torch.autograd.grad(out, local, shard(grad_out, layout=layout))
             whole = [unshard(x, layout=layout) for x in found]
             assert_ring(whole, q, k, v, grad_out, causal=causal)
+    if device == "cuda" and torch.cuda.get_device_capability() == (9, 0):
+        for dtype, D, L in ((torch.float16, 64, 512), (torch.bfloat16, 128, 130)):
+            for causal, layout in ((True, "zigzag"), (True, "contiguous"), (False, "zigzag")):
+                options = {"causal": causal, "layout": layout, "device": device, "dtype": dtype}
+                for programs in (None, 3, 13):  # few of them: many tiles follow each other in one
+                    step = functools.partial(op.hopper_step, programs=programs)
+                    assert_steps(step, 3, L=L, D=D, H=4, Hkv=2, **options)
 
 
 def _random(*names, N, seed=0):
@@ -106,10 +123,11 @@ def prepare(N, causal, names):
         CUDNN: lambda: resolve(CUDNN)(q, k, v, causal=causal),
         ALONE: lambda: kernel._alone(q, k, v, causal=causal, scale=D**-0.5),
         OURS: lambda: ring_attention(*zigzag, **options),
+        TRITON: lambda: kernel.ring_attention(*zigzag, **options),
         GATHER: lambda: _gathered(zigzag[0], *lying, causal),
         ULYSSES: lambda: ulysses_attention(*rows, layout="contiguous", attention=_local, **options),
     }
-    right = dict.fromkeys(calls, want) | {OURS: shard(want), GATHER: shard(want)}
+    right = dict.fromkeys(calls, want) | dict.fromkeys((OURS, TRITON, GATHER), shard(want))
     right[ULYSSES] = shard(want, layout="contiguous")
     with torch.no_grad():
         why = {name: _why(calls[name], right[name]) for name in names}
@@ -154,7 +172,7 @@ def clock(names, rounds):
     # --8<-- [end:clock]
 
 
-def _compute_only(q, k, v, causal):
+def _steps_only(q, k, v, causal, local):
     """All steps of a ring on the keys that a rank has: what ring_attention launches, no message."""
     ring = kernel._ring(None)
     B, H, L, _ = q.shape
@@ -162,17 +180,42 @@ def _compute_only(q, k, v, causal):
     m_i, l_i, lse = q.new_empty((3, B, H, L), dtype=torch.float32)
     state = acc, m_i, l_i, torch.empty_like(q), lse
     for t, step in enumerate(kernel._plan(ring, L, causal, "zigzag")):
-        kernel._launch_step(q, k, v, state, step, D**-0.5, first=t == 0)
+        local(q, k, v, state, step, D**-0.5, first=t == 0)
 
 
 def _transfers_only(k, v):
     """All messages of a ring, and nothing between them."""
     ring = kernel._ring(None)
-    held, buffers = (k, v), [[torch.empty_like(x) for x in (k, v)] for _ in range(2)]
-    for t in range(ring.size - 1):
-        travel = kernel.Travel(ring, (held, buffers[t % 2]))
-        travel.arrived()
-        held = buffers[t % 2]
+    block = op.blocks(ring, k, v)
+    for _ in range(ring.size - 1):
+        block.send()
+        block.receive()
+    block.end()
+
+
+def prepare_graphs(N, causal, names):
+    """As prepare, but each call is captured in a CUDA graph, with its messages, and replayed."""
+    why = prepare(N, causal, names)
+    for name in [name for name, text in why.items() if not text]:
+        torch.cuda.synchronize()
+        dist.barrier()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads, NCCL's watchdog among them, may ask the GPU something meanwhile.
+            with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                found = _held["calls"][name]()
+            want = _held["calls"][name]()
+            found.zero_()
+            _held["calls"][name] = functools.partial(_replayed, graph, found)
+            why[name] = _why(_held["calls"][name], want)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
+            why[name] = in_a_line(error)
+    return why
+
+
+def _replayed(graph, found):
+    graph.replay()
+    return found
 
 
 def prepare_apart(N, causal):
@@ -181,10 +224,76 @@ def prepare_apart(N, causal):
     q, k, v = (shard(x) for x in _random(*"qkv", N=N))
     _held["calls"] = {
         "both": lambda: ring_attention(q, k, v, causal=causal, validate=False),
-        "compute only": lambda: _compute_only(q, k, v, causal),
+        "compute only": lambda: _steps_only(q, k, v, causal, op.LOCAL.forward),
         "transfers only": lambda: _transfers_only(k, v),
     }
     return list(_held["calls"])
+
+
+# --8<-- [start:ways]
+def prepare_ways(N, causal):
+    """The calls that send in different ways while hopper_step runs. Name → "" or why not."""
+    _held.clear()
+    q, k, v = _random(*"qkv", N=N)
+    want = shard(kernel._alone(q, k, v, causal=causal, scale=D**-0.5))
+    q, k, v = (shard(x) for x in (q, k, v))
+    few, all_of_them = _group_of(CHANNELS), _programs()
+
+    def ring(blocks, programs=all_of_them, group=None):
+        local = kernel.Local(functools.partial(op.hopper_step, programs=programs), None)
+        options = {"causal": causal, "group": group, "validate": False}
+        return kernel.ring_attention(q, k, v, local=local, blocks=blocks, **options)
+
+    calls = {
+        COPIES: lambda: ring(copies.CopiedBlocks),
+        NCCL: lambda: ring(kernel.Blocks),
+        FEWER: lambda: ring(kernel.Blocks, all_of_them - CHANNELS, few),
+        TICKETS: lambda: ring(kernel.Blocks, A_TILE_EACH, few),
+    }
+    why = {name: _why(call, want) for name, call in calls.items()}
+    steps = functools.partial(op.hopper_step, programs=all_of_them)
+    _held["calls"] = {STEPS: lambda: _steps_only(q, k, v, causal, steps)} | calls
+    return {STEPS: ""} | why
+
+
+def _programs():
+    """One for each multiprocessor."""
+    return torch.cuda.get_device_properties(DEVICE).multi_processor_count
+
+
+@functools.cache
+def _group_of(channels):
+    """All ranks once more, with so many channels of NCCL."""
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options.config.max_ctas = channels
+    return dist.new_group(pg_options=options)
+    # --8<-- [end:ways]
+
+
+def spans(ways):
+    """When steps and messages of each way run: (way, what, start, end) in microseconds.
+
+    For the calls of prepare_ways, once each, as PyTorch's profiler sees them.
+    """
+    found = []
+    for way in ways:
+        call = _held["calls"][way]
+        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as seen:
+            dist.barrier()
+            call()
+            torch.cuda.synchronize()
+        there = [(_what(e.name), e.time_range.start, e.time_range.end) for e in seen.events()]
+        there = [(what, *when) for what, *when in there if what]
+        begin = min(start for _, start, _ in there)
+        found += [(way, what, start - begin, end - begin) for what, start, end in there]
+    return found
+
+
+def _what(name):
+    """What an event of the profiler is to the ring; "" for all else."""
+    if "_hopper_step_kernel" in name:
+        return "step"
+    return "message" if "SendRecv" in name or name.startswith("Memcpy") else ""
 
 
 def prepare_training(N, causal, names):
@@ -195,21 +304,24 @@ def prepare_training(N, causal, names):
     q, k, v, grad_out = _random("q", "k", "v", "grad_out", N=N)
     makers = {
         CUDNN: functools.partial(resolve(CUDNN), causal=causal),
-        ALONE: functools.partial(kernel._alone, causal=causal, scale=D**-0.5),
+        TRAINED: functools.partial(op.on_one_gpu, causal=causal),
         OURS: functools.partial(ring_attention, causal=causal, validate=False),
+        TRITON: functools.partial(kernel.ring_attention, causal=causal, validate=False),
     }
     calls, found, why = {}, {}, {}
     for name in names:
-        cut = shard if name == OURS else (lambda x: x)
+        cut = shard if name in (OURS, TRITON) else (lambda x: x)
         leaves = [cut(x).requires_grad_() for x in (q, k, v)]
         calls[name] = functools.partial(_trained, makers[name], leaves, cut(grad_out))
         try:
             found[name] = calls[name]()
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
             why[name] = in_a_line(error)
-    want = found.get(CUDNN) or found.get(ALONE)
+    alone = functools.partial(kernel._alone, causal=causal, scale=D**-0.5)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    want = found.get(CUDNN) or _trained(alone, leaves, grad_out)
     for name, gradients in found.items():
-        cut = shard if name == OURS else (lambda x: x)
+        cut = shard if name in (OURS, TRITON) else (lambda x: x)
         faults = [_why(lambda x=x: x, cut(y)) for x, y in zip(gradients, want, strict=True)]
         why[name] = next(filter(None, faults), "")
     _held["calls"], _held["trained"] = calls, True
@@ -223,6 +335,7 @@ def _trained(attention, leaves, grad_out):
 def peak(name, N, train):
     """Bytes at the worst moment of a call, the tensors it is given included."""
     _held.clear()
+    copies.release(dist.group.WORLD)
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -238,7 +351,8 @@ def peak(name, N, train):
         if train:
             torch.autograd.grad(out, leaves, out.detach())
     torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
+    # Buffers that others write into are no part of what PyTorch's allocator counts.
+    return torch.cuda.max_memory_allocated() - before + copies.bytes_kept()
 
 
 def prepare_theirs(N, causal):

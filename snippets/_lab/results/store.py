@@ -79,11 +79,13 @@ def _plain(value: object, where: str, depth: int = 0) -> None:
 def write(result: Result, data: Path = DATA) -> Path:
     """Replace the result's file atomically: an interruption leaves the old file as it was.
 
-    Raises DataError for an empty or non-finite result, OSError naming an unwritable folder.
+    Raises DataError for what `read` would refuse, OSError naming an unwritable folder.
     """
     if not result.rows:
         raise DataError(f"{result.post}/{result.result} has no rows; nothing is written")
     _plain(asdict(result), f"{result.post}/{result.result}")
+    if wrong := next(faults(result, folder_name), None):
+        raise DataError(f"{result.post}/{result.result}: {wrong}; nothing is written")
     path = path_of(result.folder, result.post, result.result, data)
     path.parent.mkdir(parents=True, exist_ok=True)
     value = asdict(result)

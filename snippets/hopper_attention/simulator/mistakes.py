@@ -150,11 +150,13 @@ MISTAKES = [
             (
                 "                masked = gl.maximum(masked, 1)\n",
                 "                masked = gl.maximum(masked, 1)\n"
-                "                _release_queries(channels.q, q_stage, V)\n",
+                "                if not V.Q_IN_REGISTERS:\n"
+                "                    _release(channels.q, q_stage)\n",
             ),
             (
                 """\
-                _release_queries(channels.q, q_stage, V)
+                if not V.Q_IN_REGISTERS:  # the last scores are done
+                    _release(channels.q, q_stage)
                 p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
 """,
                 """\
@@ -165,12 +167,40 @@ MISTAKES = [
         "The tensor cores read the queries from shared memory for every tile of keys.",
     ),
     Mistake(
+        "queries released before they are used",
+        [
+            (
+                """\
+                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+                stage = _stage(kv_count, V)
+                scores = _issue_qk(q_tile, channels.k, stage, V)
+                _pass_turn(channels.order_barriers, warpgroup, V)
+                s = warpgroup_mma_wait(0, deps=[scores])
+                _release(channels.k, stage)
+                if V.Q_IN_REGISTERS:
+                    _release(channels.q, q_stage)
+""",
+                """\
+                if V.Q_IN_REGISTERS:
+                    _release(channels.q, q_stage)
+                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
+                stage = _stage(kv_count, V)
+                scores = _issue_qk(q_tile, channels.k, stage, V)
+                _pass_turn(channels.order_barriers, warpgroup, V)
+                s = warpgroup_mma_wait(0, deps=[scores])
+                _release(channels.k, stage)
+""",
+            )
+        ],
+        "A load that has been issued may still wait for its turn when the next queries arrive.",
+    ),
+    Mistake(
         "queries without keys never released",
         [
             (
                 """\
             else:
-                _release_queries(channels.q, q_stage, V)
+                _release(channels.q, q_stage)
 """,
                 """\
             else:

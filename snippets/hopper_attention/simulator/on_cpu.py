@@ -1,12 +1,14 @@
 """The back end of gluon.py that computes, with tensors of PyTorch.
 
 Every part of a program is a thread, an mbarrier is a condition, a copy happens when it is asked for
-and a product when it is started. So results, masks and schedules are tested without a GPU; what
-depends on the moment is not: protocol.py plays that.
+and a product when it is started; what is loaded from shared memory is read as late as it may be. So
+results, masks and schedules are tested without a GPU; what else depends on the moment is not:
+protocol.py plays that.
 """
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from torch import Tensor
 from .gluon import Gluon, Scalar
 
 SECONDS = 20.0  # that a part waits at a barrier before it is a deadlock
+LATE = 0.001  # seconds that a load from shared memory takes
 
 
 class Barrier:
@@ -55,6 +58,20 @@ class Rows:
         return self.items[i]
 
 
+class Loaded:
+    """What is loaded from shared memory into registers: read when a product first uses it."""
+
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+        self.value: Tensor | None = None
+
+    def used(self) -> Tensor:
+        if self.value is None:
+            time.sleep(LATE)
+            self.value = self.memory.clone()
+        return self.value
+
+
 class Tile:
     """A buffer, or a view of it."""
 
@@ -67,8 +84,8 @@ class Tile:
     def permute(self, order: Sequence[int]) -> "Tile":
         return Tile(self.memory.permute(*order))
 
-    def load(self, layout: object) -> Tensor:
-        return self.memory.clone()
+    def load(self, layout: object) -> Loaded:
+        return Loaded(self.memory)
 
     def store(self, value: Tensor) -> None:
         self.memory.copy_(value)
@@ -179,7 +196,7 @@ class Program(Gluon):
     def product(
         self, a: Any, b: Tile, acc: Tensor, use_acc: bool = True, is_async: bool = False
     ) -> Tensor:
-        left = a.memory if isinstance(a, Tile) else a
+        left = a.memory if isinstance(a, Tile) else a.used() if isinstance(a, Loaded) else a
         out = left.float() @ b.memory.float()
         return out + acc if use_acc else out
 

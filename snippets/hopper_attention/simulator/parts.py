@@ -47,7 +47,7 @@ class Copy(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A buffer read into registers."""
+    """A buffer read into registers: at the latest when a product uses them."""
 
     number: int  # of the result, which products name
     buffer: str

@@ -67,6 +67,8 @@ class Simulation:
         self.read: dict[str, dict[int, tuple]] = {part: {} for part in program.parts}
         self.steps: dict[str, list[Softmax]] = {part: [] for part in program.parts}
         self.used: dict[str, dict[int, tuple]] = {part: {} for part in program.parts}
+        self.loads: dict[int, str] = {}  # buffers that may not have been read yet
+        self.lost: set[int] = set()  # loads from buffers that were then overwritten
         self.fenced: dict[str, bool] = {}  # out buffer → visible to TMA
         self.stored: list[tuple] = []
         self.turn: str | None = None  # whose turn it is to issue
@@ -169,9 +171,11 @@ class Simulation:
                             raise Fault(f"{buffer} is overwritten while {other} multiplies by it")
                 if buffer in [copy.buffer for copy in self.copies]:
                     raise Fault(f"{buffer} is filled by two copies at the same time")
+                self.lost.update(n for n, loaded in self.loads.items() if loaded == buffer)
                 self.copies.append(op)
             case Load(number, buffer):
                 self.read[part][number] = self._block(part, buffer)
+                self.loads[number] = buffer
             case Product():
                 self._start(part, op)
             case Softmax(number, _, _):
@@ -197,6 +201,10 @@ class Simulation:
         return buffer.split("[")[0], self.holds[buffer]
 
     def _start(self, part: str, product: Product) -> None:
+        # It starts when its registers are there: only now is it known that a load has read.
+        loaded = self.loads.pop(product.a, None) if isinstance(product.a, int) else None
+        if product.a in self.lost:
+            raise Fault(f"{loaded} is overwritten before {part} has read it into registers")
         known = {**self.read[part], None: ("nothing", ())}
         (a, a_block), (b, b_block) = (
             self._block(part, x) if isinstance(x, str) else known[x] for x in product[1:]

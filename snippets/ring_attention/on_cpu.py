@@ -1,0 +1,106 @@
+"""hopper_step on a CPU: hopper_attention's stand-in for Gluon plays the kernel of op.py."""
+
+import contextlib
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from snippets._lab.judge import patch as text
+from snippets._lab.judge.mutants import CONTROL, MutantError, mutate
+from snippets._lab.judge.oracle import NumericalMismatch
+
+from . import op
+from .checks import assert_steps
+from .mutants import STEP_MUTANTS
+
+# Rings in which each mistake shows: tiles that are done in part, keys that end within a tile, and
+# many steps, so that what is carried is rounded often.
+RINGS = [
+    {"ranks": 2},
+    {"ranks": 3, "L": 130, "H": 1, "causal": False},
+    {"ranks": 8, "L": 32, "H": 1, "causal": False},
+]
+
+
+def _load(at, mask, other):
+    """What a kernel loads from pointers, and `other` where the mask is off."""
+    memory, index = at
+    mask = mask.expand_as(index)
+    found = torch.full(index.shape, other, dtype=memory.dtype)
+    found[mask] = memory[index[mask]]
+    return found
+
+
+class Program(op.stand_in.Program):
+    """One program, which also loads from pointers."""
+
+    def _names(self):
+        names = super()._names()
+        names["gl"].load, names["gl"].bfloat16 = _load, torch.bfloat16
+        return names
+
+
+class Kernel(op.stand_in._Kernel):
+    """op.py's kernel, to be launched with tensors on a CPU."""
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **options):
+            given = [self._argument(x) for x in arguments]
+            named = {name: self._argument(x) for name, x in options.items()}
+            for number in range(grid[0]):
+                program = Program(self.source, number, grid[0])
+                program.names["_hopper_step_kernel"](*given, **named)
+                if program.errors:
+                    raise program.errors[0]
+
+        return launch
+
+
+@contextlib.contextmanager
+def played(mutant=None, programs=3):
+    """hopper_step takes tensors on a CPU, which its kernel then computes with."""
+    names = op.hopper_step.__globals__
+    source = Path(names["__file__"]).read_text(encoding="utf-8")
+    source = source if mutant is None else mutate(source, mutant)
+    borrowed = Path(op.HOPPER_KERNEL).read_text(encoding="utf-8")
+    stand_ins = {
+        "_hopper_step_kernel": Kernel(f"{borrowed}\n{source}"),
+        "_multiprocessors": lambda device: programs,
+        "_local": lambda q, k, v: op.HOPPER,
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the parts are threads already, and their tensors are small
+    try:
+        with patch.dict(names, stand_ins), op.backward_on_cpu.played(op.hopper_backward):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def judge(mutant=None):
+    """What the numbers say to a mutant of the step, or to the step as it is: "" if nothing."""
+    with played(mutant, programs=1):  # tiles of queries follow each other in the same buffers
+        try:
+            for ring in RINGS:
+                assert_steps(op.hopper_step, **ring)
+        except NumericalMismatch as error:
+            return str(error)
+    return ""
+
+
+def step_mutants(lab):
+    """Each mutant of the step and what rejects it; the step as it is comes first and passes."""
+    mutants = {CONTROL: None} | {mutant.name: mutant for mutant in STEP_MUTANTS}
+    for case in lab.each(mutant=list(mutants)):
+        mutant = mutants[case["mutant"]]
+        said = judge(mutant)
+        if bool(said) != (mutant is not None):
+            raise MutantError(f"{case['mutant']}: {said or 'it survived'}")
+        if mutant is None:
+            yield {**case, "diagnosis": "", "old": "", "new": "", "message": ""}
+            continue
+        source = Path(op.__file__).read_text(encoding="utf-8")
+        old, new = text.changed_lines(source, mutate(source, mutant))
+        row = {**case, "diagnosis": mutant.diagnosis, "old": old, "new": new}
+        yield row | {"message": said}

@@ -541,7 +541,9 @@ def test_the_verdict_names_the_faults_that_the_bound_misses():
     assert "0.0100 nats" in drawn.sentences["twice"]
     assert "“scale 1.02” is 0.0200 away" in drawn.sentences["twice"]
     near = result("losses", [row(name, 1.0) for name in ends])
-    assert "All 2 wrong backwards" in figures.verdict([*near, *wrong]).finding
+    drawn = figures.verdict([*near, *wrong])
+    assert "All 2 wrong backwards" in drawn.finding
+    assert drawn.sentences["twice"].startswith("Repeated from the same seeds, the right runs end")
     assert figures.verdict(losses) is None
 
 

@@ -172,12 +172,6 @@ MUTANTS = [
         "Rows of zeros take part as keys: where all scores are low, their P overflows.",
     ),
     Mutant(
-        "sum of dQ replaces, does not add",
-        "grad_q += tl.load(grad_q_ptr + offs",
-        "grad_q += 0.0 * tl.load(grad_q_ptr + offs",
-        "What the caller had gathered in dQ is lost.",
-    ),
-    Mutant(
         "no scale in dQ",
         "dq *= scale",
         "dq *= 1.0",

@@ -14,7 +14,7 @@ from .kernel import flash_backward
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
 BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
 AS_GIVEN = set()  # those whose gradients are stored as q, k and v are
-IN_ORDER = ("flash_backward",)  # those that can add up dQ in a fixed order
+IN_ORDER = ("flash_backward",)  # those that can repeat their bits
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 
 
@@ -40,7 +40,7 @@ def attention(
         q, k, v, scale, causal, align, return_lse: as flash_attention takes them.
         forward: the launcher that computes it, "flash_attention" or "hopper_attention".
         backward: the launcher of its gradients, a name in BACKWARD.
-        deterministic: gradients with the same bits in each run, at some cost.
+        deterministic: gradients with the same bits in each run.
 
     Returns:
         [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32. Both may be used.

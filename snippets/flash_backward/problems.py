@@ -16,16 +16,14 @@ def problems():
     passes = {"two_passes": True}  # in float32 the launcher would take one pass
     yield gradients("groups", "two query heads share a head of keys", 3, 4, heads=(2, 1))
     yield gradients("tiles", "34 queries and 34 keys: two tiles of both", 34, 34)
+    yield gradients("more", "causal, more queries than keys: rows without", 34, 4, causal=True)
+    loss = {"B": 2, "gaps": True, "lse": True, "scale": 0.3}
+    yield gradients("lse", "two batches, and a loss of the logsumexp too", 3, 4, **loss)
     yield gradients("low", "scores far below zero", 4, 6, low=True)
     yield gradients(
         "passes_groups", "two passes, two groups of two heads", 3, 4, heads=(4, 2), **passes
     )
     yield gradients("passes_causal", "two passes, causal", 7, 36, causal=True, **passes)
-    yield gradients(
-        "passes_more", "causal, more queries than keys: rows without", 34, 4, causal=True, **passes
-    )
-    more = {"B": 2, "gaps": True, "lse": True, "scale": 0.3, **passes}
-    yield gradients("passes_lse", "two batches, and a loss of the logsumexp too", 3, 4, **more)
     yield gradients("passes_low", "two passes, scores far below zero", 4, 6, low=True, **passes)
 
 

@@ -235,7 +235,12 @@ def verdict(results):
         open_table=True,
         sentences={
             "twice": " ".join(
-                (words("verdict.twice", apart=_four(abs(ends[RIGHT] - again))), *near)
+                (
+                    words("verdict.twice", apart=_four(abs(ends[RIGHT] - again)))
+                    if ends[RIGHT] != again
+                    else words("verdict.same"),
+                    *near,
+                )
             )
         },
         sources=(mine["losses"], mine["faults"]),

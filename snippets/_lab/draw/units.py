@@ -155,8 +155,8 @@ def _binary(*names: str) -> tuple[tuple[float, str], ...]:
 
 
 time = Unit(((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")))  # from milliseconds
-millimicroseconds = Unit(((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")))  # from microseconds
-seconds = Unit(((1.0, "ms"),))  # for panels that have scales of their own, and one unit
+milliseconds = Unit(((1.0, "ms"),))  # for panels that have scales of their own, and one unit
+microseconds = Unit(((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")))  # from microseconds
 seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
 size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
 counted = Unit(size.steps, tenths)  # the same where every byte is counted

@@ -313,7 +313,6 @@ LOOPS = {
 }
 
 
-# --8<-- [start:paged_loop]
 @measured_on("gpu")
 def paged_loop(lab):
     """Pages of 256 with less done ahead of the loop, and one program for each multiprocessor."""
@@ -334,7 +333,6 @@ def paged_loop(lab):
             yield row | {"calls": len(turns), "page": PAGES[-1]}
         del contiguous, paged, makers, calls
         torch.cuda.empty_cache()
-        # --8<-- [end:paged_loop]
 
 
 SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]

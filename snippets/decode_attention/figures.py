@@ -241,12 +241,6 @@ def paged_loop(results):
             rows,
             {"kernel": lambda r: looks[r["implementation"]], "time": OF_A_CALL, "read": BANDWIDTH},
         ),
-        plot=charts.bars(
-            results,
-            [Series(name, label, shade=i) for i, (name, label) in enumerate(looks.items())],
-            BANDWIDTH,
-            references=[at_ceiling("read", "ceiling")],
-        ),
     )
 
 

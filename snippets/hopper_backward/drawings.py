@@ -151,7 +151,7 @@ def first():
                     Span(str(where), begins, stop, K, str(stop - begins), 25 + 30 * head)
                     for where, begins, stop, head in spans
                 ],
-                9.5,
+                10,
             ),
         ]
         table += [

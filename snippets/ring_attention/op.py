@@ -152,8 +152,8 @@ def _consumer(
         q_tile = channels.q.buffers.index(warpgroup).reshape([CONSUMER_M, D])
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(_left_operand(_scores_layout(V)))
-        queries = Queries(warpgroup, q_tile, last_key)
         # --8<-- [start:first_tile]
+        queries = Queries(warpgroup, q_tile, last_key)
         _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
         stage = _stage(kv_count, V)
         scores = _issue_qk(q_tile, channels.k, stage, V)

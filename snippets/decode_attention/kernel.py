@@ -514,7 +514,6 @@ def decode_attention(
     # --8<-- [end:launch]
 
 
-# --8<-- [start:cache_append]
 def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None):
     """Write the keys and values of M new tokens where their sequences end, in place.
 
@@ -551,10 +550,8 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
             sizes,
             (D, page, APPENDED, _power_of_two(D)),
         )
-    # --8<-- [end:cache_append]
 
 
-# --8<-- [start:check_cache]
 def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
     """Raise ValueError for the first length and the first page that cannot be, by their places.
 
@@ -588,7 +585,6 @@ def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
 
 def _and_more(wrong):
     return f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
-    # --8<-- [end:check_cache]
 
 
 # --8<-- [start:rule]
@@ -618,7 +614,6 @@ def split_rule(programs, tiles, slots):
     # --8<-- [end:rule]
 
 
-# --8<-- [start:plan_facts]
 RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
 
 
@@ -640,7 +635,6 @@ class Plan(NamedTuple):
     tile: Tile
     programs: int  # without splits
     slots: int  # programs that the GPU runs at once
-    # --8<-- [end:plan_facts]
 
 
 # --8<-- [start:plan]
@@ -789,7 +783,6 @@ def _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table):
     # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_caches]
 def _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D):
     """Raise for caches, lengths and pages that do not fit B sequences of D columns."""
     shape = tuple(k_cache.shape)
@@ -810,7 +803,6 @@ def _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D):
             f"a sequence has room for {_capacity(k_cache, page_table)} keys; at most 2^30 "
             "are allowed"
         )
-    # --8<-- [end:refused_caches]
 
 
 def _check_int32(name, x, shape, device):
@@ -874,7 +866,6 @@ def _check_appended(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table):
     _check_device("k_new", k_new)
 
 
-# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     first, like = next(iter(tensors.items()))
@@ -903,7 +894,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refused_tensors]
 
 
 def _check_device(name, x):

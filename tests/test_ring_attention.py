@@ -228,7 +228,7 @@ def compiler():
 @pytest.mark.parametrize("D", [64, 128])
 def test_the_step_for_hopper_compiles_as_meant(D, causal, first, compiler, monkeypatch):
     monkeypatch.setitem(op.hopper_step.__globals__, "_multiprocessors", lambda device: 132)
-    q, k, v = torch.zeros(3, 1, 2, 4096, D, dtype=torch.bfloat16)
+    q, k, v = torch.zeros(3, 1, 2, 4096, D, dtype=torch.bfloat16, device="cpu")
     arguments = q, k, v, D, causal, first
     (launch,) = compiler.launches(hopper_step_of, arguments, {}, target="sm_90")
     found = compiler.compiled(launch)

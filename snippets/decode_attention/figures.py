@@ -140,7 +140,7 @@ def pages(results):
     looks |= {name: f"FlexAttention, {_part(name)}" for name in rivals}
     return Figure(
         finding=finding,
-        sentences={"most": finding, "short": _short([r for r in pick(rows) if r not in long])},
+        sentences={"most": finding},
         caption=words("pages.caption"),
         table=beside(
             rows, ("batch", "N"), {label: name for name, label in looks.items()}, BANDWIDTH
@@ -156,22 +156,6 @@ def pages(results):
             columns=3,
             references=[at_ceiling("read", "ceiling")],
         ),
-    )
-
-
-def _short(rows):
-    """The shortest call, without pages and with each size of them."""
-    if not rows:
-        return words("pages.untimed")
-    contiguous = min(pick(rows, implementation=OURS), key=OF_A_CALL)
-    alike = pick(rows, batch=contiguous["batch"], N=contiguous["N"])
-    paged = [OF_A_CALL(r) for r in alike if r["implementation"].startswith(f"{OURS}:")]
-    return words(
-        "pages.short",
-        sequences=many(contiguous["batch"], "sequence"),
-        N=count(contiguous["N"]),
-        time=time(OF_A_CALL(contiguous)),
-        paged=between(paged, time),
     )
 
 

@@ -5,6 +5,7 @@ import functools
 import torch
 
 from snippets._lab.measure.timing import Times
+from snippets._lab.results.checks import FEWEST_SAMPLES
 from snippets._lab.rooms import measured_on
 
 from . import kernel, trials
@@ -28,7 +29,6 @@ from .trials import (
 )
 
 LENGTHS = {16_384: 20, 65_536: 7, 262_144: 3}  # N → timed calls of each
-FEWEST = 5  # of which a median may be published
 DEVICES = "it is measured on two GPUs or more of one host"
 
 
@@ -36,8 +36,8 @@ def check(device):
     """Raise unless ring and exchange are right on this device, between all its GPUs."""
     masks = [(True, "zigzag"), (True, "contiguous"), (False, "zigzag")]
     if device == "cuda":  # rows of a rank: whole tiles, and some that are not
-        cases = [(torch.bfloat16, *mask, 128, 512) for mask in masks]
-        cases.append((torch.bfloat16, *masks[0], 128, 130))
+        cases = [(torch.bfloat16, *mask, 128, length) for mask in masks for length in (512, 130)]
+        cases.append((torch.float16, *masks[0], 64, 130))
         _ask(trials.check_rank, device, cases, seconds=180)
         return
     with Ranks(2) as two:
@@ -141,7 +141,7 @@ def scaling(lab):
             answers = _ask(trials.prepare, case["N"], case["causal"], names)
             able, rows = _able(case, answers)
             yield from rows
-            yield from _timed(case, able, max(FEWEST, LENGTHS[case["N"]]))
+            yield from _timed(case, able, max(FEWEST_SAMPLES, LENGTHS[case["N"]]))
         except (RuntimeError, TimeoutError) as error:
             yield _broken(case, OURS, error)
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], causal=[True, False]):

@@ -278,7 +278,8 @@ def test_every_rung_is_attention(name):
     ("M", "N", "heads", "consumers"),
     [
         (1, 1, 1, 2),
-        (1024, 1024, 512, 2),  # 1024 queries leave a third of a sixth tile of 192 empty
+        (1024, 1024, 32, 2),  # two rounds of either: 256 tiles of 128 queries, 192 of 192
+        (1024, 1024, 512, 3),  # level: the last of six tiles of 192 is a third empty
         (4096, 4096, 128, 3),
         (4096, 4096, 8, 2),  # two rounds of either: 256 tiles of 128 queries, 176 of 192
         (4096, 4096, 6, 3),  # 132 tiles of 192 queries: one round

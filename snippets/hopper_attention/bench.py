@@ -127,6 +127,15 @@ DIVIDED = (
     "state.acc * gl.convert_layout(1.0 / l_i, ",
     "state.acc / gl.convert_layout(l_i, ",
 )
+PACKED_LAST = [  # as above, but only when the product that reads the weights before is done
+    (
+        "    _release(channels.v, before)\n",
+        "    _release(channels.v, before)\n"
+        "    p_next = p_next.to(channels.v.buffers.dtype)\n"
+        "    p_next = gl.convert_layout(p_next, _left_operand(acc_layout))\n",
+    ),
+    PACKED[1],
+]
 POLYNOMIAL = (
     "p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])",
     """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
@@ -243,6 +252,13 @@ RUNGS = {
         step="three consumers",
         section="three",
     ),
+    "three consumers that overlap": Rung(
+        PACKED_LAST,
+        THREE._replace(OVERLAP=True),
+        base="three consumers",
+        step="overlap in three consumers",
+        section="both",
+    ),
     "column numbers in registers": Rung(
         [COUNTED],
         THREE,
@@ -267,6 +283,14 @@ RUNGS = {
         step="rows stored by TMA",
         has_step=False,
         section="engine",
+    ),
+    "one buffer of queries": Rung(
+        [("Q_BUFFERS = gl.constexpr(2)", "Q_BUFFERS = gl.constexpr(1)")],
+        IN_TURN,
+        base="causal tiles in pairs",
+        step="the next queries loaded meanwhile",
+        has_step=False,
+        section="ahead",
     ),
     "a division for each element": Rung(
         [DIVIDED],
@@ -299,7 +323,12 @@ RUNGS = {
         section="keys",
     ),
 }
-FOR_64 = ("queries in registers", "three consumers", "column numbers in registers")
+FOR_64 = (
+    "queries in registers",
+    "three consumers",
+    "three consumers that overlap",
+    "column numbers in registers",
+)
 
 
 def _with_variant(launcher, chosen):

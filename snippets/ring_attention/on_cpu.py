@@ -14,12 +14,14 @@ from . import op
 from .checks import assert_steps
 from .mutants import STEP_MUTANTS
 
-# Rings in which each mistake shows: tiles that are done in part, keys that end within a tile, and
-# many steps, so that what is carried is rounded often.
+# Rings in which each mistake shows: tiles that are done in part, keys that end within a tile, many
+# steps, so that what is carried is rounded often, and many tiles of queries with few keys each, so
+# that the producer runs ahead of the consumers.
 RINGS = [
     {"ranks": 2},
     {"ranks": 3, "L": 130, "H": 1, "causal": False},
     {"ranks": 8, "L": 32, "H": 1, "causal": False},
+    {"ranks": 2, "L": 64, "H": 6, "causal": False},
 ]
 
 

@@ -21,6 +21,7 @@ from snippets.hopper_attention import kernel as hopper
 from snippets.hopper_attention.kernel import (
     CONSUMER_M,
     LOG2_E,
+    Q_BUFFERS,
     REGISTERS,
     ROW_SUM_LAYOUT,
     VARIANTS,
@@ -29,7 +30,6 @@ from snippets.hopper_attention.kernel import (
     Problem,
     Queries,
     Running,
-    Stage,
     Variant,
     _acc_layout,
     _barriers,
@@ -45,6 +45,7 @@ from snippets.hopper_attention.kernel import (
     _online_softmax,
     _pass_turn,
     _producer,
+    _q_stage,
     _release,
     _scores_layout,
     _stage,
@@ -147,9 +148,9 @@ def _consumer(
             last_key = gl.minimum(last_key, offs_m)
         row = head.to(gl.int64) * carried.L + carried.first_row + offs_m
         state = _begin(carried, row, offs_m < prob.M, D, FIRST=FIRST, MASKED=MASKED, V=V)
-        q_stage = Stage(warpgroup, q_count & 1)
+        q_stage = _q_stage(warpgroup, q_count, V)
         _wait_full(channels.q, q_stage)
-        q_tile = channels.q.buffers.index(warpgroup).reshape([CONSUMER_M, D])
+        q_tile = channels.q.buffers.index(q_stage.index).reshape([CONSUMER_M, D])
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(_left_operand(_scores_layout(V)))
         # --8<-- [start:first_tile]
@@ -275,7 +276,7 @@ def _hopper_step_kernel(
     )
     prob = Problem(H, G, M, N, tiles, total, step, 0, scale_log2)
     carried = Carried(acc_ptr, m_ptr, l_ptr, lse_ptr, L, first_row, done)
-    q = _channel(q_desc, V.CONSUMERS, 1)
+    q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
     out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005

@@ -56,6 +56,11 @@ MISTAKES = [
         "The phase changes when a buffer comes round again, not with every tile.",
     ),
     Mistake(
+        "a phase for each tile of queries",
+        [("count // Q_BUFFERS & 1", "count & 1")],
+        "A consumer's queries come through two buffers, so a phase takes two of its tiles.",
+    ),
+    Mistake(
         "tiles counted anew for each tile of queries",
         [("kv_count += n", "pass")],
         "Barriers remember their phases from one tile of queries to the next, so must the count.",

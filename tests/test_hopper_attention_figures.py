@@ -132,7 +132,9 @@ def test_a_gain_is_that_of_the_step_and_not_of_those_before():
         if rung.base:
             told = set(re.findall(r"[+−]\d+ %", found[rung.section]))
             assert told == {"+10 %"}, f"{name}: {found[rung.section]}"
-    assert found["three"].startswith("Measured at N 1024 and 4096: it pays everywhere.\n\n_**+10 %**")
+    assert found["three"].startswith(
+        "Measured at N 1024 and 4096: it pays everywhere.\n\n_**+10 %**"
+    )
     both = '**+10 %**{ .am-ahead style="--gain: 10" } **+10 %**{ .am-ahead style="--gain: 10" }'
     assert f"_{both} *D 64*_{{ .am-gain }}" in found["three"]
     assert "D 128" not in found["three"], "192 rows were measured at D 64 only"

@@ -515,6 +515,25 @@ def test_the_figure_of_the_losses_measures_distances_at_the_end():
     assert "at most 0.0030 nats" in drawn.finding
 
 
+@pytest.mark.parametrize(("again", "told"), [(1.001, "outside"), (1.004, "within")])
+def test_runs_that_were_made_again_widen_the_bound(again, told):
+    """Backends that happen to end alike say little; how far one ends from itself counts as well."""
+
+    def rows(name, end, **case):
+        row = {"implementation": name, "losses": [end] * 50, "held_out": end, "seconds_in_all": 4.0}
+        return [{**row, **case, "seed": seed} for seed in (0, 1)]
+
+    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
+    there = [row for name, end in ends for row in rows(name, end)]
+    there += rows("torch:cudnn", again, again=True)
+    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.005)]))
+    assert f"{told} the bound" in drawn.sentences["bound"].replace("\n", " ")
+    assert len(drawn.table) == 10
+    assert sum("again" in f"{row['attention']}" for row in drawn.table) == 2
+    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.02)]))
+    assert "outside the bound" in drawn.sentences["bound"].replace("\n", " ")
+
+
 def test_the_figure_of_the_faults_names_the_smallest_distance():
     rows = [
         {"implementation": "flash_backward", "seed": 0, "fault": name, "losses": [end] * 50}

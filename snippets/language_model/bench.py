@@ -49,6 +49,7 @@ DEVICE = "cuda"
 CONFIG = Config()
 SHORT = Settings(CONFIG, steps=300)  # of a loss curve: about two thirds of a pass through the text
 SEEDS = [0, 1, 2, 3, 4]
+TWICE = ["torch:flash", "torch:cudnn"]  # trained from each seed a second time
 REPEATED = 60  # steps of two runs that are compared bit by bit
 FIRST = 200  # steps of the curve in float32
 TOKENS = 16_384  # of a step, at every length
@@ -164,11 +165,16 @@ def losses(lab):
     yield _about(whole=True)
     yield _model_row(SHORT)
     for case in lab.each(seed=SEEDS, implementation=[*_ours(), *BACKENDS]):
-        settings = SHORT._replace(attention=case["implementation"], seed=case["seed"])
-        yield _row(case, functools.partial(_curve, settings, SHORT.steps))
+        yield _row(case, functools.partial(_curve, _short(**case), SHORT.steps))
+    for case in lab.each(seed=SEEDS, implementation=TWICE):  # how far runs of one kernel scatter
+        yield _row({**case, "again": True}, functools.partial(_curve, _short(**case), SHORT.steps))
     exact = {"seed": 0, "implementation": "torch:eager", "dtype": "float32"}
     settings = SHORT._replace(attention="torch:eager", dtype="float32")
     yield _row(exact, functools.partial(_curve, settings, FIRST))
+
+
+def _short(seed, implementation):
+    return SHORT._replace(attention=implementation, seed=seed)
     # --8<-- [end:losses]
 
 

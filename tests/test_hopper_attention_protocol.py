@@ -224,10 +224,11 @@ def test_each_mistake_is_seen_for_what_it_is(mistake):
 
 STUCK = "nobody can go on: .* waits for "
 SAID = {
-    "no wait for an empty buffer": "filled by two copies|overwritten|phases ahead",
+    "no wait for an empty buffer": "filled by two copies|overwritten|phases ahead|before its copy",
     "wait for an empty buffer in the first phase": STUCK + r".*producer waits for q.empty\[0\]",
     "full before the bytes are there": "before its copy has arrived",
     "a phase for each tile of keys": STUCK,
+    "a phase for each tile of queries": STUCK + r".*producer waits for q.empty",
     "tiles counted anew for each tile of queries": "phases ahead|" + STUCK,
     "one arrival too few": "before its copy has arrived|overwritten|phases ahead",
     "one arrival too many": STUCK + r".*producer waits for v.empty\[0\]",

@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import random
 
 import made_up
 import pytest
@@ -532,6 +533,48 @@ def test_runs_that_were_made_again_widen_the_bound(again, told):
     assert sum("again" in f"{row['attention']}" for row in drawn.table) == 2
     drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.02)]))
     assert "outside the bound" in drawn.sentences["bound"].replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [(1.001, "within the bound as well"), (1.005, "outside the bound: three")]
+)
+def test_what_the_bound_would_be_without_the_second_runs_is_told(end, told):
+    def row(name, end, **case):
+        row = {"implementation": name, "losses": [end] * 50, "held_out": end, "seconds_in_all": 4.0}
+        return {**row, "seed": 0, **case}
+
+    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
+    once = [*(row(*pair) for pair in ends), row(figures.OURS, end)]
+    again = row("torch:cudnn", 1.004, again=True)
+    drawn = figures.losses(result("losses", [*once, again]))
+    assert told in drawn.sentences["bound"].replace("\n", " ")
+    assert "first runs" not in figures.losses(result("losses", once)).sentences["bound"]
+
+
+def test_the_bound_passes_chance_and_finds_a_shift():
+    """Seven curves that differ by chance alone: 16 % are outside, without second runs 37 %."""
+    chance = random.Random(0)
+    runs = [(figures.OURS, False), (figures.HOPPER, False)]
+    runs += itertools.product(figures.BACKENDS, (False,))
+    runs += itertools.product(bench.TWICE, (True,))
+
+    def outside(shift, once=False):
+        rows = [
+            {
+                "implementation": name,
+                "again": again,
+                "losses": [1.2 + chance.gauss(0, 0.003) + shift * (name == figures.OURS)] * 5,
+            }
+            for name, again in runs
+            for _ in bench.SEEDS
+        ]
+        ours, theirs = figures._distances([r for r in rows if not (once and r["again"])])
+        return ours > figures.FACTOR * theirs
+
+    draws = range(500)
+    assert 0.08 < sum(outside(0) for _ in draws) / len(draws) < 0.25
+    assert 0.28 < sum(outside(0, once=True) for _ in draws) / len(draws) < 0.46
+    assert sum(outside(0.015) for _ in draws) / len(draws) > 0.99  # about that of scale 1.02
 
 
 def test_the_figure_of_the_faults_names_the_smallest_distance():

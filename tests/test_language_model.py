@@ -577,6 +577,76 @@ def test_the_bound_passes_chance_and_finds_a_shift():
     assert sum(outside(0.015) for _ in draws) / len(draws) > 0.99  # about that of scale 1.02
 
 
+def _by_chance(chance, shift=0.0):
+    """Ours and PyTorch's runs from each seed: seeds differ much, runs of a seed by chance alone."""
+    names = [(figures.OURS, shift), *((name, 0.0) for name in figures.BACKENDS)]
+    for seed in bench.SEEDS:
+        level = chance.gauss(1.2, 0.05)
+        for name, off in names:
+            losses = [level + off + chance.gauss(0, 0.004)] * 5
+            yield {"implementation": name, "seed": seed, "losses": losses}
+
+
+def test_a_comparison_seed_by_seed_is_wrong_one_time_in_twenty_and_finds_a_shift():
+    chance = random.Random(0)
+
+    def found(shift):
+        rows = list(_by_chance(chance, shift))
+        return figures._paired([r for r in rows if r["implementation"] == figures.OURS], rows)
+
+    draws = range(1000)
+    false = sum(figures._told_apart(found(0)) for _ in draws) / len(draws)
+    assert 0.03 < false < 0.075
+    shifted = [found(-0.015) for _ in draws]  # about as far as scale 1.02, to the other side
+    assert sum(map(figures._told_apart, shifted)) / len(draws) > 0.98
+    covered = sum(abs(mean + 0.015) <= half for mean, half in shifted) / len(draws)
+    assert 0.925 < covered < 0.97
+
+
+def test_the_comparison_seed_by_seed_is_told_either_way():
+    def rows(ends):
+        for name, losses in ends.items():
+            for seed, end in enumerate(losses):
+                row = {"implementation": name, "seed": seed, "losses": [end] * 50}
+                yield {**row, "held_out": end, "seconds_in_all": 4.0}
+
+    there = dict(zip(figures.BACKENDS, [(1.0, 2.0), (1.002, 2.002), (1.001, 2.001)], strict=True))
+    told = {
+        "Zero lies inside": (1.002, 2.000),
+        "Zero lies outside the interval of `flash_backward`": (1.0310, 2.0312),
+    }
+    for said, mine in told.items():
+        drawn = figures.losses(result("losses", list(rows({figures.OURS: mine, **there}))))
+        assert said in drawn.sentences["paired"].replace("\n", " ")
+    assert "0.0301 ± 0.0013 with" in drawn.sentences["paired"].replace("\n", " ")
+    alone = [r for r in rows({figures.OURS: mine, **there}) if r["seed"] == 0]
+    drawn = figures.losses(result("losses", alone))
+    assert "at least two seeds" in drawn.sentences["paired"]
+
+
+def test_the_faults_are_compared_seed_by_seed_as_ours_are():
+    def rows(name, *ends, **case):
+        row = {"implementation": name, "seconds_in_all": 4.0, **case}
+        return [
+            {**row, "seed": seed, "losses": [end] * 50, "held_out": end}
+            for seed, end in enumerate(ends)
+        ]
+
+    names = (figures.OURS, *figures.BACKENDS)
+    losses = result("losses", [row for name in names for row in rows(name, 1.0, 2.0)])
+    right = rows(figures.OURS, 1.0, 2.001, fault="none")
+    near = rows(figures.OURS, 1.0, 2.002, fault="scale 1.02")
+    far = rows(figures.OURS, 1.1, 2.1, fault="Δ forgotten")
+    drawn = figures.verdict([*losses, *result("faults", [*right, *near, *far])])
+    assert "“scale 1.02” cannot be told from chance" in drawn.sentences["paired"]
+    assert [str(row["minus PyTorch's, paired"]) for row in drawn.table] == [
+        "0.0010 ± 0.0127",
+        "0.1000 ± 0.0000",
+    ]
+    drawn = figures.verdict([*losses, *result("faults", [*right, *far])])
+    assert "all 1 are told from chance" in drawn.sentences["paired"]
+
+
 def test_the_figure_of_the_faults_names_the_smallest_distance():
     rows = [
         {"implementation": "flash_backward", "seed": 0, "fault": name, "losses": [end] * 50}

@@ -22,6 +22,9 @@ SMOOTHED = 10  # steps of a point of a curve
 RIGHT = "none"
 WIDEST = 88  # signs in a line of a sample
 FACTOR = 1.5  # how much farther ours may be from a backend than two backends are apart
+# Student's t for 95 % intervals, by degrees of freedom from 1. More seeds take the last, which
+# makes their intervals a little too wide.
+STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 words = Words(__file__)
 
 
@@ -88,6 +91,53 @@ def _singly(rows):
     return tuple(map(max, zip(*ones, strict=True)))
 
 
+def _paired(rows, compared):
+    """(mean, half of its 95 % interval) of rows minus the mean of PyTorch's runs, seed by seed.
+
+    None with fewer than two seeds in common. Pairing takes out what a seed does to all runs, and
+    the interval takes its width from how much the differences scatter from seed to seed.
+    """
+    there = [r for r in compared if r["implementation"] in BACKENDS]
+    apart = [_end(row) - _mean(same) for row in rows if (same := pick(there, seed=row["seed"]))]
+    if len(apart) < 2:
+        return None
+    t = STUDENT[min(len(apart) - 1, len(STUDENT)) - 1]
+    return statistics.fmean(apart), t * statistics.stdev(apart) / len(apart) ** 0.5
+
+
+def _interval(found):
+    mean, half = found
+    return f"{decimals(mean, 4)} ± {_four(half)}"
+
+
+def _told_apart(found):
+    """Whether an interval leaves zero out."""
+    mean, half = found
+    return abs(mean) > half
+
+
+def _paired_ours(rows):
+    """What the paired comparison says of ours; nothing with one seed."""
+    found = {
+        name: paired
+        for name in (OURS, HOPPER)
+        if (paired := _paired(pick(rows, implementation=name), rows))
+    }
+    if found:
+        apart = [name for name, paired in found.items() if _told_apart(paired)]
+        yield words(
+            "losses.paired",
+            intervals=listed(
+                f"{_interval(paired)} with `{name}`" for name, paired in found.items()
+            ),
+        )
+        if apart:
+            yield words("losses.paired.apart", names=listed(f"`{name}`" for name in apart))
+        else:
+            largest = max(abs(mean) + half for mean, half in found.values())
+            yield words("losses.paired.same", largest=_four(largest))
+
+
 def _mean(rows):
     """The loss at the end, the mean of the seeds; None without a run."""
     return statistics.fmean(map(_end, rows)) if rows else None
@@ -143,6 +193,7 @@ def losses(results):
                 )
             ),
             "singly": words("losses.singly", **singly),
+            "paired": " ".join(_paired_ours(rows)) or words("losses.paired.none"),
         },
     )
 
@@ -216,7 +267,7 @@ def _table_of_faults(rows, apart, **more):
             "held out, nats per byte": Numeral(
                 _four(statistics.fmean(r["held_out"] for r in pick(rows, fault=fault)))
             ),
-            **{title: cell(distance) for title, cell in more.items()},
+            **{title: cell(fault) for title, cell in more.items()},
         }
         for fault, distance in apart.items()
     ]
@@ -245,6 +296,7 @@ def verdict(results):
         words("verdict.near", fault=f"“{fault}”", apart=_four(abs(ends[fault] - again)))
         for fault in missed
     )
+    paired = {fault: _paired(pick(rows, fault=fault), compared) for fault in apart}
     finding = words("verdict", faults=len(apart))
     if missed:
         finding = words(
@@ -257,7 +309,12 @@ def verdict(results):
         finding=finding,
         caption=words("verdict.caption", bound=_four(bound), seeds=_seeds(rows)),
         table=_table_of_faults(
-            rows, apart, **{"outside the bound": lambda distance: yes(distance > bound)}
+            rows,
+            apart,
+            **{
+                "outside the bound": lambda fault: yes(apart[fault] > bound),
+                "minus PyTorch's, paired": lambda fault: _cell(paired[fault]),
+            },
         ),
         open_table=True,
         sentences={
@@ -268,10 +325,25 @@ def verdict(results):
                     else words("verdict.same"),
                     *near,
                 )
-            )
+            ),
+            "paired": _paired_faults(paired),
         },
         sources=(mine["losses"], mine["faults"]),
     )
+
+
+def _cell(paired):
+    return Numeral(_interval(paired)) if paired else "–"
+
+
+def _paired_faults(paired):
+    """Which of the wrong backwards the comparison seed by seed finds."""
+    if not all(paired.values()):
+        return words("losses.paired.none")
+    missed = [fault for fault, found in paired.items() if not _told_apart(found)]
+    if missed:
+        return words("verdict.paired.missed", missed=listed(f"“{fault}”" for fault in missed))
+    return words("verdict.paired", faults=len(paired))
 
 
 def repeated(results):

@@ -134,7 +134,8 @@ def kernels():
     return Picture(
         sees="Four kernels of this site, and PyTorch for the rest.",
         caption="A step of training goes down the left side, a sampled byte down the right one. "
-        "The model is the same.",
+        "The model is the same. On an H100 or H200, hopper_attention and hopper_backward replace "
+        "flash_attention and flash_backward.",
         svg=svg(
             wide,
             height + 24,

@@ -492,6 +492,12 @@ def result(name, rows):
     return [made_up.result("language_model", name, [*about(), *rows])]
 
 
+def run_of(name, end, **case):
+    """A row of a run whose loss is the same at each step."""
+    row = {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end}
+    return {**row, "seconds_in_all": 4.0, **case}
+
+
 def test_the_figure_of_the_losses_measures_distances_at_the_end():
     ends = {"flash_backward": 1.003, "torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
     rows = [
@@ -521,8 +527,7 @@ def test_runs_that_were_made_again_widen_the_bound(again, told):
     """Backends that happen to end alike say little; how far one ends from itself counts as well."""
 
     def rows(name, end, **case):
-        row = {"implementation": name, "losses": [end] * 50, "held_out": end, "seconds_in_all": 4.0}
-        return [{**row, **case, "seed": seed} for seed in (0, 1)]
+        return [run_of(name, end, seed=seed, **case) for seed in (0, 1)]
 
     ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
     there = [row for name, end in ends for row in rows(name, end)]
@@ -539,13 +544,9 @@ def test_runs_that_were_made_again_widen_the_bound(again, told):
     ("end", "told"), [(1.001, "within the bound as well"), (1.005, "outside the bound: three")]
 )
 def test_what_the_bound_would_be_without_the_second_runs_is_told(end, told):
-    def row(name, end, **case):
-        row = {"implementation": name, "losses": [end] * 50, "held_out": end, "seconds_in_all": 4.0}
-        return {**row, "seed": 0, **case}
-
     ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
-    once = [*(row(*pair) for pair in ends), row(figures.OURS, end)]
-    again = row("torch:cudnn", 1.004, again=True)
+    once = [*(run_of(*pair) for pair in ends), run_of(figures.OURS, end)]
+    again = run_of("torch:cudnn", 1.004, again=True)
     drawn = figures.losses(result("losses", [*once, again]))
     assert told in drawn.sentences["bound"].replace("\n", " ")
     assert "first runs" not in figures.losses(result("losses", once)).sentences["bound"]
@@ -607,8 +608,7 @@ def test_the_comparison_seed_by_seed_is_told_either_way():
     def rows(ends):
         for name, losses in ends.items():
             for seed, end in enumerate(losses):
-                row = {"implementation": name, "seed": seed, "losses": [end] * 50}
-                yield {**row, "held_out": end, "seconds_in_all": 4.0}
+                yield run_of(name, end, seed=seed)
 
     there = dict(zip(figures.BACKENDS, [(1.0, 2.0), (1.002, 2.002), (1.001, 2.001)], strict=True))
     told = {
@@ -626,11 +626,7 @@ def test_the_comparison_seed_by_seed_is_told_either_way():
 
 def test_the_faults_are_compared_seed_by_seed_as_ours_are():
     def rows(name, *ends, **case):
-        row = {"implementation": name, "seconds_in_all": 4.0, **case}
-        return [
-            {**row, "seed": seed, "losses": [end] * 50, "held_out": end}
-            for seed, end in enumerate(ends)
-        ]
+        return [run_of(name, end, seed=seed, **case) for seed, end in enumerate(ends)]
 
     names = (figures.OURS, *figures.BACKENDS)
     losses = result("losses", [row for name in names for row in rows(name, 1.0, 2.0)])
@@ -649,8 +645,7 @@ def test_the_faults_are_compared_seed_by_seed_as_ours_are():
 
 def test_the_figure_of_the_faults_names_the_smallest_distance():
     rows = [
-        {"implementation": "flash_backward", "seed": 0, "fault": name, "losses": [end] * 50}
-        | {"held_out": end, "seconds_in_all": 4.0}
+        run_of("flash_backward", end, fault=name)
         for name, end in (("none", 1.0), ("scale 1.02", 1.02), ("Δ forgotten", 3.0))
     ]
     drawn = figures.faults(result("faults", rows))
@@ -659,20 +654,17 @@ def test_the_figure_of_the_faults_names_the_smallest_distance():
 
 
 def test_the_verdict_names_the_faults_that_the_bound_misses():
-    def row(name, end, **case):
-        return {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end, **case}
-
     ends = {"flash_backward": 1.01, "torch:flash": 1.0, "torch:cudnn": 1.002, "torch:math": 1.02}
-    losses = result("losses", [row(name, end) for name, end in ends.items()])
+    losses = result("losses", [run_of(name, end) for name, end in ends.items()])
     faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
-    wrong = result("faults", [row(figures.OURS, end, fault=f) for f, end in faults.items()])
+    wrong = result("faults", [run_of(figures.OURS, end, fault=f) for f, end in faults.items()])
     drawn = figures.verdict([*losses, *wrong])
     assert drawn.finding.startswith("1 of 2 wrong backwards")
     assert "which misses “scale 1.02”" in drawn.finding
     assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
     assert "0.0100 nats" in drawn.sentences["twice"]
     assert "“scale 1.02” is 0.0200 away" in drawn.sentences["twice"]
-    near = result("losses", [row(name, 1.0) for name in ends])
+    near = result("losses", [run_of(name, 1.0) for name in ends])
     drawn = figures.verdict([*near, *wrong])
     assert "All 2 wrong backwards" in drawn.finding
     assert drawn.sentences["twice"].startswith("Repeated from the same seeds, the right runs end")

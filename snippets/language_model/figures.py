@@ -76,13 +76,22 @@ def _run(row):
     return row["implementation"], row.get("again", False)
 
 
-def _strictly(rows):
-    """What the bound would say without the second runs; nothing where there are none."""
-    once = [r for r in rows if not r.get("again")]
-    if len(once) < len(rows):
-        ours, theirs = _distances(once)
-        key = "losses.once.within" if ours <= FACTOR * theirs else "losses.once.outside"
-        yield words(key, times=ratio(ours / theirs))
+def _once(rows):
+    return [r for r in rows if not r.get("again")]
+
+
+def _bound(rows):
+    """What the bound says of ours, and what it would say without second runs, if there are any."""
+    yield _judged(rows, "losses.within", "losses.outside", seeds=_seeds(rows))
+    if len(_once(rows)) < len(rows):
+        yield _judged(_once(rows), "losses.once.within", "losses.once.outside")
+
+
+def _judged(rows, within, outside, **fields):
+    """One of two sections of words.md."""
+    ours, theirs = _distances(rows)
+    section = within if ours <= FACTOR * theirs else outside
+    return words(section, times=ratio(ours / theirs), **fields)
 
 
 def _singly(rows):
@@ -117,25 +126,22 @@ def _told_apart(found):
 
 
 def _paired_ours(rows):
-    """What the paired comparison says of ours; nothing with one seed."""
+    """What the comparison seed by seed says of ours."""
     found = {
         name: paired
         for name in (OURS, HOPPER)
         if (paired := _paired(pick(rows, implementation=name), rows))
     }
-    if found:
-        apart = [name for name, paired in found.items() if _told_apart(paired)]
-        yield words(
-            "losses.paired",
-            intervals=listed(
-                f"{_interval(paired)} with `{name}`" for name, paired in found.items()
-            ),
-        )
-        if apart:
-            yield words("losses.paired.apart", names=listed(f"`{name}`" for name in apart))
-        else:
-            largest = max(abs(mean) + half for mean, half in found.values())
-            yield words("losses.paired.same", largest=_four(largest))
+    if not found:
+        return words("losses.paired.none")
+    intervals = listed(f"{_interval(paired)} with `{name}`" for name, paired in found.items())
+    apart = [name for name, paired in found.items() if _told_apart(paired)]
+    if apart:
+        outcome = words("losses.paired.apart", names=listed(f"`{name}`" for name in apart))
+    else:
+        largest = max(abs(mean) + half for mean, half in found.values())
+        outcome = words("losses.paired.same", largest=_four(largest))
+    return f"{words('losses.paired', intervals=intervals)} {outcome}"
 
 
 def _mean(rows):
@@ -182,26 +188,16 @@ def losses(results):
         ),
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         sentences={
-            "bound": " ".join(
-                (
-                    words(
-                        "losses.within" if ours <= FACTOR * theirs else "losses.outside",
-                        times=ratio(ours / theirs),
-                        seeds=_seeds(rows),
-                    ),
-                    *_strictly(rows),
-                )
-            ),
+            "bound": " ".join(_bound(rows)),
             "singly": words("losses.singly", **singly),
-            "paired": " ".join(_paired_ours(rows)) or words("losses.paired.none"),
+            "paired": _paired_ours(rows),
         },
     )
 
 
 def _curves(rows):
     """The mean curves of the seeds, and how far each is from that of PyTorch's backends."""
-    once = [r for r in _complete(rows) if not r.get("again")]
-    shown = [*once, *pick(rows, implementation=EAGER)]
+    shown = [*_once(_complete(rows)), *pick(rows, implementation=EAGER)]
     curves = {
         name: _mean_curve(pick(shown, implementation=name))
         for name in values(shown, "implementation")

@@ -565,9 +565,9 @@ def test_the_figure_of_the_backward_compares_each_case_once():
         "torch:flash": 1.6,
     }
     rows = [
-        made_up.timed(ms * N / 1024, implementation=name, D=D, causal=causal, N=N, flops=1e9)
+        _timed_backward(ms, name, "bfloat16", *at)
         for name, ms in times.items()
-        for D, causal, N in itertools.product((64, 128), (False, True), bench.LENGTHS)
+        for at in itertools.product((64, 128), (False, True), bench.LENGTHS)
     ]
     rows.append({"implementation": "torch:flex", **bench_case(), "error": "out of memory"})
     drawn = figures.backward([made_up.result("flash_backward", "backward", rows)])
@@ -576,7 +576,32 @@ def test_the_figure_of_the_backward_compares_each_case_once():
     assert drawn.sentences["others"].endswith("FlashAttention-2 (PyTorch) 0.50.")
     assert len(drawn.table) == 12
     assert "torch:flex" not in str(drawn.table)
+    assert drawn.sentences["tutorial"] == ""
+    half = {"flash_backward": 1.0, "torch:cudnn": 0.9, "triton_tutorial_06": 3.0}
+    rows += [
+        _timed_backward(ms, name, "float16", *at)
+        for name, ms in half.items()
+        for at in itertools.product((64, 128), (False, True), bench.LENGTHS)
+    ]
+    again = figures.backward([made_up.result("flash_backward", "backward", rows)])
+    assert (again.finding, again.table) == (drawn.finding, drawn.table)
+    assert "0.30 of cuDNN's rate at D 128" in again.sentences["tutorial"]
+    assert "ours does 0.90 and" in " ".join(again.sentences["tutorial"].split())
+
+
+def _timed_backward(ms, name, dtype, D, causal, N):
+    case = {"dtype": dtype, "D": D, "causal": causal, "N": N}
+    return made_up.timed(ms * N / 1024, implementation=name, flops=1e9, **case)
 
 
 def bench_case():
-    return {"D": 64, "causal": False, "N": 1024}
+    return {"dtype": "bfloat16", "D": 64, "causal": False, "N": 1024}
+
+
+def test_a_competitor_whose_gradients_are_others_is_refused():
+    ours = [torch.randn(8, 8) for _ in range(3)]
+    wrong = [ours[0], ours[1] * 1.1, ours[2]]
+    assert bench._checked(lambda: ours, lambda: ours)() is ours
+    for found in (wrong, [ours[0], ours[1] * float("nan"), ours[2]]):
+        with pytest.raises(bench.NumericalMismatch, match="grad_k is off by"):
+            bench._checked(lambda found=found: found, lambda: ours)

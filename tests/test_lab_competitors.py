@@ -4,6 +4,8 @@ Stub packages stand in for FlashAttention; what they compute is eager attention,
 """
 
 import importlib.metadata
+import math
+import subprocess
 import sys
 import types
 
@@ -19,7 +21,15 @@ from snippets._lab.judge.oracle import (
     make_qkv,
 )
 from snippets._lab.measure import competitors, session
-from snippets._lab.measure.competitors import PACKAGES, Unavailable, bind, resolve
+from snippets._lab.measure.competitors import (
+    PACKAGES,
+    SCRIPTS,
+    TUTORIAL,
+    Unavailable,
+    bind,
+    resolve,
+    tutorial_backward,
+)
 from snippets._lab.measure.session import Lab
 from snippets._lab.measure.timing import Times
 
@@ -80,6 +90,57 @@ def test_a_package_that_is_missing_or_another_is_named(name, packages):
     packages(name, f"{package.major}.0", attend=None)
     with pytest.raises(Unavailable, match=r"\.0 cannot be imported: AttributeError: module"):
         resolve(name)
+
+
+STUB = """
+class _attention:
+    @staticmethod
+    def backward(context, grad_out):
+        q, k, v, out, base_2 = context.saved_tensors
+        return base_2 * context.sm_scale, context.HEAD_DIM, (context.causal, grad_out), None
+"""
+
+
+@pytest.fixture
+def tutorial(tmp_path, monkeypatch):
+    """Writes a file of the tutorial's name into a folder of Python's path."""
+    name = SCRIPTS[TUTORIAL].module
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def write(text):
+        (tmp_path / f"{name}.py").write_text(text, "utf-8")
+        importlib.invalidate_caches()
+        return tmp_path / f"{name}.py"
+
+    yield write
+    sys.modules.pop(name, None)
+
+
+def test_the_tutorial_gets_its_own_logarithm_and_is_named_by_its_content(tutorial):
+    file = tutorial(STUB)
+    git = subprocess.run(["git", "hash-object", file], capture_output=True, text=True, check=True)
+    assert competitors.version_of(TUTORIAL) == f"blob {git.stdout[:10]}"
+    assert not competitors.is_ours(TUTORIAL)
+    q, lse = torch.zeros(1, 2, 3, 64), torch.tensor([math.log(2.0)])
+    grads = tutorial_backward(q, q, q, q, lse, "given", causal=True)()
+    assert grads[0].item() == pytest.approx(1 / 8)
+    assert grads[1:] == (64, (True, "given"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "^06-fused-attention.py is in no folder of PYTHONPATH$"),
+        ("1 / 0", r"blob \w{10}, cannot be imported: ZeroDivisionError: division by zero$"),
+        ("attention = None", r"blob \w{10}, has no class _attention$"),
+    ],
+)
+def test_a_tutorial_that_is_missing_or_another_is_named(tutorial, text, said):
+    if text is not None:
+        tutorial(text)
+    with pytest.raises(Unavailable, match=said):
+        tutorial_backward(*[torch.zeros(1, 2, 3, 64)] * 6, causal=False)
 
 
 def test_another_name_is_still_an_error():

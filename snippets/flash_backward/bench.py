@@ -7,7 +7,7 @@ import torch
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets._lab.measure.competitors import resolve
+from snippets._lab.measure.competitors import TUTORIAL, resolve, tutorial_backward, version_of
 from snippets._lab.rooms import measured_on
 
 from . import kernel
@@ -57,6 +57,15 @@ def _by_autograd(name, q, k, v, grad_out, causal):
     return functools.partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
 
 
+def _checked(call, ours):
+    """The call of a script that no package of ours pins, if its gradients are those of ours."""
+    for name, found, want in zip("qkv", call(), ours(), strict=True):
+        share = ((found - want).double().norm() / want.double().norm()).item()
+        if not share <= 0.01:  # both round to 16 bits; written so that NaN fails
+            raise NumericalMismatch(f"grad_{name} is off by {share:.1%} of its norm")
+    return call
+
+
 def _cost(case):
     """FLOPs of the five products, and the bytes that must move: five tensors in, three out."""
     B, H, N, D = case["batch"], case["heads"], case["N"], case["D"]
@@ -72,19 +81,32 @@ def _cases(lab, **axes):
 # --8<-- [start:backward]
 @measured_on("gpu")
 def backward(lab):
-    """Time from grad_out to the three gradients, every launch counted; others by autograd."""
-    others = ["torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"]
-    for case in _cases(lab, dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
+    """Time from grad_out to the three gradients, every launch counted; others by autograd.
+
+    In float16 beside the tutorial, which takes no other dtype.
+    """
+    others = {
+        "bfloat16": ["torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"],
+        "float16": ["torch:cudnn", TUTORIAL],
+    }
+    for case in _cases(lab, dtype=[*others], causal=[False, True], D=[64, 128], N=LENGTHS):
         given = _problem(lab, case)
         q, k, v, *_, grad_out = given
         run = functools.partial(flash_backward, *given, causal=case["causal"])
-        calls = {OURS: run, f"{OURS}, deterministic": functools.partial(run, deterministic=True)}
-        for name in others:
+        calls = {OURS: run}
+        if case["dtype"] == "bfloat16":
+            calls[f"{OURS}, deterministic"] = functools.partial(run, deterministic=True)
+        for name in others[case["dtype"]]:
             try:
-                calls[name] = _by_autograd(name, q, k, v, grad_out, case["causal"])
+                if name == TUTORIAL:
+                    calls[name] = _checked(tutorial_backward(*given, causal=case["causal"]), run)
+                else:
+                    calls[name] = _by_autograd(name, q, k, v, grad_out, case["causal"])
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
                 yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
-        yield from lab.time(case, calls, **_cost(case))
+        for row in lab.time(case, calls, **_cost(case)):
+            version = version_of(row["implementation"])
+            yield row | ({"version": version} if version else {})
         # --8<-- [end:backward]
 
 

@@ -23,6 +23,7 @@ TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ = (
     )
 )
 CUDNN, FLASH, FLEX, FA4 = "torch:cudnn", "torch:flash", "torch:flex", "flash_attention_4"
+TUTORIAL = "triton_tutorial_06"
 SMALLEST, WARPS, MERGED, APART, BY_TMA, NARROW, AGAIN, HALF, KEPT, TOGETHER = (
     "two kernels, seven products",
     "twice the warps",
@@ -155,16 +156,33 @@ def _rates_of(rows, name):
     return between([rate(r) for r in rows if r["implementation"] == name], flops)
 
 
-def _panels(rows):
+def _panels(rows, **further):
     return [
-        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
+        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal, **further})
         for D in values(rows, "D")
         for causal in (False, True)
     ]
 
 
+def _beside_the_tutorial(rows):
+    """Triton's tutorial and our kernel as shares of cuDNN's rate; "" where there is no tutorial."""
+    half = pick(rows, dtype="float16")
+    shares = {
+        name: Comparison(half, name, [CUDNN], by=("D", "causal", "N"))[CUDNN]
+        for name in (OURS, TUTORIAL)
+    }
+    if not shares[TUTORIAL]:
+        return ""
+    told = {
+        f"{who}{D}": shares[name].where(D=D).between()
+        for who, name in (("ours", OURS), ("theirs", TUTORIAL))
+        for D in (64, 128)
+    }
+    return words("backward.tutorial", **told)
+
+
 def backward(results):
-    rows = results[0].rows
+    rows = [r for r in results[0].rows if r["dtype"] == "bfloat16"]
     compared = Comparison(
         rows, OURS, [REPEATABLE, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N")
     )
@@ -173,8 +191,11 @@ def backward(results):
         finding=words("backward", cudnn=compared[CUDNN].between()),
         caption=words("backward.caption"),
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
-        plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
+        plot=charts.lines(
+            results, shown, "N", RATE, _panels(rows, dtype="bfloat16"), columns=2, log="x"
+        ),
         sentences={
+            "tutorial": _beside_the_tutorial(results[0].rows),
             "order": words(
                 "backward.order", share=between([*compared[REPEATABLE].values()], percent)
             ),

@@ -1,14 +1,19 @@
 """Names of implementations that a bench.py may compare, and the functions behind them.
 
-Some are packages that a machine may have or not: FlashAttention by its own makers. What is missing
-is Unavailable, which the lab turns into a row that says so.
+Some are packages that a machine may have or not: FlashAttention by its own makers. One is a file,
+Triton's own tutorial. What is missing is Unavailable, which the lab turns into a row that says so.
 """
 
 import functools
+import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -62,6 +67,43 @@ PACKAGES = {
     "flash_attention_2": Package(("flash-attn",), "flash_attn", "2"),
     "flash_attention_3": Package(("flash-attn-3", "flashattn-hopper"), "flash_attn_interface", "3"),
     "flash_attention_4": Package(("flash-attn-4",), "flash_attn.cute", "4"),
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file of somebody's repository that Python can import once its folder is on PYTHONPATH."""
+
+    module: str  # the file's name without .py
+    source: str  # where it is kept
+
+    def _path(self) -> Path:
+        found = importlib.util.find_spec(self.module)
+        if found is None or not found.origin:
+            raise Unavailable(f"{self.module}.py is in no folder of PYTHONPATH")
+        return Path(found.origin)
+
+    def version(self) -> str:
+        """What git calls its content, ten digits of it. Raises Unavailable where it is missing."""
+        text = self._path().read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False)
+        return f"blob {blob.hexdigest()[:10]}"
+
+    def load(self) -> ModuleType:
+        """The module. Raises Unavailable where it is missing, or there and cannot be used."""
+        said = f"{self.module}.py, {self.version()},"
+        try:
+            return importlib.import_module(self.module)
+        except Exception as error:
+            raise Unavailable(f"{said} cannot be imported: {in_a_line(error)}") from error
+
+
+TUTORIAL = "triton_tutorial_06"
+SCRIPTS = {
+    TUTORIAL: Script(
+        "06-fused-attention",
+        "https://github.com/triton-lang/triton/blob/main/python/tutorials/06-fused-attention.py",
+    )
 }
 
 BACKENDS = {
@@ -147,6 +189,40 @@ def _packaged(package: Package) -> Attention:
     return attention
 
 
+def tutorial_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    *,
+    causal: bool,
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """A call of the backward of Triton's tutorial 06; it takes float16, and M = N.
+
+    q to grad_out are [B, H, N, D] without gaps, N a multiple of 128; lse is [B, H, N], in float32,
+    the natural logarithm of a forward's sums: the tutorial keeps those in base 2. Raises
+    Unavailable where the file is missing or has no such backward.
+    """
+    script = SCRIPTS[TUTORIAL]
+    module = script.load()
+    if not hasattr(module, "_attention"):
+        raise Unavailable(f"{script.module}.py, {script.version()}, has no class _attention")
+    context = SimpleNamespace(
+        saved_tensors=(q, k, v, out, lse / math.log(2)),
+        sm_scale=q.shape[-1] ** -0.5,
+        HEAD_DIM=q.shape[-1],
+        causal=causal,
+    )
+
+    def backward() -> tuple[torch.Tensor, ...]:
+        grads: tuple[torch.Tensor, ...] = module._attention.backward(context, grad_out)[:3]
+        return grads
+
+    return backward
+
+
 def _its_result(found: Any) -> torch.Tensor:
     out: torch.Tensor = found[0] if isinstance(found, tuple) else found
     return out
@@ -173,13 +249,14 @@ def bind(
 
 
 def version_of(name: str) -> str:
-    """The version of a competitor that is a package; "" for what comes with this house or torch."""
-    return PACKAGES[name].version() if name in PACKAGES else ""
+    """The version of a competitor that was brought along; "" for this house's own and torch's."""
+    other = {**PACKAGES, **SCRIPTS}.get(name)
+    return other.version() if other else ""
 
 
 def is_ours(name: str) -> bool:
     """Whether a name is that of a room, and not of somebody else's attention."""
-    return name not in PACKAGES and name.partition(":")[0] != "torch"
+    return name not in PACKAGES and name not in SCRIPTS and name.partition(":")[0] != "torch"
 
 
 def same_work(case: dict[str, Any]) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def bind(
 
 def version_of(name: str) -> str:
     """The version of a competitor that was brought along; "" for this house's own and torch's."""
-    other = {**PACKAGES, **SCRIPTS}.get(name)
+    other = PACKAGES.get(name) or SCRIPTS.get(name)
     return other.version() if other else ""
 
 

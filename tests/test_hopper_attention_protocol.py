@@ -268,10 +268,8 @@ def test_the_expected_words_are_of_these_mistakes():
         ),
         ("return n, n - seen_by_all", "return n, n - 1 - seen_by_all", "not masked"),
         (
-            "begin = 1 if with_mask else masked\n"
-            "                        end = masked if with_mask else n",
-            "begin = 1 if with_mask else masked\n"
-            "                        end = masked if with_mask else n - 1",
+            "begin = 1 if with_mask else masked\n            end = masked if with_mask else n",
+            "begin = 1 if with_mask else masked\n            end = masked if with_mask else n - 1",
             "nobody can go on|with values of",
         ),
     ],

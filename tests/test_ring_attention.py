@@ -201,7 +201,9 @@ def test_each_mistake_in_the_step_for_hopper_is_found():
     rows = list(on_cpu.step_mutants(Lab("interpreter")))
     assert len(rows) == len(on_cpu.STEP_MUTANTS) + 1
     assert all(row["message"] for row in some(rows[1:]))
-    harmless = on_cpu.STEP_MUTANTS[0]._replace(old="acc = state.acc", new="acc = state.acc + 0")
+    harmless = on_cpu.STEP_MUTANTS[0]._replace(
+        old="m_ptr + row, state.m_i", new="m_ptr + row, state.m_i + 0"
+    )
     lab = SimpleNamespace(each=lambda mutant: [{"mutant": harmless.name}])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(on_cpu, "STEP_MUTANTS", [harmless])

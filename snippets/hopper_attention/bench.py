@@ -108,9 +108,9 @@ PACKED = [  # weights are rounded to 16 bits before they are carried to the next
         "    _wait_full(channels.v, before)\n",
     ),
     (
-        "                masked = gl.maximum(masked, 1)\n",
-        "                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))\n"
-        "                masked = gl.maximum(masked, 1)\n",
+        "    masked = gl.maximum(masked, 1)\n",
+        "    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))\n"
+        "    masked = gl.maximum(masked, 1)\n",
     ),
 ]
 OTHER_SUMS = [  # kept by each thread where the kernel shares them, shared where it keeps them

@@ -419,6 +419,72 @@ def _step_overlapped(
     # --8<-- [end:step_overlapped]
 
 
+# --8<-- [start:fold_overlapped]
+@gluon.jit
+def _fold_overlapped(
+    state,
+    queries,
+    q_stage,
+    n,
+    masked,
+    kv_count,
+    channels,
+    prob,
+    CARRIED: gl.constexpr,  # whether acc may hold something already
+    CAUSAL: gl.constexpr,
+    MASKED: gl.constexpr,
+    V: gl.constexpr,
+):
+    """Fold n tiles of keys, at least one, into the state: all that one tile of queries sees."""
+    # The first tile has no values before it to run under.
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+    # Not before: a load that was issued need not have read yet. The product used its registers, so
+    # it has.
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
+    start = (n - 1) * V.BLOCK_N
+    p, alpha, m_i, l_i = _online_softmax(
+        s, state.m_i, state.l_i, start, queries.last_key, prob, MASKED=MASKED, V=V
+    )
+    acc = state.acc
+    acc_layout: gl.constexpr = _acc_layout(acc.shape[1])
+    if CARRIED:  # what was carried here is under the common maximum from now on
+        acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
+    state = Running(m_i, l_i, acc)
+    # --8<-- [end:fold_overlapped]
+    # --8<-- [start:fold_overlapped_tiles]
+    masked = gl.maximum(masked, 1)
+    for with_mask in gl.static_range(1, -1, -1):  # the tiles that need a mask first
+        if CAUSAL or not with_mask:  # not causal: no tile but the first needs one
+            begin = 1 if with_mask else masked
+            end = masked if with_mask else n
+            for i in range(begin, end):
+                p, state = _step_overlapped(
+                    p,
+                    state,
+                    queries,
+                    start=(n - 1 - i) * V.BLOCK_N,
+                    count=kv_count + i,
+                    channels=channels,
+                    prob=prob,
+                    MASKED=with_mask,
+                    V=V,
+                )
+    if not V.Q_IN_REGISTERS:  # the last scores are done
+        _release(channels.q, q_stage)
+    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
+    stage = _stage(kv_count + n - 1, V)
+    acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
+    _release(channels.v, stage)
+    return Running(state.m_i, state.l_i, acc)
+    # --8<-- [end:fold_overlapped_tiles]
+
+
 # --8<-- [start:step_sequential]
 @gluon.jit
 def _step_sequential(
@@ -494,54 +560,24 @@ def _consumer(
             q_tile = q_tile.load(_left_operand(s_layout))
         queries = Queries(warpgroup, q_tile, last_key)
         # --8<-- [end:queries]
-        # --8<-- [start:overlapping]
         if V.OVERLAP:
             if n > 0:
-                # The first tile has no values before it to run under.
-                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-                stage = _stage(kv_count, V)
-                scores = _issue_qk(q_tile, channels.k, stage, V)
-                _pass_turn(channels.order_barriers, warpgroup, V)
-                s = warpgroup_mma_wait(0, deps=[scores])
-                _release(channels.k, stage)
-                # Not before: a load that was issued need not have read yet. The product used its
-                # registers, so it has.
-                if V.Q_IN_REGISTERS:
-                    _release(channels.q, q_stage)
-                start = (n - 1) * V.BLOCK_N
-                p, _, m_i, l_i = _online_softmax(
-                    s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V
+                state = _fold_overlapped(
+                    state,
+                    queries,
+                    q_stage,
+                    n,
+                    masked,
+                    kv_count,
+                    channels,
+                    prob,
+                    CARRIED=False,
+                    CAUSAL=CAUSAL,
+                    MASKED=MASKED,
+                    V=V,
                 )
-                state = Running(m_i, l_i, state.acc)
-                # --8<-- [end:overlapping]
-                # --8<-- [start:overlapping_tiles]
-                masked = gl.maximum(masked, 1)
-                for with_mask in gl.static_range(1, -1, -1):  # the tiles that need a mask first
-                    if CAUSAL or not with_mask:  # not causal: no tile but the first needs one
-                        begin = 1 if with_mask else masked
-                        end = masked if with_mask else n
-                        for i in range(begin, end):
-                            p, state = _step_overlapped(
-                                p,
-                                state,
-                                queries,
-                                start=(n - 1 - i) * V.BLOCK_N,
-                                count=kv_count + i,
-                                channels=channels,
-                                prob=prob,
-                                MASKED=with_mask,
-                                V=V,
-                            )
-                if not V.Q_IN_REGISTERS:  # the last scores are done
-                    _release(channels.q, q_stage)
-                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
-                stage = _stage(kv_count + n - 1, V)
-                acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
-                _release(channels.v, stage)
-                state = Running(state.m_i, state.l_i, acc)
             else:
                 _release(channels.q, q_stage)
-        # --8<-- [end:overlapping_tiles]
         # --8<-- [start:one_by_one]
         else:
             # Not for a causal mask: where no tile of keys needs a mask, the first of these loops is

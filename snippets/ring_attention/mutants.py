@@ -107,12 +107,12 @@ MUTANTS = [
     ),
 ]
 
-# Of the step for Hopper: pieces of op.py, which the stand-in for Gluon plays.
+# Of the step for Hopper: pieces of op.py and of hopper_attention's loop, played by its stand-in.
 STEP_MUTANTS = [
     Mutant(
         "sums carried in bfloat16",
-        "_places(row, D), acc, mask=more)",
-        "_places(row, D), acc.to(gl.bfloat16).to(gl.float32), mask=more)",
+        "_places(row, D), state.acc, mask=more)",
+        "_places(row, D), state.acc.to(gl.bfloat16).to(gl.float32), mask=more)",
         "What a step hands to the next is rounded each time: the error grows with the ring.",
     ),
     Mutant(
@@ -148,26 +148,24 @@ STEP_MUTANTS = [
     Mutant(
         "queries released before they are used",
         """\
-        queries = Queries(warpgroup, q_tile, last_key)
-        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-        stage = _stage(kv_count, V)
-        scores = _issue_qk(q_tile, channels.k, stage, V)
-        _pass_turn(channels.order_barriers, warpgroup, V)
-        s = warpgroup_mma_wait(0, deps=[scores])
-        _release(channels.k, stage)
-        if V.Q_IN_REGISTERS:
-            _release(channels.q, q_stage)
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
 """,
         """\
-        if V.Q_IN_REGISTERS:
-            _release(channels.q, q_stage)
-        queries = Queries(warpgroup, q_tile, last_key)
-        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-        stage = _stage(kv_count, V)
-        scores = _issue_qk(q_tile, channels.k, stage, V)
-        _pass_turn(channels.order_barriers, warpgroup, V)
-        s = warpgroup_mma_wait(0, deps=[scores])
-        _release(channels.k, stage)
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
 """,
         "A load that has been issued may still wait for its turn when the next queries arrive.",
     ),

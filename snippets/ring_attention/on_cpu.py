@@ -59,15 +59,19 @@ class Kernel(op.stand_in._Kernel):
         return launch
 
 
+def _source():
+    """hopper_attention's kernel, whose loop the step takes, and then op.py."""
+    files = op.HOPPER_KERNEL, op.__file__
+    return "\n".join(Path(file).read_text(encoding="utf-8") for file in files)
+
+
 @contextlib.contextmanager
 def played(mutant=None, programs=3):
     """hopper_step takes tensors on a CPU, which its kernel then computes with."""
     names = op.hopper_step.__globals__
-    source = Path(names["__file__"]).read_text(encoding="utf-8")
-    source = source if mutant is None else mutate(source, mutant)
-    borrowed = Path(op.HOPPER_KERNEL).read_text(encoding="utf-8")
+    source = _source() if mutant is None else mutate(_source(), mutant)
     stand_ins = {
-        "_hopper_step_kernel": Kernel(f"{borrowed}\n{source}"),
+        "_hopper_step_kernel": Kernel(source),
         "_multiprocessors": lambda device: programs,
         "_local": lambda q, k, v: op.HOPPER,
     }
@@ -102,7 +106,7 @@ def step_mutants(lab):
         if mutant is None:
             yield {**case, "diagnosis": "", "old": "", "new": "", "message": ""}
             continue
-        source = Path(op.__file__).read_text(encoding="utf-8")
+        source = _source()
         old, new = text.changed_lines(source, mutate(source, mutant))
         row = {**case, "diagnosis": mutant.diagnosis, "old": old, "new": new}
         yield row | {"message": said}

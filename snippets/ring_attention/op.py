@@ -1,6 +1,6 @@
 """The ring on Hopper: its step is hopper_attention's loop, and DMA engines move keys and values.
 
-The loop is imported piece by piece. Here it gets another beginning, the sums that earlier steps
+The loop over tiles of keys is imported. Here it gets another beginning, the sums that earlier steps
 have left, and another end, which leaves them for the next step.
 """
 
@@ -14,7 +14,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma_wait,
 )
 
 from snippets.hopper_attention import kernel as hopper
@@ -36,22 +35,15 @@ from snippets.hopper_attention.kernel import (
     _channel,
     _count_key_tiles,
     _describe,
+    _fold_overlapped,
     _head_and_tile,
-    _issue_pv,
-    _issue_qk,
     _left_operand,
     _multiprocessors,
     _next_work,
-    _online_softmax,
-    _pass_turn,
     _producer,
     _q_stage,
-    _release,
     _scores_layout,
-    _stage,
     _step,
-    _step_overlapped,
-    _wait_for_turn,
     _wait_full,
 )
 from snippets.hopper_attention.sass import loops
@@ -153,56 +145,27 @@ def _consumer(
         q_tile = channels.q.buffers.index(q_stage.index).reshape([CONSUMER_M, D])
         if V.Q_IN_REGISTERS:
             q_tile = q_tile.load(_left_operand(_scores_layout(V)))
-        # --8<-- [start:first_tile]
         queries = Queries(warpgroup, q_tile, last_key)
-        _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-        stage = _stage(kv_count, V)
-        scores = _issue_qk(q_tile, channels.k, stage, V)
-        _pass_turn(channels.order_barriers, warpgroup, V)
-        s = warpgroup_mma_wait(0, deps=[scores])
-        _release(channels.k, stage)
-        # Not right after the load: it may still be under way, behind the stores of the last tile,
-        # when the next queries arrive. The product could not start without what it loads.
-        if V.Q_IN_REGISTERS:
-            _release(channels.q, q_stage)
-        start = (n - 1) * V.BLOCK_N
-        p, alpha, m_i, l_i = _online_softmax(
-            s, state.m_i, state.l_i, start, last_key, prob, MASKED=MASKED, V=V
+        state = _fold_overlapped(
+            state,
+            queries,
+            q_stage,
+            n,
+            masked,
+            kv_count,
+            channels,
+            prob,
+            CARRIED=not FIRST,
+            CAUSAL=CAUSAL,
+            MASKED=MASKED,
+            V=V,
         )
-        acc = state.acc
-        if not FIRST:  # what was carried here is under the common maximum from now on
-            acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
-        state = Running(m_i, l_i, acc)
-        # --8<-- [end:first_tile]
-        masked = gl.maximum(masked, 1)
-        for with_mask in gl.static_range(1, -1, -1):  # the tiles that need a mask first
-            if CAUSAL or not with_mask:  # not causal: no tile but the first needs one
-                begin = 1 if with_mask else masked
-                end = masked if with_mask else n
-                for i in range(begin, end):
-                    p, state = _step_overlapped(
-                        p,
-                        state,
-                        queries,
-                        start=(n - 1 - i) * V.BLOCK_N,
-                        count=kv_count + i,
-                        channels=channels,
-                        prob=prob,
-                        MASKED=with_mask,
-                        V=V,
-                    )
-        if not V.Q_IN_REGISTERS:
-            _release(channels.q, q_stage)
-        p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
-        stage = _stage(kv_count + n - 1, V)
-        acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
-        _release(channels.v, stage)
         # --8<-- [start:hand_on]
         l_i = state.l_i
         if MASKED:
             l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
         if first < carried.done:  # rows that are done: TMA drops the others of the tile
-            out = acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
+            out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
             # The previous tile's rows must have left the buffer, and TMA must see the new ones.
             tma.store_wait(0)
             out_tile = out_buffers.index(warpgroup)
@@ -217,7 +180,7 @@ def _consumer(
             gl.store(carried.m_ptr + row, state.m_i, mask=more)
             gl.store(carried.l_ptr + row, l_i, mask=more)
             more = gl.convert_layout(more, gl.SliceLayout(1, acc_layout))[:, None]
-            gl.store(carried.acc_ptr + _places(row, D), acc, mask=more)
+            gl.store(carried.acc_ptr + _places(row, D), state.acc, mask=more)
         # --8<-- [end:hand_on]
         q_count += 1
         kv_count += n

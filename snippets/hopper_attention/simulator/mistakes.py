@@ -124,11 +124,11 @@ MISTAKES = [
         [
             (
                 """\
-                acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
-                _release(channels.v, stage)
+    acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
+    _release(channels.v, stage)
 """,
                 """\
-                acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
+    acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage, V)])
 """,
             )
         ],
@@ -153,19 +153,19 @@ MISTAKES = [
         "queries released before the loop",
         [
             (
-                "                masked = gl.maximum(masked, 1)\n",
-                "                masked = gl.maximum(masked, 1)\n"
-                "                if not V.Q_IN_REGISTERS:\n"
-                "                    _release(channels.q, q_stage)\n",
+                "    masked = gl.maximum(masked, 1)\n",
+                "    masked = gl.maximum(masked, 1)\n"
+                "    if not V.Q_IN_REGISTERS:\n"
+                "        _release(channels.q, q_stage)\n",
             ),
             (
                 """\
-                if not V.Q_IN_REGISTERS:  # the last scores are done
-                    _release(channels.q, q_stage)
-                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
+    if not V.Q_IN_REGISTERS:  # the last scores are done
+        _release(channels.q, q_stage)
+    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
 """,
                 """\
-                p = gl.convert_layout(p.to(dtype), _left_operand(acc_layout))
+    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
 """,
             ),
         ],
@@ -176,24 +176,24 @@ MISTAKES = [
         [
             (
                 """\
-                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-                stage = _stage(kv_count, V)
-                scores = _issue_qk(q_tile, channels.k, stage, V)
-                _pass_turn(channels.order_barriers, warpgroup, V)
-                s = warpgroup_mma_wait(0, deps=[scores])
-                _release(channels.k, stage)
-                if V.Q_IN_REGISTERS:
-                    _release(channels.q, q_stage)
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
 """,
                 """\
-                if V.Q_IN_REGISTERS:
-                    _release(channels.q, q_stage)
-                _wait_for_turn(channels.order_barriers, kv_count, warpgroup, V)
-                stage = _stage(kv_count, V)
-                scores = _issue_qk(q_tile, channels.k, stage, V)
-                _pass_turn(channels.order_barriers, warpgroup, V)
-                s = warpgroup_mma_wait(0, deps=[scores])
-                _release(channels.k, stage)
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
 """,
             )
         ],
@@ -217,7 +217,13 @@ MISTAKES = [
     ),
     Mistake(
         "turn not passed on",
-        [("_pass_turn(channels.order_barriers, queries.warpgroup, V)", "pass")],
+        [
+            (
+                "    acc = _issue_pv(p, state.acc, channels.v, before, V)\n"
+                "    _pass_turn(channels.order_barriers, queries.warpgroup, V)\n",
+                "    acc = _issue_pv(p, state.acc, channels.v, before, V)\n",
+            )
+        ],
         "The other consumer waits for its turn, this one for the other, and the producer for both.",
     ),
     Mistake(

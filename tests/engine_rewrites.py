@@ -59,8 +59,8 @@ REWRITES = {
             "h = pid // num_tiles % H\n    b = pid // num_tiles // H",
         ),
         (
-            "m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)",
-            "m_new = tl.max(s, axis=1) * scale_log2\n        m_new = tl.maximum(m_new, m_i)",
+            "m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)",
+            "m_new = tl.max(s, axis=1) * before\n        m_new = tl.maximum(m_new, m_i)",
         ),
         ("l_i = l_i * alpha + row_sum", "l_i = tl.fma(l_i, alpha, row_sum)"),
         ("tl.where(l_i == 0.0, 1.0, l_i)", "tl.where(l_i != 0.0, l_i, 1.0)"),

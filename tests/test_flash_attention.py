@@ -1,11 +1,13 @@
 """flash_attention against float64: every row of its table, every mask; and what it refuses."""
 
+import contextlib
 import importlib
 import importlib.util
 import itertools
 import math
 import re
 
+import fused
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from floors import some
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention import bench, exercise, kernel, op, smallest
@@ -334,6 +337,101 @@ def test_which_rows_a_gpu_gets(capability, architecture, monkeypatch):
     assert kernel._architecture(OnGpu) == "gfx942"
 
 
+def on_huge_scores(launcher, q, k, v, scale):
+    """Hold the result and its logsumexp against float64, with a GPU's fused multiply-add."""
+    with contextlib.nullcontext() if ON_GPU else fused.multiply_add():
+        out, lse = launcher(q, k, v, scale=scale, return_lse=True)
+    scores = q.double() @ k.double().mT * scale
+    want = (scores.softmax(-1) @ v.double()).to(q.dtype)
+    # Weights, their sum and the result are rounded to dtype.
+    allowed = 4 * torch.finfo(q.dtype).eps * v.abs().max().item()
+    torch.testing.assert_close(out, want, rtol=0, atol=allowed)
+    assert (want - v.double().mean(-2)).abs().max() > 8 * allowed, "the mean of V would pass"
+    torch.testing.assert_close(lse, scores.logsumexp(-1).float(), rtol=2.0**-22, atol=2.0**-20)
+
+
+def around(largest, dtype, sign=1):
+    """q, k, v whose scores are integers around 2^22, and a scale that makes them 2^largest.
+
+    Scores are exact in float32, in steps of 1 from a key to some, and of 2048 to others.
+    """
+    N = 300  # several tiles: the maximum moves
+    generator = torch.Generator().manual_seed(largest)
+    q, k = torch.zeros(1, 1, 3, 16), torch.zeros(1, 1, N, 16)
+    q[..., 0], q[..., 1] = sign * 2048.0, 1.0
+    k[..., 0] = 2048 - torch.randint(0, 3, (N,), generator=generator)
+    k[..., 1] = torch.randint(0, 99, (N,), generator=generator)
+    v = torch.randn(1, 1, N, 16, generator=generator)
+    scale = 1.1 * 2.0 ** (largest - 22)  # no power of two: products with it are rounded
+    return *(x.to(DEVICE, dtype) for x in (q, k, v)), scale
+
+
+with_sixteen_bits_and_more = pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float32], ids=str
+)
+
+
+@pytest.mark.numerical
+@with_sixteen_bits_and_more
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+@pytest.mark.parametrize("largest", [22, 26, 27, 28, 29, 30, 34, 60, 80])
+def test_huge_scores(largest, sign, dtype):
+    on_huge_scores(flash_attention, *around(largest, dtype, sign))
+
+
+@pytest.mark.numerical
+@with_sixteen_bits_and_more
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+@pytest.mark.parametrize("falls", [False, True], ids=["rising", "falling"])
+def test_maxima_that_become_huge_or_ordinary(falls, sign, dtype):
+    """From one tile of keys to the next; what was summed before must neither stay nor overflow."""
+    q, k = torch.zeros(1, 1, 3, 16, device=DEVICE), torch.zeros(1, 1, 300, 16, device=DEVICE)
+    q[..., 0] = 8 * sign
+    rise = torch.linspace(0, 12, 300, device=DEVICE).exp2()
+    k[..., 0] = rise.flip(0) if falls else rise
+    v = torch.randn(1, 1, 300, 16, device=DEVICE)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
+    for scale in (1.1, 1.1 * 2.0**14, 1.9 * 2.0**18, 2.0**20):
+        on_huge_scores(flash_attention, q, k, v, scale)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [1.0, 0.77])
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+def test_up_to_a_scale_of_one_scores_may_reach_the_limit(sign, scale):
+    """The launcher allows products of 2^27; these are the largest numbers of float16 below that."""
+    q, k, v, _ = around(27, torch.float16, sign)
+    q[..., 0] *= 31.9  # times 2048
+    q[..., 1] = 0  # float32 holds the scores without it
+    assert 2.0**26 < (q.double() @ k.double().mT).abs().max() * scale < 2.0**27
+    on_huge_scores(flash_attention, q, k, v, scale)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.skipif(ON_GPU, reason="one compilation more for each; the interpreter shows it")
+@with_sixteen_bits_and_more
+def test_huge_scores_must_be_scaled_last(dtype):
+    """What a GPU makes of them otherwise; the interpreter alone would not see it."""
+    first = variant(
+        "flash_attention", [("EXACT=q.dtype == torch.float32 or scale > 1", "EXACT=False")]
+    )
+    on_huge_scores(first, *around(22, torch.float16))
+    with pytest.raises(AssertionError):
+        on_huge_scores(first, *around(60, dtype))
+
+
+def test_ordinary_calls_do_not_pay_for_huge_scores(monkeypatch):
+    """16 bits and a scale of at most 1: the kernel has its multiply-add."""
+    seen = []
+    monkeypatch.setattr(kernel, "_launch", lambda *given: seen.append(given[-1]["EXACT"]))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        q, k, v = make_qkv(1, 2, M=3, N=5, D=16, dtype=dtype, device=DEVICE)
+        for scale in (None, 2.0**-64, 0.5, 1, 1.0, 1.001, 2, 2.0**64):
+            flash_attention(q, k, v, scale=scale)
+    ordinary = [False] * 5 + [True] * 3
+    assert seen == [*ordinary, *ordinary, *[True] * 8]
+
+
 @pytest.mark.numerical
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_exercise_merges_parts_of_the_keys(parts):
@@ -542,6 +640,30 @@ def test_the_tail_bias_is_added_by_the_tensor_cores(compiler, monkeypatch):
         (found,) = compiler.resources(flash_attention, tensors, {}, target="sm_90")
         additions.append(found.sass().count(" FADD "))
     assert additions[0] == additions[1] > 0
+
+
+PLAIN = [  # a kernel that knows no huge scores
+    ("tl.max(s, axis=1) * before", "tl.max(s, axis=1) * scale_log2"),
+    ("tl.exp2((m_i - m_sub) * after)", "tl.exp2(m_i - m_sub)"),
+    ("tl.exp2((s * before - m_sub[:, None]) * after)", "tl.exp2(s * scale_log2 - m_sub[:, None])"),
+    ("(m_i * after + tl.log2(l_i))", "(m_i + tl.log2(l_i))"),
+]
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("D", [64, 128])
+def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal, compiler):
+    tensors = [torch.empty(1, 2, 256, D, dtype=torch.float16)] * 3
+    plain = variant("flash_attention", PLAIN)
+    codes = []
+    for launcher, scale in ((plain, 1.0), (flash_attention, 1.0), (flash_attention, 1.1)):
+        options = {"causal": causal, "scale": scale, "return_lse": True}
+        (found,) = compiler.resources(launcher, tensors, options, target="sm_90")
+        codes.append(found.sass())
+        assert found.spill_store_bytes == 0, found
+    assert codes[0] == codes[1] != codes[2]
 
 
 # What the page draws: the recorded scene, and figures of made-up rows.

@@ -109,10 +109,10 @@ RUNGS = {
         "exp2 in place of exp",
         [
             (
-                "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
-                "p = tl.exp((s * scale_log2 - m_sub[:, None]) / LOG2_E)",
+                "p = tl.exp2((s * before - m_sub[:, None]) * after)",
+                "p = tl.exp((s * before - m_sub[:, None]) * after / LOG2_E)",
             ),
-            ("alpha = tl.exp2(m_i - m_sub)", "alpha = tl.exp((m_i - m_sub) / LOG2_E)"),
+            ("tl.exp2((m_i - m_sub) * after)", "tl.exp((m_i - m_sub) * after / LOG2_E)"),
         ],
     ),
     "a mask on every tile": Rung(

@@ -131,6 +131,7 @@ def _flash_attention_kernel(
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     USE_TMA: tl.constexpr,
     WARP_SPECIALIZE: tl.constexpr,
+    EXACT: tl.constexpr,  # for huge scores: they are scaled after the largest is subtracted
 ):  # fmt: skip
     """One program computes BLOCK_M rows of the output of one head.
 
@@ -178,8 +179,11 @@ def _flash_attention_kernel(
     # --8<-- [end:queries]
 
     # --8<-- [start:attend]
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
-    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
+    # Usually scores are scaled first: one multiply-add then scales and subtracts. But it subtracts
+    # a maximum that was rounded, and where scores are huge that is far off. EXACT scales last.
+    before, after = (1.0, scale_log2) if EXACT else (scale_log2, 1.0)
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # the largest score so far, times before
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of the weights so far
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
     tail_bias = tl.where(tl.arange(0, BLOCK_N) < N - unmasked_end, 0.0, float("-inf"))  # [BLOCK_N]
     for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
@@ -193,11 +197,11 @@ def _flash_attention_kernel(
         elif MASKED and start >= unmasked_end:  # the same answer for all threads
             offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
             s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
-        m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
+        m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)  # [BLOCK_M]
         # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
         m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
-        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
-        p = tl.exp2(s * scale_log2 - m_sub[:, None])  # one multiply-add and one exp2 a score
+        alpha = tl.exp2((m_i - m_sub) * after)  # what the old maximum was worth
+        p = tl.exp2((s * before - m_sub[:, None]) * after)  # a multiply-add and an exp2 a score
         row_sum = tl.sum(p, axis=1)
         rounded = p.to(q_tile.dtype)  # here, and l_i last: the fastest order, as measured
         acc = acc * alpha[:, None]
@@ -219,7 +223,7 @@ def _flash_attention_kernel(
     mask = mask_m[:, None] & (offs_d < D)[None, :]  # [BLOCK_M, BLOCK_D]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
     if lse_ptr is not None:
-        tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=mask_m)
+        tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=mask_m)
     # --8<-- [end:store]
 
 
@@ -233,8 +237,9 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
         q: [..., H, M, D], float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;
             H and a batch may be left out. Any strides, but the D columns of a row lie side by side.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. No product of a query and a
-            key times it may pass 2^30: beyond, a GPU's rounding ends in NaN or zeros.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. In 16 bits, with one of at
+            most 1, no product of a query and a key times it may pass 2^27: beyond, rounding on a
+            GPU may end in NaN or zeros.
         causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
             "top_left": query m sees the keys up to m; without causal it has no effect.
@@ -255,8 +260,7 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if q.dim() < 4:
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    B, H, M, D = q.shape
-    _, Hkv, N, _ = k.shape
+    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     BLOCK_D = 1 << (D - 1).bit_length()  # the next power of two
     config = _tile_config(architecture, q.dtype, D, causal)
     use_tma = _can_use_tma(architecture, q, k, v)
@@ -278,6 +282,7 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
         BLOCK_D=BLOCK_D,
         USE_TMA=use_tma,
         WARP_SPECIALIZE=warp_specialize,
+        EXACT=q.dtype == torch.float32 or scale > 1,
     )
     launch = functools.partial(
         _launch, -(-M // config.BLOCK_M) * H * B, config, (q, k, v, out, lse), sizes, constants

@@ -11,7 +11,7 @@ MUTANTS = [
     ),
     Mutant(
         "mean of V",
-        "p = tl.exp2(s * scale_log2 - m_sub[:, None])",
+        "p = tl.exp2((s * before - m_sub[:, None]) * after)",
         "p = tl.where(s > float('-inf'), 1.0, 0.0)",
         "Every visible value gets the same weight: the result ignores the queries and the keys.",
     ),
@@ -29,7 +29,7 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)",
+        "m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)",
         "m_new = tl.zeros_like(m_i)",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant(
         "maximum not kept",
         "m_i = m_new",
-        "m_i = tl.max(s, axis=1) * scale_log2",
+        "m_i = tl.max(s, axis=1) * before",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
@@ -113,8 +113,20 @@ MUTANTS = [
     ),
     Mutant(
         "logsumexp in base 2",
-        "(m_i + tl.log2(l_i)) / LOG2_E",
-        "(m_i + tl.log2(l_i))",
+        "(m_i * after + tl.log2(l_i)) / LOG2_E",
+        "(m_i * after + tl.log2(l_i))",
         "The logsumexp stays a logarithm of base 2.",
+    ),
+    Mutant(
+        "huge scores scaled first",
+        "EXACT=q.dtype == torch.float32 or scale > 1",
+        "EXACT=q.dtype == torch.float32",
+        "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
+    ),
+    Mutant(
+        "correction not scaled",
+        "alpha = tl.exp2((m_i - m_sub) * after)",
+        "alpha = tl.exp2(m_i - m_sub)",
+        "What was summed before is corrected by a power of the difference without its scale.",
     ),
 ]

@@ -122,6 +122,86 @@ def test_equals_float64(D, causal, chosen, dtype, monkeypatch):
 
 @pytest.mark.usefixtures("played")
 @pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_huge_scores(D, causal, chosen, dtype, monkeypatch):
+    """Scores are whole numbers, so float32 holds them; scaled they lie around 2^28 and above."""
+    monkeypatch.setattr(kernel, "_variant", lambda *_: chosen)
+    shapes = [(1, 2, n, D) for n in (130, 300, 300)]
+    q, k, v = (torch.randint(-8, 9, shape, device=DEVICE).to(dtype) for shape in shapes)
+    q[:, 1], k[:, 1] = q[:, 1].abs(), -k[:, 1].abs()  # all maxima are below 0
+    for scale in (2.0**64, 1.9 * 2.0**30, 1.3 * 2.0**17):
+        check_huge(q, k, v, causal=causal, scale=scale)
+
+
+def check_huge(q, k, v, *, causal=False, scale):
+    """As check, where PyTorch in q's dtype ends in NaN: weights, sums and result are rounded."""
+    out, sums = hopper_attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+    mask = causal_mask(q.shape[2], k.shape[2], device=q.device) if causal else None
+    assert_logsumexp(sums, q, k, scale=scale, mask=mask)
+    scores = q.double() @ k.double().mT * scale
+    if causal:
+        scores = scores.masked_fill(~mask, -math.inf)
+    error = (out.double() - scores.softmax(-1) @ v.double()).abs().max()
+    allowed = 2 * torch.finfo(q.dtype).eps * v.double().abs().max()
+    if not error <= allowed:
+        raise NumericalMismatch(f"difference {error:.1e} at {scale}, allowed {allowed:.1e}")
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+@pytest.mark.parametrize("falls", [False, True], ids=["rising", "falling"])
+def test_maxima_that_become_huge_or_ordinary(falls, sign):
+    """From one tile of keys to the next; what was summed before must neither stay nor overflow."""
+    q, k, v = heads(64, 640, 64)
+    q[:], k[:] = 0, 0
+    q[..., 0] = 8 * sign
+    rise = torch.linspace(0, 12, 640, device=DEVICE).exp2().to(k.dtype)
+    k[..., 0] = rise.flip(0) if falls else rise
+    for scale in (1.1, 1.1 * 2.0**14, 1.9 * 2.0**18, 2.0**20):
+        check_huge(q, k, v, scale=scale)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+def test_up_to_a_scale_of_one_scores_may_reach_the_limit(sign):
+    """The launcher allows products of 2^27: these are a little smaller."""
+    q, k, v = heads(64, 640, 64)
+    q[:], k[:] = 0, 0
+    q[..., 0] = 65_344 * sign
+    k[..., 0] = 2048 + torch.randint(-3, 3, k.shape[:-1], device=DEVICE).to(k.dtype)
+    for scale in (1.0, 0.77):
+        check_huge(q, k, v, scale=scale)
+
+
+def test_huge_scores_must_be_scaled_last():
+    """What a GPU makes of them otherwise: the stand-in for it does not round what it subtracts."""
+    q, k, v = (torch.randint(-8, 9, (1, 1, n, 64)).half() for n in (64, 300, 300))
+    outs = []
+    for exact in (True, False):
+        changed = variant("hopper_attention", [("EXACT=scale > 1", f"EXACT={exact}")])
+        with on_cpu.played(changed):
+            outs += [changed(q, k, v, scale=s) for s in (2.0, 1.9 * 2.0**30)]
+    exact, first = outs[:2], outs[2:]
+    torch.testing.assert_close(exact[0], first[0], rtol=0, atol=2e-3)
+    assert exact[1].isfinite().all()
+    assert not (first[1] - exact[1]).abs().max() <= 1
+
+
+@pytest.mark.usefixtures("played")
+def test_ordinary_calls_do_not_pay_for_huge_scores(monkeypatch):
+    """A scale of at most 1: the kernel has its multiply-add."""
+    seen = []
+    monkeypatch.setattr(kernel, "_launch", lambda *given: seen.append(given[-1]["EXACT"]))
+    for scale in (None, 2.0**-64, 0.5, 1, 1.0, 1.001, 2, 2.0**64):
+        hopper_attention(*heads(3, 5, 64), scale=scale)
+    assert seen == [False] * 5 + [True] * 3
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.numerical
 @pytest.mark.parametrize(("H", "Hkv"), [(4, 2), (6, 2), (3, 1), (4, 4)])
 def test_groups_of_heads_share_keys(H, Hkv):
     check(*heads(140, 200, 64, H=H, Hkv=Hkv, B=2))
@@ -594,14 +674,15 @@ def machine_code():
         return dict(zip(cases, map(compiler.compiled, launches), strict=True))
 
 
-def launch_of(compiler, changes, D, causal, chosen, N):
+def launch_of(compiler, changes, D, causal, chosen, N, scale=None):
     q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, N, N))
     launcher = variant("hopper_attention", changes) if changes else hopper_attention
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(launcher.__globals__, "_check_inputs", lambda *_: None)
         patch.setitem(launcher.__globals__, "_multiprocessors", lambda device: 132)
         launcher = bench._with_variant(launcher, chosen)
-        (found,) = compiler.launches(launcher, (q, k, v), {"causal": causal}, target="sm_90")
+        options = {"causal": causal, "scale": scale, "return_lse": scale is not None}
+        (found,) = compiler.launches(launcher, (q, k, v), options, target="sm_90")
     return found
 
 
@@ -635,6 +716,30 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
         assert loop.masked or not loop.local, "a register is spilled where the time goes"
         # All of them run under the product with the values, or none does.
         assert loop.under_products == (loop.exponentials if chosen.OVERLAP else 0)
+
+
+PLAIN = [  # a kernel that knows no huge scores
+    ("gl.max(s, axis=1) * before", "gl.max(s, axis=1) * prob.scale_log2"),
+    ("gl.exp2((m_i - m_sub) * after)", "gl.exp2(m_i - m_sub)"),
+    (
+        "gl.exp2((s * before - m_sub[:, None]) * after)",
+        "gl.exp2(s * prob.scale_log2 - m_sub[:, None])",
+    ),
+    ("m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i", "m_i = state.m_i"),
+]
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
+def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal, chosen):
+    with Compiler(60) as compiler:
+        plain, ordinary, exact = (
+            compiler.compiled(launch_of(compiler, changes, D, causal, chosen, 4096, scale=scale))
+            for changes, scale in ((PLAIN, 1.0), ((), 1.0), ((), 1.1))
+        )
+    assert plain.sass() == ordinary.sass() != exact.sass()
+    assert exact.spill_store_bytes <= ordinary.spill_store_bytes
 
 
 @pytest.mark.compiler

@@ -137,7 +137,7 @@ PACKED_LAST = [  # as above, but only when the product that reads the weights be
     PACKED[1],
 ]
 POLYNOMIAL = (
-    "p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])",
+    "p = gl.exp2((s * before - m_sub[:, None]) * after)",
     """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
         \"\"\"{
         .reg .f32 x, f, r; .reg .s32 n, bits;
@@ -158,7 +158,7 @@ POLYNOMIAL = (
         mov.b32 $3, bits;
         }\"\"\",
         "=f,=f,=f,=f,f,f,f,f",
-        [s * prob.scale_log2 - m_sub[:, None]],
+        [(s * before - m_sub[:, None]) * after],
         dtype=gl.float32,
         is_pure=True,
         pack=4,

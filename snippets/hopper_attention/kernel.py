@@ -52,6 +52,7 @@ class Variant(NamedTuple):
     PING_PONG: bool = False  # consumers issue their products in turn
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     BLOCK_N: int = 128  # keys of a tile
+    EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
     # --8<-- [end:variant]
 
 
@@ -242,8 +243,8 @@ class Queries(NamedTuple):
 class Running(NamedTuple):
     """The online softmax over the tiles of keys so far."""
 
-    m_i: Any  # [CONSUMER_M], the largest score, times log2(e)
-    l_i: Any  # [CONSUMER_M], the sum of exp2(score - m_i), or [CONSUMER_M, 4]: of each thread
+    m_i: Any  # [CONSUMER_M], the largest score; scaled, unless EXACT
+    l_i: Any  # [CONSUMER_M], the sum of the weights, or [CONSUMER_M, 4]: of each thread
     acc: Any  # [CONSUMER_M, D], the same sum, of values
     # --8<-- [end:state]
 
@@ -373,11 +374,14 @@ def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V:
     """One more tile of scores: their weights p, what the old sums are worth, and m_i and l_i."""
     if MASKED:
         s = _hide(s, last_key - start, V)
-    m_new = gl.maximum(m_i, gl.max(s, axis=1) * prob.scale_log2)  # [CONSUMER_M]
+    # Usually scores are scaled first: one multiply-add then scales and subtracts. But it subtracts
+    # a maximum that was rounded, and where scores are huge that is far off. EXACT scales last.
+    before, after = (1.0, prob.scale_log2) if V.EXACT else (prob.scale_log2, 1.0)
+    m_new = gl.maximum(m_i, gl.max(s, axis=1) * before)  # [CONSUMER_M]
     # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
     m_sub = gl.where(m_new == float("-inf"), 0.0, m_new)
-    p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])
-    alpha = gl.exp2(m_i - m_sub)
+    p = gl.exp2((s * before - m_sub[:, None]) * after)
+    alpha = gl.exp2((m_i - m_sub) * after)
     return p, alpha, m_new, _add_row_sums(l_i, alpha, p)
     # --8<-- [end:softmax]
 
@@ -614,7 +618,8 @@ def _consumer(
         tma.async_copy_shared_to_global(out_desc, [head, first, 0], out_tile)
         if lse_ptr is not None:
             row = head.to(gl.int64) * prob.M + offs_m
-            gl.store(lse_ptr + row, (state.m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < prob.M)
+            m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i
+            gl.store(lse_ptr + row, (m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < prob.M)
         q_count += 1
         kv_count += n
         work_idx = _next_work(work_idx, prob)
@@ -647,6 +652,7 @@ def _hopper_attention_kernel(
     PING_PONG: gl.constexpr,
     Q_IN_REGISTERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    EXACT: gl.constexpr,
     CONSUMER_REGS: gl.constexpr,
     PRODUCER_REGS: gl.constexpr,
     num_warps: gl.constexpr,
@@ -655,7 +661,7 @@ def _hopper_attention_kernel(
 
     It reads q [B, H, M, D] and k, v [B, Hkv, N, D] and writes out [B · H, M, D], all by TMA, and
     lse [B, H, M], contiguous, unless that is None. Scores, weights and sums stay on the chip.
-    H to scale_log2 are Problem's fields, CONSUMERS to BLOCK_N Variant's; MASKED says whether some
+    H to scale_log2 are Problem's fields, CONSUMERS to EXACT Variant's; MASKED says whether some
     tile of keys needs a mask, and the REGS are registers of a thread.
     """
     # --8<-- [end:kernel]
@@ -667,6 +673,7 @@ def _hopper_attention_kernel(
         PING_PONG=PING_PONG,
         Q_IN_REGISTERS=Q_IN_REGISTERS,
         BLOCK_N=BLOCK_N,
+        EXACT=EXACT,
     )
     prob = Problem(H, G, M, N, tiles, total, step, causal_offset, scale_log2)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
@@ -705,8 +712,9 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
             columns of a row lie side by side, other strides are multiples of 16 bytes.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. No product of a query and a
-            key times it may pass 2^30: beyond, a GPU's rounding ends in NaN or zeros.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. With one of at most 1, no
+            product of a query and a key times it may pass 2^27: beyond, rounding on a GPU may end
+            in NaN or zeros.
         causal: query m sees the keys up to m + N - M; those without any get zeros.
         align: where the triangle of visible keys sits if M ≠ N: "bottom_right", as above, or
             "top_left": query m sees the keys up to m; without causal it has no effect.
@@ -728,7 +736,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     programs = _multiprocessors(q.device)
-    variant = _variant(D, causal, M, N, B * H, programs)
+    variant = _variant(D, causal, M, N, B * H, programs)._replace(EXACT=scale > 1)
     tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
     step = _step(causal, total, programs)
@@ -755,6 +763,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         PING_PONG=variant.PING_PONG,
         Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
         BLOCK_N=variant.BLOCK_N,
+        EXACT=variant.EXACT,
         CONSUMER_REGS=consumer_regs,
         PRODUCER_REGS=producer_regs,
         num_warps=4,

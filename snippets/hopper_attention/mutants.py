@@ -15,7 +15,8 @@ MUTANTS = [
     ),
     Mutant(
         "mean of V",
-        "    p = gl.exp2(s * prob.scale_log2 - m_sub[:, None])\n    alpha = gl.exp2(m_i - m_sub)\n",
+        "    p = gl.exp2((s * before - m_sub[:, None]) * after)\n"
+        "    alpha = gl.exp2((m_i - m_sub) * after)\n",
         '    p = gl.where(s > float("-inf"), 1.0, 0.0)\n'
         '    alpha = gl.where(m_i > float("-inf"), 1.0, 0.0)\n',
         "Every visible value gets the same weight: the result ignores the queries and the keys.",
@@ -34,7 +35,7 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * prob.scale_log2)",
+        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * before)",
         "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _scores_layout(V)))",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
@@ -71,7 +72,7 @@ MUTANTS = [
     Mutant(
         "maximum not kept",
         "return p, alpha, m_new, _add_row_sums(l_i, alpha, p)",
-        "return p, alpha, gl.max(s, axis=1) * prob.scale_log2, _add_row_sums(l_i, alpha, p)",
+        "return p, alpha, gl.max(s, axis=1) * before, _add_row_sums(l_i, alpha, p)",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
@@ -178,8 +179,26 @@ MUTANTS = [
     ),
     Mutant(
         "logsumexp in base 2",
-        "(state.m_i + gl.log2(l_i)) / LOG2_E",
-        "(state.m_i + gl.log2(l_i))",
+        "(m_i + gl.log2(l_i)) / LOG2_E",
+        "(m_i + gl.log2(l_i))",
         "The logsumexp stays a logarithm of base 2.",
+    ),
+    Mutant(
+        "logsumexp without the scale",
+        "m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i",
+        "m_i = state.m_i",
+        "The largest of huge scores is kept without its scale, which the logsumexp needs.",
+    ),
+    Mutant(
+        "huge scores scaled first",
+        "._replace(EXACT=scale > 1)",
+        "",
+        "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
+    ),
+    Mutant(
+        "correction not scaled",
+        "alpha = gl.exp2((m_i - m_sub) * after)",
+        "alpha = gl.exp2(m_i - m_sub)",
+        "What was summed before is corrected by a power of the difference without its scale.",
     ),
 ]

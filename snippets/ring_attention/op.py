@@ -220,6 +220,7 @@ def _hopper_step_kernel(
     PING_PONG: gl.constexpr,
     Q_IN_REGISTERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    EXACT: gl.constexpr,  # False: the maximum that steps hand on is scaled
     CONSUMER_REGS: gl.constexpr,
     PRODUCER_REGS: gl.constexpr,
     num_warps: gl.constexpr,
@@ -236,6 +237,7 @@ def _hopper_step_kernel(
         PING_PONG=PING_PONG,
         Q_IN_REGISTERS=Q_IN_REGISTERS,
         BLOCK_N=BLOCK_N,
+        EXACT=EXACT,
     )
     prob = Problem(H, G, M, N, tiles, total, step, 0, scale_log2)
     carried = Carried(acc_ptr, m_ptr, l_ptr, lse_ptr, L, first_row, done)

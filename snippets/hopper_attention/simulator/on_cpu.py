@@ -102,8 +102,13 @@ def _window(desc: Any, at: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]:
 
 
 def _of_two(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of two tensors, either of which may be a number."""
-    return lambda a, b: function(torch.as_tensor(a), torch.as_tensor(b))
+    """A function of two tensors, either of which may be a number; what it takes was rounded."""
+
+    def rounded(a: Any, b: Any) -> Tensor:
+        out = function(torch.as_tensor(a), torch.as_tensor(b))
+        return out.float() if out.dtype == torch.float64 else out
+
+    return rounded
 
 
 def _store(at: tuple[Tensor, Tensor], value: Tensor, mask: Tensor) -> None:
@@ -114,7 +119,7 @@ def _store(at: tuple[Tensor, Tensor], value: Tensor, mask: Tensor) -> None:
 
 OF_TENSORS: dict[str, Callable[..., Any]] = {
     "arange": lambda a, b, layout=None: torch.arange(a, b, dtype=torch.int32),
-    "exp2": torch.exp2,
+    "exp2": lambda x: torch.exp2(x).float(),
     "full": lambda shape, x, dtype, layout: torch.full(shape, x, dtype=dtype),
     "log2": torch.log2,
     "max": lambda x, axis: x.amax(axis),
@@ -198,7 +203,8 @@ class Program(Gluon):
     ) -> Tensor:
         left = a.memory if isinstance(a, Tile) else a.used() if isinstance(a, Loaded) else a
         out = left.float() @ b.memory.float()
-        return out + acc if use_acc else out
+        # A GPU multiplies scores and subtracts in one instruction: the product is not rounded.
+        return out + acc if use_acc else out.double()
 
     def finish(self, left: int, deps: Sequence[Any]) -> Any:
         return deps[0] if len(deps) == 1 else tuple(deps)

@@ -84,7 +84,7 @@ def drawn(name, lab):
 
 
 @pytest.mark.parametrize(
-    "name", ["forward", "rungs", "roofline", "ragged", "error", "fuzz", "host_time"]
+    "name", ["forward", "rungs", "order", "roofline", "ragged", "error", "fuzz", "host_time"]
 )
 def test_figures_can_be_drawn_from_a_gpu(name):
     result = made_up(name, rows_of(name, Lab()))

@@ -63,7 +63,7 @@ def works(draw):
         H=H,
         G=G,
         programs=draw(st.integers(1, 3)),
-        step=draw(st.integers(1, 2)),
+        **draw(st.sampled_from([{"step": 1}, {"step": 2}, {"by_length": True}])),
     )
 
 

@@ -34,10 +34,9 @@ def check(device):
         ):
             q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=dtype, device=device)
             mask = causal_mask(M, N, device=device)
-            for rows, causal in zip(VARIANTS[D], (False, True), strict=True):
-                for chosen in rows:
-                    out = _with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
-                    assert_attention(out, q, k, v, mask=mask if causal else None)
+            for chosen, causal in itertools.product(VARIANTS[D], (False, True)):
+                out = _with_variant(hopper_attention, chosen)(q, k, v, causal=causal)
+                assert_attention(out, q, k, v, mask=mask if causal else None)
 
 
 # --8<-- [start:forward]
@@ -56,17 +55,22 @@ def forward(lab):
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
+ORDER = "step, by_length = _order(causal, total, B * Hkv, programs)"
 ONE_TILE = (  # as many programs as tiles, each takes one
-    "step = _step(causal, total, programs)",
-    "step, programs = 1, total",
+    ORDER,
+    "step, by_length, programs = 1, False, total",
 )
 IN_ORDER = [  # every program takes tiles as they come, the longest of a head first
-    ("step = _step(causal, total, programs)", "step = 1"),
+    (ORDER, "step, by_length = 1, False"),
     (
         "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
         "tile = prob.tiles - 1 - tile",
     ),
 ]
+TWO_BARRIERS = (  # the arrival that waits for all warps, and makes what follows wait, too
+    "    _meet()\n    mbarrier.expect(channel.empty.index(stage.index), 0)\n",
+    "    mbarrier.arrive(channel.empty.index(stage.index), count=1)\n",
+)
 UNMOVED = ("REGISTERS = {2: (240, 24), 3: (160, 24)}", "REGISTERS = {2: (168, 168)}")
 UNHELD = (  # the barrier that keeps the compiler from waiting early
     "_wait_full(channels.v, before)",
@@ -185,7 +189,7 @@ class Rung(NamedTuple):
 ALONE = Variant(CONSUMERS=2, STAGES=2)
 OVERLAP = ALONE._replace(OVERLAP=True)
 IN_TURN = OVERLAP._replace(PING_PONG=True)
-THREE = ALONE._replace(CONSUMERS=3)
+THREE = ALONE._replace(CONSUMERS=3, STAGES=3)
 RUNGS = {
     "a warp that loads": Rung([ONE_TILE], ALONE, way_up=True),
     "no registers moved": Rung(
@@ -217,21 +221,20 @@ RUNGS = {
         IN_TURN,
         base="softmax under the product",
         step="consumers in turn",
-        way_up=True,
         section="turns",
     ),
     # --8<-- [end:rungs]
     "programs that stay": Rung(
         IN_ORDER,
-        IN_TURN,
-        base="in turn",
+        OVERLAP,
+        base="softmax under the product",
         step="programs that stay",
         way_up=True,
         section="stay",
     ),
     "causal tiles in pairs": Rung(
         [],
-        IN_TURN,
+        OVERLAP,
         base="programs that stay",
         step="causal tiles in pairs",
         way_up=True,
@@ -242,7 +245,7 @@ RUNGS = {
         [],
         OVERLAP._replace(Q_IN_REGISTERS=True),
         base="causal tiles in pairs",
-        step="queries in registers instead of turns",
+        step="queries in registers",
         section="queries",
     ),
     "three consumers": Rung(
@@ -259,6 +262,14 @@ RUNGS = {
         step="overlap in three consumers",
         section="both",
     ),
+    "arrivals with two barriers": Rung(
+        [TWO_BARRIERS],
+        THREE,
+        base="three consumers",
+        step="arrivals with one barrier",
+        has_step=False,
+        section="arrivals",
+    ),
     "column numbers in registers": Rung(
         [COUNTED],
         THREE,
@@ -270,7 +281,7 @@ RUNGS = {
     ),
     "sums the other way": Rung(
         OTHER_SUMS,
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="sums kept by each thread, under a mask",
         has_step=False,
@@ -278,7 +289,7 @@ RUNGS = {
     ),
     "stored by the threads": Rung(
         BY_THREADS,
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="rows stored by TMA",
         has_step=False,
@@ -286,7 +297,7 @@ RUNGS = {
     ),
     "one buffer of queries": Rung(
         [("Q_BUFFERS = gl.constexpr(2)", "Q_BUFFERS = gl.constexpr(1)")],
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="the next queries loaded meanwhile",
         has_step=False,
@@ -294,7 +305,7 @@ RUNGS = {
     ),
     "a division for each element": Rung(
         [DIVIDED],
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="one reciprocal a row",
         has_step=False,
@@ -302,7 +313,7 @@ RUNGS = {
     ),
     "weights packed at once": Rung(
         PACKED,
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="weights packed a step later",
         has_step=False,
@@ -310,14 +321,14 @@ RUNGS = {
     ),
     "exp2 by a polynomial": Rung(
         [POLYNOMIAL],
-        IN_TURN,
+        OVERLAP,
         base="causal tiles in pairs",
         step="a quarter of exp2 by a polynomial",
         section="polynomial",
     ),
     "tiles of 64 keys": Rung(
         [],
-        IN_TURN._replace(BLOCK_N=64, STAGES=4),
+        OVERLAP._replace(BLOCK_N=64, STAGES=4),
         base="causal tiles in pairs",
         step="tiles of 64 keys",
         section="keys",
@@ -327,6 +338,7 @@ FOR_64 = (
     "queries in registers",
     "three consumers",
     "three consumers that overlap",
+    "arrivals with two barriers",
     "column numbers in registers",
 )
 
@@ -381,6 +393,26 @@ def rungs(lab):
         )
 
 
+# --8<-- [start:order]
+ORDERS = {"in pairs": (2, False), "by length": (1, True)}
+GRIDS = ((2048, 24), (4096, 24), (8192, 3), (16_384, 16))  # queries and keys, heads
+
+
+@measured_on("gpu")
+def order(lab):
+    """Causal tiles dealt in pairs or by their length, the same kernel otherwise."""
+    for case in lab.each(dtype=["bfloat16"], causal=[True], D=[64, 128]):
+        chosen = VARIANTS[case["D"]][0]
+        launchers = {
+            name: _with_variant(variant(OURS, [(ORDER, f"step, by_length = {found}")]), chosen)
+            for name, found in ORDERS.items()
+        }
+        for N, heads in GRIDS:
+            at = {**case, "N": N, "heads": heads, "batch": 1}
+            yield from lab.time_attention(at, [], launchers)
+            # --8<-- [end:order]
+
+
 @measured_on("gpu")
 def roofline(lab):
     """Time over length, as flash_attention's."""
@@ -418,7 +450,7 @@ def error(lab):
 def _configurations():
     """(D, causal, ragged, Variant): each row of the table, also with a last tile not filled."""
     for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
-        for chosen, ragged in itertools.product(VARIANTS[D][causal], (False, True)):
+        for chosen, ragged in itertools.product(VARIANTS[D], (False, True)):
             if not (causal and ragged):  # a causal kernel has masks in any case
                 yield D, causal, ragged, chosen
 
@@ -511,7 +543,7 @@ def fuzz(lab):
             q, k, v = make_qkv(B, 4, M=M, N=N, D=case["D"], dtype=dtype, device="cuda", seed=seed)
             options = {"align": draw.choice(("bottom_right", "top_left"))} if case["causal"] else {}
             mask = causal_mask(M, N, device="cuda", **options) if case["causal"] else None
-            chosen = draw.choice(VARIANTS[case["D"]][case["causal"]])
+            chosen = draw.choice(VARIANTS[case["D"]])
             launch = _with_variant(hopper_attention, chosen)
             out = launch(q, k[:, ::G], v[:, ::G], causal=case["causal"], **options)
             k, v = (x[:, ::G].repeat_interleave(G, dim=1) for x in (k, v))

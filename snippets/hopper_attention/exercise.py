@@ -11,7 +11,7 @@ def waits(tile, buffers):
 
 # --8<-- [start:work]
 def kernels_order(work_idx, tiles, heads):
-    """Work item → head and tile, as kernel.py hands them out under a causal mask."""
+    """Work item → head and tile, as kernel.py hands them out in pairs."""
     head, i = divmod(work_idx, tiles)
     return head, tiles - 1 - i // 2 if i % 2 == 0 else i // 2
 

@@ -238,6 +238,31 @@ def rungs(results):
     )
 
 
+def order(results):
+    rows = pick(results[0].rows)
+    paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
+    grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
+    compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
+    gains, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
+    cells = {names[at]: [x for c, x in gains.items() if c[:2] == at] for at in grids}
+    best = max(gains, key=gains.get)
+    return Figure(
+        finding=words("order", gain=change(gains[best]), grid=f"{names[best[:2]]}, D {best.D}"),
+        caption=_caption("order.caption"),
+        table=beside(rows, ["D", "heads", "N"], {paired: paired, dealt: dealt}, TIME),
+        plot=charts.bars(
+            results,
+            [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
+            RATE,
+            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
+            groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
+        ),
+        sentences={
+            "gains": words("order.gains", verdict=verdict(gains.values()), gains=in_cells(cells))
+        },
+    )
+
+
 def roofline(results):
     rows = results[0].rows
     memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)

@@ -30,6 +30,8 @@ WIDTHS = (64, 128)  # head dimensions
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 CONSUMER_M = gl.constexpr(64)  # queries of a consumer: what one wgmma instruction takes
 Q_BUFFERS = gl.constexpr(2)  # of a consumer: its next queries arrive while it computes
+# All threads of the warps that come here wait for each other: Triton 3.6 and what follows.
+_meet = getattr(gl, "thread_barrier", None) or gl.barrier
 # A number for each of the four threads that share a row of scores, held by that thread.
 ROW_SUM_LAYOUT = gl.constexpr(
     gl.DistributedLinearLayout(
@@ -57,25 +59,20 @@ class Variant(NamedTuple):
 
 
 # --8<-- [start:table]
-# D → for full and for causal attention: among which to choose.
+# D → the variants to choose from.
 VARIANTS = {
     64: (
-        (
-            Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
-            Variant(CONSUMERS=3, STAGES=2),
-        ),
-        (Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),),
+        Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
+        Variant(CONSUMERS=3, STAGES=3),
     ),
-    128: (
-        (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True),),
-        (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True),),
-    ),
+    128: (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True),),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
-# Consumers → microseconds of a tile of queries, and of each tile of keys it visits: D 64, H200.
+# Whether causal → consumers → microseconds of a tile of queries, and of each tile of keys that it
+# visits: D 64, on an H200.
 TILE_TIMES = {
     False: {2: (1.7, 1.09), 3: (2.0, 1.45)},
-    True: {2: (1.5, 0.99), 3: (5.9, 1.41)},  # causal
+    True: {2: (1.5, 0.99), 3: (5.9, 1.41)},
 }
 # --8<-- [end:table]
 
@@ -90,6 +87,7 @@ class Problem(NamedTuple):
     tiles: Any  # of queries, of a head
     total: Any  # tiles of all heads and batches
     step: Any  # tiles that a program takes in a row
+    by_length: Any  # causal: tiles are dealt by their length, those of all heads together
     causal_offset: Any  # causal: query m sees keys up to m + causal_offset
     scale_log2: Any
 
@@ -169,25 +167,39 @@ def _wait_full(channel, stage):
 def _release(channel, stage):
     """A consumer no longer reads what a buffer held."""
     mbarrier.arrive(channel.empty.index(stage.index), count=1)
+
+
+@gluon.jit
+def _release_in_passing(channel, stage):
+    """The same, but Gluon puts no barrier for all four warps before what follows."""
+    _meet()  # one before it there must be: all of them have read
+    mbarrier.expect(channel.empty.index(stage.index), 0)
     # --8<-- [end:stage]
 
 
 # --8<-- [start:schedule]
 @gluon.jit
 def _head_and_tile(work_idx, prob, CAUSAL: gl.constexpr):
-    """Work item → head and tile: causal alternates the longest tile left with the shortest."""
+    """Work item → head and tile: causal has the longest first, or pairs: long, short, long, …"""
     head = work_idx // prob.tiles
     tile = work_idx % prob.tiles
     if CAUSAL:
         tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)
+        heads = prob.total // prob.tiles
+        head = gl.where(prob.by_length, work_idx % heads, head)
+        tile = gl.where(prob.by_length, prob.tiles - 1 - work_idx // heads, tile)
     return head, tile
 
 
 @gluon.jit
 def _next_work(work_idx, prob):
     """The item a program takes next: `step` in a row, then those of the other programs pass."""
+    programs = gl.num_programs(0)
+    others = (programs - 1) * prob.step
+    if_by_length = 2 * (programs - 1 - work_idx % programs)  # there and back: long, then short
+    others = gl.where(prob.by_length, if_by_length, others)
     last_in_row = (work_idx + 1) % prob.step == 0
-    return work_idx + gl.where(last_in_row, (gl.num_programs(0) - 1) * prob.step + 1, 1)
+    return work_idx + gl.where(last_in_row, others + 1, 1)
 
 
 @gluon.jit
@@ -505,7 +517,7 @@ def _step_sequential(
     stage = _stage(count, V)
     scores = _issue_qk(queries.tile, channels.k, stage, V)
     s = warpgroup_mma_wait(0, deps=[scores])
-    _release(channels.k, stage)
+    _release_in_passing(channels.k, stage)
     p, alpha, m_i, l_i = _online_softmax(
         s, state.m_i, state.l_i, start, queries.last_key, prob, MASKED=MASKED, V=V
     )
@@ -513,7 +525,7 @@ def _step_sequential(
     p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
     acc = state.acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
     acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, acc, channels.v, stage, V)])
-    _release(channels.v, stage)
+    _release_in_passing(channels.v, stage)
     return Running(m_i, l_i, acc)
     # --8<-- [end:step_sequential]
 
@@ -628,7 +640,9 @@ def _consumer(
 
 
 # --8<-- [start:kernel]
-@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "causal_offset"])
+@gluon.jit(
+    do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "by_length", "causal_offset"]
+)
 def _hopper_attention_kernel(
     q_desc,
     k_desc,
@@ -642,6 +656,7 @@ def _hopper_attention_kernel(
     tiles,
     total,
     step,
+    by_length,
     causal_offset,
     scale_log2,
     CAUSAL: gl.constexpr,
@@ -675,7 +690,7 @@ def _hopper_attention_kernel(
         BLOCK_N=BLOCK_N,
         EXACT=EXACT,
     )
-    prob = Problem(H, G, M, N, tiles, total, step, causal_offset, scale_log2)
+    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
@@ -736,10 +751,10 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     programs = _multiprocessors(q.device)
-    variant = _variant(D, causal, M, N, B * H, programs)._replace(EXACT=scale > 1)
+    variant = _variant(D, causal, M, N, B * H, B * Hkv, programs)._replace(EXACT=scale > 1)
     tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
-    step = _step(causal, total, programs)
+    step, by_length = _order(causal, total, B * Hkv, programs)
     # --8<-- [end:prepare]
     # --8<-- [start:launch]
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
@@ -751,6 +766,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         tiles=tiles,
         total=total,
         step=step,
+        by_length=by_length,
         causal_offset=N - M if align == "bottom_right" else 0,
         scale_log2=scale * LOG2_E.value,
     )
@@ -816,26 +832,30 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 
 
 # --8<-- [start:choice]
-def _step(causal, total, programs):
-    """How many tiles of queries per program, one after another."""
-    # A pair of causal tiles, the longest left and the shortest, is as much work as any other pair.
-    return 2 if causal and total > programs else 1
+def _order(causal, total, kv_heads, programs):
+    """How many tiles of queries a program takes in a row, and whether they are dealt by length."""
+    if not causal or total <= programs:
+        return 1, False
+    # By length programs work on all heads at once. Where four or more share the keys of a head,
+    # these are still read a few times only. Else pairs: the longest tile of a head that is left
+    # and the shortest are as much work as any other pair.
+    return (1, True) if 4 * kv_heads <= programs else (2, False)
 
 
-def _variant(D, causal, M, N, heads, programs):
+def _variant(D, causal, M, N, heads, kv_heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
 
     def microseconds(variant):
         total = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
-        at_once = _step(causal, total, programs)
-        keys = N  # that the longest tile visits; of pairs the mean counts, and a part of a tile
-        if at_once == 2:
+        step, by_length = _order(causal, total, kv_heads, programs)
+        keys = N  # that the longest tile visits; of others the mean counts, and a part of a tile
+        if step == 2 or by_length:
             keys = (N - M // 2 if M <= N else N * N // (2 * M)) + variant.BLOCK_N
         alone, each = TILE_TIMES[causal][variant.CONSUMERS]
-        rounds = at_once * -(-total // (at_once * programs))
+        rounds = total / programs if by_length else step * -(-total // (step * programs))
         return rounds * (alone + each * -(-keys // variant.BLOCK_N))
 
-    return min(VARIANTS[D][causal], key=microseconds)
+    return min(VARIANTS[D], key=microseconds)
     # --8<-- [end:choice]
 
 

@@ -173,8 +173,8 @@ MUTANTS = [
     ),
     Mutant(
         "work between two rounds",
-        "(gl.num_programs(0) - 1) * prob.step + 1",
-        "gl.num_programs(0) * prob.step + 1",
+        "others = (programs - 1) * prob.step",
+        "others = programs * prob.step",
         "A program that has done its items moves one program too far: nobody takes some tiles.",
     ),
     Mutant(

@@ -40,10 +40,10 @@ from snippets.hopper_attention.kernel import (
     _left_operand,
     _multiprocessors,
     _next_work,
+    _order,
     _producer,
     _q_stage,
     _scores_layout,
-    _step,
     _wait_full,
 )
 from snippets.hopper_attention.sass import loops
@@ -189,7 +189,10 @@ def _consumer(
 
 
 @gluon.jit(
-    do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "L", "first_row", "done"]
+    do_not_specialize=[
+        *("H", "G", "M", "N", "tiles", "total", "step", "by_length"),
+        *("L", "first_row", "done"),
+    ]
 )
 def _hopper_step_kernel(
     q_desc,
@@ -207,6 +210,7 @@ def _hopper_step_kernel(
     tiles,
     total,
     step,
+    by_length,
     scale_log2,
     L,
     first_row,
@@ -239,7 +243,7 @@ def _hopper_step_kernel(
         BLOCK_N=BLOCK_N,
         EXACT=EXACT,
     )
-    prob = Problem(H, G, M, N, tiles, total, step, 0, scale_log2)
+    prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, scale_log2)
     carried = Carried(acc_ptr, m_ptr, l_ptr, lse_ptr, L, first_row, done)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
@@ -270,11 +274,11 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
     acc, m_i, l_i, out, lse = state
     finished = out[:, :, step.first_row : step.first_row + max(step.done, 1)]
     B, H, L, D = q.shape
-    variant = VARIANTS[D][step.causal][0]  # two consumers that overlap, at every width
+    variant = VARIANTS[D][0]  # two consumers that overlap, at every width
     programs = programs or _multiprocessors(q.device)
     tiles = -(-step.M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
-    in_a_row = _step(step.causal, total, programs)
+    in_a_row, by_length = _order(step.causal, total, B * k.shape[1], programs)
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
     with kernel._device_of(q):
         _hopper_step_kernel[(min(programs, -(-total // in_a_row)),)](
@@ -293,6 +297,7 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
             tiles=tiles,
             total=total,
             step=in_a_row,
+            by_length=by_length,
             scale_log2=scale * LOG2_E.value,
             L=L,
             first_row=step.first_row,

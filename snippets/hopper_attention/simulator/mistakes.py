@@ -92,11 +92,11 @@ MISTAKES = [
                 """\
     scores = _issue_qk(queries.tile, channels.k, stage, V)
     s = warpgroup_mma_wait(0, deps=[scores])
-    _release(channels.k, stage)
+    _release_in_passing(channels.k, stage)
 """,
                 """\
     scores = _issue_qk(queries.tile, channels.k, stage, V)
-    _release(channels.k, stage)
+    _release_in_passing(channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
 """,
             )
@@ -271,7 +271,7 @@ MISTAKES = [
     ),
     Mistake(
         "programs one item apart",
-        [("(gl.num_programs(0) - 1) * prob.step + 1", "gl.num_programs(0) * prob.step + 1")],
+        [("others = (programs - 1) * prob.step", "others = programs * prob.step")],
         "Each program leaves out the work of one program too many, and nobody takes that.",
     ),
 ]

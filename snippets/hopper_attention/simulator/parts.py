@@ -104,6 +104,7 @@ class Work(NamedTuple):
     G: int = 1  # of them that share a head of keys
     programs: int = 1
     step: int = 1  # tiles that a program takes in a row
+    by_length: bool = False  # whether tiles of all heads are dealt by their length
 
 
 class Trace(NamedTuple):
@@ -231,7 +232,7 @@ class Tracer(Gluon):
         self.note(Wait(_name(barrier), phase))
 
     def expect(self, barrier: Any, size: int) -> None:
-        self.note(Expect(_name(barrier), size))
+        self.note(Expect(_name(barrier), size) if size else Arrive(_name(barrier)))
 
     def arrive(self, barrier: Any, count: int) -> None:
         for _ in range(count):
@@ -297,6 +298,7 @@ def trace(variant: Any, work: Work, program: int = 0, source: str = "", D: int =
         "tiles": tiles,
         "total": work.heads * tiles,
         "step": work.step,
+        "by_length": work.by_length,
         "causal_offset": work.causal_offset,
         "CAUSAL": work.causal,
         "MASKED": work.causal or work.N % variant.BLOCK_N != 0,

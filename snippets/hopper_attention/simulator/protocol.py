@@ -286,18 +286,15 @@ def check(variant: Any, work: Work, orders: int = 1, seed: int = 0, source: str 
 WORK = (
     Work(M=300, N=1000, heads=2, H=2, G=2, programs=2),
     Work(M=500, N=300, causal=True, causal_offset=-200, heads=2, H=2, programs=2, step=2),
+    Work(M=500, N=500, causal=True, heads=2, H=2, programs=2, by_length=True),
 )
 
 
 def used_variants() -> list[Any]:
-    """Those of the kernel's table, each once: lengths apart, which choose among them."""
-    table, found = [defined("VARIANTS")], {}
-    while table:
-        entry = table.pop()
-        if hasattr(entry, "CONSUMERS"):
-            found[say(entry)] = entry
-        else:
-            table += entry.values() if isinstance(entry, dict) else entry
+    """Those of the kernel's table, each once, and those that overlap also with turns."""
+    table = [chosen for rows in defined("VARIANTS").values() for chosen in rows]
+    table += [chosen._replace(PING_PONG=True) for chosen in table if chosen.OVERLAP]
+    found = {say(chosen): chosen for chosen in table}
     return [found[words] for words in sorted(found)]
 
 

@@ -64,11 +64,11 @@ REMOVED = [
             (
                 """\
     s = warpgroup_mma_wait(0, deps=[scores])
-    _release(channels.k, stage)
+    _release_in_passing(channels.k, stage)
     p, alpha, m_i, l_i = _online_softmax(
 """,
                 """\
-    _release(channels.k, stage)
+    _release_in_passing(channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
     p, alpha, m_i, l_i = _online_softmax(
 """,
@@ -79,7 +79,7 @@ REMOVED = [
     ),
     Mistake(
         "the release by the consumers",
-        [("mbarrier.arrive(channel.empty.index(stage.index), count=1)", "pass")],
+        [("mbarrier.expect(channel.empty.index(stage.index), 0)", "pass")],
         "The first round needs no release. In the second the producer waits for a buffer that "
         "nobody hands back, and the consumers wait for the producer.",
     ),

@@ -597,9 +597,10 @@ def _consumer(
         # --8<-- [start:one_by_one]
         else:
             if n > 0:
-                # One tile with a mask, needed or not. Where the first of these loops was skipped,
-                # the assembler (ptxas 12.8) took the descriptor of the queries from it all the same.
-                masked = gl.maximum(masked, 1)
+                if MASKED:
+                    # One tile with a mask, needed or not. Where the first loop below was skipped,
+                    # the assembler (ptxas 12.8) took the queries' descriptor from it all the same.
+                    masked = gl.maximum(masked, 1)
                 for with_mask in gl.static_range(1, -1, -1):
                     if MASKED or not with_mask:
                         begin = 0 if with_mask else masked

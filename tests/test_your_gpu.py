@@ -311,8 +311,8 @@ def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
         found = [(r["case"], r["blocks"]) for r in taken if r["dtype"] == "float16"]
         wanted = []
         for causal, D in ((c, D) for c in (False, True) for D in (64, 128)):
-            # Of so few heads: three consumers under a mask only where there are many more tiles.
-            rows = VARIANTS[D][:1] * 2 if causal else VARIANTS[D]
+            # So few heads never get the third variant for D 64, nor the second if causal.
+            rows = VARIANTS[D][:1] if causal else VARIANTS[D][:2]
             for V, keys in zip(rows, (1024, 5120), strict=False):
                 blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
                 wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
@@ -332,7 +332,7 @@ def test_constants_passed_by_position_tell_kernels_apart():
             (launch,) = bench.launches(lab, call, "sm_90")
             assert bench.constants(launch)["CAUSAL"] is causal
             seen.add(bench.specialised(launch))
-    assert len(seen) == sum(map(len, VARIANTS.values())) + len(VARIANTS) == 5
+    assert len(seen) == 5
     narrow = {
         name: dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
         if hasattr(x, "block_shape")

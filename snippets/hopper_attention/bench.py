@@ -60,6 +60,7 @@ ONE_TILE = (  # as many programs as tiles, each takes one
     ORDER,
     "step, by_length, programs = 1, False, total",
 )
+PAIRS = (ORDER, "step, by_length = 2 if causal and total > programs else 1, False")
 IN_ORDER = [  # every program takes tiles as they come, the longest of a head first
     (ORDER, "step, by_length = 1, False"),
     (
@@ -131,15 +132,6 @@ DIVIDED = (
     "state.acc * gl.convert_layout(1.0 / l_i, ",
     "state.acc / gl.convert_layout(l_i, ",
 )
-PACKED_LAST = [  # as above, but only when the product that reads the weights before is done
-    (
-        "    _release(channels.v, before)\n",
-        "    _release(channels.v, before)\n"
-        "    p_next = p_next.to(channels.v.buffers.dtype)\n"
-        "    p_next = gl.convert_layout(p_next, _left_operand(acc_layout))\n",
-    ),
-    PACKED[1],
-]
 POLYNOMIAL = (
     "p = gl.exp2((s * before - m_sub[:, None]) * after)",
     """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
@@ -188,6 +180,7 @@ class Rung(NamedTuple):
 # --8<-- [start:rungs]
 ALONE = Variant(CONSUMERS=2, STAGES=2)
 OVERLAP = ALONE._replace(OVERLAP=True)
+LAZY = OVERLAP._replace(LAZY=True)
 IN_TURN = OVERLAP._replace(PING_PONG=True)
 THREE = ALONE._replace(CONSUMERS=3, STAGES=3)
 RUNGS = {
@@ -233,7 +226,7 @@ RUNGS = {
         section="stay",
     ),
     "causal tiles in pairs": Rung(
-        [],
+        [PAIRS],
         OVERLAP,
         base="programs that stay",
         step="causal tiles in pairs",
@@ -241,26 +234,58 @@ RUNGS = {
         causal_only=True,
         section="pairs",
     ),
+    "by length": Rung(
+        [],
+        OVERLAP,
+        base="causal tiles in pairs",
+        step="causal tiles by length, where heads are few",
+        way_up=True,
+        causal_only=True,
+        section="length",
+    ),
+    "sums rescaled late": Rung(
+        [],
+        LAZY,
+        base="by length",
+        step="sums rescaled late",
+        way_up=True,
+        section="lazy",
+    ),
+    "with the exact maximum": Rung(
+        [("GROWTH = gl.constexpr(4.0)", "GROWTH = gl.constexpr(0.0)")],
+        LAZY,
+        base="sums rescaled late",
+        step="a maximum that may lag behind",
+        has_step=False,
+        section="lag",
+    ),
     "queries in registers": Rung(
         [],
         OVERLAP._replace(Q_IN_REGISTERS=True),
-        base="causal tiles in pairs",
+        base="by length",
         step="queries in registers",
         section="queries",
     ),
     "three consumers": Rung(
         [],
         THREE,
-        base="causal tiles in pairs",
+        base="by length",
         step="three consumers",
         section="three",
     ),
     "three consumers that overlap": Rung(
-        PACKED_LAST,
+        [],
         THREE._replace(OVERLAP=True),
         base="three consumers",
         step="overlap in three consumers",
         section="both",
+    ),
+    "three that also rescale late": Rung(
+        [],
+        THREE._replace(OVERLAP=True, LAZY=True),
+        base="three consumers that overlap",
+        step="sums rescaled late, in three consumers",
+        section="all_three",
     ),
     "arrivals with two barriers": Rung(
         [TWO_BARRIERS],
@@ -282,7 +307,7 @@ RUNGS = {
     "sums the other way": Rung(
         OTHER_SUMS,
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="sums kept by each thread, under a mask",
         has_step=False,
         section="sums",
@@ -290,7 +315,7 @@ RUNGS = {
     "stored by the threads": Rung(
         BY_THREADS,
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="rows stored by TMA",
         has_step=False,
         section="engine",
@@ -298,7 +323,7 @@ RUNGS = {
     "one buffer of queries": Rung(
         [("Q_BUFFERS = gl.constexpr(2)", "Q_BUFFERS = gl.constexpr(1)")],
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="the next queries loaded meanwhile",
         has_step=False,
         section="ahead",
@@ -306,7 +331,7 @@ RUNGS = {
     "a division for each element": Rung(
         [DIVIDED],
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="one reciprocal a row",
         has_step=False,
         section="reciprocal",
@@ -314,7 +339,7 @@ RUNGS = {
     "weights packed at once": Rung(
         PACKED,
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="weights packed a step later",
         has_step=False,
         section="packed",
@@ -322,14 +347,14 @@ RUNGS = {
     "exp2 by a polynomial": Rung(
         [POLYNOMIAL],
         OVERLAP,
-        base="causal tiles in pairs",
+        base="by length",
         step="a quarter of exp2 by a polynomial",
         section="polynomial",
     ),
     "tiles of 64 keys": Rung(
         [],
         OVERLAP._replace(BLOCK_N=64, STAGES=4),
-        base="causal tiles in pairs",
+        base="by length",
         step="tiles of 64 keys",
         section="keys",
     ),
@@ -338,6 +363,7 @@ FOR_64 = (
     "queries in registers",
     "three consumers",
     "three consumers that overlap",
+    "three that also rescale late",
     "arrivals with two barriers",
     "column numbers in registers",
 )
@@ -387,7 +413,9 @@ def rungs(lab):
         mask = causal_mask(384, 384, device="cuda") if causal else None
         for launcher in launchers[D].values():
             assert_attention(launcher(q, k, v, causal=causal), q, k, v, mask=mask)
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
+    for case in lab.each(
+        dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096, 16_384]
+    ):
         yield from _described(
             lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers[case["D"]])
         )

@@ -224,7 +224,7 @@ def rungs(results):
             _views(rows),
             groups=[
                 Series("", f"N {count(N)}", {"N": N}, symbol=symbol)
-                for N, symbol in zip(lengths, ("circle-open", "circle"), strict=False)
+                for N, symbol in zip(lengths, ("circle-open", "circle", "diamond"), strict=False)
             ],
             log=False,
             references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
@@ -558,6 +558,7 @@ def _variant(row):
         "OVERLAP": "overlap",
         "PING_PONG": "in turn",
         "Q_IN_REGISTERS": "queries in registers",
+        "LAZY": "rescaled late",
     }
     told = [words_ for switch, words_ in switches.items() if row[switch]]
     return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])

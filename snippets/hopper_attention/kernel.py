@@ -29,6 +29,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 CONSUMER_M = gl.constexpr(64)  # queries of a consumer: what one wgmma instruction takes
+GROWTH = gl.constexpr(4.0)  # LAZY: the maximum lags behind by this at most, in powers of two
 Q_BUFFERS = gl.constexpr(2)  # of a consumer: its next queries arrive while it computes
 # All threads of the warps that come here wait for each other: Triton 3.6 and what follows.
 _meet = getattr(gl, "thread_barrier", None) or gl.barrier
@@ -54,6 +55,7 @@ class Variant(NamedTuple):
     PING_PONG: bool = False  # consumers issue their products in turn
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     BLOCK_N: int = 128  # keys of a tile
+    LAZY: bool = False  # sums are rescaled only once the maximum has grown by a factor of 16
     EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
     # --8<-- [end:variant]
 
@@ -64,15 +66,16 @@ VARIANTS = {
     64: (
         Variant(CONSUMERS=2, STAGES=3, OVERLAP=True, Q_IN_REGISTERS=True),
         Variant(CONSUMERS=3, STAGES=3),
+        Variant(CONSUMERS=3, STAGES=3, OVERLAP=True, LAZY=True),
     ),
-    128: (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True),),
+    128: (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, LAZY=True),),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
-# Whether causal → consumers → microseconds of a tile of queries, and of each tile of keys that it
-# visits: D 64, on an H200.
+# Whether causal → of each variant for D 64 the microseconds of a tile of queries, and those of each
+# tile of keys that it visits, on an H200.
 TILE_TIMES = {
-    False: {2: (1.7, 1.09), 3: (2.0, 1.45)},
-    True: {2: (1.5, 0.99), 3: (5.9, 1.41)},
+    False: ((0.5, 1.18), (0.45, 1.54), (1.4, 1.50)),
+    True: ((1.5, 0.99), (3.6, 1.39), (5.1, 1.62)),
 }
 # --8<-- [end:table]
 
@@ -389,13 +392,51 @@ def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V:
     # Usually scores are scaled first: one multiply-add then scales and subtracts. But it subtracts
     # a maximum that was rounded, and where scores are huge that is far off. EXACT scales last.
     before, after = (1.0, prob.scale_log2) if V.EXACT else (prob.scale_log2, 1.0)
-    m_new = gl.maximum(m_i, gl.max(s, axis=1) * before)  # [CONSUMER_M]
+    m_new = gl.max(s, axis=1) * before  # [CONSUMER_M]
+    if V.LAZY:  # weights may pass 1 then, by as much as the maximum lags behind
+        m_new = gl.where((m_new - m_i) * after > GROWTH, m_new, m_i)
+    else:
+        m_new = gl.maximum(m_i, m_new)
     # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
     m_sub = gl.where(m_new == float("-inf"), 0.0, m_new)
     p = gl.exp2((s * before - m_sub[:, None]) * after)
     alpha = gl.exp2((m_i - m_sub) * after)
     return p, alpha, m_new, _add_row_sums(l_i, alpha, p)
     # --8<-- [end:softmax]
+
+
+# --8<-- [start:rescale]
+@gluon.constexpr_function
+def _unless_all_are_one(n):
+    """PTX and its operands: n numbers times n factors, skipped where all of a warp's are 1."""
+    factors = 2 * n  # the operand that is the first of them, after the results and the numbers
+    # A thread holds numbers of two rows in turn, two of each: all its factors are among the first.
+    skip = (
+        ".reg .pred p;",
+        f"setp.neu.f32 p, ${factors}, 0f3F800000;",
+        f"setp.neu.or.f32 p, ${factors + 2}, 0f3F800000, p;",
+        "vote.sync.any.pred p, p, 0xffffffff;",
+        "@!p bra UNCHANGED;",
+    )
+    products = (f"mul.f32 ${i}, ${i}, ${factors + i};" for i in range(n))
+    outputs, inputs = ["=f"] * n, [*map(str, range(n)), *["f"] * n]  # "3" is where output 3 is
+    return "\n".join(["{", *skip, *products, "UNCHANGED:", "}"]), ",".join(outputs + inputs)
+
+
+@gluon.jit
+def _rescale(acc, alpha, V: gl.constexpr):
+    """acc · alpha for each row, [CONSUMER_M, D]; LAZY: nothing, while the maxima of a warp stay."""
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, _acc_layout(acc.shape[1])))[:, None]
+    if V.LAZY:
+        n: gl.constexpr = acc.shape[1] // 2  # numbers of each of 128 threads
+        ptx: gl.constexpr = _unless_all_are_one(n)
+        acc = gl.inline_asm_elementwise(
+            ptx[0], ptx[1], [acc, alpha], dtype=gl.float32, is_pure=True, pack=n
+        )
+    else:
+        acc = acc * alpha
+    return acc
+    # --8<-- [end:rescale]
 
 
 # --8<-- [start:step_overlapped]
@@ -430,8 +471,9 @@ def _step_overlapped(
     _wait_full(channels.v, before)
     acc, _ = warpgroup_mma_wait(0, deps=[acc, p])
     _release(channels.v, before)
-    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))
-    return p_next, Running(m_i, l_i, acc * alpha[:, None])
+    if V.CONSUMERS == 3:  # no registers to carry the weights as float32
+        p_next = gl.convert_layout(p_next.to(channels.v.buffers.dtype), _left_operand(acc_layout))
+    return p_next, Running(m_i, l_i, _rescale(acc, alpha, V))
     # --8<-- [end:step_overlapped]
 
 
@@ -470,7 +512,9 @@ def _fold_overlapped(
     acc = state.acc
     acc_layout: gl.constexpr = _acc_layout(acc.shape[1])
     if CARRIED:  # what was carried here is under the common maximum from now on
-        acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
+        acc = _rescale(acc, alpha, V)
+    if V.CONSUMERS == 3:
+        p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
     state = Running(m_i, l_i, acc)
     # --8<-- [end:fold_overlapped]
     # --8<-- [start:fold_overlapped_tiles]
@@ -523,7 +567,7 @@ def _step_sequential(
     )
     acc_layout: gl.constexpr = _acc_layout(state.acc.shape[1])
     p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))
-    acc = state.acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]
+    acc = _rescale(state.acc, alpha, V)
     acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, acc, channels.v, stage, V)])
     _release_in_passing(channels.v, stage)
     return Running(m_i, l_i, acc)
@@ -669,6 +713,7 @@ def _hopper_attention_kernel(
     PING_PONG: gl.constexpr,
     Q_IN_REGISTERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    LAZY: gl.constexpr,
     EXACT: gl.constexpr,
     CONSUMER_REGS: gl.constexpr,
     PRODUCER_REGS: gl.constexpr,
@@ -690,6 +735,7 @@ def _hopper_attention_kernel(
         PING_PONG=PING_PONG,
         Q_IN_REGISTERS=Q_IN_REGISTERS,
         BLOCK_N=BLOCK_N,
+        LAZY=LAZY,
         EXACT=EXACT,
     )
     prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)
@@ -781,6 +827,7 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         PING_PONG=variant.PING_PONG,
         Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
         BLOCK_N=variant.BLOCK_N,
+        LAZY=variant.LAZY,
         EXACT=variant.EXACT,
         CONSUMER_REGS=consumer_regs,
         PRODUCER_REGS=producer_regs,
@@ -847,17 +894,18 @@ def _order(causal, total, kv_heads, programs):
 def _variant(D, causal, M, N, heads, kv_heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
 
-    def microseconds(variant):
+    def microseconds(candidate):
+        variant, (alone, each) = candidate
         total = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
         step, by_length = _order(causal, total, kv_heads, programs)
         keys = N  # that the longest tile visits; of others the mean counts, and a part of a tile
         if step == 2 or by_length:
             keys = (N - M // 2 if M <= N else N * N // (2 * M)) + variant.BLOCK_N
-        alone, each = TILE_TIMES[causal][variant.CONSUMERS]
         rounds = total / programs if by_length else step * -(-total // (step * programs))
         return rounds * (alone + each * -(-keys // variant.BLOCK_N))
 
-    return min(VARIANTS[D], key=microseconds)
+    # Of D 128 there is one variant, and no time counts.
+    return min(zip(VARIANTS[D], TILE_TIMES[causal], strict=False), key=microseconds)[0]
     # --8<-- [end:choice]
 
 

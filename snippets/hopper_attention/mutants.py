@@ -35,21 +35,33 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "m_new = gl.maximum(m_i, gl.max(s, axis=1) * before)",
-        "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _scores_layout(V)))",
+        "m_new = gl.max(s, axis=1) * before",
+        "m_i = m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _scores_layout(V)))",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
     Mutant(
         "accumulator not rescaled under overlap",
-        "return p_next, Running(m_i, l_i, acc * alpha[:, None])",
+        "return p_next, Running(m_i, l_i, _rescale(acc, alpha, V))",
         "return p_next, Running(m_i, l_i, acc)",
         "Where softmax and product overlap, what was summed before keeps its old weight.",
     ),
     Mutant(
         "accumulator not rescaled without overlap",
-        "acc = state.acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]",
+        "acc = _rescale(state.acc, alpha, V)",
         "acc = state.acc",
         "Where the consumers fill each other's gaps, what was summed before keeps its old weight.",
+    ),
+    Mutant(
+        "maximum that never follows",
+        "gl.where((m_new - m_i) * after > GROWTH, m_new, m_i)",
+        "gl.where((m_new - m_i) * after > GROWTH, m_i, m_i)",
+        "A maximum that may lag behind stays minus infinity: sums are thrown away each time.",
+    ),
+    Mutant(
+        "maximum that lags too far",
+        "GROWTH = gl.constexpr(4.0)",
+        "GROWTH = gl.constexpr(400.0)",
+        "The weights may pass what 16 bits hold before the maximum follows.",
     ),
     Mutant(
         "sum not rescaled",

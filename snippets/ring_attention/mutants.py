@@ -117,8 +117,8 @@ STEP_MUTANTS = [
     ),
     Mutant(
         "carried values not rescaled",
-        "acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc_layout))[:, None]",
-        "acc = acc",
+        "    if CARRIED:\n        acc = _rescale(acc, alpha, V)\n",
+        "    if CARRIED:\n        pass\n",
         "What earlier steps have summed stays under their smaller maximum.",
     ),
     Mutant(

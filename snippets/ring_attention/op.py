@@ -224,6 +224,7 @@ def _hopper_step_kernel(
     PING_PONG: gl.constexpr,
     Q_IN_REGISTERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    LAZY: gl.constexpr,
     EXACT: gl.constexpr,  # False: the maximum that steps hand on is scaled
     CONSUMER_REGS: gl.constexpr,
     PRODUCER_REGS: gl.constexpr,
@@ -241,6 +242,7 @@ def _hopper_step_kernel(
         PING_PONG=PING_PONG,
         Q_IN_REGISTERS=Q_IN_REGISTERS,
         BLOCK_N=BLOCK_N,
+        LAZY=LAZY,
         EXACT=EXACT,
     )
     prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, scale_log2)

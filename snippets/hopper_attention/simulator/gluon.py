@@ -22,7 +22,9 @@ LAYOUTS = (
     "SliceLayout",
 )
 # Functions of tensors, which a back end gives: minimum, maximum and where take integers too.
-OF_TENSORS = ("arange", "exp2", "full", "log2", "max", "store", "sum", "zeros")
+OF_TENSORS = (
+    *("arange", "exp2", "full", "inline_asm_elementwise", "log2", "max", "store", "sum", "zeros"),
+)
 OF_BOTH = ("maximum", "minimum", "where")
 
 

@@ -131,7 +131,7 @@ class Value:
         return Value(shape=self.shape)
 
     __getitem__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __rtruediv__ = _any
-    __le__ = __eq__ = _any  # type: ignore[assignment]
+    __le__ = __gt__ = __eq__ = _any  # type: ignore[assignment]
 
 
 class Buffer:

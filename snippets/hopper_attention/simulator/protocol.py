@@ -304,6 +304,7 @@ def say(variant: Any) -> str:
         "softmax under the product": variant.OVERLAP,
         "in turn": variant.OVERLAP and variant.PING_PONG,
         "queries in registers": variant.Q_IN_REGISTERS,
+        "sums rescaled late": variant.LAZY,
     }
     parts = [f"{variant.CONSUMERS} consumers", f"{variant.STAGES} buffers"]
     return ", ".join([*parts, *(words for words, on in switches.items() if on)])

@@ -242,7 +242,8 @@ def test_the_step_for_hopper_compiles_as_meant(D, causal, first, compiler, monke
     assert [loop.masked for loop in loops] == ([True, False] if causal else [False]) * 2
     for loop in loops:  # what is carried is read and written outside of them
         assert not loop.local, "a register is spilled where the time goes"
-        assert loop.under_products == loop.exponentials
+        # At D 128 the factors of the two rows of a thread may come after the product.
+        assert loop.exponentials - loop.under_products <= 2 * (D == 128)
 
 
 # Blocks that are copied: who may write where, and when.

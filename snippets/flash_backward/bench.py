@@ -58,7 +58,7 @@ def _by_autograd(name, q, k, v, grad_out, causal):
 
 
 def _checked(call, ours):
-    """The call of a script that no package of ours pins, if its gradients are those of ours."""
+    """The call, if its gradients are ours: a script that somebody brought along may be any."""
     for name, found, want in zip("qkv", call(), ours(), strict=True):
         share = ((found - want).double().norm() / want.double().norm()).item()
         if not share <= 0.01:  # both round to 16 bits; written so that NaN fails

@@ -75,7 +75,6 @@ class Script:
     """A file of somebody's repository that Python can import once its folder is on PYTHONPATH."""
 
     module: str  # the file's name without .py
-    source: str  # where it is kept
 
     def _path(self) -> Path:
         found = importlib.util.find_spec(self.module)
@@ -99,11 +98,8 @@ class Script:
 
 
 TUTORIAL = "triton_tutorial_06"
-SCRIPTS = {
-    TUTORIAL: Script(
-        "06-fused-attention",
-        "https://github.com/triton-lang/triton/blob/main/python/tutorials/06-fused-attention.py",
-    )
+SCRIPTS = {  # that one is in python/tutorials of github.com/triton-lang/triton
+    TUTORIAL: Script("06-fused-attention"),
 }
 
 BACKENDS = {

@@ -7,7 +7,8 @@ import torch
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets._lab.measure.competitors import TUTORIAL, resolve, tutorial_backward, version_of
+from snippets._lab.measure.competitors import TUTORIAL, resolve, tutorial_backward
+from snippets._lab.measure.session import why_not
 from snippets._lab.rooms import measured_on
 
 from . import kernel
@@ -103,10 +104,8 @@ def backward(lab):
                 else:
                     calls[name] = _by_autograd(name, q, k, v, grad_out, case["causal"])
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
-                yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
-        for row in lab.time(case, calls, **_cost(case)):
-            version = version_of(row["implementation"])
-            yield row | ({"version": version} if version else {})
+                yield {"implementation": name, **case, "error": why_not(error)}
+        yield from lab.time(case, calls, **_cost(case))
         # --8<-- [end:backward]
 
 

@@ -11,7 +11,6 @@ from snippets._lab.measure.competitors import (
     is_ours,
     resolve,
     same_work,
-    version_of,
 )
 from snippets._lab.measure.regimes import AS_CALLED, COMPILED, IN_A_GRAPH, QUEUED, SUSTAINED
 from snippets._lab.rooms import measured_on
@@ -169,9 +168,7 @@ def training(lab):
             calls[name] = functools.partial(
                 there_and_back, attention, leaves, grad_out, causal=case["causal"]
             )
-        for row in lab.time(case, calls, **cost_of_training(case)):
-            version = version_of(row["implementation"])
-            yield row | ({"version": version} if version else {})
+        yield from lab.time(case, calls, **cost_of_training(case))
         for name in WITH_GRADIENTS.keys() - here:
             yield {"implementation": name, **case, "error": NOT_HERE}
 

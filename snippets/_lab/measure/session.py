@@ -146,14 +146,12 @@ class Lab:
                 }
             else:
                 calls = {n: bind(n, f, q, k, v, **options) for n, f in functions.items()}
-            for row in self.time(
+            yield from self.time(
                 at,
                 calls,
                 flops=4 * heads * scores * D,
                 bytes_compulsory=tensors * q.element_size(),
-            ):
-                version = version_of(row["implementation"])
-                yield row | ({"version": version} if version else {})
+            )
 
     def _right(
         self,
@@ -179,7 +177,7 @@ class Lab:
             except Exception as error:
                 if trusted(name):
                     raise
-                yield {"implementation": name, **case, "error": _why(error)}
+                yield {"implementation": name, **case, "error": why_not(error)}
         return right
 
     def _require_gpu(self) -> Flush:
@@ -218,11 +216,12 @@ class Lab:
                 if is_ours(name) and not prepared:
                     raise
                 fits.pop(name, None)
-                yield {"implementation": name, **case, "error": _why(error)}
+                yield {"implementation": name, **case, "error": why_not(error)}
         if not fits:
             return
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         for name, taken in self._clock(regime, fits):
+            version = version_of(name)
             yield {
                 "implementation": name,
                 **case,
@@ -230,6 +229,7 @@ class Lab:
                 "flops": flops,
                 "bytes_compulsory": bytes_compulsory,
                 "fits_l2": bytes_compulsory < l2,
+                **({"version": version} if version else {}),
             }
 
     def _clock(
@@ -247,7 +247,7 @@ class Lab:
             yield from regimes.as_called(calls, flush).items()
 
 
-def _why(error: Exception) -> str:
+def why_not(error: Exception) -> str:
     """Why a competitor has no time, as a row says it."""
     if isinstance(error, Unavailable):
         return f"{error}"

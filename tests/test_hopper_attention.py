@@ -373,6 +373,15 @@ def test_the_variant_that_takes_the_least_time(M, N, heads, consumers):
     assert consumers == chosen.CONSUMERS
 
 
+@pytest.mark.parametrize(
+    ("N", "heads", "consumers"),
+    [(1024, 512, 2), (4096, 128, 2), (8192, 8, 2), (16_384, 8, 3), (16_384, 32, 3)],
+)
+def test_under_a_causal_mask_taller_tiles_pay_later(N, heads, consumers):
+    chosen = kernel._variant(64, True, N, N, heads, heads, programs=132)
+    assert consumers == chosen.CONSUMERS
+
+
 @given(
     M=st.integers(1, 10**5),
     N=st.integers(1, 10**5),

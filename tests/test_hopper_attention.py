@@ -709,12 +709,17 @@ RUNGS = {
     for name, rung in bench.RUNGS.items()
 }
 CONTROL = {"too wide": ([], 128, False, TOO_WIDE, 4096)}
+UNMOVED = {
+    f"{step}, {D}, registers not moved": ([bench.UNMOVED], D, False, chosen, 4096)
+    for step, chosen in (("one", bench.ALONE), ("two", bench.OVERLAP))
+    for D in kernel.WIDTHS
+}
 
 
 @pytest.fixture(scope="module")
 def machine_code():
     """Case → resources of the kernel that would be launched."""
-    cases = CASES | UNHELD | RUNGS | CONTROL
+    cases = CASES | UNHELD | RUNGS | CONTROL | UNMOVED
     with Compiler(60) as compiler:
         launches = [launch_of(compiler, *case) for case in cases.values()]
         return dict(zip(cases, map(compiler.compiled, launches), strict=True))
@@ -842,6 +847,16 @@ def test_a_kernel_without_registers_enough_is_noticed(machine_code):
     assert serialized(found), found.said
     assert found.spill_store_bytes > 1000
     assert any(loop.local for loop in loops(found.sass()))
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("case", UNMOVED)
+def test_step_two_needs_the_registers_that_are_moved(case, machine_code):
+    found = machine_code[case]
+    assert found.error is None, found
+    least, most = (200, 2000) if case.startswith("two") else (0, 0)
+    assert least <= found.spill_store_bytes <= most, found
 
 
 def test_machine_code_without_a_loop_is_refused():

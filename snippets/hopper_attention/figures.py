@@ -233,7 +233,13 @@ def rungs(results):
             **{steps[rung]["section"]: _worth(found) for rung, found in gains.items()},
             "first": words("rungs.first", between=start.between()),
             "whole": words("rungs.whole", between=end.between(), least=least, most=most),
-            "useless": useless({steps[r]["step"]: g.values() for r, g in gains.items()}),
+            "useless": useless(
+                {
+                    steps[rung]["step"]: found.values()
+                    for rung, found in gains.items()
+                    if steps[rung]["section"] != "length"  # `order` says where that pays
+                }
+            ),
         },
     )
 

@@ -882,7 +882,7 @@ REGISTERS = {2: (240, 24), 3: (160, 24)}
 
 # --8<-- [start:choice]
 def _order(causal, total, kv_heads, programs):
-    """How many tiles of queries a program takes in a row, and whether they are dealt by length."""
+    """How many tiles of queries each program takes in a row, and whether by length."""
     if not causal or total <= programs:
         return 1, False
     # By length programs work on all heads at once. Where four or more share the keys of a head,

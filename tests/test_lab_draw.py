@@ -279,6 +279,7 @@ def test_what_stands_together_has_one_unit():
 def test_words_say_what_they_should():
     assert words.listed(["a"]) == "a"
     assert words.listed(["a", "b", 16384]) == "a, b and 16,384"
+    assert words.listed(["a", "b, late", "c"]) == "a; b, late; and c"
     assert words.many(1, "head") == "1 head"
     assert words.many(16, "head") == "16 heads"
     assert words.many(2, "query", "queries") == "2 queries"

@@ -25,7 +25,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment, room_of
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.tables import table
-from snippets._lab.draw.words import Prose, cell, listed
+from snippets._lab.draw.words import Prose, cell
 from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError
 
@@ -590,16 +590,3 @@ def test_a_second_card_is_in_every_chart(two_devices):
         )
         assert len(two["data"]) > len(one["data"]), f"{post}/{result}"
         assert "<b>GPU" not in json.dumps(two), f"{post}/{result}: a device's name as markup"
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["a"], "a"),
-        (["a", "b"], "a and b"),
-        (["a", "b", 3], "a, b and 3"),
-        (["a", "b, late", "c"], "a; b, late; and c"),
-    ],
-)
-def test_a_sentence_lists_words(words, sentence):
-    assert listed(words) == sentence

@@ -294,7 +294,7 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
 
 
 def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
-    """Each variant is a kernel; the causal one for D 128 is for every length, so it is one row."""
+    """Each variant is a kernel; under a mask the third for D 64 is never the fastest."""
     for target in some(bench.TARGETS):
         mine = [r for r in stored(target) if r["launcher"] == "hopper_attention"]
         taken = [r for r in mine if r["kernel"]]
@@ -310,11 +310,11 @@ def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
             continue
         found = [(r["case"], r["blocks"]) for r in taken if r["dtype"] == "float16"]
         wanted = []
-        for causal, D in ((c, D) for c in (False, True) for D in (64, 128)):
-            # So few heads never get the third variant for D 64.
-            for V, keys in zip(VARIANTS[D], (1024, 5120), strict=False):
-                blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
-                wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
+        for causal, lengths in ((False, (1024, 5120, 16_384)), (True, (1024, 16_384))):
+            for D in (64, 128):
+                for V, keys in zip(VARIANTS[D], lengths, strict=False):
+                    blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
+                    wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
         assert found == wanted
         assert {r["num_warps"] for r in taken} == {12, 16}, "whole groups of four, loading or not"
         assert all(r["tensor_core"] == "wgmma" and r["error"] is None for r in taken)
@@ -324,14 +324,14 @@ def test_constants_passed_by_position_tell_kernels_apart():
     """Stages 2 and 3 are neither 1 nor multiples of 16; and D is in the descriptors alone."""
     seen = set()
     for D, causal in ((D, causal) for D in (64, 128) for causal in (False, True)):
-        for keys in (1024, 5120):
+        for keys in (1024, 5120, 16_384):
             shapes = [(1, 8, keys, D)] * 3
             call = bench.Call("x", "x", hopper_attention, "float16", shapes, {"causal": causal})
             lab = type("", (), {"compiler": Lab("compiler", "sm_90").compiler})
             (launch,) = bench.launches(lab, call, "sm_90")
             assert bench.constants(launch)["CAUSAL"] is causal
             seen.add(bench.specialised(launch))
-    assert len(seen) == 6
+    assert len(seen) == 7, "D 64: three without a mask and two with one; D 128: one each"
     narrow = {
         name: dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
         if hasattr(x, "block_shape")
@@ -407,7 +407,7 @@ def test_the_figure_says_what_the_data_say():
     (hopper,) = [r for r in figure.table if r["launcher"] == "hopper_attention"]
     assert (hopper["T4"], hopper["H100, H200"]) == ("none", "float16, bfloat16")
     described = [row[data["columns"].index("kernel")] for row in data["kernels"]["sm_90"]]
-    assert "128, 3 consumers, 2 stages" in described
+    assert {"128, 3 consumers, 3 stages", "128, 2 consumers, 2 stages"} <= set(described)
     (flash,) = [r for r in figure.table if r["launcher"] == "flash_attention"]
     assert flash["T4"] == "float16, float32"
     assert flash["H100, H200"] == "all"

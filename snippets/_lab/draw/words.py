@@ -43,7 +43,7 @@ def cell(value: Any) -> str:
 def listed(words: Iterable[Any]) -> str:
     """Words as a sentence lists them: "a", "a and b", "a, b and c"; "a; b, or c; and d"."""
     words = [word if isinstance(word, str) else cell(word) for word in words]
-    if len(words) > 2 and any("," in word for word in words):
+    if len(words) > 2 and any(", " in word for word in words):
         return "; ".join([*words[:-1], f"and {words[-1]}"])
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 

@@ -43,9 +43,10 @@ PAIRS = [  # each length with the largest, and a quarter of the others
 ]
 FEW_PAIRS = [(M, LENGTHS[(5 * i + 1) % len(LENGTHS)]) for i, M in enumerate(LENGTHS)]
 ROWS = [
-    pytest.param(D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-{chosen.CONSUMERS}")
+    pytest.param(D, causal, chosen, id=f"{D}-{'causal' if causal else 'full'}-{name}")
     for D, causal in itertools.product(VARIANTS, (False, True))
     for chosen in VARIANTS[D]
+    for name in [f"{chosen.CONSUMERS}{'-overlap' * chosen.OVERLAP}"]
 ]
 
 
@@ -395,6 +396,7 @@ def test_a_choice_is_one_of_the_table(M, N, heads, G):
 
 def test_the_table_knows_every_problem():
     assert tuple(VARIANTS) == kernel.WIDTHS
+    assert len({row.id for row in ROWS}) == len(ROWS), "cases are told apart by it"
     assert {len(times) for times in kernel.TILE_TIMES.values()} == {len(VARIANTS[64])}
     assert len(VARIANTS[128]) == 1, "its times would have to be another's"
     for rows in VARIANTS.values():

@@ -662,7 +662,8 @@ def flash_backward(
         out: [..., H, M, D], what attention returned, in q's dtype.
         lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
-        scale, causal, align: as attention was called with.
+        scale, causal, align: as attention was called with. Weights are computed from lse, which
+            float32 rounds: of scores around 2^22 they may be off by a third, of larger by more.
         deterministic: the same bits in each run: always two kernels, and no sum in memory.
         grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
         into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.

@@ -661,7 +661,8 @@ def ring_attention(
         group: a process group, a DeviceMesh of one dimension, or None for all ranks. Without
             torch.distributed there is one rank, and the shard is all there is.
         causal: a query sees the keys up to its own position in the whole sequence.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. No product of a query and a
+            key times it may pass 2^27: beyond, rounding on a GPU may end in NaN or zeros.
         layout: which rows a rank holds: "zigzag", which gives all the same work under a causal
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,

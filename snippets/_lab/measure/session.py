@@ -198,7 +198,8 @@ class Lab:
         The case names the dtype, and the regime if it is not queued. `flops` and `bytes_compulsory`
         (what must move between the chip and its memory) are those of one call. A call that runs out
         of memory gets a row that says so, and the others are timed without it; so does one of
-        somebody else that fails, and one of ours that cannot be captured or compiled.
+        somebody else that fails, and one of ours that cannot be captured or compiled. The row of a
+        competitor that was brought along says which version it is.
         """
         self._require_gpu()
         regime = case.get("regime", regimes.QUEUED)

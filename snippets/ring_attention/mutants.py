@@ -1,7 +1,6 @@
 """Wrong variants of kernel.py, and of the step in op.py. Each must be rejected."""
 
 from snippets._lab.judge.mutants import Mutant
-from snippets.hopper_attention.simulator.mistakes import MISTAKES
 
 MUTANTS = [
     Mutant(
@@ -108,7 +107,6 @@ MUTANTS = [
     ),
 ]
 
-(EARLY,) = (m for m in MISTAKES if m.name == "queries released before they are used")
 # Of the step for Hopper: pieces of op.py and of hopper_attention's loop, played by its stand-in.
 STEP_MUTANTS = [
     Mutant(
@@ -147,7 +145,30 @@ STEP_MUTANTS = [
         "head.to(gl.int64) * prob.M",
         "The sums of a head lie L rows after those of the head before, whatever a step takes.",
     ),
-    Mutant(EARLY.name, *EARLY.changes[0], EARLY.diagnosis),
+    Mutant(
+        "queries released before they are used",
+        """\
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
+""",
+        """\
+    if V.Q_IN_REGISTERS:
+        _release(channels.q, q_stage)
+    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
+    stage = _stage(kv_count, V)
+    scores = _issue_qk(queries.tile, channels.k, stage, V)
+    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
+""",
+        "A load that has been issued may still wait for its turn when the next queries arrive.",
+    ),
     Mutant(
         "a tile that is done in part is not carried on",
         "if first + CONSUMER_M > carried.done:",

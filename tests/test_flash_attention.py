@@ -413,7 +413,7 @@ def test_up_to_a_scale_of_one_scores_may_reach_the_limit(sign, scale):
 def test_huge_scores_must_be_scaled_last(dtype):
     """What a GPU makes of them otherwise; the interpreter alone would not see it."""
     first = variant(
-        "flash_attention", [("EXACT=q.dtype == torch.float32 or scale > 1", "EXACT=False")]
+        "flash_attention", [("EXACT=dtype == torch.float32 or scale > 1", "EXACT=False")]
     )
     on_huge_scores(first, *around(22, torch.float16))
     with pytest.raises(AssertionError):
@@ -423,7 +423,7 @@ def test_huge_scores_must_be_scaled_last(dtype):
 def test_ordinary_calls_do_not_pay_for_huge_scores(monkeypatch):
     """16 bits and a scale of at most 1: the kernel has its multiply-add."""
     seen = []
-    monkeypatch.setattr(kernel, "_launch", lambda *given: seen.append(given[-1]["EXACT"]))
+    monkeypatch.setattr(kernel, "_launch", lambda plan, *_: seen.append(plan.constants["EXACT"]))
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         q, k, v = make_qkv(1, 2, M=3, N=5, D=16, dtype=dtype, device=DEVICE)
         for scale in (None, 2.0**-64, 0.5, 1, 1.0, 1.001, 2, 2.0**64):

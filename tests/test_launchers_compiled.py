@@ -5,11 +5,13 @@ alone what is not its own: streams, hooks, the caller's allocator. The yardstick
 specialization; stand-ins for the kernel and what it compiles to show what would be launched.
 """
 
+import gc
 import json
 import os
 import random
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.rooms import interpreted, load
+from snippets.flash_attention.kernel import TileConfig
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
@@ -157,7 +160,7 @@ def test_a_kernel_is_kept_for_what_triton_compiles_it_for(room, play):
     for tensors, options in perhaps(problems(room, 400), "counted below, by kind"):
         _, _, arguments = played(*tensors, **options)
         if interpreted(room):  # options that are no parameters, as the launch by Triton has them
-            config = next(x for x in played.kept.asked if isinstance(x, tuple) and len(x) == 5)
+            config = next(x for x in parts(played.kept.asked) if isinstance(x, TileConfig))
             arguments |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
         key = specialization(arguments)
         assert found.setdefault(played.kept.asked, key) == key
@@ -192,6 +195,14 @@ def test_a_kept_kernel_gets_what_triton_would_hand_it(room, options, play):
         assert told(again[2][name]) == told(given[name])
     for name in some(given.keys() & results):
         assert type(again[2][name]) is type(given[name])
+
+
+def parts(key):
+    """What a key consists of, its tuples themselves and all that is in them."""
+    yield key
+    if isinstance(key, tuple):
+        for x in key:
+            yield from parts(x)
 
 
 class OnGpu(torch.Tensor):
@@ -234,14 +245,52 @@ def test_tensors_are_not_kept(room, play):
     played = play(room)
     for tensors, options in problems(room, 20):
         played(*tensors, **options)
-    parts = [part for key in played.kept for part in key]
-    assert parts
-    assert {type(x) for x in parts} <= {
-        *(torch.device, torch.dtype, tuple, int, bool, str, type(None)),
-        *(type(x) for x in parts if isinstance(x, tuple)),
-    }
+    kept = [x for key in played.kept for x in parts(key)]
+    plain = torch.device, torch.dtype, int, bool, str, type(None)
+    assert {type(x) for x in some(kept) if not isinstance(x, tuple)} <= {*plain}
     addresses = {x.data_ptr() for tensors, _ in problems(room, 20) for x in tensors}
-    assert not addresses & {x for x in parts if isinstance(x, int)}
+    assert not addresses & {x for x in kept if isinstance(x, int)}
+
+
+@with_each
+@without_a_gpu
+def test_what_follows_from_shapes_and_options_is_worked_out_once(room, play):
+    """A call that finds its Plan launches what it would launch if nothing were known."""
+    played = play(room)
+    plan = played.module._plan
+    calls = list(problems(room, 200))
+    results = {"out_ptr", "lse_ptr", "out_desc"}  # other memory in each call
+
+    def launched(tensors, options):
+        _, programs, given = played(*tensors, **options)
+        names = some(played.real.arg_names)
+        return programs, {name: told(given[name]) for name in names if name not in results}
+
+    alone = []
+    for call in calls:
+        plan.cache_clear()
+        alone.append(launched(*call))
+    together = [launched(*call) for call in calls]
+    assert together == alone
+    known = plan.cache_info()
+    assert known.currsize > 100
+    assert [launched(*call) for call in calls] == alone
+    assert plan.cache_info().misses == known.misses
+
+
+@with_each
+@without_a_gpu
+def test_no_plan_holds_a_tensor(room, play):
+    played = play(room)
+    played.module._plan.cache_clear()
+    tensors = make_qkv(1, 1, N=16, D=64, dtype=torch.float16)
+    played(*tensors)
+    watched = [weakref.ref(x) for x in tensors]
+    played.seen.clear()
+    del tensors
+    gc.collect()
+    assert played.module._plan.cache_info().currsize == 1
+    assert [x() for x in watched] == [None] * 3
 
 
 @without_a_gpu

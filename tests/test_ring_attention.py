@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import fused
 import made_up
 import pytest
 import torch
@@ -34,7 +35,7 @@ from snippets.ring_attention import (
     op,
     trials,
 )
-from snippets.ring_attention.checks import assert_ring, assert_steps, eager
+from snippets.ring_attention.checks import assert_huge_steps, assert_ring, assert_steps, eager
 from snippets.ring_attention.kernel import (
     positions,
     ring_attention,
@@ -161,6 +162,45 @@ def test_the_steps_of_ring_attention(ring):
 def test_the_step_for_hopper(ring, programs):
     with on_cpu.played(programs=programs):
         assert_steps(op.hopper_step, **STEPS[ring])
+
+
+HUGE = pytest.mark.parametrize("scale", [1.3 * 2.0**17, on_cpu.HUGE, 2.0**64])
+
+
+@pytest.mark.numerical
+@HUGE
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_the_steps_with_huge_scores(dtype, causal, scale):
+    with fused.multiply_add():
+        assert_huge_steps(kernel._launch_step, 2, dtype=dtype, causal=causal, scale=scale)
+
+
+@HUGE
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_step_for_hopper_with_huge_scores(causal, scale):
+    with on_cpu.played():
+        assert_huge_steps(op.hopper_step, 2, causal=causal, scale=scale)
+
+
+@pytest.mark.parametrize("step", [kernel._launch_step, op.hopper_step], ids=["Triton", "Hopper"])
+def test_ordinary_steps_do_not_pay_for_huge_scores(step, monkeypatch):
+    """16 bits and a scale of at most 1: the kernel has its multiply-add."""
+    seen = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *_, **given: seen.append(given["EXACT"])
+
+    monkeypatch.setattr(kernel, "_ring_attention_kernel", Kernel())
+    monkeypatch.setattr(op, "_hopper_step_kernel", Kernel())
+    monkeypatch.setattr(op, "_multiprocessors", lambda device: 132)
+    q, k, v = make_qkv(1, 2, N=8, D=64, dtype=torch.float16)
+    sums = torch.empty(q.shape), *torch.empty(2, *q.shape[:-1])
+    state = *sums, torch.empty_like(q), torch.empty(q.shape[:-1])
+    for scale in (2.0**-64, 0.5, 1.0, 1.001, 2.0**64):
+        step(q, k, v, state, kernel.Step(0, 0, 8, 0, 8, True, 8), scale, first=True)
+    assert seen == [False] * 3 + [True] * 2
 
 
 def attend_on_hopper(case):

@@ -374,7 +374,7 @@ def host_parts(q, k, v):
     with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
         flash_attention(q, k, v)
     launch = functools.partial(kernel._launch, *given[0])
-    if kernel._tile_config(kernel._architecture(q), q.dtype, q.shape[-1], False).warp_specialize:
+    if given[0][0].constants["WARP_SPECIALIZE"]:
         launch = functools.partial(kernel._with_scratch, launch, q.device)
 
     def found_by_triton():

@@ -260,15 +260,41 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if q.dim() < 4:
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
-    BLOCK_D = 1 << (D - 1).bit_length()  # the next power of two
-    config = _tile_config(architecture, q.dtype, D, causal)
+    config = _tile_config(architecture, q.dtype, q.shape[-1], causal)
     use_tma = _can_use_tma(architecture, q, k, v)
+    strides = (q.stride(), k.stride(), v.stride())
+    plan = _plan(q.shape, k.shape, strides, q.dtype, config, use_tma, causal, align, scale)
+    with _device_of(q):
+        if plan.constants["WARP_SPECIALIZE"]:
+            _with_scratch(functools.partial(_launch, plan, q, k, v, out, lse), q.device)
+        else:
+            _launch(plan, q, k, v, out, lse)
+    return (out, lse) if return_lse else out
+    # --8<-- [end:launch]
+
+
+# --8<-- [start:plan]
+class Plan(NamedTuple):
+    """What a launch needs besides its tensors. Only shapes, strides and options decide it."""
+
+    programs: int
+    config: TileConfig
+    sizes: dict  # the kernel's parameters from stride_qb to scale_log2
+    constants: dict  # from D to EXACT: a kernel is compiled for each set of them
+    kind: tuple  # of all this, what Triton compiles a kernel for
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(shape_q, shape_k, strides, dtype, config, use_tma, causal, align, scale):
+    """The Plan of a call. Calls repeat their shapes, so it is worked out once for each."""
+    (B, H, M, D), (_, Hkv, N, _) = shape_q, shape_k
+    (stride_qb, stride_qh, stride_qm, _), (stride_kb, stride_kh, stride_kn, _) = strides[:2]
+    stride_vb, stride_vh, stride_vn, _ = strides[2]
     warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
     sizes = dict(
-        stride_qb=q.stride(0), stride_qh=q.stride(1), stride_qm=q.stride(2),
-        stride_kb=k.stride(0), stride_kh=k.stride(1), stride_kn=k.stride(2),
-        stride_vb=v.stride(0), stride_vh=v.stride(1), stride_vn=v.stride(2),
+        stride_qb=stride_qb, stride_qh=stride_qh, stride_qm=stride_qm,
+        stride_kb=stride_kb, stride_kh=stride_kh, stride_kn=stride_kn,
+        stride_vb=stride_vb, stride_vh=stride_vh, stride_vn=stride_vn,
         H=H, G=H // Hkv, M=M, N=N,
         causal_offset=N - M if align == "bottom_right" else 0,
         scale_log2=scale * LOG2_E.value,
@@ -279,52 +305,43 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
         MASKED=causal or N % config.BLOCK_N != 0,
         BLOCK_M=config.BLOCK_M,
         BLOCK_N=config.BLOCK_N,
-        BLOCK_D=BLOCK_D,
+        BLOCK_D=1 << (D - 1).bit_length(),  # the next power of two
         USE_TMA=use_tma,
         WARP_SPECIALIZE=warp_specialize,
-        EXACT=q.dtype == torch.float32 or scale > 1,
+        EXACT=dtype == torch.float32 or scale > 1,
     )
-    launch = functools.partial(
-        _launch, -(-M // config.BLOCK_M) * H * B, config, (q, k, v, out, lse), sizes, constants
-    )
-    with _device_of(q):
-        if warp_specialize:
-            _with_scratch(launch, q.device)
-        else:
-            launch()
-    return (out, lse) if return_lse else out
-    # --8<-- [end:launch]
+    asked = [(x == 1, x % 16 == 0, x < 2**31) for x in sizes.values()]
+    kind = (dtype, config, *constants.values(), *asked)
+    return Plan(-(-M // config.BLOCK_M) * H * B, config, sizes, constants, kind)
+    # --8<-- [end:plan]
 
 
 # --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-def _launch(programs, config, tensors, sizes, constants):
-    """Launch the kernel on tensors (q, k, v, out, lse), sizes and constants: its parameters.
+def _launch(plan, q, k, v, out, lse):
+    """Launch the kernel of a Plan on tensors.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    q, k, v, out, lse = tensors
     key = (
         q.device,
-        q.dtype,
-        config,
+        plan.kind,
         triton.knobs.runtime.debug,
         triton.knobs.compilation.instrumentation_mode,
-        *constants.values(),
-        *[x if x is None else x.data_ptr() % 16 for x in tensors],
-        *[(x == 1, x % 16 == 0, x < 2**31) for x in sizes.values()],
+        *[x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse)],
     )
+    sizes, constants, config = plan.sizes, plan.constants, plan.config
     if constants["USE_TMA"]:
         block = [1, 1, config.BLOCK_N, constants["BLOCK_D"]]
         k, v = (Rows(x, x.shape, x.stride(), block) for x in (k, v))
     kernel = _compiled.get(key)
     if kernel is not None:
-        kernel[(programs, 1, 1)](q, k, v, out, lse, *sizes.values(), *constants.values())
+        kernel[(plan.programs, 1, 1)](q, k, v, out, lse, *sizes.values(), *constants.values())
         return
-    kernel = _flash_attention_kernel[(programs,)](
+    kernel = _flash_attention_kernel[(plan.programs,)](
         q_ptr=q,
         k=k,
         v=v,
@@ -361,6 +378,15 @@ def _with_scratch(launch, device):
 
 
 # --8<-- [start:architecture]
+ARCHITECTURES = {
+    (7, 5): "sm_75",
+    (8, 0): "sm_80",
+    (8, 7): "sm_80",
+    (9, 0): "sm_90",
+    (10, 0): "sm_100",
+}
+
+
 def _architecture(x):
     """The part of TILE_CONFIGS for the device of x; the interpreter plays a Hopper GPU."""
     _check_device("q", x)
@@ -371,8 +397,7 @@ def _architecture(x):
     found = _capability(x.device)
     if found < (7, 5):
         raise ValueError(f"q is on a GPU of capability {found}; (7, 5) or newer is allowed")
-    known = {(7, 5): "sm_75", (8, 0): "sm_80", (8, 7): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
-    return known.get(found, "sm_89")
+    return ARCHITECTURES.get(found, "sm_89")
 
 
 @functools.cache
@@ -380,6 +405,7 @@ def _capability(device):
     return torch.cuda.get_device_capability(device)
 
 
+@functools.cache
 def _tile_config(architecture, dtype, D, causal):
     """The TileConfig for a problem; raise where the architecture has none."""
     if dtype == torch.bfloat16 and architecture == "sm_75":

@@ -119,8 +119,8 @@ MUTANTS = [
     ),
     Mutant(
         "huge scores scaled first",
-        "EXACT=q.dtype == torch.float32 or scale > 1",
-        "EXACT=q.dtype == torch.float32",
+        "EXACT=dtype == torch.float32 or scale > 1",
+        "EXACT=dtype == torch.float32",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
     ),
     Mutant(

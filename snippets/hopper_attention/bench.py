@@ -101,8 +101,8 @@ BY_THREADS = [  # rows stored from registers, not by TMA
     ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
     ("v_desc,\n    out_desc,\n", "v_desc,\n    out_desc,\n    out_ptr,\n"),
     (
-        "out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value),",
-        "out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value), out_ptr=out,",
+        "out_desc=_describe(out.view(B * H, M, D), plan.out_block),",
+        "out_desc=_describe(out.view(B * H, M, D), plan.out_block), out_ptr=out,",
     ),
 ]
 PACKED = [  # weights are rounded to 16 bits before they are carried to the next step
@@ -541,6 +541,8 @@ def host_parts(q, k, v):
     with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
         hopper_attention(q, k, v)
 
+    block = given[0][0].kv_block
+
     def found_by_triton():
         kernel._compiled.clear()
         kernel._launch(*given[0])
@@ -548,7 +550,7 @@ def host_parts(q, k, v):
     return {
         "refusals": lambda: kernel._check_inputs(q, k, v, False, "bottom_right"),
         "memory for the result": lambda: torch.empty_like(q),
-        "four descriptors": lambda: [kernel._describe(x, 64) for x in (q, k, v, q)],
+        "four descriptors": lambda: [kernel._describe(x, block) for x in (q, k, v, q)],
         "launch": lambda: kernel._launch(*given[0]),
         ASKED: found_by_triton,
     }

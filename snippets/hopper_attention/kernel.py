@@ -799,12 +799,43 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     programs = _multiprocessors(q.device)
-    variant = _variant(D, causal, M, N, B * H, B * Hkv, programs)._replace(EXACT=scale > 1)
+    variant = _variant(D, causal, M, N, B * H, B * Hkv, programs)
+    plan = _plan(q.shape, k.shape, q.dtype, variant, programs, causal, align, scale)
+    # --8<-- [end:prepare]
+    # --8<-- [start:launch]
+    tensors = dict(
+        q_desc=_describe(q, plan.q_block),
+        k_desc=_describe(k, plan.kv_block),
+        v_desc=_describe(v, plan.kv_block),
+        out_desc=_describe(out.view(B * H, M, D), plan.out_block),
+        lse_ptr=lse,
+    )
+    with _device_of(q):
+        _launch(plan, tensors)
+    return (out, lse) if return_lse else out
+    # --8<-- [end:launch]
+
+
+# --8<-- [start:plan]
+class Plan(NamedTuple):
+    """What a launch needs besides its tensors. Only shapes and options decide it."""
+
+    programs: int
+    q_block: list  # what a copy by TMA moves: [1, 1, rows, D]
+    kv_block: list
+    out_block: list  # [1, rows, D]
+    sizes: dict  # the kernel's parameters from H to scale_log2
+    constants: dict  # from CAUSAL to num_warps: a kernel is compiled for each set of them
+    kind: tuple  # of all this, what Triton compiles a kernel for
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
+    """The Plan of a call. Calls repeat their shapes, so it is worked out once for each."""
+    (B, H, M, D), (_, Hkv, N, _) = shape_q, shape_k
     tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
     step, by_length = _order(causal, total, B * Hkv, programs)
-    # --8<-- [end:prepare]
-    # --8<-- [start:launch]
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
     sizes = dict(
         H=H,
@@ -828,50 +859,45 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         Q_IN_REGISTERS=variant.Q_IN_REGISTERS,
         BLOCK_N=variant.BLOCK_N,
         LAZY=variant.LAZY,
-        EXACT=variant.EXACT,
+        EXACT=scale > 1,
         CONSUMER_REGS=consumer_regs,
         PRODUCER_REGS=producer_regs,
         num_warps=4,
     )
-    descriptors = dict(
-        q_desc=_describe(q, CONSUMER_M.value),
-        k_desc=_describe(k, variant.BLOCK_N),
-        v_desc=_describe(v, variant.BLOCK_N),
-        out_desc=_describe(out.view(B * H, M, D), CONSUMER_M.value),
-    )
-    with _device_of(q):
-        _launch(min(programs, -(-total // step)), {**descriptors, "lse_ptr": lse}, sizes, constants)
-    return (out, lse) if return_lse else out
-    # --8<-- [end:launch]
+    blocks = [1, 1, CONSUMER_M.value, D], [1, 1, variant.BLOCK_N, D], [1, CONSUMER_M.value, D]
+    kind = (dtype, D, *constants.values())
+    return Plan(min(programs, -(-total // step)), *blocks, sizes, constants, kind)
+    # --8<-- [end:plan]
 
 
+# --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-def _launch(programs, tensors, sizes, constants):
-    """Launch the kernel; tensors, sizes and constants are its parameters, in their order.
+def _launch(plan, tensors):
+    """Launch the kernel of a Plan; tensors are its parameters from q_desc to lse_ptr.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     No size matters: the kernel is not specialized on any.
     """
-    q, lse = tensors["q_desc"].base, tensors["lse_ptr"]
+    lse = tensors["lse_ptr"]
     key = (
-        q.device,
-        q.dtype,
-        q.shape[-1],
-        lse if lse is None else lse.data_ptr() % 16,
+        tensors["q_desc"].base.device,
+        plan.kind,
         triton.knobs.runtime.debug,
         triton.knobs.compilation.instrumentation_mode,
-        *constants.values(),
+        lse if lse is None else lse.data_ptr() % 16,
     )
+    sizes, constants = plan.sizes, plan.constants
     kernel = _compiled.get(key)
     if kernel is not None:
-        kernel[(programs, 1, 1)](*tensors.values(), *sizes.values(), *constants.values())
+        kernel[(plan.programs, 1, 1)](*tensors.values(), *sizes.values(), *constants.values())
         return
-    kernel = _hopper_attention_kernel[(programs,)](**tensors, **sizes, **constants)
+    kernel = _hopper_attention_kernel[(plan.programs,)](**tensors, **sizes, **constants)
     if isinstance(kernel, CompiledKernel):
         _compiled[key] = kernel
+    # --8<-- [end:compiled]
 
 
 # --8<-- [start:registers]
@@ -891,6 +917,7 @@ def _order(causal, total, kv_heads, programs):
     return (1, True) if 4 * kv_heads <= programs else (2, False)
 
 
+@functools.lru_cache(maxsize=1024)
 def _variant(D, causal, M, N, heads, kv_heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
 
@@ -941,10 +968,9 @@ class Rows(TensorDescriptor):
         """Triton would check it again here, which takes longer than all else about it."""
 
 
-def _describe(x, rows):
-    """What TMA needs to move `rows` rows of a head: it stops where the head ends."""
-    block = [1] * (x.dim() - 2) + [rows, x.shape[-1]]
-    return Rows(x, x.shape, x.stride(), block, ROWS_LAYOUT[x.dim()])
+def _describe(x, block):
+    """What TMA needs to move a block of x, some rows of a head: it stops where the head ends."""
+    return Rows(x, x.shape, x.stride(), block, ROWS_LAYOUT[len(block)])
     # --8<-- [end:descriptors]
 
 

@@ -203,8 +203,8 @@ MUTANTS = [
     ),
     Mutant(
         "huge scores scaled first",
-        "._replace(EXACT=scale > 1)",
-        "",
+        "EXACT=scale > 1",
+        "EXACT=False",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
     ),
     Mutant(

@@ -80,6 +80,52 @@ def assert_steps(
     options = {"D": D, "dtype": dtype, "device": device}
     q, _, _ = make_qkv(1, H, N=ranks * L, **options)
     _, k, v = make_qkv(1, Hkv, M=1, N=ranks * L, seed=1, **options)
+    found, lse = _in_steps(step, ranks, q, k, v, D**-0.5, causal, layout)
+    keys, values = (x.repeat_interleave(H // Hkv, dim=1) for x in (k, v))
+    mask = causal_mask(ranks * L, ranks * L, device=device) if causal else None
+    assert_attention(found, q, keys, values, mask=mask)
+    want = _scores(q, keys, D**-0.5, mask).logsumexp(-1).float()
+    error = (lse - want).abs().max().item()
+    if not error <= LSE:  # written so that NaN fails
+        raise NumericalMismatch(
+            f"lse: largest difference {error:.2e} from float64, allowed {LSE:.0e}"
+        )
+
+
+def assert_huge_steps(step, ranks, *, scale, L=256, D=64, dtype=torch.float16, causal=True):
+    """As assert_steps for a scale that makes scores huge, where PyTorch in dtype ends in NaN.
+
+    Queries and keys are whole numbers, so float32 holds their products.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape = 1, 2, ranks * L, D
+    q, k, v = (torch.randint(-8, 9, shape, generator=generator).to(dtype) for _ in range(3))
+    q[:, 1], k[:, 1] = q[:, 1].abs(), -k[:, 1].abs()  # all maxima are below 0
+    found, lse = _in_steps(step, ranks, q, k, v, scale, causal, "zigzag")
+    mask = causal_mask(ranks * L, ranks * L, device="cpu") if causal else None
+    scores = _scores(q, k, scale, mask)
+    errors = {
+        "out": ((found.double() - scores.softmax(-1) @ v.double()).abs().max(), 8.0),
+        "lse": ((lse / scores.logsumexp(-1) - 1).abs().max(), 1.0),
+    }
+    for name, (error, size) in errors.items():
+        allowed = 2 * torch.finfo(dtype if name == "out" else torch.float32).eps * size
+        if not error <= allowed:  # written so that NaN fails
+            raise NumericalMismatch(
+                f"{name}: largest difference {error:.2e} at a scale of {scale:.2g}, "
+                f"allowed {allowed:.2e}"
+            )
+
+
+def _scores(q, k, scale, mask):
+    """[B, H, M, N] in float64, -inf where the mask is off."""
+    scores = q.double() @ k.double().mT * scale
+    return scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+
+
+def _in_steps(step, ranks, q, k, v, scale, causal, layout):
+    """The whole output and logsumexp of the steps of all ranks, one after the other."""
+    H, L, device = q.shape[1], q.shape[2] // ranks, q.device
     found = torch.empty_like(q)
     lse = torch.empty(q.shape[:-1], device=device)
     rings = [kernel.Ring(rank, ranks) for rank in range(ranks)]
@@ -92,16 +138,6 @@ def assert_steps(
         for t, part in enumerate(kernel._plan(ring, L, causal, layout)):
             if part.M:
                 held = (x[:, :, where[part.source]] for x in (k, v))
-                step(mine, *held, tuple(state), part, D**-0.5, first=t == 0)
+                step(mine, *held, tuple(state), part, scale, first=t == 0)
         found[:, :, where[ring.rank]], lse[:, :, where[ring.rank]] = state[3:]
-    keys, values = (x.repeat_interleave(H // Hkv, dim=1) for x in (k, v))
-    mask = causal_mask(ranks * L, ranks * L, device=device) if causal else None
-    assert_attention(found, q, keys, values, mask=mask)
-    scores = q.double() @ keys.double().mT * D**-0.5
-    scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
-    want = scores.logsumexp(-1).float()
-    error = (lse - want).abs().max().item()
-    if not error <= LSE:  # written so that NaN fails
-        raise NumericalMismatch(
-            f"lse: largest difference {error:.2e} from float64, allowed {LSE:.0e}"
-        )
+    return found, lse

@@ -147,7 +147,7 @@ def _ring_attention_kernel(
     k,  # descriptor of [B, Hkv, N, D], or pointer to the first element; v alike
     v,
     acc_ptr,  # [B, H, L, D], float32, contiguous: the running sum of values
-    m_ptr,  # [B, H, L], float32, contiguous: the running maximum, in units of log2
+    m_ptr,  # [B, H, L], float32, contiguous: the running maximum, times log2(e) unless EXACT
     l_ptr,  # [B, H, L], float32, contiguous: the running sum of weights
     out_ptr,  # [B, H, L, D], contiguous
     lse_ptr,  # [B, H, L], float32, contiguous
@@ -177,6 +177,7 @@ def _ring_attention_kernel(
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     USE_TMA: tl.constexpr,
     WARP_SPECIALIZE: tl.constexpr,
+    EXACT: tl.constexpr,  # whether a maximum is subtracted before scores are scaled
 ):
     """One program takes BLOCK_M queries of one head through the keys that are here now.
 
@@ -216,8 +217,9 @@ def _ring_attention_kernel(
         )
 
     # --8<-- [start:attend]
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score of this step so far
-    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp2(score - m_i) so far
+    before, after = (1.0, scale_log2) if EXACT else (scale_log2, 1.0)  # as in flash_attention
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score of this step, times before
+    l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of the weights so far
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # the same sum, of values
     tail_bias = tl.where(tl.arange(0, BLOCK_N) < N - unmasked_end, 0.0, float("-inf"))  # [BLOCK_N]
     for start in tl.range(0, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
@@ -231,9 +233,9 @@ def _ring_attention_kernel(
         elif MASKED and start >= unmasked_end:  # the same answer for all threads
             offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
             s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
-        m_new = tl.maximum(m_i, tl.max(s, axis=1) * scale_log2)  # [BLOCK_M]
-        alpha = tl.exp2(m_i - m_new)  # what the old maximum was worth; every row sees a key
-        p = tl.exp2(s * scale_log2 - m_new[:, None])  # one multiply-add and one exp2 a score
+        m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)  # [BLOCK_M]
+        alpha = tl.exp2((m_i - m_new) * after)  # the old maximum's worth; every row sees a key
+        p = tl.exp2((s * before - m_new[:, None]) * after)  # a multiply-add and an exp2 a score
         row_sum = tl.sum(p, axis=1)
         rounded = p.to(q_tile.dtype)
         acc = acc * alpha[:, None]
@@ -256,7 +258,9 @@ def _ring_attention_kernel(
         l_old = tl.load(l_ptr + row, mask=mask_m, other=0.0)
         old = tl.load(acc_ptr + place, mask=mask_m[:, None] & mask_d, other=0.0)
         m_new = tl.maximum(m_i, m_old)
-        beta, alpha = tl.exp2(m_old - m_new), tl.exp2(m_i - m_new)  # [BLOCK_M]: at most 1
+        # `after` is 1, as scores are scaled first; or the scale, where they may be huge.
+        beta = tl.exp2((m_old - m_new) * after)  # [BLOCK_M]: at most 1, as alpha
+        alpha = tl.exp2((m_i - m_new) * after)
         acc = acc * alpha[:, None] + old * beta[:, None]
         l_i = l_i * alpha + l_old * beta
         m_i = m_new
@@ -267,7 +271,7 @@ def _ring_attention_kernel(
     tl.store(l_ptr + row, l_i, mask=more)
     out = acc * (1.0 / l_i)[:, None]  # one division a row, once in the whole ring
     tl.store(out_ptr + place, out.to(out_ptr.dtype.element_ty), mask=last[:, None] & mask_d)
-    tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=last)
+    tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=last)
     # --8<-- [end:carry]
 
 
@@ -661,8 +665,9 @@ def ring_attention(
         group: a process group, a DeviceMesh of one dimension, or None for all ranks. Without
             torch.distributed there is one rank, and the shard is all there is.
         causal: a query sees the keys up to its own position in the whole sequence.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. No product of a query and a
-            key times it may pass 2^27: beyond, rounding on a GPU may end in NaN or zeros.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. In 16 bits, with one of at
+            most 1, no product of a query and a key times it may pass 2^27: beyond, rounding on a
+            GPU may end in NaN or zeros. Gradients need smaller scores: see flash_backward.
         layout: which rows a rank holds: "zigzag", which gives all the same work under a causal
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
@@ -956,6 +961,7 @@ def _launch_step(q, k, v, state, step, scale, *, first):
         BLOCK_D=block_d,
         USE_TMA=use_tma,
         WARP_SPECIALIZE=warp_specialize,
+        EXACT=q.dtype == torch.float32 or scale > 1,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )

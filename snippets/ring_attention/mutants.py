@@ -11,8 +11,8 @@ MUTANTS = [
     ),
     Mutant(
         "local logsumexp in the backward",
-        "tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=last)",
-        "tl.store(lse_ptr + row, (m_i + tl.log2(l_i)) / LOG2_E, mask=mask_m & FIRST)",
+        "tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=last)",
+        "tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=mask_m & FIRST)",
         "The logsumexp is that of a rank's own keys: the backward's weights sum to more than 1.",
     ),
     Mutant(
@@ -100,6 +100,19 @@ MUTANTS = [
         "A query does not see its own key.",
     ),
     Mutant(
+        "huge scores scaled first",
+        "EXACT=q.dtype == torch.float32 or scale > 1",
+        "EXACT=q.dtype == torch.float32",
+        "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
+    ),
+    Mutant(
+        "carried sums corrected without the scale",
+        "beta = tl.exp2((m_old - m_new) * after)",
+        "beta = tl.exp2(m_old - m_new)",
+        "What earlier steps have summed is corrected by a power of the difference without its "
+        "scale.",
+    ),
+    Mutant(
         "heads exchanged without their rows' order",
         "x = x if order is None else x.index_select(2, order)",
         "x = x",
@@ -180,6 +193,19 @@ STEP_MUTANTS = [
         "if first < carried.done:",
         "if first + CONSUMER_M <= carried.done:",
         "Where chunks are no multiple of 64 rows, a tile has rows of both kinds.",
+    ),
+    Mutant(
+        "huge scores scaled first",
+        "EXACT=EXACT,\n    )\n    prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, ",
+        "EXACT=False,\n    )\n    prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, ",
+        "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
+    ),
+    Mutant(
+        "logsumexp without the scale",
+        "            m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i\n"
+        "            lse = ",
+        "            m_i = state.m_i\n            lse = ",
+        "The largest of huge scores is kept without its scale, which the logsumexp needs.",
     ),
     Mutant(
         "divided by the sum of one step",

@@ -173,7 +173,8 @@ def _consumer(
             fence_async_shared()
             at = [head // prob.H, head % prob.H, first, 0]
             tma.async_copy_shared_to_global(out_desc, at, out_tile)
-            lse = (state.m_i + gl.log2(l_i)) / LOG2_E
+            m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i
+            lse = (m_i + gl.log2(l_i)) / LOG2_E
             gl.store(carried.lse_ptr + row, lse, mask=offs_m < carried.done)
         if first + CONSUMER_M > carried.done:  # rows that will see more keys
             more = (offs_m >= carried.done) & (offs_m < prob.M)
@@ -225,7 +226,7 @@ def _hopper_step_kernel(
     Q_IN_REGISTERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     LAZY: gl.constexpr,
-    EXACT: gl.constexpr,  # False: the maximum that steps hand on is scaled
+    EXACT: gl.constexpr,
     CONSUMER_REGS: gl.constexpr,
     PRODUCER_REGS: gl.constexpr,
     num_warps: gl.constexpr,
@@ -276,18 +277,20 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
     acc, m_i, l_i, out, lse = state
     finished = out[:, :, step.first_row : step.first_row + max(step.done, 1)]
     B, H, L, D = q.shape
-    variant = VARIANTS[D][0]  # two consumers that overlap, at every width
+    # Two consumers that overlap, at every width.
+    variant = VARIANTS[D][0]._replace(EXACT=scale > 1)
     programs = programs or _multiprocessors(q.device)
     tiles = -(-step.M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
     in_a_row, by_length = _order(step.causal, total, B * k.shape[1], programs)
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
+    rows = [1, 1, CONSUMER_M.value, D]  # what a copy by TMA moves of the queries
     with kernel._device_of(q):
         _hopper_step_kernel[(min(programs, -(-total // in_a_row)),)](
-            _describe(queries, CONSUMER_M.value),
-            _describe(keys, variant.BLOCK_N),
-            _describe(values, variant.BLOCK_N),
-            _describe(finished, CONSUMER_M.value),
+            _describe(queries, rows),
+            _describe(keys, [1, 1, variant.BLOCK_N, D]),
+            _describe(values, [1, 1, variant.BLOCK_N, D]),
+            _describe(finished, rows),
             acc,
             m_i,
             l_i,

@@ -13,6 +13,7 @@ from snippets._lab.judge.oracle import (
 from . import kernel
 
 FLOAT32 = torch.finfo(torch.float32).eps
+HUGE = (1.3 * 2.0**17, 1.9 * 2.0**30, 2.0**64)  # scales, most of which round a product with them
 LSE = 1e-3  # of a logsumexp: scores of 16-bit inputs, summed in float32 by tensor cores
 
 
@@ -92,7 +93,9 @@ def assert_steps(
         )
 
 
-def assert_huge_steps(step, ranks, *, scale, L=256, D=64, dtype=torch.float16, causal=True):
+def assert_huge_steps(
+    step, ranks, *, scale, L=256, D=64, dtype=torch.float16, causal=True, device="cpu"
+):
     """As assert_steps for a scale that makes scores huge, where PyTorch in dtype ends in NaN.
 
     Queries and keys are whole numbers, so float32 holds their products.
@@ -101,8 +104,9 @@ def assert_huge_steps(step, ranks, *, scale, L=256, D=64, dtype=torch.float16, c
     shape = 1, 2, ranks * L, D
     q, k, v = (torch.randint(-8, 9, shape, generator=generator).to(dtype) for _ in range(3))
     q[:, 1], k[:, 1] = q[:, 1].abs(), -k[:, 1].abs()  # all maxima are below 0
+    q, k, v = (x.to(device) for x in (q, k, v))
     found, lse = _in_steps(step, ranks, q, k, v, scale, causal, "zigzag")
-    mask = causal_mask(ranks * L, ranks * L, device="cpu") if causal else None
+    mask = causal_mask(ranks * L, ranks * L, device=device) if causal else None
     scores = _scores(q, k, scale, mask)
     errors = {
         "out": ((found.double() - scores.softmax(-1) @ v.double()).abs().max(), 8.0),

@@ -11,7 +11,7 @@ from snippets._lab.judge.mutants import CONTROL, MutantError, mutate
 from snippets._lab.judge.oracle import NumericalMismatch
 
 from . import op
-from .checks import assert_huge_steps, assert_steps
+from .checks import HUGE, assert_huge_steps, assert_steps
 from .mutants import STEP_MUTANTS
 
 # Rings in which each mistake shows: tiles that are done in part, keys that end within a tile, many
@@ -23,8 +23,6 @@ RINGS = [
     {"ranks": 8, "L": 32, "H": 1, "causal": False},
     {"ranks": 2, "L": 64, "H": 6, "causal": False},
 ]
-
-HUGE = 1.9 * 2.0**30  # a scale; no power of two, so that products with it are rounded
 
 
 def _load(at, mask, other):
@@ -92,7 +90,7 @@ def judge(mutant=None):
         try:
             for ring in RINGS:
                 assert_steps(op.hopper_step, **ring)
-            assert_huge_steps(op.hopper_step, 2, scale=HUGE)
+            assert_huge_steps(op.hopper_step, 2, scale=HUGE[1])
         except NumericalMismatch as error:
             return str(error)
     return ""

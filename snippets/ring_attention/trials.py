@@ -6,6 +6,7 @@ Every function here runs on all ranks at once, in processes of their own (ranks.
 import contextlib
 import functools
 import gc
+import itertools
 import time
 
 import torch
@@ -18,7 +19,7 @@ from snippets._lab.measure.competitors import in_a_line, resolve
 from snippets._lab.measure.timing import Flush, in_turns
 
 from . import copies, kernel, op
-from .checks import assert_ring, assert_steps
+from .checks import HUGE, assert_huge_steps, assert_ring, assert_steps
 from .kernel import shard, ulysses_attention, unshard
 from .op import ring_attention
 
@@ -63,6 +64,10 @@ def check_rank(device, cases):
                 for programs in (None, 3, 13):  # few of them: many tiles follow each other in one
                     step = functools.partial(op.hopper_step, programs=programs)
                     assert_steps(step, 3, L=L, D=D, H=4, Hkv=2, **options)
+            for causal, scale in itertools.product((True, False), HUGE):
+                options = {"causal": causal, "device": device, "dtype": dtype, "scale": scale}
+                assert_huge_steps(op.hopper_step, 3, L=L, D=D, **options)
+                assert_huge_steps(kernel._launch_step, 3, L=L, D=D, **options)
 
 
 def _random(*names, N, seed=0):

@@ -6,7 +6,6 @@ Every function here runs on all ranks at once, in processes of their own (ranks.
 import contextlib
 import functools
 import gc
-import itertools
 import time
 
 import torch
@@ -64,10 +63,8 @@ def check_rank(device, cases):
                 for programs in (None, 3, 13):  # few of them: many tiles follow each other in one
                     step = functools.partial(op.hopper_step, programs=programs)
                     assert_steps(step, 3, L=L, D=D, H=4, Hkv=2, **options)
-            for causal, scale in itertools.product((True, False), HUGE):
-                options = {"causal": causal, "device": device, "dtype": dtype, "scale": scale}
-                assert_huge_steps(op.hopper_step, 3, L=L, D=D, **options)
-                assert_huge_steps(kernel._launch_step, 3, L=L, D=D, **options)
+        for step in (op.hopper_step, kernel._launch_step):  # few: each compiles kernels anew
+            assert_huge_steps(step, 3, scale=HUGE[1], device=device)
 
 
 def _random(*names, N, seed=0):

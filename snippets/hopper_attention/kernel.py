@@ -837,6 +837,8 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     total = B * H * tiles
     step, by_length = _order(causal, total, B * Hkv, programs)
     consumer_regs, producer_regs = REGISTERS[variant.CONSUMERS]
+    # --8<-- [end:plan]
+    # --8<-- [start:plan_parameters]
     sizes = dict(
         H=H,
         G=H // Hkv,
@@ -867,7 +869,7 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     blocks = [1, 1, CONSUMER_M.value, D], [1, 1, variant.BLOCK_N, D], [1, CONSUMER_M.value, D]
     kind = (dtype, D, *constants.values())
     return Plan(min(programs, -(-total // step)), *blocks, sizes, constants, kind)
-    # --8<-- [end:plan]
+    # --8<-- [end:plan_parameters]
 
 
 # --8<-- [start:compiled]

@@ -13,7 +13,7 @@ from floors import some
 
 from snippets._lab import rooms
 from snippets._lab.measure import machine
-from snippets._lab.results import staleness
+from snippets._lab.results import staleness, store
 from snippets._lab.results.store import Result
 
 KERNEL = '''
@@ -149,6 +149,29 @@ def test_outside_a_repository_and_before_the_first_commit_it_is_unknown(tmp_path
     command = ["git", *identity, "-C", tmp_path, "commit", "-q", "--allow-empty", "-m", "one"]
     subprocess.run(command, check=True)
     assert len(machine.commit()) == 40
+
+
+def git(*command):
+    """What git says of this repository; "" where there is none."""
+    if shutil.which("git") is None:
+        return ""
+    done = subprocess.run(
+        ["git", "-C", rooms.ROOT, *command], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@pytest.mark.skipif(
+    git("rev-parse", "--is-shallow-repository") != "false", reason="needs the whole history"
+)
+def test_each_committed_result_names_a_commit_of_this_history():
+    """Else nobody can look up what was measured: commit, measure, and don't rebase after that."""
+    committed = {rooms.ROOT / name for name in git("ls-files", "docs/data/*.json").split()}
+    history = git("rev-list", "HEAD").split()
+    found = [r for r in store.scan() if store.path_of(r.folder, r.post, r.result) in committed]
+    strangers = [f"{r.folder}/{r.post}/{r.result}" for r in found if r.commit not in history]
+    assert len(found) > 200
+    assert not strangers
 
 
 def test_versions_name_what_reading_a_result_asks_for():

@@ -11,10 +11,10 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from snippets._lab.measure import machine
 from snippets._lab.results import staleness, store
 from snippets._lab.rooms import DATA, ROOT
 from snippets._site import playground
@@ -137,8 +137,8 @@ def mistakes(advance: Callable[[str], None] = lambda _kernel: None) -> store.Res
         folder="browser",
         device={"name": f"Chromium {version}"},
         versions=dict.fromkeys(store.VERSIONS, "absent"),
-        commit="unknown",
-        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        commit=machine.commit(),
+        measured_at=machine.now(),
         seed=0,
         source_hash=staleness.source_hash(code),
         code=code,

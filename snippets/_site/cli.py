@@ -1,6 +1,7 @@
 """The command line of the site: run its notebooks, check what was built. `make` calls it."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -125,12 +126,15 @@ def _style(options: argparse.Namespace) -> int:
 
 
 def _page_speed(options: argparse.Namespace) -> int:
+    from snippets._lab.measure import machine
     from snippets._site import speed_table
     from snippets._site.checks import page_speed
 
+    commit = machine.commit()
     measured = page_speed.pages(
         options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
     )
+    measured = replace(measured, commit=commit)
     console.print(speed_table.table(measured), markup=False, soft_wrap=True)
     if options.page:
         path = store.path_of(measured.folder, measured.post, measured.result)

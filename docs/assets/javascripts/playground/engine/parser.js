@@ -323,15 +323,16 @@ class Parser {
     return this.node("Compare", { left, operators, rest }, token);
   }
   binary(level) {
-    if (level === BINARY.length) return this.unary();
+    // One call for all levels, not a call within a call for each: brackets within brackets need the stack.
     const token = this.token;
-    let left = this.binary(level + 1);
-    while (this.token.kind === "op" && BINARY[level].includes(this.token.text)) {
+    let left = this.unary();
+    for (;;) {
       const operator = this.token.text;
+      const found = this.token.kind === "op" ? BINARY.findIndex((same) => same.includes(operator)) : -1;
+      if (found < level) return left;
       this.at += 1;
-      left = this.node("Binary", { operator, left, right: this.binary(level + 1) }, token);
+      left = this.node("Binary", { operator, left, right: this.binary(found + 1) }, token);
     }
-    return left;
   }
   unary() {
     const token = this.token;

@@ -13,7 +13,7 @@ from floors import some
 
 from snippets._lab import rooms
 from snippets._lab.measure import machine
-from snippets._lab.results import staleness, store
+from snippets._lab.results import origin, staleness, store
 from snippets._lab.results.store import Result
 
 KERNEL = '''
@@ -135,20 +135,20 @@ def test_the_hash_is_the_same_wherever_the_room_lies(room, tmp_path, monkeypatch
 
 def test_without_git_the_commit_is_unknown(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert machine.commit() == "unknown"
+    assert origin.commit() == "unknown"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_outside_a_repository_and_before_the_first_commit_it_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    assert machine.commit() == "unknown"
+    monkeypatch.setattr(origin, "ROOT", tmp_path)
+    assert origin.commit() == "unknown"
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    assert machine.commit() == "unknown"
+    assert origin.commit() == "unknown"
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
     command = ["git", *identity, "-C", tmp_path, "commit", "-q", "--allow-empty", "-m", "one"]
     subprocess.run(command, check=True)
-    assert len(machine.commit()) == 40
+    assert len(origin.commit()) == 40
 
 
 def git(*command):

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from snippets._lab.results import store
+from snippets._lab.results import origin, store
 from snippets._lab.rooms import ROOT, UnknownName
 from snippets._site.checks import TooLittle
 
@@ -126,11 +126,10 @@ def _style(options: argparse.Namespace) -> int:
 
 
 def _page_speed(options: argparse.Namespace) -> int:
-    from snippets._lab.measure import machine
     from snippets._site import speed_table
     from snippets._site.checks import page_speed
 
-    commit = machine.commit()
+    commit = origin.commit()
     measured = page_speed.pages(
         options.page, advance=lambda page: console.print(f"measured /{page}", highlight=False)
     )

@@ -28,7 +28,7 @@ from snippets._lab.measure.competitors import (
 )
 from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
-from snippets._lab.results import history, physics, staleness, store
+from snippets._lab.results import history, origin, physics, staleness, store
 from snippets._lab.results.checks import faults
 from snippets._lab.rooms import (
     DATA,
@@ -330,7 +330,7 @@ class Session:
             folder=job.folder,
             device=job.device,
             versions=machine.versions(),
-            commit=self.commit or machine.commit(),
+            commit=self.commit or origin.commit(),
             measured_at=machine.now(),
             seed=SEED,
             source_hash=staleness.source_hash(code),

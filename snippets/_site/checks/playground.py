@@ -11,11 +11,11 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from snippets._lab.measure import machine
-from snippets._lab.results import staleness, store
+from snippets._lab.results import origin, staleness, store
 from snippets._lab.rooms import DATA, ROOT
 from snippets._site import playground
 from snippets._site.checks.browser import Server, chromium
@@ -137,8 +137,8 @@ def mistakes(advance: Callable[[str], None] = lambda _kernel: None) -> store.Res
         folder="browser",
         device={"name": f"Chromium {version}"},
         versions=dict.fromkeys(store.VERSIONS, "absent"),
-        commit=machine.commit(),
-        measured_at=machine.now(),
+        commit=origin.commit(),
+        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         seed=0,
         source_hash=staleness.source_hash(code),
         code=code,

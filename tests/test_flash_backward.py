@@ -158,6 +158,47 @@ def test_large_scores_and_scales():
         check((q / 3 * spread).to(q.dtype), k, v, grad_out, scale=scale, align="bottom_right")
 
 
+def weights_of(q, k, scale):
+    """The largest error of the backward's weights, and the logsumexps: dO = 1 makes dV = Pᵀ."""
+    one = torch.eye(q.shape[-2], dtype=q.dtype, device=q.device)[None, None]
+    out, lse = forward(q, k, k, scale=scale)
+    into = [torch.zeros_like(x, dtype=torch.float32) for x in (q, k, k)]
+    found = flash_backward(q, k, k, out, lse, one, scale=scale, into=into)[2].mT
+    right = (q.double() @ k.double().mT * scale).softmax(-1)
+    return (found.double() - right).abs().max().item(), lse
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("factor", "score", "least", "most"),
+    [
+        pytest.param(1, 2**13, 2**-13, 2**-7, id="normal rows, less than a hundredth"),
+        pytest.param(4, 2**15, 2**-10, 0.015, id="scores of 2^16, a hundredth"),
+    ],
+)
+def test_weights_at_the_largest_scale_for_gradients(factor, score, least, most):
+    """Scores, their product with a scale and the logsumexp round: what the docstring says."""
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        q, k = torch.randn(2, 1, 1, 256, 256, generator=generator).to(DEVICE)
+        error, lse = weights_of(factor * q, k, 2.0**8)
+        assert score < lse.max() < 2.5 * score
+        assert least < error < most
+
+
+@pytest.mark.numerical
+def test_gradients_are_refused_before_the_forward(monkeypatch):
+    q, k, v, _ = heads(3, 5, 16, H=1)
+    out = op.attention(q, k, v, scale=2.0**9)
+    assert out.isfinite().all()
+    monkeypatch.setitem(op.FORWARD, "flash_attention", None)  # a call would be a TypeError
+    for x in (q, k, v):
+        x.requires_grad_()
+        with pytest.raises(ValueError, match="for gradients it may be at most"):
+            op.attention(q, k, v, scale=2.0**9)
+        x.requires_grad_(False)
+
+
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
 def test_low_scores_leave_keys_beyond_the_last_alone(one_pass, align):
@@ -402,6 +443,11 @@ REFUSED = {
     "an unknown corner": ({"align": "middle"}, ValueError, "align is 'middle'"),
     "deterministic as a number": ({"deterministic": 1}, TypeError, "deterministic has type int"),
     "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale too large for gradients": (
+        {"scale": 257.0},
+        ValueError,
+        r"scale is 257\.0; for gradients it may be at most 2\^8",
+    ),
     "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
     "two tensors to add to": ({"into": (1, 2)}, TypeError, "into must be three tensors"),
     "16 bits to add to": (

@@ -124,6 +124,20 @@ def test_large_scores_and_scales(D):
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("D", VARIANTS)
+def test_weights_at_the_largest_scale_for_gradients(D):
+    """Of normal rows they are off by less than a hundredth: dO = 1 makes dV = Pᵀ."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 1, 1, D, D, generator=generator).half().to(DEVICE)
+    one = torch.eye(D, dtype=q.dtype, device=DEVICE)[None, None]
+    out, lse = forward(q, k, k, scale=2.0**8)
+    into = [torch.zeros_like(x, dtype=torch.float32) for x in (q, k, k)]
+    found = hopper_backward(q, k, k, out, lse, one, scale=2.0**8, into=into)[2].mT
+    right = (q.double() @ k.double().mT * 2.0**8).softmax(-1)
+    assert 2**-13 < (found.double() - right).abs().max() < 2**-7
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", VARIANTS)
 def test_low_scores_leave_keys_beyond_the_last_alone(D):
     q, k, v, grad_out = heads(3, 37, D)
     check(q.abs() * 10, -k.abs() * 10, v, grad_out)  # exp of minus such a logsumexp overflows
@@ -521,6 +535,11 @@ REFUSED = {
     "causal as a number": ({"causal": 1}, TypeError, "causal has type int"),
     "an unknown corner": ({"align": "middle"}, ValueError, "align is 'middle'"),
     "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale too large for gradients": (
+        {"scale": 257.0},
+        ValueError,
+        r"scale is 257\.0; for gradients it may be at most 2\^8",
+    ),
     "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
     "two tensors to add to": ({"into": (1, 2)}, TypeError, "into must be three tensors"),
     "16 bits to add to": (

@@ -676,6 +676,7 @@ SHARED = {
     "_check_mask": 4,
     "_check_device": 7,
     "_scale_or_default": 7,
+    "_gradient_scale": 3,
     "_type_name": 8,
     "_fit": 7,
 }

@@ -587,6 +587,11 @@ ALONE = {
     "an unknown layout": ({"layout": "stripes"}, ValueError, "layout is 'stripes'"),
     "causal as a number": ({"causal": 1}, TypeError, "causal has type int"),
     "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale too large for gradients": (
+        {"scale": 257.0, "v": lambda x: x.requires_grad_()},
+        ValueError,
+        r"scale is 257\.0; for gradients it may be at most 2\^8",
+    ),
     "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
     "a group of text": ({"group": "world"}, ValueError, "torch.distributed is not initialized"),
 }
@@ -601,6 +606,15 @@ def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
     values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
     with pytest.raises(error, match=words):
         ring_attention(*[values.pop(name) for name in "qkv"], **values)
+
+
+def test_a_scale_too_large_for_gradients_is_taken_where_none_are_wanted():
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+    want = ring_attention(q, k, v, scale=257.0)
+    assert_attention(want, q, k, v, scale=257.0)
+    q.requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(ring_attention(q, k, v, scale=257.0), want)
 
 
 # Alone, compiled, differentiated twice; and when a rank ends.

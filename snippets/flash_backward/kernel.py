@@ -25,6 +25,7 @@ UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
+MAX_GRADIENT_SCALE = 2.0**8  # beyond, weights of normal q and k may be off by 1 % and more
 ROWS = 64  # rows of a program that prepares
 NUMBERS = 4096  # of a program that finishes
 TMA_ADDS = not INTERPRETED  # the interpreter loads through descriptors, but does not add
@@ -662,8 +663,9 @@ def flash_backward(
         out: [..., H, M, D], what attention returned, in q's dtype.
         lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
-        scale, causal, align: as attention was called with. Weights are computed from lse, which
-            float32 rounds: of scores around 2^22 they may be off by a third, of larger by more.
+        scale, causal, align: as attention was called with; scale from 2^-64 to 2^8. Weights are
+            computed from lse, which float32 rounds: scores of 2^16 leave them off by 1 %, and the
+            error grows with the scores.
         deterministic: the same bits in each run: always two kernels, and no sum in memory.
         grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
         into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.
@@ -678,7 +680,7 @@ def flash_backward(
     # --8<-- [end:launcher]
     # --8<-- [start:launch]
     _check_inputs(q, k, v, out, lse, grad_out, causal, align, deterministic, grad_lse, into)
-    scale = _scale_or_default(scale, q.shape[-1])
+    scale = _gradient_scale(scale, q.shape[-1])
     architecture = _architecture(q)
     results = tuple(x.new_empty(x.shape) for x in (q, k, v)) if into is None else tuple(into)
     if q.dim() < 4:
@@ -1032,6 +1034,14 @@ def _scale_or_default(scale, D):
         number = math.inf
     if not 1 / MAX_SCALE <= number <= MAX_SCALE:
         raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _gradient_scale(scale, D):
+    """As above; raise also where a float32 logsumexp would not give the weights back."""
+    number = _scale_or_default(scale, D)
+    if number > MAX_GRADIENT_SCALE:
+        raise ValueError(f"scale is {number}; for gradients it may be at most 2^8")
     return number
 
 

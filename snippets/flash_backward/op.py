@@ -9,7 +9,7 @@ import torch
 from snippets.flash_attention.kernel import flash_attention
 from snippets.hopper_attention.kernel import hopper_attention
 
-from .kernel import flash_backward
+from .kernel import _gradient_scale, flash_backward
 
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
 BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
@@ -37,7 +37,8 @@ def attention(
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithms 1 and 4
 
     Args:
-        q, k, v, scale, causal, align, return_lse: as flash_attention takes them.
+        q, k, v, scale, causal, align, return_lse: as flash_attention takes them; scale at most 2^8
+            where gradients are wanted.
         forward: the launcher that computes it, "flash_attention" or "hopper_attention".
         backward: the launcher of its gradients, a name in BACKWARD.
         deterministic: gradients with the same bits in each run.
@@ -58,7 +59,9 @@ def attention(
     wanted = torch.is_grad_enabled() and any(
         isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
     )
-    if not wanted and not torch.compiler.is_compiling():  # no op, no sum of a row: as before
+    if wanted:
+        _gradient_scale(scale, D=1)  # refused before the forward; None is never too large
+    elif not torch.compiler.is_compiling():  # no op, no sum of a row: as before
         options = {"scale": scale, "causal": causal, "align": align, "return_lse": return_lse}
         return FORWARD[forward](q, k, v, **options)
     out, lse = attend(q, k, v, scale, causal, align, forward, backward, deterministic)

@@ -32,6 +32,7 @@ LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU
 DTYPES = (torch.float16, torch.bfloat16)
 WIDTHS = (64, 128)  # head dimensions
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
+MAX_GRADIENT_SCALE = 2.0**8  # beyond, weights of normal q and k may be off by 1 % and more
 CONSUMERS = gl.constexpr(2)  # warpgroups that compute
 CONSUMER_N = gl.constexpr(64)  # keys of each: what one wgmma instruction takes
 SUB_M = gl.constexpr(64)  # queries whose scores a consumer holds at a time
@@ -767,8 +768,9 @@ def hopper_backward(
         lse: [..., H, M], float32: the natural logarithm of the sum of exp(score), -inf for no key.
         grad_out: [..., H, M, D], the gradient for out, in q's dtype.
         grad_lse: [..., H, M], float32: the gradient for lse, where that was used too.
-        scale, causal, align: as attention was called with. Weights are computed from lse, which
-            float32 rounds: of scores around 2^22 they may be off by a third, of larger by more.
+        scale, causal, align: as attention was called with; scale from 2^-64 to 2^8. Weights are
+            computed from lse, which float32 rounds: scores of 2^16 leave them off by 1 %, and the
+            error grows with the scores.
         into: three contiguous float32 tensors of the shapes of q, k and v, to be added to.
 
     Returns:
@@ -782,7 +784,7 @@ def hopper_backward(
     # --8<-- [end:launcher]
     # --8<-- [start:prepared]
     _check_inputs(q, k, v, out, lse, grad_out, causal, align, grad_lse, into)
-    scale = _scale_or_default(scale, q.shape[-1])
+    scale = _gradient_scale(scale, q.shape[-1])
     # A gradient's dimensions have the order in memory that those of its tensor have.
     results = tuple(into or map(torch.empty_like, (q, k, v)))
     grad_q, grad_k, grad_v = results
@@ -1071,6 +1073,14 @@ def _scale_or_default(scale, D):
         number = math.inf
     if not 1 / MAX_SCALE <= number <= MAX_SCALE:
         raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _gradient_scale(scale, D):
+    """As above; raise also where a float32 logsumexp would not give the weights back."""
+    number = _scale_or_default(scale, D)
+    if number > MAX_GRADIENT_SCALE:
+        raise ValueError(f"scale is {number}; for gradients it may be at most 2^8")
     return number
 
 

@@ -36,6 +36,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LAYOUTS = ("zigzag", "contiguous")
 NAMES = ("out", "grad_q", "grad_k", "grad_v")  # of what the check below compares
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
+MAX_GRADIENT_SCALE = 2.0**8  # beyond, weights of normal q and k may be off by 1 % and more
 TMA_ADDS = not INTERPRETED  # the interpreter loads through descriptors, but does not add
 
 
@@ -667,7 +668,7 @@ def ring_attention(
         causal: a query sees the keys up to its own position in the whole sequence.
         scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. In 16 bits, with one of at
             most 1, no product of a query and a key times it may pass 2^27: beyond, rounding on a
-            GPU may end in NaN or zeros. Gradients need smaller scores: see flash_backward.
+            GPU may end in NaN or zeros. For gradients at most 2^8: see flash_backward.
         layout: which rows a rank holds: "zigzag", which gives all the same work under a causal
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
@@ -1127,7 +1128,8 @@ def _check_inputs(q, k, v, causal, scale, layout):
         raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
     _check_layout(layout, L, "q")
     _check_gpu(q)
-    return _scale_or_default(scale, D)
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    return _gradient_scale(scale, D) if wanted else _scale_or_default(scale, D)
     # --8<-- [end:refusals]
 
 
@@ -1191,6 +1193,14 @@ def _scale_or_default(scale, D):
         number = math.inf
     if not 1 / MAX_SCALE <= number <= MAX_SCALE:
         raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
+    return number
+
+
+def _gradient_scale(scale, D):
+    """As above; raise also where a float32 logsumexp would not give the weights back."""
+    number = _scale_or_default(scale, D)
+    if number > MAX_GRADIENT_SCALE:
+        raise ValueError(f"scale is {number}; for gradients it may be at most 2^8")
     return number
 
 

@@ -37,8 +37,8 @@ def attention(
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithms 1 and 4
 
     Args:
-        q, k, v, scale, causal, align, return_lse: as flash_attention takes them; scale at most 2^8
-            where gradients are wanted.
+        q, k, v, scale, causal, align, return_lse: as flash_attention takes them; scale at most
+            2^8 where gradients are wanted.
         forward: the launcher that computes it, "flash_attention" or "hopper_attention".
         backward: the launcher of its gradients, a name in BACKWARD.
         deterministic: gradients with the same bits in each run.
@@ -49,13 +49,7 @@ def attention(
     Raises:
         TypeError, ValueError: what the launchers refuse. RuntimeError: a second derivative.
     """
-    for name, given, known in (("forward", forward, FORWARD), ("backward", backward, BACKWARD)):
-        if given not in known:
-            raise ValueError(f"{name} is {given!r}; one of {', '.join(known)} is allowed")
-    if deterministic and backward not in IN_ORDER:
-        raise ValueError(
-            f"deterministic is True, and {backward} has no fixed order; use {', '.join(IN_ORDER)}"
-        )
+    _check_launchers(forward, backward, deterministic)
     wanted = torch.is_grad_enabled() and any(
         isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
     )
@@ -67,6 +61,17 @@ def attention(
     out, lse = attend(q, k, v, scale, causal, align, forward, backward, deterministic)
     return (out, lse) if return_lse else out
     # --8<-- [end:attention]
+
+
+def _check_launchers(forward, backward, deterministic):
+    """Raise for a launcher that is not there, and for one that cannot repeat its bits."""
+    for name, given, known in (("forward", forward, FORWARD), ("backward", backward, BACKWARD)):
+        if given not in known:
+            raise ValueError(f"{name} is {given!r}; one of {', '.join(known)} is allowed")
+    if deterministic and backward not in IN_ORDER:
+        raise ValueError(
+            f"deterministic is True, and {backward} has no fixed order; use {', '.join(IN_ORDER)}"
+        )
 
 
 # --8<-- [start:forward]

@@ -548,12 +548,17 @@ REFUSED = {
         "into's tensor for q",
     ),
     "gradients to add to that are too short": (
-        {"into": [torch.zeros(1, 4, 4, 64), torch.zeros(1, 2, 5, 64), torch.zeros(1, 2, 6, 64)]},
+        {"into": [torch.zeros(1, *x, 64, device=DEVICE) for x in ((4, 4), (2, 5), (2, 6))]},
         ValueError,
         "into's tensor for k has shape",
     ),
     "gaps between rows that are added to": (
-        {"into": [torch.zeros(1, 4, 4, 128)[..., :64], *torch.zeros(2, 1, 2, 6, 64)]},
+        {
+            "into": [
+                torch.zeros(1, 4, 4, 128, device=DEVICE)[..., :64],
+                *torch.zeros(2, 1, 2, 6, 64, device=DEVICE),
+            ]
+        },
         ValueError,
         "into's tensor for q has strides .* contiguous",
     ),

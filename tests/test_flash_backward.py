@@ -405,12 +405,16 @@ def test_the_ops_pass_opcheck_and_compile():
         torch.ops.attention_measured.attend, leaves, test_utils=("test_schema", "test_faketensor")
     )
     torch.library.opcheck(torch.ops.attention_measured.attend, leaves)
-    compiled = torch.compile(
-        lambda *x: op.attention(*x, causal=True) * 2, fullgraph=True, backend="aot_eager"
-    )
-    found = torch.autograd.grad(compiled(*leaves), leaves, grad_out / 2)
     mask = causal_mask(5, 9, device=DEVICE)
-    assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def twice(q, k, v, scale):
+        return op.attention(q, k, v, causal=True, scale=scale) * 2
+
+    for scale in (None, 0.3, 0.7):
+        found = torch.autograd.grad(twice(*leaves, scale), leaves, grad_out / 2)
+        tensors = *(x.detach() for x in leaves), grad_out
+        assert_gradients(found, *tensors, scale=scale, mask=mask)
 
 
 # What is refused.

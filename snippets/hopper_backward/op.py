@@ -32,7 +32,7 @@ flash.BACKWARD["hopper_backward"] = _for_tma
 flash.AS_GIVEN.add("hopper_backward")
 
 # softmax(q kᵀ · scale) v, differentiable once in q, k and v. It takes scale, causal, align and
-# return_lse as hopper_attention does.
+# return_lse as hopper_attention does; where gradients are wanted, scale may be at most 2^8.
 attention = functools.partial(
     flash.attention, forward="hopper_attention", backward="hopper_backward"
 )

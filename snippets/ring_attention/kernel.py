@@ -36,7 +36,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LAYOUTS = ("zigzag", "contiguous")
 NAMES = ("out", "grad_q", "grad_k", "grad_v")  # of what the check below compares
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
-MAX_GRADIENT_SCALE = 2.0**8  # beyond, weights of normal q and k may be off by 1 % and more
+MAX_GRADIENT_SCALE = 2.0**8  # there, weights of normal q and k may be off by 2 %, and not by more
 TMA_ADDS = not INTERPRETED  # the interpreter loads through descriptors, but does not add
 
 

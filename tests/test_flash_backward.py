@@ -16,7 +16,12 @@ from snippets._lab.probe.compiled import Compiler
 from snippets._lab.probe.interpreter import descriptors_add
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import bench, exercise, figures, kernel, op
-from snippets.flash_backward.checks import assert_gradients, eager_gradients, forward
+from snippets.flash_backward.checks import (
+    assert_gradients,
+    eager_gradients,
+    error_of_weights,
+    forward,
+)
 from snippets.flash_backward.kernel import KEY_CONFIGS, QUERY_CONFIGS, TileConfig, flash_backward
 from snippets.flash_backward.two_passes import two_passes
 
@@ -158,16 +163,6 @@ def test_large_scores_and_scales():
         check((q / 3 * spread).to(q.dtype), k, v, grad_out, scale=scale, align="bottom_right")
 
 
-def weights_of(q, k, scale):
-    """The largest error of the backward's weights, and the logsumexps: dO = 1 makes dV = Pᵀ."""
-    one = torch.eye(q.shape[-2], dtype=q.dtype, device=q.device)[None, None]
-    out, lse = forward(q, k, k, scale=scale)
-    into = [torch.zeros_like(x, dtype=torch.float32) for x in (q, k, k)]
-    found = flash_backward(q, k, k, out, lse, one, scale=scale, into=into)[2].mT
-    right = (q.double() @ k.double().mT * scale).softmax(-1)
-    return (found.double() - right).abs().max().item(), lse
-
-
 @pytest.mark.numerical
 @pytest.mark.parametrize(
     ("factor", "score", "least", "most"),
@@ -186,7 +181,7 @@ def test_weights_at_the_largest_scale_for_gradients(factor, score, least, most):
     for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         q, k = torch.randn(2, 1, 1, 256, 256, generator=generator).to(DEVICE)
-        error, lse = weights_of(factor * q, k, 2.0**8)
+        error, lse = error_of_weights(flash_backward, factor * q, k, 2.0**8)
         assert score < lse.max() < 2.5 * score
         assert least < error < most
 

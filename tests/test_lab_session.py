@@ -13,6 +13,7 @@ from pathlib import Path
 import made_up
 import pytest
 import torch
+from floors import some
 from rich.console import Console
 
 import snippets
@@ -20,7 +21,7 @@ from snippets._lab import cli, rooms
 from snippets._lab.measure import ceilings, competitors, machine, session
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.measure.timing import Times
-from snippets._lab.results import staleness, store
+from snippets._lab.results import origin, staleness, store
 from snippets._lab.results.checks import CEILINGS as CEILING_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -545,7 +546,7 @@ def test_stale_results_are_listed(lab, room, data, capsys):
     first, one, second, two, third, three, count = capsys.readouterr().out.splitlines()
     assert (first, "report, " in one) == ("changed: fake_attention/kernel.py: main", True)
     assert second == "changed: fake_attention/bench.py: second"
-    assert two.startswith(f"  interpreter/fake_attention/second, {machine.now()[:10]} ")
+    assert two.startswith(f"  interpreter/fake_attention/second, {origin.now()[:10]} ")
     assert two.endswith("  make bench-cpu POST=fake_attention RESULT=second")
     assert third == "changed: measured before definitions were recorded"
     assert three.endswith("  make bench POST=fake_attention RESULT=timed")
@@ -556,6 +557,14 @@ def test_stale_results_are_listed(lab, room, data, capsys):
     out = capsys.readouterr().out
     assert "changed: fake_attention/bench.py: second is gone" in out
     assert "  git rm docs/data/interpreter/fake_attention/second.json" in out
+
+
+def test_what_a_browser_measured_is_renewed_by_the_target_that_stores_it():
+    found = {r.post: cli._renewal(r, []) for r in store.scan() if r.place == "browser"}
+    assert found == {"page_speed": "make page-speed", "playground": "make mistakes"}
+    targets = (rooms.ROOT / "Makefile").read_text("utf-8")
+    for command in some(found.values(), 2):
+        assert f"\n{command.removeprefix('make ')}:" in targets
 
 
 def test_a_check_with_nothing_to_check_fails(lab, data, capsys):

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from snippets._lab.measure.machine import now
+from snippets._lab.results.origin import now
 from snippets._lab.results.store import seal, write_whole
 from snippets._lab.rooms import ROOT
 

@@ -81,6 +81,19 @@ def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_ls
     # --8<-- [end:bound]
 
 
+def error_of_weights(backward, q, k, scale):
+    """The largest error of the weights that a backward computes: with dO = 1, dV is Pᵀ.
+
+    q and k are [1, 1, N, N]. Also returns the logsumexp of each row.
+    """
+    one = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)[None, None]
+    out, lse = forward(q, k, k, scale=scale)
+    into = [torch.zeros_like(x, dtype=torch.float32) for x in (q, k, k)]
+    weights = backward(q, k, k, out, lse, one, scale=scale, into=into)[2].mT
+    right = (q.double() @ k.double().mT * scale).softmax(-1)
+    return (weights.double() - right).abs().max().item(), lse
+
+
 def _double(x):
     return None if x is None else x.double()
 

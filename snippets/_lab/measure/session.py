@@ -331,7 +331,7 @@ class Session:
             device=job.device,
             versions=machine.versions(),
             commit=self.commit or origin.commit(),
-            measured_at=machine.now(),
+            measured_at=origin.now(),
             seed=SEED,
             source_hash=staleness.source_hash(code),
             rows=rows,

@@ -1,9 +1,15 @@
-"""The commit that a result comes from."""
+"""The commit that a result comes from, and the time."""
 
 import shutil
 import subprocess
+from datetime import UTC, datetime
 
 from snippets._lab.rooms import ROOT
+
+
+def now() -> str:
+    """UTC time to the second, ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def commit() -> str:

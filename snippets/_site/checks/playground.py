@@ -11,7 +11,6 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,7 @@ def mistakes(advance: Callable[[str], None] = lambda _kernel: None) -> store.Res
         device={"name": f"Chromium {version}"},
         versions=dict.fromkeys(store.VERSIONS, "absent"),
         commit=origin.commit(),
-        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        measured_at=origin.now(),
         seed=0,
         source_hash=staleness.source_hash(code),
         code=code,

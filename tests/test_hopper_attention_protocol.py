@@ -106,7 +106,7 @@ def test_the_table_read_without_torch_is_the_kernels():
 def test_every_line_that_waits_or_signals_has_been_seen():
     """Each line of kernel.py that calls one of these runs in some variant of the simulation."""
     signals = re.compile(
-        r"mbarrier\.|tma\.|warpgroup_mma|fence_|_fill|_wait|_release|_issue|_pass_turn|_step"
+        r"mbarrier\.|_?tma[._]|warpgroup_mma|fence_|_fill|_wait|_release|_issue|_pass_turn|_step"
     )
     wanted = {
         call.lineno

@@ -85,7 +85,7 @@ BY_THREADS = [  # rows stored from registers, not by TMA
         out_tile = out_buffers.index(warpgroup)
         out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(out_desc, [head, first, 0], out_tile)
+        _tma_store(out_desc, [head, first, 0], out_tile)
 """,
         """\
         own = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, acc_layout))

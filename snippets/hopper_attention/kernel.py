@@ -33,6 +33,9 @@ GROWTH = gl.constexpr(4.0)  # LAZY: the maximum lags behind by this at most, in 
 Q_BUFFERS = gl.constexpr(2)  # of a consumer: its next queries arrive while it computes
 # All threads of the warps that come here wait for each other: Triton 3.6 and what follows.
 _meet = getattr(gl, "thread_barrier", None) or gl.barrier
+# TMA's copies: their names since Triton 3.8, and before.
+_tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+_tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 # A number for each of the four threads that share a row of scores, held by that thread.
 ROW_SUM_LAYOUT = gl.constexpr(
     gl.DistributedLinearLayout(
@@ -157,7 +160,7 @@ def _fill(desc, coordinates, channel, stage):
     mbarrier.wait(channel.empty.index(stage.index), stage.phase ^ 1)
     full = channel.full.index(stage.index)
     mbarrier.expect(full, desc.block_type.nbytes)  # the copy arrives with these
-    tma.async_copy_global_to_shared(desc, coordinates, full, channel.buffers.index(stage.index))
+    _tma_load(desc, coordinates, full, channel.buffers.index(stage.index))
 
 
 @gluon.jit
@@ -673,7 +676,7 @@ def _consumer(
         out_tile = out_buffers.index(warpgroup)
         out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(out_desc, [head, first, 0], out_tile)
+        _tma_store(out_desc, [head, first, 0], out_tile)
         if lse_ptr is not None:
             row = head.to(gl.int64) * prob.M + offs_m
             m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i

@@ -42,6 +42,10 @@ EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides 
 STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
 L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share
 PROGRAMS = 264  # two for each of 132 multiprocessors
+# Asynchronous copies, by threads and by TMA: their names since Triton 3.8, and before.
+_async_load = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+_tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+_tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
 # --8<-- [start:variant]
@@ -222,14 +226,14 @@ def _fill(desc, b, h, tile, numbers_ptr, row, rows, stage, V: gl.constexpr):
     each: gl.constexpr = gl.BlockedLayout([SUB_M // LANES], [LANES], [1], [0])
     offs_m = gl.arange(0, SUB_M, each)
     for sub in gl.static_range(SUBS):
-        async_copy.async_copy_global_to_shared(
+        _async_load(
             rows.numbers.index(stage.index * SUBS + sub), numbers_ptr + (row + sub * SUB_M) + offs_m
         )
     async_copy.mbarrier_arrive(full, increment_count=False)  # each lane, when its copies are done
     mbarrier.expect(full, SUBS * desc.block_type.nbytes)
     for sub in gl.static_range(SUBS):
         at = [b, h, tile * V.BLOCK_M + sub * SUB_M, 0]
-        tma.async_copy_global_to_shared(desc, at, full, rows.tiles.index(stage.index * SUBS + sub))
+        _tma_load(desc, at, full, rows.tiles.index(stage.index * SUBS + sub))
 
 
 @gluon.jit
@@ -239,7 +243,7 @@ def _fill_once(desc, channel, work):
         full = channel.full.index(part)
         at = [work.b, work.hk, (work.tile * CONSUMERS + part) * CONSUMER_N, 0]
         mbarrier.expect(full, desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(desc, at, full, channel.buffers.index(part))
+        _tma_load(desc, at, full, channel.buffers.index(part))
     # --8<-- [end:fill]
 
 
@@ -265,11 +269,14 @@ def _producer(inputs, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
 # --8<-- [start:reduce_add]
 @builtin
 def _reduce_add(desc, coordinates, buffer, _semantic=None):
-    """Start adding a buffer to a block of a tensor, by TMA: Gluon has no name for it."""
+    """Start adding a buffer to a block by TMA: Gluon has no name for it before Triton 3.8."""
     at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     add = ir.DESCRIPTOR_REDUCE_KIND.ADD
     _semantic.builder.create_async_tma_reduce(add, desc.handle, at, buffer.handle)
-    # --8<-- [end:reduce_add]
+
+
+_reduce_add = getattr(tma, "async_atomic_add", _reduce_add)
+# --8<-- [end:reduce_add]
 
 
 # --8<-- [start:writer]
@@ -572,11 +579,11 @@ def _consumer(
         at = [work.b, work.hk, first_key, 0]
         buffer.reshape([CONSUMER_N, D]).store(dv.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(gv, at, buffer)
+        _tma_store(gv, at, buffer)
         tma.store_wait(0)
         buffer.reshape([CONSUMER_N, D]).store((dk * prob.scale).to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(gk, at, buffer)
+        _tma_store(gk, at, buffer)
         tma.store_wait(0)  # shared memory goes with the program
     # --8<-- [end:store]
 

@@ -174,7 +174,7 @@ MUTANTS = [
     Mutant(
         "dQ not added up",
         "_reduce_add(sum_desc, at, channels.dq.buffers.index(sub))",
-        "tma.async_copy_shared_to_global(sum_desc, at, channels.dq.buffers.index(sub))",
+        "_tma_store(sum_desc, at, channels.dq.buffers.index(sub))",
         "The tile of keys that is last writes dQ; what the others found is lost.",
     ),
     Mutant(
@@ -269,14 +269,14 @@ MUTANTS = [
     ),
     Mutant(
         "dK written over dV",
-        "tma.async_copy_shared_to_global(gv, at, buffer)\n        tma.store_wait(0)",
-        "tma.async_copy_shared_to_global(gv, at, buffer)",
+        "_tma_store(gv, at, buffer)\n        tma.store_wait(0)",
+        "_tma_store(gv, at, buffer)",
         "Both gradients leave through one buffer, and TMA may still read the first.",
     ),
     Mutant(
         "end before dK is out",
-        "tma.async_copy_shared_to_global(gk, at, buffer)\n        tma.store_wait(0)",
-        "tma.async_copy_shared_to_global(gk, at, buffer)",
+        "_tma_store(gk, at, buffer)\n        tma.store_wait(0)",
+        "_tma_store(gk, at, buffer)",
         "The next program gets this shared memory while TMA still reads it.",
     ),
 ]

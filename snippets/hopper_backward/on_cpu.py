@@ -139,7 +139,7 @@ class Program(stand_in.Program):
         return names | {
             "_reduce_add": lambda desc, at, buffer: self._leave(desc, at, buffer, "add_"),
             "async_copy": SimpleNamespace(
-                async_copy_global_to_shared=self._copy_numbers, mbarrier_arrive=self._with_numbers
+                async_load=self._copy_numbers, mbarrier_arrive=self._with_numbers
             ),
         }
 

@@ -214,7 +214,7 @@ class Lister(stand_in.Gluon):
         names["gl"].load = lambda pointer, mask, other: pointer.offset.used()
         names["gl"].store = lambda pointer, value, mask: self.needs(value)
         copies = SimpleNamespace(
-            async_copy_global_to_shared=lambda tile, pointer: self.numbers.append(tile.region),
+            async_load=lambda tile, pointer: self.numbers.append(tile.region),
             mbarrier_arrive=self._with_numbers,
         )
         return names | {"_reduce_add": self.put, "async_copy": copies}

@@ -44,6 +44,7 @@ from snippets.hopper_attention.kernel import (
     _producer,
     _q_stage,
     _scores_layout,
+    _tma_store,
     _wait_full,
 )
 from snippets.hopper_attention.sass import loops
@@ -172,7 +173,7 @@ def _consumer(
             out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
             fence_async_shared()
             at = [head // prob.H, head % prob.H, first, 0]
-            tma.async_copy_shared_to_global(out_desc, at, out_tile)
+            _tma_store(out_desc, at, out_tile)
             m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i
             lse = (m_i + gl.log2(l_i)) / LOG2_E
             gl.store(carried.lse_ptr + row, lse, mask=offs_m < carried.done)

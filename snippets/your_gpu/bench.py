@@ -319,7 +319,7 @@ POINTS = [
         shapes=QKV,
         claim="who loads: one thread asks TMA for a whole tile, and no thread loads a number",
         pattern=r"cp\.async\.bulk\.tensor\S*\.shared\S*\.global",
-        python="tma.async_copy_global_to_shared(",
+        python="_tma_load(",
         absent=r"ld\.global|cp\.async\.c[ag]",
     ),
     Point(

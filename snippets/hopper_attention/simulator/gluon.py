@@ -91,8 +91,8 @@ class Gluon(ABC):
                 arrive=self.arrive,
             ),
             "tma": SimpleNamespace(
-                async_copy_global_to_shared=self.fetch,
-                async_copy_shared_to_global=self.put,
+                async_load=self.fetch,
+                async_store=self.put,
                 store_wait=self.store_wait,
             ),
             "fence_async_shared": self.fence,

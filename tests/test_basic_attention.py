@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import assert_attention, make_qkv
-from snippets._lab.probe.compiled import Compiler
-from snippets._lab.probe.loops import KINDS, loops
+from snippets._lab.measure.session import Lab
+from snippets._lab.probe.loops import KINDS, OTHERS, loops
+from snippets._lab.results import store
+from snippets._lab.rooms import DATA
 from snippets.basic_attention import bench, exercise, kernel
 from snippets.basic_attention.kernel import basic_attention
 
@@ -85,72 +86,102 @@ def test_exercise_serves_two_queries(M):
     assert_attention(exercise.basic_attention(q, k, v), q, k, v)
 
 
-# An ablation removes one thing: seen in the loops of the compiled kernel.
+# An ablation removes one thing: seen in the loops' machine code, in the cells that were timed.
 
-REDUCTION = {"shuffles", "barriers", "shared memory"}  # what a sum over a tile is made of
+REDUCTION = {"shuffles", "barriers", "shared memory", "arithmetic"}  # of a sum over a tile
 GONE = {  # what is left out → (what the loop over the keys lacks, what the loop over values lacks)
     "loads": ({"loads"}, {"loads"}),
     "the sum of a dot product": (REDUCTION, set()),
     "writing slots": ({"selects"}, set()),
     "reading slots": (set(), REDUCTION | {"selects"}),  # a slot is read by a select and a sum
 }
-MOVED_NOWHERE = [("k_row += stride_kn", "k_row += 0"), ("v_row += stride_vn", "v_row += 0")]
-
-
-@pytest.fixture(scope="module")
-def compiled_loops():
-    q, k = torch.ones(1, 1, 64, device=DEVICE), torch.ones(1, 1024, 64, device=DEVICE)
-    with Compiler() as compiler:
-
-        def of(changes):
-            changed = variant("basic_attention", changes)
-            (found,) = compiler.resources(changed, (q, k, k), target="sm_90")
-            return loops(found.ptx)
-
-        yield of
+ABLATION = ("basic_attention", "ablation")
+CELL = ("dtype", "D", "heads", "N")
+WITH_MORE = [(bench.LOAD_K, "k = q + n"), (bench.LOAD_V, "v = q + n")]  # a conversion and a sum
 
 
 def lacking(whole, part):
-    """The kinds that a loop has no instruction of any more; the others must be as they were."""
-    gone = {kind for kind in KINDS if whole[kind] and not part[kind]}
-    changed = {kind for kind in KINDS if whole[kind] != part[kind]}
-    return gone if gone == changed else {f"{kind} changed" for kind in changed}
+    """The kinds that a loop has none of any more, but for the product that a sum began with.
 
-
-@pytest.mark.compiler
-def test_an_ablation_removes_one_thing(compiled_loops):
-    assert GONE.keys() == bench.PARTS.keys()
-    whole = compiled_loops([])
-    assert [set(loop.values()) & {0} for loop in whole] == [set(), set()]
-    for part, gone in GONE.items():
-        found = compiled_loops(bench.PARTS[part])
-        assert tuple(map(lacking, whole, found)) == gone, part
-
-
-@pytest.mark.compiler
-def test_an_ablation_that_takes_more_with_it_is_seen(compiled_loops):
-    """Rows that stay where they are: the load leaves the loop, and the sum of the product too."""
-    keys, values = map(lacking, compiled_loops([]), compiled_loops(MOVED_NOWHERE))
-    assert keys == {"loads"} | REDUCTION
-    assert values == {"loads"}
-
-
-def test_loops_are_found_between_a_label_and_a_branch_back():
-    ptx = """
-        ld.global.b32 {%r1}, [%rd1];
-        @%p1 bra $L__BB0_3;
-    $L__BB0_2:                              // =>This Inner Loop
-        mov.u32 %r7, 0x0;  // ld.global in a comment
-        @%p4 ld.global.b32 { %r7 }, [ %rd6 + 0 ];
-        shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1;
-        bar.sync 0;
-        @%p3 bra $L__BB0_2;
-    $L__BB0_3:
-        st.shared.b32 [%r1], %r2;
+    The others must be as they were; addresses and moves may be a few more or fewer.
     """
-    (loop,) = loops(ptx)
-    assert loop == {"loads": 1, "shuffles": 1, "barriers": 1, "selects": 0, "shared memory": 0}
-    assert loops("ret;") == []
+    gone = {kind for kind in KINDS if whole[kind] > part[kind]}
+    assert not [kind for kind in KINDS if whole[kind] < part[kind]], (whole, part)
+    assert all(part[kind] == (kind == "arithmetic") for kind in gone), (whole, part)
+    assert part[OTHERS] - whole[OTHERS] < sum(whole[kind] for kind in [*KINDS, OTHERS]) / 6
+    return gone
+
+
+def assert_one_thing_is_gone(rows):
+    assert {row["without"] for row in rows} == {"nothing", *GONE}
+    whole = {(*[r[x] for x in CELL], r["loop"]): r for r in rows if r["without"] == "nothing"}
+    for row in rows:
+        if row["without"] != "nothing":
+            expected = GONE[row["without"]][row["loop"] == "values"]
+            found = lacking(whole[(*[row[x] for x in CELL], row["loop"])], row)
+            assert found == expected, row
+
+
+def test_the_timed_ablation_removed_one_thing():
+    """What the page says of a part's cost rests on both results."""
+    timed, *others = (x for x in store.scan(DATA) if (x.post, x.result) == ABLATION)
+    counted = store.read(store.path_of("compiler/sm_90", "basic_attention", "left"))
+    assert_one_thing_is_gone(counted.rows)
+    cells = {tuple(row[x] for x in CELL) for row in counted.rows}
+    for result in [timed, *others]:
+        assert {tuple(row[x] for x in CELL) for row in result.rows} == cells
+        assert result.versions["triton"] == counted.versions["triton"]
+        parts = [x.code["basic_attention/bench.py"]["PARTS"] for x in (result, counted)]
+        assert parts[0] == parts[1], "what was timed is not what was counted: measure it again"
+
+
+@pytest.fixture
+def lab():
+    lab = Lab("compiler", "sm_90")
+    with lab.compiler:
+        yield lab
+
+
+@pytest.mark.compiler
+def test_an_ablation_removes_one_thing(lab, monkeypatch):
+    """With whatever compiler is installed."""
+    monkeypatch.setitem(bench.TAKEN_APART, "heads", [1])
+    monkeypatch.setitem(bench.TAKEN_APART, "N", [256, 1024])
+    assert_one_thing_is_gone(list(bench.left(lab)))
+
+
+@pytest.mark.compiler
+def test_an_ablation_that_changes_more_is_seen(lab, monkeypatch):
+    """What stands instead of a load counts; a loop without a barrier is unrolled."""
+    monkeypatch.setitem(bench.TAKEN_APART, "heads", [1])
+    monkeypatch.setitem(bench.TAKEN_APART, "N", [256])
+    monkeypatch.setitem(bench.PARTS, "loads", WITH_MORE)
+    with pytest.raises(AssertionError):
+        assert_one_thing_is_gone(list(bench.left(lab)))
+    forbids = '.pragma "nounroll"; '
+    freed = [(old, new.replace(forbids, "")) for old, new in bench.PARTS["reading slots"]]
+    monkeypatch.setitem(bench.PARTS, "loads", freed)
+    with pytest.raises(ValueError, match="4 loads an iteration: it is unrolled"):
+        list(bench.left(lab))
+
+
+def test_loops_are_found_between_an_instruction_and_a_branch_back():
+    sass = """
+        /*0000*/                   LDG.E R6, desc[UR12][R4.64] ;
+        /*0010*/              @!P1 LDG.E R6, desc[UR12][R4.64] ;  /* 0x0000000c04069981 */
+        /*0020*/                   SHFL.BFLY PT, R18, R17, 0x8, 0x1f ;
+        /*0030*/                   FSEL R7, R6, R7, !P3 ;
+        /*0040*/               @P2 BRA 0x60 ;
+        /*0050*/                   I2FP.F32.S32 R1, R2 ;
+        /*0060*/               @P0 BRA 0x10 ;
+        /*0070*/                   EXIT ;
+        /*0080*/                   BRA 0x80 ;
+        /*0090*/                   BRA 0x10 ;
+    """
+    (loop,) = loops(sass)
+    one = {"loads", "shuffles", "selects", "arithmetic"}
+    assert loop == {**{kind: int(kind in one) for kind in KINDS}, OTHERS: 2}
+    assert loops("/*0000*/ EXIT ;") == []
 
 
 @pytest.mark.skipif(ON_GPU, reason="the scene is recorded in the interpreter")

@@ -1,30 +1,38 @@
-"""What an iteration of a compiled kernel's loop does: instructions counted in its PTX, by kind."""
+"""What an iteration of a compiled kernel's loop does: its machine code, counted by kind."""
 
 import re
 
 KINDS = {
-    "loads": r"ld\.global",
-    "shuffles": r"shfl\.sync",  # a thread hands a value to another of its warp
-    "barriers": r"bar(?:rier)?\.(?:cta\.)?sync",  # a program's warps wait for each other
-    "selects": r"selp\.",  # one of two values, element by element
-    "shared memory": r"(?:ld|st)\.shared",
+    "loads": "LDG",
+    "shuffles": "SHFL",  # a thread hands a value to another of its warp
+    "barriers": "BAR",  # a program's warps wait for each other
+    "selects": "F?SEL",  # one of two values, element by element
+    "shared memory": "LDS|STS",
+    "arithmetic": "FADD|FMUL|FFMA|MUFU|I2FP?|F2F|F2I",
 }
+OTHERS = "others"  # addresses, comparisons, moves, the loop itself
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+ )?((\w+).*?);")
 
 
 # --8<-- [start:loops]
-def loops(ptx: str) -> list[dict[str, int]]:
-    """For each loop of a kernel, in the order of the text: kind → instructions an iteration.
+def loops(sass: str) -> list[dict[str, int]]:
+    """For each loop of a kernel, in the order of the code: kind → instructions an iteration.
 
-    A loop is what lies between a label and a branch back to it. Of nested loops the outer counts
-    the instructions of the inner once.
+    `sass` is what `cuobjdump -sass` prints. A loop is what lies between an instruction and a branch
+    back to it. Raises ValueError for a loop with several loads: the compiler has unrolled it, and
+    an iteration there is not one of the source.
     """
-    lines = [line.split("//")[0].strip() for line in ptx.splitlines()]
-    labels = {line[:-1]: at for at, line in enumerate(lines) if re.fullmatch(r"\$\w+:", line)}
+    code = [(int(address, 16), text, name) for address, text, name in INSTRUCTION.findall(sass)]
     found = []
-    for at, line in enumerate(lines):
-        branch = re.search(r"\bbra(?:\.uni)?\s+(\$\w+);", line)
-        if branch and labels.get(branch[1], at) < at:
-            body = lines[labels[branch[1]] : at]
-            found.append({k: sum(bool(re.search(p, x)) for x in body) for k, p in KINDS.items()})
+    for end, text, name in code:
+        target = re.search(r"\b0x([0-9a-f]+)", text) if name == "BRA" else None
+        start = int(target[1], 16) if target else end
+        body = [name for at, _, name in code if start <= at <= end]
+        if start == end or start > end or "EXIT" in body:  # past the exit wait those that jump back
+            continue
+        counts = {k: sum(bool(re.fullmatch(p, x)) for x in body) for k, p in KINDS.items()}
+        if counts["loads"] > 1:
+            raise ValueError(f"a loop has {counts['loads']} loads an iteration: it is unrolled")
+        found.append(counts | {OTHERS: len(body) - sum(counts.values())})
     return found
     # --8<-- [end:loops]

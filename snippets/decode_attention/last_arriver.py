@@ -17,7 +17,7 @@ def _last_arriver_kernel(
     table_ptr,
     part_ptr,
     part_lse_ptr,  # float32 [B, H, M, splits, D] and [B, H, M, splits]
-    arrived_ptr,  # int32 [B · Hkv · num_blocks], zeros
+    arrived_ptr,  # int32 [B · Hkv · num_blocks], zeros before and after
     out_ptr,
     lse_ptr,  # [B, H, M, D] and, or None, [B, H, M]
     stride_qb,
@@ -48,13 +48,16 @@ def _last_arriver_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    EARLY: tl.constexpr,  # this kernel may start before the one in front of it has ended
 ):
     """As _decode_attention_kernel, and then the last of the programs of some rows combines them.
 
     Each program counts itself after its part is written. Whoever counts to `splits` knows that all
-    parts are there. The counters are this call's own, so that neither another stream nor a call
-    that was never finished can have counted before.
+    parts are there, and sets the counter back to 0 for the next call.
     """
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()  # its results may be our inputs, and its counters are ours
     num_blocks = tl.cdiv(M * G, BLOCK_M)
     pid = tl.program_id(0)
     block_idx, split = pid % num_blocks, pid // num_blocks % splits
@@ -113,6 +116,7 @@ def _last_arriver_kernel(
     counter = arrived_ptr + (b * Hkv + hk) * num_blocks + block_idx
     before = tl.atomic_add(counter, 1, sem="acq_rel")  # what others stored is seen from here on
     if before == splits - 1:
+        tl.store(counter, 0)
         for r in range(0, tl.minimum(M * G - block_idx * BLOCK_M, BLOCK_M)):
             of = block_idx * BLOCK_M + r
             at = (b.to(tl.int64) * Hkv * G + hk * G + of % G) * M + of // G
@@ -125,8 +129,22 @@ def _last_arriver_kernel(
     # --8<-- [end:arrive]
 
 
-def last_arriver(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, num_splits):
-    """decode_attention of so many splits, without a second kernel to combine them."""
+def last_arriver(
+    q,
+    k_cache,
+    v_cache,
+    *,
+    cache_seqlens=None,
+    page_table=None,
+    num_splits,
+    arrived=None,
+    early=False,
+):
+    """decode_attention of so many splits, without a second kernel to combine them.
+
+    `arrived` are its counters, int32 zeros, one for each program of a split; it leaves zeros. No
+    call on another stream may use them meanwhile. Without them it makes its own: a launch, too.
+    """
     kernel._check_inputs(q, k_cache, v_cache, cache_seqlens, page_table)
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]
@@ -138,7 +156,10 @@ def last_arriver(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, nu
         torch.empty((*q.shape[:-1], num_splits, *last), dtype=torch.float32, device=q.device)
         for last in ((D,), ())
     )
-    arrived = torch.zeros(plan.programs, dtype=torch.int32, device=q.device)  # a launch, too
+    if arrived is None:
+        arrived = torch.zeros(plan.programs, dtype=torch.int32, device=q.device)
+    if arrived.numel() < plan.programs:
+        raise ValueError(f"arrived has {arrived.numel()} counters; {plan.programs} are needed")
     with kernel._device_of(q):
         _last_arriver_kernel[(plan.programs * num_splits,)](
             q,
@@ -168,6 +189,8 @@ def last_arriver(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, nu
             BLOCK_N=plan.tile.BLOCK_N,
             BLOCK_D=plan.BLOCK_D,
             BLOCK_S=COMBINED,
+            EARLY=early,
+            launch_pdl=early,
             num_warps=plan.tile.num_warps,
             num_stages=plan.tile.num_stages,
         )

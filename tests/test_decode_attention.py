@@ -374,8 +374,15 @@ def test_combining_waits_for_the_splits():
 @pytest.mark.numerical
 @pytest.mark.parametrize("page", [0, 16])
 def test_the_last_arriver_combines(page):
+    """Twice with the same counters; where it can, the second starts early."""
     cache = make([130, 1, 0], M=3, heads=(12, 2), page=page, dtype=torch.float16)
-    assert_decoded(last_arriver(*cache[:3], **cache.options(), num_splits=3), cache)
+    arrived = torch.zeros(6, dtype=torch.int32, device=DEVICE)
+    options = cache.options() | {"num_splits": 3, "arrived": arrived}
+    for early in (False, kernel._device_facts(cache.q.device).early):
+        assert_decoded(last_arriver(*cache[:3], **options, early=early), cache)
+    assert not arrived.any()
+    with pytest.raises(ValueError, match="5 counters; 6 are needed"):
+        last_arriver(*cache[:3], **options | {"arrived": arrived[:5]})
 
 
 @needs_gpu
@@ -864,7 +871,8 @@ def rows_of(name):
     if name == "intensity":
         return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
     if name == "combining":
-        names = [ours, f"{ours}:in order", f"{ours}:last arriver"]
+        last = f"{ours}:last arriver"
+        names = [ours, f"{ours}:in order", last, f"{last}, in order"]
         shape = {"batch": 1, "splits": 16, "calls": 8}
         return [timed(i, 0.3, N=n, **shape) for n in (512, 2048) for i in names]
     if name == "invariance":

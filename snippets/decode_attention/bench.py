@@ -541,22 +541,22 @@ def intensity(lab):
 # --8<-- [start:combining]
 @measured_on("gpu")
 def combining(lab):
-    """Splits combined by a second kernel, started early or in order, and by whoever comes last."""
+    """Splits combined by a second kernel and by whoever comes last, started early and in order."""
+    arrived = torch.zeros(4 * HEADS, dtype=torch.int32, device="cuda")  # for all calls, in turn
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1, 4], N=LENGTHS[:4]):
         caches = rotating(case)
         each = {name: amount * len(caches) for name, amount in work(case).items()}
         for number in (4, 16):
             options = {"num_splits": number}
             two = in_turn([decode(cache, **options) for cache in caches])
-            one = [
-                functools.partial(last_arriver, *cache[:3], **cache.options(), **options)
-                for cache in caches
-            ]
-            calls = {
-                OURS: two,
-                f"{OURS}:in order": in_order(two),
-                f"{OURS}:last arriver": in_turn(one),
-            }
+            calls = {OURS: two, f"{OURS}:in order": in_order(two)}
+            for early, name in ((True, "last arriver"), (False, "last arriver, in order")):
+                options |= {"early": early, "arrived": arrived}
+                one = [
+                    functools.partial(last_arriver, *cache[:3], **cache.options(), **options)
+                    for cache in caches
+                ]
+                calls[f"{OURS}:{name}"] = in_turn(one)
             for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **each):
                 yield row | {"splits": number, "calls": len(caches)}
         del caches, calls

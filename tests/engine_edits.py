@@ -65,7 +65,7 @@ EDITS = {
             "acc.to(float)",
             "acc.astype(tl.float32)",
         ],
-        "weights = tl.exp(scores - tl.max(scores, axis=0))": [
+        "weights = tl.exp(scores - largest)": [
             "weights = tl.exp(slots)",
             "weights = tl.exp(scores - max(scores))",
             "weights = math.exp(scores)",

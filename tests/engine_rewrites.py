@@ -4,7 +4,7 @@
 _OF_ROWS = [  # of the kernels with a program for each query
     ("tl.program_id(0)", "tl.program_id(axis=0)"),
     ("tl.exp(", "tl.math.exp("),
-    ("weights / tl.sum(weights, axis=0)", "weights * (1.0 / tl.sum(weights, axis=0))"),
+    ("tl.sum(weights, axis=0)", "weights.sum(0)"),
     ("mask_d = offs_d < D", "mask_d = D > offs_d"),
     (".to(tl.float32)", ".cast(tl.float32)"),
     ('float("-inf")', '-float("inf")'),
@@ -25,9 +25,8 @@ REWRITES = {
         ("weights[:, None] * v", "tl.expand_dims(weights, 1) * v"),
     ],
     "attention_weights": [
-        *[pair for pair in _OF_ROWS if "weights / tl.sum" not in pair[0]],
+        *_OF_ROWS,
         ("for n in range(visible):", "for n in tl.range(0, visible, 1):"),
-        ("weights / tl.maximum(total, 1.0)", "weights / tl.where(total > 1.0, total, 1.0)"),
     ],
     "tiled_attention": [
         ("tl.cdiv(M, BLOCK_M)", "(M + BLOCK_M - 1) // BLOCK_M"),
@@ -66,8 +65,11 @@ REWRITES = {
         ("tl.where(l_i == 0.0, 1.0, l_i)", "tl.where(l_i != 0.0, l_i, 1.0)"),
     ],
     "composed_attention": [
-        ("tl.exp(x - tl.max(x, axis=0))", "tl.exp(x - x.max(0))"),
-        ("weights / tl.sum(weights, axis=0)", "weights * (1.0 / tl.sum(weights, axis=0))"),
+        ("tl.max(x, axis=0)", "x.max(0)"),
+        (
+            "weights / tl.where(total == 0.0, 1.0, total)",
+            "weights * (1.0 / tl.maximum(total, 1.0))",
+        ),
         ("tl.trans(x)", "x.T"),
         ("acc = tl.dot(a, b, acc, ", "acc += tl.dot(a, b, "),
         ("acc = acc * scale", "acc *= scale"),

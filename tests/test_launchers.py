@@ -7,6 +7,7 @@ numerical tests judge the room's mutants, together with those of the room's own 
 
 import ast
 import contextlib
+import functools
 import inspect
 import math
 import re
@@ -315,6 +316,83 @@ def test_scores_too_large_for_float32_end_as_in_pytorch(room):
         want = eager_attention(q, k, v, scale=1.0)
     assert want.isnan().any(-1).tolist() == [False, True]
     torch.testing.assert_close(call(room, q, k, v, scale=1.0), want, equal_nan=True)
+
+
+def attention_of(room, name, module="kernel", **options):
+    """A function of q, k and v that is not called like its room."""
+    return lambda q, k, v: getattr(load(room, module), name)(q, k, v, **options)
+
+
+# All that computes attention, with the room whose problems it takes.
+ATTENTIONS = {room: (room, functools.partial(call, room)) for room in ROOMS} | {
+    "decode_attention": ("flash_attention", attention_of("decode_attention", "decode_attention")),
+    "splits": (
+        "flash_attention",
+        attention_of("decode_attention", "decode_attention", num_splits=3),
+    ),
+    "ring_attention": ("flash_attention", attention_of("ring_attention", "ring_attention")),
+    "attention": ("flash_attention", attention_of("flash_backward", "attention", "op")),
+    "flash_attention_op": (
+        "flash_attention",
+        attention_of("flash_attention", "flash_attention_op", "op"),
+    ),
+    "composed_attention_op": (
+        "composed_attention",
+        attention_of("composed_attention", "composed_attention_op", "op"),
+    ),
+}
+with_every_attention = pytest.mark.parametrize("name", ATTENTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("seen", [None, 0, -1])
+@with_every_attention
+def test_scores_of_minus_infinity_weigh_nothing(name, seen):
+    """A row of nothing else is 0, as in PyTorch's own attention. What is NaN stays NaN."""
+    room, attention = ATTENTIONS[name]
+    q, k, v = make(room, 1, 2, M=of(room).N if name == "ring_attention" else 3)
+    q[..., 0], k[..., 0] = 1.0, -math.inf
+    q[..., 0, 0] = math.nan
+    weights = torch.zeros(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
+    if seen is not None:
+        k[..., seen, 0] = 0.0
+        weights[..., seen] = 1.0
+    pytorch = torch.nn.functional.scaled_dot_product_attention(q, k, v)[..., 1:, :]
+    want = weights if "weights" in name else weights @ v
+    if name in ("decode_attention", "splits"):  # earlier tokens don't see the last key
+        q, want, pytorch = (x[..., [0, -1], :] for x in (q, want, pytorch))
+    out = attention(q, k, v)
+    assert out[..., 0, :].isnan().all()
+    assert torch.equal(out[..., 1:, :], want[..., 1:, :])
+    assert torch.equal(pytorch, (weights @ v)[..., 1:, :])
+    k[..., 2, 1] = math.nan
+    assert attention(q, k, v).isnan().all()
+
+
+def dual_numbers(f, x):
+    with torch.autograd.forward_ad.dual_level():
+        return f(torch.autograd.forward_ad.make_dual(x, x))
+
+
+TRANSFORMS = {
+    "vmap": lambda f, x: torch.vmap(f)(x[None]),
+    "grad": lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
+    "vjp": torch.func.vjp,
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+    "jacfwd": lambda f, x: torch.func.jacfwd(f)(x),
+    "hessian": lambda f, x: torch.func.hessian(lambda y: f(y).sum())(x),
+    "dual numbers": dual_numbers,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@with_every_attention
+def test_torch_func_is_refused_before_anything_runs(name, transform):
+    room, attention = ATTENTIONS[name]
+    q, k, v = make(room, 1, 2, M=of(room).N)
+    with pytest.raises(TypeError, match="instead of vmap use leading dimensions, and for grad"):
+        TRANSFORMS[transform](lambda x: attention(x, k, v), q)
 
 
 @pytest.mark.numerical

@@ -68,10 +68,11 @@ def _attention_weights_kernel(
     # --8<-- [end:scores]
 
     # --8<-- [start:softmax]
-    largest = tl.where(visible > 0, tl.max(scores, axis=0), 0.0)  # -inf - (-inf) is NaN
+    largest = tl.max(scores, axis=0)  # -inf where no key is seen or all scores are -inf
+    largest = tl.where(largest == float("-inf"), 0.0, largest)  # -inf - (-inf) is NaN
     weights = tl.exp(scores - largest)  # [BLOCK_N], between 0 and exp(0) = 1
-    total = tl.sum(weights, axis=0)  # at least 1, or 0 for a query that sees no key
-    weights = weights / tl.maximum(total, 1.0)
+    total = tl.sum(weights, axis=0)  # at least 1, or 0 in such a row
+    weights = weights / tl.where(total == 0.0, 1.0, total)
     # --8<-- [end:softmax]
 
     # --8<-- [start:store]
@@ -95,8 +96,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
             without causal it has no effect.
 
     Returns:
-        [..., M, N] in q's dtype; scores and softmax are float32. A query that sees no key
-        gets a row of zeros.
+        [..., M, N] in q's dtype; scores and softmax are float32. A row without a visible key,
+        or whose scores are all -inf, is 0.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -146,6 +147,12 @@ def _check_inputs(q, k, causal, align):
 # --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

@@ -23,20 +23,20 @@ MUTANTS = [
     ),
     Mutant(
         "not normalized",
-        "weights = weights / tl.maximum(total, 1.0)",
+        "weights = weights / tl.where(total == 0.0, 1.0, total)",
         "weights = weights * 1.0",
         "The weights are not divided by their sum: they do not add up to one.",
     ),
     Mutant(
         "hidden row gives NaN",
-        "tl.maximum(total, 1.0)",
+        "tl.where(total == 0.0, 1.0, total)",
         "total",
         "A query that sees no key divides 0 by 0: its row is NaN and not zeros.",
     ),
     Mutant(
         "hidden row subtracts infinity",
-        "tl.where(visible > 0, tl.max(scores, axis=0), 0.0)",
-        "tl.max(scores, axis=0)",
+        'tl.where(largest == float("-inf"), 0.0, largest)',
+        "largest",
         "A query that sees no key subtracts -inf from -inf: its row is NaN and not zeros.",
     ),
     Mutant(

@@ -11,13 +11,13 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "tl.exp(scores - tl.max(scores, axis=0))",
+        "tl.exp(scores - largest)",
         "tl.exp(scores)",
         "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
     ),
     Mutant(
         "not normalized",
-        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights / tl.maximum(tl.sum(weights, axis=0), 1.0)",
         "weights = weights * 1.0",
         "The weights are not divided by their sum: they do not add up to one.",
     ),

@@ -182,8 +182,11 @@ def _softmax_kernel(
     x = tl.load(x, mask=mask_n, other=float("-inf")).to(tl.float32)  # exp(-inf) = 0: no weight
 
     # The maximum needs all of the row: it is loaded before anything is stored in its place.
-    weights = tl.exp(x - tl.max(x, axis=0))
-    weights = weights / tl.sum(weights, axis=0)
+    largest = tl.max(x, axis=0)
+    largest = tl.where(largest == float("-inf"), 0.0, largest)  # -inf - (-inf) is NaN
+    weights = tl.exp(x - largest)
+    total = tl.sum(weights, axis=0)  # at least 1, or 0 in a row of -inf alone
+    weights = weights / tl.where(total == 0.0, 1.0, total)
 
     out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
     out += m * stride_om + offs_n * stride_on
@@ -273,7 +276,10 @@ def matmul(a, b):
 
 
 def softmax(x):
-    """softmax of each row of x [..., N], N at most MAX_ROW, in float32; the result in x's dtype."""
+    """softmax of each row of x [..., N], N at most MAX_ROW, in float32, rounded to x's dtype.
+
+    A row of -inf alone gives zeros.
+    """
     _check_tensors(1, x=x)
     if x.shape[-1] > MAX_ROW:
         raise ValueError(f"x has shape {tuple(x.shape)}; rows of at most {MAX_ROW} are allowed")
@@ -292,7 +298,8 @@ def composed_attention(q, k, v, *, scale=None):
 
     Returns:
         q's shape and dtype. Scores, softmax and sums are float32; weights are rounded to q's
-        dtype before they meet v. Takes memory for kᵀ and for M · N float32 scores.
+        dtype before they meet v. A row whose scores are all -inf is 0. Takes memory for kᵀ and for
+        M · N float32 scores.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -345,6 +352,12 @@ def _check_launch(name, x, *results, keys=1):
 # --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         "max not subtracted",
-        "tl.exp(x - tl.max(x, axis=0))",
+        "tl.exp(x - largest)",
         "tl.exp(x)",
         "The softmax does not subtract the largest score: exp overflows and the row becomes NaN.",
     ),
@@ -67,7 +67,7 @@ MUTANTS = [
     ),
     Mutant(
         "not normalized",
-        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights / tl.where(total == 0.0, 1.0, total)",
         "weights = weights * 1.0",
         "The weights are not divided by their sum: they do not add up to one.",
     ),

@@ -27,7 +27,15 @@ def _on_cpu(q, k, v, scale=None):
 
 
 def _weights(q, k, scale):
-    return (q.float() @ k.float().mT * scale).softmax(-1)  # [..., M, N]
+    scores = q.float() @ k.float().mT * scale  # [..., M, N]
+    weightless = (scores == float("-inf")).all(-1, keepdim=True)
+    return scores.softmax(-1).masked_fill(weightless, 0.0)  # not 0 / 0
+
+
+@torch.library.impl("attention_measured::composed_attention", "FuncTorchDynamicLayerFrontMode")
+def _in_torch_func(q, k, v, *_):
+    """Whatever torch.func does with the op comes here first, and is refused."""
+    _check_inputs(q, k, v)
 
 
 @composed_attention_op.register_fake

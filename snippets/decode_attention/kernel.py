@@ -452,9 +452,9 @@ def decode_attention(
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
-        [B, H, M, D] in q's dtype; with return_lse also [B, H, M] in float32. A token without keys
-        gets zeros. Keys beyond the cache, and those of pages that do not exist, are not seen and
-        not read; `check_cache` tells of them.
+        [B, H, M, D] in q's dtype; with return_lse also [B, H, M] in float32. A token without keys,
+        or whose scores are all -inf, gets zeros. Keys beyond the cache, and those of pages that do
+        not exist, are not seen and not read; `check_cache` tells of them.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -868,6 +868,12 @@ def _check_appended(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table):
 
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

@@ -36,10 +36,15 @@ def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
         causal_offset = N - M if align == "bottom_right" else 0
         hidden = torch.ones(M, N, dtype=torch.bool).triu(causal_offset + 1)
         scores = scores.masked_fill(hidden, float("-inf"))
-        weights = scores.softmax(-1).masked_fill(hidden, 0.0)  # a row without a key: zeros
-    else:
-        weights = scores.softmax(-1)
+    weightless = (scores == float("-inf")).all(-1, keepdim=True)
+    weights = scores.softmax(-1).masked_fill(weightless, 0.0)  # not 0 / 0
     return (weights @ v.float()).to(q.dtype)
+
+
+@torch.library.impl("attention_measured::flash_attention", "FuncTorchDynamicLayerFrontMode")
+def _in_torch_func(q, k, v, *_):
+    """Whatever torch.func does with the op comes here first, and is refused."""
+    _check_inputs(q, k, v, causal=False, align="bottom_right")
 
 
 @flash_attention_op.register_fake

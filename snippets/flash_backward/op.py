@@ -9,7 +9,7 @@ import torch
 from snippets.flash_attention.kernel import flash_attention
 from snippets.hopper_attention.kernel import hopper_attention
 
-from .kernel import _gradient_scale, flash_backward
+from .kernel import _check_tensors, _gradient_scale, flash_backward
 
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
 BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
@@ -117,6 +117,12 @@ def attend_backward(
     if grad_lse is not None:
         options["grad_lse"] = grad_lse.contiguous()
     return BACKWARD[backward](q, k, v, out, lse, grad_out, **options)
+
+
+@torch.library.impl("attention_measured::attend", "FuncTorchDynamicLayerFrontMode")
+def _in_torch_func(q, k, v, *_):
+    """Whatever torch.func does with the op comes here first, and is refused."""
+    _check_tensors(2, q=q, k=k, v=v)
 
 
 @attend.register_fake

@@ -787,7 +787,8 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
 
     Returns:
-        [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32.
+        [..., H, M, D] in q's dtype; with return_lse also [..., H, M] in float32. A row without a
+        visible key, or whose scores are all -inf, is 0.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -982,6 +983,12 @@ def _describe(x, block):
 # --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

@@ -962,6 +962,12 @@ def _capability(device):
 # --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

@@ -235,8 +235,9 @@ def _ring_attention_kernel(
             offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
             s = tl.where(offs_n[None, :] <= last_key[:, None], s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)  # [BLOCK_M]
-        alpha = tl.exp2((m_i - m_new) * after)  # the old maximum's worth; every row sees a key
-        p = tl.exp2((s * before - m_new[:, None]) * after)  # a multiply-add and an exp2 a score
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)  # -inf - (-inf) would be NaN
+        alpha = tl.exp2((m_i - m_sub) * after)  # what the old maximum was worth
+        p = tl.exp2((s * before - m_sub[:, None]) * after)  # a multiply-add and an exp2 a score
         row_sum = tl.sum(p, axis=1)
         rounded = p.to(q_tile.dtype)
         acc = acc * alpha[:, None]
@@ -259,9 +260,10 @@ def _ring_attention_kernel(
         l_old = tl.load(l_ptr + row, mask=mask_m, other=0.0)
         old = tl.load(acc_ptr + place, mask=mask_m[:, None] & mask_d, other=0.0)
         m_new = tl.maximum(m_i, m_old)
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
         # `after` is 1, as scores are scaled first; or the scale, where they may be huge.
-        beta = tl.exp2((m_old - m_new) * after)  # [BLOCK_M]: at most 1, as alpha
-        alpha = tl.exp2((m_i - m_new) * after)
+        beta = tl.exp2((m_old - m_sub) * after)  # [BLOCK_M]: at most 1, as alpha
+        alpha = tl.exp2((m_i - m_sub) * after)
         acc = acc * alpha[:, None] + old * beta[:, None]
         l_i = l_i * alpha + l_old * beta
         m_i = m_new
@@ -270,6 +272,7 @@ def _ring_attention_kernel(
     tl.store(acc_ptr + place, acc, mask=more[:, None] & mask_d)
     tl.store(m_ptr + row, m_i, mask=more)
     tl.store(l_ptr + row, l_i, mask=more)
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # all scores are -inf: acc is zero, and so is the row
     out = acc * (1.0 / l_i)[:, None]  # one division a row, once in the whole ring
     tl.store(out_ptr + place, out.to(out_ptr.dtype.element_ty), mask=last[:, None] & mask_d)
     tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=last)
@@ -392,6 +395,7 @@ def _ring_backward_kernel(
             q_h, b, h, first_m, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
         )
         lse = tl.load(lse_ptr + row, mask=offs_m < M, other=float("inf"))  # so P is 0
+        lse = tl.where(lse == float("-inf"), float("inf"), lse)  # of -inf scores alone, too
         st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
         if MASKED:
             hidden = first + BLOCK_N > N
@@ -677,7 +681,8 @@ def ring_attention(
             forward; TRITON and Blocks if None. op.py beside this file has both for Hopper.
 
     Returns:
-        [B, H, L, D] in q's dtype: the output of this rank's queries.
+        [B, H, L, D] in q's dtype: the output of this rank's queries. A row whose scores are all
+        -inf is 0.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -1110,6 +1115,12 @@ def _can_use_tma(architecture, *tensors):
 # --8<-- [start:refusals]
 def _check_inputs(q, k, v, causal, scale, layout):
     """Raise for what a rank cannot do: which argument, what came, what is allowed. The scale."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     for name, x in (("q", q), ("k", k), ("v", v)):
         _check_tensor(name, x, q)
     shape, shape_k = tuple(q.shape), tuple(k.shape)

@@ -107,8 +107,8 @@ MUTANTS = [
     ),
     Mutant(
         "carried sums corrected without the scale",
-        "beta = tl.exp2((m_old - m_new) * after)",
-        "beta = tl.exp2(m_old - m_new)",
+        "beta = tl.exp2((m_old - m_sub) * after)",
+        "beta = tl.exp2(m_old - m_sub)",
         "What earlier steps have summed is corrected by a power of the difference without its "
         "scale.",
     ),

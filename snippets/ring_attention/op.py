@@ -166,6 +166,8 @@ def _consumer(
         if MASKED:
             l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
         if first < carried.done:  # rows that are done: TMA drops the others of the tile
+            # All scores are -inf: acc is zero, and so is the row.
+            l_i = gl.where(l_i == 0.0, 1.0, l_i)
             out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]
             # The previous tile's rows must have left the buffer, and TMA must see the new ones.
             tma.store_wait(0)

@@ -72,6 +72,7 @@ def _vectorized_attention_kernel(
     # --8<-- [start:softmax]
     weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_N], the largest is exp(0) = 1
     weights = weights / tl.sum(weights, axis=0)
+    weights = tl.where(scores == float("-inf"), 0.0, weights)  # not NaN, even where all are -inf
     # --8<-- [end:softmax]
 
     # --8<-- [start:values]
@@ -97,7 +98,8 @@ def vectorized_attention(q, k, v, *, scale=None):
         scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
 
     Returns:
-        [..., M, D] in q's dtype. Scores, softmax and sums are float32.
+        [..., M, D] in q's dtype. Scores, softmax and sums are float32. A row whose scores are all
+        -inf is 0.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
@@ -155,6 +157,12 @@ def _check_tile(N, D):
 # --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
+            "leading dimensions, and for gradients torch.autograd.grad"
+        )
     first, like = next(iter(tensors.items()))
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

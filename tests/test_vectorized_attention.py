@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import assert_attention, make_qkv
 from snippets._lab.measure import machine
+from snippets._lab.measure.competitors import resolve
 from snippets._lab.measure.session import Lab
+from snippets._lab.probe import compiled
 from snippets.vectorized_attention import bench, exercise, kernel
 from snippets.vectorized_attention.kernel import vectorized_attention
 
@@ -161,6 +163,18 @@ def test_the_chain_visits_every_row_once(N):
     while (at := following[visited[-1]].item()) != 0:
         visited.append(at)
     assert visited == [4 * row for row in range(N)]
+
+
+@pytest.mark.compiler
+def test_one_row_again_and_again_runs_the_same_machine_code():
+    """What differs is where rows come from, and nothing else."""
+    tensors = [torch.ones(1024, 64, device=DEVICE)] * 3
+    with compiled.Compiler() as compiler:
+        whole, same = (
+            compiler.resources(launcher, tensors, target="sm_90")[0].sass()
+            for launcher in (resolve("basic_attention"), bench._same_row)
+        )
+    assert whole == same
 
 
 class Stub:

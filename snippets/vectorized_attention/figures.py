@@ -392,7 +392,7 @@ def latency(results):
         """Time of an iteration; the difference of two lengths leaves out what a launch costs."""
         return (ms(implementation, 1, N) - ms(implementation, 1, short)) / (loops * (N - short))
 
-    iteration, step = each(BASIC, 2), each(CHAIN, 1)
+    iteration, step = each(BASIC, 2), each(CHAIN, 2)
     one, full = ms(BASIC, 1, N), ms(BASIC, programs, N)
     left = ms(SAME_ROW, programs, N) / full
     reached = {
@@ -413,7 +413,7 @@ def latency(results):
             "claim_trip": words(
                 "latency.claim_trip",
                 step=time(step),
-                N=N,
+                loads=thousands(1 + 2 * N),
                 waits=time(ms(CHAIN, 1, N)),
                 loop=words(
                     "latency.overlap" if step > iteration else "latency.no_overlap",

@@ -12,7 +12,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 LAB = $(PYTHON) -m snippets._lab
 SITE = $(PYTHON) -m snippets._site
-SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(COMMIT),--commit $(COMMIT))
+SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(RUNS),--runs $(RUNS)) $(if $(COMMIT),--commit $(COMMIT))
 
 CONTRACT = tests/test_launchers.py tests/test_launchers_compiled.py
 ROOM_TESTS = $(CONTRACT) $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
@@ -32,7 +32,8 @@ BY_FILE := $(if $(PARALLEL),$(PARALLEL) --dist loadfile)
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured"
+	@echo "  POST=basic_attention RESULT=forward FORCE=1 select what is measured; RUNS=1 in how many runs"
+	@echo "  RESULT='basic_attention/forward flash_attention/ladder' selects from several posts"
 	@echo '  COMMIT=$$(git rev-parse HEAD) records the commit where there is no git'
 	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
 

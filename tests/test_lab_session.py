@@ -4,10 +4,14 @@ A room of a few lines stands in for the real ones; its results fail and stop on 
 """
 
 import contextlib
+import functools
 import os
+import random
+import statistics
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import made_up
@@ -18,11 +22,13 @@ from rich.console import Console
 
 import snippets
 from snippets._lab import cli, rooms
-from snippets._lab.measure import ceilings, competitors, machine, session
+from snippets._lab.child import Child
+from snippets._lab.measure import ceilings, competitors, machine, session, workers
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.measure.timing import Times
-from snippets._lab.results import origin, staleness, store
+from snippets._lab.results import origin, runs, staleness, store
 from snippets._lab.results.checks import CEILINGS as CEILING_NAMES
+from snippets._lab.results.checks import faults
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = '''
@@ -373,7 +379,7 @@ def gpu(room, monkeypatch):
 
 
 def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data):
-    code, out = lab("bench", "--result", "timed")
+    code, out = lab("bench", "--result", "timed", "--runs", "1")
     assert code == 0
     assert "6 rows, 1 of them without a value" in out
     result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
@@ -387,7 +393,7 @@ def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data)
 
 
 def test_a_timed_row_says_what_it_moved_and_where_it_ran(lab, gpu, data):
-    lab("bench", "--result", "timed")
+    lab("bench", "--result", "timed", "--runs", "1")
     result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
     row, large = result.rows[0], result.rows[-1]
     assert row["ms_p50"] == 1.0
@@ -401,7 +407,7 @@ def test_a_timed_row_says_what_it_moved_and_where_it_ran(lab, gpu, data):
 
 def test_a_row_beyond_physics_stops_the_result(lab, gpu, data):
     gpu["ms"] = 1e-8
-    code, out = lab("bench", "--result", "timed")
+    code, out = lab("bench", "--result", "timed", "--runs", "1")
     assert code == 1
     assert "PhysicsError" in out
     assert stored(data) == {}
@@ -411,15 +417,118 @@ def test_a_second_measurement_keeps_what_it_replaces(lab, data, gpu):
     path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
     for milliseconds in (1.0, 2.0):
         gpu["ms"] = milliseconds
-        assert lab("bench", "--result", "timed", "--force")[0] == 0
+        assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
     found = store.read(path, data)
     (entry,) = found.history
     assert entry["changed"] == []
     assert entry["compared"] == len(entry["moved"]) == sum("ms_p50" in row for row in found.rows)
     assert {(m["before"]["ms_p50"], m["now"]["ms_p50"]) for m in entry["moved"]} == {(1.0, 2.0)}
     path.write_text(path.read_text()[:99])  # nothing that could be read comes before the next
-    assert lab("bench", "--result", "timed", "--force")[0] == 0
+    assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
     assert store.read(path, data).history == []
+
+
+@pytest.fixture
+def three(gpu, room, monkeypatch):
+    """Lets the processes of runs be forks, which know the fake device; returns the orders timed."""
+    seen = room / "orders"
+
+    def time_them(calls, flush):
+        with seen.open("a") as file:
+            print(os.getpid(), *calls, file=file)
+        return {name: Times([gpu["ms"] * (i + 1) for i in range(5)]) for name in calls}
+
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"torch:sdpa"]', '"torch:sdpa", "torch:math"]'))
+
+    def alone(channel, function, *args):
+        torch.set_num_threads(1)  # a fork has none of its owner's threads
+        function(channel, *args)
+
+    monkeypatch.setattr(workers, "Child", lambda *args, fresh: Child(alone, *args))
+    monkeypatch.setattr(session, "time_interleaved", time_them)
+    return lambda: [line.split(" ", 1) for line in seen.read_text().splitlines()]
+
+
+def test_a_gpus_times_are_taken_in_three_processes_and_put_together(lab, data, three):
+    code, out = lab("bench", "--result", "timed")
+    assert (code, "9 rows, 1 of them without a value, run 3 of 3" in out) == (0, True)
+    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    row = found.rows[0]
+    assert row["runs"] == [5, 5, 5]
+    assert row["ms_samples"] == [1, 2, 3, 4, 5] * 3
+    assert "runs" not in found.rows[3], "what ran out of memory has none"
+    assert found.history == [], "a run that is added replaces nothing"
+    orders = three()
+    assert len({process for process, _ in orders} - {str(os.getpid())}) == 3
+    first, second, third = (order for _, order in orders[::3])
+    assert len({first, second, third}) > 1, "the order is drawn again"
+    assert first == " ".join(row["implementation"] for row in found.rows[:3])
+    for drawn, number in ((second, 1), (third, 2)):
+        again = first.split()
+        random.Random(number).shuffle(again)
+        assert drawn == " ".join(again), "the number of the run says the order"
+
+
+def test_a_run_that_was_interrupted_is_taken_up_again(lab, data, three, gpu, monkeypatch):
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    assert lab("bench", "--result", "fake_attention/timed", "--runs", "2")[0] == 0
+    before = store.read(path, data)
+    monkeypatch.setattr(in_room(), "trouble", {"timed": RuntimeError("no luck")})
+    assert lab("bench", "--result", "timed")[0] == 1
+    assert store.read(path, data) == before
+    monkeypatch.setattr(in_room(), "trouble", {})
+    gpu["ms"] = 2.0
+    assert lab("bench", "--result", "timed")[0] == 0
+    assert len(three()) == 9, "one run was missing"
+    assert store.read(path, data).rows[0]["ms_samples"][10:] == [2, 4, 6, 8, 10]
+    assert "up to date" in lab("bench", "--result", "timed")[1]
+    assert lab("bench", "--result", "timed", "--force")[0] == 0
+    found = store.read(path, data)
+    assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1), "forced, all runs anew"
+
+
+@pytest.mark.parametrize("field", ["driver", "power_limit_w"])
+def test_a_run_on_another_machine_begins_again(field, lab, data, three, monkeypatch):
+    lab("bench", "--result", "timed", "--runs", "2")
+    about = machine.gpu() | {field: "another"}
+    monkeypatch.setattr(machine, "gpu", lambda: dict(about))
+    lab("bench", "--result", "timed")
+    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1)
+
+
+def test_a_run_of_other_cases_is_refused(lab, data, three, room):
+    lab("bench", "--result", "timed", "--runs", "1")
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    old = store.read(path, data)
+    store.write(replace(old, rows=old.rows[1:]), data)
+    code, out = lab("bench", "--result", "timed", "--runs", "2")
+    assert code == 1
+    assert "of run 2 and the runs before it, one only timed" in out
+    assert store.read(path, data).rows == old.rows[1:]
+
+
+def test_what_differs_from_run_to_run_is_the_mean_of_the_runs():
+    readings = {"sm_clock_mhz": [900, 1000, 1100], "power_w": None, "driver": "1"}
+    a = {"readings": 20, "power_w": 600.0, "ms_host": 0.5, "regime": "sustained"}
+    b = {"readings": 23, "power_w": 630, "ms_host": 2.0, "regime": "sustained"}
+    made = [
+        made_up.result(
+            "a",
+            "b",
+            [made_up.timed(ms, **fields, N=1), {"N": 2, "error": "?"}],
+            device={"name": "Some GPU", **readings, "sm_clock_mhz": [900 + ms, 1000 + ms, 1900]},
+        )
+        for ms, fields in ((1.0, a), (2.0, b), (4.0, a))
+    ]
+    found = functools.reduce(runs.added, made)
+    row = found.rows[0]
+    assert row["runs"] == [11, 11, 11]
+    assert [statistics.median(ms) for ms in runs.samples(row)] == [1.0, 2.0, 4.0]
+    assert (row["readings"], row["power_w"], row["ms_host"]) == (21.0, 610.0, 1.0)
+    assert found.device["sm_clock_mhz"] == [901.0, 1002.3, 1900]
+    assert next(faults(found, store.folder_name), None) is None
 
 
 def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, monkeypatch):
@@ -431,7 +540,7 @@ def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, mon
         return answer
 
     monkeypatch.setattr(ceilings, "measure", measure)
-    code, _ = lab("bench")
+    code, _ = lab("bench", "--runs", "1")
     assert code == 1
     assert list(stored(data)) == ["report"]
     assert store.read(next(data.rglob("*.json")), data).ceilings == CEILINGS

@@ -22,10 +22,10 @@ from rich.progress import (
 from rich.table import Table
 
 from snippets._lab.results import store
+from snippets._lab.results.runs import RUNS
 from snippets._lab.rooms import (
     DATA,
     FIGURES,
-    FOR_SCRIPTS,
     ROOT,
     UnknownName,
     places_of,
@@ -50,8 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--post", default=None, help=f"one of: {', '.join(rooms())}")
-        command.add_argument("--result", default=None, help="one function of the post's bench.py")
+        command.add_argument(
+            "--result",
+            nargs="+",
+            default=[None],
+            help="functions of the post's bench.py, or post/function without --post",
+        )
         command.add_argument("--force", action="store_true", help="measure what is up to date too")
+        command.add_argument(
+            "--runs", type=int, default=RUNS, help=f"of a GPU's times, default: {RUNS}"
+        )
         command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
         command.add_argument(
             "--commit", default="", type=_commit, help="what to record where there is no git"
@@ -98,11 +106,11 @@ def _bench(options: argparse.Namespace) -> int:
 
     if torch.cuda.is_available():
         return _measure(options, ["gpu"])
-    posts = rooms() if options.post is None else [options.post]
-    places = [where for post in posts if (where := places_of(post).get(options.result))]
-    if places and all(where == ("gpu",) for where in places):
+    selected = _selected(options)
+    only = [result for post, result in selected if result and _only_on_a_gpu(post, result)]
+    if only and len(only) == len(selected):
         console.print(
-            f"[red]{options.result} is measured on a GPU, and there is none that torch can use; "
+            f"[red]{', '.join(only)} is measured on a GPU, and there is none that torch can use; "
             "nothing is measured[/]",
             soft_wrap=True,
         )
@@ -121,6 +129,30 @@ def _bench_cpu(options: argparse.Namespace) -> int:
     return _measure(options, ["interpreter", "compiler"])
 
 
+def _selected(options: argparse.Namespace) -> list[tuple[str | None, str | None]]:
+    """Which post's which result; None for all. Raises UnknownName for one that there is not."""
+    found = []
+    for name in options.result:
+        post, result = options.post, name
+        if name and not post and "/" in name:
+            post, _, result = name.partition("/")
+        posts = rooms() if post is None else [post]
+        known = dict.fromkeys(name for p in posts for name in places_of(p))
+        if result is not None and result not in known:
+            raise UnknownName(
+                f"no result of {', '.join(posts)} is called {result!r}; there are: "
+                f"{', '.join(known)}"
+            )
+        found.append((post, result))
+    return found
+
+
+def _only_on_a_gpu(post: str | None, result: str) -> bool:
+    posts = rooms() if post is None else [post]
+    places = [where for p in posts if (where := places_of(p).get(result))]
+    return bool(places) and all(where == ("gpu",) for where in places)
+
+
 def _interpret() -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
     from snippets._lab.probe.interpreter import patch_once_a_launch
@@ -130,27 +162,17 @@ def _interpret() -> None:
 
 def _measure(options: argparse.Namespace, places: list[str]) -> int:
     from snippets._lab.measure import workers
-    from snippets._lab.measure.session import Session, jobs
-    from snippets._lab.rooms import results
+    from snippets._lab.measure.session import UP_TO_DATE, Session, jobs
 
-    if options.result is not None:
-        posts = rooms() if options.post is None else [options.post]
-        known = [
-            *(name for post in posts for name in results(post)),
-            "report",
-            "mutants",
-            *FOR_SCRIPTS,
-        ]
-        if options.result not in known:
-            raise UnknownName(
-                f"no result of {', '.join(posts)} is called {options.result!r}; there are: "
-                f"{', '.join(known)}"
-            )
-    todo = [job for place in places for job in jobs(place, options.post, options.result)]
+    if options.runs < 1:
+        raise UnknownName(f"runs is {options.runs}; at least one is needed")
+    selected = _selected(options)
+    todo = [job for where in places for chosen in selected for job in jobs(where, *chosen)]
     if not todo:
         console.print("nothing to measure here for this selection")
         return 0
     ended: dict[int, workers.Report] = {}
+    failed: set[int] = set()  # in a run at least
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -172,20 +194,26 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
             if report.total:
                 progress.update(task, advance=1, total=report.total, case=report.case)
             if report.outcome or report.error:
-                ended[report.job] = report
-                progress.remove_task(task)
+                if report.outcome != UP_TO_DATE or report.job not in ended:
+                    ended[report.job] = report
+                progress.remove_task(under_way.pop(report.job))
                 progress.update(overall, advance=1)
-            if report.error:  # told at once: who stops the run still learns of it
+            if report.error:
+                failed.add(report.job)  # told at once: who stops the run still learns of it
                 console.print(
                     f"[red]failed:[/] {job.post}/{job.result}: {escape(report.error)}",
                     highlight=False,
                     soft_wrap=True,
                 )
 
-        session = Session(options.data, options.commit, options.force)
+        session = Session(options.data, options.commit, options.force, options.runs)
         if places == ["gpu"]:
+            progress.update(overall, total=len(todo) * options.runs)
             _rehearse([job for job in todo if session.wants(job)], progress)
-            workers.in_turn(todo, session, tell)
+            if options.runs == 1:
+                workers.in_turn(todo, session, tell)
+            else:
+                workers.in_runs(selected, todo, session, tell)
         else:
             workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
@@ -194,7 +222,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         job = todo[at]
         table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
     console.print(table)
-    return int(any(report.error for report in ended.values()))
+    return int(bool(failed))
 
 
 def _rehearse(todo: "list[Job]", progress: Progress) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from snippets._lab.measure.competitors import (
 )
 from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
-from snippets._lab.results import history, origin, physics, staleness, store
+from snippets._lab.results import history, origin, physics, runs, staleness, store
 from snippets._lab.results.checks import faults
 from snippets._lab.rooms import (
     DATA,
@@ -43,6 +44,7 @@ from snippets._lab.rooms import (
 )
 
 SEED = 0
+UP_TO_DATE = "up to date"
 REPORT_SECONDS = 300  # for a kernel's own check, compiling included
 TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100")
 Row = dict[str, Any]
@@ -57,6 +59,7 @@ class Lab:
     target: str = ""  # of a compiler result, e.g. "sm_90"
     advance: Callable[[str, int], None] = lambda case, total: None
     flush: Flush | None = None
+    run: int = 0  # the number of a run draws the order of its competitors
 
     def each(self, **axes: Sequence[Any]) -> Iterator[Row]:
         """Every combination of the axes, last axis fastest; moves the progress bar along."""
@@ -221,8 +224,12 @@ class Lab:
         if not fits:
             return
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        for name, taken in self._clock(regime, fits):
-            version = version_of(name)
+        order = list(fits)
+        if self.run:
+            random.Random(self.run).shuffle(order)
+        times = dict(self._clock(regime, {name: fits[name] for name in order}))
+        for name in fits:
+            taken, version = times[name], version_of(name)
             yield {
                 "implementation": name,
                 **case,
@@ -281,6 +288,7 @@ class Session:
     data: Path = DATA
     commit: str = ""
     force: bool = False
+    runs: int = 1  # in which a GPU's times are to be taken: each `run` adds one
     advance: Callable[[str, int], None] = lambda case, total: None
     _flush: Flush | None = None
     compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
@@ -292,19 +300,39 @@ class Session:
         return self.force or not self.up_to_date(job)
 
     def up_to_date(self, job: Job) -> bool:
-        """A result stands if its code, torch and triton are those it was measured with."""
+        """A result stands if its code, torch and triton are those it was measured with, and if
+        its times were taken in as many runs as are asked for."""
+        old = self._before(job)
+        return old is not None and runs.taken(old) not in range(1, self._wanted(job))
+
+    def _wanted(self, job: Job) -> int:
+        return self.runs if job.place == "gpu" else 1
+
+    def _before(self, job: Job) -> store.Result | None:
+        """What is stored of a job, if it was measured with the same code, torch and triton."""
         path = store.path_of(job.folder, job.post, job.result, self.data)
         try:
             old = store.read(path, self.data)
         except store.DataError:
-            return False  # missing, damaged or of an old schema: measure again
+            return None  # missing, damaged or of an old schema: measure again
         same = all(old.versions.get(p) == machine.versions()[p] for p in ("torch", "triton"))
-        return same and old.code == staleness.of_rows(job.code, old.place, old.rows)
+        same = same and old.code == staleness.of_rows(job.code, old.place, old.rows)
+        return old if same else None
 
     def run(self, job: Job) -> str:
-        """Measure and store one result; the outcome in words. Raises what the measuring raises."""
+        """Measure and store one result, or one more run of it; the outcome in words.
+
+        A run is added to those before it if code, versions and machine are theirs.
+        Raises what the measuring raises.
+        """
         if not self.wants(job):
-            return "up to date"
+            return UP_TO_DATE
+        before = None if self.force or job.place != "gpu" else self._before(job)
+        if before and not (
+            before.versions == machine.versions() and runs.same_machine(before.device, job.device)
+        ):
+            before = None
+        earlier = runs.taken(before) if before else 0
         path = store.path_of(job.folder, job.post, job.result, self.data)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path.parent, os.W_OK):
@@ -312,7 +340,8 @@ class Session:
         if job.place == "gpu":
             self._prepare_gpu()
         self._check_room(job)
-        lab = Lab(job.place, job.target, self.advance, self._flush if job.place == "gpu" else None)
+        flush = self._flush if job.place == "gpu" else None
+        lab = Lab(job.place, job.target, self.advance, flush, earlier)
         if job.place == "compiler":  # one process for all of them: starting it takes seconds
             lab.compiler = self.compiler
         watch = machine.ClockWatch() if job.place == "gpu" else contextlib.nullcontext()
@@ -338,13 +367,18 @@ class Session:
             ceilings=self._ceilings if job.place == "gpu" else {},
             code=code,
         )
-        with contextlib.suppress(store.DataError):  # nothing that could be read comes before it
-            result = history.following(result, store.read(path, self.data))
+        if before and earlier:
+            result = runs.added(before, result)
+        else:
+            with contextlib.suppress(store.DataError):  # nothing that could be read comes before it
+                result = history.following(result, store.read(path, self.data))
         if wrong := next(faults(result, store.folder_name), None):  # reading would refuse it
             raise store.DataError(f"{result.post}/{result.result}: {wrong}")
         store.write(result, self.data)
         failed = sum(bool(row.get("error")) for row in rows)
-        return f"{len(rows)} rows" + (f", {failed} of them without a value" if failed else "")
+        told = f"{len(rows)} rows" + (f", {failed} of them without a value" if failed else "")
+        several = self.runs > 1 and runs.taken(result)
+        return told + (f", run {earlier + 1} of {self.runs}" if several else "")
 
     def _prepare_gpu(self) -> None:
         if self._flush is None:

@@ -1,7 +1,8 @@
-"""Measures the jobs of one run: one after the other, or several at once without a GPU.
+"""Measures jobs: one after the other, in runs of their own, or several at once without a GPU.
 
-Timing on a GPU wants the machine to itself. What needs no GPU is counted, compiled or judged, and
-there each core gets a process of its own, which takes the jobs of one room or target at a time.
+Timing on a GPU wants the machine to itself, and each run a process. What needs no GPU is counted,
+compiled or judged, and there each core gets a process of its own, which takes the jobs of one room
+or target at a time.
 """
 
 import gc
@@ -13,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
 from snippets._lab.child import GRACE, Child, Ended, first_to_speak
 from snippets._lab.measure.session import Job, Session
+from snippets._lab.measure.session import jobs as find_jobs
 from snippets._lab.probe.compiled import Compiler
 
 
@@ -34,6 +37,7 @@ class Report:
 
 
 Tell = Callable[[Report], None]
+Selection = tuple[str | None, str | None]  # post and result; None for all
 
 
 def in_turn(jobs: Sequence[Job], session: Session, tell: Tell) -> None:
@@ -43,6 +47,41 @@ def in_turn(jobs: Sequence[Job], session: Session, tell: Tell) -> None:
     """
     for at in range(len(jobs)):
         _measure(jobs, at, session, tell)
+
+
+def in_runs(
+    selected: Sequence[Selection], jobs: Sequence[Job], session: Session, tell: Tell
+) -> None:
+    """As `in_turn`, as many runs as the session asks for, each in a new Python of its own.
+
+    A run finds its jobs itself, for the code that it imports. It is over when nothing is wanted.
+    Raises what `in_turn` raises, and RuntimeError if a process ends by itself.
+    """
+    for run in range(session.runs):
+        if not any(session.wants(job) for job in jobs):
+            if run == 0:
+                in_turn(jobs, session, tell)  # it tells that all is up to date
+            return
+        about = (session.data, session.commit, session.force, session.runs)
+        with Child(_one_run, selected, *about, fresh=True) as child:
+            try:
+                while (message := child.receive()) is not None:
+                    if isinstance(message, BaseException):
+                        raise message
+                    tell(message)
+            except Ended as error:
+                raise RuntimeError(f"in run {run + 1} of {session.runs}, {error}") from None
+        session = replace(session, force=False)
+
+
+def _one_run(channel: Connection, selected: Sequence[Selection], *about: Any) -> None:
+    """Measure what is selected, and tell the channel; None, or what stopped it, comes last."""
+    try:
+        jobs = [job for post, result in selected for job in find_jobs("gpu", post, result)]
+        in_turn(jobs, Session(*about), channel.send)
+        channel.send(None)
+    except Exception as error:  # noqa: BLE001 - whoever waits for this process raises it
+        channel.send(error)
 
 
 def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: int) -> None:

@@ -145,6 +145,11 @@ def _of_a_row(row: dict[str, Any], ceilings: dict[str, Any]) -> Iterator[str]:
     if not all(_is_number(sample) and sample > 0 for sample in samples):
         yield ".ms_samples holds something that is no time"
         return
+    runs = row.get("runs", [len(samples)])
+    whole = isinstance(runs, list) and all(type(count) is int and count > 0 for count in runs)
+    if not whole or sum(runs) != len(samples):
+        yield f".runs is {runs!r}, not how many of its {len(samples)} samples each run gave"
+        return
     for name, value in percentiles(samples).items():
         if row.get(name) != value:
             yield f".{name} is {row.get(name)}, but its own samples give {value}"

@@ -10,7 +10,10 @@ from snippets._lab.results.result import Result
 
 TIMES = ("ms_p20", "ms_p50", "ms_p80")
 # How the fields begin that came out of a measurement: not what a row was asked for.
-CAME_OUT = ("ms_", "bytes_", "flops", "fits_", "registers", "shared_", "spill_", "stack_")
+CAME_OUT = (
+    *("ms_", "bytes_", "flops", "fits_", "registers", "shared_", "spill_", "stack_"),
+    *("readings", "power_", "sm_clock_"),  # of the GPU, meanwhile
+)
 Row = Mapping[str, Any]
 
 
@@ -22,7 +25,7 @@ def following(new: Result, old: Result) -> Result:
     """
     if new.place != "gpu" or old.place != "gpu":
         return new
-    before, now = (_by_case(result.rows) for result in (old, new))
+    before, now = (by_case(result.rows) for result in (old, new))
     if not before and not now:
         return new
     both = [case for case in now if case in before]
@@ -49,7 +52,7 @@ def following(new: Result, old: Result) -> Result:
     return replace(new, history=[*old.history, entry])
 
 
-def _by_case(rows: Iterable[Row]) -> dict[str, Row]:
+def by_case(rows: Iterable[Row]) -> dict[str, Row]:
     """Timed rows by what was timed; those that cannot be told apart are left out."""
     found: dict[str, list[Row]] = {}
     for row in rows:

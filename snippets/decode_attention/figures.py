@@ -559,8 +559,13 @@ def combining(results):
     rows = results[0].rows
     last, late = f"{OURS}:last arriver", f"{OURS}:in order"
     against = Comparison(rows, OURS, [last, late], ("batch", "N", "splits"))
-    early, after = "second kernel, early", "second kernel, in order"
-    names = {early: OURS, after: late, "the last arriver": last}
+    names = {
+        "second kernel, early": OURS,
+        "second kernel, in order": late,
+        "the last arriver, early": last,
+        "the last arriver, in order": f"{last}, in order",
+    }
+    names = {label: name for label, name in names.items() if pick(rows, implementation=name)}
     return Figure(
         finding=words("combining", between=against[last].between()),
         caption=words("combining.caption"),
@@ -569,9 +574,8 @@ def combining(results):
         plot=charts.lines(
             results,
             [
-                Series(OURS, early, {"implementation": OURS, "splits": 16}),
-                Series(late, after, {"implementation": late, "splits": 16}, shade=1),
-                Series(last, "the last arriver", {"implementation": last, "splits": 16}, shade=2),
+                Series(name, label, {"implementation": name, "splits": 16}, shade=shade)
+                for shade, (label, name) in enumerate(names.items())
             ],
             "N",
             OF_A_CALL,

@@ -574,6 +574,22 @@ def test_a_compiler_result_is_measured_for_every_target(room):
     assert {job.result for job in found} == {"timed"}
 
 
+def test_what_is_compiled_ahead_is_compiled_with_the_triton_that_was_timed(tmp_path):
+    timed = store.timed_with("triton")
+    assert timed
+    compiled_ = {r.versions["triton"] for r in store.scan(store.DATA) if r.place == "compiler"}
+    assert compiled_ == {timed}
+    for number, version in enumerate(["3.0.0", "3.0.1", "3.0.1"]):
+        result = made_up.result("a", f"r{number}", [made_up.timed(1.0)])
+        store.write(replace(result, versions={**result.versions, "triton": version}), tmp_path)
+    session_ = session.Session(tmp_path)
+    assert session_._versions("compiler")["triton"] == "3.0.1"
+    assert session_._versions("interpreter") == machine.versions()
+    session_.compiler.version = "3.0.1"
+    with session_.compiler, pytest.raises(RuntimeError, match=r"make \.cache/triton-3\.0\.1"):
+        session_.compiler._started()
+
+
 def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch):
     monkeypatch.setattr(machine, "gpu", lambda: {"name": "made up"})
 

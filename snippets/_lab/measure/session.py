@@ -315,9 +315,19 @@ class Session:
             old = store.read(path, self.data)
         except store.DataError:
             return None  # missing, damaged or of an old schema: measure again
-        same = all(old.versions.get(p) == machine.versions()[p] for p in ("torch", "triton"))
+        now = self._versions(job.place)
+        same = all(old.versions.get(p) == now[p] for p in ("torch", "triton"))
         same = same and old.code == staleness.of_rows(job.code, old.place, old.rows)
         return old if same else None
+
+    def _versions(self, place: str) -> dict[str, str]:
+        """What a result is made with; compiled, as the code that was timed, whatever is installed."""
+        timed = self._timed_triton if place == "compiler" else ""
+        return machine.versions() | ({"triton": timed} if timed else {})
+
+    @functools.cached_property
+    def _timed_triton(self) -> str:
+        return store.timed_with("triton", self.data)
 
     def run(self, job: Job) -> str:
         """Measure and store one result, or one more run of it; the outcome in words.
@@ -344,6 +354,7 @@ class Session:
         lab = Lab(job.place, job.target, self.advance, flush, earlier)
         if job.place == "compiler":  # one process for all of them: starting it takes seconds
             lab.compiler = self.compiler
+            self.compiler.version = self._versions(job.place)["triton"]
         watch = machine.ClockWatch() if job.place == "gpu" else contextlib.nullcontext()
         with watch:
             rows = list(job.make_rows(lab))
@@ -358,7 +369,7 @@ class Session:
             place=job.place,
             folder=job.folder,
             device=job.device,
-            versions=machine.versions(),
+            versions=self._versions(job.place),
             commit=self.commit or origin.commit(),
             measured_at=origin.now(),
             seed=SEED,

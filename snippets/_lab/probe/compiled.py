@@ -45,7 +45,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from snippets._lab.child import Child, Ended, TooSlow
 from snippets._lab.probe.gpus import ARCHITECTURES
-from snippets._lab.rooms import load_file
+from snippets._lab.rooms import ROOT, load_file
 
 SHARED_LIMIT = {target: limits.shared_block for target, limits in ARCHITECTURES.items()}
 TENSOR_MEMORY_COLUMNS = 512  # sm_100; Triton refuses to load a kernel that asks for more
@@ -165,8 +165,11 @@ class Compiler:
 
     cap_seconds bounds each kernel (importing its file included), not the whole; the process is
     replaced after a capped one. With `keeps` a kernel goes to Triton's own cache, where a launch
-    finds it: on the GPU that it was compiled for nobody compiles it a second time.
+    finds it: on the GPU that it was compiled for nobody compiles it a second time. `version` may
+    be another Triton's than the one installed, which `make .cache/triton-3.6.0` has put there.
     """
+
+    version = triton.__version__
 
     def __init__(self, cap_seconds: float = 20.0, *, keeps: bool = False) -> None:
         self._cap_seconds = cap_seconds
@@ -248,6 +251,12 @@ class Compiler:
         environment |= {"TRITON_ALWAYS_COMPILE": "1", "TMPDIR": self._folder.name}
         if not self._keeps:
             environment["TRITON_CACHE_DIR"] = self._folder.name
+        if self.version != triton.__version__:
+            folder = f".cache/triton-{self.version}"
+            if not (ROOT / folder).is_dir():
+                raise RuntimeError(f"Triton {self.version} is not there to compile: make {folder}")
+            paths = [f"{ROOT / folder}", environment.get("PYTHONPATH")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self._child = Child(serve, fresh=True, env=environment, said=self._messages)
         try:
             self._child.receive(START_SECONDS)

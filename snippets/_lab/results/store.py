@@ -6,6 +6,7 @@ import math
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -167,3 +168,9 @@ def scan(data: Path = DATA) -> Iterator[Result]:
     """All results on disk, by path. Leftovers of interrupted writes (.part) are not results."""
     for path in sorted(data.rglob("*.json")):
         yield read(path, data)
+
+
+def timed_with(package: str, data: Path = DATA) -> str:
+    """The version of a package that most results of GPUs were measured with; "" without any."""
+    found = Counter(result.versions[package] for result in scan(data) if result.place == "gpu")
+    return max(found, key=found.__getitem__, default="")

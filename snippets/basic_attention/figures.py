@@ -7,6 +7,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     TIME,
+    Quantity,
     ceiling,
     derived,
     field,
@@ -15,6 +16,7 @@ from snippets._lab.draw.rows import (
     only,
     over,
     pick,
+    target,
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
@@ -216,7 +218,6 @@ def ablation(results):
     rows = results[0].rows
     names = {n: "the whole kernel" if n == OURS else n for n in values(rows, "implementation")}
     whole, *less = names
-    longest = max(values(rows, "N"))
     compared = Comparison(rows, whole, less, by=("heads", "N"))
 
     def share(part, N, heads=1):
@@ -226,27 +227,32 @@ def ablation(results):
     def left_of(N, heads=1):
         return listed(f"{part} {percent(share(part, N, heads))}" for part in less)
 
-    most = min(less, key=lambda part: share(part, longest))
+    def costs_most(N):
+        part = min(less, key=lambda part: share(part, N))
+        return f"{part.removeprefix('without ')} ({percent(1 - share(part, N))} at N {N})"
+
+    def shares(result):
+        wholes = {(r["heads"], r["N"]): TIME(r) for r in pick(result.rows, implementation=OURS)}
+        return ({**r, "share": TIME(r) / wholes[r["heads"], r["N"]]} for r in result.rows)
+
+    lengths = values(rows, "N")
     return Figure(
-        finding=words(
-            "ablation",
-            part=most.removeprefix("without "),
-            N=longest,
-            share=percent(share(most, longest)),
-        ),
-        caption=words(
-            "ablation.caption", D=rows[0]["D"], heads=many(1, "head"), dtype=rows[0]["dtype"]
-        ),
+        finding=words("ablation", parts=listed(map(costs_most, lengths))),
+        caption=words("ablation.caption", D=rows[0]["D"], dtype=rows[0]["dtype"]),
         table=beside(rows, ["heads", "N"], {label: name for name, label in names.items()}),
         plot=charts.bars(
-            results,
-            [Series(name, label, like=OURS) for name, label in names.items()],
-            TIME,
-            [View(f"N {N}", {"N": N, "heads": 1}) for N in (1024, longest)],
+            derived(results, shares),
+            [Series(name, name, like=OURS) for name in less],
+            Quantity("time that is left", "share", percent),
+            [
+                View(f"{many(h, 'head')}, N {N}", {"N": N, "heads": h})
+                for h in values(rows, "heads")
+                for N in lengths
+            ],
+            columns=len(lengths),
         ),
         sentences={
             "one_head": words("ablation.one_head", N=1024, shares=left_of(1024)),
-            "long": words("ablation.long", N=longest, shares=left_of(longest)),
             "many_heads": words("ablation.many_heads", N=1024, heads=16, shares=left_of(1024, 16)),
             "slots": words(
                 "ablation.slots",
@@ -259,32 +265,29 @@ def ablation(results):
     )
 
 
-KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory")
+KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory", "arithmetic", "others")
 
 
 def left(results):
-    rows = results[0].rows
+    (result,) = results
+    rows = pick(result.rows, heads=1, N=1024)
     whole = {r["loop"]: r for r in pick(rows, without="nothing")}
-    gone = {
-        part: [
-            f"{kind} over the {loop}"
-            for loop in whole
-            for kind in KINDS
-            if only(rows, without=part, loop=loop)[kind] < whole[loop][kind]
-        ]
-        for part in values(rows, "without")
-        if part != "nothing"
-    }
     return Figure(
-        finding=words("left", parts=len(gone)),
-        caption=words("left.caption", N=rows[0]["N"], D=rows[0]["D"], dtype=rows[0]["dtype"]),
+        finding=words("left", parts=len(values(rows, "without")) - 1),
+        caption=words(
+            "left.caption",
+            target=target(result),
+            triton=result.versions["triton"],
+            N=rows[0]["N"],
+            D=rows[0]["D"],
+            dtype=rows[0]["dtype"],
+        ),
         table=columns(
             rows,
             {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
         ),
         open_table=True,
         sentences={
-            "loads": words("left.loads", gone=listed(gone["loads"])),
             "iteration": words(
                 "left.iteration",
                 shuffles=whole["keys"]["shuffles"],
@@ -493,6 +496,7 @@ def traffic(results):
             "where": words(
                 "traffic.where",
                 N=one["N"],
+                D=one["D"],
                 slots=thousands(one["selected_elements"]),
                 times=decimals(one["selected_elements"] / one["elements"], 1),
             ),

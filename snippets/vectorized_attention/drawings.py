@@ -110,12 +110,12 @@ def tile_in_registers(results):
         if held > MOST:
             over = (held - MOST) * per
             drawn.append(box(x, brim - over, wide, over, FAR, STRONG))
-        if row["spill_store_bytes"]:
+        if row["stack_bytes"]:
             drawn += [
                 words(
                     x + wide / 2,
                     floor + 45,
-                    binary(row["spill_store_bytes"]),
+                    binary(row["stack_bytes"]),
                     10.5,
                     600,
                     color=INK,
@@ -123,25 +123,25 @@ def tile_in_registers(results):
             ]
     drawn += [
         words(0, floor + 29, "per thread", 10.5, color=MUTED, anchor="start"),
-        words(0, floor + 45, "spilled", 10.5, color=MUTED, anchor="start"),
+        words(0, floor + 45, "stack", 10.5, color=MUTED, anchor="start"),
     ]
     about = "; ".join(
-        f"N {r['N']}: {_held(r)} numbers per thread, {r['spill_store_bytes']} bytes spilled"
+        f"N {r['N']}: {_held(r)} numbers per thread, a stack of {r['stack_bytes']} bytes"
         for r in shown
     )
     return Picture(
         sees="The tile outgrows the registers.",
         caption=f"Every doubling of N doubles what each of the {threads} threads holds of one tile "
         f"(float32). A thread has at most {MOST} registers, and it needs some for addresses and "
-        "sums. What does not fit spills to memory: compiled for the device, this many bytes for "
-        "each thread.",
+        "sums. What does not fit spills to a stack in memory: compiled for the device, this many "
+        "bytes for each thread.",
         svg=svg(PHONE, floor + 52, about, drawn),
         table=[
             {
                 "N": r["N"],
                 "numbers per thread": _held(r),
                 "registers": r["registers"],
-                "spilled, bytes": r["spill_store_bytes"],
+                "stack, bytes": r["stack_bytes"],
             }
             for r in shown
         ],

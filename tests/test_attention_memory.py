@@ -442,6 +442,11 @@ def test_every_case_of_the_calculator_is_exact():
     assert {r["card"] for r in rows if r["kind"] == "card"} == set(bench.OFFERED)
 
 
+def test_a_card_that_was_measured_has_what_it_reports():
+    measured = store.read(store.path_of("nvidia_h200", "attention_memory", "hierarchy"))
+    assert bench.OFFERED["H200"] == measured.device["memory_bytes"]
+
+
 def test_every_card_has_the_page_that_states_its_memory():
     page = (ROOT / "docs/posts/attention_memory.md").read_text("utf-8")
     sources = page[page.index("Memory of the cards") :]

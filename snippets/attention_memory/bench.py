@@ -16,6 +16,7 @@ from .checks import assert_bytes, counted_eager, counted_fused
 from .exercise import attention_in_blocks, block_bytes
 from .module import (
     CARDS,
+    GB,
     SIZES,
     attention_memory,
     eager_attention,
@@ -25,7 +26,7 @@ from .module import (
 )
 
 LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}  # the layer that the page begins with
-CARD = CARDS["A100 80 GB"] * 10**9  # bytes of the card that it is asked to fit
+CARD = CARDS["A100 80 GB"]  # bytes of the card that it is asked to fit
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -90,15 +91,16 @@ CASES = [
 
 
 # Cards that people have at home or rent, which the calculator offers beside those of module.py.
-MORE_CARDS = {"RTX 4080": 16, "A10G": 24, "RTX 3090": 24, "RTX 5090": 32, "L40S": 48}
-OFFERED = dict(sorted((CARDS | MORE_CARDS).items(), key=lambda card: card[1]))  # by memory
+MORE_CARDS = {"RTX 4080": 16, "A10G": 24, "RTX 3090": 24, "RTX 5090": 32, "L40S": 48}  # GB
+OFFERED = CARDS | {name: size * GB for name, size in MORE_CARDS.items()}
+OFFERED = dict(sorted(OFFERED.items(), key=lambda card: card[1]))  # by memory
 
 
 @measured_on("interpreter")
 def calculator(lab):
     """What the calculator knows, the cards, and the cases that both of its formulas must give."""
-    for name, gigabytes in OFFERED.items():
-        yield {"kind": "card", "card": name, "memory_bytes": gigabytes * 10**9}
+    for name, memory in OFFERED.items():
+        yield {"kind": "card", "card": name, "memory_bytes": memory}
     for dtype in DTYPES:
         yield {"kind": "dtype", "dtype": dtype, "size": SIZES[DTYPES[dtype]]}
     for case in lab.each(
@@ -109,9 +111,9 @@ def calculator(lab):
         dtype = DTYPES[case["dtype"]]
         longest = {
             f"{card}, {name}": largest_length(
-                gigabytes * 10**9, B, H, D, dtype, implementation=name, **options
+                memory, B, H, D, dtype, implementation=name, **options
             )
-            for card, gigabytes in OFFERED.items()
+            for card, memory in OFFERED.items()
             for name in ("eager", "fused")
         }
         said = attention_memory(B, H, N, D, dtype, **options)

@@ -6,7 +6,7 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View, at_ceiling
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.limits import HALF, limit
+from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import (
     RATE,
     TIME,
@@ -668,7 +668,9 @@ def intensity(results):
     eager, sdpa, decode = (of[work] for work in ("eager, all", "SDPA", "decode"))
     edge = ridge(results[0], "matmul_float16", "read")
     return Figure(
-        finding=words("intensity", eager=_kinds(eager), fused=_kinds(sdpa), decode=_kinds(decode)),
+        finding=words(
+            "intensity", eager=_reached(eager), fused=_reached(sdpa), decode=_reached(decode)
+        ),
         caption=words("intensity.caption", heads=sdpa[0]["heads"], decoding=decode[0]["heads"]),
         table=columns(
             rows,
@@ -683,7 +685,7 @@ def intensity(results):
                 "bandwidth": over("bytes_moved"),
                 "of memory's ceiling": field("memory", unit=percent),
                 "of arithmetic's ceiling": field("arithmetic", unit=percent),
-                "limited by": "limit",
+                "at least half of": "limit",
             },
         ),
         plot=charts.roofline(
@@ -706,7 +708,8 @@ def intensity(results):
             "steps": words(
                 "intensity.steps",
                 steps="; ".join(
-                    f"{step} has {_range(of[work])} FLOP per byte and {_limited(of[work])}"
+                    f"{step} has {_range(of[work])} FLOP per byte and reaches "
+                    f"{_reached(of[work])} ceiling"
                     for step, work in STEPS.items()
                 ),
             ),
@@ -715,11 +718,14 @@ def intensity(results):
                 "intensity.fused",
                 range=_range(sdpa),
                 ridge=_against_ridge(sdpa, edge),
-                limited=_limited(sdpa),
+                reached=_reached(sdpa),
             ),
-            "decode": words("intensity.decode", range=_range(decode), limited=_limited(decode)),
+            "decode": words("intensity.decode", range=_range(decode), reached=_reached(decode)),
             "claim_bound": words(
-                "intensity.claim", eager=_found(eager), fused=_found(sdpa), decode=_found(decode)
+                "intensity.claim",
+                eager=_reached(eager),
+                fused=_reached(sdpa),
+                decode=_reached(decode),
             ),
         },
     )
@@ -752,7 +758,6 @@ def _of_softmax(of, result):
         products=between([1 - x for x in left], percent),
         rest=between(left, percent),
         speed=between(speed, percent),
-        slow=words("intensity.slow") if max(speed) < HALF else "",
     )
 
 
@@ -761,43 +766,13 @@ def _range(rows):
     return between(map(FLOP_A_BYTE, rows), units.significant)
 
 
-def _kinds(rows):
-    """What limits some rows: "memory", or "memory or neither"."""
-    found = {r["limit"] for r in rows}
-    return " or ".join(by for by in LIMITS if by in found)
-
-
-def _limited(rows):
-    """What limits some rows: "is limited by memory", or by regime where they differ."""
-    found = {by: pick(rows, limit=by) for by in LIMITS}
-    told = {
-        by: "reaches half of neither ceiling" if by == "neither" else f"is limited by {by}"
-        for by, some in found.items()
-        if some
+def _reached(rows):
+    """How much of the nearer ceiling some rows reach: "43 to 52 % of memory's"."""
+    near = {
+        name: [r[name] for r in rows if r[name] == max(r["memory"], r["arithmetic"])]
+        for name in ("memory", "arithmetic")
     }
-    if len(told) == 1:
-        return next(iter(told.values()))
-    return " and ".join(f"{said} with {_regime(found[by], rows)}" for by, said in told.items())
-
-
-def _regime(some, rows):
-    """Some of the rows, named by what varies among all of them."""
-    lengths = values(some, "N")
-    if any(r["N"] in lengths and r not in some for r in rows):  # then D decides as well
-        return listed(map(_case, some))
-    cache = values(rows, "M") == [1]
-    said = listed(map(count, lengths))
-    return f"{said} keys" if cache else f"N {said}"
-
-
-def _found(rows):
-    """What limits some rows, and the largest shares that they reach."""
-    return words(
-        "intensity.found",
-        limited=_limited(rows),
-        memory=percent(max(r["memory"] for r in rows)),
-        arithmetic=percent(max(r["arithmetic"] for r in rows)),
-    )
+    return listed(f"{between(x, percent)} of {name}'s" for name, x in near.items() if x)
 
 
 def _against_ridge(rows, edge):

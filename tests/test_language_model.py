@@ -1,14 +1,19 @@
 """The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
 
+import copy
 import errno
+import io
 import itertools
 import random
+import subprocess
+import sys
 
 import made_up
 import pytest
 import torch
 from floors import some
 
+from snippets._lab.rooms import ROOT
 from snippets.language_model import bench, data, exercise, figures, heads, module, op, training
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
@@ -297,14 +302,70 @@ def test_training_stops_when_the_held_out_loss_has_turned(corpus, tmp_path, monk
     assert not training.turned([])
 
 
-def test_a_checkpoint_that_is_cut_short_is_refused_at_any_place(corpus, tmp_path):
+def test_a_checkpoint_that_is_cut_short_or_damaged_is_refused_at_any_place(corpus, tmp_path):
     path = tmp_path / "last.pt"
-    training.save(Run(TINY, corpus, CPU).state(), path)
+    state = Run(TINY, corpus, CPU).state()
+    training.save(state, path)
     whole = path.read_bytes()
-    for size in (0, 10, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        with pytest.raises(BadCheckpoint, match=r"last.pt cannot be read .* FRESH=1"):
+    flipped = [bytearray(whole) for _ in range(5)]
+    for content, at in zip(flipped, (0, 100, len(whole) // 2, -100, -1), strict=True):
+        content[at] ^= 0x40
+    older = io.BytesIO()
+    torch.save(state, older)
+    cut = [whole[:size] for size in (0, 10, len(whole) // 2, len(whole) - 1)]
+    for content in (*cut, *flipped, older.getvalue()):
+        path.write_bytes(content)
+        with pytest.raises(BadCheckpoint, match=r"last.pt does not end with the dig.* FRESH=1"):
             training.load(path)
+
+
+def _without(*path):
+    def change(state):
+        for name in path[:-1]:
+            state = state[name]
+        del state[path[-1]]
+
+    return change
+
+
+def _with(value, *path):
+    def change(state):
+        for name in path[:-1]:
+            state = state[name]
+        state[path[-1]] = value
+
+    return change
+
+
+MISSHAPEN = {
+    **{f"no {part}": (_without(part), f"'{part}' is missing") for part in training.PARTS},
+    **{f"{part} is a tuple": (_with((), part), f"'{part}' is tuple") for part in training.PARTS},
+    "no weight": (_without("model", "embedding.weight"), "embedding.weight"),
+    "a weight of another shape": (
+        _with(torch.ones(3), "model", "embedding.weight"),
+        "embedding.weight",
+    ),
+    "a number for a weight": (_with(3, "model", "embedding.weight"), "embedding.weight"),
+    "another optimizer": (_without("optimizer", "param_groups"), "param_groups"),
+    "no moment": (_without("optimizer", "state", 0, "exp_avg"), "exp_avg"),
+    "a moment of another shape": (
+        _with(torch.ones(5, 7), "optimizer", "state", 0, "exp_avg"),
+        "expanded size",
+    ),
+    "losses in words": (_with(["low"], "losses"), "str"),
+    "validation without losses": (_with([1], "validation"), "int"),
+}
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_a_checkpoint_that_lacks_a_part_or_has_a_wrong_one_is_refused(case, corpus):
+    change, said = MISSHAPEN[case]
+    run = Run(TINY, corpus, CPU)
+    run.advance()
+    state = copy.deepcopy(run.state())
+    change(state)
+    with pytest.raises(BadCheckpoint, match=rf"{said}.*FRESH=1"):
+        Run(TINY, corpus, CPU).resume(state)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +401,8 @@ def test_a_full_disk_is_told_and_the_old_checkpoint_stays(corpus, tmp_path, monk
     training.train(run, tmp_path, note=told.append)
     assert run.step == TINY.steps
     assert "best.pt cannot be stored (No space left on device); the old one stays" in told
+    training.train(Run(TINY, corpus, CPU), tmp_path / "new", note=told.append)
+    assert told[-1] == "last.pt cannot be stored (No space left on device); there is no older one"
     assert (tmp_path / "last.pt").read_bytes() == before
     assert not list(tmp_path.glob("*.part"))
 
@@ -365,7 +428,7 @@ def test_the_command_trains_resumes_and_refuses(
     assert "made with steps 3, this run has 4" in capsys.readouterr().out
     (tmp_path / device / "last.pt").write_bytes(b"nothing")
     assert command.main(arguments) == 2
-    assert "cannot be read" in capsys.readouterr().out
+    assert "does not end with the digest" in capsys.readouterr().out
     monkeypatch.setattr(command._Stop, "__call__", lambda stop: True)
     assert command.main([*arguments, "--fresh"]) == 130
     assert "make train goes on" in capsys.readouterr().out
@@ -379,6 +442,10 @@ def test_the_command_says_what_a_full_disk_has_kept(tmp_path, of_a_few_bytes, mo
 
     with monkeypatch.context() as on_a_full_disk:
         on_a_full_disk.setattr(training.os, "fsync", full)
+        assert command.main(arguments) == 2
+        told = capsys.readouterr().out
+        assert "(No space left on device); nothing was trained; make room there" in told
+        on_a_full_disk.setattr(command, "try_out", lambda *_: None)  # it fills up later
         assert command.main(arguments) == 1
         told = capsys.readouterr().out
         assert "No checkpoint could be stored" in told
@@ -388,12 +455,51 @@ def test_the_command_says_what_a_full_disk_has_kept(tmp_path, of_a_few_bytes, mo
         assert command.main(arguments) == 130
         assert "The checkpoint is whole" in capsys.readouterr().out
         stopped.setattr(training.os, "fsync", full)
+        stopped.setattr(command, "try_out", lambda *_: None)
         asked = iter([False, True])
         stopped.setattr(command._Stop, "__call__", lambda stop: next(asked))
         assert command.main(arguments) == 130
         told = capsys.readouterr().out
         assert "is of step 0: make train goes on from there" in told
         assert "is whole" not in told
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("--steps", value) for value in ("-5", "0", "1.5", "many", "")),
+        *(("--seconds", value) for value in ("nan", "-1", "0", "inf", "-inf", "long")),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(argument, value, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([f"{argument}={value}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"argument {argument}: {value!r} came; a " in said
+    assert "is allowed" in said
+
+
+def test_two_runs_on_one_folder_are_refused_until_the_first_has_ended(tmp_path, capsys):
+    hold = (
+        "import pathlib, sys, time; from snippets.language_model.training import alone\n"
+        "with alone(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    place = tmp_path / ("cuda" if torch.cuda.is_available() else "cpu")
+    program = [sys.executable, "-c", hold, str(place)]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert command.main(["--folder", str(tmp_path)]) == 2
+        assert f"another run trains in {place}" in capsys.readouterr().out.replace("\n", "")
+        other.kill()
+    with training.alone(place):
+        pass
+
+
+def test_a_folder_that_cannot_be_is_told_before_training(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert command.main(["--folder", str(tmp_path / "file")]) == 2
+    assert "file" in capsys.readouterr().out
 
 
 def test_ctrl_c_asks_for_a_stop_and_a_second_one_kills():

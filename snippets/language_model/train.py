@@ -1,6 +1,7 @@
 """Train the model on this machine: `make train`. It resumes where a run was stopped or killed."""
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -20,7 +21,17 @@ from snippets._lab.rooms import ROOT
 from .data import NoCorpus, corpus
 from .module import LanguageModel, cast, parameters, sample
 from .op import HOPPER, NAMES, OURS, decode_cache, fastest
-from .training import TINY, BadCheckpoint, Run, Settings, load, train
+from .training import (
+    TINY,
+    BadCheckpoint,
+    Run,
+    Settings,
+    alone,
+    load,
+    load_weights,
+    train,
+    try_out,
+)
 
 FOLDER = ROOT / ".cache" / "language_model"
 SECONDS = {"cuda": 80.0, "cpu": 40.0}  # so that with all the rest it takes 90, and a minute
@@ -38,8 +49,8 @@ def main(arguments=None):
     parser.add_argument("--attention", choices=NAMES, help="what it trains with")
     parser.add_argument("--fresh", action="store_true", help="begin again")
     parser.add_argument("--deterministic", action="store_true", help="the same bits in each run")
-    parser.add_argument("--steps", type=int, default=0, help="so many at most")
-    parser.add_argument("--seconds", type=float, default=0.0, help="so long at most")
+    parser.add_argument("--steps", type=_steps, help="so many at most")
+    parser.add_argument("--seconds", type=_seconds, help="so long at most")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where checkpoints lie")
     options = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -61,15 +72,33 @@ def main(arguments=None):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        run = Run(settings, corpus(), device)
         place = options.folder / device
-        if not options.fresh and (place / "last.pt").exists():
-            run.resume(load(place / "last.pt", device))
-            console.print(f"resumed at step {run.step}")
-        return _train(run, place, options.seconds or SECONDS[device])
+        with alone(place):
+            run = Run(settings, corpus(), device)
+            if not options.fresh and (place / "last.pt").exists():
+                run.resume(load(place / "last.pt", device))
+                console.print(f"resumed at step {run.step}")
+            try_out(run.state(), place)
+            return _train(run, place, options.seconds or SECONDS[device])
     except (BadCheckpoint, NoCorpus, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}")
         return 2
+
+
+def _steps(text):
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} came; a whole number from 1 on is allowed")
+    return int(text)
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} came; a finite number above 0 is allowed")
+    return seconds
 
 
 def _train(run, place, seconds):
@@ -152,7 +181,7 @@ def _spoken(run, place):
     """A sample of the best weights, byte by byte through decode_attention."""
     best = run.best or load(place / "best.pt", run.device)  # a full disk left it in memory
     model = LanguageModel(run.settings.config, dtype=run.model.dtype).to(run.device)
-    model.load_state_dict(best["model"])
+    load_weights(model, best)
     cast(model)
     prompt = torch.tensor([list(PROMPT.encode())], device=run.device)
     room = run.settings.config.context

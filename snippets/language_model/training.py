@@ -1,6 +1,8 @@
 """Training a model: steps, a schedule, validation, and checkpoints that survive a kill."""
 
 import contextlib
+import fcntl
+import hashlib
 import io
 import math
 import os
@@ -15,6 +17,16 @@ from .module import Config, LanguageModel, loss_of
 from .op import OURS, attend_with
 
 FORMAT = 1  # of a checkpoint
+DIGEST = hashlib.sha256().digest_size  # bytes at the end of its file
+PARTS = {  # of a state, and their types
+    "settings": dict,
+    "corpus": str,
+    "step": int,
+    "losses": list,
+    "validation": list,
+    "model": dict,
+    "optimizer": dict,
+}
 
 
 class BadCheckpoint(RuntimeError):
@@ -149,11 +161,17 @@ class Run:
     def resume(self, state):
         """Continue where a state was taken. Raises BadCheckpoint for that of another run."""
         _check_state(state, self.settings, self.corpus)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
-        self.validation = [tuple(pair) for pair in state["validation"]]
-        self._losses = list(torch.tensor(state["losses"], device=self.device).unbind())
+        load_weights(self.model, state)
+        try:
+            self.optimizer.load_state_dict(state["optimizer"])
+            for weight, kept in self.optimizer.state.items():
+                for name in ("exp_avg", "exp_avg_sq"):
+                    kept[name].expand_as(weight)
+            self.validation = [(int(step), float(loss)) for step, loss in state["validation"]]
+            losses = torch.tensor(state["losses"], dtype=torch.float32, device=self.device)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise _misfit(error) from error
+        self.step, self._losses = state["step"], list(losses.unbind())
         # --8<-- [end:state]
 
 
@@ -167,6 +185,29 @@ def _groups(model, decay):
     ]
 
 
+def _check_parts(state, *names):
+    for name in names:
+        if not isinstance(state.get(name), PARTS[name]):
+            found = type(state[name]).__name__ if name in state else "missing"
+            raise BadCheckpoint(
+                f"the checkpoint's {name!r} is {found} and must be {PARTS[name].__name__}; begin "
+                "again with FRESH=1"
+            )
+
+
+def load_weights(model, state):
+    """Give a model the weights of a state. Raises BadCheckpoint for those of another model."""
+    _check_parts(state, "step", "model")
+    try:
+        model.load_state_dict(state["model"])
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        raise _misfit(error) from error
+
+
+def _misfit(error):
+    return BadCheckpoint(f"the checkpoint does not fit: {error}; begin again with FRESH=1")
+
+
 def _plain(settings):
     return {**settings._asdict(), "config": settings.config._asdict()}
 
@@ -174,6 +215,7 @@ def _plain(settings):
 def _check_state(state, settings, corpus):
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise BadCheckpoint("the checkpoint is none of this program; begin again with FRESH=1")
+    _check_parts(state, *PARTS)
     theirs, ours = state["settings"], _plain(settings)
     for name in ours:
         if theirs.get(name) != ours[name]:
@@ -191,12 +233,14 @@ def _check_state(state, settings, corpus):
 def save(state, path):
     """Replace a checkpoint whole: after a kill there is the old one or the new one.
 
-    Raises OSError where the disk is full or cannot be written to; the old one is then as it was.
+    The file ends with a digest of what comes before. Raises OSError where the disk is full or
+    cannot be written to; an old checkpoint is then as it was.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     torch.save(state, content)
+    content.write(hashlib.sha256(content.getbuffer()).digest())
     part = path.with_suffix(".part")
     try:
         with part.open("wb") as file:
@@ -210,17 +254,46 @@ def save(state, path):
 
 
 def load(path, device="cpu"):
-    """A state that was saved. Raises BadCheckpoint for a file that is none, or cut short."""
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
+    """A state that was saved. Raises BadCheckpoint for a file that `save` did not write so."""
+    content = Path(path).read_bytes()
+    content, digest = content[:-DIGEST], content[-DIGEST:]
+    if hashlib.sha256(content).digest() != digest:
         raise BadCheckpoint(
-            f"{Path(path).name} cannot be read ({type(error).__name__}): it is cut short or "
-            "damaged; begin again with FRESH=1"
-        ) from error
+            f"{path} does not end with the digest of its content: it is damaged, cut short or "
+            "was stored by another program or an older version; begin again with FRESH=1"
+        )
+    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     # --8<-- [end:save]
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """Keep other runs out of a folder; the lock ends with the process, however that ends.
+
+    Raises BadCheckpoint if another run is there, and OSError where the folder cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadCheckpoint(
+                f"another run trains in {folder}; wait for its end, or choose another --folder"
+            ) from None
+        yield
+
+
+def try_out(state, folder):
+    """Store a checkpoint and delete it again. Raises OSError where that cannot be done."""
+    trial = folder / "trial.pt"
+    try:
+        save(state, trial)
+        trial.unlink()
+    except OSError as error:
+        raise OSError(
+            f"no checkpoint can be stored in {folder} ({error.strerror or error}); nothing was "
+            "trained; make room there, or choose another --folder"
+        ) from error
 
 
 # --8<-- [start:train]
@@ -281,7 +354,8 @@ def _store(state, path, note):
     try:
         save(state, path)
     except OSError as error:
-        note(f"{path.name} cannot be stored ({error.strerror or error}); the old one stays")
+        kept = "the old one stays" if path.exists() else "there is no older one"
+        note(f"{path.name} cannot be stored ({error.strerror or error}); {kept}")
         return False
     return True
 

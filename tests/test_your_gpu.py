@@ -1,17 +1,20 @@
 """The page about other cards: limits against their sources, what is compiled, and the excerpts."""
 
+import ast
 import dataclasses
 import json
 import random
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 import triton
 from floors import perhaps, some
+from packaging.requirements import Requirement
 
 from snippets._lab.draw.everything import reference_first
 from snippets._lab.draw.fragment import fragment
@@ -21,7 +24,8 @@ from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.probe.compiled import SHARED_LIMIT
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
 from snippets._lab.results import store
-from snippets._lab.rooms import FIGURES, load
+from snippets._lab.rooms import FIGURES, SNIPPETS, load
+from snippets._site.kernels import language
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
 from snippets.hopper_attention.kernel import VARIANTS, hopper_attention
@@ -250,7 +254,11 @@ def test_a_refusal_becomes_a_row_and_the_same_kernel_is_compiled_once(monkeypatc
 
 def test_results_are_measured_for_their_own_targets():
     found = {(job.result, job.target) for job in jobs("compiler", "your_gpu")}
-    assert found == {("kernels", t) for t in bench.TARGETS} | {("excerpts", "sm_90")}
+    assert found == {
+        *(("kernels", target) for target in bench.TARGETS),
+        *(("tritons", target) for target in ("sm_80", "sm_90")),
+        ("excerpts", "sm_90"),
+    }
     assert found == set(STORED)
 
 
@@ -570,6 +578,67 @@ def test_a_claim_that_the_kernel_contradicts_is_refused(monkeypatch):
             list(bench.excerpts(lab))
     monkeypatch.setattr(bench, "POINTS", [copy, strided])
     assert [r["instructions"] for r in bench.excerpts(lab)] == [8, 8]
+
+
+def every_kernel():
+    """(module, name) of each jit function of snippets/ that no other one of its file calls."""
+    for path in some(SNIPPETS.rglob("*.py"), 100):
+        functions = {
+            node.name: node
+            for node in ast.parse(path.read_text("utf-8")).body
+            if isinstance(node, ast.FunctionDef) and language(node)
+        }
+        called = {
+            inner.id
+            for name, node in functions.items()
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.Name) and inner.id != name
+        }
+        module = ".".join(path.relative_to(SNIPPETS).with_suffix("").parts)
+        yield from ((module, name) for name in functions.keys() - called)
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="needs the network, and no GPU")
+@pytest.mark.parametrize("version", [bench.TRITONS[0], bench.TRITONS[-1]])
+def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
+    rows = {target: bench.on_triton(version, target) for target in ("sm_80", "sm_90")}
+    assert not [row for found in rows.values() for row in found if row["error"]]
+    compiled = {(row["module"], row["kernel"]) for found in rows.values() for row in found}
+    assert compiled == {*every_kernel()} - {("_lab.probe.compiled", "_first_kernel")}  # it warms up
+    other = {(row["module"], row["kernel"]) for row in rows["sm_80"]}
+    assert {module for module, _ in compiled - other} == {
+        "hopper_attention.kernel",
+        "hopper_backward.kernel",
+        "ring_attention.op",
+    }
+
+
+def test_a_kernel_that_a_triton_refuses_is_named():
+    result = STORED["tritons", "sm_90"]
+    kernels = len(result.rows) // len(bench.TRITONS)
+    for error, finding, cell in (
+        (None, f"each compiles all {kernels} kernels.", f"{kernels} of {kernels}"),
+        ("why", f"1 compilation of {len(result.rows)} failed.", f"{kernels - 1} of {kernels}; "),
+    ):
+        first, *others = result.rows
+        changed = dataclasses.replace(result, rows=[first | {"error": error}, *others])
+        figure = drawn.tritons([changed])
+        assert figure.finding.endswith(finding)
+        assert [row["Triton"] for row in figure.table] == [*bench.TRITONS]
+        named = f"{cell}{first['module']}: {first['kernel']}" if error else cell
+        assert figure.table[0]["H100, H200"] == named
+
+
+def test_the_versions_that_are_allowed_are_those_that_were_tried():
+    project = tomllib.loads((SNIPPETS.parent / "pyproject.toml").read_text("utf-8"))
+    groups = project["project"]["dependencies"], project["dependency-groups"]["run"]
+    minor = {tuple(map(int, version.split(".")[:2])) for version in bench.TRITONS}
+    (least, most) = min(minor), max(minor)
+    for asked in some(groups, 2):
+        (allowed,) = [Requirement(x).specifier for x in asked if x.startswith("triton")]
+        assert f"{allowed}" == f"<{most[0]}.{most[1] + 1},>={least[0]}.{least[1]}"
+        assert minor == {(3, x) for x in range(least[1], most[1] + 1)}
 
 
 def test_long_lists_of_registers_are_cut_and_short_ones_are_not():

@@ -2,6 +2,9 @@
 
 import ast
 import contextlib
+import importlib
+import json
+import os
 import re
 import sys
 import tempfile
@@ -9,6 +12,7 @@ import textwrap
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -18,8 +22,9 @@ from torch.overrides import TorchFunctionMode
 
 from snippets._lab import child
 from snippets._lab.judge.patch import occurs
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS
-from snippets._lab.rooms import attention_rooms, load, measured_on
+from snippets._lab.rooms import ROOT, attention_rooms, load, measured_on
 
 TARGETS = tuple(dict.fromkeys(card.target for card in CARDS))
 # Of one card of each target. No kernel is another one for it, only a launch's number of programs.
@@ -53,6 +58,7 @@ EVERY_WIDTH = [(1024, D, False) for D in WIDTHS]  # any other launcher
 TILING = ("BLOCK", "CONSUMERS", "STAGES")  # how a kernel's constants begin that a table shows
 LONGEST = 1024  # keys with as many queries
 FEW = 16  # queries of a longer row
+SLOW = 60  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +124,7 @@ class Allocations(TorchFunctionMode):
     """What is allocated says so too."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is torch.empty:
+        if function in (torch.empty, torch.zeros):
             return function(*args, **(kwargs or {}) | {"device": "cpu"}).as_subclass(OnCard)
         return function(*args, **kwargs or {})
 
@@ -128,8 +134,12 @@ def on_card(target):
     """A launcher called inside refuses and chooses as it would on a GPU of the target."""
     amd = target.startswith("gfx")
     major, minor = divmod(94 if amd else int(target.removeprefix("sm_")), 10)
-    shared = ARCHITECTURES[target].shared_block
-    about = {"major": major, "minor": minor, "shared_memory_per_block_optin": shared}
+    about = {
+        "major": major,
+        "minor": minor,
+        "shared_memory_per_block_optin": ARCHITECTURES[target].shared_block,
+        "shared_memory_per_multiprocessor": ARCHITECTURES[target].shared_sm,
+    }
     if target in MULTIPROCESSORS:  # a launcher that asks for what nobody states must fail
         about["multi_processor_count"] = MULTIPROCESSORS[target]
     _forget_cards()
@@ -220,6 +230,145 @@ def kernels(lab):
             blocks = {k: v for k, v in constants(launch).items() if k.startswith(TILING)}
             yield {**about, "blocks": blocks, **lab.compiler.compiled(launch).as_row()}
         # --8<-- [end:kernels]
+
+
+# Of each that pyproject.toml allows, the version that everything was tried with.
+TRITONS = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")
+
+
+def one_of_each():
+    """(module, launcher, arguments, options): together they launch every kernel of snippets/.
+
+    The first launch of a kernel counts. A kernel that no function launches is named itself.
+    """
+
+    def tensor(*shape, dtype="float16"):
+        return torch.empty(shape, dtype=getattr(torch, dtype))
+
+    x, row = tensor(1, HEADS, 1024, 64), tensor(1, HEADS, 1024, dtype="float32")
+    few, one = tensor(1, HEADS, FEW, 64), tensor(1, HEADS, 1, 64)
+    short, lengths = tensor(1, HEADS, 512, 64), tensor(1, dtype="int32")
+    places, numbers = tensor(4096, dtype="int32"), tensor(4096, dtype="float32")
+    matrix = numbers.view(64, 64)
+    given = x, x, x, x, row, x  # q, k, v, out, lse, grad_out
+    ring = load("ring_attention", "kernel")
+    step = ring.Step(0, 0, 1024, 0, 1024, False)
+    state, sums = (x.float(), row, row, x, row), (x.float(), x.float(), x.float())
+    yield from [
+        ("attention_weights.kernel", "attention_weights", (x, x), {}),
+        ("attention_weights.exercise", "attention_weights", (x, x), {}),
+        ("basic_attention.kernel", "basic_attention", (x, x, x), {}),
+        ("basic_attention.exercise", "basic_attention", (x, x, x), {}),
+        ("vectorized_attention.kernel", "vectorized_attention", (few, short, short), {}),
+        ("vectorized_attention.exercise", "vectorized_attention", (few, x, x), {}),
+        ("vectorized_attention.bench", "_chain_kernel", (places, places, 16), {}),
+        ("vectorized_attention.bench", "_grids_kernel", (places, places), {}),
+        ("composed_attention.kernel", "composed_attention", (x, x, x), {}),
+        ("composed_attention.exercise", "scores", (x, x), {}),
+        ("tiled_attention.kernel", "tiled_attention", (x, x, x), {}),
+        ("tiled_attention.exercise", "tiled_attention_with_lse", (x, x, x), {}),
+        ("flash_attention.smallest", "smallest_attention", (x, x, x), {}),
+        ("flash_attention.kernel", "flash_attention", (x, x, x), {}),
+        ("flash_attention.exercise", "merge", (x[None], row[None]), {}),
+        ("flash_backward.kernel", "flash_backward", given, {}),
+        ("flash_backward.kernel", "flash_backward", given, {"deterministic": True}),
+        ("flash_backward.kernel", "flash_backward", tuple(x.float() for x in given), {}),
+        ("flash_backward.two_passes", "two_passes", given, {}),
+        ("flash_backward.exercise", "gradient_of_values", (x, x, row, x), {}),
+        ("hopper_attention.kernel", "hopper_attention", (x, x, x), {}),
+        ("hopper_backward.kernel", "hopper_backward", given, {}),
+        ("decode_attention.kernel", "decode_attention", (one, x, x), {"num_splits": 2}),
+        ("decode_attention.kernel", "cache_append", (one, one, x, x, lengths), {}),
+        ("decode_attention.last_arriver", "last_arriver", (one, x, x), {"num_splits": 2}),
+        ("ring_attention.kernel", "_launch_step", (x, x, x, state, step, 0.125), {"first": True}),
+        ("ring_attention.kernel", "_launch_delta", (x, x), {}),
+        (
+            "ring_attention.kernel",
+            "_launch_backward",
+            (x, x, x, x, row, row, sums, step, 0.125),
+            {},
+        ),
+        ("ring_attention.op", "hopper_step", (x, x, x, state, step, 0.125), {"first": True}),
+        ("coalescing.kernel", "coalescing", (numbers,), {"stride": 32}),
+        ("coalescing.kernel", "line_sums", (matrix,), {"dim": 0}),
+        ("coalescing.exercise", "column_sums", (matrix,), {}),
+        ("latency_hiding.kernel", "walk", (places, places, 16, 1, 1), {}),
+        ("latency_hiding.kernel", "copy_in_flight", (numbers,), {"programs": 8}),
+        ("latency_hiding.kernel", "work_on_tiles", (matrix,), {"steps": 16}),
+        ("latency_hiding.kernel", "held", (places, places, numbers, 16, 0, 4), {}),
+        ("latency_hiding.exercise", "two_walks", (places, places, 16, 1, 1), {}),
+        ("multi_head_attention.bench", "_empty_kernel", (numbers,), {}),
+        ("multi_head_attention.bench", "_one_kernel", (numbers,), {}),
+        ("attention_memory.bench", "_walk", (numbers, numbers, 16), {}),
+        ("attention_memory.bench", "_turn", (numbers, numbers, 16), {}),
+        ("diagnose.kernels.flash", "flash", (x, x, x), {}),
+        ("diagnose.kernels.rows", "attention", (x, x, x), {}),
+        ("diagnose.kernels.tiled", "tiled", (x, x, x), {}),
+        ("diagnose.kernels.vectorized", "vector_attention", (few[0], short[0], short[0]), {}),
+        ("_lab.measure.ceilings", "read", (numbers,), {}),
+        ("_lab.measure.ceilings", "_fma_kernel", (numbers, 16), {"BLOCK": 256}),
+    ]
+
+
+def compiled_here(target):
+    """A row for each kernel of `one_of_each`, as the Triton of this process compiles it."""
+    found = {}  # (module, kernel) → what came of it
+    with Compiler(SLOW) as compiler:
+        with on_card(target):
+            for module, name, given, options in one_of_each():
+                if "hopper" in name and target != "sm_90":
+                    continue
+                module = importlib.import_module(f"snippets.{module}")
+                function = getattr(module, name)
+                launcher = function[(1,)] if hasattr(function, "arg_names") else function
+                with patch.dict(vars(module), INTERPRETED=False):
+                    for launch in compiler.launches(launcher, given, options, target=target):
+                        found.setdefault((launch.module, launch.kernel), launch)
+        for (module, kernel), launch in found.items():
+            resources = compiler.compiled(launch)
+            yield {
+                "module": module.removeprefix("snippets."),
+                "kernel": kernel,
+                "registers": resources.registers,
+                "spill_store_bytes": resources.spill_store_bytes,
+                "shared_bytes": resources.shared_bytes,
+                "error": resources.error,
+            }
+
+
+def on_triton(version, target):
+    """The rows of `compiled_here`, from a process that has another Triton."""
+    rows = compiled_here.__name__
+    code = f"import json; from {__name__} import {rows}; print(json.dumps([*{rows}({target!r})]))"
+    environment = {**os.environ, "PYTHONPATH": str(installed(version))}
+    done = child.run([sys.executable, "-c", code], seconds=SLOW * 10, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"with Triton {version}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def installed(version):
+    """The folder that holds a Triton: if it isn't the one in use, pip fills it the first time."""
+    if version == triton.__version__:
+        return Path(triton.__file__).parents[1]
+    folder = ROOT / ".cache" / f"triton-{version}"
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:  # whole, or not there
+            wanted = ["--quiet", "--no-deps", "--target", f"{fresh}/all", f"triton=={version}"]
+            done = child.run([sys.executable, "-m", "pip", "install", *wanted], seconds=SLOW * 10)
+            if done.returncode:
+                raise RuntimeError(f"Triton {version} was not installed: {done.stderr.strip()}")
+            os.rename(f"{fresh}/all", folder)
+    return folder
+
+
+@measured_on("compiler", targets=("sm_80", "sm_90"), every_launcher=True)
+def tritons(lab):
+    """Whether each Triton that pyproject.toml allows compiles every kernel."""
+    for step in lab.each(triton=TRITONS):
+        for row in on_triton(step["triton"], lab.target):
+            yield {**step, **row}
 
 
 class Point(NamedTuple):

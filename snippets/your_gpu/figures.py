@@ -278,6 +278,40 @@ def _about_instructions(by_target):
     return f"The instruction that multiplies in `flash_attention`, in float16. {'; '.join(said)}."
 
 
+def tritons(results):
+    by_target = {r.folder.removeprefix("compiler/"): r.rows for r in results}
+    every = [row for rows in by_target.values() for row in rows]
+    refusing = [row for row in every if row["error"]]
+    versions = [*dict.fromkeys(row["triton"] for row in every)]
+    return Figure(
+        finding=f"Triton {listed(versions)}: "
+        + (
+            f"{many(len(refusing), 'compilation')} of {len(every)} failed."
+            if refusing
+            else f"each compiles all {len({(r['module'], r['kernel']) for r in every})} kernels."
+        ),
+        caption="How many kernels each version compiles for a target, each in one typical "
+        "configuration. Those made for Hopper are compiled for it alone. Nothing ran.",
+        table=[
+            {
+                "Triton": version,
+                **{
+                    _cards_of(target): _compiled([r for r in rows if r["triton"] == version])
+                    for target, rows in by_target.items()
+                },
+            }
+            for version in versions
+        ],
+        open_table=True,
+    )
+
+
+def _compiled(rows):
+    """How many of them were compiled, and the names of the others."""
+    refused = [f"{r['module']}: {r['kernel']}" for r in rows if r["error"]]
+    return "; ".join([f"{len(rows) - len(refused)} of {len(rows)}", *refused])
+
+
 def excerpts(results):
     rows = results[0].rows
     return Figure(

@@ -1,5 +1,8 @@
 """The interpreter replaces the language once a launch, and the kernel computes what it did."""
 
+import contextlib
+
+import numpy
 import pytest
 import torch
 import triton
@@ -33,6 +36,20 @@ def sums(x):
 def test_what_a_kernel_computes_stays():
     x = torch.randn(32)
     torch.testing.assert_close(sums(x), x.sum().expand(3) / 2)
+
+
+@pytest.mark.parametrize(
+    ("triton_version", "numpy_version", "fits"),
+    [("3.6.0", "2.3.5", True), ("3.6.0", "2.4.0", False), ("3.7.1", "2.4.0", True)],
+)
+def test_a_numpy_with_which_no_loop_runs_is_refused(
+    triton_version, numpy_version, fits, monkeypatch
+):
+    monkeypatch.setattr(triton, "__version__", triton_version)
+    monkeypatch.setattr(numpy, "__version__", numpy_version)
+    refused = pytest.raises(RuntimeError, match=r"3\.6\.0 cannot .* 2\.4\.0: .*'numpy<2\.4'")
+    with contextlib.nullcontext() if fits else refused:
+        lab.refuse_numpy()
 
 
 def test_the_language_is_looked_through_once_for_each_module(monkeypatch):

@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.rooms import places_of
@@ -932,3 +933,55 @@ def test_the_cost_of_a_rule_is_least_for_ours():
         # Rules that may cut finer than ours, beyond its largest number of splits, are left out.
         costs = [c for c, n in zip(case["cost"], case["splits"], strict=True) if n <= 256]
         assert case["cost"][rules.index("decode_attention")] == min(costs)
+
+
+# Rivals for caches are packages; these stand-ins take what they take.
+
+
+def of_tokens_first(q, k, v):
+    """What q [B, M, H, D] sees in k, v [B, N, Hkv, D], in that layout."""
+    assert all(x.is_contiguous() for x in (q, k, v))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+    return (weights @ v).transpose(1, 2)
+
+
+def flash_attn_with_kvcache(q, k, v, *, cache_seqlens):
+    assert cache_seqlens.tolist() == [k.shape[1]] * len(q)
+    return of_tokens_first(q, k, v)
+
+
+class BatchDecodeWithPagedKVCacheWrapper:
+    def __init__(self, workspace, layout, *, use_tensor_cores):
+        assert (layout, workspace.dtype) == ("NHD", torch.uint8)
+        self.grouped = use_tensor_cores
+
+    def plan(self, indptr, indices, last, H, Hkv, D, page, *, q_data_type, kv_data_type):
+        assert self.grouped == (Hkv < H)
+        assert (indices.tolist(), set(last.tolist())) == (list(range(len(indices))), {page})
+        self.pages = indptr.tolist()
+
+    def run(self, q, caches):
+        k, v = (torch.stack(x.flatten(0, 1).chunk(len(q))) for x in caches)
+        assert self.pages == [b * k.shape[1] // caches[0].shape[1] for b in range(len(q) + 1)]
+        return of_tokens_first(q[:, None], k, v)[:, 0]
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU may have the packages")
+@pytest.mark.parametrize("heads", [(2, 2), (6, 2)])
+def test_each_rival_gets_the_cache_as_its_authors_lay_it_out(heads, monkeypatch):
+    there = {f.__name__: f for f in (flash_attn_with_kvcache, BatchDecodeWithPagedKVCacheWrapper)}
+    monkeypatch.setattr(Package, "function", lambda self, name: there[name])
+    cache = make([64, 64, 64], heads=heads)
+    names = [bench.FA3, bench.FLASHINFER, "torch:math"]
+    calls, errors = bench.rivals(cache, names)
+    assert (list(calls), errors) == (names, {})
+    for call in calls.values():
+        assert_decoded(call(), cache)
+    monkeypatch.setattr(Package, "function", lambda self, name: lambda *_, **__: cache.q)
+    calls, errors = bench.rivals(cache, names[:1])
+    assert (calls, list(errors)) == ({}, names[:1]), "a wrong one is not timed"
+    monkeypatch.undo()
+    assert bench.rivals(cache, [bench.FA3])[1] == {bench.FA3: "fa3-fwd is not installed"}

@@ -22,13 +22,18 @@ from snippets._lab.judge.oracle import (
 )
 from snippets._lab.measure import competitors, session
 from snippets._lab.measure.competitors import (
+    AS_OURS,
     PACKAGES,
     SCRIPTS,
     TUTORIAL,
     Unavailable,
     bind,
+    is_ours,
+    layout_of,
+    own_layout,
     resolve,
     tutorial_backward,
+    version_of,
 )
 from snippets._lab.measure.session import Lab
 from snippets._lab.measure.timing import Times
@@ -56,7 +61,7 @@ def packages(monkeypatch):
 
     def install(name, number, attend=in_their_layout):
         package = PACKAGES[name]
-        versions[package.distributions[0]] = number
+        versions[package.distribution] = number
         stub = types.ModuleType(package.module)
         if attend is not None:
             stub.flash_attn_func = attend
@@ -71,23 +76,40 @@ def packages(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
 def test_a_package_is_called_in_its_own_layout(name, lead, packages):
-    packages(name, f"{PACKAGES[name].major}.1")
     q, k, v = make_qkv(*lead, M=5, N=9, D=8)
-    mask = causal_mask(5, 9)
-    want = eager_attention(q, k, v, mask=mask)
-    torch.testing.assert_close(resolve(name)(q, k, v, causal=True), want)
-    torch.testing.assert_close(bind(name, resolve(name), q, k, v, causal=True)(), want)
+    want = eager_attention(q, k, v, mask=causal_mask(5, 9))
+    contiguous = []
+
+    def attend(*there, causal):
+        assert all(x.shape[1] in (5, 9) for x in there), "tokens come before heads"
+        contiguous.append(all(x.is_contiguous() for x in there))
+        return in_their_layout(*there, causal=causal)
+
+    packages(name, f"{PACKAGES[name].wanted}1", attend)
+    for asked, own in ((name, True), (f"{name}{AS_OURS}", len(lead) < 2)):
+        tensors = own_layout(asked, q, k, v)
+        for x, given in zip((q, k, v), tensors, strict=True):
+            torch.testing.assert_close(given, x)
+        torch.testing.assert_close(resolve(asked)(*tensors, causal=True), want)
+        torch.testing.assert_close(bind(asked, resolve(asked), *tensors, causal=True)(), want)
+        assert contiguous == [own] * 2 or lead == (3,)
+        contiguous.clear()
+        assert version_of(asked) == f"{PACKAGES[name].wanted}1"
+        assert not is_ours(asked)
+    assert layout_of(name) == "[B, M, H, D]"
+    assert layout_of(f"{name}{AS_OURS}") == layout_of("torch:cudnn") == "[B, H, M, D]"
+    assert [layout_of("torch:softmax"), layout_of("flash_attention")] == ["", ""]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_that_is_missing_or_another_is_named(name, packages):
     package = PACKAGES[name]
-    with pytest.raises(Unavailable, match=f"^{package.distributions[0]} is not installed$"):
+    with pytest.raises(Unavailable, match=f"^{package.distribution} is not installed$"):
         resolve(name)
     packages(name, "1.0.9")
-    with pytest.raises(Unavailable, match=rf"1\.0\.9 is installed; version {package.major} is"):
+    with pytest.raises(Unavailable, match=rf"1\.0\.9 is installed; version {package.wanted}\* is"):
         resolve(name)
-    packages(name, f"{package.major}.0", attend=None)
+    packages(name, f"{package.wanted}0", attend=None)
     with pytest.raises(Unavailable, match=r"\.0 cannot be imported: AttributeError: module"):
         resolve(name)
 
@@ -222,7 +244,7 @@ def test_a_competitor_that_cannot_be_timed_is_a_row_and_the_rest_goes_on(
     attend, why, packages, lab
 ):
     packages("flash_attention_4", "4.0.0b36")
-    packages("flash_attention_3", "3.0", attend)
+    packages("flash_attention_3", "0.0.3", attend)
     names = ["torch:sdpa", *NAMES]
     rows = {r["implementation"]: r for r in lab.time_attention(CASE, names)}
     assert set(rows) == set(names)
@@ -230,6 +252,8 @@ def test_a_competitor_that_cannot_be_timed_is_a_row_and_the_rest_goes_on(
     assert rows["flash_attention_2"]["error"] == "flash-attn is not installed"
     timed = rows["flash_attention_4"]
     assert (timed["ms_p50"], timed["version"], timed.get("error")) == (1.0, "4.0.0b36", None)
+    assert timed["layout"] == "[B, M, H, D]"
+    assert rows["torch:sdpa"]["layout"] == "[B, H, M, D]"
     assert "version" not in rows["torch:sdpa"]
     assert not any("ms_p50" in r for r in rows.values() if r.get("error"))
 

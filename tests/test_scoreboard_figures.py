@@ -1,5 +1,6 @@
 """The scoreboard's regimes and grids, drawn from made-up rows: no GPU is needed for this."""
 
+import collections
 import itertools
 import re
 import types
@@ -159,18 +160,36 @@ def test_the_host_is_most_of_a_small_call():
 def test_grids_that_fill_the_gpu_badly_are_shown():
     assert "at least 90 %" in drawn("grids").sentences["least"]
 
+    shapes = list(bench.drawn())
+    slow = shapes[0]
+
     def gain(name, case):
-        return 0.6 if name == LAST and case["heads"] == 8 and not case["causal"] else 1.0
+        return 0.6 if name == LAST and case["N"] == slow["N"] else 1.0
 
     figure = drawn("grids", Lab(gain))
-    assert "reaches 0.72 to 1.20 times cuDNN's rate, least at D 64, 8 heads" in figure.finding
-    assert "it is at D 64, 8 heads." in figure.sentences["least"]
+    told = page._grid_of(slow)
+    assert f"reaches 0.72 to 1.20 times cuDNN's rate, least at {told}" in figure.finding
+    assert f"it is at {told}" in figure.sentences["least"]
     assert [r["grid"] for r in figure.table][-3:] == [
         "D 128, 131 tiles",
         "D 128, 132 tiles",
         "D 128, 133 tiles",
     ]
-    assert len(figure.table) == 11
+    assert len(figure.table) == len(shapes) + 3
+
+
+def test_nobody_chose_the_drawn_shapes_and_none_was_tuned_on():
+    shapes = list(bench.drawn())
+    assert shapes == list(bench.drawn()), "drawn once for good"
+    assert len(shapes) == len({s["N"] for s in shapes}) == bench.DRAWN
+    kinds = collections.Counter((s["D"], s["causal"]) for s in shapes)
+    assert kinds == dict.fromkeys(itertools.product((64, 128), (False, True)), bench.DRAWN // 4)
+    assert len({s["heads"] // s["heads_kv"] for s in shapes}) > 2
+    for s in shapes:
+        assert s["heads_kv"] % 2
+        assert not s["heads"] % s["heads_kv"]
+        assert s["N"] % 64
+        assert s["N"] not in bench.LENGTHS
 
 
 def test_what_takes_minutes_to_measure_depends_on_the_two_fastest_only():

@@ -10,8 +10,9 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure import ceilings
-from snippets._lab.measure.competitors import in_a_line, resolve
+from snippets._lab.measure.competitors import PACKAGES, layout_of, own_layout, resolve
 from snippets._lab.measure.regimes import IN_A_GRAPH
+from snippets._lab.measure.session import why_not
 from snippets._lab.measure.timing import time_host
 from snippets._lab.probe.gpus import ARCHITECTURES
 from snippets._lab.rooms import measured_on
@@ -26,7 +27,8 @@ from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
 READER = f"{OURS}:only reads"
-RIVALS = ["torch:cudnn", "torch:flash"]
+FA3, FLASHINFER = "flash_attention_3", "flashinfer"
+RIVALS = ["torch:cudnn", "torch:flash", FA3, FLASHINFER]
 FLEX = "torch:flex"  # the rival with pages
 HEADS = 8  # of keys
 BATCHES = [1, 4, 16, 64, 256]
@@ -111,12 +113,19 @@ def decode(cache, **options):
 
 # --8<-- [start:rivals]
 def rivals(cache, names=RIVALS):
-    """PyTorch's backends on one new token of full, contiguous caches: as `right` returns them."""
-    shared = {"enable_gqa": True} if cache.q.shape[1] != cache.k.shape[1] else {}
-    return right(
-        decode(cache)(),
-        {name: functools.partial(resolve(name), *cache[:3], **shared) for name in names},
-    )
+    """Others on one new token of full caches, each in its own layout: as `right` returns them."""
+    makers = {FA3: of_flash_attention, FLASHINFER: of_flashinfer}
+    calls, errors, laid_out = {}, {}, {}
+    for name in names:
+        layout = layout_of(name)
+        try:
+            if layout not in laid_out:  # one copy for all that want it: a cache may be large
+                laid_out[layout] = own_layout(name, *cache[:3])
+            calls[name] = makers.get(name, of_pytorch)(name, *laid_out[layout], cache.lengths)
+        except Exception as error:  # noqa: BLE001 - what is missing is named in its row
+            errors[name] = why_not(error)
+    calls, wrong = right(decode(cache)(), calls)
+    return calls, errors | wrong
 
 
 def right(want, makers):
@@ -126,14 +135,46 @@ def right(want, makers):
         try:
             # Both round the same sum to 16 bits, after rounding the weights to 16 bits.
             torch.testing.assert_close(call(), want, rtol=0.02, atol=0.02 * float(want.abs().max()))
-        except torch.cuda.OutOfMemoryError:
-            errors[name] = "out of memory"
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
-            errors[name] = in_a_line(error)
+            errors[name] = why_not(error)
         else:
             calls[name] = call
     return calls, errors
     # --8<-- [end:rivals]
+
+
+def of_pytorch(name, q, k, v, lengths):
+    """SDPA with one backend; it is told no lengths, so the caches must be full."""
+    shared = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    return functools.partial(resolve(name), q, k, v, **shared)
+
+
+def of_flash_attention(name, q, k, v, lengths):
+    """FlashAttention's function for caches; it finds the number of splits itself."""
+    attend = PACKAGES[name].function("flash_attn_with_kvcache")
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # [B, M, H, D]
+    return lambda: attend(q, k, v, cache_seqlens=lengths).transpose(1, 2)
+
+
+def of_flashinfer(name, q, k, v, lengths):
+    """FlashInfer's wrapper, on pages that lie in order. Its plan, which serves all layers of a
+    model, is made before the clock starts.
+    """
+    wrapper = PACKAGES[name].function("BatchDecodeWithPagedKVCacheWrapper")
+    (B, H, _, D), (_, Hkv, N, _), page = q.shape, k.shape, PAGES[0]
+    workspace = torch.zeros(128 << 20, dtype=torch.uint8, device=q.device)
+    found = wrapper(workspace, "NHD", use_tensor_cores=Hkv < H)
+    each = N // page  # pages of a sequence
+    found.plan(
+        torch.arange(B + 1, dtype=torch.int32, device=q.device) * each,
+        torch.arange(B * each, dtype=torch.int32, device=q.device),
+        torch.full((B,), page, dtype=torch.int32, device=q.device),
+        *(H, Hkv, D, page),
+        q_data_type=q.dtype,
+        kv_data_type=k.dtype,
+    )
+    q, there = q.view(B, H, D), tuple(x.transpose(1, 2).view(-1, page, Hkv, D) for x in (k, v))
+    return lambda: found.run(q, there)[:, :, None]
 
 
 def unable(case, errors):

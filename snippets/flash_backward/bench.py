@@ -7,7 +7,7 @@ import torch
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets._lab.measure.competitors import TUTORIAL, resolve, tutorial_backward
+from snippets._lab.measure.competitors import TUTORIAL, own_layout, resolve, tutorial_backward
 from snippets._lab.measure.session import why_not
 from snippets._lab.rooms import measured_on
 
@@ -53,7 +53,8 @@ def _problem(lab, case):
 
 def _by_autograd(name, q, k, v, grad_out, causal):
     """The backward of somebody else's attention: autograd's, its forward run once before."""
-    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    *own, grad_out = own_layout(name, q, k, v, grad_out)
+    leaves = [x.detach().requires_grad_() for x in own]
     out = resolve(name)(*leaves, causal=causal)
     return functools.partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
 

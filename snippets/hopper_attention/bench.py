@@ -40,16 +40,20 @@ def check(device):
 
 
 # --8<-- [start:forward]
+RIVALS = ["torch:cudnn", "torch:flash", "flash_attention_4"]  # in each dtype
+AS_OURS = [f"{name}:as ours" for name in ("torch:flash", "flash_attention_3", "flash_attention_4")]
+
+
 @measured_on("gpu")
 def forward(lab):
-    """Time beside PyTorch's backends and the series' Triton kernel, the same number of tokens."""
+    """Time beside the best there is, and the series' Triton kernel, the same number of tokens."""
     axes = {"causal": [False, True], "D": [64, 128], "N": [1024, 4096, 16_384]}
     for case in lab.each(dtype=["bfloat16", "float16"], **axes):
-        names = [OURS, "flash_attention", "torch:cudnn", "torch:flash", "flash_attention_4"]
+        names = [OURS, "flash_attention", *RIVALS]
         if case["dtype"] == "float16" and case["N"] != 4096:
             continue  # as bfloat16
-        if case["dtype"] == "bfloat16" and case["N"] == 4096:
-            names.append("torch:flex")  # compiles for every shape
+        if case["dtype"] == "bfloat16":  # FlashAttention-3's wheel has no float16
+            names += ["flash_attention_3", "torch:flex", *AS_OURS]
         yield from lab.time_attention(same_work(case), names)
         # --8<-- [end:forward]
 

@@ -10,7 +10,7 @@ import torch
 
 from snippets._lab.judge.mutants import CONTROL, MutantError, variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
-from snippets._lab.measure.competitors import resolve
+from snippets._lab.measure.competitors import own_layout, resolve
 from snippets._lab.rooms import measured_on
 
 from . import kernel
@@ -22,6 +22,7 @@ from .orders import Orders
 from .parts import Fault, listed
 
 OURS = "hopper_backward"
+FA4 = "flash_attention_4"
 LENGTHS = [1024, 4096, 16_384]
 TOKENS, COLUMNS = 16_384, 2_048  # batch times N, and heads times D, at every length
 
@@ -95,9 +96,10 @@ def backward(lab):
                 ("flash_backward", resolve("flash_backward")),
             )
         }
-        for name in ("torch:cudnn", "torch:flash", "flash_attention_4"):
+        for name in ("torch:cudnn", "torch:flash", FA4, f"{FA4}:as ours"):
             try:
-                calls[name] = _by_autograd(resolve(name), q, k, v, grad_out, case["causal"])
+                own = own_layout(name, q, k, v, grad_out)
+                calls[name] = _by_autograd(resolve(name), *own, case["causal"])
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
                 yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
         yield from lab.time(case, calls, **_cost(case))
@@ -196,7 +198,6 @@ def order(lab):
     for case in lab.each(heads_kv=list(HEADS), N=[512, 1024, 2048, 4096, 8192]):
         case |= {**fixed, "heads": HEADS[case["heads_kv"]], "batch": TOKENS // case["N"]}
         q, k, v = lab.qkv(case)
-        k, v = (x[:, : case["heads_kv"]].contiguous() for x in (k, v))
         out, lse = resolve("hopper_attention")(q, k, v, causal=True, return_lse=True)
         given = q, k, v, out, lse, torch.randn_like(out)
         every = case["batch"] * case["heads_kv"]

@@ -1,7 +1,9 @@
 """What the scoreboard measures: all kernels on the same work, and where errors come from."""
 
 import functools
+import itertools
 import math
+import random
 
 import torch
 
@@ -9,6 +11,7 @@ from snippets._lab.judge.oracle import assert_attention, deviation, eager_attent
 from snippets._lab.measure.competitors import (
     Unavailable,
     is_ours,
+    own_layout,
     resolve,
     same_work,
 )
@@ -58,8 +61,7 @@ def check(device):
     q, k, v = make_qkv(2, N=65, D=64, dtype=torch.float16, device=device)
     grad_out = torch.randn_like(q)
     for name in trained_here():
-        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        found = there_and_back(WITH_GRADIENTS[name], leaves, grad_out)
+        found = there_and_back(WITH_GRADIENTS[name], as_leaves((q, k, v)), grad_out)
         assert_gradients(found, q, k, v, grad_out)
 
 
@@ -92,7 +94,7 @@ COMPILED_AT = [1024]  # a second of compilation for each, and longer calls hide 
 # --8<-- [start:regimes]
 @measured_on("gpu")
 def regimes(lab):
-    """Our two fastest beside cuDNN and FlashAttention, the same work in every regime."""
+    """Our two fastest beside cuDNN and each FlashAttention, the same work in every regime."""
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
         within = [QUEUED, AS_CALLED, IN_A_GRAPH]
         within += [COMPILED] * (case["N"] in COMPILED_AT)
@@ -123,26 +125,46 @@ def launchers(lab):
 
 
 # --8<-- [start:grids]
+DRAWN = 12  # shapes, with one seed for good: nobody chose them, and no tile was tuned on them
 TILE = 128  # queries of a tile at D 128
+
+
+def drawn():
+    """Odd numbers of heads in groups, and lengths that fill no tile: as many of each D and mask."""
+    draw = random.Random(2026)
+    for D, causal in itertools.islice(
+        itertools.cycle(itertools.product([64, 128], [False, True])), DRAWN
+    ):
+        heads_kv = draw.choice([1, 3, 5, 7, 9])
+        yield {
+            "dtype": "bfloat16",
+            "causal": causal,
+            "D": D,
+            "batch": draw.randint(1, 4),
+            "heads": heads_kv * draw.choice([1, 2, 3, 5]),
+            "heads_kv": heads_kv,
+            "N": draw.randint(500, 12_000),
+        }
 
 
 @measured_on("gpu")
 def grids(lab):
-    """Few heads, and one tile more or less than the GPU has multiprocessors."""
-    for case in lab.each(
-        dtype=["bfloat16"], causal=[False, True], D=[64], heads=[1, 3, 8, 24], N=[4096]
-    ):
-        yield from best_beside_others(lab, case, [QUEUED])
+    """Shapes drawn at random, and one tile more or less than the GPU has multiprocessors."""
     sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    for case in lab.each(
-        dtype=["bfloat16"], causal=[False], D=[128], heads=[1], tiles=[sms - 1, sms, sms + 1]
-    ):
-        yield from best_beside_others(lab, {**case, "N": TILE * case["tiles"]}, [QUEUED])
+    a_wave = {"dtype": "bfloat16", "causal": False, "D": 128, "heads": 1}
+    around = [{**a_wave, "tiles": n, "N": TILE * n} for n in (sms - 1, sms, sms + 1)]
+    for shape in lab.each(shape=[*drawn(), *around]):
+        yield from best_beside_others(lab, shape["shape"], [QUEUED])
         # --8<-- [end:grids]
 
 
 # --8<-- [start:training]
 TRAINED = ["torch:cudnn", "torch:flash", "flash_attention_4"]
+
+
+def as_leaves(tensors):
+    """The tensors as ones whose gradients autograd is asked for."""
+    return [x.detach().requires_grad_() for x in tensors]
 
 
 def there_and_back(attention, leaves, grad_out, **options):
@@ -156,7 +178,7 @@ def training(lab):
     here = trained_here()
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=LENGTHS):
         case = same_work(case)
-        leaves = [x.requires_grad_() for x in lab.qkv(case)]
+        leaves = as_leaves(lab.qkv(case))
         grad_out = torch.randn_like(leaves[0])
         calls = {}
         for name in [*TRAINED, *here]:
@@ -165,8 +187,9 @@ def training(lab):
             except Unavailable as missing:
                 yield {"implementation": name, **case, "error": str(missing)}
                 continue
+            *own, given = own_layout(name, *leaves, grad_out)
             calls[name] = functools.partial(
-                there_and_back, attention, leaves, grad_out, causal=case["causal"]
+                there_and_back, attention, as_leaves(own), given, causal=case["causal"]
             )
         yield from lab.time(case, calls, **cost_of_training(case))
         for name in WITH_GRADIENTS.keys() - here:

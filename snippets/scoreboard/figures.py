@@ -659,8 +659,10 @@ LEAST = 0.9  # of cuDNN's rate: what a kernel should do whatever the grid
 
 
 def _grid_of(row):
-    """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles"."""
+    """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles", "D 64, 15 heads on 5, …"."""
     what = many(row["tiles"], "tile") if "tiles" in row else many(row["heads"], "head")
+    if "heads_kv" in row:
+        what += f" on {row['heads_kv']}, N {cell(row['N'])}, batch {row['batch']}"
     return f"D {row['D']}, {what}" + ", causal" * row["causal"]
 
 

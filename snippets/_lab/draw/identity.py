@@ -114,6 +114,7 @@ OTHERS = {
     "flash_attention_2": _cool("FlashAttention-2", 268, 0.54, "square", 0.19),
     "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "pentagon", 0.12),
     "flash_attention_4": _cool("FlashAttention-4", 171, 0.57, "hexagon", 0.12),
+    "flashinfer": _cool("FlashInfer", 197, 0.5, "star", 0.1),
     "triton_tutorial_06": _cool("Triton's tutorial 06", 212, 0.5, "x", 0.08),
     "ceiling": Identity("ceiling", "#808a94", "line-ew", "solid"),
     "context": Identity("", "#808a94"),  # what stands beside the matter: other targets, asides

@@ -35,39 +35,42 @@ class Unavailable(RuntimeError):
 class Package:
     """A package with attention of its own: q, k, v and the result are [B, M, H, D] there."""
 
-    distributions: tuple[str, ...]  # what pip calls it, the first that is installed counts
-    module: str  # what has its flash_attn_func
-    major: str  # the version that the name stands for
+    distribution: str  # what pip calls it
+    module: str  # what has its functions
+    wanted: str  # how the versions begin that the name stands for
 
     def version(self) -> str:
         """The version that is installed. Raises Unavailable for none, and for another."""
-        for distribution in self.distributions:
-            try:
-                found = importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-            if found.partition(".")[0] != self.major:
-                raise Unavailable(
-                    f"{distribution} {found} is installed; version {self.major} is compared"
-                )
-            return found
-        raise Unavailable(f"{self.distributions[0]} is not installed")
-
-    def function(self) -> Attention:
-        """Its attention. Raises Unavailable where it is missing, or there and cannot be used."""
-        said = f"{self.distributions[0]} {self.version()}"
         try:
-            function: Attention = importlib.import_module(self.module).flash_attn_func
+            found = importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            raise Unavailable(f"{self.distribution} is not installed") from None
+        if not found.startswith(self.wanted):
+            raise Unavailable(
+                f"{self.distribution} {found} is installed; version {self.wanted}* is compared"
+            )
+        return found
+
+    def function(self, name: str = "flash_attn_func") -> Attention:
+        """One of its functions. Raises Unavailable where it is missing or cannot be used."""
+        said = f"{self.distribution} {self.version()}"
+        try:
+            function: Attention = getattr(importlib.import_module(self.module), name)
         except Exception as error:
             raise Unavailable(f"{said} cannot be imported: {in_a_line(error)}") from error
         return function
 
 
 PACKAGES = {
-    "flash_attention_2": Package(("flash-attn",), "flash_attn", "2"),
-    "flash_attention_3": Package(("flash-attn-3", "flashattn-hopper"), "flash_attn_interface", "3"),
-    "flash_attention_4": Package(("flash-attn-4",), "flash_attn.cute", "4"),
+    "flash_attention_2": Package("flash-attn", "flash_attn", "2."),
+    "flash_attention_3": Package("fa3-fwd", "fa3_fwd_interface", "0."),  # only its forward
+    "flash_attention_4": Package("flash-attn-4", "flash_attn.cute", "4."),
+    "flashinfer": Package("flashinfer-python", "flashinfer", "0."),  # for decode_attention
 }
+# Who calls its tensors [B, M, H, D], the heads of a token side by side, and is given them so.
+# PyTorch's own FlashAttention-2 takes [B, H, M, D] and transposes it before its kernel sees it.
+TOKENS_FIRST = (*PACKAGES, "torch:flash")
+AS_OURS = ":as ours"  # of such a name: the same, but its tensors lie in memory as ours
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ SCRIPTS = {  # that one is in python/tutorials of github.com/triton-lang/triton
 
 BACKENDS = {
     "torch:math": SDPBackend.MATH,
-    "torch:flash": SDPBackend.FLASH_ATTENTION,
+    "torch:flash": SDPBackend.FLASH_ATTENTION,  # FlashAttention-2
     "torch:efficient": SDPBackend.EFFICIENT_ATTENTION,
     "torch:cudnn": SDPBackend.CUDNN_ATTENTION,
 }
@@ -164,6 +167,9 @@ def _not_later(b: Any, h: Any, row: torch.Tensor, column: torch.Tensor) -> torch
     return row >= column
 
 
+PYTORCH: dict[str, Attention] = {"torch:sdpa": _sdpa, "torch:eager": _eager, "torch:flex": _flex}
+
+
 def in_a_line(error: Exception) -> str:
     """An error as a row says it: its kind, and the first line of its text."""
     text = f"{error}".strip().splitlines() or [""]
@@ -178,7 +184,7 @@ def _packaged(package: Package) -> Attention:
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False
     ) -> torch.Tensor:
         lead = (None,) * (4 - q.dim())
-        there = (x[lead].transpose(1, 2) for x in (q, k, v))  # [B, M, H, D], without a copy
+        there = (x[lead].transpose(1, 2) for x in (q, k, v))  # [B, M, H, D], see own_layout
         out = _its_result(attend(*there, causal=causal)).transpose(1, 2)
         return out.view(q.shape) if lead else out
 
@@ -229,30 +235,48 @@ def bind(
 ) -> Callable[[], torch.Tensor]:
     """A call without arguments, of a name's function: what only this lab needs is done before.
 
-    A package gets its own layout, and a backend that PyTorch chooses by itself for these tensors is
-    not forced in each call, which takes the host longer than the call.
+    A package gets what its own function takes, and a backend that PyTorch chooses by itself for
+    these tensors is not forced in each call, which takes the host longer than the call.
     """
+    name = name.removesuffix(AS_OURS)
     if name in PACKAGES and tensors[0].dim() == 4:
         attend = PACKAGES[name].function()
         there = [x.transpose(1, 2) for x in tensors]
         causal = options.get("causal", False)
         return lambda: _its_result(attend(*there, causal=causal)).transpose(1, 2)
     if name in BACKENDS and tensors[0].dim() == 4:
-        chosen = torch._fused_sdp_choice(*tensors, is_causal=options.get("causal", False))
+        shared = options.get("enable_gqa", False)
+        causal = options.get("causal", False)
+        chosen = torch._fused_sdp_choice(*tensors, is_causal=causal, enable_gqa=shared)
         if chosen == BACKENDS[name].value:
             function = _sdpa
     return functools.partial(function, *tensors, **options)
 
 
+def layout_of(name: str) -> str:
+    """How the tensors of somebody else's attention lie in memory; "" for all that is none."""
+    if name in TOKENS_FIRST:
+        return "[B, M, H, D]"
+    others = (*TOKENS_FIRST, *BACKENDS, *PYTORCH)
+    return "[B, H, M, D]" if name.removesuffix(AS_OURS) in others else ""
+
+
+def own_layout(name: str, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The same [..., H, M, D] in the memory order with which its authors call an attention."""
+    if name not in TOKENS_FIRST or tensors[0].dim() < 3:
+        return tensors
+    return tuple(x.transpose(-2, -3).contiguous().transpose(-2, -3) for x in tensors)
+
+
 def version_of(name: str) -> str:
     """The version of a competitor that was brought along; "" for this house's own and torch's."""
-    other = PACKAGES.get(name) or SCRIPTS.get(name)
+    other = PACKAGES.get(name.partition(":")[0]) or SCRIPTS.get(name)
     return other.version() if other else ""
 
 
 def is_ours(name: str) -> bool:
     """Whether a name is that of a room, and not of somebody else's attention."""
-    return name not in PACKAGES and name not in SCRIPTS and name.partition(":")[0] != "torch"
+    return name.partition(":")[0] not in (*PACKAGES, *SCRIPTS, "torch")
 
 
 def same_work(case: dict[str, Any]) -> dict[str, Any]:
@@ -266,8 +290,10 @@ def resolve(name: str) -> Attention | None:
     "basic_attention" is a room's launcher, "basic_attention:exercise" the answer of its exercise,
     "torch:sdpa" PyTorch's choice, "torch:eager" separate operations, "torch:flex" FlexAttention,
     and the other "torch:" names force one backend; "flash_attention_4" and its elders are packages.
-    Raises Unavailable for a package that is not there, and ValueError for any other name.
+    ":as ours" behind one of TOKENS_FIRST changes nothing here: see own_layout. Raises Unavailable
+    for a package that is not there, and ValueError for any other name.
     """
+    name = name.removesuffix(AS_OURS)
     if name in PACKAGES:
         return _packaged(PACKAGES[name])
     owner, _, variant = name.partition(":")
@@ -276,9 +302,8 @@ def resolve(name: str) -> Attention | None:
             return None
         module = load(owner, variant or source_file(owner).stem)
         return getattr(module, owner)
-    own: dict[str, Attention] = {"sdpa": _sdpa, "eager": _eager, "flex": _flex}
-    if variant in own:
-        return own[variant]
+    if name in PYTORCH:
+        return PYTORCH[name]
     if name in BACKENDS:
 
         @functools.wraps(_sdpa)
@@ -287,5 +312,5 @@ def resolve(name: str) -> Attention | None:
                 return _sdpa(*tensors, **options)
 
         return forced
-    allowed = ", ".join([*(f"torch:{name}" for name in own), *BACKENDS, *PACKAGES])
+    allowed = ", ".join([*PYTORCH, *BACKENDS, *PACKAGES])
     raise ValueError(f"no implementation is called {name!r}; allowed are rooms and {allowed}")

@@ -24,6 +24,8 @@ from snippets._lab.measure.competitors import (
     bind,
     in_a_line,
     is_ours,
+    layout_of,
+    own_layout,
     resolve,
     version_of,
 )
@@ -70,9 +72,10 @@ class Lab:
             yield case
 
     def qkv(self, case: Row, device: str | None = None) -> tuple[torch.Tensor, ...]:
-        """q, k, v of a case (N, D, dtype; M, batch and heads where given) on this lab's device."""
+        """q, k, v of a case (N, D, dtype; M, batch, heads and heads_kv where given), on this lab's
+        device."""
         lead = tuple(case[name] for name in ("batch", "heads") if name in case)
-        return make_qkv(
+        q, k, v = make_qkv(
             *lead,
             M=case.get("M", case["N"]),
             N=case["N"],
@@ -81,6 +84,9 @@ class Lab:
             device=device or ("cuda" if self.place == "gpu" else "cpu"),
             seed=SEED,
         )
+        if "heads_kv" in case:
+            k, v = (x[..., : case["heads_kv"], :, :].contiguous() for x in (k, v))
+        return q, k, v
 
     def resources(self, launcher: Callable[..., Any], *tensors: torch.Tensor) -> Iterator[Row]:
         """Registers, spills, stack and shared memory of the kernels that the launcher launches.
@@ -123,16 +129,25 @@ class Lab:
 
         A name whose room does not exist yet is left out. A competitor that is missing, that fails
         or that is wrong becomes a row that says so, and the others go on; so does what runs out of
-        memory. `variants` are further functions of q, k, v, by the name their rows get. Where the
-        case says so they are called with causal=True, and the FLOPs are those of the visible
-        scores. Times are queued; of the regimes `within` there is a row for each, which names it.
+        memory. Each gets its tensors in the memory order that its own authors call it with.
+        `variants` are further functions of q, k, v, by the name their rows get. Where the case says
+        so they are called with causal=True, and the FLOPs are those of the visible scores. Times
+        are queued; of the regimes `within` there is a row for each, which names it.
         """
         self._require_gpu()
         q, k, v = self.qkv(case)
-        options = {"causal": True} if case.get("causal") else {}
         makers: dict[str, Make] = {name: functools.partial(resolve, name) for name in names}
+        one_of = {layout_of(name): name for name in makers}
+        laid_out = {layout: own_layout(name, q, k, v) for layout, name in one_of.items()}
+        shared = q.dim() > 2 and q.shape[-3] != k.shape[-3]
+        options = {"causal": True} if case.get("causal") else {}
+
+        def asked(name: str) -> tuple[tuple[torch.Tensor, ...], Row]:
+            more = {"enable_gqa": True} if shared and name.startswith("torch:") else {}
+            return laid_out.get(layout_of(name), (q, k, v)), options | more
+
         # Ours have passed the check of their room.
-        functions = yield from self._right(case, makers, is_ours, q, k, v, **options)
+        functions = yield from self._right(case, makers, is_ours, asked)
         functions |= variants or {}
         (M, D), N = q.shape[-2:], k.shape[-2]
         heads = q.numel() // (M * D)
@@ -140,15 +155,17 @@ class Lab:
         tensors = 2 * q.numel() + k.numel() + v.numel()  # q and the result, k, v
         for regime in within or [""]:
             at = {**case, "regime": regime} if regime else case
+            here, calls = functions, dict[str, Callable[[], object]]()
             if regime == regimes.COMPILED:
                 torch._dynamo.reset()  # beyond its limit of recompilations it would give up
                 makers = {name: functools.partial(regimes.compiled, name) for name in functions}
-                found = yield from self._right(at, makers, lambda _: False, q, k, v, **options)
-                calls: dict[str, Callable[[], object]] = {
-                    n: functools.partial(f, q, k, v, **options) for n, f in found.items()
-                }
-            else:
-                calls = {n: bind(n, f, q, k, v, **options) for n, f in functions.items()}
+                here = yield from self._right(at, makers, lambda _: False, asked)
+            for name, function in here.items():
+                given, said = asked(name)
+                if regime == regimes.COMPILED:
+                    calls[name] = functools.partial(function, *given, **said)
+                else:
+                    calls[name] = bind(name, function, *given, **said)
             yield from self.time(
                 at,
                 calls,
@@ -161,8 +178,7 @@ class Lab:
         case: Row,
         makers: Mapping[str, Make],
         trusted: Callable[[str], bool],
-        *tensors: torch.Tensor,
-        **options: Any,
+        asked: Callable[[str], tuple[tuple[torch.Tensor, ...], Row]],
     ) -> Generator[Row, None, dict[str, Attention]]:
         """The functions that are there and give the right result; a row for each other one."""
         right: dict[str, Attention] = {}
@@ -172,7 +188,9 @@ class Lab:
                 if function is None:
                     continue
                 if not trusted(name):
-                    assert_some_rows(function(*tensors, **options), *tensors, **options)
+                    tensors, options = asked(name)
+                    causal = options.get("causal", False)
+                    assert_some_rows(function(*tensors, **options), *tensors, causal=causal)
                 right[name] = function
             except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
@@ -202,7 +220,7 @@ class Lab:
         (what must move between the chip and its memory) are those of one call. A call that runs out
         of memory gets a row that says so, and the others are timed without it; so does one of
         somebody else that fails, and one of ours that cannot be captured or compiled. The row of a
-        competitor that was brought along says which version it is.
+        competitor says how its tensors lie in memory, and which version was brought along.
         """
         self._require_gpu()
         regime = case.get("regime", regimes.QUEUED)
@@ -229,7 +247,8 @@ class Lab:
             random.Random(self.run).shuffle(order)
         times = dict(self._clock(regime, {name: fits[name] for name in order}))
         for name in fits:
-            taken, version = times[name], version_of(name)
+            taken = times[name]
+            about = {"layout": layout_of(name), "version": version_of(name)}
             yield {
                 "implementation": name,
                 **case,
@@ -237,7 +256,7 @@ class Lab:
                 "flops": flops,
                 "bytes_compulsory": bytes_compulsory,
                 "fits_l2": bytes_compulsory < l2,
-                **({"version": version} if version else {}),
+                **{field: told for field, told in about.items() if told},
             }
 
     def _clock(
@@ -257,6 +276,8 @@ class Lab:
 
 def why_not(error: Exception) -> str:
     """Why a competitor has no time, as a row says it."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "out of memory"
     if isinstance(error, Unavailable):
         return f"{error}"
     if isinstance(error, NumericalMismatch):

@@ -252,7 +252,6 @@ def transposed(results):
 
     best = only(rows, implementation=ROWS, dtype="float32", side=side)
     more = {r["dtype"]: r["sector_bytes"] // r["element_bytes"] for r in rows}
-    shared = all(slower(dtype) < 0.9 * more[dtype] for dtype in dtypes)
     factors = {dtype: ratio(slower(dtype)) for dtype in dtypes}
     return Figure(
         finding=words("transposed", **factors),
@@ -288,7 +287,6 @@ def transposed(results):
                 "transposed.factor",
                 more32=more["float32"],
                 more16=more["float16"],
-                sharing=words("transposed.shared" if shared else "transposed.alone"),
                 **factors,
             ),
             "pitch": " ".join(

@@ -84,9 +84,13 @@ def latency(results):
                 "latency.work",
                 latency=time(STEP(levels["HBM"])),
                 flops=thousands(
-                    model.amount(
-                        ceiling(results[0], "fma_float32") / results[0].device["multiprocessors"],
-                        STEP(levels["HBM"]),
+                    round(  # repeated runs agree in two digits
+                        model.amount(
+                            ceiling(results[0], "fma_float32")
+                            / results[0].device["multiprocessors"],
+                            STEP(levels["HBM"]),
+                        ),
+                        -4,
                     )
                 ),
             ),

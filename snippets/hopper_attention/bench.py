@@ -232,8 +232,8 @@ RUNGS = {
     "causal tiles in pairs": Rung(
         [PAIRS],
         OVERLAP,
-        base="programs that stay",
-        step="causal tiles in pairs",
+        base="softmax under the product",  # staying alone deals causal tiles badly
+        step="programs that stay, causal tiles in pairs",
         way_up=True,
         causal_only=True,
         section="pairs",

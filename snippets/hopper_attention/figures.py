@@ -17,6 +17,7 @@ from snippets._lab.draw.rows import (
     ceiling,
     derived,
     field,
+    gains,
     intensity,
     only,
     pick,
@@ -33,8 +34,8 @@ from snippets._lab.draw.words import (
     how_often,
     in_cells,
     listed,
+    pays,
     useless,
-    verdict,
 )
 
 from .simulator.diagram import protocol_svg, timeline_svg
@@ -146,29 +147,34 @@ def _steps(rows):
 
 def _gains(rows):
     """Rung → case → how many times as fast the kernel is with the step as without it."""
-    gains = {}
+    timed = Comparison(rows, OURS, by=BY)
+    pairs = {}
     for rung, told in _steps(rows).items():
-        pair = (rung, told["base"]) if told["has_step"] else (told["base"], rung)
-        faster = Comparison(rows, pair[0], pair[1:], BY)[pair[1]]
-        gains[rung] = {at: faster[at] for at in faster if at.causal or not told["causal_only"]}
-    return gains
+        step, base = (rung, told["base"]) if told["has_step"] else (told["base"], rung)
+        for at in timed.cases:
+            if at.causal or not told["causal_only"]:
+                pairs[rung, at] = timed.row(step, at), timed.row(base, at)
+    found = {}
+    for (rung, at), gain in gains({key: pair for key, pair in pairs.items() if all(pair)}).items():
+        found.setdefault(rung, {})[at] = gain
+    return found
 
 
-def _worth(gains):
+def _worth(faster):
     """A step's gains as a sentence with a verdict."""
     return words(
         "rungs.step",
-        lengths=listed(sorted({at.N for at in gains})),
-        gains=in_cells(_in_cases(gains)),
-        verdict=verdict(gains.values()),
+        lengths=listed(sorted({at.N for at in faster})),
+        gains=in_cells(_in_cases(faster)),
+        verdict=pays(faster.values()),
     )
 
 
-def _in_cases(gains):
+def _in_cases(faster):
     """Case, without its N → the gains at each N."""
     found = {}
-    for at in sorted(gains, key=lambda at: (at.causal, at.D, at.N)):
-        found.setdefault(case(at, "D", "causal"), []).append(gains[at])
+    for at in sorted(faster, key=lambda at: (at.causal, at.D, at.N)):
+        found.setdefault(case(at, "D", "causal"), []).append(faster[at])
     return found
 
 
@@ -193,11 +199,11 @@ def _times(rows, labels):
 
 def rungs(results):
     rows = results[0].rows
-    gains, steps = _gains(rows), _steps(rows)
+    found, steps = _gains(rows), _steps(rows)
     told = {r["implementation"]: r for r in rows if "base" in r}
     (first,) = (rung for rung in told if rung not in steps)
     labels = {rung: rung for rung in told} | {OURS: "the kernel with its table"}
-    best = max(gains, key=lambda rung: max(gains[rung].values()))
+    best = max(found, key=lambda rung: max(found[rung].values()))
     whole = Comparison(rows, OURS, [first], BY)[first]
     least, most = change(min(whole.values())), change(max(whole.values()))
     start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
@@ -213,7 +219,7 @@ def rungs(results):
             least=least,
             most=most,
             step=steps[best]["step"],
-            gain=change(max(gains[best].values())),
+            gain=change(max(found[best].values())),
         ),
         caption=_caption("rungs.caption", tokens=rows[0]["batch"] * rows[0]["N"]),
         table=_times(rows, {**labels, CUDNN: named(CUDNN)}),
@@ -230,13 +236,13 @@ def rungs(results):
             references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
         ),
         sentences={
-            **{steps[rung]["section"]: _worth(found) for rung, found in gains.items()},
+            **{steps[rung]["section"]: _worth(of) for rung, of in found.items()},
             "first": words("rungs.first", between=start.between()),
             "whole": words("rungs.whole", between=end.between(), least=least, most=most),
             "useless": useless(
                 {
-                    steps[rung]["step"]: found.values()
-                    for rung, found in gains.items()
+                    steps[rung]["step"]: of.values()
+                    for rung, of in found.items()
                     if steps[rung]["section"] != "length"  # `order` says where that pays
                 }
             ),
@@ -249,11 +255,11 @@ def order(results):
     paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
     grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
     compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
-    gains, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
-    cells = {names[at]: [x for c, x in gains.items() if c[:2] == at] for at in grids}
-    best = max(gains, key=gains.get)
+    faster, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
+    cells = {names[at]: [x for c, x in faster.items() if c[:2] == at] for at in grids}
+    best = faster.best
     return Figure(
-        finding=words("order", gain=change(gains[best]), grid=f"{names[best[:2]]}, D {best.D}"),
+        finding=words("order", gain=change(faster[best]), grid=f"{names[best[:2]]}, D {best.D}"),
         caption=_caption("order.caption"),
         table=beside(rows, ["D", "heads", "N"], {paired: paired, dealt: dealt}, TIME),
         plot=charts.bars(
@@ -264,7 +270,7 @@ def order(results):
             groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
         ),
         sentences={
-            "gains": words("order.gains", verdict=verdict(gains.values()), gains=in_cells(cells))
+            "gains": words("order.gains", verdict=pays(faster.values()), gains=in_cells(cells))
         },
     )
 

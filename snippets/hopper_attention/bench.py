@@ -232,7 +232,7 @@ RUNGS = {
     "causal tiles in pairs": Rung(
         [PAIRS],
         OVERLAP,
-        base="softmax under the product",  # staying alone deals causal tiles badly
+        base="softmax under the product",  # one step: the kernel has both or none
         step="programs that stay, causal tiles in pairs",
         way_up=True,
         causal_only=True,

@@ -256,11 +256,7 @@ def held(links, starts, x, steps, work, num_warps):
 # --8<-- [start:refusals]
 def _check_tensor(name, x, dtype, rank=1):
     """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
-    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; call it outside of them"
-        )
+    _check_transforms()
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
     if x.is_nested or x.layout != torch.strided:
@@ -312,6 +308,15 @@ def _check_device(name, x):
     if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
         hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
         raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
+
+
+def _check_transforms():
+    """Raise inside torch.func and forward-mode autograd."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        raise TypeError(
+            "torch.func and forward-mode autograd cannot see into a kernel; call it outside of them"
+        )
 
 
 def _type_name(x):

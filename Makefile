@@ -142,8 +142,8 @@ check: $(ALL) ## Stale results, lint, types, figures reproduce, spelling, style,
 
 .PHONY: $(CHECKS:%=check-%)
 check-stale: ; $(LAB) stale
-check-lint: ; $(PYTHON) -m ruff check .
-check-format: ; $(PYTHON) -m ruff format --check .
+check-lint: ; $(PYTHON) -m ruff check snippets tests
+check-format: ; $(PYTHON) -m ruff format --check snippets tests
 check-types: ; $(PYTHON) -m mypy
 check-scripts: ; $(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
 check-figures: ; $(LAB) figures --check

@@ -20,6 +20,7 @@ from snippets._lab.rooms import ROOT
 from snippets._site.checks import TooLittle
 from snippets._site.published import NAMES
 
+AT_THE_TOP = ("README.md", "CONTRIBUTING.md")
 WORDS = Path(__file__).with_name("words.txt")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2[^\S\n]*$", re.MULTILINE | re.DOTALL)
@@ -133,7 +134,11 @@ def written(root: Path = ROOT) -> list[Path]:
     is published of the rooms.
     """
     docs = root / "docs"
-    files = [*root.glob("*.md"), *docs.rglob("*.md"), *docs.glob("notebooks/*.ipynb")]
+    files = [
+        *(root / name for name in AT_THE_TOP),
+        *docs.rglob("*.md"),
+        *docs.glob("notebooks/*.ipynb"),
+    ]
     files += [p for p in (root / "snippets").glob("[!_]*/*.py") if p.name in NAMES]
     return sorted(f for f in files if "vendor" not in f.parts)
 

@@ -203,7 +203,6 @@ def rungs(results):
     told = {r["implementation"]: r for r in rows if "base" in r}
     (first,) = (rung for rung in told if rung not in steps)
     labels = {rung: rung for rung in told} | {OURS: "the kernel with its table"}
-    best = max(found, key=lambda rung: max(found[rung].values()))
     whole = Comparison(rows, OURS, [first], BY)[first]
     least, most = change(min(whole.values())), change(max(whole.values()))
     start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
@@ -214,13 +213,7 @@ def rungs(results):
     ]
     lengths = values(rows, "N")
     return Figure(
-        finding=words(
-            "rungs",
-            least=least,
-            most=most,
-            step=steps[best]["step"],
-            gain=change(max(found[best].values())),
-        ),
+        finding=words("rungs", least=least, most=most),
         caption=_caption("rungs.caption", tokens=rows[0]["batch"] * rows[0]["N"]),
         table=_times(rows, {**labels, CUDNN: named(CUDNN)}),
         plot=charts.dots(

@@ -36,12 +36,14 @@ SMALLEST, WARPS, MERGED, APART, BY_TMA, NARROW, AGAIN, HALF, KEPT, TOGETHER = (
     "queries in registers",
     "rung six, beginning together",
 )
+ONE_PASS = MERGED, APART, BY_TMA, NARROW
 KEY_KERNEL = "_flash_backward_kernel"
 words = Words(__file__)
 
 
 def registers(results):
-    rows = compiled(results)[0].rows
+    result, *_ = compiled(results)
+    rows = result.rows
     widest = pick(rows, D=128, causal=False)
     spilled = {r["rung"]: 0 for r in widest}
     for r in widest:
@@ -49,7 +51,7 @@ def registers(results):
     shared = {r["rung"]: r["shared_bytes"] for r in widest if r["kernel"] == KEY_KERNEL}
     return Figure(
         finding=words("registers", first=spilled[SMALLEST], last=spilled[KEPT]),
-        caption=words("registers.caption"),
+        caption=words("registers.caption", triton=result.versions["triton"]),
         table=[
             {
                 "rung": r["rung"],
@@ -69,7 +71,7 @@ def registers(results):
             "warps": words("registers.warps", before=spilled[SMALLEST], spilled=spilled[WARPS]),
             "one": words("registers.one", before=spilled[WARPS], spilled=spilled[MERGED]),
             "tma": words("registers.tma", before=spilled[APART], spilled=spilled[BY_TMA]),
-            "again": words("registers.again", before=spilled[NARROW], spilled=spilled[AGAIN]),
+            "again": words("registers.again", before=spilled[BY_TMA], spilled=spilled[AGAIN]),
             "half": words(
                 "registers.half", before=count(shared[AGAIN]), shared=count(shared[HALF])
             ),
@@ -81,6 +83,19 @@ def rungs(results):
     timed = {r["implementation"]: r for r in results[0].rows if "error" not in r}
     rows = list(timed.values())
     names = {name.partition(", ")[2]: name for name in timed}
+    steps = {
+        "warps": (SMALLEST, WARPS),
+        "one": (WARPS, MERGED),
+        "apart": (MERGED, APART),
+        "tma": (APART, BY_TMA),
+        "narrow": (BY_TMA, NARROW),
+        "again": (max(ONE_PASS, key=lambda rung: rate(timed[names[rung]])), AGAIN),
+        "half": (AGAIN, HALF),
+        "kept": (HALF, KEPT),
+    }
+    faster = gains(
+        {name: (timed[names[after]], timed[names[before]]) for name, (before, after) in steps.items()}
+    )
     return Figure(
         finding=words(
             "rungs",

@@ -38,6 +38,7 @@ class Package:
     distribution: str  # what pip calls it
     module: str  # what has its functions
     wanted: str  # how the versions begin that the name stands for
+    told: str = ""  # before a version that is none of the name's own
 
     def version(self) -> str:
         """The version that is installed. Raises Unavailable for none, and for another."""
@@ -49,11 +50,11 @@ class Package:
             raise Unavailable(
                 f"{self.distribution} {found} is installed; version {self.wanted}* is compared"
             )
-        return found
+        return self.told + found
 
     def function(self, name: str = "flash_attn_func") -> Attention:
         """One of its functions. Raises Unavailable where it is missing or cannot be used."""
-        said = f"{self.distribution} {self.version()}"
+        said = f"{self.distribution} {self.version().removeprefix(self.told)}"
         try:
             function: Attention = getattr(importlib.import_module(self.module), name)
         except Exception as error:
@@ -63,7 +64,7 @@ class Package:
 
 PACKAGES = {
     "flash_attention_2": Package("flash-attn", "flash_attn", "2."),
-    "flash_attention_3": Package("fa3-fwd", "fa3_fwd_interface", "0."),  # only its forward
+    "flash_attention_3": Package("fa3-fwd", "fa3_fwd_interface", "0.", "fa3-fwd "),  # no backward
     "flash_attention_4": Package("flash-attn-4", "flash_attn.cute", "4."),
     "flashinfer": Package("flashinfer-python", "flashinfer", "0."),  # for decode_attention
 }

@@ -144,11 +144,12 @@ def _heads(rows, heads_kv):
 
 
 def registers(results):
-    rows = compiled(results)[0].rows
+    result, *_ = compiled(results)
+    rows = result.rows
     worst = max(r["spill_store_bytes"] for r in rows if r["rung"] == KERNEL)
     return Figure(
         finding=words("registers", worst=worst),
-        caption=words("registers.caption"),
+        caption=words("registers.caption", triton=result.versions["triton"]),
         table=[
             {
                 "rung": r["rung"],

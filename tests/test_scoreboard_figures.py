@@ -175,7 +175,7 @@ def test_grids_that_fill_the_gpu_badly_are_shown():
         "D 128, 132 tiles",
         "D 128, 133 tiles",
     ]
-    assert len(figure.table) == len(shapes) + 3
+    assert len(figure.table) == len(shapes) + 4 + 3
 
 
 def test_nobody_chose_the_drawn_shapes_and_none_was_tuned_on():

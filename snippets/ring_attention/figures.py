@@ -22,7 +22,7 @@ from snippets._lab.draw.units import (
     size,
     time,
 )
-from snippets._lab.draw.words import Words, between
+from snippets._lab.draw.words import Words, between, listed
 
 from .model import Ring, predicted
 
@@ -253,19 +253,35 @@ def ways(results):
         at = {r["way"]: r["ms_p50"] for r in pick(rows, N=N, causal=causal)}
         if way not in at or STEPS not in at:
             return "n/a"
-        return percent(at[way] / at[STEPS] - 1)
+        return percent(round(at[way] / at[STEPS] - 1, 2))
 
+    def fastest(N, causal):
+        ways = [r for r in pick(rows, N=N, causal=causal) if r["way"] != STEPS]
+        mask = "causal" if causal else "no mask"
+        return f"{min(ways, key=TIME)['way']} (N {count(N)}, {mask})"
+
+    cells = dict.fromkeys((r["N"], r["causal"]) for r in rows)
+    told = {"copies": COPIES, "nccl": NCCL, "fewer": FEWER, "tickets": TICKETS}
     return Figure(
         finding=words(
-            "ways", N=N, **{n: beyond(w, True) for n, w in (("copies", COPIES), ("nccl", NCCL))}
+            "ways",
+            ranks=results[0].device["gpus"],
+            fastest=listed(fastest(*cell) for cell in cells),
         ),
         caption=words("ways.caption", channels=rows[0]["channels"]),
         table=beside(rows, ["N", "causal"], {w: w for w in WAYS}, TIME, name="way"),
         plot=charts.bars(
-            results, [Series(OURS, w, where={"way": w}) for w in WAYS], TIME, _masks(N)
+            results,
+            [Series(OURS, w, where={"way": w}) for w in WAYS],
+            TIME,
+            {
+                f"N {count(n)}, {'causal' if causal else 'no mask'}": {"N": n, "causal": causal}
+                for n, causal in cells
+            },
+            columns=2,
         ),
         sentences={
-            "others": words("ways.others", fewer=beyond(FEWER, True), tickets=beyond(TICKETS, True))
+            "others": words("ways.others", N=N, **{n: beyond(w, True) for n, w in told.items()})
         },
     )
 

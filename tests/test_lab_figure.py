@@ -180,6 +180,25 @@ def refusal(data, out, capsys):
     return capsys.readouterr().out.replace("\n", "")
 
 
+def test_check_names_all_faults_at_once(data, out, capsys):
+    draw_all(data, out)
+    tampered = data / "nvidia_h200" / "fake_attention" / "forward.json"
+    edit(tampered, '"seed": 0', '"seed": 1')
+    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
+    (out / "old_attention").mkdir()
+    (out / "old_attention" / "forward.md").write_text("left behind")
+    (out / "notes.txt").write_text("no figure, and nobody's business")
+    assert cli.main(["figures", "--check", "--data", str(data), "--out", str(out)]) == 2
+    said = capsys.readouterr().out.replace("\n", "")
+    assert f"{tampered} was changed after it was measured" in said
+    assert "report.json; run `make bench-cpu POST=fake_attention" in said
+    assert f"{out}/old_attention/forward.md is not as drawn" in said
+    assert "/fake_attention/" not in said.replace(str(tampered), "").replace("/*/", ""), (
+        "what cannot be drawn is not compared"
+    )
+    assert "notes.txt" not in said
+
+
 def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):
     draw_all(data, out)
     assert "slowed" not in forward_md(out)

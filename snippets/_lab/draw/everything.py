@@ -2,7 +2,10 @@
 
 import functools
 import inspect
+import re
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from snippets._lab.draw.every_room import mutants, report
@@ -28,48 +31,82 @@ from snippets._lab.rooms import (
 def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list[Path]:
     """Draw every figure; return the files that are not (or, with write, were not) as drawn.
 
-    Raises DataError that names a missing, truncated or tampered data file.
+    Raises DataError that names all that is wrong: each missing, truncated or tampered data file,
+    each figure that cannot be drawn and, so that nothing hides behind them, the files that are not
+    as drawn. Nothing is written then.
     """
-    by_name: dict[tuple[str, str], list[Result]] = {}
+    faults: list[str] = []
+    everything: list[Result] = []
+    unread: set[tuple[str, str]] = set()
+    for path in sorted(data.rglob("*.json")):
+        try:
+            everything.append(store.read(path, data))
+        except DataError as error:
+            faults.append(str(error))
+            unread.add((path.parent.name, path.stem))
     # What a browser measured of the site becomes a table when the site is built.
-    shown = (r for r in store.scan(data) if r.place != "browser")
-    everything = [result for result in shown if result.result not in FOR_SCRIPTS]
+    everything = [r for r in everything if r.place != "browser" and r.result not in FOR_SCRIPTS]
+    by_name: dict[tuple[str, str], list[Result]] = {}
     for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
     files: dict[Path, str] = {}
+    unknown: list[str] = []  # figures that data which cannot be read belongs to
+
+    def draw(room: str, name: str, make: Callable[[], dict[str, str]], waits: bool) -> None:
+        if waits:
+            return unknown.append(f"{room}/{name}")
+        try:
+            for file, text in make().items():
+                if out / room / file in files:
+                    raise DataError(f"two figures of {room} are called {name}")
+                files[out / room / file] = text
+        except DataError as error:
+            faults.append(str(error))
+            unknown.append(f"{room}/{name}")
+
     for room in rooms():
         for name, function in figure_functions(room).items():
             results = by_name.pop((room, name), [])
-            if hasattr(function, "from_all"):
+            whole = hasattr(function, "from_all")
+            waits = bool(unread) if whole else (room, name) in unread
+            if whole:
                 results = everything
-            if not results and room in waiting():
-                continue
-            if not results and places_of(room).get(name) == ("gpu",):
-                continue  # its page says that no GPU has measured it
-            if not results:
+            if not results and not waits:
+                if room in waiting() or places_of(room).get(name) == ("gpu",):
+                    continue  # its page says that no GPU has measured it
                 command = f"make bench-cpu POST={room} RESULT={name}"
-                raise DataError(f"no device has {data}/*/{room}/{name}.json; run `{command}`")
-            for file, text in fragment(room, name, function, reference_first(results)).items():
-                files[out / room / file] = text
+                faults.append(f"no device has {data}/*/{room}/{name}.json; run `{command}`")
+                waits = True
+            ordered = reference_first(results)
+            draw(room, name, partial(fragment, room, name, function, ordered), waits)
         for name, drawing in pictures(room).items():
-            for file, text in picture_fragment(room, name, drawing, everything).items():
-                if out / room / file in files:
-                    raise DataError(f"a picture and a figure of {room} are both called {name}")
-                files[out / room / file] = text
+            waits = bool(unread and inspect.signature(drawing).parameters)
+            draw(room, name, partial(picture_fragment, room, name, drawing, everything), waits)
     if by_name:
         left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
-        raise DataError(f"no figures.py draws these results: {left}")
+        faults.append(f"no figures.py draws these results: {left}")
     changed = [p for p, text in files.items() if not p.exists() or p.read_bytes() != text.encode()]
     gone = [p for p in out.rglob("*") if p.is_file() and p not in files]
-    if strange := [p for p in gone if p.suffix not in (".md", ".json", ".part")]:
-        raise DataError(f"{strange[0]} is no figure, and {out} is for nothing else: move it away")
+    strange = [p for p in gone if p.suffix not in (".md", ".json", ".part")]
+    if strange and write:
+        faults.append(f"{strange[0]} is no figure, and {out} is for nothing else: move it away")
+    differing = sorted({*changed, *gone} - {*strange})
+    if faults:
+        there = [p for p in differing if not any(_made_by(p, out, name) for name in unknown)]
+        faults += [f"{path} is not as drawn" for path in there if not write]
+        raise DataError("\n".join(faults))
     if write:
         for path in changed:
             path.parent.mkdir(parents=True, exist_ok=True)
             store.write_whole(path, files[path])
         for path in gone:
             path.unlink()
-    return sorted(changed + gone)
+    return differing
+
+
+def _made_by(path: Path, out: Path, figure: str) -> bool:
+    """Whether a file is one of a figure's: room/name.md, .json or name_sentences.md."""
+    return re.sub(r"(_sentences)?\.\w+$", "", path.relative_to(out).as_posix()) == figure
 
 
 def figure_functions(room: str) -> dict[str, Drawn]:

@@ -48,24 +48,6 @@ def pytest_configure(config):
             config.addinivalue_line("filterwarnings", f"error:::{ours}")
 
 
-# What a GPU does and the interpreter does not, seen on an H200.
-DROPPED = "tl.maximum(NaN, 1) is 1 on a GPU, and so is a sum that is NaN"
-NOT_ON_A_GPU = {
-    "test_scores_too_large_for_float32_end_as_in_pytorch[attention_weights": DROPPED,
-}
-
-
-def pytest_collection_modifyitems(items):
-    """Known limits of a GPU must be there: on Hopper, a test that passes in spite of one fails."""
-    if torch is None or not torch.cuda.is_available():
-        return
-    seen = torch.cuda.get_device_capability() == (9, 0)
-    for item in items:
-        for test, why in NOT_ON_A_GPU.items():
-            if item.name.startswith(test):
-                item.add_marker(pytest.mark.xfail(strict=seen, reason=why))
-
-
 @pytest.fixture(autouse=True)
 def _seed():
     if torch is not None:

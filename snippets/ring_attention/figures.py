@@ -265,7 +265,7 @@ def ways(results):
     return Figure(
         finding=words(
             "ways",
-            ranks=results[0].device["gpus"],
+            ranks=rows[0]["ranks"],
             fastest=listed(fastest(*cell) for cell in cells),
         ),
         caption=words("ways.caption", channels=rows[0]["channels"]),

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 VERDICTS = {
     "cause": "a cause",
-    "part": "at most a small part",
+    "part": "less than a fifth",
     "refuted": "not the cause",
 }
 
@@ -65,7 +65,7 @@ HOPPER_TILES = {"causal": False, "D": 128, "N": 4096}
 EXPERIMENTS = {
     "basic_attention": [
         Experiment(
-            "it loads too many bytes",
+            "memory cannot deliver its bytes",
             "let two queries share each load",
             "basic_attention/reuse",
             FULL,
@@ -115,7 +115,7 @@ EXPERIMENTS = {
     ],
     "vectorized_attention": [
         Experiment(
-            "registers spill",
+            "each thread holds too much of the tile",
             "let 32 warps share the tile instead of 4",
             "vectorized_attention/remedies",
             TILED_ONCE,

@@ -12,12 +12,17 @@ import random
 import re
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from engine_edits import EDITS
+from engine_idioms import AT_RUN_TIME, COMPILED, HELPERS, IMPORTS, LINES, REAL, WHOLE, parted
 from engine_rewrites import REWRITES
 from floors import some
+from triton.language.extra import libdevice
 
 from snippets._lab.judge import problems
 from snippets._lab.judge.mutants import mutate
@@ -42,7 +47,7 @@ pytest_plugins = ["browser"]
 ENGINE = ROOT / "docs/assets/javascripts/playground/engine"
 ROOMS = [room for room in rooms() if for_scripts(room)]
 RECORDED = [(room, result) for room in ROOMS for result in for_scripts(room)]
-MOST_BYTES = 35_000  # of the engine, compressed
+MOST_BYTES = 41_000  # of the engine, compressed
 MOST_BYTES_A_CLICK = 40_000  # of the problems of a kernel
 LEAST_REJECTED, LEAST_NAMED = 0.96, 0.70  # of all wrong variants whose kernels are changed
 
@@ -328,15 +333,17 @@ def said(path, kernel, constants):
 def kind(p):
     if p.is_constexpr:
         return "constexpr"
+    if p.name in ("i_ptr", "j_ptr", "whole_ptr"):
+        return "*i32"
     pointer = p.name.endswith("_ptr") or p.name in "kv"
-    return "*fp32" if pointer else "fp32" if p.name.startswith("scale") else "i32"
+    return "*fp32" if pointer else "fp32" if p.name == "s" or p.name.startswith("scale") else "i32"
 
 folder, constants, kernels = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
 print(json.dumps([said(folder / f"{i}.py", k, constants) for i, k in enumerate(kernels)]))
 """
 CONSTANTS = {
     "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_D": 16, "D": 16, "CAUSAL": True, "MASKED": True,
-    "USE_TMA": False, "WARP_SPECIALIZE": False, "EXACT": False,
+    "USE_TMA": False, "WARP_SPECIALIZE": False, "EXACT": False, "BLOCK": 16,
 }  # fmt: skip
 LEAST_IN_ITS_WORDS = (
     0.6  # of the refused edits: the rest differs in how a type or an index is shown
@@ -348,19 +355,11 @@ def words(text):
     return set(re.findall(r"[a-z_]{3,}", text.lower()))
 
 
-@pytest.mark.browser
-def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
-    edited = [
-        (room, new, source_file(room).read_text("utf-8").replace(old, new, 1))
-        for room, pieces in EDITS.items()
-        for old, several in pieces.items()
-        for new in several
-    ]
-    assert all(text != source_file(room).read_text("utf-8") for room, _, text in some(edited))
-    for number, (_, _, text) in enumerate(edited):
-        (tmp_path / f"{number}.py").write_text(text, "utf-8")
-    kernels = [f"_{room}_kernel" for room, _, _ in some(edited)]
-    arguments = [str(tmp_path), json.dumps(CONSTANTS), json.dumps(kernels)]
+def front_end(folder, texts, kernels):
+    """What Triton's front end says of each; None if it accepts it."""
+    for number, text in enumerate(texts):
+        (folder / f"{number}.py").write_text(text, "utf-8")
+    arguments = [str(folder), json.dumps(CONSTANTS), json.dumps(kernels)]
     done = subprocess.run(
         [sys.executable, "-c", FRONT_END, *arguments],
         cwd=ROOT,
@@ -371,7 +370,20 @@ def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
-    triton = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.browser
+def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
+    edited = [
+        (room, new, source_file(room).read_text("utf-8").replace(old, new, 1))
+        for room, pieces in EDITS.items()
+        for old, several in pieces.items()
+        for new in several
+    ]
+    assert all(text != source_file(room).read_text("utf-8") for room, _, text in some(edited))
+    kernels = [f"_{room}_kernel" for room, _, _ in some(edited)]
+    triton = front_end(tmp_path, [text for _, _, text in edited], kernels)
     refused = alike = 0
     for (_, new, text), kernel, theirs in some(zip(edited, kernels, triton, strict=True)):
         ours = checked(ask, text, kernel)
@@ -402,6 +414,140 @@ def checked(ask, text, kernel):
             args[name] = {"type": "float32", "value": 0.5} if scale else 16
     answer = ask("run", source=text, kernel=kernel, grid=[0], args=args, options={})
     return answer["error"] and answer["error"]["message"]
+
+
+# Idioms.
+
+FUZZED = """
+
+@triton.jit
+def _fuzz_kernel(x_ptr, y_ptr, i_ptr, j_ptr, out_ptr, whole_ptr, s, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    y = tl.load(y_ptr + offs)
+    i = tl.load(i_ptr + offs)
+    j = tl.load(j_ptr + offs)
+"""
+TILES = """
+    r = offs[:, None] * 16 + offs[None, :]
+    t = tl.load(x_ptr + r)
+    m = offs < n
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore")
+def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
+    """Refused or not as by the front end; the interpreter's numbers, but for COMPILED."""
+    whole = [*parted(WHOLE), *COMPILED]
+    bodies = [f"tl.store(out_ptr + offs, {one})" for one in parted(REAL)]
+    bodies += [f"tl.store(whole_ptr + offs, {one})" for one in whole]
+    bodies += [*LINES, *AT_RUN_TIME]
+    compiled = {f"tl.store(whole_ptr + offs, {one})": value for one, value in COMPILED.items()}
+    head = IMPORTS + "import triton\nimport triton.language as tl\n" + HELPERS + FUZZED + TILES
+    texts = [head + textwrap.indent(body.strip(), "    ") + "\n" for body in bodies]
+    assert len(texts) >= 420
+    front = front_end(tmp_path, texts, ["_fuzz_kernel"] * len(texts))
+    assert sum(said is not None for said in front) >= 100
+    generator = torch.Generator().manual_seed(1)
+    given = {name: torch.randn(1024, generator=generator) for name in "xy"}
+    given |= {
+        name: torch.randint(-9, 10, (1024,), generator=generator, dtype=torch.int32)
+        for name in "ij"
+    }
+    given["j"][given["j"] == 0] = 1
+    wrong = []
+    for number, (body, text, theirs) in enumerate(zip(bodies, texts, front, strict=True)):
+        inputs = given | {
+            "out": torch.full((1024,), -77.0),
+            "whole": torch.full((1024,), -77, dtype=torch.int32),
+        }
+        args = {f"{name}_ptr": placed(name, value) for name, value in inputs.items()}
+        args |= {"s": {"type": "float32", "value": 0.75}, "n": 5, "BLOCK": 16}
+        answer = ask("run", source=text, kernel="_fuzz_kernel", grid=[1], args=args, options={})
+        ours = answer["error"] and answer["error"]["message"]
+        interpreted = None
+        if theirs is None and body not in compiled:
+            try:
+                module = load_file(tmp_path / f"{number}.py", f"idiom_{number}")
+                module._fuzz_kernel[(1,)](*inputs.values(), 0.75, 5, BLOCK=16)
+            except triton.runtime.errors.InterpreterError as error:
+                interpreted = str(error)
+        got = {name: [float(v) for v in args["data"]] for name, args in answer["outputs"].items()}
+        if body in AT_RUN_TIME:
+            right = theirs is None and all(
+                AT_RUN_TIME[body] in said for said in (interpreted, ours)
+            )
+        elif theirs is not None:
+            right = ours is not None and "engine" not in ours  # it is refused for Triton's reason
+        elif body in compiled:
+            right = got["whole_ptr"][:16] == [compiled[body]] * 16
+        else:
+            near = pytest.approx(inputs["out"].tolist(), rel=2e-5, abs=2e-5, nan_ok=True)
+            whole = inputs["whole"].tolist()
+            right = (
+                not (ours or interpreted) and got["whole_ptr"] == whole and got["out_ptr"] == near
+            )
+        if not right:
+            wrong.append((body, theirs, interpreted, ours))
+    assert not wrong
+
+
+def placed(name, value):
+    dtype = "float32" if value.is_floating_point() else "int32"
+    return {
+        "data": value.tolist(), "dtype": dtype, "shape": [len(value)], "strides": [1], "offset": 0,
+        "name": name, "output": name in ("out", "whole"),
+    }  # fmt: skip
+
+
+def names_of(module):
+    """What a reader can call there: no module that is merely imported."""
+    public = {name: value for name, value in vars(module).items() if name[0] != "_"}
+    return {n for n, v in public.items() if getattr(v, "__module__", "triton").startswith("triton")}
+
+
+# Triton's modules as the engine calls them.
+MODULES = {
+    "triton.language": tl,
+    "triton.language.math": tl.math,
+    "triton.language.extra.cuda": tl.extra.cuda,
+    "triton.language.extra.libdevice": libdevice,
+}
+
+
+PARTS = {
+    "core",
+    "semantic",
+    "T",
+    "",
+}  # of the package; who has imported what decides where they show
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(
+    f"triton=={triton.__version__}" not in (ROOT / "constraints.txt").read_text("utf-8"),
+    reason="the names are those of the Triton that is pinned",
+)
+def test_what_triton_has_and_the_engine_lacks_is_told_as_that(ask):
+    names = ask("modules")
+    for path, module in MODULES.items():
+        known = {*names[path]["has"], *names[path]["lacks"]}
+        assert known - PARTS == names_of(module) - PARTS, path
+    members = {n for n, v in vars(tl.tensor).items() if n[0] != "_" and callable(v)}
+    own = {n for n in members if vars(tl.tensor)[n].__qualname__.startswith("tensor.")}  # or a stub
+    assert set(names["triton.language.tensor"]["has"]) == members - own
+    said = "this page's engine does not know it; Triton does"
+    lacking = [
+        f"{path.replace('triton.language', 'tl')}.{name}"
+        for path in some(MODULES)
+        for name in names[path]["lacks"]
+    ]
+    for name in some([*lacking, "isinstance"], 200):
+        text = f"@triton.jit\ndef _bad_kernel(n):\n    n = {name}(n)\n"
+        answer = ask("run", source=text, kernel="_bad_kernel", grid=[1], args={"n": 1}, options={})
+        assert answer["error"]["message"] == f"{name}: {said}"
+        assert answer["error"]["kind"] == "limit"
 
 
 # Expressions.
@@ -461,18 +607,10 @@ class Draw:
         return f"({self.whole(max(0, depth - 1))} {sign} j)"
 
 
-FUZZ = """import triton
+FUZZ = f"""import triton
 import triton.language as tl
-
-
-@triton.jit
-def _fuzz_kernel(x_ptr, y_ptr, i_ptr, j_ptr, out_ptr, whole_ptr, s, n, BLOCK: tl.constexpr):
-    offs = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offs)
-    y = tl.load(y_ptr + offs)
-    i = tl.load(i_ptr + offs)
-    j = tl.load(j_ptr + offs)
-{lines}
+from triton.language.extra import libdevice
+{FUZZED}{{lines}}
 
 
 def fuzz(x, y, i, j, out, whole):
@@ -556,7 +694,15 @@ class InTorch:
     """What `tl` is where PyTorch evaluates such an expression."""
 
     float32, bfloat16 = torch.float32, torch.bfloat16
-    maximum, minimum, abs, where = torch.maximum, torch.minimum, torch.abs, torch.where
+    abs, where = torch.abs, torch.where
+
+    @staticmethod
+    def maximum(a, b):
+        return torch.maximum(a.float(), b.float())  # Triton, too: NVIDIA compares no bfloat16
+
+    @staticmethod
+    def minimum(a, b):
+        return torch.minimum(a.float(), b.float())
 
 
 BFLOATS = """@triton.jit

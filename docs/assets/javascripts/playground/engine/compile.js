@@ -28,11 +28,13 @@ export class Kernel {
       name: param.name,
       constexpr: param.annotation !== null && isConstexpr(param.annotation),
       fallback: param.default,
+      keywordOnly: param.keywordOnly,
     }));
     this.names = new Map(); // local variable → its slot
-    for (const param of tree.params) this.slot(param.name);
+    for (const param of tree.params) this.slot((param.keywordOnly ? "*" : "") + param.name); // Triton's front end passes over these
     assigned(tree.body, this);
     this.body = null;
+    this.results = new Map(); // types of arguments → what all returns agree on, where one is a constant
   }
   slot(name) {
     if (!this.names.has(name)) this.names.set(name, this.names.size);
@@ -49,7 +51,13 @@ export class Kernel {
     machine.depth += 1;
     this.body(frame, machine);
     machine.depth -= 1;
-    return frame.results.reduce(agreed, null) ?? frame.returned ?? NONE;
+    if (machine.checking) {
+      const result = frame.results.reduce(agreed, null) ?? NONE;
+      if (frame.results.some((one) => one !== result)) this.results.set(values.map(typeOf).join(), result);
+      return result;
+    }
+    const returned = frame.returned ?? NONE;
+    return this.results.size ? like(returned, this.results.get(values.map(typeOf).join())) : returned;
   }
   /* The value of a parameter that is left out. */
   defaults(i, machine) {
@@ -59,7 +67,7 @@ export class Kernel {
   /* Called from another kernel. */
   call(args, keywords, machine) {
     const values = Array.from({ length: this.params.length });
-    if (args.length > values.length) fail("too many positional arguments");
+    if (args.length > this.params.filter((param) => !param.keywordOnly).length) fail("too many positional arguments");
     args.forEach((value, i) => {
       values[i] = value;
     });
@@ -73,6 +81,9 @@ export class Kernel {
       values[i] ??= this.defaults(i, machine);
     });
     const { line } = machine;
+    if (this.tree.noinline && values.some((value) => value instanceof Tensor && count(value.shape) > 1)) {
+      fail(`Function ${this.name} is marked noinline, but was called with non-scalar argument`);
+    }
     const result = this.run(values, machine);
     machine.line = line;
     return result;
@@ -83,14 +94,28 @@ export function isConstexpr(annotation) {
   return annotation.type === "Attribute" ? annotation.name === "constexpr" : annotation.id === "constexpr";
 }
 
-/* Two results of one function have one type. */
+/* Two results of one function have one type: a constant and another one become a tensor. */
 function agreed(before, now) {
-  if (before && typeOf(before) !== typeOf(now)) fail(`Return type mismatch: ${typeOf(before)} and ${typeOf(now)}. `);
-  return now;
+  if (!before) return now;
+  const mismatch = () => fail(`Return type mismatch: ${typeOf(before)} and ${typeOf(now)}. `);
+  if (before instanceof Tuple) {
+    if (before.items.length !== now.items?.length) mismatch();
+    return new Tuple(before.items.map((item, i) => agreed(item, now.items[i])));
+  }
+  if (typeOf(before) === typeOf(now)) return before;
+  const [a, b] = [before, now].map((value) => (isNumber(value) ? unknown(toTensor(value)) : value));
+  if (typeOf(a) !== typeOf(b)) mismatch();
+  return a;
+}
+
+/* A result as what all results of its function are. */
+function like(value, result) {
+  if (value instanceof Tuple && result instanceof Tuple) return new Tuple(value.items.map((item, i) => like(item, result.items[i])));
+  return result instanceof Tensor ? toTensor(value) : value;
 }
 
 function typeOf(value) {
-  if (value instanceof Tensor) return value.type;
+  if (value instanceof Tensor || value instanceof Descriptor) return value.type;
   return value instanceof Tuple ? "(" + value.items.map(typeOf).join(", ") + ")" : "constexpr[" + shown(value) + "]";
 }
 
@@ -140,6 +165,9 @@ const STATEMENTS = {
   Pass: () => () => {},
   Expr(node, kernel) {
     if (node.value.type === "Constant") return () => {}; // a docstring
+    if (node.value.callee?.name === "advance" && node.value.callee.value.id === "tl") {
+      return () => fail("The result of tl.advance is not being used. tl.advance does not have any side effects.");
+    }
     return expression(node.value, kernel);
   },
   Assign(node, kernel) {
@@ -518,6 +546,9 @@ function callOf(node, kernel) {
 
 function subscript(value, index) {
   if (value instanceof Tuple) {
+    if (index.slice && [index.slice[0], index.slice[1]].every((part) => isNone(part) || isNumber(part)) && isNone(index.slice[2])) {
+      return new Tuple(value.items.slice(...index.slice.slice(0, 2).map((part) => part.value ?? undefined)));
+    }
     if (!isNumber(index)) fail("a tuple's index must be known when compiling");
     const at = index.value < 0 ? index.value + value.items.length : index.value;
     return value.items[at] ?? fail("tuple index out of range");
@@ -655,37 +686,53 @@ function logical(operator, values, frame, machine) {
   return rest ?? last;
 }
 
+function imported(name, path) {
+  const [first, ...rest] = path.split(".");
+  if (first in MODULES) return rest.reduce(attribute, MODULES[first]);
+  throw new KernelError(`${name} is imported from ${path}: this page's engine reads this file alone`, "limit");
+}
+
 /* The kernels and the constants of a file. */
 export class File {
-  constructor({ functions, constants }) {
+  constructor({ functions, constants, imports }) {
     this.kernels = new Map(functions.map((tree) => [tree.name, new Kernel(tree, this)]));
     this.constants = constants;
+    this.imports = imports;
     this.known = new Map();
   }
   /* What a name means that no function has made its own. */
   global(name, machine) {
     if (this.kernels.has(name)) return new Const("function", this.kernels.get(name));
     if (this.constants.has(name)) return this.constant(name, machine);
-    if (name in MODULES) return MODULES[name];
+    if (this.imports.has(name)) {
+      const value = imported(name, this.imports.get(name));
+      return isNumber(value) ? this.hidden(name) : value;
+    }
+    if (name in MODULES && !this.imports.size) return MODULES[name];
     return PYTHON.get(name) ?? fail(`${name} is not defined`);
   }
   /* A constant of the module: kernels see those alone that are made by tl.constexpr. */
   constant(name, machine) {
     const node = parseExpression(this.constants.get(name));
-    const made = node.type === "Call" && expression(node.callee, null)(null, machine);
-    if (!made || made.value !== CONSTEXPR) {
-      fail(
-        `Cannot access global variable ${name} from within @jit'ed function. Triton kernels can only access global ` +
-          "variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`).",
-      );
-    }
+    const from = (one) => (one.type === "Attribute" ? from(one.value) : one.id);
+    const [called, of] = [node.type === "Call", from(node.type === "Call" ? node.callee : node)];
+    if (!of || !(this.imports.get(of) ?? of).startsWith(this.imports.size ? "triton" : "t")) this.hidden(name);
+    const made = expression(called ? node.callee : node, null)(null, machine);
+    if (called ? made.value !== CONSTEXPR : !["dtype", "function", "module"].includes(made.kind)) this.hidden(name);
     if (!this.known.has(name)) this.known.set(name, expression(node, null)(null, { ...machine, file: this.module() }));
     return this.known.get(name);
+  }
+  hidden(name) {
+    fail(
+      `Cannot access global variable ${name} from within @jit'ed function. Triton kernels can only access global ` +
+        "variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`).",
+    );
   }
   /* The file as its own top level sees it: there every name counts. */
   module() {
     return {
       global: (name, machine) => {
+        if (this.imports.has(name)) return imported(name, this.imports.get(name));
         if (!this.constants.has(name)) return this.global(name, machine);
         return expression(parseExpression(this.constants.get(name)), null)(null, machine);
       },

@@ -1,8 +1,8 @@
 /* triton.language: every function of it that runs here, with its parameters and what it refuses. */
 import { KernelError } from "./errors.js";
 import { tiles } from "./tiles.js";
-import { BY_NAME, bf16, fp16, fp32, fp64, int1, int64, pointerTo } from "./types.js";
-import { Const, FALSE, NONE, TRUE, Tensor, Tuple, bool, count, float, int, isNone, isNumber, pythonType, shown, toTensor } from "./values.js";
+import { BY_NAME, bf16, fp16, fp32, fp64, int1, int32, int64, pointerTo, uint32 } from "./types.js";
+import { Const, FALSE, MAX_ELEMENTS, NONE, TRUE, Tensor, Tuple, bool, count, float, int, isNone, isNumber, pythonType, shown, toTensor } from "./values.js";
 
 const fail = (message) => {
   throw new KernelError(message);
@@ -80,6 +80,11 @@ function tile(value) {
 
 // Memory.
 
+/* What this page's engine lacks, not the kernel. */
+const lacking = (name) => {
+  throw new KernelError(`${name}: this page's engine does not know it; Triton does`, "limit");
+};
+
 function pointerTile(value, name) {
   if (!(value instanceof Tensor) || !value.dtype.isPointer) {
     fail(`Unsupported ptr type ${value instanceof Tensor ? value.type : described(value)} in \`tl.${name}\``);
@@ -87,10 +92,20 @@ function pointerTile(value, name) {
   return value;
 }
 
-function load({ pointer, mask, other, boundary_check: boundary, padding_option: padding }, machine) {
+function oneOf(option, known, what) {
+  if (option?.value && !known.split(" ").includes(option.value)) fail(`${what} ${option.value} not supported`);
+}
+
+function load({ pointer, mask, other, boundary_check: boundary, padding_option: padding, cache_modifier: cache, eviction_policy: eviction }, machine) {
+  oneOf(cache, ".ca .cg .cv", "Cache modifier");
+  oneOf(eviction, "evict_last evict_first", "Eviction policy");
+  if (pointer instanceof BlockPointer) {
+    if (mask !== undefined || other !== undefined) fail("`mask` and `other` arguments cannot be specified for loading block pointers");
+    return pointer.read(boundary, padding, machine);
+  }
   let ptr = pointerTile(pointer, "load");
   if (mask === undefined && other !== undefined) fail("`other` cannot be provided without `mask`");
-  if (padding || (boundary && boundary.items?.length)) {
+  if (padding?.value || (boundary && boundary.items?.length !== 0)) {
     fail("`padding_option` or `boundary_check` argument is not supported for loading a tensor of pointers");
   }
   let masked = mask === undefined ? null : tile(mask);
@@ -108,11 +123,17 @@ function load({ pointer, mask, other, boundary_check: boundary, padding_option: 
   return machine.memory.load(ptr, masked, rest);
 }
 
-function store({ pointer, value, mask, boundary_check: boundary }, machine) {
+function store({ pointer, value, mask, boundary_check: boundary, cache_modifier: cache, eviction_policy: eviction }, machine) {
+  oneOf(cache, ".wb .cg .cs .wt", "Cache modifier");
+  oneOf(eviction, "evict_last evict_first", "Eviction policy");
+  if (pointer instanceof BlockPointer) {
+    if (mask !== undefined) fail("`mask` and `other` arguments cannot be specified for loading block pointers");
+    return pointer.write(tile(value), boundary, machine);
+  }
   const ptr = pointerTile(pointer, "store");
   let what = tile(value);
   let masked = mask === undefined ? null : tile(mask);
-  if (boundary && boundary.items?.length) fail("`boundary_check` argument is not supported for storing a tensor of pointers");
+  if (boundary && boundary.items?.length !== 0) fail("`boundary_check` argument is not supported for storing a tensor of pointers");
   if (!ptr.isBlock) {
     if (what.isBlock) fail("Value argument cannot be block type if pointer argument is not a block");
     if (masked?.isBlock) fail("Mask argument cannot be block type if pointer argument is not a block");
@@ -128,54 +149,180 @@ function store({ pointer, value, mask, boundary_check: boundary }, machine) {
   return NONE;
 }
 
-function atomic(combine) {
-  return ({ pointer, val, mask }, machine) => {
-    const ptr = pointerTile(pointer, "atomic");
-    const shape = ptr.shape;
-    const value = tiles.stretch(tiles.cast(tile(val), ptr.dtype.element), shape);
-    const masked = mask === undefined ? null : tiles.stretch(tile(mask), shape);
-    if (!ptr.data) return new Tensor(ptr.dtype.element, shape, null);
-    return machine.memory.update(ptr, value, masked, combine);
+function atomic(name, combine) {
+  return ({ pointer, val, cmp, mask, sem, scope }, machine) => {
+    oneOf(sem, "acquire release acq_rel relaxed", "Memory semantic");
+    oneOf(scope, "gpu cta sys", "Memory semantic");
+    const ptr = pointerTile(pointer, `atomic_${name}`);
+    const of = ptr.dtype.element;
+    const small = of.bits < 16 || (of.bits === 16 && (of.isInt || name !== "add"));
+    if (name === "cas" ? of.bits < 16 : small) fail(`atomic_${name} does not support ${of}`);
+    if (of.isFloat && ["and", "or", "xor"].includes(name)) fail(`atomic_${name} does not support ${of}`);
+    const values = [cmp, val].map((value) => {
+      if (value === undefined) return null;
+      const given = tile(value);
+      if (given.isBlock && !ptr.isBlock) fail(`atomic_${name} of one address takes a scalar, not ${given.type}`);
+      if (name !== "cas") return tiles.broadcastTo(tiles.cast(given, of), ptr.shape);
+      if (given.dtype !== of || given.shape.join() !== ptr.shape.join()) fail(`atomic_cas of ${ptr.type} takes its type and shape, not ${given.type}`);
+      return given;
+    });
+    const masked = mask === undefined ? null : tiles.broadcastTo(tile(mask), ptr.shape);
+    if (!ptr.data) return new Tensor(of, ptr.shape, null);
+    const expected = values[0]?.data;
+    return machine.memory.update(ptr, values[1], masked, (old, given, i) => (expected && old !== expected[i] ? old : combine(old, given)));
   };
 }
 
-/* A tensor with the tile that is cut from it: zeros beyond its end. */
+const ATOMICS = {
+  add: (a, b) => a + b, max: Math.max, min: Math.min, xchg: (a, b) => b, cas: (a, b) => b,
+  and: (a, b) => a & b, or: (a, b) => a | b, xor: (a, b) => a ^ b,
+};
+
+function scalarInt(value, wide) {
+  const of = isNumber(value) && value.kind !== "float" ? toTensor(value) : value;
+  if (!(of instanceof Tensor) || !of.dtype.isInt) fail("Expected an integer scalar type in shape/strides/offsets");
+  if (count(of.shape) !== 1) fail("Expected a scalar in shape/strides/offsets");
+  if (!wide && of.dtype.bits === 64) {
+    fail("Block pointers only support 32 bit `offsets/block_shape`, add a `.to(tl.int32)` or use regular indexing for 64 bit support");
+  }
+  return tiles.reshape(tiles.cast(of, int64), []);
+}
+
+const listOf = (value) => (value instanceof Tuple ? value.items : [value]);
+const several = (value) => (value instanceof Const ? fail(`'${pythonType(value)}' object is not iterable`) : listOf(value));
+const scalarInts = (value, wide) => several(value).map((item) => scalarInt(item, wide));
+const PADDINGS = { undefined: 0, "": 0, zero: 0, nan: NaN };
+
+function paddingOf(option, of, what) {
+  if (!(option?.value in PADDINGS)) fail(`Padding option ${shown(option)} not supported`);
+  if (option?.value === "nan" && of.isInt) fail(`Padding option \`nan\` is not supported for integer ${what}`);
+  return PADDINGS[option?.value];
+}
+
+/* A tensor with the tile that is cut from it: padding beyond its end. */
 export class Descriptor {
-  constructor(pointer, shape, strides, block) {
+  constructor(pointer, shape, strides, block, padding = 0) {
     this.dtype = pointer.dtype.element;
     this.pointer = pointer;
     this.shape = shape; // tensors, as strides
     this.strides = strides;
     this.block = block;
+    this.padding = padding;
   }
-  /* Pointers to the tile at these offsets, and which of them are within the tensor. */
-  #cut(offsets) {
-    if (!(offsets instanceof Tuple) || offsets.items.length !== this.block.length) {
-      fail(`expected ${this.block.length} offsets, but got ${offsets.items?.length ?? 1}`);
-    }
+  get type() {
+    return `tensor_descriptor<${this.dtype}[${this.block.join(", ")}]>`;
+  }
+  /* Pointers to the tile at these offsets, and which of them are within the tensor along the checked axes. */
+  cut(offsets, checked) {
     let pointers = this.pointer;
     let mask = null;
     this.block.forEach((n, axis) => {
-      let at = tiles.add(tiles.cast(tile(offsets.items[axis]), int64), tiles.arange(0, n));
-      for (let other = 0; other < this.block.length; other += 1) {
-        if (other !== axis) at = tiles.expandDims(at, Math.min(other, at.shape.length));
-      }
+      let at = tiles.add(offsets[axis], tiles.arange(0, n));
       at = tiles.reshape(at, this.block.map((_, other) => (other === axis ? n : 1)));
       const within = tiles.bitwise("&", tiles.compare(">=", at, int(0)), tiles.compare("<", at, this.shape[axis]));
-      mask = mask ? tiles.bitwise("&", mask, within) : within;
+      if (!checked || checked.includes(axis)) mask = mask ? tiles.bitwise("&", mask, within) : within;
       pointers = tiles.add(pointers, tiles.mul(at, this.strides[axis]));
     });
-    return { pointer: pointers, mask };
+    return { pointer: pointers, mask: mask ?? undefined };
+  }
+  #at(offsets) {
+    const list = scalarInts(offsets, false);
+    if (list.length !== this.block.length) fail(`expected ${this.block.length} offsets, but got ${list.length}`);
+    const last = list.at(-1);
+    aligned((last.data?.[0] ?? 0) * this.dtype.size, "block offset start must be 16-byte aligned");
+    return this.cut(list);
+  }
+  #value(value) {
+    if (value instanceof Tensor && value.shape.join() === this.block.join()) return tiles.cast(value, this.dtype);
+    return fail(`a tile of [${this.block.join(", ")}] is stored through this descriptor, not ${shown(value)}`);
   }
   load(offsets, machine) {
-    return load({ ...this.#cut(offsets), other: this.dtype.isFloat ? float(0) : int(0) }, machine);
+    return load({ ...this.#at(offsets), other: float(this.padding) }, machine);
   }
   store(offsets, value, machine) {
-    if (!(value instanceof Tensor) || value.shape.join() !== this.block.join()) {
-      fail(`a tile of [${this.block.join(", ")}] is stored through this descriptor, not ${shown(value)}`);
-    }
-    return store({ ...this.#cut(offsets), value }, machine);
+    return store({ ...this.#at(offsets), value: this.#value(value) }, machine);
   }
+  atomic(name, offsets, value, machine) {
+    const known = { add: "uint32 int32 uint64 fp32 fp16 bf16", max: "uint32 int32 uint64 int64 fp16 bf16" };
+    known.min = known.max;
+    if (!(known[name] ?? "uint32 int32 uint64 int64").split(" ").includes(this.dtype.name)) fail("Unsupported dtype");
+    atomic(name, ATOMICS[name])({ ...this.#at(offsets), val: this.#value(value) }, machine);
+    return NONE;
+  }
+}
+
+function aligned(bytes, what) {
+  if (bytes % 16) throw new KernelError(what, "runtime");
+}
+
+function makeDescriptor({ base, shape, strides, block_shape: block, padding_option: padding }) {
+  const ptr = pointerTile(base, "make_tensor_descriptor");
+  if (ptr.isBlock) fail("the base of a tensor descriptor is one pointer, not a tile of them");
+  const of = ptr.dtype.element;
+  const [sizes, steps, tileShape] = [shape, strides, block].map(several);
+  const rank = sizes.length;
+  if (rank < 1 || rank > 5) fail(`Expected 1 <= ndim <= 5 but got ${rank} dimensions`);
+  if (steps.length !== rank) fail(`Expected ${rank} strides but got ${steps.length}`);
+  if (tileShape.length !== rank) fail(`Expected block_shape to have ${rank} dimensions but got ${tileShape.length}`);
+  const known = tiles.checkShape(shapeOf(block));
+  const row = known.at(-1) * (of.bits >> 3);
+  if (row < 16) fail(`Descriptor block shape must have at least 16 bytes in the last dimension, but got ${row} bytes`);
+  if (!isNumber(steps.at(-1)) || Number(steps.at(-1).value) !== 1) {
+    fail(`Tensor descriptor last dim must be 1 but got ${shown(steps.at(-1))}; it must be known when compiling`);
+  }
+  const [lengths, by] = [sizes, steps].map((list) => list.map((one) => scalarInt(one instanceof Tensor && one.dtype.isFloat ? tiles.cast(one, int32) : one, true)));
+  aligned(ptr.data?.[0] ?? 0, "base must be 16-byte aligned");
+  for (const step of by.slice(0, -1)) aligned((step.data?.[0] ?? 0) * of.size, "stride must be 16-byte aligned");
+  return new Descriptor(ptr, lengths, by, known, paddingOf(padding, of, "blocks"));
+}
+
+/* A descriptor that moves: what tl.make_block_ptr makes. */
+class BlockPointer extends Descriptor {
+  constructor(of, offsets) {
+    super(of.pointer, of.shape, of.strides, of.block);
+    this.offsets = offsets;
+  }
+  get type() {
+    return `pointer<<[${this.block.join(", ")}], ${this.dtype}>>`;
+  }
+  advance(offsets) {
+    const by = scalarInts(offsets, false);
+    if (by.length !== this.block.length) throw new KernelError(`tl.advance takes ${this.block.length} offsets, not ${by.length}`, "runtime");
+    return new BlockPointer(this, this.offsets.map((at, axis) => tiles.add(at, by[axis])));
+  }
+  #checked(boundary) {
+    const list = boundary === undefined || boundary.value === 0 ? [] : listOf(boundary).map((axis) => constantInt(axis, "boundary_check takes axes known when compiling"));
+    if (list.some((axis) => axis < 0 || axis >= this.block.length)) fail(`boundary_check takes axes from 0 to ${this.block.length - 1}, not ${list}`);
+    if (new Set(list).size < list.length) fail("Duplicate dimension in `boundary_check`");
+    return this.cut(this.offsets, list);
+  }
+  /* Without a padding option zeros, too: so it compiles, and public kernels count on it. */
+  read(boundary, option, machine) {
+    const { pointer, mask } = this.#checked(boundary);
+    const padding = paddingOf(option, this.dtype, "block pointers");
+    return load({ pointer, mask, other: mask && float(padding) }, machine);
+  }
+  write(value, boundary, machine) {
+    if (value.dtype !== this.dtype) fail(`Block element type(${this.dtype}) and value element type(${value.dtype}) mismatch`);
+    if (value.isBlock && value.shape.join() !== this.block.join()) {
+      fail(`Block shape([${this.block.join(", ")}]) and value shape([${value.shape.join(", ")}]) mismatch`);
+    }
+    return store({ ...this.#checked(boundary), value: tiles.broadcastTo(value, this.block) }, machine);
+  }
+}
+
+function makeBlockPointer({ base, shape, strides, offsets, block_shape: block, order }) {
+  if (!(base instanceof Tensor) || !base.dtype.isPointer || base.isBlock) {
+    fail("Expected `base` to be a pointer type (but not a block pointer type or others)");
+  }
+  const sizes = [scalarInts(shape, true), scalarInts(strides, true), scalarInts(offsets, false)];
+  const known = tiles.checkShape(several(block) && shapeOf(block));
+  const axes = several(order).map((axis) => constantInt(axis, "order takes numbers known when compiling"));
+  if ([...axes].sort().some((axis, i) => axis !== i)) fail("Expected a permutation of (0, 1, ..., len(order)-1) in order");
+  if ([...sizes, axes].some((list) => list.length !== known.length)) {
+    fail("Expected shape/strides/offsets/block_shape to have the same length");
+  }
+  return new BlockPointer(new Descriptor(base, sizes[0], sizes[1], known), sizes[2]);
 }
 
 // Functions of numbers.
@@ -208,6 +355,19 @@ function erf(x) {
   return Math.sign(x) * (1 - Math.exp(-size * size) / Math.sqrt(Math.PI) / (size + rest));
 }
 
+/* Of two numbers the larger or smaller one: bfloat16 becomes float32. */
+const wider = (x) => (tile(x).dtype === bf16 ? tiles.cast(x, fp32) : tile(x));
+function extreme(which, x, y, nan) {
+  const [a, b] = [wider(x), wider(y)];
+  const found = tiles.extreme(which, a, b);
+  if (nan !== undefined && nan.kind !== "option") fail(`Unexpected propagate_nan ${shown(nan)}`);
+  if (nan?.value !== "ALL") return found;
+  const sum = tiles.add(a, b); // NaN where one is; infinities of two signs make one, too, and are put back
+  const same = tiles.bitwise("|", tiles.compare("==", a, a), tiles.compare("!=", b, b));
+  const both = tiles.bitwise("&", same, tiles.compare("==", b, b));
+  return tiles.where(both, found, tiles.cast(sum, found.dtype));
+}
+
 const MATH = [
   mapped("exp", Math.exp),
   mapped("exp2", (x) => 2 ** x),
@@ -221,20 +381,40 @@ const MATH = [
   mapped("floor", Math.floor),
   mapped("ceil", Math.ceil),
   mapped("erf", erf),
-  mapped("sigmoid", (x) => 1 / (1 + Math.exp(-x))),
   ["abs", "x", ({ x }) => {
     const of = tile(x);
-    return of.dtype.isFloat ? tiles.map("abs", Math.abs, of) : tiles.extreme("max", of, tiles.negative(of));
+    if (of.dtype.isFloat) return tiles.map("abs", Math.abs, of);
+    return of.dtype.unsigned ? of : tiles.extreme("max", of, tiles.negative(of));
   }],
-  ["fma", "x y z", ({ x, y, z }) => tiles.add(tiles.mul(x, y), z)],
-  ["fdiv", "x y ieee_rounding=", ({ x, y }) => tiles.trueDivide(x, y)],
-  ["div_rn", "x y", ({ x, y }) => tiles.trueDivide(x, y)],
-  ["maximum", "x y propagate_nan=", ({ x, y }) => tiles.extreme("max", tile(x), tile(y))],
-  ["minimum", "x y propagate_nan=", ({ x, y }) => tiles.extreme("min", tile(x), tile(y))],
-  ["clamp", "x min max propagate_nan=", ({ x, min, max }) => {
-    if (!tile(x).dtype.isFloat) fail(`Unexpected dtype ${tile(x).dtype}. Only floating point clamp is supported`);
-    return tiles.extreme("min", tiles.extreme("max", tile(x), tile(min)), tile(max));
+  ["fma", "x y z", ({ x, y, z }) => {
+    const found = tiles.add(tiles.mul(tile(x), tile(y)), tile(z));
+    return found.dtype.isFloat ? found : fail(`tl.fma of ${found.dtype}: its operands are floating point numbers`);
   }],
+  ["fdiv", "x y ieee_rounding=", ({ x, y }) => {
+    if (![x, y].every((of) => tile(of).dtype.isFloat)) fail("both operands of fdiv must have floating scalar type");
+    return tiles.trueDivide(tile(x), tile(y));
+  }],
+  ["div_rn", "x y", ({ x, y }) => {
+    const wrong = [x, y].find((of) => of instanceof Tensor && of.dtype !== fp32);
+    return wrong ? fail(`Expected dtype ['fp32'] but got ${wrong.dtype}`) : tiles.trueDivide(tile(x), tile(y));
+  }],
+  ["umulhi", "x y", ({ x, y }) => {
+    const wrong = [x, y].find((of) => tile(of).dtype.bits < 32 || !tile(of).dtype.isInt);
+    return wrong ? fail(`Expected dtype ['int32', 'int64', 'uint32', 'uint64'] but got ${tile(wrong).dtype}`) : tiles.umulhi(tile(x), tile(y));
+  }],
+];
+/* Not in tl.math. */
+const BEYOND_MATH = [
+  mapped("sigmoid", (x) => 1 / (1 + Math.exp(-x))),
+  ["maximum", "x y propagate_nan=", ({ x, y, propagate_nan: nan }) => extreme("max", x, y, nan)],
+  ["minimum", "x y propagate_nan=", ({ x, y, propagate_nan: nan }) => extreme("min", x, y, nan)],
+  ["clamp", "x min max propagate_nan=", ({ x, min, max, propagate_nan: nan }) => {
+    const found = extreme("min", extreme("max", x, min, nan), max, nan);
+    return found.dtype.isFloat ? found : fail(`Unexpected dtype ${found.dtype}. Only floating point clamp is supported`);
+  }],
+  ["add", "x y sanitize_overflow=", ({ x, y }) => tiles.add(x, y)],
+  ["sub", "x y sanitize_overflow=", ({ x, y }) => tiles.sub(x, y)],
+  ["mul", "x y sanitize_overflow=", ({ x, y }) => tiles.mul(x, y)],
 ];
 
 function trans({ x, dims }) {
@@ -264,7 +444,7 @@ function extremeAlong(which) {
   return ({ input, axis, return_indices: indices, keep_dims: keep }) => {
     const of = tile(input);
     const along = axisOf(axis);
-    const found = tiles.most(which, of, along, flag(keep));
+    const found = tiles.most(which, of, along, flag(keep), flag(indices));
     return flag(indices) ? new Tuple([found, tiles.placeOfMost(which, of, along, flag(keep))]) : found;
   };
 }
@@ -275,6 +455,160 @@ function softmax({ x, dim, keep_dims: keep }) {
   const e = tiles.map("exp", Math.exp, tiles.sub(of, tiles.most("max", of, along, flag(keep))));
   return tiles.trueDivide(e, tiles.sum(e, along, flag(keep)));
 }
+
+// Reductions and scans with a function of two elements.
+
+const branches = ({ value: kernel }) => (kernel.branches ??= /"type":"(If|IfExp|While)"/.test(JSON.stringify(kernel.tree)));
+
+/* `combine` of two lists of elements, one for each input, as a function that the kernel brings. */
+function combiner(fn, machine) {
+  const kernel = fn instanceof Const && fn.kind === "function" && fn.value.tree ? fn.value : fail("combine_fn must be marked with @triton.jit");
+  return (a, b) => {
+    const { watching, ran, turning } = machine;
+    Object.assign(machine, { watching: null, ran: null, turning: null }); // elements are no variables of the kernel
+    const found = listOf(kernel.call([...a, ...b], [], machine));
+    Object.assign(machine, { watching, ran, turning });
+    found.forEach((one, i) => {
+      if (!(one instanceof Tensor)) fail("'constexpr' object has no attribute 'handle'");
+      if (one.dtype !== a[i]?.dtype) fail(`the combine function gives ${one.type} where the input has ${a[i]?.type ?? "nothing"}`);
+    });
+    return found.length === a.length ? found : fail(`the combine function gives ${found.length} values, not ${a.length}`);
+  };
+}
+
+function inputsOf(input) {
+  const list = listOf(input).map(tile);
+  if (list.some((one) => one.shape.join() !== list[0].shape.join())) fail("all reduction inputs must have the same shape");
+  return list;
+}
+
+/* Slice after slice along an axis: what `combine` has made of those before, with each one. */
+function scanned(list, axis, combine, { reverse = false, oneByOne = false } = {}) {
+  if (!list.every((one) => one.data)) {
+    const [a, b] = [0, 1].map(() => list.map((one) => new Tensor(one.dtype, [], null)));
+    combine(a, b);
+    return tiles.slices(list[0], axis).map(() => list.map((one) => new Tensor(one.dtype, one.shape.toSpliced(axis, 1), null)));
+  }
+  const each = list.map((one) => tiles.slices(one, axis));
+  const order = [...each[0].keys()];
+  if (reverse) order.reverse();
+  const found = [];
+  let before = null;
+  for (const i of order) {
+    const now = each.map((one) => one[i]);
+    if (!before) before = now;
+    else if (oneByOne) before = elementwise(combine, before, now);
+    else before = combine(before, now);
+    found[i] = before;
+  }
+  return found;
+}
+
+/* A function with branches sees one element at a time. */
+function elementwise(combine, a, b) {
+  const [{ shape }] = a;
+  const at = (list, i) => list.map((one) => new Tensor(one.dtype, [], one.data.slice(i, i + 1)));
+  const found = Array.from({ length: count(shape) }, (_, i) => combine(at(a, i), at(b, i)));
+  return a.map((_, k) => tiles.reshape(tiles.stacked(found.map((one) => one[k]), 0), shape));
+}
+
+const whole = (list) => list.map((one) => tiles.needsBlock(one) && tiles.reshape(one, [count(one.shape)]));
+
+function reduce({ input, axis, combine_fn: fn, keep_dims: keep }, machine) {
+  return reduced(inputsOf(input), axisOf(axis), flag(keep), combiner(fn, machine), branches(fn), input instanceof Tuple);
+}
+
+function reduced(list, axis, keep, combine, oneByOne = false, inTuple = false) {
+  const along = axis === null ? 0 : tiles.inside(list[0], axis);
+  const found = scanned(axis === null ? whole(list) : list, along, combine, { oneByOne }).at(-1);
+  const shape = axis === null ? list[0].shape.map(() => 1) : list[0].shape.with(along, 1);
+  const kept = keep ? found.map((one) => new Tensor(one.dtype, shape, one.data)) : found;
+  return inTuple ? new Tuple(kept) : kept[0];
+}
+
+function scan(list, axis, combine, options) {
+  const along = tiles.inside(list[0], axis);
+  const found = scanned(list, along, combine, options);
+  return list.map((_, k) => tiles.stacked(found.map((one) => one[k]), along));
+}
+
+function associativeScan({ input, axis, combine_fn: fn, reverse }, machine) {
+  const found = scan(inputsOf(input), axisOf(axis), combiner(fn, machine), { reverse: flag(reverse), oneByOne: branches(fn) });
+  return input instanceof Tuple ? new Tuple(found) : found[0];
+}
+
+/* What a sum is made in: small integers become 32 bits wide. */
+function forSum(x, dtype) {
+  const of = wider(x);
+  if (dtype) return tiles.cast(tile(x), dtypeOf(dtype));
+  return of.dtype.isInt && of.dtype.bits < 32 ? tiles.cast(of, of.dtype.unsigned ? uint32 : int32) : of;
+}
+
+const bits = (sign) => ({ input, axis, keep_dims: keep }) => {
+  if (!tile(input).dtype.isInt) fail("only supported for integers");
+  return reduced([tile(input)], axisOf(axis), flag(keep), ([a], [b]) => [tiles.bitwise(sign, a, b)]);
+};
+
+// Random numbers: Philox, whose bits are Triton's.
+
+function philox({ seed, c0, c1, c2, c3, n_rounds: rounds }) {
+  const key = tile(seed);
+  if (!key.dtype.isInt) fail("static assertion failed: the seed is an integer");
+  const counters = [c0, c1, c2, c3].map(tile);
+  if (counters[0].dtype.bits !== 32) return lacking("Philox of 64-bit counters");
+  const shape = [key, ...counters].map((one) => one.shape).reduce(tiles.sharedShape);
+  const known = [key, ...counters].every((one) => one.data);
+  const words = counters.map((one) => tiles.stretch(tiles.bitcast(one, uint32), shape)).map((one) => new Tensor(uint32, shape, one.data?.slice() ?? null));
+  if (known) {
+    const long = tiles.stretch(tiles.cast(key, int64), shape);
+    const low = tiles.cast(long, uint32).data;
+    const high = tiles.cast(tiles.bitwise(">>", long, int(32)), uint32).data;
+    tiles.philox(words.map((one) => one.data), low, high, rounds === undefined ? 10 : constantInt(rounds, "n_rounds must be known when compiling"));
+  }
+  return new Tuple(words);
+}
+
+function randint4x({ seed, offset, n_rounds: rounds }) {
+  const at = offset instanceof Tensor ? offset : fail(`'${pythonType(offset)}' object has no attribute 'to'`);
+  const low = tiles.cast(at, uint32);
+  const zero = tiles.mul(low, int(0));
+  const high = at.dtype.bits > 32 ? tiles.cast(tiles.bitwise(">>", at, int(32)), uint32) : zero;
+  return philox({ seed, c0: low, c1: high, c2: zero, c3: zero, n_rounds: rounds });
+}
+
+/* In [0, 1). */
+function uniform(x) {
+  if (tile(x).dtype.bits !== 32) return lacking("uniform numbers of 64 bits");
+  const of = tiles.bitcast(tile(x), int32);
+  const positive = tiles.where(tiles.compare("<", of, int(0)), tiles.sub(tiles.negative(of), int(1)), of);
+  return tiles.mul(positive, float(4.6566127342e-10));
+}
+
+/* Box and Muller's: two normal numbers of two uniform ones. */
+function normal(u1, u2) {
+  const angle = tiles.mul(u2, float(6.283185307179586));
+  const log = tiles.map("log", Math.log, tiles.extreme("max", tile(float(1e-7)), u1));
+  const r = tiles.map("sqrt", Math.sqrt, tiles.mul(log, float(-2)));
+  return [Math.cos, Math.sin].map((one) => tiles.mul(r, tiles.map("cos", one, angle)));
+}
+
+const four = (bound) => randint4x(bound).items;
+const uniforms = (bound) => four(bound).map(uniform);
+const OF_SEED = "seed offset n_rounds=";
+const RANDOM = [
+  ["philox", "seed c0 c1 c2 c3 n_rounds=", philox],
+  ["randint4x", OF_SEED, randint4x],
+  ["randint", OF_SEED, (bound) => four(bound)[0]],
+  ["rand", OF_SEED, (bound) => uniform(four(bound)[0])],
+  ["rand4x", "seed offsets n_rounds=", ({ offsets, ...rest }) => new Tuple(uniforms({ ...rest, offset: offsets }))],
+  ["randn", OF_SEED, (bound) => normal(...uniforms(bound))[0]],
+  ["randn4x", OF_SEED, (bound) => {
+    const [a, b, c, d] = uniforms(bound);
+    return new Tuple([...normal(a, b), ...normal(c, d)]);
+  }],
+  ["uint_to_uniform_float", "x", ({ x }) => uniform(x)],
+  ["pair_uniform_to_normal", "u1 u2", ({ u1, u2 }) => new Tuple(normal(u1, u2))],
+];
 
 /* ⌈x / y⌉ of integers. */
 function cdiv({ x, div }) {
@@ -291,8 +625,81 @@ const SHAPES = [
   ["ravel", "x can_reorder=", ({ x }) => tiles.reshape(tile(x), [count(tile(x).shape)])],
   ["expand_dims", "x axis", expand],
   ["broadcast_to", "x *shape", ({ x, shape }) => tiles.broadcastTo(tile(x), spreadShape(shape))],
-  ["flip", "x dim=", ({ x, dim }) => tiles.flip(tile(x), dim === undefined ? -1 : axisOf(dim))],
+  ["flip", "x dim", ({ x, dim }) => {
+    const along = tiles.inside(tile(x), axisOf(dim) ?? fail("tl.flip needs dim"));
+    return tiles.stacked(tiles.slices(tile(x), along).toReversed(), along);
+  }],
+  ["join", "a b", ({ a, b }) => join(a, b)],
+  ["split", "a", ({ a }) => {
+    if (tile(a).shape.at(-1) !== 2) fail(`tl.split takes a tensor whose last dimension is 2, not ${shown(a)}`);
+    return new Tuple(tiles.slices(a, a.shape.length - 1));
+  }],
+  ["interleave", "a b", ({ a, b }) => {
+    const both = join(a, b);
+    return tiles.reshape(both, both.shape.length > 1 ? [...both.shape.slice(0, -2), 2 * both.shape.at(-2)] : both.shape);
+  }],
+  ["cat", "input other can_reorder= dim=", ({ input, other, can_reorder: reorder, dim }) => {
+    const [a, b] = sameType(input, other);
+    if (a.shape.length !== b.shape.length) fail(`tensors must have the same rank, got ${a.shape.length} and ${b.shape.length}`);
+    const along = tiles.inside(a, dim === undefined ? 0 : axisOf(dim));
+    if (flag(reorder) && a.shape.length !== 1) fail("tl.cat with can_reorder takes one dimension");
+    if (a.shape.some((n, axis) => n !== b.shape[axis] && (axis !== along || !flag(reorder)))) {
+      fail(`tensor dims must match except in the concat dimension ${along}, got [${a.shape.join(", ")}] and [${b.shape.join(", ")}]`);
+    }
+    const found = tiles.stacked([a, b].flatMap((one) => tiles.slices(one, along)), along);
+    return tiles.reshape(found, found.shape);
+  }],
+  ["squeeze", "x dim", ({ x, dim }) => {
+    const along = axisOf(dim);
+    if (tile(x).shape.at(along) !== 1) fail("static assertion failed: a squeezed dimension is 1");
+    return tiles.reshape(x, x.shape.toSpliced(along, 1));
+  }],
+  ["unsqueeze", "x dim", ({ x, dim }) => tiles.reshape(tile(x), x.shape.toSpliced(axisOf(dim), 0, 1))],
+  ["gather", "src index axis", ({ src, index, axis }) => {
+    if (!(src instanceof Tensor && index instanceof Tensor && index.dtype.isInt)) fail("index must be an integer tensor");
+    if (index.shape.length !== src.shape.length) fail("source and index tensors must have the same rank");
+    const along = tiles.inside(src, axisOf(axis));
+    src.shape.forEach((n, d) => {
+      if (d !== along && n !== index.shape[d]) fail(`index dim ${along} must match the corresponding source dim`);
+    });
+    return tiles.gather(src, index, along);
+  }],
+  ["sort", "x dim= descending=", ({ x, dim, descending }) => tiles.sorted(lastOf(x, dim), flag(descending))],
+  ["topk", "x k dim=", ({ x, k, dim }) => {
+    const most = tiles.checkShape([constantInt(k, "k must be known when compiling")])[0];
+    return tiles.sorted(lastOf(x, dim), true, Math.min(most, tile(x).shape.at(-1)));
+  }],
+  ["histogram", "input num_bins mask=", ({ input, num_bins: bins, mask }) => {
+    const [of, n] = [tile(input), constantInt(bins, "num_bins must be known when compiling")];
+    if (of.shape.length !== 1) fail("histogram only supports 1D input");
+    if (!of.dtype.isInt) fail("histogram only supports integer input");
+    const masked = mask && tiles.broadcastTo(tile(mask), of.shape);
+    if (masked && masked.dtype !== int1) fail("Mask must have boolean scalar type");
+    tiles.checkShape([n]);
+    const data = of.data && new Int32Array(n);
+    of.data?.forEach((bin, i) => {
+      if (bin >= 0 && bin < n && (!masked || masked.data[i])) data[bin] += 1;
+    });
+    return new Tensor(int32, [n], data);
+  }],
 ];
+
+function sameType(a, b) {
+  const [one, other] = [tile(a), tile(b)];
+  return one.dtype === other.dtype ? [one, other] : fail(`both must be of one type, not ${one.type} and ${other.type}`);
+}
+
+function join(a, b) {
+  const both = sameType(a, b);
+  const shape = tiles.sharedShape(both[0].shape, both[1].shape);
+  return tiles.stacked(both.map((one) => tiles.stretch(one, shape)), shape.length);
+}
+
+function lastOf(x, dim) {
+  const of = tile(x);
+  if (!of.isBlock || (dim !== undefined && axisOf(dim) !== of.shape.length - 1)) fail("only minor dimension is currently supported");
+  return of;
+}
 
 const ALONG = [
   ["sum", "input axis= keep_dims= dtype=", ({ input, axis, keep_dims: keep, dtype }) =>
@@ -304,16 +711,20 @@ const ALONG = [
   ["argmin", "input axis tie_break_left= keep_dims=", ({ input, axis, keep_dims: keep }) =>
     tiles.placeOfMost("min", tile(input), axisOf(axis), flag(keep))],
   ["cumsum", "input axis= reverse= dtype=", ({ input, axis, reverse, dtype }) =>
-    tiles.running(dtype ? tiles.cast(tile(input), dtypeOf(dtype)) : tile(input), axisOf(axis) ?? 0, false, flag(reverse))],
+    scan([forSum(input, dtype)], axisOf(axis) ?? 0, ([a], [b]) => [tiles.add(a, b)], { reverse: flag(reverse) })[0]],
   ["cumprod", "input axis= reverse=", ({ input, axis, reverse }) =>
-    tiles.running(tile(input), axisOf(axis) ?? 0, true, flag(reverse))],
+    scan([wider(input)], axisOf(axis) ?? 0, ([a], [b]) => [tiles.mul(a, b)], { reverse: flag(reverse) })[0]],
+  ["xor_sum", "input axis= keep_dims=", bits("^")],
+  ["reduce_or", "input axis= keep_dims=", bits("|")],
+  ["reduce", "input axis combine_fn keep_dims=", reduce],
+  ["associative_scan", "input axis combine_fn reverse=", associativeScan],
   ["softmax", "x dim= keep_dims= ieee_rounding=", softmax],
 ];
 
 const PRECISIONS = ["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"];
 
 function dot({ input, other, acc, input_precision: precision, out_dtype: into }, machine) {
-  if (precision && !PRECISIONS.includes(precision.value)) {
+  if (precision && !PRECISIONS.includes(precision.value.toLowerCase())) {
     fail(`input_precision must be one of ${PRECISIONS.join(", ")}. Got ${shown(precision)}`);
   }
   return tiles.dot(input, other, acc, into ? dtypeOf(into) : fp32, machine.leastK);
@@ -328,7 +739,7 @@ function axisNumber(axis, name) {
 function castTo({ input, dtype, bitcast }) {
   const to = dtypeOf(dtype);
   if (isNumber(input)) return tiles.cast(toTensor(input), to);
-  if (flag(bitcast)) fail("a bitcast is not known here");
+  if (flag(bitcast)) return tiles.bitcast(tile(input), to);
   return tiles.cast(tile(input), to);
 }
 
@@ -338,8 +749,15 @@ function staticAssert({ cond, msg }) {
   return NONE;
 }
 
+const descriptor = (value) =>
+  value instanceof Descriptor && !(value instanceof BlockPointer) ? value : fail(`a tensor descriptor is needed, not ${shown(value)}`);
+
 const nothing = () => NONE;
-const itself = ({ input }) => input;
+const hint = (least) => ({ input, values }) => {
+  const list = listOf(values).map((value) => constantInt(value, "values element must have type `constexpr[int]`"));
+  if (list.length !== Math.max(least, tile(input).shape.length)) fail("Shape of input does not match the length of values");
+  return input;
+};
 
 const GENERAL = [
   ["program_id", "axis", ({ axis }, machine) => machine.programId(axisNumber(axis, "program_id"))],
@@ -353,10 +771,12 @@ const GENERAL = [
   ["zeros_like", "input", ({ input }) => tiles.full(tile(input).shape, float(0), tile(input).dtype)],
   ["load", "pointer mask= other= boundary_check= padding_option= cache_modifier= eviction_policy= volatile=", load],
   ["store", "pointer value mask= boundary_check= cache_modifier= eviction_policy=", store],
-  ["atomic_add", "pointer val mask= sem= scope=", atomic((a, b) => a + b)],
-  ["atomic_max", "pointer val mask= sem= scope=", atomic(Math.max)],
-  ["atomic_min", "pointer val mask= sem= scope=", atomic(Math.min)],
-  ["atomic_xchg", "pointer val mask= sem= scope=", atomic((a, b) => b)],
+  ...Object.entries(ATOMICS).map(([name, combine]) => [
+    `atomic_${name}`,
+    name === "cas" ? "pointer cmp val sem= scope=" : "pointer val mask= sem= scope=",
+    atomic(name, combine),
+  ]),
+  ["to_tensor", "x", ({ x }) => tile(x)],
   ["where", "condition x y", ({ condition, x, y }) => tiles.where(tile(condition), x, y)],
   ["dot", "input other acc= input_precision= allow_tf32= max_num_imprecise_acc= out_dtype=", dot],
   ["cast", "input dtype fp_downcast_rounding= bitcast=", castTo],
@@ -365,8 +785,12 @@ const GENERAL = [
     const shape = tiles.sharedShape(input.shape, other.shape);
     return new Tuple([tiles.stretch(input, shape), tiles.stretch(other, shape)]);
   }],
-  ["make_tensor_descriptor", "base shape strides block_shape padding_option=", ({ base, shape, strides, block_shape: block }) =>
-    new Descriptor(pointerTile(base, "make_tensor_descriptor"), shape.items.map(tile), strides.items.map(tile), shapeOf(block))],
+  ["make_tensor_descriptor", "base shape strides block_shape padding_option=", makeDescriptor],
+  ["load_tensor_descriptor", "desc offsets", ({ desc, offsets }, machine) => descriptor(desc).load(offsets, machine)],
+  ["store_tensor_descriptor", "desc offsets value", ({ desc, offsets, value }, machine) => descriptor(desc).store(offsets, value, machine)],
+  ["make_block_ptr", "base shape strides offsets block_shape order", makeBlockPointer],
+  ["advance", "base offsets", ({ base, offsets }) =>
+    base instanceof BlockPointer ? base.advance(offsets) : fail(`tl.advance moves what tl.make_block_ptr makes, not ${shown(base)}`)],
   ["static_assert", "cond msg=", staticAssert],
   ["static_print", "*values sep= end= file= flush=", nothing],
   ["device_print", "prefix *args hex=", nothing],
@@ -379,10 +803,37 @@ const GENERAL = [
   }],
   ["debug_barrier", "", nothing],
   ["assume", "cond", nothing],
-  ["multiple_of", "input values", itself],
-  ["max_contiguous", "input values", itself],
-  ["max_constancy", "input values", itself],
+  ["multiple_of", "input values", hint(1)],
+  ["max_contiguous", "input values", hint(0)],
+  ["max_constancy", "input values", hint(0)],
 ];
+
+const LACKS = `
+  bitonic_merge block_type condition const constexpr_type core dot_scaled dtype float8e4b15 float8e4b8 float8e4nv
+  float8e5 float8e5b16 inline_asm_elementwise map_elementwise philox_impl pi32_t random slice standard str_to_ty
+  swizzle2d target_info tensor tensor_descriptor tensor_descriptor_type tuple tuple_type void`;
+const LIBDEVICE = `
+  abs acos acosh add_rd add_rn add_ru add_rz asin asinh atan atan2 atanh brev byte_perm cbrt clz copysign cospi
+  cyl_bessel_i0 cyl_bessel_i1 div_rd div_rn div_ru div_rz double2float_rd double2float_rn double2float_ru
+  double2float_rz double2hiint double2int_rd double2int_rn double2int_ru double2int_rz double2ll_rd double2ll_rn
+  double2ll_ru double2ll_rz double2loint double2uint_rd double2uint_rn double2uint_ru double2uint_rz double2ull_rd
+  double2ull_rn double2ull_ru double2ull_rz double_as_longlong erfc erfcinv erfcx erfinv exp10 fast_cosf
+  fast_dividef fast_exp10f fast_expf fast_log10f fast_log2f fast_logf fast_powf fast_sinf fast_tanf fast_tanhf fdim
+  ffs finitef float2int_rd float2int_rn float2int_ru float2int_rz float2ll_rd float2ll_rn float2ll_ru float2ll_rz
+  float2uint_rd float2uint_rn float2uint_ru float2uint_rz float2ull_rd float2ull_rn float2ull_ru float2ull_rz
+  float_as_int float_as_uint fma fma_rd fma_rn fma_ru fma_rz fmod hadd hiloint2double hypot ilogb int2double_rn
+  int2float_rd int2float_rn int2float_ru int2float_rz int_as_float isfinited isinf isnan j0 j1 jn ldexp lgamma
+  ll2double_rd ll2double_rn ll2double_ru ll2double_rz ll2float_rd ll2float_rn ll2float_ru ll2float_rz llrint llround
+  log10 logb longlong_as_double mul24 mul_rd mul_rn mul_ru mul_rz mulhi nearbyint nextafter norm3d norm4d normcdf
+  normcdfinv popc pow rcbrt rcp64h rcp_rd rcp_rn rcp_ru rcp_rz remainder rhadd rhypot rint rnorm3d rnorm4d round
+  rsqrt_rn sad saturatef scalbn signbit sinpi sqrt_rd sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tgamma
+  trunc uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz uint_as_float ull2double_rd
+  ull2double_rn ull2double_ru ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz y0 y1 yn`;
+const OF_TENSORS = `
+  item abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or
+  atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2 expand_dims flip floor gather
+  histogram log log2 max min permute ravel reduce reduce_or reshape rsqrt sigmoid sin softmax split sqrt
+  sqrt_rn store sum trans view xor_sum`.trim().split(/\s+/);
 
 const make = (list) => list.map(([name, signature, call]) => [name, new Builtin(name, signature, call)]);
 const fn = (builtin) => new Const("function", builtin);
@@ -397,21 +848,35 @@ const constexpr = new Builtin("constexpr", "value", ({ value }) =>
 );
 export const CONSTEXPR = constexpr;
 
+/* `lacks`: names that Triton has there and this engine does not; a test holds them to Triton's. */
 class Module {
-  constructor(name, entries) {
+  constructor(name, entries, lacks = "") {
     this.name = name;
     this.entries = new Map(entries);
+    this.lacks = lacks.split(/\s+/).filter(Boolean);
   }
 }
 
-const functions = [...make([...GENERAL, ...MATH, ...SHAPES, ...ALONG])];
+const functions = [...make([...GENERAL, ...MATH, ...BEYOND_MATH, ...SHAPES, ...ALONG, ...RANDOM])];
 const dtypes = Object.entries(BY_NAME).map(([name, dtype]) => [name, new Const("dtype", dtype)]);
-const moduleOf = (name, list) => new Const("module", new Module(name, make(list).map(([called, one]) => [called, fn(one)])));
+const moduleOf = (name, list, lacks) =>
+  new Const("module", new Module(name, make(list).map(([called, one]) => [called, fn(one)]), lacks));
 const math = moduleOf("triton.language.math", MATH);
 
 /* A launch begins when the last one has ended, so what waits for that has nothing to do. */
 const CUDA = [["gdc_launch_dependents", "", nothing], ["gdc_wait", "", nothing]];
-const extra = new Const("module", new Module("triton.language.extra", [["cuda", moduleOf("triton.language.extra.cuda", CUDA)]]));
+const libdevice = moduleOf(
+  "triton.language.extra.libdevice",
+  [
+    ...MATH.filter(([name]) => "exp exp2 log log2 sqrt rsqrt sin cos floor ceil erf".split(" ").includes(name)),
+    ...["tan", "tanh", "sinh", "cosh", "log1p", "expm1"].map((name) => mapped(name, Math[name])),
+  ],
+  LIBDEVICE,
+);
+const cuda = moduleOf("triton.language.extra.cuda", CUDA, "gdc utils convert_custom_float8_sm70 convert_custom_float8_sm80 globaltimer num_threads num_warps smid");
+cuda.value.entries.set("libdevice", libdevice);
+const extra = new Const("module", new Module("triton.language.extra", [["cuda", cuda], ["libdevice", libdevice]], "hip"));
+const NAN = new Const("module", new Module("triton.language.PropagateNan", ["NONE", "ALL"].map((name) => [name, new Const("option", name)])));
 
 const language = new Const(
   "module",
@@ -423,8 +888,10 @@ const language = new Const(
     ["constexpr", fn(constexpr)],
     ["math", math],
     ["extra", extra],
+    ["PropagateNan", NAN],
+    ["TRITON_MAX_TENSOR_NUMEL", int(MAX_ELEMENTS)],
     ["pointer_type", fn(new Builtin("pointer_type", "element_ty", ({ element_ty: of }) => new Const("dtype", pointerTo(dtypeOf(of)))))],
-  ]),
+  ], LACKS),
 );
 
 /* Python's math, for constants of a module. */
@@ -444,6 +911,11 @@ const pythonMath = new Const(
   ]),
 );
 
+const ofConstants = (one) => (bound) => {
+  const list = Object.values(bound);
+  return list.every(isNumber) ? int(one(...list.map((x) => x.value))) : fail("this function of triton takes what is known when compiling");
+};
+
 /* Names that every kernel's file has imported. Kernels run here as in Triton's interpreter. */
 const runtime = new Module("triton.knobs.runtime", [["interpret", TRUE], ["debug", FALSE]]);
 const knobs = new Module("triton.knobs", [["runtime", new Const("module", runtime)]]);
@@ -454,7 +926,8 @@ export const MODULES = {
     new Module("triton", [
       ["language", language],
       ["knobs", new Const("module", knobs)],
-      ["cdiv", language.value.entries.get("cdiv")],
+      ...make([["cdiv", "x y", ofConstants((x, y) => Math.floor((x + y - 1) / y))], ["next_power_of_2", "n", ofConstants((n) => 2 ** Math.ceil(Math.log2(n)))]])
+        .map(([name, one]) => [name, fn(one)]),
     ]),
   ),
   math: pythonMath,
@@ -484,7 +957,7 @@ export const PYTHON = new Map(
   [
     ["float", "x=", (bound) => plainNumber("float", bound)],
     ["int", "x=", (bound) => plainNumber("int", bound)],
-    ["bool", "x=", ({ x }) => bool(x?.value)],
+    ...["isinstance", "getattr", "hasattr", "list"].map((name) => [name, "*values", () => lacking(name)]),
     ["len", "x", ({ x }) => (x instanceof Tuple ? int(x.items.length) : fail(`object of type '${pythonType(x)}' has no len()`))],
     ["min", "*values", (bound) => amongNumbers("min", bound)],
     ["max", "*values", (bound) => amongNumbers("max", bound)],
@@ -494,7 +967,7 @@ export const PYTHON = new Map(
 
 // Attributes of values.
 
-const MEMBERS = new Map(functions);
+const MEMBERS = new Map(functions.filter(([name]) => OF_TENSORS.includes(name)));
 const DTYPE_TESTS = {
   is_floating: (dtype) => dtype.isFloat,
   is_ptr: (dtype) => dtype.isPointer,
@@ -527,11 +1000,25 @@ function ofTensor(value, name) {
   if (name === "numel") return int(count(value.shape));
   if (name === "T") return tiles.permute(value, [1, 0]);
   if (name === "to") return bind(value, TO);
+  if (name === "logical_and" || name === "logical_or") {
+    const both = ({ other }) => tiles.bitwise(name.endsWith("and") ? "&" : "|", tiles.truth(value), tiles.truth(tile(other)));
+    return fn(new Builtin(name, "other", both));
+  }
   if (name === "item" && count(value.shape) === 1) return fn(new Builtin("item", "", () => new Tensor(value.dtype, [], value.data)));
   return MEMBERS.has(name) ? bind(value, MEMBERS.get(name)) : null;
 }
 
 function ofDescriptor(value, name) {
+  if (value instanceof BlockPointer) {
+    if (name === "dtype" || name === "type") return new Const("dtype", pointerTo(value.dtype));
+    return ["advance", "store"].includes(name) ? bind(value, MEMBERS.get(name)) : null;
+  }
+  if (name.startsWith("atomic_") && name.slice(7) in ATOMICS && name !== "atomic_xchg" && name !== "atomic_cas") {
+    return fn(new Builtin(name, "offsets value", (bound, machine) => value.atomic(name.slice(7), bound.offsets, bound.value, machine)));
+  }
+  if (name === "gather" || name === "scatter") lacking(`tensor_descriptor.${name}`);
+  if (name === "shape") return new Tuple(value.shape.map((n) => tiles.cast(n, int32)));
+  if (name === "strides") return new Tuple(value.strides);
   if (name === "load") return fn(new Builtin("load", "offsets", ({ offsets }, machine) => value.load(offsets, machine)));
   if (name === "store") return fn(new Builtin("store", "offsets value", (bound, machine) => value.store(bound.offsets, bound.value, machine)));
   if (name === "dtype") return new Const("dtype", value.dtype);
@@ -545,13 +1032,18 @@ export function attribute(value, name) {
   else if (value instanceof Descriptor) found = ofDescriptor(value, name);
   else if (value instanceof Const && value.kind === "module") {
     found = value.value.entries.get(name);
+    if (!found && value.value.lacks.includes(name)) lacking(`${value.value.name.replace("triton.language", "tl")}.${name}`);
     if (!found) fail(`module '${value.value.name}' has no attribute '${name}'`);
   } else if (value instanceof Const && value.kind === "dtype") found = ofDtype(value.value, name);
   else if (value instanceof Const && name === "value") found = value;
-  else if (value instanceof Const && isNumber(value) && name === "to") found = bind(value, TO);
   if (!found) fail(`'${value instanceof Descriptor ? "tensor_descriptor" : pythonType(value)}' object has no attribute '${name}'`);
   return found;
 }
 
-/* Names of the language that this engine has: a test compares them with what kernels use. */
+/* Names of the language that this engine has; and of each module those that it has and lacks. A test compares
+   them with what kernels use, and with Triton's. */
 export const NAMES = [...language.value.entries.keys()];
+export const MODULE_NAMES = Object.fromEntries(
+  [language, cuda, libdevice, math].map(({ value: { name, entries, lacks } }) => [name, { has: [...entries.keys()], lacks }]),
+);
+MODULE_NAMES["triton.language.tensor"] = { has: OF_TENSORS, lacks: [] };

@@ -254,7 +254,7 @@ export class Memory {
       const place = storage ? Math.floor((pointers.data[i] - storage.base) / before.dtype.size) : -1;
       if (!storage || !(storage.owner[place] > NOBODY)) continue;
       data[i] = storage.data[place]; // an address may come twice in one tile
-      storage.data[place] = settle(before.dtype, Float64Array.of(combine(data[i], value.data[i])))[0];
+      storage.data[place] = settle(before.dtype, Float64Array.of(combine(data[i], value.data[i], i)))[0];
       if (storage.writer) storage.writer[place] = this.program + 1;
     }
     this.counts.stores += 1;

@@ -63,6 +63,7 @@ class Parser {
   file() {
     const functions = [];
     const constants = new Map(); // name → expression
+    const imports = new Map(); // name → what it is, "triton.language"
     while (this.token.kind !== "end") {
       if (this.token.kind === "indent") this.fail("unexpected indent");
       if (this.is("@")) {
@@ -70,29 +71,45 @@ class Parser {
         if (kernel) functions.push(kernel);
         continue;
       }
-      const next = this.list[this.at + 1];
-      if (this.token.kind === "name" && !KEYWORDS.has(this.token.text) && next.text === "=") {
-        const [name, start] = [this.token.text, this.at + 2];
-        this.pass();
-        constants.set(name, this.list.slice(start, this.at));
-      } else this.pass();
+      const [start, next] = [this.at, this.list[this.at + 1].text];
+      const { kind, text } = this.token;
+      if (STATEMENTS[text]?.startsWith("Import")) this.imported(imports);
+      else this.pass();
+      if (kind !== "name" || KEYWORDS.has(text) || (next !== "=" && next !== ":")) continue;
+      const line = this.list.slice(start, this.at); // name = value, name: type = value
+      const sign = line.findIndex((token) => token.text === "=");
+      if (sign > 0) constants.set(text, line.slice(sign + 1));
     }
-    return { functions, constants };
+    return { functions, constants, imports };
+  }
+  /* `import a.b as c, d` and `from a.b import c as d, e`. */
+  imported(imports) {
+    const start = this.at;
+    this.pass();
+    const text = this.list.slice(start, this.at).map((token) => token.text).join(" ").replace(/ ?\. ?/g, ".");
+    const [, from, list] = /^(?:from (\S+) )?import\s+(.*)$/.exec(text.trim()) ?? [];
+    if (!list) return;
+    for (const part of list.replace(/[()]/g, "").split(",")) {
+      const [path, name] = part.trim().split(" as ");
+      if (from) imports.set(name ?? path, `${from}.${path}`);
+      else imports.set(name ?? path.split(".")[0], name ? path : path.split(".")[0]);
+    }
   }
   /* A function with its decorators, if triton.jit is one of them. */
   decorated() {
-    let jit = false;
+    let [jit, noinline] = [false, false];
     const start = this.token.line;
     while (this.take("@")) {
       const from = this.at;
       while (this.token.kind !== "newline") this.at += 1;
       const text = this.list.slice(from, this.at).map((token) => token.text).join("");
       jit ||= /^(triton\.)?jit(\(|$)/.test(text);
+      noinline ||= text.includes("noinline=True");
       this.at += 1;
     }
     if (!jit) return void this.pass();
     if (!this.is("def")) this.fail();
-    return { ...this.function(), start };
+    return { ...this.function(), start, noinline };
   }
   /* Pass over a statement with all that is indented below it. */
   pass() {
@@ -111,17 +128,16 @@ class Parser {
     const name = this.name();
     this.need("(");
     const params = [];
+    let keywordOnly = false;
     while (!this.take(")")) {
       if (this.is("*") || this.is("/")) {
-        this.at += 1;
-        if (this.is(",")) {
-          this.at += 1;
-          continue;
-        }
-        this.fail("a kernel has no *args");
+        if (keywordOnly || this.is("/") || this.list[this.at + 1].text !== ",") this.fail("a kernel has no *args, **kwargs or /");
+        keywordOnly = true;
+        this.at += 2;
+        continue;
       }
       const place = this.token;
-      const param = { name: this.name(), annotation: null, default: null, line: place.line, column: place.column };
+      const param = { name: this.name(), annotation: null, default: null, keywordOnly, line: place.line, column: place.column };
       if (params.some((other) => other.name === param.name)) {
         this.fail(`duplicate argument '${param.name}' in function definition`, place);
       }

@@ -7,7 +7,7 @@
 import { KernelError } from "./errors.js";
 import { meter } from "./meter.js";
 import {
-  bf16, commonType, fp16, fp32, fp64, int1, int32, int64, int8, promoteIntegers, rangeOf, settle, uint32, uint8, wrap64,
+  bf16, checkWide, commonType, fp16, fp32, fp64, int1, int32, int64, int8, promoteIntegers, rangeOf, settle, uint32, uint8,
 } from "./types.js";
 import { MAX_ELEMENTS, Tensor, count, isNumber, scalar, toTensor, typeOfNumber } from "./values.js";
 
@@ -34,7 +34,7 @@ function tensor(dtype, shape, known, make) {
   const data = new dtype.array(elements);
   make(data, elements);
   if (dtype.bits === 16 && dtype.isFloat) settle(dtype, data);
-  else if (dtype.bits === 64 && dtype.isInt) wrap64(dtype, data);
+  else if (dtype.bits === 64 && dtype.isInt) checkWide(dtype, data);
   return new Tensor(dtype, shape, data);
 }
 
@@ -51,7 +51,10 @@ function cast(x, dtype) {
   return tensor(dtype, x.shape, x.data, (out, n) => {
     const { data } = x;
     if (dtype === int1) for (let i = 0; i < n; i += 1) out[i] = data[i] !== 0 ? 1 : 0;
-    else if (dtype.isInt && from.isFloat) for (let i = 0; i < n; i += 1) out[i] = Math.trunc(data[i]) || 0;
+    else if (dtype.isInt && from.isFloat) {
+      const [low, high] = rangeOf(dtype.bits < 32 ? int32 : dtype); // as a GPU converts: what is too large becomes the largest
+      for (let i = 0; i < n; i += 1) out[i] = Math.trunc(Math.min(Math.max(data[i], low), high)) || 0;
+    }
     else for (let i = 0; i < n; i += 1) out[i] = data[i];
   });
 }
@@ -288,6 +291,7 @@ function whole(divisor) {
 }
 
 const FLOPS = new Set(["add", "sub", "mul", "div", "max", "min"]);
+const ONE_BIT = new Set(["add", "sub"]); // 1 + 1 wraps to 0
 
 function combine(loop, a, b, dtype) {
   const shape = sharedShape(a.shape, b.shape);
@@ -297,7 +301,7 @@ function combine(loop, a, b, dtype) {
   return tensor(dtype, shape, known, (out, n) => {
     const [x, sx] = spread(a);
     const [y, sy] = spread(b);
-    LOOPS[loop](x, sx, y, sy, out, n);
+    LOOPS[dtype === int1 && ONE_BIT.has(loop) ? "ne" : loop](x, sx, y, sy, out, n);
   });
 }
 
@@ -353,11 +357,12 @@ const FLIPPED = { ">": "lt", ">=": "le" };
 const STRAIGHT = { "<": "lt", "<=": "le", "==": "eq", "!=": "ne" };
 
 function compare(operator, left, right) {
-  const [a, b] = unified(left, right);
+  const [a, b] = unified(toTensor(left), toTensor(right)); // a number has a type of its own here
   if (operator in FLIPPED) return combine(FLIPPED[operator], b, a, int1);
   return combine(STRAIGHT[operator], a, b, int1);
 }
 
+/* Of numbers as of big integers; `>>` keeps the sign, `>>>` does not. */
 const BITS = {
   "&": (a, b) => a & b,
   "|": (a, b) => a | b,
@@ -366,29 +371,24 @@ const BITS = {
   ">>": (a, b) => a >> b,
 };
 
-function bitwise(operator, left, right) {
+function bitwise(sign, left, right) {
   const [a, b] = unified(left, right);
   if (!a.dtype.isInt || !b.dtype.isInt) wrongTypes(a.dtype, b.dtype);
   const { dtype } = a;
   const shape = sharedShape(a.shape, b.shape);
-  const wide = dtype.bits === 64;
-  const one = wide ? wideBits(operator, dtype) : operator === ">>" && dtype.unsigned ? (x, y) => x >>> y : BITS[operator];
+  const { bits } = dtype;
+  const shift = sign === "<<" || sign === ">>";
+  const keepsSign = !(left instanceof Tensor ? left : right).dtype.unsigned;
+  const bit = BITS[sign];
+  const wide = (x, y) => Number(BigInt.asIntN(64, bit(BigInt(x), BigInt(y))));
+  const one = bits === 64 ? wide : sign === ">>" && !keepsSign ? (x, y) => x >>> y : bit;
   return tensor(dtype, shape, a.data && b.data, (out, n) => {
     const [x, y] = [stretch(a, shape).data, stretch(b, shape).data];
-    for (let i = 0; i < n; i += 1) out[i] = one(x[i], y[i]);
+    for (let i = 0; i < n; i += 1) {
+      if (!shift || (y[i] >= 0 && y[i] < bits)) out[i] = one(x[i], y[i]);
+      else out[i] = sign === ">>" && keepsSign && x[i] < 0 ? -1 : 0; // by all bits or more
+    }
   });
-}
-
-function wideBits(operator, dtype) {
-  const clip = dtype.unsigned ? BigInt.asUintN : BigInt.asIntN;
-  const of = {
-    "&": (a, b) => a & b,
-    "|": (a, b) => a | b,
-    "^": (a, b) => a ^ b,
-    "<<": (a, b) => a << b,
-    ">>": (a, b) => a >> b,
-  }[operator];
-  return (a, b) => Number(clip(64, of(BigInt(a), BigInt(b))));
 }
 
 function negative(x) {
@@ -433,13 +433,17 @@ function where(condition, left, right) {
 
 // Along an axis.
 
+const needsBlock = (x) => x.isBlock || fail(`'dtype' object has no attribute 'numel': a scalar of ${x.type} has no axis`);
+
 const inside = (x, axis) => {
+  needsBlock(x);
   const rank = x.shape.length;
   if (axis >= rank || axis < -rank) fail(`reduction axis must be < inputs rank (${rank})`);
   return axis < 0 ? axis + rank : axis;
 };
 
 function reduced(x, axis, keep, dtype, one) {
+  needsBlock(x);
   if (axis === null) {
     const flat = new Tensor(x.dtype, [count(x.shape)], x.data);
     const all = reduced(flat, 0, false, dtype, one);
@@ -485,9 +489,10 @@ function place(sign) {
 const PLACES = { max: place(1), min: place(-1) };
 
 /* The largest or smallest along an axis. A NaN gives way to a number. */
-function most(which, x, axis, keep) {
+function most(which, x, axis, keep, narrow = false) {
   if (x.dtype.isPointer) fail(`unexpected type ${x.dtype}`);
-  const into = x.dtype.bits < 32 ? (x.dtype.isFloat ? fp32 : int32) : x.dtype;
+  const small = x.dtype.bits < 32 && (!narrow || x.dtype === bf16); // beside its place a small number stays one
+  const into = small ? (x.dtype.isFloat ? fp32 : int32) : x.dtype;
   if (x.data && into.isFloat) meter.flops += x.data.length;
   const find = PLACES[which];
   return reduced(cast(x, into), axis, keep, into, (data, start, step, length) => data[start + find(data, start, step, length) * step]);
@@ -497,31 +502,97 @@ function placeOfMost(which, x, axis, keep) {
   return reduced(x, axis, keep, int32, PLACES[which]);
 }
 
-/* Sums (or products) of the elements up to each one. */
-function running(x, axis, product, reverse) {
-  const along = inside(x, axis);
-  const length = x.shape[along];
-  const step = count(x.shape.slice(along + 1));
-  const into = !product && x.dtype.isInt && x.dtype.bits < 32 ? int32 : x.dtype;
-  return tensor(into, x.shape, x.data, (out, n) => {
-    for (let line = 0; line < n / length; line += 1) {
-      const start = Math.floor(line / step) * length * step + (line % step);
-      let value = product ? 1 : 0;
-      for (let i = 0; i < length; i += 1) {
-        const at = start + (reverse ? length - 1 - i : i) * step;
-        value = product ? value * x.data[at] : value + x.data[at];
-        out[at] = value;
-      }
+/* The slices of a tile along an axis, and a tile of such slices. */
+function slices(x, axis) {
+  const inner = count(x.shape.slice(axis + 1));
+  const shape = x.shape.toSpliced(axis, 1);
+  return Array.from({ length: x.shape[axis] }, (_, i) =>
+    tensor(x.dtype, shape, x.data, (out, n) => {
+      for (let k = 0; k < n; k += 1) out[k] = x.data[(Math.floor(k / inner) * x.shape[axis] + i) * inner + (k % inner)];
+    }),
+  );
+}
+
+function stacked(list, axis) {
+  const [{ dtype, shape }] = list;
+  const inner = count(shape.slice(axis));
+  return tensor(dtype, shape.toSpliced(axis, 0, list.length), list.every((one) => one.data), (out) => {
+    list.forEach(({ data }, i) => {
+      for (let k = 0; k < data.length; k += 1) out[(Math.floor(k / inner) * list.length + i) * inner + (k % inner)] = data[k];
+    });
+  });
+}
+
+/* What `index` says of each line along an axis. */
+function gather(x, index, axis) {
+  const [from, to] = [x.shape[axis], index.shape[axis]];
+  const inner = count(x.shape.slice(axis + 1));
+  return tensor(x.dtype, index.shape, x.data && index.data, (out, n) => {
+    for (let i = 0; i < n; i += 1) {
+      const at = index.data[i];
+      if (at < 0 || at >= from) throw new KernelError(`tl.gather takes index ${at} of ${from} elements`, "runtime");
+      out[i] = x.data[(Math.floor(i / inner / to) * from + at) * inner + (i % inner)];
     }
+  });
+}
+
+/* Each row in order; with `k` its first k. */
+function sorted(x, descending, k = x.shape.at(-1)) {
+  const length = x.shape.at(-1);
+  return tensor(x.dtype, [...x.shape.slice(0, -1), k], x.data, (out, n) => {
+    for (let row = 0; row < n / k; row += 1) {
+      const line = x.data.slice(row * length, (row + 1) * length).sort();
+      out.set((descending ? line.toReversed() : line).subarray(0, k), row * k);
+    }
+  });
+}
+
+/* The same bits as another type. */
+function bitcast(x, to) {
+  const from = x.dtype;
+  if (from === to || from.isPointer || to.isPointer) return cast(x, to);
+  if (from.bits !== to.bits) fail(`Cannot bitcast data-type of size ${from.bits} to data-type of size ${to.bits}`);
+  if (from.isInt && to.isInt) return cast(x, to);
+  if (from.bits !== 32) throw new KernelError(`a bitcast of ${from}: this page's engine does not know it; Triton does`, "limit");
+  return new Tensor(to, x.shape, x.data && new to.array(x.data.slice().buffer));
+}
+
+const high16 = (x) => Math.floor(x / 65536);
+const highProduct = (a, b) => high16(high16(b) * a + high16((b & 0xffff) * a)); // the upper 32 bits of 64
+
+/* Rounds of Philox: four counters, each a list of 32-bit words, mixed in place under a key of two words. */
+function philox([c0, c1, c2, c3], low, high, rounds) {
+  for (let i = 0; i < c0.length; i += 1) {
+    let [a, b, c, d, k, l] = [c0[i], c1[i], c2[i], c3[i], low[i], high[i]];
+    for (let round = 0; round < rounds; round += 1) {
+      const [p, q] = [a, c];
+      a = (highProduct(q, 0xcd9e8d57) ^ b ^ k) >>> 0;
+      b = Math.imul(q, 0xcd9e8d57) >>> 0;
+      c = (highProduct(p, 0xd2511f53) ^ d ^ l) >>> 0;
+      d = Math.imul(p, 0xd2511f53) >>> 0;
+      k = (k + 0x9e3779b9) >>> 0;
+      l = (l + 0xbb67ae85) >>> 0;
+    }
+    [c0[i], c1[i], c2[i], c3[i]] = [a, b, c, d];
+  }
+}
+
+/* The upper half of a product. */
+function umulhi(left, right) {
+  const [a, b] = unified(left, right);
+  if (a.dtype.bits > 32) throw new KernelError("umulhi of 64 bits: this page's engine does not know it; Triton does", "limit");
+  const shape = sharedShape(a.shape, b.shape);
+  return tensor(a.dtype, shape, a.data && b.data, (out, n) => {
+    const [x, y] = [stretch(a, shape).data, stretch(b, shape).data];
+    for (let i = 0; i < n; i += 1) out[i] = highProduct(x[i] >>> 0, y[i] >>> 0);
   });
 }
 
 // Matrix products.
 
 const PRODUCTS = new Set([int8, uint8, fp16, bf16, fp32, fp64]);
-const MIN_K = 16; // on NVIDIA GPUs
 
-function dot(a, b, acc, into, leastK = MIN_K) {
+function dot(a, b, acc, into, leastK) {
   if (!(a instanceof Tensor && b instanceof Tensor && a.isBlock && b.isBlock)) fail("tl.dot takes two tiles");
   if (!PRODUCTS.has(a.dtype)) fail(`Unsupported lhs dtype ${a.dtype}`);
   if (!PRODUCTS.has(b.dtype)) fail(`Unsupported rhs dtype ${b.dtype}`);
@@ -538,7 +609,9 @@ function dot(a, b, acc, into, leastK = MIN_K) {
         `for matmul (second index of first shape (${K}) must be equal to first index of second shape (${K2})`,
     );
   }
-  if (K < leastK) fail(`Input shapes should have M >= 1, N >= 1 and K >= ${leastK}`);
+  const least = leastK ?? (a.dtype.bits === 8 ? 32 : 16); // on NVIDIA GPUs
+  if (K < least) fail(`Input shapes should have M >= 1, N >= 1 and K >= ${least}`);
+  if (a.dtype === uint8) fail("only int8 supported!");
   if (into === bf16) {
     fail("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`");
   }
@@ -569,19 +642,6 @@ function dot(a, b, acc, into, leastK = MIN_K) {
   });
 }
 
-/* Reverse the order along an axis. */
-function flip(x, axis) {
-  const along = inside(x, axis);
-  const length = x.shape[along];
-  const step = count(x.shape.slice(along + 1));
-  return tensor(x.dtype, x.shape, x.data, (out, n) => {
-    for (let i = 0; i < n; i += 1) {
-      const at = Math.floor(i / step) % length;
-      out[i] = x.data[i + (length - 1 - 2 * at) * step];
-    }
-  });
-}
-
 export const tiles = {
-  add, arange, bitwise, broadcastTo, cast, checkShape, compare, dot, expandDims, extreme, flip, floorDivide, full, invert, map, most, mul, negative, permute, placeOfMost, remainder, reshape, running, sharedShape, stretch, sub, sum, trueDivide, truth, where,
+  add, arange, bitcast, bitwise, broadcastTo, cast, checkShape, compare, dot, expandDims, extreme, floorDivide, full, gather, inside, invert, map, most, mul, needsBlock, negative, permute, philox, placeOfMost, remainder, reshape, sharedShape, slices, sorted, stacked, stretch, sub, sum, trueDivide, truth, umulhi, where,
 };

@@ -33,7 +33,7 @@ export const int1 = new DType("int1", "bool", 1, Uint8Array);
 export const int8 = new DType("int8", "int", 8, Int8Array);
 export const int16 = new DType("int16", "int", 16, Int16Array);
 export const int32 = new DType("int32", "int", 32, Int32Array);
-// Numbers of 64 bits are doubles: exact up to 2^53, beyond it to 53 bits.
+// Numbers of 64 bits are doubles: exact up to 2^53, and beyond it they are refused.
 export const int64 = new DType("int64", "int", 64, Float64Array);
 export const uint8 = new DType("uint8", "int", 8, Uint8Array);
 export const uint16 = new DType("uint16", "int", 16, Uint16Array);
@@ -95,16 +95,14 @@ export function settle(dtype, data) {
   return data;
 }
 
-const WRAP = 2 ** 63;
-
-/* Bring what an operation of 64-bit integers gave back into their range, in place. */
-export function wrap64(dtype, data) {
-  for (let i = 0; i < data.length; i += 1) {
-    const x = data[i];
-    if (x >= -WRAP && x < WRAP) continue;
-    if (Number.isFinite(x)) data[i] = Number((dtype.unsigned ? BigInt.asUintN : BigInt.asIntN)(64, BigInt(x)));
+/* Integers of 64 bits that an operation gave. */
+export function checkWide(dtype, data) {
+  const low = dtype.unsigned ? 0 : Number.MIN_SAFE_INTEGER;
+  for (const x of data) {
+    if (x < low || x > Number.MAX_SAFE_INTEGER) {
+      throw new KernelError(`${x} as ${dtype}: this page's engine knows integers up to 2^53 only`, "limit");
+    }
   }
-  return data;
 }
 
 export function promoteIntegers(a, b) {

@@ -24,7 +24,7 @@ export function typeName(dtype, shape) {
   return shape.length ? `<[${shape.join(", ")}], ${dtype.name}>` : dtype.name;
 }
 
-/* A value known when compiling. kind: int, float, bool, str, none, dtype, function or module. */
+/* A value known when compiling. kind: int, float, bool, str, none, dtype, function, module or option. */
 export class Const {
   constructor(kind, value) {
     this.kind = kind;

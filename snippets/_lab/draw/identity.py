@@ -119,6 +119,7 @@ OTHERS = {
     "ceiling": Identity("ceiling", "#808a94", "line-ew", "solid"),
     "context": Identity("", "#808a94"),  # what stands beside the matter: other targets, asides
 }
+BEST = ("flash_attention_3", "flash_attention_4")  # on Hopper: in each case, the faster of them
 PYTORCH = replace(OTHERS["torch:sdpa"], name="PyTorch")
 
 # What drawings show. The tensors of attention, wherever one of them is drawn:

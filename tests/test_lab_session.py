@@ -26,6 +26,7 @@ from snippets._lab.child import Child
 from snippets._lab.measure import ceilings, competitors, machine, session, workers
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.measure.timing import Times
+from snippets._lab.probe import compiled
 from snippets._lab.results import origin, runs, staleness, store
 from snippets._lab.results.checks import CEILINGS as CEILING_NAMES
 from snippets._lab.results.checks import faults
@@ -574,11 +575,13 @@ def test_a_compiler_result_is_measured_for_every_target(room):
     assert {job.result for job in found} == {"timed"}
 
 
-def test_what_is_compiled_ahead_is_compiled_with_the_triton_that_was_timed(tmp_path):
+def test_what_was_compiled_ahead_was_compiled_with_the_triton_that_was_timed():
     timed = store.timed_with("triton")
     assert timed
-    compiled_ = {r.versions["triton"] for r in store.scan(store.DATA) if r.place == "compiler"}
-    assert compiled_ == {timed}
+    assert {r.versions["triton"] for r in store.scan() if r.place == "compiler"} == {timed}
+
+
+def test_what_is_compiled_ahead_takes_the_triton_that_was_timed(tmp_path, monkeypatch):
     for number, version in enumerate(["3.0.0", "3.0.1", "3.0.1"]):
         result = made_up.result("a", f"r{number}", [made_up.timed(1.0)])
         store.write(replace(result, versions={**result.versions, "triton": version}), tmp_path)
@@ -586,8 +589,13 @@ def test_what_is_compiled_ahead_is_compiled_with_the_triton_that_was_timed(tmp_p
     assert session_._versions("compiler")["triton"] == "3.0.1"
     assert session_._versions("interpreter") == machine.versions()
     session_.compiler.version = "3.0.1"
-    with session_.compiler, pytest.raises(RuntimeError, match=r"make \.cache/triton-3\.0\.1"):
-        session_.compiler._started()
+    with session_.compiler, monkeypatch.context() as patched:
+        with pytest.raises(RuntimeError, match=r"make \.cache/triton-3\.0\.1"):
+            session_.compiler._started()
+        (tmp_path / ".cache" / "triton-3.0.1").mkdir(parents=True)  # without a Triton
+        patched.setattr(compiled, "ROOT", tmp_path)
+        with pytest.raises(RuntimeError, match=r"would compile, and not 3\.0\.1"):
+            session_.compiler._started()
 
 
 def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch):

@@ -158,7 +158,8 @@ def _started_fresh(
     channel: Connection, env: Mapping[str, str] | None, said: Path | None
 ) -> subprocess.Popen[bytes]:
     environment = dict(os.environ if env is None else env)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    first = environment.get("PYTHONPATH")  # what the caller puts before our own
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [first, *sys.path])])
     stderr: IO[bytes] | int = subprocess.DEVNULL if said is None else said.open("ab")
     try:
         return subprocess.Popen(

@@ -259,11 +259,14 @@ class Compiler:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self._child = Child(serve, fresh=True, env=environment, said=self._messages)
         try:
-            self._child.receive(START_SECONDS)
+            found = self._child.receive(START_SECONDS)
         except (Ended, TooSlow):
             self._stop()
             said = self._messages.read_text(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"the compiling process did not start: {said}") from None
+        if found != self.version:
+            self._stop()
+            raise RuntimeError(f"Triton {found} would compile, and not {self.version}")
         return self._child
 
     def _stop(self) -> None:
@@ -479,7 +482,7 @@ def serve(connection: Connection) -> None:
     """The compiling process: answer each Launch that comes with Resources, until told to end."""
     # The first compilation also hashes Triton's library: no kernel's time.
     _compiled(_first_kernel, Launch("", "", "", (_Pointer(torch.float32, 0),), {}, "sm_90"))
-    connection.send("ready")
+    connection.send(triton.__version__)
     with contextlib.suppress(EOFError):
         while True:
             cell: Launch = connection.recv()

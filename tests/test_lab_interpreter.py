@@ -27,6 +27,13 @@ def _sums_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + tl.program_id(0), total)
 
 
+@triton.jit
+def _masked_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    mask = (offs < n) & (n > 2)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs, mask=mask, other=0.0) + 1.0, mask=mask)
+
+
 def sums(x):
     out = torch.empty(3)
     _sums_kernel[(3,)](x, out, BLOCK=8)
@@ -36,6 +43,23 @@ def sums(x):
 def test_what_a_kernel_computes_stays():
     x = torch.randn(32)
     torch.testing.assert_close(sums(x), x.sum().expand(3) / 2)
+
+
+def test_a_tile_of_a_comparison_of_numbers_is_a_mask(monkeypatch):
+    masks = []
+    store = interpreter.InterpreterBuilder.create_masked_store
+    monkeypatch.setattr(
+        interpreter.InterpreterBuilder,
+        "create_masked_store",
+        lambda self, ptr, value, mask, *rest: (
+            masks.append(mask) or store(self, ptr, value, mask, *rest)
+        ),
+    )
+    x = torch.zeros(4)
+    for n in (2, 3):
+        _masked_kernel[(1,)](x, n, BLOCK=4)
+    assert x.tolist() == [1.0, 1.0, 1.0, 0.0]
+    assert [mask.data.dtype for mask in masks] == [numpy.bool_] * 2
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,25 @@ def patch_once_a_launch() -> None:
 
     interpreter._patch_lang = patch_unless_seen
     interpreter.GridExecutor.__call__ = launch_anew
+    interpreter.InterpreterBuilder.create_splat = _as_it_is(
+        interpreter.InterpreterBuilder.create_splat
+    )
+
+
+def _as_it_is(splat: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison of numbers stays one when it becomes a tile.
+
+    Triton's interpreter makes integers of it, which its own loads and stores refuse as a mask since
+    Triton 3.9.
+    """
+
+    def kept(builder: Any, kind: Any, scalar: Any) -> Any:
+        handle = splat(builder, kind, scalar)
+        if scalar.data.dtype.kind == "b":
+            handle.data = handle.data.astype(bool)
+        return handle
+
+    return kept
 
 
 @contextlib.contextmanager

@@ -65,11 +65,6 @@ def test_the_times_decide(factor, verdict):
     assert 0 < LARGE < 1
 
 
-def test_a_difference_within_the_spread_explains_nothing():
-    assert outcome(made_up.timed(1.0), made_up.timed(0.85)).verdict == "part"
-    assert outcome(made_up.timed(1.0, spread=0.3), made_up.timed(0.85)).verdict == "refuted"
-
-
 @pytest.mark.parametrize(("kernel", "it"), EACH, ids=lambda x: getattr(x, "change", x))
 def test_other_times_give_another_verdict(kernel, it):
     now = outcome(*it.rows(result_of(it))).verdict

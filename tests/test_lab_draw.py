@@ -19,7 +19,7 @@ from snippets._lab.draw.chart import place
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
-from snippets._lab.draw.rows import RATE, TIME, Gain, Quantity, derived, field, only, pick, values
+from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
 from snippets._lab.results import store
@@ -300,56 +300,77 @@ def test_words_say_what_they_should():
     assert words.changes([1.02, 1.12]) == "+2 % to +12 %"
 
 
-def gains(*ratios, spread=0.01):
-    """Gains of rows whose samples spread so much around their medians."""
-    low, high = 1 - spread, 1 + spread
-    ours = {"ms_p20": low, "ms_p50": 1.0, "ms_p80": high}
-    return [Gain(ours, {"ms_p20": x * low, "ms_p50": x, "ms_p80": x * high}) for x in ratios]
+def gained(*ratios, runs=3, spread=0.0):
+    """Gains, read together, of rows that were timed in so many runs; these differ by `spread`."""
+    several = {"runs": [1] * runs} if runs > 1 else {}
+
+    def row(ms):
+        ms = [ms * (1 + spread * (run - 1)) for run in range(runs)]
+        return {"ms_p50": ms[len(ms) // 2], "ms_samples": ms, **several}
+
+    ours = {"ms_p50": 1.0, "ms_samples": [1.0] * runs, **several}
+    return list(gains({at: (ours, row(ratio)) for at, ratio in enumerate(ratios)}).values())
 
 
-def test_a_tie_is_what_the_spread_hides():
-    (near,) = gains(1.015)
-    assert (near, near.tie, near.ahead, near.behind) == (1.015, True, False, False)
-    (far,) = gains(1.05)
-    assert (far.tie, far.ahead, far.behind) == (False, True, False)
-    (sharp,) = gains(1.001, spread=0.0001)
-    assert sharp.ahead, "a small difference that is measured well is one"
-    (wide,) = gains(0.8, spread=0.2)
-    assert wide.tie, "a large one that is measured badly is none"
-    (slow,) = gains(0.9)
-    assert slow.behind
+def test_a_gain_has_a_word_only_from_three_runs():
+    assert [gain.word for gain in gained(1.1, 0.9, 1.001)] == ["ahead", "behind", "level"]
+    assert [gain.word for gain in gained(1.1, 0.9, spread=0.2)] == ["undecided"] * 2
+    one = gained(1.1, 0.9, runs=1)
+    assert [(gain, gain.word) for gain in one] == [(1.1, ""), (0.9, "")], "the ratio stays"
 
 
-@pytest.mark.parametrize(
-    ("ratios", "said"),
-    [
-        ([1.1, 1.2, 1.3], "it pays everywhere"),
-        ([1.1], "it pays"),
-        ([0.9, 0.8], "it does not pay: it costs time everywhere"),
-        ([1.01, 0.99], "it changes nothing beyond the spread"),
-        ([1.1, 1.0], "it pays in 1 of 2 cases and does no harm in the other"),
-        ([0.9, 1.0], "it does not pay: it costs time in 1 of 2 cases and gains in none"),
-        ([1.1, 0.9], "it pays in 1 of 2 cases and costs time in 1"),
-    ],
-)
-def test_the_verdict_follows_from_the_gains(ratios, said):
-    assert words.verdict(gains(*ratios)) == said
-
-
-def test_standing_counts_ties():
-    assert words.standing(gains(1.1, 1.2, 1.0, 0.9)) == (
-        "ahead in 2 of 4 cases, level in 1 and behind in 1"
+def test_a_step_pays_by_its_verdicts():
+    assert words.pays(gained(1.1)) == ": it pays"
+    assert words.pays(gained(0.9), "; ") == "; it costs time"
+    assert words.pays(gained(1.1, 1.2, 1.0, 0.9)) == (
+        ": it pays in 2 of 4 cases, costs time in 1 and is level in 1"
     )
-    assert words.standing(gains(0.9)) == "behind in 1 of 1 case"
-    assert words.standing(gains(1.1, 1.2, spread=0.2)) == "level in 2 of 2 cases"
+    assert words.pays(gained(1.1, 1.2, runs=2)) == ""
+
+
+def test_standing_counts_each_word():
+    found = gained(1.1, 1.2, 1.0, 0.9)
+    assert words.standing(found) == ": ahead in 2 of 4 cases, behind in 1 and level in 1"
+    assert words.standing(gained(0.9), ", and is ") == ", and is behind"
+    assert words.standing(gained(1.1, 1.2, spread=0.3), " (", ")") == " (undecided in 2 of 2 cases)"
+    assert words.standing(gained(1.1, 1.2, runs=1)) == ""
 
 
 def test_steps_of_no_use_are_named():
-    found = {"a": gains(1.0, 1.01), "b": gains(1.1, 0.9), "c": gains(1.1, 1.2)}
+    of = gained(1.0, 0.9, 1.1, 0.9, 1.1, 1.2)
+    found = {"a": of[:2], "b": of[2:4], "c": of[4:]}
     assert words.useless(found) == (
         "Of no use in any case: a. A gain in one case and a loss in another: b."
     )
-    assert words.useless({"c": gains(1.1)}) == "Every step pays somewhere."
+    assert words.idle(found) == ["a"]
+    assert words.useless({"c": gained(1.1)}) == "Every step pays somewhere."
+    assert words.useless({"d": gained(1.1, 1.2, spread=0.3)}) == (
+        "A gain in no case, and undecided in some: d."
+    )
+    once = {"a": gained(1.1, runs=1)}
+    assert words.useless(once) == "The steps were timed in one run; a verdict on them takes three."
+    assert words.idle(once) == []
+
+
+def test_bars_say_the_sign_and_only_with_a_verdict_more():
+    shown = [words.in_cells({"x": [gain]}).split("{ ")[1] for gain in gained(1.1, 0.9, 1.001)]
+    assert [text.partition("style")[0] for text in shown] == [
+        ".am-ahead ",
+        ".am-behind .am-less ",
+        ".am-open ",
+    ]
+    (once,) = gained(0.9, runs=1)
+    assert ".am-open .am-less " in words.in_cells({"x": [once]})
+
+
+def test_the_hosts_time_has_one_digit():
+    assert [units.host_time(ms) for ms in (0.0682, 0.0931, 1.28, 0.00951)] == [
+        "70 µs",
+        "90 µs",
+        "1 ms",
+        "10 µs",
+    ]
+    assert [units.rough_ratio(x) for x in (2.4, 2.8, 0.96, 31)] == ["2×", "3×", "1×", "30×"]
 
 
 @pytest.fixture
@@ -387,6 +408,8 @@ def timed(implementation, ms, **fields):
         "ms_p20": ms * 0.98,
         "ms_p50": ms,
         "ms_p80": ms * 1.02,
+        "ms_samples": [ms] * 3,
+        "runs": [1, 1, 1],
         "flops": 1e9 * ms,
         **fields,
     }
@@ -397,7 +420,7 @@ ROWS = [
     timed("tiled_attention", 2.0, N=128, causal=False),
     timed("torch:sdpa", 2.0, N=64, causal=False),
     timed("torch:sdpa", 1.0, N=128, causal=False),
-    timed("torch:cudnn", 1.01, N=64, causal=False),
+    timed("torch:cudnn", 1.008, N=64, causal=False),
     {"implementation": "torch:cudnn", "N": 128, "causal": False, "error": "does not run"},
 ]
 
@@ -408,15 +431,13 @@ def test_a_comparison_knows_where_it_stands():
     assert [case.N for case in compared.cases] == [64, 128]
     assert dict(sdpa) == {(64,): 2.0, (128,): 0.5}
     assert (sdpa.best.N, sdpa.worst.N) == (64, 128)
-    assert [c.N for c in sdpa.ahead] == [64]
-    assert [c.N for c in sdpa.behind] == [128]
-    assert sdpa.ties == []
-    assert [c.N for c in cudnn.ties] == [64], "less than the spread is a tie"
+    assert [(c.N, gain.word) for c, gain in sdpa.items()] == [(64, "ahead"), (128, "behind")]
+    assert [gain.word for gain in cudnn.values()] == ["level"]
     assert len(cudnn) == 1, "what was not measured is left out"
     assert not compared["torch:flex"]
     assert sdpa.span() == "from 2.0× slower to 2.0× faster"
     assert dict(sdpa.where(N=64)) == {(64,): 2.0}
-    assert sdpa.standing() == "ahead in 1 of 2 cases and behind in 1"
+    assert sdpa.standing() == ": ahead in 1 of 2 cases and behind in 1"
     assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
     assert compared.ms("torch:cudnn", (128,)) is None
     assert words.case(sdpa.best) == "N 64"

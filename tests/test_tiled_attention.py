@@ -633,8 +633,8 @@ def test_the_verdicts_follow_the_numbers(faster):
     figure = figures.one_tile([made_up("one_tile", rows)])
     assert ("2.0× faster" in figure.finding) == faster
     assert ("2.0× slower" in figure.finding) != faster
-    assert ("ahead from N 64" in figure.sentences["short"]) == faster
-    assert ("ahead nowhere" in figure.sentences["short"]) != faster
+    assert ("less time from N 64 on" in figure.sentences["short"]) == faster
+    assert ("no less time anywhere" in figure.sentences["short"]) != faster
 
 
 def without_running_all(function):

@@ -7,7 +7,6 @@ import made_up
 import pytest
 
 from snippets._lab.results import history, store
-from snippets._lab.results.physics import within_spread
 from snippets.what_changed import figures as page
 
 CODE = {"a/kernel.py": {"a": "1" * 10, "b": "2" * 10}}
@@ -35,33 +34,22 @@ def after(*results):
     return last
 
 
-@pytest.mark.parametrize(
-    ("now", "tie"),
-    [(1.0, True), (1.02, True), (1.045, True), (1.055, False), (0.96, True), (0.94, False)],
-)
-def test_a_tie_is_within_both_spreads_together(now, tie):
-    """Made-up times spread by 2.4 % of their median each, from the 20th to the 80th percentile."""
-    assert within_spread(made_up.timed(1.0), made_up.timed(now)) is tie
-    assert within_spread(made_up.timed(now), made_up.timed(1.0)) is tie
-
-
-def test_a_wide_spread_ties_what_a_narrow_one_tells_apart():
-    narrow = made_up.timed(1.0), made_up.timed(1.1)
-    assert not within_spread(*narrow)
-    assert within_spread(narrow[0], made_up.timed(1.1, spread=0.2))
-
-
-def test_what_moved_is_kept_and_what_did_not_is_counted():
+def test_what_moved_most_is_kept_and_all_are_counted():
     before = measured(1.0, 2.0, 4.0, code={}, triton="2")
     now = after(before, measured(1.001, 1.0, day=21))
     (entry,) = now.history
     assert entry["versions"]["triton"] == "2"
     assert (entry["measured_at"], entry["changed"]) == (before.measured_at, None)
     assert (entry["compared"], entry["dropped"], entry["added"]) == (2, 1, 0)
-    (moved,) = entry["moved"]
+    moved, other = entry["moved"]
     assert moved["case"] == {"N": 32, "dtype": "float16"}
     assert moved["before"] == {n: before.rows[1][n] for n in history.TIMES}
     assert moved["now"] == {n: now.rows[1][n] for n in history.TIMES}
+    assert other["case"]["N"] == 16
+    many = [1.0 + at / 100 for at in range(history.FARTHEST + 5)]
+    (entry,) = after(measured(*[1.0] * len(many)), measured(*many, day=21)).history
+    assert entry["compared"] == len(many)
+    assert [x["now"]["ms_p50"] for x in entry["moved"]] == pytest.approx(many[::-1][: history.FARTHEST])
 
 
 def test_a_history_grows_and_names_the_definitions_that_differ():
@@ -71,7 +59,7 @@ def test_a_history_grows_and_names_the_definitions_that_differ():
         [],
         ["a/bench.py: forward", "a/kernel.py: b"],
     ]
-    assert [len(entry["moved"]) for entry in last.history] == [1, 0]
+    assert [len(entry["moved"]) for entry in last.history] == [1, 1]
 
 
 def test_rows_that_cannot_be_told_apart_are_not_compared():
@@ -112,23 +100,36 @@ def test_the_page_lists_the_latest_first_and_the_largest_move():
         measured(0.5, 1.0, 1.2, triton="2", day=22, code={"a/kernel.py": {"a": "9" * 10}}),
     )
     figure = page.renewals([last])
-    assert figure.finding == "2 new measurements: 3 of 6 times moved beyond the spread."
+    assert figure.finding == "2 new measurements."
     told = [
-        (r["before"], r["now"], r["other versions"], r["other code"], r["moved"])
+        (r["before"], r["now"], r["other versions"], r["other code"], r["now ÷ before"])
         for r in figure.table
     ]
     assert told == [
-        ("2026-11-21", "2026-11-22", "–", "a/kernel.py (2)", 2),
-        ("2026-11-20", "2026-11-21", "Triton 1 → 2", "–", 1),
+        ("2026-11-21", "2026-11-22", "–", "a/kernel.py (2)", "0.45× to 1.20×"),
+        ("2026-11-20", "2026-11-21", "Triton 1 → 2", "–", "1.00× to 1.10×"),
     ]
     figure = page.moves([last])
     assert figure.finding == "1 time became shorter, 2 times longer."
-    assert [(r["before"], r["now"], r["case"]) for r in figure.table] == [
+    assert [(r["before"], r["now"], r["case"]) for r in figure.table[:3]] == [
         ("1.1 ms", "500 µs", "N 16, float16"),
         ("1 ms", "1.2 ms", "N 64, float16"),
         ("1 ms", "1.1 ms", "N 16, float16"),
     ]
     assert figure.sources == (last,)
+
+
+def test_what_is_measured_again_alike_says_how_far_times_move():
+    host = {"clock": "host"}
+    before = made_up.result("a_post", "host_time", [made_up.timed(0.0463, **host)])
+    now = replace(before, rows=[made_up.timed(0.0931, **host)], measured_at="2026-11-22T10:00:00Z")
+    last = after(replace(before, code=CODE), replace(now, code=CODE))
+    figure = page.renewals([last])
+    assert figure.finding == (
+        "1 new measurement; with the same code and versions, now ÷ before is 2×."
+    )
+    (row,) = page.moves([last]).table
+    assert (row["before"], row["now"], row["now ÷ before"]) == ("50 µs", "90 µs", "2×")
 
 
 def test_versions_of_a_room_are_those_of_all_its_results():

@@ -55,7 +55,7 @@ def forward(results):
         table=beside(rows, ["dtype", "N"], {named(name): name for name in names}),
         plot=charts.lines(results, names, "N", TIME, PANELS),
         sentences={
-            "basic": words("forward.basic", ahead=len(basic.ahead), cases=len(basic)),
+            "basic": words("forward.basic", span=basic.span()),
             "eager": words(
                 "forward.eager",
                 N=TYPICAL,

@@ -9,9 +9,9 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     BANDWIDTH,
+    OF_THE_HOST,
     RATE,
     TIME,
-    Gain,
     Quantity,
     ceiling,
     compiled,
@@ -27,10 +27,11 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import bandwidth as per_second
-from snippets._lab.draw.units import count, percent, ratio, size, time
+from snippets._lab.draw.units import count, percent, ratio, rough_ratio, size, time
 from snippets._lab.draw.words import Words, between, cell, listed, many
 
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
+RIVALS = (CUDNN, FLASH, "flash_attention_3", "flashinfer")  # of them what was there
 FLEX = "torch:flex"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
 SEEN = 0.01  # of a call's time: less is not told from noise
@@ -48,7 +49,9 @@ def _groups(rows):
 
 def bandwidth(results):
     rows = results[0].rows
-    beside_ = Comparison(rows, OURS, [CUDNN, FLASH], CASE)
+    beside_ = Comparison(rows, OURS, RIVALS, CASE)
+    there = [OURS, *(name for name in RIVALS if beside_[name])]
+    best = beside_.best(RIVALS)
     most = ceiling(results[0], "read")
     large = [r for r in pick(rows) if r["bytes_compulsory"] >= 500e6]
     of_reading = Comparison(large, OURS, [READER], CASE)[READER]
@@ -56,21 +59,26 @@ def bandwidth(results):
         finding=words(
             "bandwidth",
             share=between(list(of_reading.values()), percent),
-            cudnn=beside_[CUDNN].between() if beside_[CUDNN] else "–",
-            flash=beside_[FLASH].between() if beside_[FLASH] else "–",
+            between=best.between(),
+            best=beside_.the_best(RIVALS),
+            standing=best.standing(),
         ),
         sentences={"middle": _middle(beside_)},
-        caption=words("bandwidth.caption", read=per_second(most)),
+        caption=words(
+            "bandwidth.caption",
+            read=per_second(most),
+            plan=f" {words('bandwidth.plan')}" if "flashinfer" in there else "",
+        ),
         table=beside(
             rows,
             CASE,
-            {named(n): n for n in (OURS, CUDNN, FLASH)} | {ONLY_READS: READER},
+            {named(n): n for n in there} | {ONLY_READS: READER},
             BANDWIDTH,
         ),
         plot=charts.lines(
             results,
             [
-                *(Series(name, joined=False) for name in (OURS, CUDNN, FLASH)),
+                *(Series(name, joined=False) for name in there),
                 Series(READER, ONLY_READS, like="ceiling", symbol="diamond", joined=False),
             ],
             BYTES,
@@ -85,7 +93,7 @@ def bandwidth(results):
 def _middle(beside_):
     """The cell that a server is most like, in words."""
     at = beside_.case(4, 64, 8_192)
-    there = {name: beside_.row(name, at) for name in (OURS, CUDNN, FLASH)}
+    there = {name: beside_.row(name, at) for name in (OURS, *RIVALS)}
     told = [f"{named(name)} at {per_second(moved(row))}" for name, row in there.items() if row]
     return words("bandwidth.middle", speeds=listed(told))
 
@@ -93,6 +101,7 @@ def _middle(beside_):
 def small(results):
     rows = results[0].rows
     ours = pick(rows, implementation=OURS)
+    there = [name for name in (OURS, *RIVALS) if pick(rows, implementation=name)]
     return Figure(
         finding=words(
             "small",
@@ -100,10 +109,10 @@ def small(results):
             most=time(max(map(OF_A_CALL, ours))),
         ),
         caption=words("small.caption"),
-        table=beside(rows, CASE, {named(n): n for n in (OURS, CUDNN, FLASH)}, OF_A_CALL),
+        table=beside(rows, CASE, {named(n): n for n in there}, OF_A_CALL),
         plot=charts.lines(
             results,
-            [Series(name, joined=False) for name in (OURS, CUDNN, FLASH)],
+            [Series(name, joined=False) for name in there],
             Quantity("keys and values", lambda r: r["bytes_compulsory"] / r["calls"], units.size),
             OF_A_CALL,
             _groups(rows),
@@ -236,7 +245,7 @@ def splits(results):
         one = only(mine, splits=1)
         best = min(mine, key=TIME)
         (ours,) = (r for r in mine if OURS in r["chosen_by"])
-        gains.append(Gain(best, one))
+        gains.append(TIME(one) / TIME(best))
         loss.append(TIME(ours) / TIME(best) - 1)
     return Figure(
         finding=words(
@@ -609,10 +618,12 @@ def host_time(results):
     names = {r["implementation"].partition(":")[2]: r["implementation"] for r in rows}
     names = {("PyTorch SDPA" if n == "sdpa" else n): key for n, key in names.items()}
     return Figure(
-        finding=words("host_time", times=ratio(TIME(two) / TIME(sdpa)), time=time(TIME(two))),
+        finding=words(
+            "host_time", times=rough_ratio(TIME(two) / TIME(sdpa)), time=OF_THE_HOST.text(two)
+        ),
         caption=words("host_time.caption"),
-        table=columns(rows, {"call": "implementation", "time": TIME}),
-        plot=charts.bars(results, [Series(key, name) for name, key in names.items()], TIME),
+        table=columns(rows, {"call": "implementation", "time": OF_THE_HOST}),
+        plot=charts.bars(results, [Series(key, name) for name, key in names.items()], OF_THE_HOST),
     )
 
 

@@ -6,7 +6,7 @@ What it shows is worked out from their times, and nothing about that is written 
 
 from typing import Any, NamedTuple
 
-from snippets._lab.draw.rows import Gain, only
+from snippets._lab.draw.rows import TIME, only
 from snippets._lab.results.store import Result
 
 LARGE = 0.2  # of the time: what saves as much is a cause, what saves less a small part of one
@@ -49,9 +49,8 @@ VERDICTS = {
 # --8<-- [start:outcome]
 def outcome(before: Any, after: Any) -> Outcome:
     """What the times of a kernel before and after one change say about the hypothesis."""
-    gain = Gain(after, before)
-    left = 1 / gain
-    if not gain.ahead:  # slower, or a difference within the spread
+    left = TIME(after) / TIME(before)
+    if left >= 1:
         return Outcome(left, "refuted")
     return Outcome(left, "cause" if 1 - left >= LARGE else "part")
     # --8<-- [end:outcome]

@@ -8,7 +8,7 @@ from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity, named
 from snippets._lab.draw.rows import TIME, ceiling, gpus, moved, only, pick, rate, target
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import count, percent, time
+from snippets._lab.draw.units import count, host_time, percent, time
 from snippets._lab.draw.words import Words, case, many
 from snippets._lab.results.store import DataError
 
@@ -99,7 +99,9 @@ def ceilings(results):
         open_table=True,
         sentences={
             "host": say(
-                "host", **{clock: time(r["ms_p50"] / r["launches"]) for clock, r in empty.items()}
+                "host",
+                gpu=time(empty["gpu"]["ms_p50"] / empty["gpu"]["launches"]),
+                host=host_time(empty["host"]["ms_p50"] / empty["host"]["launches"]),
             ),
         },
         sources=(*sources.values(), launches, compiled),

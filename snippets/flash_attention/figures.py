@@ -9,12 +9,12 @@ from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
     TIME,
-    Gain,
     Quantity,
     ceiling,
     compiled,
     derived,
     field,
+    gains,
     intensity,
     moved,
     only,
@@ -42,10 +42,11 @@ from snippets._lab.draw.words import (
     case,
     cell,
     faster,
+    idle,
     in_cells,
     listed,
+    pays,
     useless,
-    verdict,
 )
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
@@ -81,11 +82,6 @@ def forward(results):
     masked = [rates[at] / rates[at._replace(causal=False)] for at in main.cases if at.causal]
     top = max(rates, key=rates.get)
     peak = ceiling(results[0], UNIT)
-    standing = (
-        words("forward.ahead", ahead=len(cudnn) - len(cudnn.behind), cells=len(cudnn))
-        if len(cudnn.behind) < len(cudnn)
-        else words("forward.behind", cells=len(cudnn), far=_told(cudnn.worst))
-    )
     return Figure(
         finding=words(
             "forward",
@@ -117,7 +113,7 @@ def forward(results):
                     for v in _views(rows)
                 ),
                 near=_told(cudnn.best),
-                standing=standing,
+                standing=cudnn.standing(", and is "),
             ),
             "flash": words(
                 "forward.flash",
@@ -200,44 +196,44 @@ def _over_base(rows):
 def _gains(rows):
     """Rung → case → how many times as fast the kernel is with the step as without it."""
     compared = _over_base(rows)
-    gains = {rung: {} for rung in _steps(rows)}
+    steps, pairs = _steps(rows), {}
     for r in pick(rows):
-        if r["implementation"] in gains and r["matters"]:
+        if r["implementation"] in steps and r["matters"]:
             at = compared.case(r["D"], r["causal"])
             base = compared.row(compared.ours, at)
-            pair = (r, base) if r["kind"] == "further" else (base, r)
-            gains[r["implementation"]][at] = Gain(*pair)
-    return {rung: dict(sorted(found.items())) for rung, found in gains.items()}
+            pairs[r["implementation"], at] = (r, base) if r["kind"] == "further" else (base, r)
+    found = {rung: {} for rung in steps}
+    for (rung, at), gain in sorted(gains(pairs).items()):
+        found[rung][at] = gain
+    return found
 
 
 def _drawn_gains(result):
-    for rung, gains in _gains(result.rows).items():
-        for at, gain in gains.items():
+    for rung, found in _gains(result.rows).items():
+        for at, gain in found.items():
             yield {"rung": rung, **at._asdict(), "gain": gain - 1}
 
 
-def _worth(gains):
+def _worth(faster):
     """A step's gains as a sentence with a verdict."""
-    told = in_cells({case(at): [gain] for at, gain in gains.items()})
-    return words("ladder.step", gains=told, verdict=verdict(gains.values()))
+    told = in_cells({case(at): [gain] for at, gain in faster.items()})
+    return words("ladder.step", gains=told, verdict=pays(faster.values()))
 
 
 def ladder(results):
     rows = results[0].rows
-    compared, gains = _over_base(rows), _gains(rows)
+    compared, found = _over_base(rows), _gains(rows)
     step = {rung: r["step"] for rung, r in _steps(rows).items()}
-    best = max(gains, key=lambda rung: max(gains[rung].values()))
-    idle = [rung for rung, found in gains.items() if not any(x.ahead for x in found.values())]
+    best = max(found, key=lambda rung: max(found[rung].values()))
+    never = idle({rung: of.values() for rung, of in found.items()})
     whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
     N = rows[0]["N"]
     return Figure(
         finding=words(
             "ladder",
             step=step[best],
-            gain=change(max(gains[best].values())),
-            idle=words("ladder.idle", idle=len(idle), steps=len(gains))
-            if idle
-            else words("ladder.all"),
+            gain=change(max(found[best].values())),
+            idle=words("ladder.idle", idle=len(never), steps=len(found)) if never else "",
         ),
         caption=words(
             "ladder.caption",
@@ -245,23 +241,23 @@ def ladder(results):
             tokens=_tokens(rows),
             medians=words("medians"),
         ),
-        table=_ladder_table(rows, compared, gains),
+        table=_ladder_table(rows, compared, found),
         plot=charts.bars(
             derived(results, _drawn_gains),
-            [Series(OURS, step[rung], {"rung": rung}) for rung in gains],
+            [Series(OURS, step[rung], {"rung": rung}) for rung in found],
             Quantity("faster with the step", "gain", units.gain),
             _views(rows),
             columns=2,
         ),
-        sentences={rung.replace(" ", "_"): _worth(found) for rung, found in gains.items()}
+        sentences={rung.replace(" ", "_"): _worth(of) for rung, of in found.items()}
         | {
-            "useless": useless({step[rung]: g.values() for rung, g in gains.items()}),
+            "useless": useless({step[rung]: of.values() for rung, of in found.items()}),
             "whole": words("ladder.whole", whole=whole.between(), N=N),
         },
     )
 
 
-def _ladder_table(rows, compared, gains):
+def _ladder_table(rows, compared, gained):
     """What each step gives and the times behind it, then the kernel's and cuDNN's."""
     lines = [
         {
@@ -276,7 +272,7 @@ def _ladder_table(rows, compared, gains):
 
     def gain(at):
         return lambda line: (
-            change(found) if (found := gains.get(line["name"], {}).get(at)) else None
+            change(found) if (found := gained.get(line["name"], {}).get(at)) else None
         )
 
     def time(at):
@@ -330,7 +326,7 @@ def sweep(results):
     for r in sorted(pick(shares, share=1), key=_grid):
         winners.setdefault((r["D"], r["implementation"]), []).append(_length(r))
     behind = {
-        _grid(r): Gain(min((x for x in pick(rows) if _grid(x) == _grid(r)), key=TIME), r)
+        _grid(r): TIME(r) / min(TIME(x) for x in pick(rows) if _grid(x) == _grid(r))
         for r in pick(rows, implementation=OURS)
     }
     worst = max(behind, key=behind.get)
@@ -395,7 +391,7 @@ def sweep(results):
                 "sweep.own",
                 behind=between(behind.values()),
                 worst=""
-                if behind[worst].tie
+                if behind[worst] == 1
                 else words(
                     "sweep.worst",
                     case=case(dict(zip(("D", "causal", "N"), worst, strict=True))),

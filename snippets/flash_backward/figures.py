@@ -5,10 +5,10 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import RATE, TIME, Gain, compiled, pick, rate, values
+from snippets._lab.draw.rows import RATE, TIME, compiled, gains, pick, rate, values
 from snippets._lab.draw.tables import beside
 from snippets._lab.draw.units import count, flops, percent
-from snippets._lab.draw.words import Words, between, listed, verdict
+from snippets._lab.draw.words import Words, between, listed, pays
 
 OURS, REPEATABLE = "flash_backward", "flash_backward, deterministic"
 TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ = (
@@ -94,7 +94,10 @@ def rungs(results):
         "kept": (HALF, KEPT),
     }
     faster = gains(
-        {name: (timed[names[after]], timed[names[before]]) for name, (before, after) in steps.items()}
+        {
+            name: (timed[names[after]], timed[names[before]])
+            for name, (before, after) in steps.items()
+        }
     )
     return Figure(
         finding=words(
@@ -107,16 +110,10 @@ def rungs(results):
         table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, [_bar(name) for name in timed], RATE),
         sentences={
-            "warps": words("rungs.step", **_change(timed, SMALLEST, WARPS)),
-            "one": words("rungs.step", **_change(timed, WARPS, MERGED)),
-            "apart": words("rungs.step", **_change(timed, MERGED, APART)),
-            "tma": words("rungs.step", **_change(timed, APART, BY_TMA)),
-            "narrow": words("rungs.step", **_change(timed, BY_TMA, NARROW)),
-            "again": words("rungs.step", **_change(timed, NARROW, AGAIN)),
-            "half": words("rungs.step", **_change(timed, AGAIN, HALF)),
-            "kept": words("rungs.step", **_change(timed, HALF, KEPT)),
-            "together": words("rungs.together", **_rates(timed, NARROW, TOGETHER)),
-        },
+            name: words("rungs.step", **_rates(timed, *steps[name]), verdict=pays([gain], "; "))
+            for name, gain in faster.items()
+        }
+        | {"together": words("rungs.together", **_rates(timed, NARROW, TOGETHER))},
     )
 
 
@@ -129,12 +126,6 @@ def _rates(timed, *rungs):
     """The rates of two rungs, for a sentence."""
     before, after = (flops(rate(timed[f"{OURS}, {rung}"])) for rung in rungs)
     return {"before": before, "after": after}
-
-
-def _change(timed, *rungs):
-    """The same, and whether the step from one to the other pays."""
-    before, after = (timed[f"{OURS}, {rung}"] for rung in rungs)
-    return _rates(timed, *rungs) | {"verdict": verdict([Gain(after, before)])}
 
 
 def dq(results):

@@ -14,7 +14,6 @@ from snippets._lab.draw.rows import (
     only,
     pick,
     values,
-    within_spread,
 )
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import (
@@ -438,13 +437,6 @@ def waves(results):
         only(rows, implementation=WHOLE, tiles=processors),
         only(rows, implementation=WHOLE, tiles=processors + 1),
     )
-    both = [
-        within_spread(
-            only(rows, implementation=WHOLE, tiles=t),
-            only(rows, implementation=PERSISTENT, tiles=t),
-        )
-        for t in values(rows, "tiles")
-    ]
     apart = [ms(t, PERSISTENT) / ms(t) for t in values(rows, "tiles")]
     return Figure(
         finding=words(
@@ -491,8 +483,6 @@ def waves(results):
             ),
             "persistent": words(
                 "waves.persistent",
-                alike=sum(both),
-                cases=len(both),
                 ratios=between(apart),
             ),
             "halves": words(
@@ -505,7 +495,10 @@ def waves(results):
     )
 
 
-WALL, HOST = field("wall_ms_p50", "time per launch", time), field("host_ms_p50", "CPU time", time)
+WALL, HOST = (
+    field("wall_ms_p50", "time per launch", time),
+    field("host_ms_p50", "CPU time", units.host_time),
+)
 QUEUED, EACH, GRAPH = "queued", "waiting for each", "CUDA graph"
 
 
@@ -583,8 +576,8 @@ def host_time(results):
             "queue": words(
                 "host_time.queue",
                 least=time(min(r["gpu_ms"] for r in queue)),
-                each=time(wall(EACH, least)),
-                queued=time(wall(QUEUED, least)),
+                each=units.host_time(wall(EACH, least)),
+                queued=units.host_time(wall(QUEUED, least)),
                 graph=time(wall(GRAPH, least)),
                 longest=time(max(r["gpu_ms"] for r in queue)),
                 queued_longest=time(wall(QUEUED, longest)),

@@ -142,7 +142,7 @@ def layer_time(results):
         return TIME(only(rows, implementation=implementation, **wanted))
 
     def loop_by_wide(heads, passes=FORWARD):
-        return ratio(
+        return units.rough_ratio(
             at(LOOP, "small", "host", heads, passes) / at(WIDE, "small", "host", heads, passes)
         )
 
@@ -152,7 +152,12 @@ def layer_time(results):
     busy, most = at(LOOP, "small", "gpu"), max(values(rows, "heads"))
     fastest = min(large, key=large.get)
     return Figure(
-        finding=words("layer_time", heads=8, loop=time(small[LOOP]), wide=time(small[WIDE])),
+        finding=words(
+            "layer_time",
+            heads=8,
+            loop=units.host_time(small[LOOP]),
+            wide=units.host_time(small[WIDE]),
+        ),
         caption=words("layer_time.caption", dtype=rows[0]["dtype"], **_first_upper(sizes)),
         table=beside(
             [{**r, "clock": CLOCKS[r["clock"]], "pass": r["passes"]} for r in rows],
@@ -186,7 +191,7 @@ def layer_time(results):
             "waits": words(
                 "layer_time.waits",
                 busy=time(busy),
-                call=time(small[LOOP]),
+                call=units.host_time(small[LOOP]),
                 verdict=words(
                     "layer_time.bound" if small[LOOP] > 1.2 * busy else "layer_time.keeps_up"
                 ),
@@ -284,7 +289,7 @@ def empty_launch(results):
     return Figure(
         finding=words(
             "empty_launch",
-            host=between(host.values(), time),
+            host=between(host.values(), units.host_time),
             gpu=between(gpu.values(), time),
         ),
         caption=words("empty_launch.caption", launches=rows[0]["launches"]),
@@ -311,11 +316,11 @@ def empty_launch(results):
         ),
         sentences={
             "empty": words(
-                "empty_launch.empty", host=time(host[names[0]]), gpu=time(gpu[names[0]])
+                "empty_launch.empty", host=units.host_time(host[names[0]]), gpu=time(gpu[names[0]])
             ),
             "claim": words(
                 "empty_launch.claim",
-                host="; ".join(f"{name}: {time(ms)}" for name, ms in host.items()),
+                host="; ".join(f"{name}: {units.host_time(ms)}" for name, ms in host.items()),
                 verdict=_five_to_ten(host),
                 gpu=between(gpu.values(), time),
             ),

@@ -8,7 +8,7 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import ERROR, Reference, Series, View, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.identity import named
+from snippets._lab.draw.identity import BEST, named
 from snippets._lab.draw.rows import (
     RATE,
     TIME,
@@ -21,7 +21,6 @@ from snippets._lab.draw.rows import (
     pick,
     rate,
     values,
-    within_spread,
 )
 from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import (
@@ -36,7 +35,7 @@ from snippets._lab.draw.units import (
     size,
     thousands,
 )
-from snippets._lab.draw.words import Words, between, case, cell, listed, many
+from snippets._lab.draw.words import Words, between, case, cell, listed, many, standing
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
@@ -169,8 +168,6 @@ def _change(before, after):
     """How much faster or slower a kernel is than the one before it."""
     faster = TIME(before) / TIME(after)
     said = f"{ratio(max(faster, 1 / faster))} {'faster' if faster > 1 else 'slower'}"
-    if within_spread(before, after):
-        said = "the same within the spread"
     return f"{after['implementation']} is {said}"
 
 
@@ -182,11 +179,7 @@ def _last(rows):
     if not pairs:
         reason = next(r["error"] for r in rows if r["step"] == step)
         return words("kernels.not_here", last=name, reason=reason)
-    gains = [
-        f"{ratio(TIME(before) / TIME(last))} at N {cell(last['N'])}"
-        + " (within the spread)" * within_spread(before, last)
-        for before, last in pairs
-    ]
+    gains = [f"{ratio(TIME(before) / TIME(last))} at N {cell(last['N'])}" for before, last in pairs]
     before = pairs[0][0]["implementation"]
     return words("kernels.last", last=name, before=before, gains=", ".join(gains))
 
@@ -277,12 +270,15 @@ def ahead(results):
     N = lengths[len(lengths) // 2]
     found = Comparison(rows, LAST, [name for name in front.BESIDE if name != LAST], CELL)
     one = found.row(LAST, found.cases[0])
+    rivals = BEST if found.best() else [CUDNN]
+    best = found.best(rivals)
     return Figure(
         finding=words(
             "ahead",
             ours=LAST,
-            between=found[CUDNN].between(),
-            standing=found[CUDNN].standing(),
+            between=best.between(),
+            best=found.the_best(rivals),
+            standing=best.standing(),
         ),
         caption=words(
             "ahead.caption",
@@ -396,16 +392,11 @@ def regimes(results):
     beside_others = {regime: within(rows, regime) for regime in there}
     if LAST not in names:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
+    cudnn = _three({regime: found[CUDNN] for regime, found in beside_others.items()})
     return Figure(
-        finding=words(
-            "regimes",
-            ours=LAST,
-            found=listed(
-                f"{found[CUDNN].between()} {regime}"
-                for regime, found in beside_others.items()
-                if regime in (QUEUED, SUSTAINED, AS_CALLED)
-            ),
-        ),
+        finding=words("regimes.best", ours=LAST, **_best(beside_others, names), cudnn=cudnn)
+        if beside_others[QUEUED].best()
+        else words("regimes", ours=LAST, found=cudnn),
         caption=words(
             "regimes.caption",
             tokens=rows[0]["batch"] * rows[0]["N"],
@@ -488,7 +479,7 @@ def _about_regimes(result, beside_others, names):
     said = {
         "host": words(
             "regimes.host",
-            hosts=listed(f"{units.time(ms)} ({names[name]})" for name, ms in hosts.items()),
+            hosts=listed(f"{units.host_time(ms)} ({names[name]})" for name, ms in hosts.items()),
         ),
         "remedies": words(
             "regimes.remedies",
@@ -513,33 +504,37 @@ def _about_regimes(result, beside_others, names):
         else words("regimes.unread"),
     }
     for name, key in ((LAST, "hopper"), (FLASH, "flash")):
-        quotients = {
+        beside_cudnn_ = {
             regime: Comparison(pick(rows, regime=regime), name, by=CELL)[CUDNN]
-            for regime in (QUEUED, SUSTAINED, AS_CALLED)
-            if regime in beside_others
+            for regime in beside_others
         }
-        said[key] = words(
-            "regimes.kernel",
-            name=name,
-            found=listed(f"{x.between()} {regime}" for regime, x in quotients.items() if x),
-            called=quotients[AS_CALLED].standing(),
-        )
-    package = next((name for name in PACKAGES if name in names), None)
-    if package is None:
-        said["package"] = words("regimes.no_package", missing="; ".join(missing(result.rows)))
-    else:
-        found = {
-            r: x[package] for r, x in beside_others.items() if r in (QUEUED, SUSTAINED, AS_CALLED)
-        }
-        said["package"] = words(
-            "regimes.package",
-            package=names[package],
-            ours=LAST,
-            found=listed(f"{x.between()} {regime}" for regime, x in found.items() if x),
-            worst=case(found[QUEUED].worst),
-            standing=found[QUEUED].standing(),
-        )
+        said[key] = words("regimes.kernel", name=name, found=_three(beside_cudnn_))
+    queued = beside_others[QUEUED].best()
+    said["package"] = (
+        words("regimes.package", ours=LAST, **_best(beside_others, names), worst=case(queued.worst))
+        if queued
+        else words("regimes.no_package", missing="; ".join(missing(result.rows)))
+    )
     return said
+
+
+def _best(beside_others, names):
+    """What the best there is is called, and where ours stands beside it in each regime."""
+    return {
+        "best": beside_others[QUEUED].the_best(called=names.get),
+        "found": _three({regime: x.best() for regime, x in beside_others.items()}),
+    }
+
+
+def _three(found):
+    """How many times as fast in each regime, and the verdicts: "0.9 to 1.1 queued (ahead in …)"."""
+    told, all_lengths = [], len({at.N for x in found.values() for at in x})
+    for regime in (SUSTAINED, QUEUED, AS_CALLED):
+        if x := found.get(regime):
+            lengths = sorted({at.N for at in x})
+            where = f" at N {listed(lengths)}" * (len(lengths) < all_lengths)
+            told.append(f"{x.between()} {regime}{where}{x.standing(' (', ')')}")
+    return listed(told)
 
 
 def _slowed(rows):
@@ -566,7 +561,7 @@ def launchers(results):
             "launchers",
             fast=named(fast),
             queued=TIME.text(mine[QUEUED]),
-            called=TIME.text(mine[AS_CALLED]),
+            called=units.host_time(TIME(mine[AS_CALLED])),
         ),
         caption=words("launchers.caption", heads=one["heads"], N=one["N"], D=one["D"]),
         table=columns(
@@ -578,7 +573,7 @@ def launchers(results):
                 "kernel": lambda line: named(line["name"]),
                 **{regime: _time_in(regime) for regime in there},
                 **{f"of cuDNN, {regime}": _of_cudnn_in(rows, regime) for regime in there},
-                "host": Quantity("host", lambda line: line[AS_CALLED]["ms_host"], units.time),
+                "host": Quantity("host", lambda line: line[AS_CALLED]["ms_host"], units.host_time),
                 "remark": lambda line: remark([line[regime] for regime in there if regime in line]),
             },
         ),
@@ -586,7 +581,9 @@ def launchers(results):
             results, names, TIME, {regime: {"regime": regime} for regime in there}, columns=2
         ),
         sentences={
-            "called": words("launchers.called", worst=named(worst), times=ratio(called[worst])),
+            "called": words(
+                "launchers.called", worst=named(worst), times=units.rough_ratio(called[worst])
+            ),
         },
     )
 
@@ -609,11 +606,18 @@ def training(results):
     if not compared[CUDNN]:
         raise DataError(f"{TRAINED} was not timed: {'; '.join(missing(rows))}")
     shown = [TRAINED, *(name for name in compared.others if compared[name])]
-    package = next((name for name in PACKAGES if compared[name]), None)
+    rivals = BEST if compared.best() else [CUDNN]
+    best = compared.best(rivals)
     versions = {r["implementation"]: r["version"] for r in pick(rows) if r.get("version")}
     told = {n: f"{named(n)} {versions[n]}" if n in versions else named(n) for n in shown}
     return Figure(
-        finding=words("training", ours=TRAINED, between=compared[CUDNN].between()),
+        finding=words(
+            "training",
+            ours=TRAINED,
+            between=best.between(),
+            best=compared.the_best(rivals, told.get),
+            standing=best.standing(),
+        ),
         caption=words(
             "training.caption",
             tokens=rows[0]["batch"] * rows[0]["N"],
@@ -625,10 +629,11 @@ def training(results):
             list(CELL),
             {label: name for name, label in told.items()},
             RATE,
-            more=lambda at: (
-                {"÷ cuDNN": quotient(CUDNN, TRAINED)(at)}
-                | ({f"÷ {told[package]}": quotient(package, TRAINED)(at)} if package else {})
-            ),
+            more=lambda at: {
+                f"÷ {told[name]}": quotient(name, TRAINED)(at)
+                for name in (CUDNN, *PACKAGES)
+                if name in told
+            },
         ),
         plot=charts.lines(
             results,
@@ -644,23 +649,24 @@ def training(results):
             log="x",
         ),
         sentences={
-            "standing": words("training.standing", standing=compared[CUDNN].standing()),
-            "package": words(
-                "training.package", package=told[package], between=compared[package].between()
-            )
-            if package
-            else words("regimes.no_package", missing="; ".join(missing(rows))),
+            "standing": words(
+                "training.standing",
+                between=compared[CUDNN].between(),
+                standing=compared[CUDNN].standing(),
+            ),
             "triton": words("training.triton", between=compared[TRITON].between()),
         },
     )
 
 
-LEAST = 0.9  # of cuDNN's rate: what a kernel should do whatever the grid
+LEAST = 0.9  # of the best's rate: what a kernel should do whatever the grid
 
 
 def _grid_of(row):
     """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles", "D 64, 15 heads on 5, …"."""
     what = many(row["tiles"], "tile") if "tiles" in row else many(row["heads"], "head")
+    if row.get("tuned"):
+        what = f"tuned, N {cell(row['N'])}"
     if "heads_kv" in row:
         what += f" on {row['heads_kv']}, N {cell(row['N'])}, batch {row['batch']}"
     return f"D {row['D']}, {what}" + ", causal" * row["causal"]
@@ -671,10 +677,13 @@ def grids(results):
     rows = shown[0].rows
     names = versioned(rows)
     compared = Comparison(rows, LAST, [CUDNN], ["grid"])
-    cudnn = compared[CUDNN]
-    if not cudnn:
+    rivals = BEST if compared.best() else [CUDNN]
+    best = compared.best(rivals)
+    if not best:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    below = [at.grid for at, share_ in cudnn.items() if share_ < LEAST]
+    tuned = {r["grid"] for r in rows if r.get("tuned")}
+    untuned = {at.grid: gain for at, gain in best.items() if at.grid not in tuned}
+    below = [grid for grid, gain in untuned.items() if gain < LEAST]
     lines = {r["grid"]: {"grid": r["grid"], "N": r["N"], "rows": []} for r in rows}
     for r in rows:
         lines[r["grid"]]["rows"].append(r)
@@ -684,7 +693,14 @@ def grids(results):
         return Quantity("time", lambda line: line.get(name) and TIME(line[name]), units.time)
 
     return Figure(
-        finding=words("grids", ours=LAST, between=cudnn.between(), worst=cudnn.worst.grid),
+        finding=words(
+            "grids",
+            ours=LAST,
+            best=compared.the_best(rivals, names.get),
+            between=between(untuned.values()),
+            standing=standing(untuned.values(), " (", ")"),
+            worst=min(untuned, key=untuned.get),
+        ),
         caption=words(
             "grids.caption", missing="".join(f" Not timed: {told}." for told in missing(rows))
         ),
@@ -711,7 +727,18 @@ def grids(results):
             "least": words("grids.below", least=percent(LEAST), below=listed(below))
             if below
             else words("grids.reached", least=percent(LEAST)),
-            "standing": words("grids.standing", ours=LAST, standing=cudnn.standing()),
+            "standing": words(
+                "grids.standing",
+                ours=LAST,
+                between=compared[CUDNN].between(),
+                standing=compared[CUDNN].standing(),
+            ),
+            "tuned": words(
+                "grids.tuned",
+                between=between([gain for at, gain in best.items() if at.grid in tuned]),
+            )
+            if tuned
+            else words("grids.untuned"),
         },
     )
 

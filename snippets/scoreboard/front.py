@@ -7,14 +7,14 @@ import html
 import math
 
 from snippets._lab.draw import units
-from snippets._lab.draw.identity import identity, named
+from snippets._lab.draw.identity import BEST, identity, named
 from snippets._lab.draw.rows import TIME, pick, rate
 from snippets._lab.draw.units import decimals, flops, ratio
 from snippets._lab.draw.words import case
 from snippets._lab.results.store import DataError
 
 FROM_MS = 0.01  # where the logarithmic bars begin
-BESIDE = ("hopper_attention", "flash_attention_4", "torch:cudnn", "torch:flash")
+BESIDE = ("hopper_attention", *BEST, "torch:cudnn", "torch:flash")
 SHOWN = "acc not rescaled"  # the wrong kernel on the front page: one line of the running softmax
 
 

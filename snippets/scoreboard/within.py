@@ -3,7 +3,7 @@
 from snippets._lab.draw import units
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import TIME, Quantity, pick, within_spread
+from snippets._lab.draw.rows import TIME, Quantity, pick
 from snippets._lab.draw.units import count, decimals
 from snippets._lab.draw.words import listed
 
@@ -45,14 +45,13 @@ def beside_cudnn(result, by):
 
 
 def quotient(other, ours=LAST):
-    """How many times as fast a kernel of ours is as another, for a table; a tie is marked."""
+    """How many times as fast a kernel of ours is as another, for a table."""
 
     def text(line):
         mine, theirs = line.get(ours), line.get(other)
         if not mine or not theirs:
             return None
-        tie = " (tie)" if within_spread(mine, theirs) else ""
-        return f"{decimals(TIME(theirs) / TIME(mine))}{tie}"
+        return decimals(TIME(theirs) / TIME(mine))
 
     return text
 

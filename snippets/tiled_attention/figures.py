@@ -19,12 +19,11 @@ from snippets._lab.draw.rows import (
     rate,
     spread,
     values,
-    within_spread,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import flops, number, ratio, share
-from snippets._lab.draw.words import Words, cell, faster, how_often, listed, many, span
+from snippets._lab.draw.words import Words, between, cell, faster, how_often, listed, many, span
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
@@ -96,7 +95,7 @@ def _beside_composed(composed, full):
     if not composed:
         return ""
     text = words("forward.composed", span=composed.span())
-    if full in composed.ahead:
+    if composed[full] > 1:
         return text
     return (
         text
@@ -114,14 +113,18 @@ def _against(other, compared, case):
 
 def _behind(blocks, multiprocessors):
     """Where a block of queries is slower than a query a program, and whether it lacks programs."""
-    behind = sorted(blocks.behind)
+    behind = sorted(case for case, gain in blocks.items() if gain < 1)
     if not behind:
         return ""
     lengths = {}  # of each number of heads and D
     for case in behind:
         lengths.setdefault((case.heads, case.D), []).append(case.N)
     cells = [f"{many(h, 'head')} of D {D} at N {listed(some)}" for (h, D), some in lengths.items()]
-    text = " " + words("forward.behind", cells=listed(cells))
+    text = " " + words(
+        "forward.behind",
+        cells=listed(cells),
+        times=between(1 / blocks[case] for case in behind),
+    )
     programs = {case: blocks.ours[case]["programs"] for case in blocks}
     if multiprocessors and all(
         (programs[case] < multiprocessors) == (case in behind) for case in blocks
@@ -136,7 +139,7 @@ def one_tile(results):
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
     lengths = values(rows, "N")
     gain = Comparison(rows, OURS, [ONE_TILE])[ONE_TILE]
-    ahead = [case.N for case in gain.ahead]
+    ahead = [case.N for case, times in gain.items() if times > 1]
     return Figure(
         finding=words("one_tile", first=lengths[0], last=lengths[-1], span=gain.span()),
         caption=words("one_tile.caption"),
@@ -439,8 +442,6 @@ def _standing(used, best):
     """How a tile stands beside the fastest one."""
     if used is best:
         return "the fastest of all"
-    if within_spread(used, best):
-        return f"level with the fastest ({best['implementation']})"
     return f"{ratio(TIME(used) / TIME(best))} the time of the fastest ({best['implementation']})"
 
 

@@ -41,11 +41,10 @@ def forward(results):
     basic, sdpa = (compared[name] for name in compared.others)
     best, worst = basic.best, basic.worst
     largest = max(compared.cases, key=lambda c: (_elements(c), c.D))
-    level = sorted(sdpa.ahead, key=lambda c: (_elements(c), c.N))
     last = compared.case(lengths[-1], widths[-1])
     missing = {(r["N"], r["D"]): r["error"] for r in rows if r.get("error")}
     limit = next((found for r in rows if (found := _limit(r))), "")
-    behind = len(basic.behind)
+    behind = sum(gain < 1 for gain in basic.values())
 
     def told(name, at):
         return time(compared.ms(name, at))
@@ -105,13 +104,7 @@ def forward(results):
                 missing=len(missing),
                 cases=len(lengths) * len(widths),
             ),
-            "pytorch": (
-                words("forward.level", ahead=len(level), cases=len(sdpa), largest=case(level[-1]))
-                if level
-                else words("forward.never_level")
-            )
-            + " "
-            + words(
+            "pytorch": words(
                 "forward.factor", least=ratio(min(sdpa.values())), most=ratio(max(sdpa.values()))
             ),
             "claim_speed": words(
@@ -151,16 +144,11 @@ def _with_band(D, stopped, lengths):
 
 
 def _cliff(basic, D):
-    """Up to where the kernel is ahead of basic_attention at one D, and from where it is behind."""
-    behind = sorted(basic.behind)
-    ahead = sorted(c for c in basic.ahead if not behind or c < behind[0])
-    parts = []
-    if ahead:
-        parts.append(f"ahead up to N {cell(ahead[-1].N)}, where it is {faster(basic[ahead[-1]])}")
-    if behind:
-        first = behind[0]
-        parts.append(f"behind from N {cell(first.N)} on, where it is {faster(basic[first])}")
-    return f"D {D}: {', and '.join(parts)}"
+    """How it does beside basic_attention at one D where that turns: before it, and after."""
+    slower = next((case for case in sorted(basic) if basic[case] < 1), None)
+    before = [case for case in sorted(basic) if slower is None or case < slower]
+    at = [*before[-1:], *([slower] if slower else [])]
+    return f"D {D}: {listed(f'{faster(basic[case])} at N {cell(case.N)}' for case in at)}"
 
 
 def _for_each_thread(row):

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.rows import TIME, device_name
+from snippets._lab.draw.rows import OF_THE_HOST, TIME, device_name
 from snippets._lab.draw.tables import Numeral, table
-from snippets._lab.draw.units import count, ratio
+from snippets._lab.draw.units import ratio, rough_ratio
 from snippets._lab.draw.words import case, listed, many
 from snippets._lab.results.store import VERSIONS, DataError
 
@@ -67,15 +67,12 @@ def versions(results):
 def renewals(results):
     """A row for each measurement that replaced another, the latest first."""
     found = _renewals(results)
-    moved = sum(len(entry["moved"]) for _, _, entry in found)
-    compared = sum(entry["compared"] for _, _, entry in found)
-    share = f"{count(moved)} of {many(compared, 'time')} moved beyond the spread"
     return Figure(
-        finding=f"{many(len(found), 'new measurement')}: {share}." if found else NOTHING_YET,
+        finding=_said(found) if found else NOTHING_YET,
         caption="A row for each file of times that another one replaced, the latest first: what "
-        "differs in versions and in code, how many times are in both, and how many of those moved. "
-        "A difference within the sum of both spreads (each from the 20th to the 80th percentile) "
-        "is a tie. Linked are the latest.",
+        "differs in versions and in code, how many times are in both, and the range of now ÷ "
+        "before over the times that are kept, the farthest among them. Both sides are single "
+        "measurements, so a quotient has no verdict. Linked are the latest.",
         table=[
             {
                 "result": f"{new.post}/{new.result}",
@@ -85,11 +82,11 @@ def renewals(results):
                 "other versions": _other_versions(entry, new_versions),
                 "other code": _other_code(entry["changed"]),
                 "compared": entry["compared"],
-                "moved": len(entry["moved"]),
+                "now ÷ before": _range(entry["moved"]),
             }
             for new, (when, new_versions), entry in found
         ]
-        or [{"result": "–", "moved": None}],
+        or [{"result": "–", "now ÷ before": None}],
         open_table=True,
         sources=_first((result for result, _, _ in found), results),
     )
@@ -97,23 +94,25 @@ def renewals(results):
 
 @from_all
 def moves(results):
-    """A row for each time that moved, the largest change first."""
+    """A row for each time that is kept of a renewal, the largest change first."""
     every = [
         (new, when, change)
         for new, (when, _), entry in _renewals(results)
         for change in entry["moved"]
     ]
     every.sort(key=lambda item: _how_far(item[2]), reverse=True)
-    faster = sum(_quotient(change) < 1 for _, _, change in every)
-    said = f"{many(faster, 'time')} became shorter, {many(len(every) - faster, 'time')} longer."
+    faster, slower = (
+        sum(sign * math.log(_quotient(change)) > 0 for _, _, change in every) for sign in (-1, 1)
+    )
+    said = f"{many(faster, 'time')} became shorter, {many(slower, 'time')} longer."
     rows = [
         {
             "result": f"{new.post}/{new.result}",
             "device": device_name(new),
             "case": _case(change["case"]),
-            "before": Numeral(TIME.unit(change["before"]["ms_p50"])),
-            "now": Numeral(TIME.unit(change["now"]["ms_p50"])),
-            "now ÷ before": Numeral(ratio(_quotient(change))),
+            "before": Numeral(_clock(change)(change["before"])),
+            "now": Numeral(_clock(change)(change["now"])),
+            "now ÷ before": Numeral(_factor(change)),
             "measured": when[:10],
         }
         for new, when, change in every
@@ -121,9 +120,9 @@ def moves(results):
     largest = ["<div markdown>", "", *table(rows[:LARGEST]), "", "</div>"] if rows else []
     return Figure(
         finding=said if every else "No time has moved.",
-        caption=f"The largest {LARGEST} changes beyond the spread; the table below has up to "
-        f"{FOLDED}, the files of the results all. Now ÷ before: below 1 it is faster than it was. "
-        "Linked are the first of them.",
+        caption=f"The largest {LARGEST} changes; the table below has up to {FOLDED}, the files of "
+        "the results all that are kept. Of the host's times one digit is shown: more do not "
+        "repeat. Now ÷ before: below 1 it is faster than it was. Linked are the first of them.",
         table=rows[:FOLDED] or [{"result": "–"}],
         widget="\n".join(largest),
         sources=_first((result for result, _, _ in every), results),
@@ -193,6 +192,36 @@ def _case(found):
     """What was timed, in words: the implementation first, labels left out."""
     axes = {k: v for k, v in found.items() if k != "label"}
     return case(axes, *sorted(axes, key=lambda name: name != "implementation"))
+
+
+def _said(found):
+    """How far times moved where nothing else did."""
+    again = [
+        change
+        for _, (_, versions), entry in found
+        if entry["changed"] == [] and entry["versions"] == versions
+        for change in entry["moved"]
+    ]
+    told = f"; with the same code and versions, now ÷ before is {_range(again)}" if again else ""
+    return f"{many(len(found), 'new measurement')}{told}."
+
+
+def _range(moved):
+    """From the least to the largest of what now ÷ before is."""
+    ends = sorted(moved, key=_quotient)
+    return " to ".join(dict.fromkeys(map(_factor, (*ends[:1], *ends[-1:])))) or None
+
+
+def _of_the_host(change):
+    return change["case"].get("clock") == "host" or change["case"].get("regime") == "as called"
+
+
+def _clock(change):
+    return (OF_THE_HOST if _of_the_host(change) else TIME).text
+
+
+def _factor(change):
+    return (rough_ratio if _of_the_host(change) else ratio)(_quotient(change))
 
 
 def _quotient(change):

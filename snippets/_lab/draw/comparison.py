@@ -1,11 +1,13 @@
-"""One implementation beside others: how many times as fast, where, and whether that is a tie."""
+"""One implementation beside others: how many times as fast, and where."""
 
 from collections import namedtuple
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from snippets._lab.draw import words
-from snippets._lab.draw.rows import Gain, Row, pick
+from snippets._lab.draw.identity import BEST, named
+from snippets._lab.draw.rows import Gain, Row, gains, pick
 from snippets._lab.results.store import DataError
 
 
@@ -14,7 +16,7 @@ class Against(Mapping[Any, Gain]):
 
     def __init__(self, ours: Mapping[Any, Row], other: Mapping[Any, Row]) -> None:
         self.ours, self.other = ours, other
-        self.ratios = {c: Gain(ours[c], other[c]) for c in ours if c in other}
+        self.ratios = gains({c: (ours[c], other[c]) for c in ours if c in other})
 
     def __getitem__(self, case: Any) -> Gain:
         return self.ratios[case]
@@ -35,29 +37,15 @@ class Against(Mapping[Any, Gain]):
         """The case in which ours stands worst."""
         return min(self.ratios, key=lambda case: self.ratios[case])
 
-    @property
-    def ties(self) -> list[Any]:
-        """The cases in which the two differ by less than their spread."""
-        return [c for c, gain in self.ratios.items() if gain.tie]
-
-    @property
-    def ahead(self) -> list[Any]:
-        """The cases in which ours takes less time, by more than the spread."""
-        return [c for c, gain in self.ratios.items() if gain.ahead]
-
-    @property
-    def behind(self) -> list[Any]:
-        """The cases in which ours takes more time, by more than the spread."""
-        return [c for c, gain in self.ratios.items() if gain.behind]
-
     def where(self, **wanted: Any) -> "Against":
-        """The same for the cases with these values."""
-        mine = {
-            case: row
-            for case, row in self.ours.items()
+        """The same for the cases with these values; a verdict stays what it is among all."""
+        found = copy(self)
+        found.ratios = {
+            case: gain
+            for case, gain in self.ratios.items()
             if all(getattr(case, axis) == value for axis, value in wanted.items())
         }
-        return Against(mine, self.other)
+        return found
 
     def span(self) -> str:
         """The range in words: "1.2× to 3.4× faster"."""
@@ -67,9 +55,9 @@ class Against(Mapping[Any, Gain]):
         """The range of the quotients: "0.77 to 0.92"."""
         return words.between(self.values())
 
-    def standing(self) -> str:
-        """How often ahead, level and behind; a tie is level."""
-        return words.standing(self.values())
+    def standing(self, lead: str = ": ", end: str = "") -> str:
+        """How often ahead, behind, level and undecided; nothing where there is no verdict."""
+        return words.standing(self.values(), lead, end)
 
 
 class Comparison:
@@ -99,6 +87,30 @@ class Comparison:
 
     def __getitem__(self, other: str) -> Against:
         return Against(self.rows.get(self.ours, {}), self.rows.get(other, {}))
+
+    def best(self, names: Iterable[str] = BEST) -> Against:
+        """Ours beside the best there is: in each case the fastest of these that was timed."""
+        fastest: dict[Any, Row] = {}
+        for name in names:
+            for case, row in self.rows.get(name, {}).items():
+                fastest[case] = min(fastest.get(case, row), row, key=lambda r: float(r["ms_p50"]))
+        return Against(self.rows.get(self.ours, {}), fastest)
+
+    def the_best(self, names: Iterable[str] = BEST, called: Callable[[str], str] = named) -> str:
+        """What `best` compares with, in words: "A"; "the better of A and B"; "" for nothing."""
+        there = [called(name) for name in names if self[name]]
+        superlative = "better" if len(there) == 2 else "best"
+        return f"the {superlative} of {words.listed(there)}" if there[1:] else "".join(there)
+
+    def of_layout(self, names: Iterable[str]) -> str:
+        """How many times as long others take on views of our layout as in their own; or ""."""
+        told = []
+        for name in names:
+            own = self.rows.get(name, {})
+            found = Against(own, self.rows.get(f"{name}:as ours", {}))
+            if found:
+                told.append(f"{found.between()} ({named(name)})")
+        return words.listed(told) if told else ""
 
     @property
     def cases(self) -> list[Any]:

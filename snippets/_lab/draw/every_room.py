@@ -9,9 +9,9 @@ from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.kills import Kill, picture
-from snippets._lab.draw.rows import TIME, pick, values
+from snippets._lab.draw.rows import OF_THE_HOST, pick, values
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import ratio, time
+from snippets._lab.draw.units import host_time, rough_ratio
 from snippets._lab.draw.words import between
 from snippets._lab.results.store import Result
 from snippets._lab.rooms import source_file
@@ -97,20 +97,20 @@ def host(results: Sequence[Result], names: Sequence[str]) -> Host:
     each = [Series(names[0], part, {"part": part}, shade=3) for part in parts]
     kept, asked = ([r["ms_p50"] for r in pick(rows, part=part)] for part in parts[-2:])
     return Host(
-        ours=between([r["ms_p50"] for r in ours], time),
-        times=between(pairs, ratio),
-        kept=between(kept, time),
-        asked=between(asked, time),
+        ours=between([r["ms_p50"] for r in ours], host_time),
+        times=between(pairs, rough_ratio),
+        kept=between(kept, host_time),
+        asked=between(asked, host_time),
         table=columns(
             rows,
             {
                 "D": "D",
                 "part": "part",
                 "of": lambda r: named(r["implementation"]),
-                "time of the host": TIME,
+                "time of the host": OF_THE_HOST,
             },
         ),
         plot=charts.bars(
-            results, [*whole, *each], TIME, charts.views("D {}", "D", values(rows, "D"))
+            results, [*whole, *each], OF_THE_HOST, charts.views("D {}", "D", values(rows, "D"))
         ),
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 from snippets._lab.draw import units
 from snippets._lab.draw.units import Unit
-from snippets._lab.results.physics import within_spread as within_spread
 from snippets._lab.results.store import DataError, Result
+from snippets._lab.results.verdict import Verdict, verdicts
 
 Row = Mapping[str, Any]
 
@@ -106,25 +106,25 @@ def spread(row: Row) -> str:
 
 
 class Gain(float):
-    """How many times as fast one timed row is as another; a tie is neither ahead nor behind."""
+    """How many times as fast one timed row is as another: above 1 ours takes less time.
 
-    tie: bool
+    `word` is the verdict on it: "ahead", "behind", "level" or "undecided"; "" for a ratio that was
+    not taken in enough runs for one.
+    """
 
-    def __new__(cls, ours: Row, other: Row) -> "Gain":
-        """From the two rows: above 1 where ours takes less time."""
-        gain = super().__new__(cls, other["ms_p50"] / ours["ms_p50"])
-        gain.tie = within_spread(ours, other)
+    word: str
+
+    def __new__(cls, ours: Row, other: Row, found: Verdict | None) -> "Gain":
+        """From the two rows and the verdict on them."""
+        gain = super().__new__(cls, found.ratio if found else other["ms_p50"] / ours["ms_p50"])
+        gain.word = found.word if found else ""
         return gain
 
-    @property
-    def ahead(self) -> bool:
-        """Whether ours is faster, by more than the spread."""
-        return self > 1 and not self.tie
 
-    @property
-    def behind(self) -> bool:
-        """Whether ours is slower, by more than the spread."""
-        return self < 1 and not self.tie
+def gains(pairs: Mapping[Any, tuple[Row, Row]]) -> dict[Any, Gain]:
+    """Gains that are read together, by what they are of: pairs of timed rows, ours first."""
+    found = verdicts(pairs.values())
+    return {key: Gain(*pair, one) for (key, pair), one in zip(pairs.items(), found, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,7 @@ def over(count_field: str, called: str = "") -> Quantity:
 
 
 TIME = field("ms_p50", "time", units.time)
+OF_THE_HOST = field("ms_p50", "time of the host", units.host_time)
 RATE = Quantity("rate", rate, units.flops)
 BANDWIDTH = over("bytes_compulsory")
 INTENSITY = Quantity("FLOP per compulsory byte", intensity)

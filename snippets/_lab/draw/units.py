@@ -71,6 +71,16 @@ def measured_ratio(value: float) -> str:
     return ratio(float(f"{value:.1e}") if value >= 1000 else value)
 
 
+def rough(value: float) -> str:
+    """One significant digit: two runs of the same code share no more of the host's time."""
+    return significant(float(f"{value:.0e}"))
+
+
+def rough_ratio(value: float) -> str:
+    """A quotient of two such times: "2×"."""
+    return f"{rough(value)}×"
+
+
 def share(part: float, whole: float = 1.0) -> str:
     """A part of a whole: "84 %", "9.6 %"."""
     return percent(part / whole)
@@ -155,6 +165,7 @@ def _binary(*names: str) -> tuple[tuple[float, str], ...]:
 
 
 time = Unit(((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")))  # from milliseconds
+host_time = Unit(time.steps, rough)  # what the host needs, from milliseconds
 milliseconds = Unit(((1.0, "ms"),))  # for panels that have scales of their own, and one unit
 microseconds = Unit(((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")))  # from microseconds
 seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds

@@ -114,49 +114,55 @@ def changes(gains: Iterable[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def standing(gains: Iterable[Gain]) -> str:
-    """How often ahead, level and behind: "ahead in 9 of 12 cases, level in 2 and behind in 1"."""
-    found = list(gains)
-    ahead, behind = sum(x.ahead for x in found), sum(x.behind for x in found)
-    counts = {"ahead": ahead, "level": len(found) - ahead - behind, "behind": behind}
-    told = [f"{word} in {number}" for word, number in counts.items() if number]
-    told[0] += f" of {many(len(found), 'case')}"
-    return listed(told)
+WORDS = ("ahead", "behind", "level", "undecided")
 
 
-def verdict(gains: Iterable[Gain]) -> str:
-    """Whether a step pays, from its gains; a tie is none."""
-    found = list(gains)
-    total = len(found)
-    paid, lost = sum(x.ahead for x in found), sum(x.behind for x in found)
-    if paid == total:
-        return "it pays everywhere" if total > 2 else "it pays"
-    if lost == total:
-        return "it does not pay: it costs time everywhere"
-    if not paid and not lost:
-        return "it changes nothing beyond the spread"
-    if not lost:
-        rest = "other" if total - paid == 1 else "others"
-        return f"it pays in {paid} of {total} cases and does no harm in the {rest}"
-    if not paid:
-        return f"it does not pay: it costs time in {lost} of {total} cases and gains in none"
-    return f"it pays in {paid} of {total} cases and costs time in {lost}"
+def standing(gains: Iterable[Gain], lead: str = ": ", end: str = "", **says: str) -> str:
+    """How often each verdict holds: ": ahead in 9 of 12 cases, behind in 1 and level in 2".
+
+    Nothing where there is no verdict. `says` has other words for some.
+    """
+    found = [gain.word for gain in gains]
+    if not all(found):
+        return ""
+    if len(found) == 1:
+        return f"{lead}{says.get(found[0], found[0])}{end}"
+    told = [f"{says.get(word, word)} in {found.count(word)}" for word in WORDS if word in found]
+    told[0] += f" of {count(len(found))} cases"
+    return f"{lead}{listed(told)}{end}"
+
+
+def pays(gains: Iterable[Gain], lead: str = ": ") -> str:
+    """Whether a step pays, from its gains: ": it pays in 9 of 12 cases and costs time in 3"."""
+    is_ = {"level": "is level", "undecided": "is undecided"}
+    return standing(gains, f"{lead}it ", ahead="pays", behind="costs time", **is_)
+
+
+def idle(gains: Mapping[str, Iterable[Gain]]) -> list[str]:
+    """The steps that are level or behind in every case."""
+    return [step for step, found in gains.items() if {x.word for x in found} <= {"level", "behind"}]
 
 
 def useless(gains: Mapping[str, Iterable[Gain]]) -> str:
     """Which of some steps never pay, and which pay here and cost there."""
-    of = {step: list(found) for step, found in gains.items()}
-    paying = {step for step, found in of.items() if any(x.ahead for x in found)}
-    never = [step for step in of if step not in paying]
-    mixed = [step for step in of if step in paying and any(x.behind for x in of[step])]
-    told = f"Of no use in any case: {listed(never)}." if never else "Every step pays somewhere."
-    return told + (f" A gain in one case and a loss in another: {listed(mixed)}." if mixed else "")
+    of = {step: {x.word for x in found} for step, found in gains.items()}
+    if any("" in found for found in of.values()):
+        return "The steps were timed in one run; a verdict on them takes three."
+    open_ = [step for step, found in of.items() if "ahead" not in found and "undecided" in found]
+    mixed = [step for step, found in of.items() if {"ahead", "behind"} <= found]
+    told = {
+        "Of no use in any case": idle(gains),
+        "A gain in no case, and undecided in some": open_,
+        "A gain in one case and a loss in another": mixed,
+    }
+    said = " ".join(f"{what}: {listed(steps)}." for what, steps in told.items() if steps)
+    return said if idle(gains) or open_ else f"Every step pays somewhere. {said}".strip()
 
 
 def in_cells(gains: Mapping[str, Sequence[Gain]]) -> str:
     """Gains as small bars, a cell for each case: Markdown that figures.css draws.
 
-    A cost is hatched, what lies within the spread gray.
+    What takes longer is hatched, and gray what no verdict tells from 1.
     """
     return " ".join(
         f"_{' '.join(map(_bar, found))} *{name}*_{{ .am-gain }}" for name, found in gains.items()
@@ -164,8 +170,9 @@ def in_cells(gains: Mapping[str, Sequence[Gain]]) -> str:
 
 
 def _bar(gain: Gain) -> str:
-    kind = "ahead" if gain.ahead else "behind" if gain.behind else "tie"
-    return f'**{change(gain)}**{{ .am-{kind} style="--gain: {round(100 * abs(gain - 1))}" }}'
+    kind = gain.word if gain.word in ("ahead", "behind") else "open"
+    down = ".am-less " * (change(gain)[0] == MINUS)
+    return f'**{change(gain)}**{{ .am-{kind} {down}style="--gain: {round(100 * abs(gain - 1))}" }}'
 
 
 class Words:

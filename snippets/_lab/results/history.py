@@ -1,13 +1,14 @@
 """What a result replaced: a summary of the measurement before, kept in the file of the new one."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from snippets._lab.results.physics import within_spread
 from snippets._lab.results.result import Result
 
+FARTHEST = 20  # times of a renewal, those that moved most
 TIMES = ("ms_p20", "ms_p50", "ms_p80")
 # How the fields begin that came out of a measurement: not what a row was asked for.
 CAME_OUT = (
@@ -21,7 +22,7 @@ def following(new: Result, old: Result) -> Result:
     """The new result with the old one in its history; what no GPU has timed keeps none.
 
     An entry says when and with what the old one was measured, which definitions differ (None where
-    it recorded none), how many cases both timed, and the times of those that moved.
+    it recorded none), how many cases both timed, and the times of the FARTHEST.
     """
     if new.place != "gpu" or old.place != "gpu":
         return new
@@ -29,6 +30,8 @@ def following(new: Result, old: Result) -> Result:
     if not before and not now:
         return new
     both = [case for case in now if case in before]
+    apart = {case: abs(math.log(now[case]["ms_p50"] / before[case]["ms_p50"])) for case in both}
+    farthest = sorted(both, key=apart.__getitem__, reverse=True)[:FARTHEST]
     entry = {
         "measured_at": old.measured_at,
         "commit": old.commit,
@@ -45,8 +48,7 @@ def following(new: Result, old: Result) -> Result:
                 "before": {name: before[case][name] for name in TIMES},
                 "now": {name: now[case][name] for name in TIMES},
             }
-            for case in both
-            if not within_spread(before[case], now[case])
+            for case in farthest
         ],
     }
     return replace(new, history=[*old.history, entry])

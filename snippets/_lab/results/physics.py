@@ -4,7 +4,7 @@ Without torch, because figures are drawn without it.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 MOST_SLACK = 1.5  # however far a row's samples spread, it is not believed beyond this
@@ -23,18 +23,6 @@ def percentiles(ms_samples: Sequence[float]) -> dict[str, float]:
     """The 20th, 50th and 80th percentile of stored samples, as a row has them."""
     tenths = statistics.quantiles(ms_samples, n=10, method="inclusive")
     return {f"ms_p{p}": five_digits(tenths[p // 10 - 1]) for p in (20, 50, 80)}
-
-
-# --8<-- [start:tie]
-def within_spread(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two timed rows are a tie: their medians differ by no more than both spreads together.
-
-    A spread is the way from the 20th to the 80th percentile. This is the only rule for ties: within
-    a run, where competitors take turns, and between runs, where clocks and temperature differ too.
-    """
-    spreads = sum(row["ms_p80"] - row["ms_p20"] for row in (a, b))
-    return bool(abs(a["ms_p50"] - b["ms_p50"]) <= spreads)
-    # --8<-- [end:tie]
 
 
 def arithmetic_ceiling(ceilings: dict[str, Any], dtype: str) -> float:

@@ -22,6 +22,11 @@ class OtherCases(RuntimeError):
     """A run timed other cases than the runs before it."""
 
 
+def count(row: Row) -> int:
+    """In how many runs a row was timed."""
+    return len(row.get("runs", [1]))
+
+
 def of_row(row: Row) -> list[int]:
     """How many samples each run gave."""
     return list(row.get("runs", [len(row["ms_samples"])]))
@@ -37,7 +42,7 @@ def samples(row: Row) -> Iterator[list[float]]:
 
 def taken(result: Result) -> int:
     """In how many runs a result was timed; 0 if it holds no times."""
-    return min((len(of_row(row)) for row in result.rows if "ms_p50" in row), default=0)
+    return min((count(row) for row in result.rows if "ms_p50" in row), default=0)
 
 
 def same_machine(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

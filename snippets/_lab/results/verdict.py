@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from snippets._lab.results.history import Row
-from snippets._lab.results.runs import RUNS, samples
+from snippets._lab.results.runs import RUNS, count, samples
 
 RISK = 0.05  # of one false verdict among all that are read together
 MARGIN = 0.01  # what lies within it on both sides of 1 is level
@@ -50,7 +50,7 @@ def verdicts(pairs: Iterable[Pair]) -> list[Verdict | None]:
     larger. The more are read together, the wider all intervals are (Bonferroni): the risk of one
     false word among them is 5 %.
     """
-    found = [estimates(*pair) for pair in pairs]
+    found = [estimates(*pair) if min(map(count, pair)) >= RUNS else [] for pair in pairs]
     logs = [list(map(math.log, each)) for each in found if len(each) >= RUNS]
     own = [statistics.variance(each) for each in logs]
     shared = statistics.fmean(own) if own else 0.0

@@ -7,7 +7,7 @@ from snippets._lab.draw import charts, every_room, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import identity, named
+from snippets._lab.draw.identity import BEST, identity, named
 from snippets._lab.draw.kills import Kill, picture
 from snippets._lab.draw.rows import (
     INTENSITY,
@@ -42,7 +42,6 @@ from .simulator.diagram import protocol_svg, timeline_svg
 from .simulator.timed import from_rows
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
-PACKAGE = "flash_attention_4"  # where it is installed
 FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
@@ -72,12 +71,14 @@ def _by_case(found, text):
 
 def forward(results):
     rows = results[0].rows
-    package = [PACKAGE] * any(r["implementation"] == PACKAGE for r in pick(rows))
     main, half = (
         Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
         for dtype in ("bfloat16", "float16")
     )
     cudnn, triton, flash, flex = (main[name] for name in main.others)
+    best, the_best = main.best(), main.the_best()
+    rivals = [name for name in BEST if main[name]]  # where they are installed
+    layouts = main.of_layout([FLASH, *BEST])
     dtypes = [half.ms(OURS, at) / main.ms(OURS, at) for at in half.cases if at in main.cases]
     rates = {at: rate(main.row(OURS, at)) for at in main.cases}
     top = max(rates, key=rates.get)
@@ -86,7 +87,7 @@ def forward(results):
     names = {
         "ours": OURS,
         "cuDNN": CUDNN,
-        **{named(name): name for name in package},
+        **{named(name): name for name in rivals},
         "flash_attention": TRITON,
         "FlashAttention-2": FLASH,
         "Flex": FLEX,
@@ -97,16 +98,24 @@ def forward(results):
             "forward.flex", triton=triton.span(), flash=flash.span(), flex=flex.span()
         )
     return Figure(
-        finding=words("forward", between=cudnn.between(), standing=cudnn.standing()),
+        finding=words(
+            "forward.best",
+            best=the_best,
+            between=best.between(),
+            standing=best.standing(" (", ")"),
+            cudnn=cudnn.between(),
+        )
+        if best
+        else words("forward", between=cudnn.between(), standing=cudnn.standing()),
         caption=_caption(
             "forward.caption",
             tokens=one["batch"] * one["N"],
             columns=one["heads"] * one["D"],
         ),
-        table=beside(rows, ["dtype", *BY], names, RATE, _against_cudnn),
+        table=beside(rows, ["dtype", *BY], names, RATE, _against([CUDNN, *rivals])),
         plot=charts.lines(
             results,
-            [CUDNN, *package, OURS, TRITON, FLEX, FLASH],
+            [CUDNN, *rivals, OURS, TRITON, FLEX, FLASH],
             "N",
             RATE,
             _views(rows, dtype="bfloat16"),
@@ -121,6 +130,9 @@ def forward(results):
                 worst=case(cudnn.worst),
             ),
             **others,
+            "layout": words("forward.layout", times=layouts)
+            if layouts
+            else words("forward.one_layout"),
             "half": words("forward.half", between=between(dtypes)),
             "peak": words(
                 "forward.peak",
@@ -133,11 +145,16 @@ def forward(results):
     )
 
 
-def _against_cudnn(row):
-    """How many times as fast as cuDNN ours is: a column of the table."""
-    cudnn = row[CUDNN]
-    ratio = decimals(cudnn["ms_p50"] / row[OURS]["ms_p50"]) if cudnn else None
-    return {"against cuDNN": ratio}
+def _against(others):
+    """How many times as fast as each of these ours is: columns of the table."""
+
+    def more(row):
+        return {
+            f"÷ {named(name)}": row[name] and decimals(row[name]["ms_p50"] / row[OURS]["ms_p50"])
+            for name in others
+        }
+
+    return more
 
 
 def _steps(rows):

@@ -41,11 +41,17 @@ def backward(results):
     finding = words("backward", **found)
     if compared[FA4]:
         finding = words("backward.fa4", **found, fa4=compared[FA4].between())
+    layouts = compared.of_layout([FA4])
     return Figure(
         finding=finding,
         caption=words("backward.caption"),
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
+        sentences={
+            "layout": words("backward.layout", times=layouts)
+            if layouts
+            else words("backward.one_layout")
+        },
     )
 
 

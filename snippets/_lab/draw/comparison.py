@@ -109,7 +109,7 @@ class Comparison:
             own = self.rows.get(name, {})
             found = Against(own, self.rows.get(f"{name}:as ours", {}))
             if found:
-                told.append(f"{found.between()} ({named(name)})")
+                told.append(f"{named(name)} {found.between()}")
         return words.listed(told) if told else ""
 
     @property

@@ -226,7 +226,6 @@ RUNGS = {
         OVERLAP,
         base="softmax under the product",
         step="programs that stay",
-        way_up=True,
         section="stay",
     ),
     "causal tiles in pairs": Rung(
@@ -235,7 +234,6 @@ RUNGS = {
         base="softmax under the product",  # one step: the kernel has both or none
         step="programs that stay, causal tiles in pairs",
         way_up=True,
-        causal_only=True,
         section="pairs",
     ),
     "by length": Rung(

@@ -49,7 +49,9 @@ def test_what_moved_most_is_kept_and_all_are_counted():
     many = [1.0 + at / 100 for at in range(history.FARTHEST + 5)]
     (entry,) = after(measured(*[1.0] * len(many)), measured(*many, day=21)).history
     assert entry["compared"] == len(many)
-    assert [x["now"]["ms_p50"] for x in entry["moved"]] == pytest.approx(many[::-1][: history.FARTHEST])
+    assert [x["now"]["ms_p50"] for x in entry["moved"]] == pytest.approx(
+        many[::-1][: history.FARTHEST]
+    )
 
 
 def test_a_history_grows_and_names_the_definitions_that_differ():

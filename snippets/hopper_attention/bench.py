@@ -226,6 +226,7 @@ RUNGS = {
         OVERLAP,
         base="softmax under the product",
         step="programs that stay",
+        way_up=True,
         section="stay",
     ),
     "causal tiles in pairs": Rung(
@@ -234,6 +235,7 @@ RUNGS = {
         base="softmax under the product",  # one step: the kernel has both or none
         step="programs that stay, causal tiles in pairs",
         way_up=True,
+        causal_only=True,
         section="pairs",
     ),
     "by length": Rung(

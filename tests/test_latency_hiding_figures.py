@@ -138,7 +138,7 @@ def drawn(name):
     [
         ("latency", ["16 ns (32 cycles) where L1", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
         ("hiding", ["4,224 walkers take 1.00× the time of one"]),
-        ("littles_law", ["800 kB must be in flight"]),
+        ("littles_law", ["asks for 800 kB in flight"]),
         ("occupancy", ["3 programs at once instead of 16"]),
         ("waves", ["One more tile, 133, takes 2.0× the time"]),
         ("host_time", ["The CPU needs 20 µs", "done with the smallest in 2 µs"]),

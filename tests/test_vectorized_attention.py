@@ -11,6 +11,7 @@ from snippets._lab.measure import machine
 from snippets._lab.measure.competitors import resolve
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe import compiled
+from snippets._lab.results import store
 from snippets.vectorized_attention import bench, exercise, kernel
 from snippets.vectorized_attention.kernel import vectorized_attention
 
@@ -163,6 +164,11 @@ def test_the_chain_visits_every_row_once(N):
     while (at := following[visited[-1]].item()) != 0:
         visited.append(at)
     assert visited == [4 * row for row in range(N)]
+
+
+def test_what_is_said_of_one_row_again_and_again_was_timed():
+    measured = store.read(store.path_of("nvidia_h200", "vectorized_attention", "latency"))
+    assert "_same_row" in measured.code["vectorized_attention/bench.py"], "measure it again"
 
 
 @pytest.mark.compiler

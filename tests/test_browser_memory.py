@@ -150,7 +150,7 @@ def test_a_change_is_announced_and_the_address_shows_it_again(calculator):
     case = next(c for c in cases() if c["B"] == "32")  # the card's names are the file's
     assert "H200, eager" in case["largest"]
     shown, said = totals(page), page.locator(SUMMARY).inner_text()
-    assert shown[0][:2] == ("36.2\u00a0GB", "fits into 150\u00a0GB")
+    assert shown[0][:2] == ("36.2\u00a0GB", "fits into 150.1\u00a0GB")
     assert shown[0][0] in said
     assert "memory=32.32.2048.64.float16.h200.training.causal" in page.url
     page.reload()

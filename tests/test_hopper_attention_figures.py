@@ -10,6 +10,7 @@ pytest.importorskip("plotly")
 from floors import some
 from made_up import result as result_of
 
+from snippets._lab.draw import identity
 from snippets._lab.draw.fragment import fragment
 from snippets.hopper_attention import bench, figures
 
@@ -176,6 +177,10 @@ def test_what_the_layout_changes_is_said_of_each_that_has_its_own():
     three = "FlashAttention-2 (PyTorch) 1.25, FlashAttention-3 1.25 and FlashAttention-4 1.25."
     assert figure.sentences["layout"].endswith(f"so many times as long: {three}")
     assert not any("as ours" in head for head in some(figure.table[0]))
+    timed = [r["implementation"] for r in rows_of("forward", Lab()) if r["dtype"] == "bfloat16"]
+    cells = {name: timed.count(name) for name in timed}
+    assert cells == dict.fromkeys(cells, 12), "each is timed at all lengths"
+    assert {"torch:flex", "torch:cudnn", *identity.BEST} <= cells.keys()
 
 
 def test_flash_attention_4_stands_in_the_chart_where_it_was_timed():

@@ -45,6 +45,7 @@ CASE = {"dtype": "float32", "causal": True, "batch": 2, "heads": 3, "N": 40, "D"
 def in_their_layout(q, k, v, causal=False):
     """Attention of [B, M, H, D], with its statistics beside it."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     mask = causal_mask(q.shape[-2], k.shape[-2]) if causal else None
     return eager_attention(q, k, v, mask=mask).transpose(1, 2).contiguous(), "statistics"
 
@@ -256,6 +257,22 @@ def test_a_competitor_that_cannot_be_timed_is_a_row_and_the_rest_goes_on(
     assert rows["torch:sdpa"]["layout"] == "[B, H, M, D]"
     assert "version" not in rows["torch:sdpa"]
     assert not any("ms_p50" in r for r in rows.values() if r.get("error"))
+
+
+def test_heads_may_share_keys(packages, lab):
+    packages("flash_attention_3", "0.0.3")
+    names = ["torch:sdpa", "torch:math", "flash_attention_3", "flash_attention_3:as ours"]
+    shared = {**CASE, "heads": 6, "heads_kv": 2}
+    rows = {r["implementation"]: r for r in lab.time_attention(shared, names)}
+    layouts = ["[B, H, M, D]", "[B, H, M, D]", "[B, M, H, D]", "[B, H, M, D]"]
+    assert {name: (r.get("error"), r.get("layout")) for name, r in rows.items()} == {
+        name: (None, layout) for name, layout in zip(names, layouts, strict=True)
+    }
+    (whole,) = lab.time_attention({**shared, "heads_kv": 6}, names[:1])
+    for row in rows.values():
+        assert row["flops"] == whole["flops"]
+        assert row["bytes_compulsory"] == whole["bytes_compulsory"] * (2 * 6 + 2 * 2) // (4 * 6)
+        assert row["implementation"].startswith("torch") or row["version"] == "fa3-fwd 0.0.3"
 
 
 def test_one_of_ours_that_fails_stops_the_result(lab, monkeypatch):

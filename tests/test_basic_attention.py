@@ -135,16 +135,18 @@ def test_the_timed_ablation_removed_one_thing():
         assert parts[0] == parts[1], "what was timed is not what was counted: measure it again"
 
 
-@pytest.fixture
-def lab():
+@pytest.fixture(params=["installed", "timed"])
+def lab(request):
     lab = Lab("compiler", "sm_90")
     with lab.compiler:
+        if request.param == "timed":
+            lab.compiler.version = store.timed_with("triton")
         yield lab
 
 
 @pytest.mark.compiler
 def test_an_ablation_removes_one_thing(lab, monkeypatch):
-    """With whatever compiler is installed."""
+    """With the compiler that is installed and with the one whose kernels were timed."""
     monkeypatch.setitem(bench.TAKEN_APART, "heads", [1])
     monkeypatch.setitem(bench.TAKEN_APART, "N", [256, 1024])
     assert_one_thing_is_gone(list(bench.left(lab)))

@@ -603,6 +603,7 @@ def every_kernel():
 @pytest.mark.parametrize("version", [bench.TRITONS[0], bench.TRITONS[-1]])
 def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
     rows = {target: bench.on_triton(version, target) for target in ("sm_80", "sm_90")}
+    assert {row["triton"] for found in rows.values() for row in found} == {version}
     assert not [row for found in rows.values() for row in found if row["error"]]
     compiled = {(row["module"], row["kernel"]) for found in rows.values() for row in found}
     assert compiled == {*every_kernel()} - {("_lab.probe.compiled", "_first_kernel")}  # it warms up

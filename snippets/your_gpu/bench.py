@@ -12,7 +12,6 @@ import textwrap
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -327,6 +326,7 @@ def compiled_here(target):
         for (module, kernel), launch in found.items():
             resources = compiler.compiled(launch)
             yield {
+                "triton": triton.__version__,
                 "module": module.removeprefix("snippets."),
                 "kernel": kernel,
                 "registers": resources.registers,
@@ -337,38 +337,26 @@ def compiled_here(target):
 
 
 def on_triton(version, target):
-    """The rows of `compiled_here`, from a process that has another Triton."""
+    """The rows of `compiled_here`, from a process that has this version of Triton."""
+    environment = dict(os.environ)
+    if version != triton.__version__:
+        folder = f".cache/triton-{version}"
+        if not (ROOT / folder).is_dir():
+            raise RuntimeError(f"Triton {version} is not there to compile: make {folder}")
+        environment["PYTHONPATH"] = f"{ROOT / folder}"
     rows = compiled_here.__name__
     code = f"import json; from {__name__} import {rows}; print(json.dumps([*{rows}({target!r})]))"
-    environment = {**os.environ, "PYTHONPATH": str(installed(version))}
     done = child.run([sys.executable, "-c", code], seconds=SLOW * 10, env=environment)
     if done.returncode:
         raise RuntimeError(f"with Triton {version}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
-def installed(version):
-    """The folder that holds a Triton: if it isn't the one in use, pip fills it the first time."""
-    if version == triton.__version__:
-        return Path(triton.__file__).parents[1]
-    folder = ROOT / ".cache" / f"triton-{version}"
-    if not folder.exists():
-        folder.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:  # whole, or not there
-            wanted = ["--quiet", "--no-deps", "--target", f"{fresh}/all", f"triton=={version}"]
-            done = child.run([sys.executable, "-m", "pip", "install", *wanted], seconds=SLOW * 10)
-            if done.returncode:
-                raise RuntimeError(f"Triton {version} was not installed: {done.stderr.strip()}")
-            os.rename(f"{fresh}/all", folder)
-    return folder
-
-
 @measured_on("compiler", targets=("sm_80", "sm_90"), every_launcher=True)
 def tritons(lab):
     """Whether each Triton that pyproject.toml allows compiles every kernel."""
     for step in lab.each(triton=TRITONS):
-        for row in on_triton(step["triton"], lab.target):
-            yield {**step, **row}
+        yield from on_triton(step["triton"], lab.target)
 
 
 class Point(NamedTuple):

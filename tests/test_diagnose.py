@@ -9,6 +9,7 @@ from snippets._lab.judge.bounds import Memory
 from snippets._lab.judge.diagnosis import Diagnosis, said
 from snippets._lab.judge.examination import examine
 from snippets._lab.judge.launcher import launcher_of
+from snippets._lab.judge.models import Probe
 from snippets._lab.judge.oracle import eager_attention
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
@@ -33,8 +34,8 @@ def judged(name, tmp_path):
     file = tmp_path / f"case_{abs(hash(name))}.py"
     file.write_text(bench.sources(BY_NAME[name])[1], encoding="utf-8")
     found = said(file)
-    if isinstance(found, str):
-        found = Diagnosis(False, error=found)
+    if found.cannot:
+        found = Diagnosis(False, error=found.cannot)
     return bench.verdict(BY_NAME[name], found), found
 
 
@@ -234,5 +235,4 @@ def test_an_output_that_is_never_written_is_said_to_be():
 def test_arguments_may_have_other_names(launcher):
     known = launcher_of(launcher) or launcher_of(launcher, named=False)
     q, k, v = torch.randn(3, 1, 1, 4, 8)
-    probe = type("Probe", (), {"scale": None, "causal": False, "factor": 8**-0.5})
-    assert torch.equal(known.call(probe, q, k, v), eager_attention(q, k, v))
+    assert torch.equal(known.call(Probe("", q, k, v), q, k, v), eager_attention(q, k, v))

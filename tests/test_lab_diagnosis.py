@@ -7,6 +7,7 @@ all planted mistakes take minutes: they are marked `diagnosis`, and `make test` 
 import inspect
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -62,7 +63,7 @@ def launcher_of(model):
 def test_right_attention_has_no_mistake():
     found = examine(launcher_of(None))
     assert found.right
-    assert found.probes == 20 + 20, "in float32 and in float16"
+    assert found.probes == 23 + 23, "in float32 and in float16"
     assert "No mistake found" in found.text()
 
 
@@ -74,6 +75,8 @@ def some_models(names):
     """(mistake, number of its model): the first, one in the middle, the last."""
     for name in names:
         last = len(MISTAKES[name].models) - 1
+        if last < 0:  # it is told by a sign, and planted below
+            continue
         for at in sorted({0, (last + 1) // 2, last}):
             if (name, at) not in SAID_OTHERWISE:
                 yield name, at
@@ -85,7 +88,7 @@ def is_told_from_all_others(name, at):
     assert MISTAKES[name].sentence in found.text()
 
 
-@pytest.mark.parametrize("name", [*MISTAKES][::9])
+@pytest.mark.parametrize("name", [name for name, _ in some_models(MISTAKES)][::27])
 def test_a_model_is_told_from_all_others(name):
     is_told_from_all_others(name, 0)
 
@@ -144,7 +147,9 @@ def by_hand(
     return out
 
 
-def tiles(q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, weights=lambda p: p):
+def tiles(
+    q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, running=True, weights=lambda p: p
+):
     """The loop of an online softmax in tiles of B keys."""
     D, N = q.shape[-1], k.shape[-2]
     qs = q * (1 / math.sqrt(D) if scale is None else scale)
@@ -153,7 +158,7 @@ def tiles(q, k, v, *, scale=None, B=32, rescale=True, end=0, half=False, weights
     acc = torch.zeros_like(q, dtype=torch.float16 if half else torch.float32)
     for start in range(0, N - end, B):
         s = torch.einsum("...md,...nd->...mn", qs, k[..., start : start + B, :])
-        before, m = m, torch.maximum(m, s.max(-1).values)
+        before, m = m, torch.maximum(m, s.max(-1).values) if running else s.max(-1).values
         p = torch.exp(s - m[..., None])
         alpha = torch.exp(before - m)
         total = total * alpha + p.sum(-1)
@@ -199,7 +204,35 @@ def rounded_down(q, k, v):
     return out
 
 
+def dropped(x, share=0.1):
+    generator = torch.Generator().manual_seed(3)
+    return x * (torch.rand(x.shape, generator=generator) > share) / (1 - share)
+
+
+def value_by_query_head(q, k, v):
+    """Where heads share, V is read as if they did not: past its end lie zeros, here."""
+    if k.shape[1] < q.shape[1]:
+        v = torch.cat([v.flatten(), torch.zeros(q.shape[:2].numel() * v.shape[-2:].numel())])
+        shape = (*q.shape[:2], *k.shape[-2:])
+        v = v.as_strided(shape, k.stride())
+    return eager_attention(q, grouped(k, q), v)
+
+
 PLANTED = {
+    "maximum of each tile": partial(tiles, running=False),
+    "K and V exchanged": lambda q, k, v: eager_attention(q, v, k),
+    "K/V by the query head": value_by_query_head,
+    "Q by the K/V head": lambda q, k, v: eager_attention(
+        grouped(q[:, : k.shape[1]], q) if k.shape[1] < q.shape[1] else q,
+        grouped(k, q),
+        grouped(v, q),
+    ),
+    "sum rounded to 16 bits": lambda q, k, v: (
+        tiles(q, k, v) * sum_of_weights(q, k) / sum_of_weights(q, k).half()
+    ),
+    "dropout left on": lambda q, k, v: (
+        dropped(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)) @ v
+    ),
     "zeros": lambda q, k, v: torch.empty_like(q).zero_(),
     "mean of V": lambda q, k, v: v.mean(-2, keepdim=True).expand_as(q).clone(),
     "no scale": lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v,
@@ -246,7 +279,11 @@ def is_named(name):
     assert found.names == (name,), found.text()
 
 
-@pytest.mark.parametrize("name", ["no scale", "mask off by one", "no rescale", "strides ignored"])
+@pytest.mark.parametrize(
+    "name",
+    ["no scale", "mask off by one", "no rescale", "strides ignored", "maximum of each tile",
+     "K and V exchanged", "K/V by the query head", "sum rounded to 16 bits", "dropout left on"],
+)  # fmt: skip
 def test_a_mistake_written_otherwise_gets_the_same_name(name):
     is_named(name)
 
@@ -344,6 +381,105 @@ def refuse():
     raise ValueError("never")
 
 
+# What a launcher takes.
+
+
+def packed(qkv, causal=False):
+    """[B, N, 3, H, D]"""
+    q, k, v = (x.transpose(1, 2) for x in qkv.unbind(2))
+    return by_heads(q, k, v, causal).transpose(1, 2)
+
+
+def by_heads(q, k, v, causal=False, scale=None, **how):
+    out = by_hand(q.float(), k.float(), v.float(), causal=causal, scale=scale, **how)
+    return out.to(q.dtype)
+
+
+def flash_layout(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, **how):
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return by_hand(q, k, v, causal=causal, scale=softmax_scale, **how).transpose(1, 2)
+
+
+def causal_attention(q, k, v):
+    return by_hand(q, k, v, causal=True)
+
+
+def of_one_class(q, k, v):
+    assert q.shape == k.shape
+    assert (q.shape[-1], q.dtype) == (64, torch.float16)
+    assert q.shape[-2] % 16 == 0
+    return eager_attention(q.float(), k.float(), v.float()).half()
+
+
+def of_one_text(q, k, v, cu_seqlens, max_seqlen):
+    """[N, H, D]"""
+    assert cu_seqlens[-1] == max_seqlen == len(q) == len(k)
+    return eager_attention(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)
+
+
+class Module(torch.nn.Module):
+    def __init__(self, causal=False):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, query, key, value):
+        return by_hand(query, key, value, causal=self.causal)
+
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, causal, sm_scale):
+        return by_hand(q, k, v, causal=causal, scale=sm_scale)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "said"),
+    [
+        (flash_layout, "tensors [B, N, H, D]"),
+        (packed, "tensors [B, N, H, D], packed along axis 2"),
+        (lambda qkv: by_heads(*qkv), "tensors [B, H, N, D], packed along axis 0"),
+        (lambda q, kv: flash_layout(q, kv[:, :, 0], kv[:, :, 1]), "packed along axis 2"),
+        (of_one_text, "tensors [N, H, D]; as many queries as keys"),
+        (lambda q, k, v, n_heads: flash_layout(*(x.unflatten(-1, (n_heads, -1)) for x in (q, k, v))
+                                               ).flatten(-2), "tensors [B, N, H · D]"),
+        (of_one_class, "float16; as many queries as keys; lengths that are multiples of 16; D"),
+        (causal_attention, "It applies the causal mask always: query m sees keys n ≤ m + N - M."),
+        (Module, ""),
+        (Module(), ""),
+        (Function.apply, ""),
+    ],
+)  # fmt: skip
+def test_what_is_right_in_a_form_of_its_own_is_right(launcher, said):
+    found = examine(launcher)
+    assert found.right, found.text()
+    assert said in found.text()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "name"),
+    [
+        (partial(flash_layout, divide=lambda D: D), "scale 1/D"),
+        (partial(flash_layout, group=lambda h, G, Hkv: 0), "first head for all"),
+        (lambda qkv: by_heads(qkv[0], qkv[2], qkv[1]), "K and V exchanged"),
+        (lambda q, k, v: of_one_class(q * 8, k, v), "no scale"),
+    ],
+)
+def test_what_is_wrong_in_a_form_of_its_own_is_named(launcher, name):
+    assert examine(launcher).names == (name,)
+
+
+def test_a_mask_that_nobody_asks_for_is_a_mistake_still():
+    assert examine(partial(lambda q, k, v: causal_attention(q, k, v))).names == ("always masked",)
+
+
+def test_grouped_heads_that_are_not_offered_are_no_mistake():
+    found = examine(lambda q, k, v: eager_attention(q, *(
+        torch.cat([x, x[:, :1].expand(-1, q.shape[1] - x.shape[1], -1, -1) * 0], 1) for x in (k, v))
+    ))  # fmt: skip
+    assert found.right
+    assert "does not support grouped heads" in found.text()
+
+
 # Kernels of the rooms.
 
 
@@ -424,7 +560,7 @@ def write(tmp_path, text, name="my_kernel.py"):
 
 def said(file):
     """What the child answers, asked in this process."""
-    answer = diagnosis.said(file)
+    answer = diagnosis.said(file).cannot
     sys.path.remove(str(file.parent))
     sys.modules.pop(file.stem, None)
     return answer
@@ -473,6 +609,35 @@ def test_the_command_names_the_mistake_of_a_file(tmp_path, capsys):
     assert (tmp_path / "ran").exists()
     assert "RAN" not in os.environ, "the file ran in this process"
     assert "my_kernel" not in sys.modules
+
+
+FLASH = (ROOT / "snippets/diagnose/kernels/flash.py").read_text("utf-8")
+AS_TRITON = [  # piece of the kernel, what stands there instead, what Triton says of it
+    ("n_ok = start_n", "n_ok = 0 <= start_n", "simultaneous multiple comparison"),
+    ("BLOCK_N = 64, 32", "BLOCK_N = 64, 8", "K >= 16"),
+    ("l_i = tl.zeros([BLOCK_M], dtype=tl.float32)", "l_i = 0.0", "Loop-carried variable l_i"),
+    ("m_i = m_ij\n", "m_i = m_ij\n        if start_n + BLOCK_N > N_CTX_K:\n            break\n",
+     "unsupported AST node type: Break"),
+    ("m_ij = tl.maximum(m_i, tl.max(qk, 1))", "m_ij = max(m_i, tl.max(qk, 1))", ""),
+    ("n_ok = start_n", "start_n = start_n.to(tl.int64)\n        n_ok = start_n", ""),
+    ("mask=m_ok[:, None] & d_ok[None, :]", "mask=m_ok[:, None] and not d_ok[None, :] == 0", ""),
+    ("mask=m_ok[:, None] & d_ok[None, :]", "mask=not (m_ok[:, None] == 0 or offs_d >= HEAD_DIM)",
+     ""),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU compiles what it runs")
+@pytest.mark.parametrize(("old", "new", "refused"), AS_TRITON)
+def test_a_kernel_is_judged_as_triton_compiles_it(old, new, refused, tmp_path):
+    assert old in FLASH
+    found = diagnosis_of(write(tmp_path, FLASH.replace(old, new)), fresh=False)
+    assert found.right == (not refused), found.text()
+    assert not found.names + found.lines
+    assert refused in found.text()
+    where = re.search(r"Line (\d+), `(.*)`: ", found.text())
+    assert bool(where) == bool(refused or re.search(" and | or ", new))  # Triton warns
+    if where:
+        assert FLASH.replace(old, new).splitlines()[int(where[1]) - 1].strip() in where[2]
 
 
 def test_a_wrong_triton_kernel_in_a_file_is_named(tmp_path, capsys):

@@ -75,7 +75,11 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
     command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
     command.add_argument("post", nargs="*", help="default: all")
-    command = commands.add_parser("diagnose", help="name the mistake in your own kernel's file")
+    command = commands.add_parser(
+        "diagnose",
+        help="name the mistake in your own kernel's file",
+        description="The whole file is executed: do not run it on a stranger's.",
+    )
     command.add_argument("file", type=Path, help="a Python file with a function of q, k and v")
     command.add_argument("--launcher", default="", help="the function, where there are several")
     command.add_argument("--seconds", type=float, default=120.0, help="time limit")

@@ -141,6 +141,8 @@ class Memory(TorchFunctionMode):
         fill: what the guards of the inputs hold; a mapping gives each its own.
     """
 
+    as_on_a_gpu = False  # whether CPU tensors say that they are on a GPU
+
     def __init__(
         self, inputs: Mapping[str, Tensor], fill: float | Mapping[str, float] = math.nan
     ) -> None:
@@ -154,6 +156,7 @@ class Memory(TorchFunctionMode):
         self.programs = 0
         self.loads = 0
         self.stores = 0
+        self.nan_stored: Line | None = None  # by which line first
         self.short_products: dict[int, Line] = {}  # tl.dot of float32 that may run in TF32
         self._stack = ExitStack()
 
@@ -173,7 +176,15 @@ class Memory(TorchFunctionMode):
         super().__exit__(kind, error, traceback)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if self.as_on_a_gpu:
+            if func == Tensor.is_cuda.__get__:
+                return True
+            if func == Tensor.cuda:
+                return args[0]
+            args = tuple(map(_here, args))
+            kwargs = {name: _here(value) for name, value in kwargs.items()}
+        result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name not in UNWRITTEN and name not in FILLED:
             return result
@@ -260,6 +271,12 @@ class Memory(TorchFunctionMode):
                                 Fault(kind, name, line, where))  # fmt: skip
 
 
+def _here(x: Any) -> Any:
+    """The CPU for a GPU that a launcher names."""
+    of_gpu = isinstance(x, str | torch.device) and str(x).partition(":")[0] == "cuda"
+    return "cpu" if of_gpu else x
+
+
 class _Unguarded(_Block):
     """Memory that the launcher made in another way than by naming its shape."""
 
@@ -308,6 +325,8 @@ def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
         self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any
     ) -> Any:
         kept = memory.checked("store", pointers, mask)
+        if memory.nan_stored is None and np.isnan(value.data[np.asarray(kept.data, bool)]).any():
+            memory.nan_stored = _line_here()
         return store(self, pointers, value, kept, *rest, **named)
 
     @functools.wraps(rmw)

@@ -4,17 +4,21 @@ Nothing here imports torch, so that it is imported once: by the process that run
 process puts the launcher to the test (`examination`) and sends back a Diagnosis.
 """
 
+import contextlib
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from snippets._lab.child import Child, Ended, TooSlow
-from snippets._lab.rooms import ROOT, SNIPPETS, load_file
+from snippets._lab.judge.front_end import answer, environment, without_a_gpu
+from snippets._lab.rooms import ROOT, SNIPPETS, load_file, module_at
 
 SECONDS = 120.0  # for a reader's file, importing torch included
 SIGNALS = {  # what ended the process → what that usually means
@@ -29,8 +33,15 @@ SIGNALS = {  # what ended the process → what that usually means
 }
 
 
+ONLY_HERE = (
+    "Triton's compiler accepts its kernels: only the interpreter, in which they run here, fails."
+)
+
+
 class CannotDiagnose(ValueError):
     """The file or the launcher cannot be diagnosed; one sentence that says why."""
+
+    form: Any = None  # forms.Form in which a kernel of it failed
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,18 @@ class Diagnosis:
     lines: tuple[str, ...] = ()  # the same, with the line, as sentences
     error: str = ""  # an exception that is no refusal, with its line
     origin: str = ""  # where the first NaN comes from
+    refused: tuple[str, ...] = ()  # kernels that Triton does not compile: the line, its words
     probe: str = ""  # the first input with a wrong output
+    shapes: str = ""  # of its tensors
     largest: float = 0.0  # there: distance from float64, and what is allowed
     allowed: float = 0.0
     probes: int = 0  # how many inputs the launcher took
     left_out: tuple[str, ...] = ()  # inputs that it refused, or failed on, and why
     unsupported: tuple[str, ...] = ()  # inputs that it never promised to take, and gets wrong
-    notes: tuple[str, ...] = ()  # what could not be asked
+    notes: tuple[str, ...] = ()  # what was asked, and what could not be
+    form: Mapping[str, Any] | None = None  # fields of forms.Form, in which it was asked
+    launched: bool = False  # whether Triton's interpreter ran a kernel
+    cannot: str = ""  # why there is no diagnosis
 
     def text(self) -> str:
         """For a reader: what is wrong first, then where, then what was not asked."""
@@ -60,7 +76,7 @@ class Diagnosis:
     def _verdict(self) -> tuple[str, ...]:
         if self.right:
             return (f"No mistake found: within rounding of float64 on {self.probes} inputs.",)
-        first: list[str] = []
+        first = [f"Triton does not compile it. {said}" for said in self.refused]
         if self.error:
             first.append(f"It fails: {self.error}")
         if self.sentences and self.together:
@@ -72,6 +88,8 @@ class Diagnosis:
         first += self.lines
         if self.origin:
             first.append(self.origin)
+        if first and self.probes and not (self.error or self.probe):
+            first.append("Its interpreter runs it all the same, and the results are right.")
         if not first:
             first.append(
                 "Wrong, but by none of the known mistakes, nor by two of them: more than one "
@@ -89,7 +107,7 @@ class Diagnosis:
             if self.largest == self.largest
             else "NaN"
         )
-        return (f'On the input "{self.probe}" the result is {size}.',)
+        return (f'On the input "{self.probe}", {self.shapes}, the result is {size}.',)
 
     def _rest(self) -> tuple[str, ...]:
         does_not = f"It does not support {', '.join(self.unsupported)}." if self.unsupported else ""
@@ -110,18 +128,33 @@ def diagnosis_of(
     """
     if not file.is_file():
         raise CannotDiagnose(f"{file} is not a file")
-    with Child(_answer, file.resolve(), launcher, fresh=fresh) as child:
+    file = file.resolve()
+    found: Diagnosis = _heard(file, seconds, _answer, launcher, fresh=fresh)
+    if found.launched and found.form:
+        args = (launcher, found.form)
+        refused, warned = _heard(file, seconds, answer, *args, fresh=True, env=environment())
+        notes = (*found.notes, *(f"Triton's compiler: {said}" for said in warned))
+        found = replace(
+            found, right=found.right and not refused, refused=tuple(refused), notes=notes
+        )
+        if found.cannot and not refused:
+            found = replace(found, cannot=f"{found.cannot} {ONLY_HERE}")
+    if found.cannot and not found.refused:
+        raise CannotDiagnose(f"{file}: {found.cannot}")
+    return found
+
+
+def _heard(file: Path, seconds: float, function: Any, *args: Any, **how: Any) -> Any:
+    """What a child says of the file."""
+    with Child(function, file, *args, **how) as child:
         try:
-            said: Diagnosis | str = child.receive(seconds)
+            return child.receive(seconds)
         except TooSlow:
             raise CannotDiagnose(
                 f"{file} gave no answer within {seconds:g} s: it loops, or it is too slow here"
             ) from None
         except Ended as error:
             raise CannotDiagnose(f"{file}: {_in_words(str(error))}") from None
-    if isinstance(said, str):
-        raise CannotDiagnose(f"{file}: {said}")
-    return said
 
 
 def _in_words(ending: str) -> str:
@@ -134,38 +167,54 @@ def _in_words(ending: str) -> str:
 
 def _answer(channel: Connection, file: Path, wanted: str) -> None:
     """In the child: say what comes of the file's launcher."""
-    channel.send(said(file, wanted))
+    channel.send(said(file, wanted, alone=True))
 
 
-def _module(file: Path) -> ModuleType:
-    """The file as a module: one of a room by its own name, so that it finds its neighbors."""
-    if not file.is_relative_to(SNIPPETS):
+def module_of(file: Path, always: bool = False) -> ModuleType:
+    """The file as a module: one of a room by its own name, so that it finds its neighbors.
+
+    With `always` as much of it as there is before an error.
+    """
+    if file.is_relative_to(SNIPPETS):
+        return import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    if not always:
         return load_file(file)
-    return import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    module, execute = module_at(file, file.stem)
+    sys.modules[file.stem] = module
+    with contextlib.suppress(Exception, SystemExit):
+        execute()
+    return module
 
 
-def said(file: Path, wanted: str = "") -> Diagnosis | str:
-    """Import the file, here, and examine its launcher; or why that cannot be done."""
+def said(file: Path, wanted: str = "", alone: bool = False) -> Diagnosis:
+    """Import the file, here, and examine its launcher; or why that cannot be done.
+
+    A process that is here for it `alone` is told of a GPU, and its interpreter is changed.
+    """
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and find_spec("triton"):
         os.environ["TRITON_INTERPRET"] = "1"  # before triton decorates the file's kernels
-        from snippets._lab.probe.interpreter import patch_once_a_launch
+        from snippets._lab.probe.interpreter import patch_as_compiled, patch_once_a_launch
 
         patch_once_a_launch()
+        if alone:
+            patch_as_compiled()
+            without_a_gpu()
     from snippets._lab.judge.examination import examine, failure
     from snippets._lab.judge.launcher import find_launcher
 
     torch.set_num_threads(1)  # for inputs this small threads cost more than they save
     sys.path.insert(0, str(file.parent))
     try:
-        module = _module(file)
+        module = module_of(file)
     except SyntaxError as error:
-        return f"it cannot be imported: SyntaxError: {error.msg}, line {error.lineno}"
+        why = f"SyntaxError: {error.msg}, line {error.lineno}"
+        return Diagnosis(False, cannot=f"it cannot be imported: {why}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever importing raises is said
-        return f"it cannot be imported: {failure(error)}"
+        return Diagnosis(False, cannot=f"it cannot be imported: {failure(error)}")
     try:
         return examine(find_launcher(module, wanted), device)
     except CannotDiagnose as error:
-        return str(error)
+        return Diagnosis(False, cannot=str(error), form=error.form, launched=bool(error.form))

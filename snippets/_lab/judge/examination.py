@@ -8,11 +8,12 @@ An output that is NaN throughout gets no name: the run is repeated, and its firs
 
 import functools
 import itertools
+import re
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,10 +22,11 @@ from torch import Tensor
 from snippets._lab.judge.bounds import Fault, Line, Memory, line_of, of_reader
 from snippets._lab.judge.diagnosis import CannotDiagnose, Diagnosis
 from snippets._lab.judge.first_nan import first_nan
+from snippets._lab.judge.forms import Form, forms
 from snippets._lab.judge.launcher import Launcher, launcher_of
 from snippets._lab.judge.mistakes import MEMORY, MISTAKES
-from snippets._lab.judge.models import Change, Probe, attend, output, visible
-from snippets._lab.judge.oracle import deviation
+from snippets._lab.judge.models import ANY, Change, Probe, attend, output, visible
+from snippets._lab.judge.oracle import deviation, make_qkv
 from snippets._lab.judge.probes import LONG, probes
 
 # Of float32, in units of the largest number: scores of 120 carry an error of 4·eps·120 = 6e-5.
@@ -32,10 +34,16 @@ CLOSE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 # A model of rounding explains an output if it takes away this much of its error.
 EXPLAINED = 0.7
 PAIRS_FOR = 6.0  # seconds for two mistakes at once: there are thousands of pairs of models
+CAUSAL_ONLY = re.compile("causal|autoregressive", re.IGNORECASE)
+MOST_LOADS = 4_000
 MANY_LOADS = 900  # by the interpreter, at about a millisecond each
 SHORT = 64  # keys: longer inputs take their time, and tell little more of a pair
 # How a launcher says that it does not take something; anything else is a fault of its own.
 REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError, RuntimeError)
+ALWAYS_MASKED = {
+    "bottom_right": "It applies the causal mask always: query m sees keys n ≤ m + N - M.",
+    "top_left": "It applies the causal mask always: query m sees keys n ≤ m.",
+}
 ONLY_A_GPU = (
     "{line} multiplies float32 in TF32 on a GPU, with 10 bits of mantissa: the interpreter does "
     'not show it; input_precision="ieee" avoids it.'
@@ -53,6 +61,7 @@ class _Seen:
     faults: tuple[Fault, ...]
     products: tuple[Line, ...]
     loads: int
+    launched: bool
 
     @functools.cached_property
     def want(self) -> Tensor:
@@ -66,9 +75,9 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Run:
-    """All probes of one dtype and rank."""
+    """All probes of one form."""
 
-    leading: int
+    form: Form
     seen: tuple[_Seen, ...]
     left_out: tuple[str, ...]
     error: str = ""
@@ -84,20 +93,32 @@ def examine(launcher: Launcher | Callable[..., Any], device: str = "cpu") -> Dia
     """
     if not isinstance(launcher, Launcher):
         launcher = launcher_of(launcher) or _by_place(launcher)
+    first: Diagnosis | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of what a wrong kernel divides by
-        run = _run(launcher, device, (torch.float32, torch.float16))
-        count, note, left_out = len(run.seen), "", run.left_out
-        if not _wrong(run) and run.seen[0].probe.q.dtype == torch.float32:
-            try:
-                halves = _run(launcher, device, (torch.float16,), (run.leading,))
-            except CannotDiagnose as refused:
-                left_out = (*left_out, f"float16 ({refused})")
-            else:
-                run, note = halves, ", float16"
-                count += len(run.seen)
-                left_out = tuple(dict.fromkeys((*left_out, *run.left_out)))
-        return _concluded(launcher, device, run, count, note, left_out)
+        for form in _chosen(launcher, device):
+            found = _examined(launcher, form, device)
+            if found.right or found.names:
+                return found
+            first = first or found
+    assert first is not None  # some form was chosen
+    return first
+
+
+def _examined(launcher: Launcher, form: Form, device: str) -> Diagnosis:
+    run = _run(launcher, device, form)
+    count, note, left_out = len(run.seen), "", run.left_out
+    if not _wrong(run) and form.dtype == "float32":
+        try:
+            halves = _run(launcher, device, replace(form, dtype="float16"))
+        except (CannotDiagnose, _Failed) as refused:
+            left_out = (*left_out, f"float16 ({refused})")
+        else:
+            run, note = halves, ", float16"
+            count += len(run.seen)
+            left_out = tuple(dict.fromkeys((*left_out, *run.left_out)))
+    about = (form.text(), ALWAYS_MASKED.get(form.always, ""))
+    return _concluded(launcher, device, run, count, note, left_out, about)
 
 
 def _by_place(function: Callable[..., Any]) -> Launcher:
@@ -108,7 +129,7 @@ def _by_place(function: Callable[..., Any]) -> Launcher:
 
 
 def _wrong(run: _Run) -> bool:
-    return bool(run.error) or any(s.faults or (s.probe.promised and not s.right) for s in run.seen)
+    return bool(run.error) or any(s.probe.promised and (s.faults or not s.right) for s in run.seen)
 
 
 # Running.
@@ -117,45 +138,138 @@ def _wrong(run: _Run) -> bool:
 class _Failed(Exception):
     """The launcher raised; `where` says how far it came."""
 
-    def __init__(self, error: Exception, said: str, depth: tuple[int, int]) -> None:
-        super().__init__(said)
-        self.error, self.said, self.depth = error, said, depth
+    def __init__(self, error: Exception, form: Form) -> None:
+        super().__init__(failure(error))
+        self.error, self.depth, self.form = error, _depth(error), form
 
 
-def _run(
-    launcher: Launcher,
-    device: str,
-    dtypes: Sequence[torch.dtype],
-    ranks: Sequence[int] = (2, 1, 0),
-) -> _Run:
-    """With batch and heads, in the first dtype, if the launcher takes it so; or else as it does."""
+def _options(launcher: Launcher) -> set[str]:
+    return {n for n in ("scale", "causal", "align") if getattr(launcher, n)}
+
+
+def _chosen(launcher: Launcher, device: str) -> list[Form]:
+    """The form in which the launcher is right on the first probe; or else those that it takes.
+
+    Sizes that are often asked for are tried if it refuses others.
+
+    Raises CannotDiagnose if it takes none.
+    """
     failures: list[_Failed] = []
-    for leading, dtype in itertools.product(ranks, dtypes):
-        options = {n for n in ("scale", "causal", "align") if getattr(launcher, n)}
-        seen: list[_Seen] = []
-        left_out: list[str] = []
-        enough: bool | None = None  # asked once, before the first long one
-        for probe in probes(leading, dtype, options):
-            if probe.name in LONG:
-                if enough is None:
-                    enough = _known_to_be_wrong(seen)
-                if enough:
+    unlike: list[CannotDiagnose] = []
+
+    def asked(form: Form, name: str = "plain") -> _Seen | None:
+        probe = next(p for p in probes(form, _options(launcher)) if p.name == name)
+        try:
+            return _asked(launcher, probe, form, device)
+        except _Failed as failed:
+            failures.append(failed)
+        except CannotDiagnose as error:
+            unlike.append(error)
+        return None
+
+    only = bool(CAUSAL_ONLY.search(launcher.about)) and launcher.causal is None
+    for always in ("", "bottom_right") if launcher.causal else ("",):
+        for tried in forms(launcher):
+            taken: list[Form] = []
+            finite = -1  # leading dimensions of what gives numbers: fewer are not meant
+            for form in (replace(f, always=always) for f in tried):
+                if any(f.layout == form.layout for f in taken) or form.leading < finite:
                     continue
-            try:
-                seen.append(_asked(launcher, probe, leading, device))
-            except _Failed as failed:
-                if not seen:
-                    failures.append(failed)
-                    break
-                if probe.promised and not isinstance(_root(failed.error), REFUSALS):
-                    said = f'{failed.said} on the input "{probe.name}".'
-                    return _Run(leading, tuple(seen), tuple(left_out), said)
-                left_out.append(f"{probe.name} ({failed.said})" if probe.promised else probe.name)
-        else:
-            return _Run(leading, tuple(seen), tuple(left_out))
-    # The attempt that came furthest says most; of equals the first, with batch and heads.
-    furthest = max(failures, key=lambda failed: failed.depth)
-    raise CannotDiagnose(f"the launcher takes no input, or fails on it: {furthest.said}")
+                seen = asked(form)
+                if seen is None or (form.uneven and asked(form, "257 keys") is None):
+                    continue
+                taken.append(form)
+                if not seen.out.isnan().any():
+                    finite = form.leading
+                for corner in (always, *(("bottom_right", "top_left") if only else ())):
+                    now = replace(form, always=corner)
+                    if seen.right if corner == always else (again := asked(now)) and again.right:
+                        return [now]
+            if taken:
+                likely = _likely(launcher, taken, device)
+                corners = ("bottom_right", "top_left") if only else ()
+                return [replace(f, always=c) for c in corners for f in likely] + likely
+            if unlike:
+                raise unlike[0]
+            # The attempt that came furthest says most; of equals the first, with batch and heads.
+            furthest = max(
+                failures, key=lambda f: (not isinstance(_root(f.error), IndexError), f.depth)
+            )
+            if not isinstance(_root(furthest.error), REFUSALS):
+                break
+    said = CannotDiagnose(f"the launcher takes no input, or fails on it: {furthest}")
+    said.form = asdict(furthest.form) if furthest.depth[0] else None
+    raise said
+
+
+def _likely(launcher: Launcher, taken: list[Form], device: str) -> list[Form]:
+    """Those with as many axes as the first; one alone if only there heads keep to themselves.
+
+    What changes with the keys of one head is that head's result, and no other's.
+    """
+    alike = [form for form in taken if form.leading == taken[0].leading]
+    for form in alike if len(alike) > 1 and not taken[0].packed else ():
+        size = form.rows if form.rows > 1 else 4
+        if size > 64:
+            break
+        q, k, v = make_qkv(1, size, N=size, D=form.width or 16)
+        p = Probe("", *(x.to(getattr(torch, form.dtype)) for x in (q, k, v)))
+        if _heads_changed(launcher, p, form, device) == {0}:
+            return [form]
+    return alike
+
+
+def _heads_changed(launcher: Launcher, p: Probe, form: Form, device: str) -> set[int]:
+    """The heads of the first batch whose result changes with the first head's keys and values."""
+    k, v = p.k.clone(), p.v.clone()
+    k[0, 0], v[0, 0] = -k[0, 0], v[0, 0].flip(0)
+    try:
+        before, _ = _called(launcher, p, form, device, 0.0)
+        after, _ = _called(launcher, replace(p, k=k, v=v), form, device, 0.0)
+    except (_Failed, CannotDiagnose):
+        return set()
+    same = (before == after) | (before.isnan() & after.isnan())
+    return {h for h in range(p.q.shape[1]) if not same[0, h].all()}
+
+
+def _run(launcher: Launcher, device: str, form: Form) -> _Run:
+    """What comes of all probes of a form. Raises _Failed if it refuses the first."""
+    seen: list[_Seen] = []
+    left_out: dict[str, list[str]] = {}  # why → which
+    enough: bool | None = None  # asked once, before the first long one
+    for probe in probes(form, _options(launcher)):
+        if probe.name in LONG:
+            if enough is None:
+                enough = _known_to_be_wrong(seen)
+            if enough or _takes_long(seen, probe):
+                continue
+        try:
+            found = _asked(launcher, probe, form, device)
+        except _Failed as failed:
+            if not seen:
+                raise
+            refused = (*REFUSALS, *(() if probe.promised else (IndexError,)))
+            if not isinstance(_root(failed.error), refused):
+                said = f'{failed} on the input "{probe.name}".'
+                return _Run(form, tuple(seen), _reasons(left_out), said)
+            left_out.setdefault(str(failed) if probe.promised else "", []).append(probe.name)
+            continue
+        if not probe.promised and not found.right:
+            # Query heads that share a head of K or V are meant to: what is wrong then is a mistake.
+            shared = _heads_changed(launcher, probe, form, device)
+            found = replace(found, probe=replace(probe, promised=len(shared) > 1))
+        seen.append(found)
+    return _Run(form, tuple(seen), _reasons(left_out))
+
+
+def _reasons(left_out: dict[str, list[str]]) -> tuple[str, ...]:
+    return tuple(", ".join(names) + f" ({why})" * bool(why) for why, names in left_out.items())
+
+
+def _takes_long(seen: Sequence[_Seen], p: Probe) -> bool:
+    """A kernel of one key and one query at a time needs no long input: it has no tiles."""
+    each = max(s.loads / s.probe.q.shape[:-1].numel() / s.probe.sizes[1] for s in seen)
+    return each * p.q.shape[:-1].numel() * p.sizes[1] > MOST_LOADS
 
 
 def _known_to_be_wrong(seen: Sequence[_Seen]) -> bool:
@@ -167,66 +281,62 @@ def _known_to_be_wrong(seen: Sequence[_Seen]) -> bool:
     return slow and len(_single(seen)) < 2
 
 
-def _asked(launcher: Launcher, p: Probe, leading: int, device: str) -> _Seen:
+def _asked(launcher: Launcher, p: Probe, form: Form, device: str) -> _Seen:
     """What comes of one probe. Raises _Failed, or CannotDiagnose for a result of another shape."""
-    out, memory = _called(launcher, p, leading, device, torch.nan)
+    out, memory = _called(launcher, p, form, device, torch.nan)
     faults = memory.faults
     if not memory.launched and out.isnan().any():
         # No interpreter ran the kernel, so only this tells: guards of zeros give another output.
-        without, _ = _called(launcher, p, leading, device, 0.0)
+        without, _ = _called(launcher, p, form, device, 0.0)
         if not torch.equal(without.isnan(), out.isnan()):
-            faults += tuple(_read_outside(launcher, p, leading, device, without))
+            faults += tuple(_read_outside(launcher, p, form, device, without))
             out = without  # as the interpreter gives it
     k, v = (x[:, p.heads()] for x in (p.k, p.v))
     found = deviation(out, p.q, k, v, scale=p.scale, mask=visible(p))
     products = tuple(memory.short_products.values()) if p.q.dtype == torch.float32 else ()
-    return _Seen(p, out, found.largest, found.allowed, faults, products, memory.loads)
-
-
-def _tensors(p: Probe, leading: int, device: str) -> dict[str, Tensor]:
-    """q, k and v with so many leading dimensions, on a device, with the strides that they have."""
-    found = {}
-    for name in "qkv":
-        x = getattr(p, name)
-        x = x[0] if leading == 1 else x[0, 0] if leading == 0 else x
-        there = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
-        found[name] = there.copy_(x)
-    return found
+    return _Seen(p, out, found.largest, found.allowed, faults, products, memory.loads,
+                 bool(memory.launched))  # fmt: skip
 
 
 def _called(
-    launcher: Launcher, p: Probe, leading: int, device: str, fill: Any
+    launcher: Launcher, p: Probe, form: Form, device: str, fill: Any
 ) -> tuple[Tensor, Memory]:
     """The launcher's output as [B, H, M, D], and what its memory looks like afterwards.
 
     A launcher that takes no v returns weights: they are multiplied with v here, in float64.
     """
-    memory = Memory(_tensors(p, leading, device), fill)
-    q, k, v = memory.inputs.values()
+    memory = Memory(form.given(p, launcher, device), _fills(launcher, fill))
     try:
         with memory:
-            out = launcher.call(p, q, k, v)
+            out = launcher.call(p, *memory.inputs.values())
     except Exception as error:  # noqa: BLE001 - a refusal, or a kernel that fails
-        raise _Failed(error, failure(error), _depth(error)) from None
+        raise _Failed(error, form) from None
     out = out[0] if isinstance(out, tuple | list) and out else out
-    shape = (*q.shape[:-1], k.shape[-2]) if launcher.weights else q.shape
+    want = p.q.new_empty(*p.q.shape[:-1], p.sizes[1], device="meta") if launcher.weights else p.q
+    shape = form.shaped(want).shape
     if not isinstance(out, Tensor) or out.shape != shape:
         came = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise CannotDiagnose(f"the launcher returned {came}; {tuple(shape)} was expected")
-    out = out.detach().clone().cpu()
+    out = form.back(out.detach().clone().cpu(), want)
     if launcher.weights:
-        own = p.v.double()[:, p.heads()] if leading else p.v[0, 0].double()
-        out = out.double() @ (own[0] if leading == 1 else own)
-    return out.reshape(p.q.shape), memory
+        out = out.double() @ p.v.double()[:, p.heads()]
+    return out, memory
+
+
+def _fills(launcher: Launcher, fill: Any) -> Any:
+    """What the guards hold; a mapping gives it for q, k and v."""
+    if not isinstance(fill, dict):
+        return fill
+    return {role: sum(fill[name] for name in role) for role in launcher.tensors}
 
 
 def _read_outside(
-    launcher: Launcher, p: Probe, leading: int, device: str, out: Tensor
+    launcher: Launcher, p: Probe, form: Form, device: str, out: Tensor
 ) -> Iterator[Fault]:
     """Inputs whose guards reach the output: it has more NaN than `out`, where all are zeros."""
     for name in "qkv":
         fill = dict.fromkeys("qkv", 0.0) | {name: torch.nan}
-        again, _ = _called(launcher, p, leading, device, fill)
+        again, _ = _called(launcher, p, form, device, fill)
         if not torch.equal(again.isnan(), out.isnan()):
             yield Fault("reads outside", name)
 
@@ -269,13 +379,26 @@ def _depth(error: BaseException) -> tuple[int, int]:
 
 
 def _concluded(
-    launcher: Launcher, device: str, run: _Run, count: int, note: str, left_out: tuple[str, ...]
+    launcher: Launcher,
+    device: str,
+    run: _Run,
+    count: int,
+    note: str,
+    left_out: tuple[str, ...],
+    about: tuple[str, ...],
 ) -> Diagnosis:
     seen = run.seen
+    form, launched = asdict(run.form), any(s.launched for s in seen)
     products = {line.number: line for s in seen for line in s.products}
-    notes = tuple(ONLY_A_GPU.format(line=_capital(line)) for line in products.values())
+    notes = (
+        *filter(None, about),
+        *(ONLY_A_GPU.format(line=_capital(line)) for line in products.values()),
+    )
+    made = functools.partial(
+        Diagnosis, probes=count, left_out=left_out, notes=notes, form=form, launched=launched
+    )
     if run.error:
-        return Diagnosis(False, error=run.error, probes=count, left_out=left_out, notes=notes)
+        return made(False, error=run.error)
     promised = [s for s in seen if s.probe.promised]
     wrong = [s for s in promised if not s.right]
     faults = [(f, s) for s in promised for f in s.faults]
@@ -283,7 +406,7 @@ def _concluded(
     found = _Names()
     origin = ""
     if wrong and all(s.out.isnan().all() for s in promised):
-        origin = _origin(launcher, device, wrong[0], run.leading)
+        origin = _origin(launcher, device, wrong[0], run.form)
     elif wrong:
         found = _names(seen)
         if not found and len(promised) < len(seen):
@@ -292,14 +415,12 @@ def _concluded(
         found = _names(seen)
     if wrong and not found.names and not faults and not origin:
         broken = next((s for s in wrong if s.out.isnan().any()), None)
-        origin = _origin(launcher, device, broken, run.leading) if broken else ""
+        origin = _origin(launcher, device, broken, run.form) if broken else ""
     unsupported = () if found.names or wrong else tuple(s.probe.name for s in rest)
     if not wrong and not faults and not found.names:
-        return Diagnosis(
-            True, probes=count, left_out=left_out, unsupported=unsupported, notes=notes
-        )
+        return made(True, unsupported=unsupported)
     first = (wrong or [s for _, s in faults] or rest)[0]
-    return Diagnosis(
+    return made(
         False,
         names=found.names,
         together=found.together,
@@ -308,13 +429,16 @@ def _concluded(
         lines=_sentences(faults),
         origin=origin,
         probe=first.probe.name + note,
+        shapes=_shapes(first.probe),
         largest=first.largest,
         allowed=first.allowed,
-        probes=count,
-        left_out=left_out,
         unsupported=unsupported,
-        notes=notes,
     )
+
+
+def _shapes(p: Probe) -> str:
+    q, k = (", ".join(map(str, x.shape)) for x in (p.q, p.k))
+    return f"q [{q}], k and v [{k}]"
 
 
 def _capital(said: object) -> str:
@@ -334,9 +458,9 @@ def _sentences(faults: Sequence[tuple[Fault, _Seen]]) -> tuple[str, ...]:
     return tuple(known.values())
 
 
-def _origin(launcher: Launcher, device: str, s: _Seen, leading: int) -> str:
+def _origin(launcher: Launcher, device: str, s: _Seen, form: Form) -> str:
     """Where the NaN of a result come from."""
-    memory = Memory(_tensors(s.probe, leading, device), 0.0)
+    memory = Memory(form.given(s.probe, launcher, device), 0.0)
 
     def run() -> None:
         with memory:
@@ -349,6 +473,8 @@ def _origin(launcher: Launcher, device: str, s: _Seen, leading: int) -> str:
         return ""
     if not memory.programs:
         return "Nothing is computed: the grid of the launch has no program."
+    if memory.nan_stored:
+        return f"{_capital(memory.nan_stored)} stores the first NaN."
     if not memory.stores:
         return "Nothing is written: no store of any program has a lane that is not masked."
     return "The NaN are places of the result that no program writes."
@@ -378,6 +504,7 @@ def _in_order(seen: Sequence[_Seen]) -> list[_Seen]:
 def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
     """The mistakes each of which explains what was seen; rounding only if no other does."""
     ran, ordered = {s.probe.name for s in seen}, _in_order(seen)
+    square = all(s.probe.sizes[0] == s.probe.sizes[1] for s in seen)
     for rounding in (False, True):
         fits = _explains_rounding if rounding else _explains
         found = tuple(
@@ -385,13 +512,15 @@ def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
             for name, mistake in MISTAKES.items()
             if mistake.rounding == rounding
             and (not mistake.needs or mistake.needs in ran)
+            and not (square and mistake.unequal)
             and any(fits((model,), ordered) for model in mistake.models)
         )
         if "zeros" in found:  # many mistakes leave zeros on few inputs; that they are zeros is sure
             return ("zeros",)
         if found:
             return found
-    return ()
+    outputs = [(s.probe, s.out.double()) for s in seen]
+    return tuple(name for name, m in MISTAKES.items() if m.sign and m.sign(outputs))
 
 
 def _pair(seen: Sequence[_Seen], ran: set[str]) -> _Names:
@@ -460,12 +589,14 @@ def _explains(models: Sequence[Change], seen: Sequence[_Seen], at_least: int = 1
             continue
         if not _close(s.out, want, s.probe.q.dtype):
             return False
-        matched += not s.right
+        apart = (want - s.want).abs().max().item()  # of rounding alone a model says nothing
+        matched += not s.right and not apart <= s.allowed
     return matched >= at_least
 
 
 def _close(out: Tensor, want: Tensor, dtype: torch.dtype) -> bool:
-    out, want = out.double(), want.to(dtype).double()  # beyond its largest number it is infinite
+    out = out.double().where(want != ANY, want)
+    want = want.to(dtype).double().where(want != ANY, want)  # beyond its largest it is infinite
     apart = (out - want).abs().nan_to_num(0.0, posinf=0.0).max()
     if apart > CLOSE[dtype] * max(1.0, float(want.nan_to_num(0.0, 0.0, 0.0).abs().max())):
         return False

@@ -8,13 +8,14 @@ leave a tensor are no guess from the output: they are seen, and have sentences o
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from snippets._lab.judge import models as of
-from snippets._lab.judge.models import NAN, STEPS, TILES, Change, always, online
+from snippets._lab.judge.models import NAN, STEPS, TILES, Change, Probe, always, online
 
 TENSORS = ("q", "k", "v", "kv", "qk", "qkv")
 WHERE = ((0, 4), (2, 4), (2, 3), (3, 4))  # all strides, or those of rows, of columns, of both
@@ -28,7 +29,9 @@ class Mistake:
 
     sentence: str
     models: Sequence[Change]
+    sign: Callable[[Sequence[tuple[Probe, Tensor]]], bool] | None = None  # instead of models
     rounding: bool = False  # the models say how the output is rounded, digit for digit they do not
+    unequal: bool = False  # no mistake where there are as many queries as keys
     needs: str = ""  # of a probe: without it this mistake cannot be told from another
 
 
@@ -101,21 +104,24 @@ MISTAKES: dict[str, Mistake] = {
     "mask off by one": Mistake("Every query sees one key of the future.", [of.mask_moved(1)]),
     "own key hidden": Mistake(
         "No query sees the key at its own place: the mask is off by one.",
-        [of.mask_moved(-1), of.first_query_misses_last_key],
+        [of.mask_moved(-1), of.hidden_somehow(of.mask_moved(-1)), of.first_query_misses_last_key],
     ),
     "top-left for bottom-right": Mistake(
         "Your mask is top-left; the spec is bottom-right: query m sees keys n ≤ m + N - M.",
         [of.corner(dict.fromkeys(("bottom_right", "top_left"), "top_left"))],
+        unequal=True,
     ),
     "bottom-right for top-left": Mistake(
         "Your mask is bottom-right; the spec is top-left: query m sees keys n ≤ m.",
         [of.corner(dict.fromkeys(("bottom_right", "top_left"), "bottom_right"))],
+        unequal=True,
     ),
     "corners swapped": Mistake(
         "Your mask is bottom-right where the spec is top-left, and top-left where it is "
         "bottom-right: only M = N hides the mistake.",
         [of.corner({"bottom_right": "top_left", "top_left": "bottom_right"})],
         needs="top-left, fewer queries than keys",
+        unequal=True,
     ),
     "no mask": Mistake(
         "The causal mask is not applied: every query sees every key.", [of.not_masked]
@@ -205,6 +211,7 @@ MISTAKES: dict[str, Mistake] = {
                 for empty in (NAN, 0.0)
             ),
         ],
+        unequal=True,
     ),
     "N for M": Mistake(
         "The number of keys is used instead of the number of queries: rows from N on are never "
@@ -213,6 +220,7 @@ MISTAKES: dict[str, Mistake] = {
             of.rows_written(lambda M, N: N),
             *(of.rows_written(P(lambda t, M, N: -(-N // t) * t, tile)) for tile in TILES[:2]),
         ],
+        unequal=True,
     ),
     "last column dropped": Mistake(
         "The mask of the columns is off by one: the last column is not read.",
@@ -282,8 +290,17 @@ MISTAKES: dict[str, Mistake] = {
         ],
     ),
     "maximum not updated": Mistake(
-        "The running maximum m_i is not updated: what was kept is rescaled by a wrong factor.",
-        [online(tile, maximum=kept) for tile in STEPS for kept in ("never", "first")],
+        "The running maximum m_i is not updated: what was kept, or what comes, has a wrong factor.",
+        [online(tile, maximum=kept) for kept in ("frozen", "never", "first") for tile in STEPS],
+    ),
+    "maximum of each tile": Mistake(
+        "Each tile's own maximum is subtracted, not the running one: where scores fall from one "
+        "tile to the next, the factor exp(old - new) overflows or the weights are not comparable.",
+        [
+            *(online(tile, maximum="tile") for tile in STEPS),
+            *(online(tile, maximum="tile", accumulator=False, total=False) for tile in STEPS[1:]),
+            *(online(tile, weigh=of.of_own_tile) for tile in STEPS[1:]),
+        ],
     ),
     "sum of the last tile only": Mistake(
         "The running sum is overwritten at each tile: it holds the last tile's alone.",
@@ -341,7 +358,15 @@ MISTAKES: dict[str, Mistake] = {
     # Heads and batches.
     "wrong K/V head": Mistake(
         "Query head h reads K/V head h mod Hkv; the spec is h // (H / Hkv): neighbours share.",
-        [of.kv_head],
+        [of.kv_head(names, "modulo") for names in ("kv", "k", "v")],
+    ),
+    "K/V by the query head": Mistake(
+        "With grouped heads K or V is read by the query's head h; the spec is h // (H / Hkv).",
+        [of.kv_head(names, "query") for names in ("v", "k")],
+    ),
+    "Q by the K/V head": Mistake(
+        "With grouped heads the queries are read by the head of K and V, h // (H / Hkv), not by h.",
+        [of.q_by_kv_head],
     ),
     "first head for all": Mistake(
         "Every head reads from head 0.",
@@ -358,6 +383,10 @@ MISTAKES: dict[str, Mistake] = {
     "values for keys": Mistake(
         "The values are loaded instead of the keys.",
         [lambda p: {"k": p.v}, of.instead("k", "v")],
+    ),
+    "K and V exchanged": Mistake(
+        "The keys and the values have changed places.",
+        [lambda p: {"k": p.v, "v": p.k}, of.exchanged],
     ),
     # Strides.
     "strides ignored": Mistake(
@@ -415,7 +444,12 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "scores rounded to 16 bits": Mistake(
         "The scores are rounded to 16 bits before the softmax.",
-        [of.scores_rounded(dtype, scaled) for dtype in HALVES for scaled in (True, False)],
+        [
+            of.scores_rounded(dtype, scaled)
+            for dtype in HALVES
+            for scaled in (None, 1.0, math.log2(math.e))
+        ]
+        + [of.product_rounded(dtype) for dtype in HALVES],
         rounding=True,
     ),
     "weights rounded to 16 bits": Mistake(
@@ -427,6 +461,16 @@ MISTAKES: dict[str, Mistake] = {
         "The sum over the keys is kept in float16.",
         [of.accumulator_rounded(tile) for tile in (1, *TILES, 1024)],
         rounding=True,
+    ),
+    "sum rounded to 16 bits": Mistake(
+        "The sum of the weights is kept in 16 bits: each row is off by a factor of its own.",
+        [],
+        sign=of.sum_rounded,
+    ),
+    "dropout left on": Mistake(
+        "Some weights or results are zero and the others too large by one factor: dropout is on.",
+        [],
+        sign=of.dropped_out,
     ),
     "TF32": Mistake(
         'float32 products run in TF32, with 10 bits of mantissa: say input_precision="ieee".',

@@ -18,6 +18,7 @@ from torch import Tensor
 TILES = (8, 16, 32, 64, 128, 256)
 STEPS = (1, 2, 4, *TILES)  # of an online softmax: keys at a time
 NAN, INF = math.nan, math.inf
+ANY = 12_345.678  # in a result of which a model does not say what it is
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,19 @@ def power_of_two_above(n: int) -> int:
 
 def mask_moved(shift: int) -> Change:
     return lambda p: {"causal": visible(p, shift)}
+
+
+def hidden_somehow(change: Change) -> Change:
+    """With a large negative number instead of -inf a query without any key sees whatever."""
+
+    def changed(p: Probe) -> Arguments | None:
+        arguments = change(p)
+        if arguments is None or "causal" not in arguments:
+            return arguments
+        hidden = ~arguments["causal"].any(-1)[:, None]
+        return {**arguments, "finish": lambda out: out.masked_fill(hidden, ANY)}
+
+    return changed
 
 
 def first_query_misses_last_key(p: Probe) -> Arguments:
@@ -321,9 +335,21 @@ def times_the_factor(p: Probe) -> Arguments:
 # Heads and batches.
 
 
-def kv_head(p: Probe) -> Arguments:
-    of = torch.arange(p.q.shape[1]) % p.k.shape[1]
-    return {"of_k": of, "of_v": of}
+def kv_head(names: str, by: str) -> Change:
+    """K or V by the query head modulo their number, or by the query head itself."""
+
+    def change(p: Probe) -> Arguments:
+        if by == "modulo":
+            of = torch.arange(p.q.shape[1]) % p.k.shape[1]
+            return {f"of_{name}": of for name in names}
+        shape = (*p.q.shape[:2], *p.k.shape[2:])
+        return {n: _reread(getattr(p, n), getattr(p, n).stride(), shape=shape) for n in names}
+
+    return change
+
+
+def q_by_kv_head(p: Probe) -> Arguments:
+    return {"q": p.q[:, p.heads()]}
 
 
 def first_head(names: str) -> Change:
@@ -368,11 +394,18 @@ def instead(name: str, other: str) -> Change:
     return lambda p: {name: _reread(getattr(p, other), getattr(p, name).stride())}
 
 
-def _reread(x: Tensor, strides: Strides, first: int = 0) -> Tensor:
+def exchanged(p: Probe) -> Arguments:
+    """K and V, each read with the strides of the other."""
+    return {a: _reread(getattr(p, b), getattr(p, a).stride()) for a, b in ("kv", "vk")}
+
+
+def _reread(
+    x: Tensor, strides: Strides, first: int = 0, shape: Sequence[int] | None = None
+) -> Tensor:
     """x's memory seen with other strides; what belongs to no element of x is 0."""
     image = torch.zeros(1 + _span(x.shape, x.stride()), dtype=torch.float64)
     image[_places(x.shape, x.stride())] = x.double()
-    places = first + _places(x.shape, strides)
+    places = first + _places(shape or x.shape, strides)
     there = (places >= 0) & (places < len(image))
     return torch.where(there, image[places.clamp(0, len(image) - 1)], 0.0)
 
@@ -511,7 +544,14 @@ def up_to_tile(tile: int, N: int) -> int:
 
 
 def exponential(scores: Tensor, largest: Tensor) -> Tensor:
-    return (scores - largest).exp()
+    """Infinite where it is in float32."""
+    e = (scores - largest).exp()
+    return e.masked_fill(e > torch.finfo(torch.float32).max, INF)
+
+
+def of_own_tile(scores: Tensor, _: Tensor) -> Tensor:
+    """A tile's weights from the tile's own maximum."""
+    return exponential(scores, scores.amax(-1, keepdim=True))
 
 
 def in_float32(x: Tensor, _: Tensor) -> Tensor:
@@ -525,7 +565,7 @@ def online(
     *,
     accumulator: bool = True,
     total: bool = True,
-    maximum: str = "kept",  # or "never" kept, or only the "first" tile's
+    maximum: str = "kept",  # or "never", or the "first" (then "frozen"), or each "tile"'s own
     keep_sum: bool = True,
     keep_accumulator: bool = True,
     divide_each: bool = False,
@@ -542,10 +582,14 @@ def online(
         l_i = torch.zeros_like(m_i)
         acc = scores.new_zeros(*scores.shape[:-1], values.shape[-1])
         for s, v in zip(scores.split(tile, -1), values.split(tile, -2), strict=True):
-            m_new = torch.maximum(m_i, s.amax(-1, keepdim=True))
+            m_new = s.amax(-1, keepdim=True)
+            if maximum == "frozen" and l_i.any():
+                m_new = m_i
+            elif maximum != "tile":
+                m_new = torch.maximum(m_i, m_new)
             alpha = rescale(m_i, m_new)
             w = weigh(s, m_new)
-            if maximum == "kept" or (maximum == "first" and not l_i.any()):
+            if maximum in ("kept", "frozen", "tile") or (maximum == "first" and not l_i.any()):
                 m_i = m_new
             l_i = l_i * (alpha if total else 1) * keep_sum + w.sum(-1, keepdim=True)
             acc = sums(acc * (alpha if accumulator else 1) * keep_accumulator + weights(w) @ v)
@@ -603,17 +647,23 @@ def inputs_rounded(dtype: torch.dtype, names: str) -> Change:
     return lambda p: {name: getattr(p, name).to(dtype) for name in names}
 
 
-def scores_rounded(dtype: torch.dtype, scaled: bool) -> Change:
-    """Before or after they are multiplied by the scale."""
+def scores_rounded(dtype: torch.dtype, scaled: float | None) -> Change:
+    """Before they are multiplied by the scale, or after, and then by `scaled`."""
 
     def change(p: Probe) -> Arguments:
         def mix(scores: Tensor, values: Tensor, empty: float) -> Tensor:
-            by = 1.0 if scaled else p.factor
+            by = 1 / scaled if scaled else p.factor
             return weighted((scores / by).to(dtype).double() * by, values, empty)
 
         return {"mix": mix}
 
     return change
+
+
+def product_rounded(dtype: torch.dtype) -> Change:
+    """Q and K, and their product."""
+    scores = scores_rounded(dtype, None)
+    return lambda p: {**{n: getattr(p, n).to(dtype) for n in "qk"}, **(scores(p) or {})}
 
 
 def weights_rounded(dtype: torch.dtype, tile: int | None) -> Change:
@@ -625,6 +675,51 @@ def weights_rounded(dtype: torch.dtype, tile: int | None) -> Change:
 
 def accumulator_rounded(tile: int) -> Change:
     return online(tile, sums=lambda acc: acc.half().double())
+
+
+def weights_of(p: Probe, out: Tensor) -> Tensor | None:
+    """The weights that gave this output; None where there are more keys than columns."""
+    v = p.in_float64[2][:, p.heads()]
+    if v.shape[-2] > v.shape[-1] or not out.isfinite().all():
+        return None
+    return out.double() @ torch.linalg.pinv(v)
+
+
+def dropped_out(seen: Sequence[tuple[Probe, Tensor]]) -> bool:
+    """Some weights, or results, are zero, and all others too large by one and the same factor."""
+    weights, results = [], []
+    for p, out in seen:
+        want = attend(p)
+        results.append((out / want)[want.abs() > 0.05])
+        if (found := weights_of(p, out)) is not None:
+            eye = torch.eye(p.sizes[1], dtype=torch.float64).expand(*p.k.shape[:2], -1, -1)
+            right = attend(p, v=eye)
+            weights.append((found / right)[right > 0.02])
+    return any(map(_some_zero, (weights, results)))
+
+
+def _some_zero(shares: Sequence[Tensor]) -> bool:
+    share = torch.cat([*shares, torch.zeros(0, dtype=torch.float64)])
+    kept = share[share.abs() > 0.02]
+    if len(share) - len(kept) < 3 or len(kept) < 20:
+        return False
+    factor = kept.median()
+    return bool(factor > 1.01 and ((kept / factor - 1).abs() < 0.01).all())
+
+
+def sum_rounded(seen: Sequence[tuple[Probe, Tensor]]) -> bool:
+    """Each row is right but for a factor near one: now above, now below."""
+    factors = []
+    for p, out in seen:
+        want = attend(p)
+        if p.q.dtype != torch.float32 or not out.isfinite().all() or not want.any(-1).all():
+            continue
+        factor = (out * want).sum(-1, keepdim=True) / want.square().sum(-1, keepdim=True)
+        if (out - factor * want).abs().max() > 1e-5 * want.abs().max():
+            return False
+        factors.append(factor.flatten() - 1)
+    off = torch.cat(factors) if factors else torch.zeros(1)
+    return bool(off.abs().max() < 0.02 and off.max() > 2e-5 and off.min() < -2e-5)
 
 
 def tf32(nearest: bool) -> Change:

@@ -1,5 +1,6 @@
-"""Makes Triton's interpreter quicker, and teaches it an instruction that it lacks."""
+"""Makes Triton's interpreter quicker, and nearer to what Triton compiles."""
 
+import ast
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -91,3 +92,90 @@ def descriptors_add() -> Iterator[None]:
         yield
     finally:
         del InterpreterBuilder.create_descriptor_reduce
+
+
+@functools.cache
+def patch_as_compiled() -> None:
+    """Let `and`, `or`, `not`, `min`, `max` and loop variables mean in a kernel what is compiled.
+
+    Triton compiles the first five element by element for tiles, and a loop's variable is a tensor
+    of one number. Its interpreter leaves all of them to Python, where `a and b` is b.
+    """
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    def value(x: Any) -> Any:
+        return x.value if isinstance(x, tl.constexpr) else x
+
+    def boolean(decides: bool, parts: tuple[Callable[[], Any], ...]) -> Any:
+        found, last = None, None
+        for part in parts:
+            last = value(part())
+            if not isinstance(last, tl.tensor):
+                if bool(last) is decides:
+                    return last  # a constant decides: what follows is not compiled
+                continue
+            last = last if last.dtype.is_int1() else last != 0
+            found = last if found is None else found | last if decides else found & last
+        return last if found is None else found
+
+    def negated(x: Any) -> Any:
+        x = value(x)
+        return x == 0 if isinstance(x, tl.tensor) else not x
+
+    def chosen(function: Any) -> Any:
+        ours = {max: tl.maximum, min: tl.minimum}.get(function)
+
+        def of_tiles(*parts: Any, **named: Any) -> Any:
+            parts = tuple(map(value, parts))
+            tiles = any(isinstance(x, tl.tensor) for x in parts)
+            return functools.reduce(ours, parts) if tiles and ours else function(*parts, **named)
+
+        return of_tiles
+
+    def looped(x: Any) -> Any:
+        return interpreter.interpreter_semantic.to_tensor(x, False) if type(x) is int else x
+
+    class AsCompiled(interpreter.ASTTransformer):
+        def visit_Assign(self, node: ast.Assign) -> ast.AST:
+            node.value = self.visit(node.value)
+            return super().visit_Assign(node)
+
+        def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+            self.generic_visit(node)
+            last = ast.Constant(isinstance(node.op, ast.Or))
+            none = ast.arguments([], [], None, [], [], None, [])
+            parts = ast.Tuple([ast.Lambda(none, x) for x in node.values], ast.Load())
+            return _call("_compiled_boolean", node, last, parts)
+
+        def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+            self.generic_visit(node)
+            if isinstance(node.op, ast.Not):
+                return _call("_compiled_not", node, node.operand)
+            return node
+
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            self.generic_visit(node)
+            if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+                node.func = _call("_compiled_choice", node, node.func)
+            return node
+
+        def visit_For(self, node: ast.For) -> ast.AST:
+            self.generic_visit(node)
+            if isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call):
+                name = ast.unparse(node.iter.func).rpartition(".")[2]
+                if name == "range":
+                    read = _call("_compiled_loop", node, ast.Name(node.target.id, ast.Load()))
+                    write = ast.Assign([ast.Name(node.target.id, ast.Store())], read)
+                    node.body.insert(0, ast.copy_location(write, node))
+            return node
+
+    helpers = {"boolean": boolean, "not": negated, "choice": chosen, "loop": looped}
+    for name, helper in helpers.items():  # a kernel's globals get all that stands in this module
+        setattr(interpreter, f"_compiled_{name}", helper)
+    interpreter.FunctionRewriter.ast_transformer = AsCompiled()
+
+
+def _call(name: str, where: ast.expr | ast.stmt, *arguments: ast.expr) -> ast.Call:
+    call = ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+    return ast.copy_location(call, where)  # an error in it carries the reader's line

@@ -175,7 +175,11 @@ tl.load(x_ptr + offs, eviction_policy="evict_last", cache_modifier=".cg")
 tl.load(x_ptr + offs, padding_option="")  tl.load(x_ptr + offs, eviction_policy="last")
 tl.load(x_ptr + offs, boundary_check=(0,))  tl.load(x_ptr + offs, padding_option="zero")
 x + tl.multiple_of(offs, (8, 8))  x + tl.multiple_of(n, 8)
-x + tl.max_contiguous(tl.multiple_of(offs, 16), 16)  tl.advance(x_ptr, (1,))
+x + tl.max_contiguous(tl.multiple_of(offs, 16), 16)  tl.advance(x_ptr, (1,))  x[:, :]
+x[:, None, None].reshape(16)  x[None, :, :].reshape(16)  x[0:4]  x[n]  x[:, :, None]
+tl.sum(n[None])  [a * 2 for a in (x, y)][1]  [a for a in x]  x.to("float32")
+x.to(tl.float16, fp_downcast_rounding="up")  i.to(tl.float32, fp_downcast_rounding="rtne")
+math.exp(10 ** 30)  float(())
 """
 # Stored as int32.
 WHOLE = """
@@ -216,7 +220,9 @@ i.to(tl.int8).to(tl.uint8, bitcast=True)  x.to(tl.int8)
 tl.max(i.to(tl.int8), 0, return_indices=True)[0] * 100 + offs  tl.max(i.to(tl.int8), 0) * 100 + offs
 bool(n)  (offs ^ (offs >> 3)) * 0x45D9F3B  offs.to(tl.uint32) * 2654435761 >> 20
 (i >> (offs % 8 * 4)) & 0xF  (i.to(tl.int8) << 4) >> 4  min(n, 3)  max(BLOCK, 3)  len(x.shape)
-x.shape[0]  2 ** 3  n ** 2  (x, i, j)[1:][0]
+x.shape[0]  2 ** 3  n ** 2  n > 3 and n < 10  x.dtype.is_int_signed()
+x.type.element_ty == tl.float32  x.type.shape[0]  i.dtype.int_bitwidth  BLOCK in (1, 2)  n == None
+1 << -1  (x, i, j)[1:][0]
 """
 
 _BLOCK = "p = tl.make_block_ptr({}_ptr, ({}), ({}), ({}), ({}), ({}))\n"
@@ -338,6 +344,8 @@ LINES = [
     "for k in tl.static_range(3):\n    x += k.to(tl.float32)\n" + _STORE.format("x"),
     "for k in tl.static_range(3):\n    x += k\n" + _STORE.format("x"),
     'tl.store(out_ptr + offs, x, cache_modifier=".ca")',
+    'tl.static_assert(BLOCK == 16, f"{BLOCK} and {BLOCK * 2}")\n' + _NOTHING,
+    'tl.static_print(f"{n}")\n' + _NOTHING,
     "(out_ptr + offs).store(x)",
     # FlashAttention with block pointers.
     """
@@ -372,6 +380,7 @@ COMPILED = {
     "(not m) ^ m": 1,  # Python's `not` of a whole tile
     "tl.umulhi(i | -2147483648, 2) & 1": 1,  # of the bits, not of the signs
     "tl.maximum(x * float('nan'), 3.0)": 3,  # maxnum
+    "n and 3": 5,  # what is known when compiling and true says nothing
     "~i.to(tl.uint8) + i.to(tl.uint8)": 255,
 }
 # What only a run shows: the interpreter's words and the engine's.

@@ -469,6 +469,26 @@ const EXPRESSIONS = {
     const items = node.items.map((item) => expression(item, kernel));
     return (frame, machine) => new Tuple(items.map((item) => item(frame, machine)));
   },
+  JoinedStr(node, kernel) {
+    const values = node.values.map((value) => expression(value, kernel));
+    return (frame, machine) =>
+      new Const("str", values.map((value) => {
+        const found = value(frame, machine);
+        return found instanceof Const ? shown(found) : fail("Cannot evaluate f-string containing non-constexpr conversion values");
+      }).join(""));
+  },
+  ListComp(node, kernel) {
+    const slot = kernel.slot(node.target);
+    const [item, iterator] = [expression(node.item, kernel), expression(node.iterator, kernel)];
+    return (frame, machine) => {
+      const list = iterator(frame, machine);
+      if (!(list instanceof Tuple)) fail("only tuple comprehensions are supported");
+      return new Tuple(list.items.map((one) => {
+        frame.slots[slot] = one;
+        return item(frame, machine);
+      }));
+    };
+  },
   List(node, kernel) {
     return EXPRESSIONS.Tuple(node, kernel);
   },
@@ -534,7 +554,7 @@ function callOf(node, kernel) {
     const values = [];
     for (const [starred, arg] of args) {
       const value = arg(frame, machine);
-      if (starred) values.push(...value.items);
+      if (starred) values.push(...(value.items ?? fail(`${shown(value)} cannot be spread: it is no tuple`)));
       else values.push(value);
     }
     const named = keywords.map(([name, value]) => [name, value(frame, machine)]);
@@ -557,9 +577,10 @@ function subscript(value, index) {
   const items = index instanceof Tuple ? index.items : [index];
   let result = value;
   items.forEach((item, axis) => {
-    if (item instanceof Const && item.kind === "none") result = tiles.expandDims(result, axis);
+    const isNew = item instanceof Const && item.kind === "none";
+    if (isNew && axis > result.shape.length) fail(`unsupported tensor index: axis ${axis} of ${result.type}`);
+    if (isNew) result = tiles.expandDims(result, axis);
     else if (!(item.slice && item.slice.every(isNone))) fail(`unsupported tensor index: ${item.slice ? "slice" : shown(item)}`);
-    else if (axis >= result.shape.length) fail(`unsupported tensor index: axis ${axis} of ${result.type}`);
   });
   return result;
 }
@@ -630,6 +651,7 @@ function numbers(operator, a, b) {
       return !real && y >= 0 ? int(x ** y) : float(x ** y);
     default:
   }
+  if (y < 0 && (operator === "<<" || operator === ">>")) fail("negative shift count");
   if (real) fail(`unsupported operand type(s) for ${operator}: '${pythonType(a)}' and '${pythonType(b)}'`);
   const both = a.kind === "bool" && b.kind === "bool";
   const bits = { "&": BigInt(x) & BigInt(y), "|": BigInt(x) | BigInt(y), "^": BigInt(x) ^ BigInt(y) };
@@ -676,8 +698,7 @@ function logical(operator, values, frame, machine) {
   for (const value of values) {
     last = value(frame, machine);
     if (last instanceof Tensor) {
-      const now = tiles.truth(last);
-      rest = rest ? tiles.bitwise(operator === "and" ? "&" : "|", rest, now) : last;
+      rest = rest ? tiles.bitwise(operator === "and" ? "&" : "|", tiles.truth(rest), tiles.truth(last)) : last;
     } else {
       const yes = last instanceof Tuple ? last.items.length > 0 : Boolean(last.value);
       if (yes === (operator === "or")) return last;

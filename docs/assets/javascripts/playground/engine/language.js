@@ -38,7 +38,7 @@ export class Builtin {
     }
     for (const { name, optional, rest } of this.params) {
       if (!optional && !rest && !(name in bound)) fail(`${this.name}() missing a required argument: '${name}'`);
-      if (isNone(bound[name] ?? NONE)) delete bound[name]; // None is what is left out
+      if (optional && isNone(bound[name] ?? NONE)) delete bound[name]; // None is what is left out
     }
     return this.run(bound, machine);
   }
@@ -52,7 +52,7 @@ function constantInt(value, what) {
 }
 
 function axisOf(value) {
-  if (value === undefined) return null;
+  if (value === undefined || isNone(value)) return null;
   return constantInt(value, "the axis must be a number known when compiling");
 }
 
@@ -157,7 +157,7 @@ function atomic(name, combine) {
     const of = ptr.dtype.element;
     const small = of.bits < 16 || (of.bits === 16 && (of.isInt || name !== "add"));
     if (name === "cas" ? of.bits < 16 : small) fail(`atomic_${name} does not support ${of}`);
-    if (of.isFloat && ["and", "or", "xor"].includes(name)) fail(`atomic_${name} does not support ${of}`);
+    if (of.isFloat && ["and", "or", "xor"].includes(name)) lacking(`tl.atomic_${name} of ${of}`);
     const values = [cmp, val].map((value) => {
       if (value === undefined) return null;
       const given = tile(value);
@@ -478,6 +478,7 @@ function combiner(fn, machine) {
 
 function inputsOf(input) {
   const list = listOf(input).map(tile);
+  if (!list.length) fail("tuple index out of range: there is no input");
   if (list.some((one) => one.shape.join() !== list[0].shape.join())) fail("all reduction inputs must have the same shape");
   return list;
 }
@@ -736,8 +737,14 @@ function axisNumber(axis, name) {
   return at;
 }
 
-function castTo({ input, dtype, bitcast }) {
+function castTo({ input, dtype, bitcast, fp_downcast_rounding: rounding }) {
   const to = dtypeOf(dtype);
+  if (rounding) {
+    const of = tile(input).dtype;
+    if (!["rtne", "rtz"].includes(rounding.value)) fail(`Invalid rounding mode: ${shown(rounding)}. Supported rounding modes are 'rtne' and 'rtz'.`);
+    if (!(of.isFloat && to.isFloat && to.bits < of.bits)) fail("fp_downcast_rounding should be set only for truncating fp conversions.");
+    if (rounding.value === "rtz") lacking("fp_downcast_rounding='rtz'");
+  }
   if (isNumber(input)) return tiles.cast(toTensor(input), to);
   if (flag(bitcast)) return tiles.bitcast(tile(input), to);
   return tiles.cast(tile(input), to);
@@ -813,22 +820,16 @@ const LACKS = `
   float8e5 float8e5b16 inline_asm_elementwise map_elementwise philox_impl pi32_t random slice standard str_to_ty
   swizzle2d target_info tensor tensor_descriptor tensor_descriptor_type tuple tuple_type void`;
 const LIBDEVICE = `
-  abs acos acosh add_rd add_rn add_ru add_rz asin asinh atan atan2 atanh brev byte_perm cbrt clz copysign cospi
-  cyl_bessel_i0 cyl_bessel_i1 div_rd div_rn div_ru div_rz double2float_rd double2float_rn double2float_ru
-  double2float_rz double2hiint double2int_rd double2int_rn double2int_ru double2int_rz double2ll_rd double2ll_rn
-  double2ll_ru double2ll_rz double2loint double2uint_rd double2uint_rn double2uint_ru double2uint_rz double2ull_rd
-  double2ull_rn double2ull_ru double2ull_rz double_as_longlong erfc erfcinv erfcx erfinv exp10 fast_cosf
-  fast_dividef fast_exp10f fast_expf fast_log10f fast_log2f fast_logf fast_powf fast_sinf fast_tanf fast_tanhf fdim
-  ffs finitef float2int_rd float2int_rn float2int_ru float2int_rz float2ll_rd float2ll_rn float2ll_ru float2ll_rz
-  float2uint_rd float2uint_rn float2uint_ru float2uint_rz float2ull_rd float2ull_rn float2ull_ru float2ull_rz
-  float_as_int float_as_uint fma fma_rd fma_rn fma_ru fma_rz fmod hadd hiloint2double hypot ilogb int2double_rn
-  int2float_rd int2float_rn int2float_ru int2float_rz int_as_float isfinited isinf isnan j0 j1 jn ldexp lgamma
-  ll2double_rd ll2double_rn ll2double_ru ll2double_rz ll2float_rd ll2float_rn ll2float_ru ll2float_rz llrint llround
-  log10 logb longlong_as_double mul24 mul_rd mul_rn mul_ru mul_rz mulhi nearbyint nextafter norm3d norm4d normcdf
-  normcdfinv popc pow rcbrt rcp64h rcp_rd rcp_rn rcp_ru rcp_rz remainder rhadd rhypot rint rnorm3d rnorm4d round
-  rsqrt_rn sad saturatef scalbn signbit sinpi sqrt_rd sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tgamma
-  trunc uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz uint_as_float ull2double_rd
-  ull2double_rn ull2double_ru ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz y0 y1 yn`;
+  abs acos acosh asin asinh atan atan2 atanh brev byte_perm cbrt clz copysign cospi cyl_bessel_i0 cyl_bessel_i1
+  double2hiint double2loint double_as_longlong erfc erfcinv erfcx erfinv exp10 fast_cosf fast_dividef fast_exp10f
+  fast_expf fast_log10f fast_log2f fast_logf fast_powf fast_sinf fast_tanf fast_tanhf fdim ffs finitef float_as_int
+  float_as_uint fma fmod hadd hiloint2double hypot ilogb int2double_rn int_as_float isfinited isinf isnan j0 j1 jn
+  ldexp lgamma llrint llround log10 logb longlong_as_double mul24 mulhi nearbyint nextafter norm3d norm4d normcdf
+  normcdfinv popc pow rcbrt rcp64h remainder rhadd rhypot rint rnorm3d rnorm4d round rsqrt_rn sad saturatef scalbn
+  signbit sinpi tgamma trunc uint2double_rn uint_as_float y0 y1 yn`;
+const IN_FOUR_WAYS = `
+  add div double2float double2int double2ll double2uint double2ull float2int float2ll float2uint float2ull fma
+  int2float ll2double ll2float mul rcp sqrt sub uint2float ull2double ull2float`.trim().split(/\s+/); // of rounding
 const OF_TENSORS = `
   item abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or
   atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2 expand_dims flip floor gather
@@ -871,7 +872,7 @@ const libdevice = moduleOf(
     ...MATH.filter(([name]) => "exp exp2 log log2 sqrt rsqrt sin cos floor ceil erf".split(" ").includes(name)),
     ...["tan", "tanh", "sinh", "cosh", "log1p", "expm1"].map((name) => mapped(name, Math[name])),
   ],
-  LIBDEVICE,
+  LIBDEVICE + IN_FOUR_WAYS.map((name) => ` ${name}_rd ${name}_rn ${name}_ru ${name}_rz`).join(""),
 );
 const cuda = moduleOf("triton.language.extra.cuda", CUDA, "gdc utils convert_custom_float8_sm70 convert_custom_float8_sm80 globaltimer num_threads num_warps smid");
 cuda.value.entries.set("libdevice", libdevice);
@@ -902,7 +903,9 @@ const pythonMath = new Const(
       name,
       fn(new Builtin(name, "x", ({ x }) => {
         if (!isNumber(x)) fail(`must be real number, not ${pythonType(x)}`);
-        return (/floor|ceil/.test(name) ? int : float)(Math[name](x.value));
+        const found = Math[name](x.value);
+        if (!Number.isFinite(found) && Number.isFinite(x.value)) fail("math range error");
+        return (/floor|ceil/.test(name) ? int : float)(found);
       })),
     ]),
     ["e", float(Math.E)],
@@ -935,7 +938,7 @@ export const MODULES = {
 
 function plainNumber(name, { x }) {
   if (x === undefined) return name === "float" ? float(0) : int(0);
-  if (x instanceof Tensor) fail(`${name}() argument must be a string or a real number, not 'tensor'`);
+  if (x.kind !== "str" && !isNumber(x)) fail(`${name}() argument must be a string or a real number, not '${pythonType(x)}'`);
   if (x.kind === "str") {
     const text = x.value.trim().toLowerCase().replace(/inf(inity)?$/, "Infinity");
     const value = text === "nan" ? NaN : Number(text.replace(/^\+/, ""));
@@ -976,11 +979,21 @@ const DTYPE_TESTS = {
   is_bf16: (dtype) => dtype === bf16,
   is_fp32: (dtype) => dtype === fp32,
   is_fp64: (dtype) => dtype === fp64,
-  is_int1: (dtype) => dtype === int1,
+  is_bool: (dtype) => dtype === int1,
+  is_fp8: () => false,
+  is_standard_floating: (dtype) => dtype.isFloat,
+  is_int_signed: (dtype) => dtype.isInt && !dtype.unsigned,
+  is_int_unsigned: (dtype) => dtype.isInt && dtype.unsigned,
+  ...Object.fromEntries(Object.entries(BY_NAME).filter(([, one]) => one.isInt).map(([name, one]) => [`is_${name}`, (dtype) => dtype === one])),
 };
 
-function ofDtype(dtype, name) {
+function ofDtype({ value: dtype, block }, name) {
+  if (name === "is_block") return fn(new Builtin(name, "", () => bool(block)));
+  if (block && name === "shape") return new Tuple(block.map(int));
+  if (block && name === "element_ty") return new Const("dtype", dtype);
   if (name in DTYPE_TESTS) return fn(new Builtin(name, "", () => bool(DTYPE_TESTS[name](dtype))));
+  if (name === "int_bitwidth" && dtype.isInt) return int(dtype.bits);
+  if (name === "fp_mantissa_width" && dtype.isFloat) return int(dtype.mantissa);
   if (name === "primitive_bitwidth") return int(dtype.bits);
   if (name === "itemsize") return int(dtype.size);
   if (name === "scalar") return new Const("dtype", dtype);
@@ -995,7 +1008,7 @@ const TO = new Builtin("to", "input dtype fp_downcast_rounding= bitcast=", castT
 
 function ofTensor(value, name) {
   if (name === "dtype") return new Const("dtype", value.dtype);
-  if (name === "type") return new Const("dtype", value.dtype);
+  if (name === "type") return Object.assign(new Const("dtype", value.dtype), value.isBlock && { block: value.shape });
   if (name === "shape") return new Tuple(value.shape.map(int));
   if (name === "numel") return int(count(value.shape));
   if (name === "T") return tiles.permute(value, [1, 0]);
@@ -1034,7 +1047,7 @@ export function attribute(value, name) {
     found = value.value.entries.get(name);
     if (!found && value.value.lacks.includes(name)) lacking(`${value.value.name.replace("triton.language", "tl")}.${name}`);
     if (!found) fail(`module '${value.value.name}' has no attribute '${name}'`);
-  } else if (value instanceof Const && value.kind === "dtype") found = ofDtype(value.value, name);
+  } else if (value instanceof Const && value.kind === "dtype") found = ofDtype(value, name);
   else if (value instanceof Const && name === "value") found = value;
   if (!found) fail(`'${value instanceof Descriptor ? "tensor_descriptor" : pythonType(value)}' object has no attribute '${name}'`);
   return found;

@@ -127,8 +127,13 @@ export class Memory {
     this.step = 0;
   }
 
-  #storageAt(address) {
-    return this.storages[Math.floor(address / SPACE)];
+  #storageAt(address, dtype) {
+    const storage = this.storages[Math.floor(address / SPACE)];
+    const known = storage?.dtype ?? dtype;
+    if (dtype && known !== dtype && !(known.isInt && dtype.isInt && known.size === dtype.size)) {
+      throw new KernelError(`a tensor of ${known} as ${dtype}: this page's engine does not know it; Triton does`, "limit");
+    }
+    return storage;
   }
 
   /* One lane outside of all tensors. */
@@ -200,7 +205,7 @@ export class Memory {
       active += 1;
       const address = pointers.data[i];
       if (!storage || address < low || address >= low + SPACE) {
-        storage = this.#storageAt(address);
+        storage = this.#storageAt(address, dtype);
         low = storage ? storage.base - SPACE / 2 : Infinity;
       }
       const place = storage ? Math.floor((address - storage.base) / size) : -1;
@@ -225,7 +230,7 @@ export class Memory {
       if (mask && !mask.data[i]) continue;
       active += 1;
       const address = pointers.data[i];
-      const storage = this.#storageAt(address);
+      const storage = this.#storageAt(address, dtype);
       const place = storage ? Math.floor((address - storage.base) / size) : -1;
       if (!storage || !(storage.owner[place] > NOBODY)) {
         this.#outside("write_out_of_bounds", address, size);

@@ -419,6 +419,17 @@ class Parser {
     const step = this.take(":") ? part() : null;
     return this.node("Slice", { lower, upper, step }, token);
   }
+  /* f"{a} and {b}": texts and expressions. */
+  formatted(token) {
+    const [, inner] = /^\w*(?:"{3}|'{3}|["'])([^]*?)(?:"{3}|'{3}|["'])$/.exec(token.text);
+    const values = inner.split(/\{([^{}]*)\}/).map((part, i) => {
+      if (i % 2 === 0) return this.node("Constant", { value: part, kind: "str" }, token);
+      if (/[!:=]/.test(part)) throw new KernelError(`{${part}} in an f-string: this page's engine does not know it; Triton does`, "limit", token.line);
+      return parseExpression(tokens(part));
+    });
+    this.at += 1;
+    return this.node("JoinedStr", { values }, token);
+  }
   atom() {
     const token = this.token;
     const constant = (value, kind) => {
@@ -435,7 +446,7 @@ class Parser {
       return constant(Number(text), whole ? "int" : "float");
     }
     if (token.kind === "string") {
-      if (/^\w*f/i.test(token.text)) this.fail("an f-string is not known here");
+      if (/^\w*f/i.test(token.text)) return this.formatted(token);
       let value = "";
       while (this.token.kind === "string") {
         const [, prefix, quote] = /^(\w*)("""|'''|"|')/.exec(this.token.text);
@@ -461,7 +472,13 @@ class Parser {
       const items = [];
       while (!this.take("]")) {
         items.push(this.starred());
-        if (this.is("for")) this.fail("only tuple comprehensions are supported");
+        if (this.take("for")) {
+          const target = this.name();
+          if (!this.take("in")) this.fail();
+          const iterator = this.or();
+          if (!this.take("]")) this.fail("a comprehension with conditions is not known here");
+          return this.node("ListComp", { item: items[0], target, iterator }, token);
+        }
         if (!this.is("]")) this.need(",");
       }
       return this.node("List", { items }, token);

@@ -242,19 +242,10 @@ def test_it_learns(corpus):
     assert run.validate() < before - 1.5
 
 
-@pytest.fixture
-def deterministic(monkeypatch):
-    """PyTorch's own operations give the same bits in each run, as make train asks for."""
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 # --8<-- [start:resumed]
 @pytest.mark.parametrize("attention", ["torch:math", "flash_backward"])
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(
-    attention, corpus, tmp_path, device, deterministic
+    attention, corpus, tmp_path, device
 ):
     settings = TINY._replace(steps=4, attention=attention, deterministic=True)
     whole = Run(settings, corpus, device)

@@ -22,6 +22,7 @@ HARMLESS = {
 
 
 # --8<-- [start:register]
+@torch.compiler.disable  # generate() compiles the model where a cache is static
 def attend(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, **options):
     """What a model calls: query [B, H, M, D] → ([B, M, H, D], None); the mask of visible_keys."""
     parts = _parts(module, query, key, attention_mask, options)
@@ -60,6 +61,8 @@ AttentionMaskInterface.register(NAME, visible_keys)  # without it: a mask of Non
 class Visible(torch.Tensor):
     """A mask without numbers: what its queries see stands in its parts."""
 
+    parts = None  # of what a compiled model computes from a mask
+
     def contiguous(self, *args, **options):
         """Itself: generate() and models on several devices call these two."""
         return self
@@ -69,7 +72,8 @@ class Visible(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         """Tell its shape, dtype and the like; a model that computes with a mask needs numbers."""
-        if function.__name__ not in ("__get__", "dim", "size"):
+        told = function.__name__ in ("__get__", "dim", "size", "_is_view")
+        if not (told or torch.compiler.is_compiling()):
             raise ValueError(
                 f"attention_mask has no numbers, and this model computes with them "
                 f"({function.__name__}); {OTHERWISE}"
@@ -151,7 +155,7 @@ def _parts(module, query, key, attention_mask, options):
             )
         return [(slice(None), slice(None), [(slice(0, M), slice(0, N), False)])]
     shape = tuple(attention_mask.shape)
-    if not isinstance(attention_mask, Visible):
+    if getattr(attention_mask, "parts", None) is None:
         raise ValueError(
             f"attention_mask is one of your own or the model's, {shape}; one that hides padding, "
             f"[{B}, {N}], is allowed in the model's call; {OTHERWISE}"

@@ -640,7 +640,7 @@ def padded(where):
 
 
 def forward(padding=None, **options):
-    """model → what it computes of the tokens that are no padding."""
+    """model → what it computes of the tokens outside padding."""
 
     def run(model):
         words = padded(padding) if padding else {"input_ids": TOKENS}

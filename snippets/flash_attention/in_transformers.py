@@ -120,7 +120,7 @@ def _cut(runs, options):
 
 
 def _sequences(runs, kept, options):
-    """(sequences, keys that are no padding, pieces of _cut): one for all, if they are alike."""
+    """(sequences, keys without padding, pieces of _cut): one for all, if they are alike."""
     alike = bool((runs == runs[:1]).all() and (kept == kept[:1]).all())
     parts = []
     for b, rows in enumerate(runs[:1].tolist() if alike else runs.tolist()):

@@ -202,7 +202,7 @@ def run(
 
     Raises TooSlow after so many seconds; the program and all it started are ended then.
     """
-    process = subprocess.Popen(
+    with subprocess.Popen(
         list(map(str, command)),
         cwd=cwd,
         env=None if env is None else dict(env),
@@ -211,13 +211,13 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        printed, complaints = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise TooSlow(f"{Path(command[0]).name} did not end within {seconds:g} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    ) as process:
+        try:
+            printed, complaints = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TooSlow(f"{Path(command[0]).name} did not end within {seconds:g} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return subprocess.CompletedProcess(process.args, process.returncode, printed, complaints)

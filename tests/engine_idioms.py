@@ -155,8 +155,8 @@ _called(x, _add)  x * HALF  x * ANNOTATED  PLAIN * x  x.to(TYPE) * 0  x % 1.0  x
 x // 2.0  i.to(tl.int8) * 1.5  i.to(tl.int8) / 3  (offs < n) * 0.5  (offs < n) / 2
 tl.maximum(i, 0.5)  tl.fma(x, y, 1)  tl.fma(x, i, y)  tl.fdiv(x, y)  tl.fdiv(x, 2)  tl.fdiv(x, 2.0)
 tl.maximum(x.to(tl.float16), 0.1)  tl.fma(x.to(tl.float16), 1.1, 0.3)
-tl.clamp(x.to(tl.float16), -1.1, 1.1)  tl.div_rn(x, y)  tl.div_rn(x, 2)  tl.div_rn(i, 2)
-tl.clamp(x, -1.0, 1.0)  tl.clamp(x, -1, 1)
+tl.fma(x.to(tl.float16), i.to(tl.int8), x)  tl.clamp(x.to(tl.float16), -1.1, 1.1)  tl.div_rn(x, y)
+tl.div_rn(x, 2)  tl.div_rn(i, 2)  tl.clamp(x, -1.0, 1.0)  tl.clamp(x, -1, 1)
 tl.maximum(tl.where(x > 0, x, float("nan")), y, propagate_nan=tl.PropagateNan.ALL)
 tl.minimum(tl.where(x > 0, x, float("nan")), y, propagate_nan=tl.PropagateNan.ALL)
 tl.maximum(x, y, propagate_nan=True)  tl.mul(x, y)  tl.sub(x, 1)  x * (offs < n)
@@ -380,6 +380,7 @@ COMPILED = {
     "(not m) ^ m": 1,  # Python's `not` of a whole tile
     "tl.umulhi(i | -2147483648, 2) & 1": 1,  # of the bits, not of the signs
     "tl.maximum(x * float('nan'), 3.0)": 3,  # maxnum
+    "(i.to(tl.int8) * 0 - 8) >> (j.to(tl.uint16) * 0 + 1)": 65532,  # it stays unsigned
     "n and 3": 5,  # what is known when compiling and true says nothing
     "~i.to(tl.uint8) + i.to(tl.uint8)": 255,
 }

@@ -435,8 +435,15 @@ TILES = """
 """
 
 
+OF_THE_PINNED_TRITON = pytest.mark.skipif(
+    f"triton=={triton.__version__}" not in (ROOT / "constraints.txt").read_text("utf-8"),
+    reason="names and refusals differ from one Triton to the next",
+)
+
+
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore")
+@OF_THE_PINNED_TRITON
 def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
     """Refused or not as by the front end; the interpreter's numbers, but for COMPILED."""
     whole = [*parted(WHOLE), *COMPILED]
@@ -525,10 +532,7 @@ PARTS = {
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(
-    f"triton=={triton.__version__}" not in (ROOT / "constraints.txt").read_text("utf-8"),
-    reason="the names are those of the Triton that is pinned",
-)
+@OF_THE_PINNED_TRITON
 def test_what_triton_has_and_the_engine_lacks_is_told_as_that(ask):
     names = ask("modules")
     for path, module in MODULES.items():

@@ -387,8 +387,13 @@ const MATH = [
     return of.dtype.unsigned ? of : tiles.extreme("max", of, tiles.negative(of));
   }],
   ["fma", "x y z", ({ x, y, z }) => {
-    const found = tiles.add(tiles.mul(tile(x), tile(y)), tile(z));
-    return found.dtype.isFloat ? found : fail(`tl.fma of ${found.dtype}: its operands are floating point numbers`);
+    const typeOf = (one, ...list) => one(...list.map((of) => new Tensor(of, [], null))).dtype;
+    const [a, b, c] = [x, y, z].map(tile);
+    const product = typeOf(tiles.mul, a.dtype, b.dtype);
+    const into = typeOf(tiles.add, product, c.dtype); // in which it multiplies, too
+    if (!into.isFloat) fail(`tl.fma of ${into}: its operands are floating point numbers`);
+    const [left, right] = [a, b].map((one) => tiles.cast(tiles.cast(one, product), into));
+    return tiles.add(tiles.mul(left, right), c);
   }],
   ["fdiv", "x y ieee_rounding=", ({ x, y }) => {
     if (![x, y].every((of) => tile(of).dtype.isFloat)) fail("both operands of fdiv must have floating scalar type");

@@ -381,12 +381,13 @@ function bitwise(sign, left, right) {
   const keepsSign = !(left instanceof Tensor ? left : right).dtype.unsigned;
   const bit = BITS[sign];
   const wide = (x, y) => Number(BigInt.asIntN(64, bit(BigInt(x), BigInt(y))));
-  const one = bits === 64 ? wide : sign === ">>" && !keepsSign ? (x, y) => x >>> y : bit;
+  const signed = (x) => (bits === 64 ? x : (x << (32 - bits)) >> (32 - bits));
+  const one = bits === 64 ? wide : sign !== ">>" ? bit : keepsSign ? (x, y) => signed(x) >> y : (x, y) => x >>> y;
   return tensor(dtype, shape, a.data && b.data, (out, n) => {
     const [x, y] = [stretch(a, shape).data, stretch(b, shape).data];
     for (let i = 0; i < n; i += 1) {
       if (!shift || (y[i] >= 0 && y[i] < bits)) out[i] = one(x[i], y[i]);
-      else out[i] = sign === ">>" && keepsSign && x[i] < 0 ? -1 : 0; // by all bits or more
+      else out[i] = sign === ">>" && keepsSign && signed(x[i]) < 0 ? -1 : 0; // by all bits or more
     }
   });
 }

@@ -30,8 +30,11 @@ from torch.overrides import TorchFunctionMode
 
 GUARD = 1 << 16  # elements on either side: a tile of 256 rows and 256 columns
 UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-FILLED = tuple(f"{how}{what}{like}" for what in ("zeros", "ones", "full")
-               for how, like in (("", ""), ("", "_like"), ("new_", "")))  # fmt: skip
+FILLED = tuple(
+    f"{how}{what}{like}"
+    for what in ("zeros", "ones", "full")
+    for how, like in (("", ""), ("", "_like"), ("new_", ""))
+)
 
 
 @dataclass(frozen=True)
@@ -267,8 +270,9 @@ class Memory(TorchFunctionMode):
 
     def _note(self, kind: str, name: str, where: str) -> None:
         line = _line_here()
-        self._faults.setdefault((kind, name, line.number if line else 0),
-                                Fault(kind, name, line, where))  # fmt: skip
+        self._faults.setdefault(
+            (kind, name, line.number if line else 0), Fault(kind, name, line, where)
+        )
 
 
 def _here(x: Any) -> Any:
@@ -359,8 +363,11 @@ def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
 @functools.cache
 def _of_others() -> tuple[str, ...]:
     """Folders and files whose lines are not the reader's."""
-    folders = [Path(module.__file__).parent for name in ("triton", "torch", "numpy")
-               if (module := sys.modules.get(name)) and module.__file__]  # fmt: skip
+    folders = [
+        Path(module.__file__).parent
+        for name in ("triton", "torch", "numpy")
+        if (module := sys.modules.get(name)) and module.__file__
+    ]
     return (*map(str, folders), str(Path(__file__).parent), functools.__file__, "<")
 
 
@@ -380,8 +387,10 @@ def line_of(file: str, number: int) -> Line:
     """The line, with the whole of its statement as text."""
     for statement in _statements(file):
         if statement.lineno <= number <= (statement.end_lineno or 0):
-            lines = [linecache.getline(file, n) for n in
-                     range(statement.lineno, (statement.end_lineno or 0) + 1)]  # fmt: skip
+            lines = [
+                linecache.getline(file, n)
+                for n in range(statement.lineno, (statement.end_lineno or 0) + 1)
+            ]
             text = " ".join(line.partition("  #")[0].strip() for line in lines)
             return Line(number, text if len(text) <= 120 else f"{text[:119]}…")
     return Line(number, linecache.getline(file, number).strip())

@@ -173,7 +173,9 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
             taken: list[Form] = []
             finite = -1  # leading dimensions of what gives numbers: fewer are not meant
             for form in (replace(f, always=always) for f in tried):
-                if any(f.layout == form.layout for f in taken) or form.leading < finite:
+                if form.leading < finite or any(
+                    replace(f, dtype=form.dtype) == form for f in taken
+                ):
                     continue
                 seen = asked(form)
                 if seen is None or (form.uneven and asked(form, "257 keys") is None):
@@ -294,8 +296,9 @@ def _asked(launcher: Launcher, p: Probe, form: Form, device: str) -> _Seen:
     k, v = (x[:, p.heads()] for x in (p.k, p.v))
     found = deviation(out, p.q, k, v, scale=p.scale, mask=visible(p))
     products = tuple(memory.short_products.values()) if p.q.dtype == torch.float32 else ()
-    return _Seen(p, out, found.largest, found.allowed, faults, products, memory.loads,
-                 bool(memory.launched))  # fmt: skip
+    return _Seen(
+        p, out, found.largest, found.allowed, faults, products, memory.loads, bool(memory.launched)
+    )
 
 
 def _called(

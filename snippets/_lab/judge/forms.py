@@ -1,6 +1,7 @@
 """What a launcher takes: the order of its tensors' axes, their dtype, and what it refuses."""
 
 import itertools
+import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,17 +12,22 @@ from torch import Tensor
 from snippets._lab.judge.launcher import Launcher
 from snippets._lab.judge.models import Probe
 
-# Axes of q, k and v: b batch, h heads, m rows, d columns; "c" is h and d as one; * is where several
-# are packed as one tensor. The first that fits is taken: with batch and heads, if it may be.
+# Axes of q, k and v: b batch, h heads, m rows, d columns; "c" is h and d as one, "f" with what is
+# packed too; * is where that stands. The first that fits is taken.
 LAYOUTS = {
     "v": ("bhmd", "bmhd", "hmd", "mhd", "md"),
     "k": ("bhmd", "hmd", "md"),  # a launcher of weights
     "qkv": ("bm*hd", "*bhmd", "b*hmd", "bhm*d", "m*hd", "*hmd", "h*md", "*md", "m*d"),
     "kv": ("bm*hd", "*bhmd", "b*hmd", "bhm*d"),
 }
-FLAT = {"v": ("bmc",), "qkv": ("bm*c",), "kv": ("bm*c",), "k": ()}  # asks for the number of heads
+FLAT = {
+    "v": ("bmc",),
+    "qkv": ("bm*c", "bm*f"),
+    "kv": ("bm*c", "bm*f"),
+    "k": (),
+}  # asks for the number of heads
 HEADS = re.compile("h|hq|.*heads?")
-AXES = {"b": "B", "h": "H", "m": "N", "d": "D", "c": "H · D"}
+AXES = {"b": "B", "h": "H", "m": "N", "d": "D", "c": "H · D", "f": "3 · H · D"}
 USUAL = ("bhmd", "hmd", "md")
 
 
@@ -35,11 +41,13 @@ class Form:
     rows: int = 1  # their number is a multiple
     width: int | None = None  # the only D
     one: bool = False  # a single query
+    bare: bool = False  # which has no axis of its own: q [B, H, D]
+    alone: bool = False  # a single batch
     always: str = ""  # the corner of the causal mask, if there is no call without one
 
     @property
     def axes(self) -> str:
-        return self.layout.replace("*", "").replace("c", "hd")
+        return re.sub("[cf]", "hd", self.layout.replace("*", ""))
 
     @property
     def leading(self) -> int:
@@ -70,7 +78,9 @@ class Form:
         if self.dtype != "float32":
             said.append(self.dtype)
         if self.one:
-            said.append("one query")
+            said.append("one query" + " without an axis" * self.bare)
+        if self.alone:
+            said.append("a batch of one")
         if self.square and not self.packed:
             said.append("as many queries as keys")
         if self.rows > 1:
@@ -86,11 +96,15 @@ class Form:
         if self.axes in USUAL and not self.packed:
             return p
         x = {n: getattr(p, n) for n in "qkv"}
-        return replace(p, **{
-            n: self.back(self.arranged(t).contiguous(), t)
-            if t.is_contiguous() or self.packed or "c" in self.layout else t
-            for n, t in x.items()
-        })  # fmt: skip
+        return replace(
+            p,
+            **{
+                n: self.back(self.arranged(t).contiguous(), t)
+                if t.is_contiguous() or self.packed or "c" in self.layout
+                else t
+                for n, t in x.items()
+            },
+        )
 
     def arranged(self, x: Tensor) -> Tensor:
         """[B, H, M, D] in the order of this layout, heads apart."""
@@ -102,11 +116,12 @@ class Form:
     def shaped(self, x: Tensor) -> Tensor:
         """The same as the launcher takes it."""
         x = self.arranged(x)
-        return x.flatten(-2) if "c" in self.layout else x
+        x = x.flatten(-2) if {*"cf"} & {*self.layout} else x
+        return x.squeeze(self.axes.index("m")) if self.bare else x
 
     def back(self, x: Tensor, like: Tensor) -> Tensor:
         """What has this layout, as [B, H, M, D], the shape of `like`."""
-        x = x.reshape(self.arranged(like).shape)
+        x = x.reshape(self.arranged(like).shape)  # of heads and columns as one, or without rows
         x = x.permute([self.axes.index(a) for a in "bhmd" if a in self.axes])
         return x[(None,) * (4 - x.dim())]
 
@@ -114,8 +129,15 @@ class Form:
         """What the launcher takes: role → tensor, with the strides that it has."""
         found = {}
         for role in launcher.tensors:
-            parts = [self.shaped(getattr(p, n)) for n in role]
-            x = torch.stack(parts, self.layout.index("*")) if len(parts) > 1 else parts[0]
+            if len(role) > 1:
+                x = torch.stack(
+                    [self.arranged(getattr(p, n)) for n in role], self.layout.index("*")
+                )
+                x = x.flatten({"c": -2, "f": -3}.get(self.layout[-1], -1))
+            elif role == "q":
+                x = self.shaped(p.q)
+            else:
+                x = replace(self, bare=False).shaped(getattr(p, role))
             there = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
             found[role] = there.copy_(x)
         return found
@@ -131,10 +153,16 @@ def forms(launcher: Launcher) -> Iterator[list[Form]]:
         Form(layout, dtype, square=packed)
         for layout, dtype in itertools.product(layouts, ("float32", "float16"))
     ]
-    yield usual
-    for one, rows, width, square in itertools.product(
-        (False, True), (1, 16, 32, 64, 128), (None, 64, 32, 128, 16), (False, True)
-    ):
+    bare = Form("bhmd", "float32", one=True, bare=True)
+    yield usual if packed else [*usual, bare, replace(bare, dtype="float16")]
+    fits = itertools.product(
+        (False, True), (False, True), (1, 16, 32, 64, 128), (None, 64, 32, 128, 16), (False, True)
+    )
+    usual_fit = (False, False, 1, None, packed)
+    for fit in sorted(fits, key=lambda fit: sum(map(operator.ne, fit, usual_fit))):  # fewest first
+        alone, one, rows, width, square = fit
         if (one and square) or (packed and not square):
             continue
-        yield [replace(f, square=square, rows=rows, width=width, one=one) for f in usual]
+        yield [
+            replace(f, square=square, rows=rows, width=width, one=one, alone=alone) for f in usual
+        ]

@@ -73,8 +73,16 @@ def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
     refused: dict[str, None] = {}
     seen: set[tuple[str, str]] = set()
 
-    def compile_nothing(self: Any, key: str, signature: Any, _: Any, constexprs: Any,
-                        options: Any, attrs: Any, *rest: Any) -> None:  # fmt: skip
+    def compile_nothing(
+        self: Any,
+        key: str,
+        signature: Any,
+        _: Any,
+        constexprs: Any,
+        options: Any,
+        attrs: Any,
+        *rest: Any,
+    ) -> None:
         if (self._fn_name, key) in seen:
             return
         seen.add((self._fn_name, key))

@@ -15,8 +15,13 @@ from snippets._lab.judge.diagnosis import CannotDiagnose
 from snippets._lab.judge.models import Probe
 
 Function = Callable[..., Any]
-WORDS = {"q": "q|query|queries", "k": "k|key|keys", "v": "v|value|values",
-         "kv": "kv|packed_?kv", "qkv": "qkv|packed_?qkv|mixed_?qkv"}  # fmt: skip
+WORDS = {
+    "q": "q|query|queries",
+    "k": "k|key|keys",
+    "v": "v|value|values",
+    "kv": "kv|packed_?kv",
+    "qkv": "qkv|packed_?qkv|mixed_?qkv",
+}
 AROUND = (
     "(?:x_?)?(?:{})(?:_?(?:s|in|input|states?|layer|tensor|mat|matrix|proj|heads?|cache|packed))?"
 )
@@ -142,8 +147,18 @@ def launcher_of(function: Function, named: bool = True) -> Launcher | None:
             known[name] = functools.partial(lambda default, p: default, parameters[name].default)
     result = result if result in must else None
     about = f"{_name(function)} {inspect.getdoc(function) or ''}"
-    return Launcher(_callable(function), roles, scale, causal, align, result, known,
-                    frozenset(must), tuple(parameters) if by_place else (), about)  # fmt: skip
+    return Launcher(
+        _callable(function),
+        roles,
+        scale,
+        causal,
+        align,
+        result,
+        known,
+        frozenset(must),
+        tuple(parameters) if by_place else (),
+        about,
+    )
 
 
 def _required(parameter: inspect.Parameter) -> bool:
@@ -296,8 +311,9 @@ def _reached(module: ModuleType, x: Any) -> set[str]:
             for name in {*code.co_names} & {*vars(module)} - found:
                 found.add(name)
                 value = vars(module)[name]
-                todo.append(value.apply if hasattr(value, "apply") and _forward(value.apply)
-                            else value)  # fmt: skip
+                todo.append(
+                    value.apply if hasattr(value, "apply") and _forward(value.apply) else value
+                )
     return found
 
 

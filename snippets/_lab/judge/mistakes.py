@@ -246,15 +246,15 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "V a row ahead": Mistake(
         "Each weight meets the value of the next key: the pointer moves on before it is read.",
-        [of.rows_ahead("v", 1)],
+        [of.rows_ahead("v", 1), of.rows_ahead_inside("v", 1)],
     ),
     "V a row behind": Mistake(
         "Each weight meets the value of the key before: the values start one row early.",
-        [of.rows_ahead("v", -1)],
+        [of.rows_ahead("v", -1), of.rows_ahead_inside("v", -1)],
     ),
     "K a row ahead": Mistake(
         "Each score is of the next key: the pointer moves on before it is read.",
-        [of.rows_ahead("k", 1)],
+        [of.rows_ahead("k", 1), of.rows_ahead_inside("k", 1)],
     ),
     "K's pointer stands still": Mistake(
         "Every tile reads the keys of the first: the pointer of K is not moved on.",

@@ -68,6 +68,11 @@ def visible(p: Probe, shift: int = 0, align: str = "", causal: bool | None = Non
     return torch.arange(N) <= torch.arange(M)[:, None] + offset + shift
 
 
+def hides(p: Probe) -> bool:
+    """Whether a causal mask keeps a key from a query."""
+    return p.causal and not bool(visible(p).all())
+
+
 def softmax(scores: Tensor, empty: float = 0.0) -> Tensor:
     """Along the last axis; a row of -inf gives zeros, or `empty`."""
     none = (scores == -INF).all(-1, keepdim=True)
@@ -140,7 +145,7 @@ def always(**arguments: Any) -> Change:
 
 def unless_causal(change: Change) -> Change:
     """With a causal mask the effect depends on which tiles a kernel skips."""
-    return lambda p: None if p.causal else change(p)
+    return lambda p: None if hides(p) else change(p)
 
 
 # Scale.
@@ -250,7 +255,7 @@ def keys_kept(
     def change(p: Probe) -> Arguments | None:
         M, N, _ = p.sizes
         end = last(M, N)
-        if p.causal:
+        if hides(p):
             return None
         if outside and end > N:
             alone = p.q.shape[:2] == (1, 1)  # else what follows the end is the next head
@@ -263,7 +268,7 @@ def keys_kept(
 
 
 def last_value_dropped(p: Probe) -> Arguments | None:
-    if p.causal:
+    if hides(p):
         return None
     v = p.v.clone()
     v[..., -1, :] = 0
@@ -280,11 +285,22 @@ def rows_ahead(name: str, by: int) -> Change:
     return change
 
 
+def rows_ahead_inside(name: str, by: int) -> Change:
+    """The same, but what would be read outside is masked: zeros."""
+
+    def change(p: Probe) -> Arguments:
+        x = getattr(p, name).roll(-by, -2)
+        x[..., -1 if by > 0 else 0, :] = 0
+        return {name: x}
+
+    return change
+
+
 def first_tile_again(names: str, tile: int) -> Change:
     """The pointer is never moved on: each tile reads the first tile's rows."""
 
     def change(p: Probe) -> Arguments | None:
-        if p.causal:
+        if hides(p):
             return None
         again = torch.arange(p.sizes[1]) % tile
         return {name: getattr(p, name)[..., again, :] for name in names}

@@ -12,13 +12,15 @@ from snippets._lab.judge.models import Probe
 from snippets._lab.judge.oracle import make_qkv
 
 MANY_KEYS = 300  # the last tile of each size holds another number of keys
+# What tells tiles apart, and takes most time.
 LONG = (
     "many keys",
     "257 keys",
     "many queries",
+    "many of both",
     "first key ahead",
     "last key ahead",
-)  # what tells tiles apart, and takes most time
+)
 ONE_MORE = 257  # than a multiple of every tile: a loop to N - 1 in steps of a tile misses one
 
 

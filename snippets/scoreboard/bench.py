@@ -149,15 +149,11 @@ def drawn():
 
 @measured_on("gpu")
 def grids(lab):
-    """Shapes drawn at random beside tuned ones, and one tile more or less than fill the GPU."""
-    tuned = [
-        same_work({"dtype": "bfloat16", "causal": causal, "D": D, "N": 4096, "tuned": True})
-        for D, causal in itertools.product([64, 128], [False, True])
-    ]
+    """Shapes drawn at random, and one tile more or less than the GPU has multiprocessors."""
     sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     a_wave = {"dtype": "bfloat16", "causal": False, "D": 128, "heads": 1}
     around = [{**a_wave, "tiles": n, "N": TILE * n} for n in (sms - 1, sms, sms + 1)]
-    for shape in lab.each(shape=[*drawn(), *tuned, *around]):
+    for shape in lab.each(shape=[*drawn(), *around]):
         yield from best_beside_others(lab, shape["shape"], [QUEUED])
         # --8<-- [end:grids]
 

@@ -665,8 +665,6 @@ LEAST = 0.9  # of the best's rate: what a kernel should do whatever the grid
 def _grid_of(row):
     """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles", "D 64, 15 heads on 5, …"."""
     what = many(row["tiles"], "tile") if "tiles" in row else many(row["heads"], "head")
-    if row.get("tuned"):
-        what = f"tuned, N {cell(row['N'])}"
     if "heads_kv" in row:
         what += f" on {row['heads_kv']}, N {cell(row['N'])}, batch {row['batch']}"
     return f"D {row['D']}, {what}" + ", causal" * row["causal"]
@@ -681,9 +679,8 @@ def grids(results):
     best = compared.best(rivals)
     if not best:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    tuned = {r["grid"] for r in rows if r.get("tuned")}
-    untuned = {at.grid: gain for at, gain in best.items() if at.grid not in tuned}
-    below = [grid for grid, gain in untuned.items() if gain < LEAST]
+    at_each = {at.grid: gain for at, gain in best.items()}
+    below = [grid for grid, gain in at_each.items() if gain < LEAST]
     lines = {r["grid"]: {"grid": r["grid"], "N": r["N"], "rows": []} for r in rows}
     for r in rows:
         lines[r["grid"]]["rows"].append(r)
@@ -697,9 +694,9 @@ def grids(results):
             "grids",
             ours=LAST,
             best=compared.the_best(rivals, names.get),
-            between=between(untuned.values()),
-            standing=standing(untuned.values(), " (", ")"),
-            worst=min(untuned, key=untuned.get),
+            between=between(at_each.values()),
+            standing=standing(at_each.values(), " (", ")"),
+            worst=min(at_each, key=at_each.get),
         ),
         caption=words(
             "grids.caption", missing="".join(f" Not timed: {told}." for told in missing(rows))
@@ -733,12 +730,6 @@ def grids(results):
                 between=compared[CUDNN].between(),
                 standing=compared[CUDNN].standing(),
             ),
-            "tuned": words(
-                "grids.tuned",
-                between=between([gain for at, gain in best.items() if at.grid in tuned]),
-            )
-            if tuned
-            else words("grids.untuned"),
         },
     )
 

@@ -342,7 +342,7 @@ class Session:
         return old if same else None
 
     def _versions(self, place: str) -> dict[str, str]:
-        """What a result is made with; compiled, as the code that was timed, whatever is installed."""
+        """What a result is made with; one that was compiled, with the Triton that was timed."""
         timed = self._timed_triton if place == "compiler" else ""
         return machine.versions() | ({"triton": timed} if timed else {})
 

@@ -9,8 +9,7 @@ T = TypeVar("T", bound=Collection)
 def some(found: T | Iterable, least: int = 1) -> T | list:
     """What was found, as it came (an iterator as a list); an AssertionError where it is too little.
 
-    `for page in some(pages()):` fails where there is no page. tests/test_house_floors.py finds the
-    loops that need it.
+    `for page in some(pages()):` fails where there is no page.
     """
     kept = found if isinstance(found, Collection) else list(found)
     assert len(kept) >= least, f"{len(kept)} things to go through, at least {least} expected"

@@ -82,16 +82,14 @@ def latency(results):
             "work": words(
                 "latency.work",
                 latency=time(STEP(levels["HBM"])),
-                flops=thousands(
-                    round(  # repeated runs agree in two digits
-                        model.amount(
-                            ceiling(results[0], "fma_float32")
-                            / results[0].device["multiprocessors"],
-                            STEP(levels["HBM"]),
-                        ),
-                        -4,
-                    )
+                flops=units.rough(
+                    model.amount(
+                        ceiling(results[0], "fma_float32") / results[0].device["multiprocessors"],
+                        STEP(levels["HBM"]),
+                    ),
+                    digits=2,
                 ),
+            ),
             ),
             "edge": _edge(rows, levels["L2"], l2),
             "far": words(

@@ -12,6 +12,7 @@ from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import (
     bandwidth,
+    change,
     count,
     decimals,
     flops,
@@ -253,7 +254,7 @@ def ways(results):
         at = {r["way"]: r["ms_p50"] for r in pick(rows, N=N, causal=causal)}
         if way not in at or STEPS not in at:
             return "n/a"
-        return percent(round(at[way] / at[STEPS] - 1, 2))
+        return change(at[way] / at[STEPS])
 
     def fastest(N, causal):
         ways = [r for r in pick(rows, N=N, causal=causal) if r["way"] != STEPS]

@@ -71,9 +71,9 @@ def measured_ratio(value: float) -> str:
     return ratio(float(f"{value:.1e}") if value >= 1000 else value)
 
 
-def rough(value: float) -> str:
-    """One significant digit: two runs of the same code share no more of the host's time."""
-    return significant(float(f"{value:.0e}"))
+def rough(value: float, digits: int = 1) -> str:
+    """As many digits as two runs of the same code share, the others 0: of the host's time one."""
+    return significant(float(f"{value:.{digits - 1}e}"))
 
 
 def rough_ratio(value: float) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
@@ -175,16 +176,23 @@ class Compiler:
         self._cap_seconds = cap_seconds
         self._keeps = keeps
         self._child: Child | None = None
-        # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._messages = Path(self._folder.name, "messages")
 
     def __enter__(self) -> Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        self._folder.cleanup()
+        if "_folder" in vars(self):
+            self._folder.cleanup()
+
+    @functools.cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        """Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind."""
+        return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+    @property
+    def _messages(self) -> Path:
+        return Path(self._folder.name, "messages")
 
     def resources(
         self,

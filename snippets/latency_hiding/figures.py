@@ -90,7 +90,6 @@ def latency(results):
                     digits=2,
                 ),
             ),
-            ),
             "edge": _edge(rows, levels["L2"], l2),
             "far": words(
                 "latency.farther" if STEP(far) > 1.1 * STEP(levels["HBM"]) else "latency.steady",

@@ -689,21 +689,18 @@ def test_the_levels_are_found_on_the_walk():
 
 def test_the_verdict_follows_the_clock():
     said = drawn("intensity").sentences
-    assert "softmax has 1.25 FLOP per byte and is limited by memory" in said["steps"]
-    assert "One query against a cache is limited by memory (up to 80 %" in said["claim_bound"]
-    assert "Fused, with many queries, it is limited by arithmetic" in said["claim_bound"]
-    assert "doesn't keep memory busy" not in said["softmax"]
+    assert "softmax has 1.25 FLOP per byte and reaches 80 % of memory's ceiling" in said["steps"]
+    assert "one query against a cache 80 % of memory's" in said["claim_bound"]
+    assert "fused, with many queries, 80 % of arithmetic's" in said["claim_bound"]
+    assert "moves at 78 to 104 % of memory's ceiling" in said["softmax"]
     slow = drawn("intensity", invented("intensity", list(invented_intensity(slower=3)))).sentences
-    assert "reaches half of neither ceiling" in slow["claim_bound"]
-    assert "doesn't keep memory busy" in slow["softmax"]
+    assert "reaches 27 % of memory's" in slow["claim_bound"]
+    assert "moves at 26 to 35 % of memory's ceiling" in slow["softmax"]
     mixed = list(invented_intensity())
     mixed[-1] |= {key: 3 * value for key, value in mixed[-1].items() if key.startswith("ms")}
     figure = drawn("intensity", invented("intensity", mixed))
-    assert figure.finding.endswith("one query against a cache, memory or neither.")
-    assert (
-        "it is limited by memory with 2048 keys "
-        "and reaches half of neither ceiling with 16,384 keys"
-    ) in figure.sentences["decode"]
+    assert figure.finding.endswith("one query against a cache, 27 to 80 % of memory's.")
+    assert "it reaches 27 to 80 % of memory's ceiling" in figure.sentences["decode"]
 
 
 def test_the_backends_are_told_by_dtype_and_mask():

@@ -244,8 +244,8 @@ def test_basic_attention_reads_two_rows_for_each_key():
         assert row["load_instructions"] == 2 * N + 1
         assert row["load_bytes"] == (2 * N + 1) * D * 4
         assert row["store_bytes"] == D * 4
-        # Two `tl.where` for each key, over the 8 slots that hold 5 scores.
-        assert row["selected_elements"] == 2 * N * 8
+        # Two `tl.where` for each key, over the 8 slots that hold 5 scores, and one for the row.
+        assert row["selected_elements"] == 2 * N * 8 + 1
     assert trace.total("store", tensor="out").elements == M * D
 
 

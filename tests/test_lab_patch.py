@@ -270,8 +270,7 @@ def tiled():
 
 
 def basic():
-    same_row = rooms.load("vectorized_attention", "bench").SAME_ROW
-    return rooms.load("basic_attention", "bench").PARTS | {"same row": same_row}
+    return rooms.load("basic_attention", "bench").PARTS
 
 
 def coalescing():

@@ -853,10 +853,10 @@ def test_the_figures_of_ways_timelines_and_graphs():
     assert figures.WAYS == trials.WAYS
     found = drawn("ways", rows)
     assert found.finding.count(f"{trials.COPIES} (N ") == 2
-    assert "copies take 5 % more" in found.sentences["others"]
-    assert "fewer programs 15 % and" in found.sentences["others"].replace("\n", " ")
+    assert "DMA copies +5 %" in found.sentences["others"]
+    assert "fewer programs +15 % and" in found.sentences["others"].replace("\n", " ")
     without = drawn("ways", [r for r in rows if r["way"] != trials.COPIES])
-    assert "copies take n/a more" in without.sentences["others"]
+    assert "DMA copies n/a" in without.sentences["others"]
     rows = [
         {"way": way, "what": what, "start_us": at, "end_us": at + 5.0, "N": 8, "causal": True}
         for way in figures.WAYS[1:]

@@ -560,7 +560,13 @@ def test_rows_of_the_sweep_know_the_tile_of_the_kernel():
     [
         (None, None, 0, "1 ms at D 128, the fastest of all", "None of the fastest tiles spills"),
         ("16 × 8, 4 warps", 0.01, 0, "100× the time of the fastest (16 × 8, 4", "None of the"),
-        ("16 × 8, 4 warps", 0.99, 0, "level with the fastest (16 × 8, 4 warps)", "None of the"),
+        (
+            "16 × 8, 4 warps",
+            0.99,
+            0,
+            "1.01× the time of the fastest (16 × 8, 4 warps)",
+            "None of the",
+        ),
         ("16 × 8, 4 warps", 0.01, 24, "100× the time", "little (24 bytes of stack per thread at D"),
     ],
 )
@@ -594,7 +600,10 @@ def test_a_block_of_queries_lacks_programs_where_it_is_behind():
 
     blocks = compared({(1, 64, 256): 0.5, (16, 64, 256): 2.0})
     said = figures._behind(blocks, 100)
-    assert "behind with 1 head of D 64 at N 256. There it has at most 16 programs for 100" in said
+    assert (
+        "times as long with 1 head of D 64 at N 256. There it has at most 16 programs for 100"
+        in said
+    )
     assert "programs" not in figures._behind(blocks, 10), "then both lack none"
     assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
     about = {"threads": 256, "multiprocessor_registers": 65_536}

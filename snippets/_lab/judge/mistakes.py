@@ -286,7 +286,7 @@ MISTAKES: dict[str, Mistake] = {
         "exp(old - new).",
         [
             online(
-                tile, rescale=lambda old, new: of.exponential(new, old).nan_to_num(0.0, posinf=0.0)
+                tile, rescale=lambda old, new: of.exponential(new, old).where(old.isfinite(), 0.0)
             )
             for tile in STEPS
         ],

@@ -560,9 +560,12 @@ def up_to_tile(tile: int, N: int) -> int:
 
 
 def exponential(scores: Tensor, largest: Tensor) -> Tensor:
+    return overflowing((scores - largest).exp())
+
+
+def overflowing(x: Tensor) -> Tensor:
     """Infinite where it is in float32."""
-    e = (scores - largest).exp()
-    return e.masked_fill(e > torch.finfo(torch.float32).max, INF)
+    return torch.where(x.abs() > torch.finfo(torch.float32).max, x.sign() * INF, x)
 
 
 def of_own_tile(scores: Tensor, _: Tensor) -> Tensor:
@@ -607,8 +610,9 @@ def online(
             w = weigh(s, m_new)
             if maximum in ("kept", "frozen", "tile") or (maximum == "first" and not l_i.any()):
                 m_i = m_new
-            l_i = l_i * (alpha if total else 1) * keep_sum + w.sum(-1, keepdim=True)
-            acc = sums(acc * (alpha if accumulator else 1) * keep_accumulator + weights(w) @ v)
+            l_i = overflowing(l_i * (alpha if total else 1)) * keep_sum + w.sum(-1, keepdim=True)
+            acc = overflowing(acc * (alpha if accumulator else 1)) * keep_accumulator
+            acc = sums(acc + weights(w) @ v)
             acc = acc / l_i if divide_each else acc
         if guarded:
             l_i = l_i.masked_fill(l_i == 0, 1.0)

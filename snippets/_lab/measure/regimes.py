@@ -159,7 +159,7 @@ def operator(name: str) -> Callable[..., torch.Tensor]:
             return torch.empty_like(q, memory_format=torch.contiguous_format).transpose(-2, -3)
         return torch.empty_like(q, memory_format=torch.contiguous_format)
 
-    made = torch.library.custom_op(f"attention_measured::{name}", run, mutates_args=())
+    made = torch.library.custom_op(f"attention_measured_lab::{name}", run, mutates_args=())
     made.register_fake(fake)
     return made
     # --8<-- [end:operator]

@@ -285,8 +285,10 @@ MISTAKES: dict[str, Mistake] = {
         "When the running maximum moves, what was kept is multiplied by exp(new - old) and not by "
         "exp(old - new).",
         [
-            online(
-                tile, rescale=lambda old, new: of.exponential(new, old).where(old.isfinite(), 0.0)
+            online(tile, rescale=upside_down)
+            for upside_down in (
+                lambda old, new: of.exponential(new, old).where(old.isfinite(), 0.0),
+                lambda old, new: of.exponential(new, old).nan_to_num(0.0, posinf=0.0),
             )
             for tile in STEPS
         ],

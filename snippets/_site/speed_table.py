@@ -40,9 +40,9 @@ BUDGETS = (
     Budget("largest_paint_ms", "largest paint", "ms", 0.65, ratio=True),
     Budget("shift", "layout shift", "", 0.02),
     Budget("blocking_ms", "blocking", "ms", 0.8, ratio=True, floor=150),
-    Budget("bytes", "bytes before a figure", "kB", 140_000),  # a dozen drawings are text too
+    Budget("bytes", "bytes before a figure", "kB", 145_000),  # a dozen drawings are text too
     Budget("requests", "requests", "", 11),
-    Budget("index_bytes", "search index", "kB", 150_000),
+    Budget("index_bytes", "search index", "kB", 155_000),
 )
 
 ALWAYS = ("first_paint_ms", "largest_paint_ms", "bytes", "requests")  # of every page more than zero

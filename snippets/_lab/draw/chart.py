@@ -27,7 +27,6 @@ GLYPHS = {
     "cross": "✚",
     "x": "✕",
     "star": "★",
-    "pentagon": "⬟",
     "hexagon": "⬢",
     "line-ew": "–",
 }

@@ -112,7 +112,7 @@ OTHERS = {
     "torch:transpose": _cool("PyTorch mT.contiguous()", 262, 0.53, "hexagon", 0.13),
     "torch:clone": _cool("PyTorch clone", 215, 0.6, "square", 0.09),
     "flash_attention_2": _cool("FlashAttention-2", 268, 0.54, "square", 0.19),
-    "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "pentagon", 0.12),
+    "flash_attention_3": _cool("FlashAttention-3", 235, 0.55, "diamond", 0.12),
     "flash_attention_4": _cool("FlashAttention-4", 171, 0.57, "hexagon", 0.12),
     "flashinfer": _cool("FlashInfer", 197, 0.5, "star", 0.1),
     "triton_tutorial_06": _cool("Triton's tutorial 06", 212, 0.5, "x", 0.08),

@@ -104,8 +104,8 @@ bench-cpu: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
 	$(LAB) bench-cpu $(SELECT)
 
 # Of most results of GPUs; kernels are compiled with it, too.
-TIMED_TRITON = $(shell grep -rl '"place": "gpu"' docs/data | xargs grep -ho '"triton": "[^"]*"' \
-  | sort | uniq -c | sort -n | tail -1 | cut -d '"' -f 4)
+TIMED_TRITON = $(shell $(PYTHON) -c \
+  'from snippets._lab.results.store import timed_with; print(timed_with("triton"))')
 
 # All that pyproject.toml allows; the page about other cards has a row for each.
 PINNED_TRITON = $(shell sed -n 's/^triton==//p' constraints.txt)

@@ -35,9 +35,9 @@ def of_row(row: Row) -> list[int]:
 def samples(row: Row) -> Iterator[list[float]]:
     """The samples of each run."""
     start = 0
-    for count in of_row(row):
-        yield row["ms_samples"][start : start + count]
-        start += count
+    for length in of_row(row):
+        yield row["ms_samples"][start : start + length]
+        start += length
 
 
 def taken(result: Result) -> int:

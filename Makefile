@@ -14,8 +14,8 @@ LAB = $(PYTHON) -m snippets._lab
 SITE = $(PYTHON) -m snippets._site
 SELECT = $(if $(POST),--post $(POST)) $(if $(RESULT),--result $(RESULT)) $(if $(FORCE),--force) $(if $(RUNS),--runs $(RUNS)) $(if $(COMMIT),--commit $(COMMIT))
 
-CONTRACT = tests/test_launchers.py tests/test_launchers_compiled.py
-ROOM_TESTS = $(CONTRACT) $(wildcard $(patsubst snippets/%/__init__.py,tests/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/test_lab_grid.py
+CONTRACT = tests/posts/test_launchers.py tests/posts/test_launchers_compiled.py
+ROOM_TESTS = $(CONTRACT) $(wildcard $(patsubst snippets/%/__init__.py,tests/posts/test_%.py,$(filter-out snippets/_%,$(wildcard snippets/*/__init__.py)))) tests/lab/test_grid.py
 
 # With an interpreter of your own nothing is installed.
 ifeq ($(PYTHON),$(VENV)/bin/python)
@@ -97,7 +97,7 @@ notebooks: $(ALL) ## Run the notebooks; the site shows what they print
 bench: $(ALL) ## Measure on this machine's GPU; without one: make bench-cpu
 	$(LAB) bench $(SELECT)
 
-.PHONY: bench-cpu evidence
+.PHONY: bench-cpu
 bench-cpu: $(ALL) ## Measure what needs no GPU: traffic, registers, mutants
 	@$(MAKE) --no-print-directory $(addprefix .cache/triton-,$(sort $(TIMED_TRITON) \
 	  $(if $(filter-out your_gpu,$(POST)),,$(filter-out $(PINNED_TRITON),$(TRITONS)))))
@@ -116,8 +116,6 @@ TRITONS = $(shell sed -n '/^TRITONS = /s/[^0-9. ]//gp' snippets/your_gpu/bench.p
 	@rm -rf $@.part
 	@$(PYTHON) -m pip install --quiet --no-deps --target $@.part "triton==$*"
 	@mv $@.part $@
-
-evidence: bench-cpu
 
 .PHONY: train
 train: $(ALL) ## Train the language model with our kernels: 90 s on a GPU, a tiny one without; FRESH=1 begins again
@@ -204,7 +202,7 @@ mutants: $(ALL) ## Show that the tests reject every wrong kernel
 
 .PHONY: test-diagnosis
 test-diagnosis: $(ALL) ## Show that make diagnose names mistakes, and names none wrongly
-	$(PYTHON) -m pytest -m diagnosis --durations 10 $(ANYWHERE) tests/test_diagnose.py tests/test_lab_diagnosis.py
+	$(PYTHON) -m pytest -m diagnosis --durations 10 $(ANYWHERE) tests/lab/test_diagnose.py tests/lab/test_diagnosis.py
 
 .PHONY: diagnose
 diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_kernel.py
@@ -215,7 +213,7 @@ diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_k
 gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
 	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 	  || { echo "gpu-test needs a GPU that torch can use; without one: make test"; exit 1; }
-	$(PYTHON) -m pytest -m "not mutants and not browser and not diagnosis" $(if $(POST),tests/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
+	$(PYTHON) -m pytest -m "not mutants and not browser and not diagnosis" $(if $(POST),tests/posts/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
 
 .PHONY: sanitize
 sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)

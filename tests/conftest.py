@@ -23,10 +23,10 @@ if torch is not None:
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(min(2, torch.get_num_threads()))
 
-import progress
 from hypothesis import HealthCheck, settings
 
 from snippets._site.checks.browser import program
+from tests import progress
 
 settings.register_profile(
     "attention",

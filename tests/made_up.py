@@ -6,9 +6,9 @@ import operator
 from typing import Any
 
 from snippets._lab.results import staleness
-from snippets._lab.results.checks import CEILINGS as NAMES
 from snippets._lab.results.physics import percentiles
 from snippets._lab.results.store import Result, folder_name
+from snippets._lab.results.validate import CEILINGS as NAMES
 
 CEILINGS = {
     name: {"per_s_p20": 0.99e15, "per_s_p50": 1e15, "per_s_p80": 1.01e15} for name in sorted(NAMES)

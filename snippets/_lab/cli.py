@@ -270,9 +270,9 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _figures(options: argparse.Namespace) -> int:
-    from snippets._lab.draw import everything
+    from snippets._lab.draw import draw_all
 
-    changed = everything.draw_all(options.data, options.out, write=not options.check)
+    changed = draw_all.draw_all(options.data, options.out, write=not options.check)
     for path in changed:
         console.print(f"{'differs' if options.check else 'wrote'} {path}", highlight=False)
     if options.check and changed:

@@ -83,7 +83,7 @@ def attention_rooms(place: str = "gpu") -> list[str]:
 
 def test_files(room: str) -> list[Path]:
     """The tests of a room: the contract that all launchers are held to, and its own."""
-    tests = SNIPPETS.parent / "tests"
+    tests = SNIPPETS.parent / "tests" / "posts"
     contract = tests / "test_launchers.py"
     return [*([contract] if contract.exists() else []), tests / f"test_{room}.py"]
 

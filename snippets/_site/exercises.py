@@ -1,6 +1,6 @@
 """The exercises that a reader does on the page: their boxes, and what the playground needs of them.
 
-A room declares them in `exercises.toml`. There are three kinds, by what stands in an entry:
+A room declares them in `tasks.toml`. There are three kinds, by what stands in an entry:
 
 - with `gap`, a kernel to complete: the tested answer stands in `exercise.py`, and the stub is the
   answer with pieces taken out, so that the two cannot drift apart;
@@ -23,7 +23,7 @@ PLACE = re.compile(
     r'^<div class="am-exercise" data-exercise="(?P<room>[a-z_]+):(?P<name>[a-z_]+)"></div>$',
     re.MULTILINE,
 )
-FILE = "exercises.toml"
+FILE = "tasks.toml"
 
 
 class ExerciseError(Exception):

@@ -2,7 +2,7 @@
 
 - `published` publishes the files that a reader may copy, `listings` gives each a page, and
   `notebooks` shows notebooks as pages; `search` writes the index;
-- `formulas`, `tables`, `glossary`, `reference`, `moved` and `mending` change how a page is written,
+- `formulas`, `tables`, `glossary`, `reference`, `moved` and `html_fixes` change the HTML,
   `stale`, `unmeasured`, `speed_table` and `mistakes_table` add what is known only at build;
 - `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
@@ -31,9 +31,10 @@ from snippets._site import (
     exercises,
     export,
     formulas,
+    front_menu,
     glossary,
+    html_fixes,
     listings,
-    mending,
     mistakes_table,
     moved,
     notebooks,
@@ -44,7 +45,6 @@ from snippets._site import (
     reference,
     reload,
     repository,
-    road,
     search,
     speed_table,
     stale,
@@ -164,7 +164,7 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
         content = moved.anchored(content, page.meta.get("moved", {}))
     except (notebooks.NotebookError, moved.MovedError, DataError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    content = listings.viewed(mending.mended(content))
+    content = listings.viewed(html_fixes.mended(content))
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = numbering.numbered(content)
@@ -187,7 +187,7 @@ def on_page_context(
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     if page.is_homepage:
-        page.content = road.filled(page.content or "", about.posts(nav), page)
+        page.content = front_menu.filled(page.content or "", about.posts(nav), page)
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
         notebooks.place_beside_post(page, nav)
@@ -198,12 +198,12 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Put right what the theme's templates have too much or too little of."""
     if notebooks.is_notebook(page):
         notebooks.leave_post(page)
-    return mending.mended_template(output)
+    return html_fixes.mended_template(output)
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
     """The same for the 404 page, which is made from a template."""
-    return mending.mended_template(output) if template_name.endswith(".html") else output
+    return html_fixes.mended_template(output) if template_name.endswith(".html") else output
 
 
 def on_post_build(config: MkDocsConfig) -> None:

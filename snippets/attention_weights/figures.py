@@ -12,7 +12,7 @@ from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import count, decimals, percent, ratio, size, time
 from snippets._lab.draw.words import Words, cell, listed, yes
 
-from .light import light_map
+from .static_map import light_map
 
 OURS, CAUSAL, EAGER = "attention_weights", "attention_weights, causal", "torch:eager"
 WITH, WITHOUT = "with 1/√d", "without"

@@ -1,6 +1,6 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
-from snippets._lab.draw import charts, every_room, units
+from snippets._lab.draw import charts, shared_figures, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
@@ -695,7 +695,7 @@ def error(results):
 
 
 def host_time(results):
-    host = every_room.host(results, [OURS, SDPA])
+    host = shared_figures.host(results, [OURS, SDPA])
     one = results[0].rows[0]
     return Figure(
         finding=words("host_time", ours=host.ours, times=host.times),

@@ -3,12 +3,12 @@
 import itertools
 import re
 
-from snippets._lab.draw import charts, every_room, units
+from snippets._lab.draw import charts, shared_figures, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import BEST, identity, named
-from snippets._lab.draw.kills import Kill, picture
+from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -417,7 +417,7 @@ def error(results):
 
 
 def host_time(results):
-    host = every_room.host(results, [OURS, TRITON, SDPA])
+    host = shared_figures.host(results, [OURS, TRITON, SDPA])
     one = results[0].rows[0]
     return Figure(
         finding=words("host_time", ours=host.ours, times=host.times),

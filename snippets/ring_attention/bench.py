@@ -5,7 +5,7 @@ import functools
 import torch
 
 from snippets._lab.measure.timing import Times
-from snippets._lab.results.checks import FEWEST_SAMPLES
+from snippets._lab.results.validate import FEWEST_SAMPLES
 from snippets._lab.rooms import measured_on
 
 from . import kernel, trials

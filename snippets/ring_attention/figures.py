@@ -6,7 +6,7 @@ from snippets._lab.draw.drawings import PHONE, svg
 from snippets._lab.draw.drawings import words as written
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity
-from snippets._lab.draw.kills import Kill, picture
+from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import TIME, Quantity, field, moved, pick, rate, values
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline

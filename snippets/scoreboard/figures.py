@@ -41,7 +41,7 @@ from snippets._lab.rooms import source_file
 
 from . import front
 from .differences import lines_of_code, steps_html
-from .within import (
+from .regime_rows import (
     AS_CALLED,
     CELL,
     COMPILED,

@@ -32,7 +32,7 @@ from snippets._lab.measure.competitors import (
 from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
 from snippets._lab.results import history, origin, physics, runs, staleness, store
-from snippets._lab.results.checks import faults
+from snippets._lab.results.validate import faults
 from snippets._lab.rooms import (
     DATA,
     UnknownName,

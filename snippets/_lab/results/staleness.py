@@ -119,7 +119,7 @@ def _judging(found: Mapping[str, Definition]) -> list[str]:
 
 
 def _file(path: Path) -> str:
-    """What a file is called in a result: "basic_attention/kernel.py", "tests/test_launchers.py"."""
+    """What a file is called in a result: "x/kernel.py", or "tests/posts/test_launchers.py"."""
     within = path.is_relative_to(rooms.SNIPPETS)
     return path.relative_to(rooms.SNIPPETS if within else rooms.SNIPPETS.parent).as_posix()
 
@@ -175,7 +175,7 @@ class Walk:
             waiting += self._used(path, definition)
 
     def _judges(self, path: Path) -> bool:
-        return path.parent.name == "tests"
+        return path.is_relative_to(rooms.SNIPPETS.parent / "tests")
 
     def _used(self, path: Path, definition: Definition) -> Iterator[tuple[Path, str]]:
         """(file, name) of all that a definition uses in files of rooms."""

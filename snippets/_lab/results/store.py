@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from snippets._lab.results.checks import faults
 from snippets._lab.results.result import SCHEMA, Result
+from snippets._lab.results.validate import faults
 from snippets._lab.rooms import DATA
 
 

@@ -32,8 +32,8 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
         f"snippets/{name}/figures.py": "figures",
         f"snippets/{name}/mutants.py": "mutants",
         f"snippets/{name}/exercise.py": "exercise",
-        f"snippets/{name}/exercises.toml": "exercises",
-        f"tests/test_{name}.py": "test",
+        f"snippets/{name}/tasks.toml": "exercises",
+        f"tests/posts/test_{name}.py": "test",
         f"docs/posts/{name}.md": "page",
     }
     kernel = _renamed(room_file(like, "kernel.py").read_text("utf-8"), like, name)
@@ -84,7 +84,7 @@ def _check(name: str, like: str, root: Path) -> None:
             f"snippets/{name}",
             f"docs/posts/{name}.md",
             f"docs/lab/{name}.md",
-            f"tests/test_{name}.py",
+            f"tests/posts/test_{name}.py",
         )
         if (root / path).exists()
     ]

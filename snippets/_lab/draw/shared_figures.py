@@ -1,0 +1,116 @@
+"""Figures of several rooms: wrong kernels, what a file prints, what a call costs the host."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from snippets._lab.draw import charts
+from snippets._lab.draw.chart import Chart
+from snippets._lab.draw.charts import Series
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.mutant_figure import Kill, picture
+from snippets._lab.draw.rows import OF_THE_HOST, pick, values
+from snippets._lab.draw.tables import columns
+from snippets._lab.draw.units import host_time, rough_ratio
+from snippets._lab.draw.words import between
+from snippets._lab.results.store import Result
+from snippets._lab.rooms import source_file
+
+A_CALL = "a call"  # of the host's time, the whole
+
+
+def mutants(results: list[Result]) -> Figure:
+    """The wrong kernels of a room and the test that rejected each."""
+    rows = results[0].rows
+    what = source_file(results[0].post).stem  # kernel or module
+    told = sum(bool(r.get("derived")) for r in rows)
+    how = (
+        f" From the wrong numbers alone {told} of the {len(rows)} mistakes can be named: a PyTorch "
+        "model with the same mistake gives the same numbers."
+    )
+    shown = [
+        Kill(
+            r["mutant"],
+            r["diagnosis"] + _said_by_output(r) * bool(told),
+            r["message"],
+            r["old"],
+            r["new"],
+            r["killed_by"],
+        )
+        for r in rows
+    ]
+    return Figure(
+        finding=f"{len(rows)} wrong {what}s, and the tests reject every one.",
+        caption=f"Each row is the page's {what} with one mistake: what was taken out is struck "
+        "through, its replacement is marked. The bar is the largest difference over what "
+        "is allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
+        f"{what} passes the same tests." + how * bool(told),
+        table=[],
+        widget=picture(shown, "error ÷ allowed"),
+    )
+
+
+def _said_by_output(row: Mapping[str, Any]) -> str:
+    """What to add where the output alone gives no name, or the name of a mistake next to it."""
+    derived = row.get("derived")
+    if derived == row["mutant"]:
+        return ""
+    return f" (By its output: {derived or 'no known mistake'}.)"
+
+
+def report(results: list[Result]) -> Figure:
+    """What `python kernel.py` printed, word for word, in one section for each device."""
+    command = f"python {source_file(results[0].post).name}"
+    sentences = {
+        r.folder: "\n".join(["```console", f"$ {command}", *(x["line"] for x in r.rows), "```"])
+        for r in results
+    }
+    return Figure(
+        finding="The file checks itself.",
+        caption=f"What `{command}` prints, the file lying alone in an empty folder.",
+        table=[{"device": r.label, "line": x["line"]} for r in results for x in r.rows],
+        sentences=sentences,
+    )
+
+
+class Host(NamedTuple):
+    """What calls cost the host, in words, and as a table and a chart."""
+
+    ours: str
+    times: str  # over PyTorch's
+    kept: str  # a launch whose kernel is kept
+    asked: str  # a launch whose kernel Triton has to find
+    table: list[dict[str, Any]]
+    plot: Chart
+
+
+def host(results: Sequence[Result], names: Sequence[str]) -> Host:
+    """The host's time for a call of each of `names`, ours first, PyTorch's last, and of our parts.
+
+    A row is a `part` of a call at one D; the whole is A_CALL.
+    """
+    rows = results[0].rows
+    ours, theirs = (pick(rows, part=A_CALL, implementation=name) for name in (names[0], names[-1]))
+    pairs = [one["ms_p50"] / other["ms_p50"] for one, other in zip(ours, theirs, strict=True)]
+    parts = [part for part in values(rows, "part") if part != A_CALL]
+    whole = [Series(name, where={"implementation": name, "part": A_CALL}) for name in names]
+    each = [Series(names[0], part, {"part": part}, shade=3) for part in parts]
+    kept, asked = ([r["ms_p50"] for r in pick(rows, part=part)] for part in parts[-2:])
+    return Host(
+        ours=between([r["ms_p50"] for r in ours], host_time),
+        times=between(pairs, rough_ratio),
+        kept=between(kept, host_time),
+        asked=between(asked, host_time),
+        table=columns(
+            rows,
+            {
+                "D": "D",
+                "part": "part",
+                "of": lambda r: named(r["implementation"]),
+                "time of the host": OF_THE_HOST,
+            },
+        ),
+        plot=charts.bars(
+            results, [*whole, *each], OF_THE_HOST, charts.views("D {}", "D", values(rows, "D"))
+        ),
+    )

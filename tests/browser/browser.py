@@ -1,0 +1,154 @@
+"""What the browser tests share: the built site, one browser, and pages that notice what goes wrong.
+
+A pytest plugin (`pytest_plugins = ["tests.browser.browser"]` in a test module), so that all modules
+use one site and one browser: Playwright allows only one per process. PYTEST_DONT_REWRITE: modules
+import from it before pytest sees the plugin, and its assertions bring their own messages.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build as mkdocs_build
+from mkdocs.config import load_config
+
+from snippets._lab.rooms import ROOT
+from snippets._site.checks.browser import LAPTOP, Server, chromium, program
+
+OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
+SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
+NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
+FONTS = "**/assets/fonts/*.woff2"
+MEASURE_SHIFT = """window.shift = 0;
+new PerformanceObserver(list => list.getEntries().forEach(e => { window.shift += e.value; }))
+  .observe({type: "layout-shift", buffered: true});"""
+
+
+def build(source: Path, folder: Path, address: str = "") -> None:
+    """Build the site in `source`, every warning an error."""
+    changes = {"site_dir": str(folder), "site_url": address, "strict": True}
+    # A repository address, because Material would ask its host for the number of stars.
+    changes["repo_url"] = "https://github.com/example/example"
+    before = os.getcwd()
+    os.chdir(source)  # where mkdocstrings looks for sources
+    try:
+        mkdocs_build(load_config("mkdocs.yml", **changes))
+    finally:
+        os.chdir(before)
+
+
+@contextmanager
+def built(source: Path, folder: Path) -> Iterator[str]:
+    """Build the site in `source` for the address it is served at; yields that address."""
+    with Server(folder) as server:
+        build(source, folder, server.address)
+        yield server.address
+
+
+def scratch_source(folder: Path, pages: dict[str, str], links: Iterable[str] = ()) -> Path:
+    """The source of a site with this site's configuration and look, and pages of its own.
+
+    `links`: folders of docs/ that it shares with this site, beside the scripts and styles.
+    """
+    for name, text in pages.items():
+        path = folder / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    for name in ("assets", *links):
+        (folder / "docs" / name).symlink_to(ROOT / "docs" / name)
+    (folder / "snippets").symlink_to(ROOT / "snippets")
+    nav = "".join(f"  - {name}\n" for name in pages if name.endswith(".md"))
+    (folder / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav:\n{nav}", "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site_folder(tmp_path_factory):
+    """Where the files of `site` lie: one build for all workers, made for an address of nowhere."""
+    run = tmp_path_factory.getbasetemp()
+    run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+    one = run / "one-site"
+    with (run / "one-site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not one.exists():
+            build(ROOT, run / "unfinished", NOWHERE)
+            (run / "unfinished").rename(one)
+    return one
+
+
+@pytest.fixture(scope="session")
+def site(site_folder):
+    """The address of this site."""
+    with Server(site_folder, SUBPATH, built_for=NOWHERE) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if program() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI=true, and no chromium to check the site with")
+        pytest.skip("no chromium")
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages that keep a list of what went wrong: script errors and foreign requests."""
+    contexts = []
+
+    def open_page(viewport=LAPTOP, **options):
+        def note_failure(request):
+            # Aborted: the test left the page while its icon was still under way. A file that is
+            # missing comes with a status instead, and the console reports that as an error.
+            if request.failure != "net::ERR_ABORTED":
+                page.wrong.append(f"failed: {request.url} {request.failure}")
+
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
+        page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
+        page.on("requestfailed", note_failure)
+
+        def note_foreign(request):
+            # Watched and not intercepted, which would switch the browser's cache off.
+            if not request.url.startswith((OWN, "data:", "blob:")):
+                page.wrong.append(f"foreign request: {request.url}")
+
+        page.on("request", note_foreign)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def plotly_is_loaded(page) -> bool:
+    return page.evaluate("typeof Plotly !== 'undefined'")
+
+
+def measure_shift(page, *, fonts: bool = True) -> None:
+    """Sum up in `window.shift` how far things jump on the pages that are opened from here on.
+
+    Without fonts, letters stay those of the machine: a font that comes late moves words as well,
+    which test_type.py measures apart.
+    """
+    page.add_init_script(MEASURE_SHIFT)
+    if not fonts:
+        page.route(FONTS, lambda route: route.fulfill(body=b""))
+
+
+def switch_scheme(page, scheme: str) -> None:
+    """Press the palette button until the scheme is in force."""
+    for _ in range(3):
+        if page.locator("body").get_attribute("data-md-color-scheme") == scheme:
+            return
+        page.locator("label.md-header__button[for^='__palette']:visible").click()
+    assert page.locator("body").get_attribute("data-md-color-scheme") == scheme

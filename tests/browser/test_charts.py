@@ -1,0 +1,111 @@
+"""Charts and the pictures of wrong kernels in a real browser: nothing is cut, at any width.
+
+One page holds them all: the fragments of the real pages, without the rest of a page.
+"""
+
+import pytest
+
+from snippets._lab.rooms import FIGURES
+from snippets._site.checks.browser import PHONE
+from tests.browser.browser import built, scratch_source
+from tests.floors import some
+
+pytestmark = pytest.mark.browser
+pytest_plugins = ["tests.browser.browser"]
+
+WIDE = {"width": 1366, "height": 768}
+KILLS = ["flash_attention/mutants", "coalescing/mutants", "hopper_attention/protocol_mutants"]
+STRIPS = ["composed_attention/launches", "scoreboard/kernels"]
+
+
+@pytest.fixture(scope="module")
+def fragments(tmp_path_factory):
+    """A page of every chart, and of some tables of wrong kernels."""
+    charts = sorted(
+        str(path.relative_to(FIGURES).with_suffix(""))
+        for path in FIGURES.rglob("*.md")
+        if 'class="am-plot"' in path.read_text("utf-8")
+    )
+    assert len(charts) > 30
+    pages = {
+        "index.md": _page(KILLS + STRIPS),
+        "charts.md": _page(charts),
+    }
+    source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["figures", "data"])
+    with built(source, tmp_path_factory.mktemp("charts")) as address:
+        yield address
+
+
+def _page(names):
+    return "# Page\n\n" + "\n\n".join(f'--8<-- "docs/figures/{name}.md"' for name in names) + "\n"
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+def test_a_table_of_wrong_kernels_is_whole(open_page, fragments, viewport):
+    page = open_page(viewport)
+    page.goto(fragments)
+    tables = page.locator(".am-kills-table")
+    assert tables.count() == len(KILLS)
+    cut = page.locator(".am-kills-table :is(th, td, code, p, .am-test)").evaluate_all(
+        "all => all.filter(e => e.getClientRects().length && (e.scrollWidth > e.clientWidth + 1 "
+        "|| e.getBoundingClientRect().right > innerWidth)).map(e => e.textContent.slice(0, 60))"
+    )
+    assert cut == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    row = tables.first.locator("tbody tr").first
+    cells = [cell.bounding_box() for cell in some(row.locator("th, td").all())]
+    if viewport == WIDE:  # mistake, what goes wrong, how far off: side by side
+        assert [c["x"] for c in cells] == sorted({c["x"] for c in cells})
+    else:
+        assert [c["y"] for c in cells] == sorted({c["y"] for c in cells})
+    assert page.wrong == []
+
+
+def test_a_bar_is_longer_where_the_numbers_are_farther_off(open_page, fragments):
+    page = open_page(WIDE)
+    page.goto(fragments)
+    bars = page.locator("#figure-flash_attention-mutants tr:has(i:not(.am-off-any))").evaluate_all(
+        "all => all.map(r => [parseFloat(r.querySelector('b').textContent.replace(',', '')), "
+        "r.querySelector('i').offsetWidth])"
+    )
+    assert len(bars) > 10
+    ordered = sorted(bars)
+    assert [width for _, width in ordered] == sorted(width for _, width in bars)
+    assert ordered[0][1] < ordered[-1][1] / 2
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+def test_no_words_of_a_still_lie_on_each_other(open_page, fragments, viewport):
+    """Without a script, as on paper and at first sight: ticks, names and numbers of each panel."""
+    page = open_page(viewport, java_script_enabled=True)
+    page.route("**/plotly-*", lambda route: route.abort())
+    page.goto(f"{fragments}charts/")
+    page.add_style_tag(content=".md-content__inner > * { content-visibility: visible !important }")
+    overlapping = page.evaluate(OVERLAPS)
+    assert overlapping["seen"] > 500, "there were no words to look at"
+    assert overlapping["found"] == []
+
+
+# Pairs of texts of a panel that cover each other by more than a few pixels, and those outside.
+OVERLAPS = """() => {
+  const found = [];
+  let seen = 0;
+  for (const panel of document.querySelectorAll('.am-panels > svg')) {
+    const figure = panel.closest('.am-figure');
+    const box = panel.closest('.am-plot').getBoundingClientRect();
+    const texts = [...panel.querySelectorAll('text')]
+      .filter((t) => t.getClientRects().length && !t.closest('.am-symbols'))
+      .map((t) => [t.textContent, t.getBoundingClientRect()]);
+    seen += texts.length;
+    for (const [text, r] of texts) {
+      const cut = r.right > box.right + 3 || r.left < box.left - 3;
+      if (cut) found.push(`${figure.id}: ${text} is cut`);
+    }
+    texts.forEach(([a, r], i) => texts.slice(i + 1).forEach(([b, s]) => {
+      const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+      const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+      if (wide > 2 && high > 4) found.push(`${figure.id}: ${a} | ${b}`);
+    }));
+  }
+  return {seen, found};
+}"""

@@ -1,0 +1,849 @@
+"""The page's interpreter of kernels, in Chromium, against Triton's own and Triton's front end.
+
+What Triton's interpreter makes of the rooms' kernels, and of their wrong variants, on fixed
+problems is recorded in docs/data (judge/problems.py); here the engine runs the same texts on them.
+"""
+
+import ast
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from snippets._lab.judge import problems
+from snippets._lab.judge.mutants import mutate
+from snippets._lab.judge.patch import replace
+from snippets._lab.probe import launches
+from snippets._lab.results import staleness, store
+from snippets._lab.rooms import (
+    DATA,
+    ROOT,
+    for_scripts,
+    load,
+    load_file,
+    room_file,
+    rooms,
+    source_file,
+)
+from snippets._site.checks.browser import Server
+from snippets._site.scripts import bundle, needed
+from tests.browser.engine_edits import EDITS
+from tests.browser.engine_idioms import (
+    AT_RUN_TIME,
+    COMPILED,
+    HELPERS,
+    IMPORTS,
+    LINES,
+    REAL,
+    WHOLE,
+    parted,
+)
+from tests.browser.engine_rewrites import REWRITES
+from tests.floors import some
+
+pytest_plugins = ["tests.browser.browser"]
+
+ENGINE = ROOT / "docs/assets/javascripts/playground/engine"
+ROOMS = [room for room in rooms() if for_scripts(room)]
+RECORDED = [(room, result) for room in ROOMS for result in for_scripts(room)]
+MOST_BYTES = 42_000  # of the engine, compressed
+MOST_BYTES_A_CLICK = 42_000  # of the problems of a kernel
+LEAST_REJECTED, LEAST_NAMED = 0.96, 0.70  # of all wrong variants whose kernels are changed
+
+# Wrong variants that no problem rejects, and why.
+SURVIVORS = {
+    "tiled_attention: hidden NaN gets in": "needs a value that is NaN, and float64 attention of "
+    "one is NaN too",
+    "flash_attention: key beyond the end": "the line runs only in a warp-specialized kernel",
+    "flash_backward: gradients replaced, not added to": "needs gradients that came before",
+    "flash_backward: dQ replaced, not added to": "needs gradients that came before",
+    "flash_backward: identity off by one": "the line runs only with a Hopper GPU's tiles",
+    "flash_backward: turned beyond the last tile": "needs two full tiles of keys",
+    "flash_backward: groups of heads overlap": "needs more programs than a GPU runs at one time",
+}
+# Wrong variants whose result is not that of Triton's interpreter, and why.
+DIFFERENT = {
+    "composed_attention: tile not transposed": "it stores what masked lanes loaded, which is "
+    "undefined: 0 there, NaN here",
+    "latency_hiding: last walker dropped": "an integer that nobody writes is as it was: 0 here",
+}
+
+
+def worker_text():
+    return bundle(needed((ENGINE / "worker.js").resolve()))
+
+
+@pytest.fixture(scope="module")
+def ask(browser, tmp_path_factory):
+    """Sends a task to the engine as it is shipped, and gives its answer."""
+    folder = tmp_path_factory.mktemp("engine")
+    (folder / "worker.js").write_text(worker_text(), "utf-8")
+    (folder / "verdict.js").write_text(bundle(needed((ENGINE / "verdict.js").resolve())), "utf-8")
+    (folder / "index.html").write_text("<!doctype html><title>engine</title>", "utf-8")
+    with Server(folder) as server:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(server.address)
+        page.evaluate(HARNESS)
+        yield lambda task, **fields: page.evaluate(
+            "(message) => ask(message)", {"task": task, **fields}
+        )
+        context.close()
+
+
+# Answers are plain lists: typed arrays do not leave the page.
+HARNESS = """async () => {
+  const worker = new Worker("worker.js", { type: "module" });
+  const { judge, likeness } = await import(new URL("verdict.js", location.href).href);
+  const waiting = new Map();
+  worker.onmessage = ({ data }) => {
+    waiting.get(data.id)(data);
+    waiting.delete(data.id);
+  };
+  let last = 0;
+  const send = (message) => new Promise((resolve) => {
+    last += 1;
+    waiting.set(last, resolve);
+    worker.postMessage({ ...message, id: last });
+  });
+  const plain = (value) => JSON.parse(JSON.stringify(value, (key, x) => {
+    if (ArrayBuffer.isView(x)) return Array.from(x, (n) => (Number.isFinite(n) ? n : String(n)));
+    return typeof x === "number" && !Number.isFinite(x) ? String(x) : x;
+  }));
+  const problem = async ({ source, row, options }) => {
+    const given = { ...row, name: row.problem };
+    const answer = await send({ task: "problem", source, problem: given, options });
+    if (answer.failure) throw new Error(answer.failure);
+    return answer.result;
+  };
+  window.ask = async (message) => {
+    if (message.task === "all") {
+      const answers = [];
+      for (const { source, rows, file } of message.texts) {
+        const results = [];
+        for (const row of rows) results.push(await problem({ source, row }));
+        const verdict = file === undefined ? null : judge(source, results, message.files[file]);
+        const seen = verdict ? likeness(results, message.files[file]) : [];
+        const likes = seen.map((one) => one?.like ?? null);
+        for (const result of results) delete result.outputs; // long, and nobody asks for them
+        answers.push({ verdict, likes, results });
+      }
+      return plain(answers);
+    }
+    if (message.task === "problem") return plain(await problem(message));
+    const answer = await send(message);
+    if (answer.failure) throw new Error(answer.failure);
+    return plain(answer.result);
+  };
+}"""
+
+
+def recorded(room, result="problems"):
+    return store.read(DATA / "interpreter" / room / f"{result}.json", DATA).rows
+
+
+def all_recorded(room):
+    return [row for result in for_scripts(room) for row in recorded(room, result)]
+
+
+def texts(room):
+    """The files of a room whose kernels are recorded."""
+    names = {row["file"] for row in all_recorded(room) if "problem" in row}
+    return {name: room_file(room, f"{name}.py").read_text("utf-8") for name in sorted(names)}
+
+
+def variants(room):
+    source = source_file(room).read_text("utf-8")
+    changed = {m.name: mutate(source, m) for m in load(room, "mutants").MUTANTS}
+    own = problems.kernels_of(source)
+    return {name: text for name, text in changed.items() if problems.kernels_of(text) != own}
+
+
+# What is shipped.
+
+
+def test_the_engine_is_small_and_asks_nobody():
+    text = worker_text()
+    assert len(gzip.compress(text.encode(), 9)) <= MOST_BYTES
+    for word in ("eval", "Function", "importScripts", "fetch", "WebSocket", "XMLHttpRequest"):
+        assert not re.search(rf"(?<![\w.\"]){word}\s*\(", text), word
+        assert f"new {word}" not in text
+    # Python's own word stands in strings of the parser, and in one of its tables.
+    assert not re.search(r"\bimport\s*[({\"'*]|^import\b|[;}]import\b", text), "it imports nothing"
+
+
+@pytest.mark.parametrize(("room", "result"), RECORDED)
+def test_the_problems_of_a_kernel_are_light(room, result):
+    path = DATA / "interpreter" / room / f"{result}.json"
+    assert len(gzip.compress(path.read_bytes(), 9)) <= MOST_BYTES_A_CLICK
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_problems_of_a_post_cover_its_kernels(room):
+    launched = {one["kernel"] for row in recorded(room) for one in row.get("launches", ())}
+    tree = ast.parse(source_file(room).read_text("utf-8"))
+    jit = {
+        f.name
+        for f in tree.body
+        if isinstance(f, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in f.decorator_list)
+    }
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    assert jit - called <= launched, "a kernel without a problem"
+
+
+@pytest.mark.parametrize(("room", "result"), RECORDED)
+def test_the_problems_are_those_of_the_code(room, result):
+    found = store.read(DATA / "interpreter" / room / f"{result}.json", DATA)
+    assert not staleness.changed(found), f"make bench-cpu POST={room} RESULT={result}"
+
+
+# Agreement.
+
+
+@pytest.mark.browser
+def test_kernels_use_only_names_that_the_engine_has(ask):
+    names = set(ask("names"))
+    for room in some(ROOMS):
+        for file, text in some(texts(room)).items():
+            used = {
+                n.attr
+                for n in ast.walk(ast.parse(text))
+                if isinstance(n, ast.Attribute)
+                and isinstance(n.value, ast.Name)
+                and n.value.id == "tl"
+            }
+            assert used <= names, f"{file} of {room}"
+
+
+@pytest.mark.browser
+def test_no_alarm_on_right_kernels(ask):
+    """Every kernel and every exercise's answer, on every problem: right, and nothing said."""
+    sent, about = [], []
+    for room in ROOMS:
+        for file, text in texts(room).items():
+            rows = [row for row in all_recorded(room) if row.get("file") == file]
+            sent.append({"source": text, "rows": rows})
+            about.append(f"{room}/{file}")
+    answers = ask("all", texts=sent, files={})
+    assert sum(len(answer["results"]) for answer in answers) > 120
+    wrong = [
+        (name, result)
+        for name, answer in some(zip(about, answers, strict=True))
+        for result in answer["results"]
+        if not result["right"]
+    ]
+    assert not wrong
+
+
+@pytest.mark.browser
+def test_no_alarm_on_right_rewrites(ask):
+    """Ten ways each to write a kernel otherwise, every one on every problem."""
+    sent, about = [], []
+    for room, pairs in some(REWRITES.items()):
+        source = source_file(room).read_text("utf-8")
+        rows = [row for row in recorded(room) if row.get("file") == "kernel"]
+        assert len(pairs) == 10
+        for old, new in pairs:
+            assert old in source, (room, old)
+            sent.append({"source": source.replace(old, new), "rows": rows})
+            about.append(f"{room}: {new}")
+    answers = ask("all", texts=sent, files={})
+    wrong = [
+        (name, result["name"], result["error"], result["faults"])
+        for name, answer in some(zip(about, answers, strict=True))
+        for result in answer["results"]
+        if not result["right"]
+    ]
+    assert not wrong
+
+
+@pytest.mark.browser
+def test_wrong_variants_are_rejected_and_named_and_agree_with_triton(ask):
+    sent, about, files = [], [], {}
+    for room in ROOMS:
+        rows = recorded(room)
+        files[room] = {"rows": rows}
+        kernel = [row for row in rows if row.get("file") == "kernel"]
+        for name, text in variants(room).items():
+            sent.append({"source": text, "rows": kernel, "file": room})
+            about.append((room, name))
+    answers = ask("all", texts=sent, files=files)
+    survived, unnamed, apart = set(), set(), set()
+    compared = 0
+    for (room, name), answer in zip(about, answers, strict=True):
+        verdict, label = answer["verdict"], f"{room}: {name}"
+        if verdict["right"]:
+            survived.add(label)
+        elif verdict["mistake"] is None:
+            unnamed.add(label)
+        (row,) = [
+            row
+            for row in recorded(room)
+            if row.get("mistake") == name and row["source"] == "variant"
+        ]
+        for number, like in zip(row["prints"][0], answer["likes"], strict=True):
+            if number >= 0 and like is not None:
+                compared += 1
+                if not like[number]:
+                    apart.add(label)
+    assert compared > 1_000
+    assert apart == set(DIFFERENT)
+    assert survived == set(SURVIVORS)
+    assert len(about) - len(survived) >= LEAST_REJECTED * len(about)
+    assert len(about) - len(survived | unnamed) >= LEAST_NAMED * len(about)
+
+
+# The front end.
+
+FRONT_END = """
+import json, os, sys
+from pathlib import Path
+os.environ.pop("TRITON_INTERPRET", None)
+from snippets._lab.rooms import load_file
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import ASTSource, make_backend
+target = GPUTarget("cuda", 90, 32)
+backend = make_backend(target)
+options = backend.parse_options({})
+tools = backend.get_codegen_implementation(options), backend.get_module_map()
+
+def said(path, kernel, constants):
+    try:
+        function = getattr(load_file(path, path.stem), kernel)
+        signature = {p.name: kind(p) for p in function.params}
+        known = {(function.arg_names.index(n),): v for n, v in constants.items() if n in signature
+                 and signature[n] == "constexpr"}
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        source = ASTSource(fn=function, signature=signature, constexprs=known)
+        source.make_ir(target, options, *tools, context)
+        return None
+    except Exception as error:
+        while error.__cause__ is not None:
+            error = error.__cause__
+        return str(error)
+
+def kind(p):
+    if p.is_constexpr:
+        return "constexpr"
+    if p.name in ("i_ptr", "j_ptr", "whole_ptr"):
+        return "*i32"
+    pointer = p.name.endswith("_ptr") or p.name in "kv"
+    return "*fp32" if pointer else "fp32" if p.name == "s" or p.name.startswith("scale") else "i32"
+
+folder, constants, kernels = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
+print(json.dumps([said(folder / f"{i}.py", k, constants) for i, k in enumerate(kernels)]))
+"""
+CONSTANTS = {
+    "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_D": 16, "D": 16, "CAUSAL": True, "MASKED": True,
+    "USE_TMA": False, "WARP_SPECIALIZE": False, "EXACT": False, "BLOCK": 16,
+}  # fmt: skip
+LEAST_IN_ITS_WORDS = (
+    0.6  # of the refused edits: the rest differs in how a type or an index is shown
+)
+
+
+def words(text):
+    """The words of a message, without what differs from printer to printer."""
+    return set(re.findall(r"[a-z_]{3,}", text.lower()))
+
+
+def front_end(folder, texts, kernels):
+    """What Triton's front end says of each; None if it accepts it."""
+    for number, text in enumerate(texts):
+        (folder / f"{number}.py").write_text(text, "utf-8")
+    arguments = [str(folder), json.dumps(CONSTANTS), json.dumps(kernels)]
+    done = subprocess.run(
+        [sys.executable, "-c", FRONT_END, *arguments],
+        cwd=ROOT,
+        env={n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.browser
+def test_the_front_end_refuses_the_same_edits(ask, tmp_path):
+    edited = [
+        (room, new, source_file(room).read_text("utf-8").replace(old, new, 1))
+        for room, pieces in EDITS.items()
+        for old, several in pieces.items()
+        for new in several
+    ]
+    assert all(text != source_file(room).read_text("utf-8") for room, _, text in some(edited))
+    kernels = [f"_{room}_kernel" for room, _, _ in some(edited)]
+    triton = front_end(tmp_path, [text for _, _, text in edited], kernels)
+    refused = alike = 0
+    for (_, new, text), kernel, theirs in some(zip(edited, kernels, triton, strict=True)):
+        ours = checked(ask, text, kernel)
+        assert (ours is None) == (theirs is None), f"{new}: Triton {theirs!r}, here {ours!r}"
+        if theirs is not None:
+            refused += 1
+            common = words(ours) & words(theirs)
+            alike += len(common) >= 0.6 * len(words(ours))
+    assert refused > 90
+    assert alike >= LEAST_IN_ITS_WORDS * refused
+
+
+def checked(ask, text, kernel):
+    """What the engine says of a kernel before it runs; None if nothing."""
+    parsed = ask("parse", source=text)
+    if parsed["error"]:
+        return parsed["error"]["message"]
+    (found,) = [one for one in parsed["kernels"] if one["name"] == kernel]
+    args = {}
+    for param in found["params"]:
+        name = param["name"]
+        if param["constexpr"]:
+            args[name] = CONSTANTS[name]
+        elif name.endswith("_ptr") or name in "kv":
+            args[name] = {"pointer": "float32"}
+        else:
+            scale = name.startswith("scale")
+            args[name] = {"type": "float32", "value": 0.5} if scale else 16
+    answer = ask("run", source=text, kernel=kernel, grid=[0], args=args, options={})
+    return answer["error"] and answer["error"]["message"]
+
+
+# Idioms.
+
+FUZZED = """
+
+@triton.jit
+def _fuzz_kernel(x_ptr, y_ptr, i_ptr, j_ptr, out_ptr, whole_ptr, s, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    y = tl.load(y_ptr + offs)
+    i = tl.load(i_ptr + offs)
+    j = tl.load(j_ptr + offs)
+"""
+TILES = """
+    r = offs[:, None] * 16 + offs[None, :]
+    t = tl.load(x_ptr + r)
+    m = offs < n
+"""
+
+
+OF_THE_PINNED_TRITON = pytest.mark.skipif(
+    f"triton=={triton.__version__}" not in (ROOT / "constraints.txt").read_text("utf-8"),
+    reason="names and refusals differ from one Triton to the next",
+)
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore")
+@OF_THE_PINNED_TRITON
+def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
+    """Refused or not as by the front end; the interpreter's numbers, but for COMPILED."""
+    whole = [*parted(WHOLE), *COMPILED]
+    bodies = [f"tl.store(out_ptr + offs, {one})" for one in parted(REAL)]
+    bodies += [f"tl.store(whole_ptr + offs, {one})" for one in whole]
+    bodies += [*LINES, *AT_RUN_TIME]
+    compiled = {f"tl.store(whole_ptr + offs, {one})": value for one, value in COMPILED.items()}
+    head = IMPORTS + "import triton\nimport triton.language as tl\n" + HELPERS + FUZZED + TILES
+    texts = [head + textwrap.indent(body.strip(), "    ") + "\n" for body in bodies]
+    assert len(texts) >= 420
+    front = front_end(tmp_path, texts, ["_fuzz_kernel"] * len(texts))
+    assert sum(said is not None for said in front) >= 100
+    generator = torch.Generator().manual_seed(1)
+    given = {name: torch.randn(1024, generator=generator) for name in "xy"}
+    given |= {
+        name: torch.randint(-9, 10, (1024,), generator=generator, dtype=torch.int32)
+        for name in "ij"
+    }
+    given["j"][given["j"] == 0] = 1
+    wrong = []
+    for number, (body, text, theirs) in enumerate(zip(bodies, texts, front, strict=True)):
+        inputs = given | {
+            "out": torch.full((1024,), -77.0),
+            "whole": torch.full((1024,), -77, dtype=torch.int32),
+        }
+        args = {f"{name}_ptr": placed(name, value) for name, value in inputs.items()}
+        args |= {"s": {"type": "float32", "value": 0.75}, "n": 5, "BLOCK": 16}
+        answer = ask("run", source=text, kernel="_fuzz_kernel", grid=[1], args=args, options={})
+        ours = answer["error"] and answer["error"]["message"]
+        interpreted = None
+        if theirs is None and body not in compiled:
+            try:
+                module = load_file(tmp_path / f"{number}.py", f"idiom_{number}")
+                module._fuzz_kernel[(1,)](*inputs.values(), 0.75, 5, BLOCK=16)
+            except triton.runtime.errors.InterpreterError as error:
+                interpreted = str(error)
+        got = {name: [float(v) for v in args["data"]] for name, args in answer["outputs"].items()}
+        if body in AT_RUN_TIME:
+            right = theirs is None and all(
+                AT_RUN_TIME[body] in said for said in (interpreted, ours)
+            )
+        elif theirs is not None:
+            right = ours is not None and "engine" not in ours  # it is refused for Triton's reason
+        elif body in compiled:
+            right = got["whole_ptr"][:16] == [compiled[body]] * 16
+        else:
+            near = pytest.approx(inputs["out"].tolist(), rel=2e-5, abs=2e-5, nan_ok=True)
+            whole = inputs["whole"].tolist()
+            right = (
+                not (ours or interpreted) and got["whole_ptr"] == whole and got["out_ptr"] == near
+            )
+        if not right:
+            wrong.append((body, theirs, interpreted, ours))
+    assert not wrong
+
+
+def placed(name, value):
+    dtype = "float32" if value.is_floating_point() else "int32"
+    return {
+        "data": value.tolist(), "dtype": dtype, "shape": [len(value)], "strides": [1], "offset": 0,
+        "name": name, "output": name in ("out", "whole"),
+    }  # fmt: skip
+
+
+def names_of(module):
+    """What a reader can call there: no module that is merely imported."""
+    public = {name: value for name, value in vars(module).items() if name[0] != "_"}
+    return {n for n, v in public.items() if getattr(v, "__module__", "triton").startswith("triton")}
+
+
+# Triton's modules as the engine calls them.
+MODULES = {
+    "triton.language": tl,
+    "triton.language.math": tl.math,
+    "triton.language.extra.cuda": tl.extra.cuda,
+    "triton.language.extra.libdevice": libdevice,
+}
+
+
+PARTS = {
+    "core",
+    "semantic",
+    "T",
+    "",
+}  # of the package; who has imported what decides where they show
+
+
+@pytest.mark.browser
+@OF_THE_PINNED_TRITON
+def test_what_triton_has_and_the_engine_lacks_is_told_as_that(ask):
+    names = ask("modules")
+    for path, module in MODULES.items():
+        known = {*names[path]["has"], *names[path]["lacks"]}
+        assert known - PARTS == names_of(module) - PARTS, path
+    members = {n for n, v in vars(tl.tensor).items() if n[0] != "_" and callable(v)}
+    own = {n for n in members if vars(tl.tensor)[n].__qualname__.startswith("tensor.")}  # or a stub
+    assert set(names["triton.language.tensor"]["has"]) == members - own
+    said = "this page's engine does not know it; Triton does"
+    lacking = [
+        f"{path.replace('triton.language', 'tl')}.{name}"
+        for path in some(MODULES)
+        for name in names[path]["lacks"]
+    ]
+    for name in some([*lacking, "isinstance"], 200):
+        text = f"@triton.jit\ndef _bad_kernel(n):\n    n = {name}(n)\n"
+        answer = ask("run", source=text, kernel="_bad_kernel", grid=[1], args={"n": 1}, options={})
+        assert answer["error"]["message"] == f"{name}: {said}"
+        assert answer["error"]["kind"] == "limit"
+
+
+# Expressions.
+
+
+class Draw:
+    """Random expressions of three types over the names of FUZZ."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def real(self, depth):
+        r = self.random
+        if depth == 0:
+            return r.choice(["x", "y", "s", "0.5", "-1.25", "3.0", "x", "y"])
+        a, b = self.real(depth - 1), self.real(depth - 1)
+        return r.choice(
+            [
+                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(-({a} + x))",
+                f"({a} / (tl.abs({b} + x) + 1.0))",
+                f"tl.maximum({a}, y)", f"tl.minimum({a}, y)",
+                f"tl.where({self.truth(depth - 1)}, {a}, y)",
+                f"tl.exp(tl.minimum({a}, x))", f"tl.exp2(tl.minimum({a}, x))",
+                f"tl.log(tl.abs({a} + x) + 1.0)", f"tl.sqrt(tl.abs({a} + x))",
+                f"(({self.whole(depth - 1)} + i).to(tl.float32))",
+                f"tl.sum({a} + x, axis=0)", f"tl.max({a} + x, axis=0)",
+                f"tl.sum(({a} + x)[:, None] * y[None, :], axis=1)",
+                f"({a} + x).to(tl.float16).to(tl.float32)",
+            ]
+        )  # fmt: skip
+
+    def whole(self, depth):
+        r = self.random
+        if depth == 0:
+            return r.choice(["i", "j", "n", "3", "-2", "7", "i"])
+        a, b = self.whole(depth - 1), self.whole(depth - 1)
+        return r.choice(
+            [
+                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(({a} + i) // (j + 20))",
+                f"(({a} + i) % (j + 20))", f"(({a} + i) & {b})", f"(({a} + i) | {b})",
+                f"(({a} + i) ^ {b})", f"tl.maximum({a}, j)", f"tl.minimum({a}, j)",
+                f"tl.where({self.truth(depth - 1)}, {a}, j)",
+                f"({self.truth(depth - 1)}).to(tl.int32)",
+                f"tl.sum({a} + i, axis=0)", f"tl.min({a} + i, axis=0)", f"(({a} + i) << 2)",
+                f"(({a} + i) >> 1)", f"tl.cdiv({a} + i, 3)",
+            ]
+        )  # fmt: skip
+
+    def truth(self, depth):
+        r = self.random
+        sign = r.choice(["<", "<=", ">", ">=", "==", "!="])
+        if depth and r.random() < 0.4:
+            sign = r.choice(["&", "|"])
+            return f"(({self.truth(depth - 1)}) {sign} ({self.truth(depth - 1)}))"
+        if r.random() < 0.5:
+            return f"({self.real(max(0, depth - 1))} {sign} y)"
+        return f"({self.whole(max(0, depth - 1))} {sign} j)"
+
+
+FUZZ = f"""import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+{FUZZED}{{lines}}
+
+
+def fuzz(x, y, i, j, out, whole):
+    _fuzz_kernel[(1,)](x, y, i, j, out, whole, 0.75, 5, BLOCK=len(x))
+    return out, whole
+"""
+EACH = 60  # expressions of each type
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_random_expressions_give_what_tritons_interpreter_gives(ask, tmp_path):
+    draw = Draw(20)
+    lines = []
+    for number in range(EACH):
+        depth = 1 + number % 3
+        lines.append(f"tl.store(out_ptr + {number} * BLOCK + offs, {draw.real(depth)} + x * 0.0)")
+        lines.append(f"tl.store(whole_ptr + {number} * BLOCK + offs, {draw.whole(depth)} + i * 0)")
+    text = FUZZ.replace("{lines}", "\n".join(f"    {line}" for line in lines))
+    path = tmp_path / "fuzz.py"
+    path.write_text(text, "utf-8")
+    module = load_file(path, "fuzz_of_the_engine")
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(8, generator=generator) for _ in "xy")
+    i, j = (torch.randint(-9, 10, (8,), generator=generator, dtype=torch.int32) for _ in "ij")
+    out = torch.zeros(EACH, 8)
+    whole = torch.zeros(EACH, 8, dtype=torch.int32)
+    inputs = {"x": x, "y": y, "i": i, "j": j, "out": out.clone(), "whole": whole.clone()}
+    module.fuzz(x, y, i, j, out, whole)
+    size = out[out.isfinite()].abs().max().item()
+    row = problems._recorded(
+        module,
+        problems.Problem(
+            "fuzz",
+            "",
+            inputs,
+            lambda module, given: module.fuzz(*given.values()),
+            [out.double(), whole.double()],
+            [size, 0.0],
+            group="fuzz",
+        ),
+    )
+    answer = ask("problem", source=text, row=row)
+    assert not answer["error"], (answer["error"], text.splitlines()[answer["error"]["line"] - 1])
+    real, exact = answer["outputs"]
+    for place, (got, want) in some(
+        enumerate(zip(real["got"], out.flatten().tolist(), strict=True))
+    ):
+        line = lines[place // 8 * 2]
+        # Each step rounds to float32, exp in its own way; sums are added in another order.
+        assert float(got) == pytest.approx(want, rel=2e-5, abs=2e-5, nan_ok=True), line
+    for place, (got, want) in some(
+        enumerate(zip(exact["got"], whole.flatten().tolist(), strict=True))
+    ):
+        assert got == want, lines[place // 8 * 2 + 1]
+
+
+class DrawBfloat:
+    """Random expressions of bfloat16, in words that tl and torch share."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def __call__(self, depth):
+        r = self.random
+        if depth == 0:
+            return r.choice(["x", "y", "z"])
+        a, b = self(depth - 1), self(r.randrange(depth))
+        return r.choice(
+            [
+                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(-{a})", f"({a} * 1.75)",
+                f"({a} + 0.3125)", f"tl.maximum({a}, {b})", f"tl.minimum({a}, {b})", f"tl.abs({a})",
+                f"tl.where({a} < {b}, {b}, {a})", f"tl.where({a} == {b}, x, {a})",
+                f"({a}.to(tl.float32) * {b}.to(tl.float32) + 0.1).to(tl.bfloat16)",
+                f"({a}.to(tl.float32) / 3.0).to(tl.bfloat16)",
+            ]
+        )  # fmt: skip
+
+
+class InTorch:
+    """What `tl` is where PyTorch evaluates such an expression."""
+
+    float32, bfloat16 = torch.float32, torch.bfloat16
+    abs, where = torch.abs, torch.where
+
+    @staticmethod
+    def maximum(a, b):
+        return torch.maximum(a.float(), b.float())  # Triton, too: NVIDIA compares no bfloat16
+
+    @staticmethod
+    def minimum(a, b):
+        return torch.minimum(a.float(), b.float())
+
+
+BFLOATS = """@triton.jit
+def _bfloat_kernel(x_ptr, y_ptr, z_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs).to(tl.bfloat16)
+    y = tl.load(y_ptr + offs).to(tl.bfloat16)
+    z = tl.load(z_ptr + offs).to(tl.bfloat16)
+"""
+ROUNDED = 1 + 3 * 2**-8  # between two numbers of bfloat16, and as near to both: the even one wins
+
+
+@pytest.mark.browser
+def test_random_expressions_of_bfloat16_give_what_pytorch_gives(ask):
+    """Each operation rounds to the nearest, as on a GPU.
+
+    PyTorch and not Triton's interpreter is the yardstick: that one cuts bfloat16 off, and has no
+    arithmetic of it (the next test).
+    """
+    draw = DrawBfloat(20)
+    expressions = ["x", "y", "z", *(draw(1 + number % 3) for number in range(EACH))]
+    generator = torch.Generator().manual_seed(1)
+    x, y, z = (torch.randn(16, generator=generator) for _ in "xyz")
+    x[:3] = torch.tensor([ROUNDED, -ROUNDED, 1 + 2**-8])
+    given = {"x": x, "y": y, "z": z * torch.logspace(-20, 20, 16)}
+    rounded = {name: value.bfloat16() for name, value in given.items()}
+    want = torch.stack([eval(text, {"tl": InTorch, **rounded}) for text in expressions]).float()
+    out = torch.empty_like(want)
+    seen = launches.Launches(given)
+    args = {f"{name}_ptr": seen.place(value, name) for name, value in given.items()}
+    args |= {"out_ptr": seen.place(out, "out"), "BLOCK": 16}
+    lines = [
+        f"tl.store(out_ptr + {number} * BLOCK + offs, ({text}).to(tl.float32))"
+        for number, text in enumerate(expressions)
+    ]
+    row = {
+        "problem": "bfloat16",
+        "title": "",
+        "group": "",
+        "launches": [{"kernel": "_bfloat_kernel", "grid": [1], "args": args}],
+        "storages": seen.memory(),
+        "outputs": [args["out_ptr"] | {"float32": launches.float32(want), "allowed": 0.0}],
+    }
+    answer = ask("problem", source=BFLOATS + "".join(f"    {line}\n" for line in lines), row=row)
+    assert not answer["error"], (answer["error"], lines[answer["error"]["line"] - 7])
+    (result,) = answer["outputs"]
+    assert result["shape"] == list(want.shape)
+    for place, (got, right) in enumerate(
+        zip(some(result["got"], 900), want.flatten().tolist(), strict=True)
+    ):
+        assert float(got) == pytest.approx(right, rel=0, abs=0, nan_ok=True), lines[place // 16]
+
+
+def test_tritons_interpreter_cuts_bfloat16_off(tmp_path):
+    """Why it is no yardstick for bfloat16; once it rounds, it can be."""
+    path = tmp_path / "bfloat.py"
+    path.write_text(
+        "import triton\nimport triton.language as tl\n\n\n"
+        "@triton.jit\ndef cut(x_ptr, out_ptr):\n"
+        "    tl.store(out_ptr, tl.load(x_ptr).to(tl.bfloat16).to(tl.float32))\n\n\n"
+        "@triton.jit\ndef doubled(x_ptr, out_ptr):\n"
+        "    tl.store(out_ptr, tl.load(x_ptr) * 2.0)\n",
+        "utf-8",
+    )
+    module = load_file(path, "bfloat_in_the_interpreter")
+    x, out = torch.tensor([ROUNDED]), torch.zeros(1)
+    module.cut[(1,)](x, out)
+    assert out.item() == 1 + 2**-7 < x.bfloat16().item() == 1 + 2**-6
+    with pytest.raises(Exception, match="get_bf16"):
+        module.doubled[(1,)](x.bfloat16(), x.bfloat16())
+
+
+# Bad input.
+
+LIMITS = {
+    "an endless loop": ("while n == n:\n        n = n + 0", "limit", "stopped after"),
+    "a huge tile": ("x = tl.zeros([1048576, 2], tl.float32)", "compile", "exceeds triton maximum"),
+    "unrolled for ever": ("for i in tl.static_range(10000000):\n        n = n", "compile", "turns"),
+    "brackets": ("n = " + "(" * 5_000 + "1" + ")" * 5_000, "syntax", "too many nested"),
+    "signs": ("n = " + "-" * 5_000 + "1", "syntax", "too many nested"),
+    "an open bracket": ("n = (1", "syntax", "'(' was never closed"),
+    "a word": ("n = 1 2", "syntax", "invalid syntax"),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("what", LIMITS)
+def test_bad_input_is_a_message(ask, what):
+    line, kind, said = LIMITS[what]
+    text = f"@triton.jit\ndef _bad_kernel(n):\n    {line}\n"
+    options = {"maxSteps": 1_000_000, "maxMilliseconds": 500}
+    answer = ask("run", source=text, kernel="_bad_kernel", grid=[1], args={"n": 1}, options=options)
+    assert answer["error"]["kind"] == kind
+    assert said in answer["error"]["message"]
+    assert answer["error"]["line"] >= 2
+
+
+@pytest.mark.browser
+def test_megabytes_are_not_read(ask):
+    answer = ask("parse", source="# " + "x" * 1_000_000)
+    assert "at most 300000 are read" in answer["error"]["message"]
+
+
+@pytest.mark.browser
+def test_what_leaves_a_tensor_is_told_with_its_place(ask):
+    text = source_file("vectorized_attention").read_text("utf-8")
+    row = next(r for r in recorded("vectorized_attention") if r["problem"] == "ragged")
+    answer = ask(
+        "problem", source=replace(text, "mask_n = offs_n < N", "mask_n = offs_n <= N"), row=row
+    )
+    (k, v) = [fault for fault in answer["faults"] if fault["kind"] == "read_out_of_bounds"]
+    assert k["message"].startswith("program 0 reads k[13, 0] of [13, 24], line ")
+    assert v["tensor"] == "v"
+    assert v["count"] == 3 * 24
+
+
+@pytest.mark.browser
+def test_what_a_kernel_does_is_counted_as_triton_counts_it(ask):
+    """Loads, stores and bytes against the recorder of memory accesses."""
+    from snippets._lab.probe.memory_trace import record
+
+    (problem,) = [p for p in load("tiled_attention", "problems").problems()
+                  if p.name == "ragged" and p.file == "kernel"]  # fmt: skip
+    with record() as trace:
+        problem.call(load("tiled_attention", "kernel"), problem.inputs)
+    row = next(r for r in recorded("tiled_attention") if r["problem"] == "ragged")
+    text = source_file("tiled_attention").read_text("utf-8")
+    counts = ask("problem", source=text, row=row)["counts"]
+    loads, stores = trace.total("load"), trace.total("store")
+    assert (counts["loads"], counts["bytesLoaded"]) == (loads.instructions, loads.bytes)
+    assert (counts["stores"], counts["bytesStored"]) == (stores.instructions, stores.bytes)

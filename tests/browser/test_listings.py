@@ -1,0 +1,64 @@
+"""Files to view and commands to copy, in a real browser."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from snippets._lab.rooms import ROOT
+from tests.floors import perhaps
+
+pytestmark = pytest.mark.browser
+pytest_plugins = ["tests.browser.browser"]
+
+
+def test_view_opens_a_highlighted_page_with_a_way_back(open_page, site):
+    page = open_page()
+    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    link = page.locator(".am-file a", has_text="View").first
+    link.scroll_into_view_if_needed()
+    link.click()
+    page.wait_for_url("**/snippets/basic_attention/kernel.html")
+    assert page.evaluate("document.characterSet") == "UTF-8"
+    code = page.locator(".am-listing code")
+    assert code.locator("span.k, span.kn").count() > 5, "highlighted"
+    assert "B·H·M" in code.inner_text()
+    assert "--8<--" not in page.content()
+    line = page.locator("#L20 a")
+    line.click()
+    assert page.url.endswith("#L20")
+    serious = [
+        found["id"]
+        for found in perhaps(
+            Axe().run(page).response["violations"], "none at all is the best result"
+        )
+        if found["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    page.locator(".am-kicker a").click()
+    page.wait_for_url("**/posts/basic_attention/")
+    assert page.wrong == []
+
+
+def test_a_file_is_copied_as_it_runs(open_page, site):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(site + "snippets/basic_attention/kernel.html", wait_until="networkidle")
+    page.locator("a.am-copy").click()
+    page.locator("a.am-copy", has_text="Copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "--8<--" not in copied
+    compile(copied, "kernel.py", "exec")
+    theirs = (ROOT / "snippets/basic_attention/kernel.py").read_text("utf-8").splitlines()
+    assert [x for x in copied.splitlines() if x] == [x for x in theirs if x and "--8<--" not in x]
+
+
+def test_a_console_block_is_copied_without_prompt_and_answers(open_page, site):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(site + "lab/diagnose/", wait_until="networkidle")
+    block = page.locator(".language-console").first
+    block.scroll_into_view_if_needed()
+    block.hover()
+    block.locator("button[data-clipboard-target]").first.click()
+    page.wait_for_timeout(200)
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert block.locator("code").inner_text().startswith("$ make")
+    assert copied.startswith("make diagnose")
+    assert page.wrong == []

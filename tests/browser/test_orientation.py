@@ -1,0 +1,253 @@
+"""Where a reader is, in a real browser: the side column, the bar, the road, and other readers' ways
+through a page: by touch, by keyboard, without a script, on paper, from a file.
+"""
+
+import io
+import re
+import zipfile
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from snippets._site import book, offline
+from snippets._site.checks.browser import LAPTOP, PHONE, addresses
+from tests.browser.browser import NOWHERE
+from tests.floors import perhaps, some
+
+pytestmark = pytest.mark.browser
+pytest_plugins = ["tests.browser.browser"]
+
+POST = "posts/flash_attention/"
+# Sections below the fold of the column: each must be in sight in the column when it is on screen.
+COLUMN = """() => {
+  const column = document.querySelector('.md-sidebar--primary .md-sidebar__scrollwrap');
+  const links = [...column.querySelectorAll('.md-nav--secondary .md-nav__link--active')];
+  const link = links.at(-1)?.getBoundingClientRect(), box = column.getBoundingClientRect();
+  return link && {above: link.top - box.top, below: box.bottom - link.bottom};
+}"""
+OF_A_PHONE = [
+    "scrollable-region-focusable",
+    "landmark-unique",
+    "heading-order",
+    "empty-table-header",
+]
+WIDE = "document.documentElement.scrollWidth - innerWidth"
+
+
+def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
+    page = open_page({"width": 1366, "height": 768})
+    page.goto(site + "posts/hopper_attention/")
+    headings = page.locator("article h2[id]")
+    bar = "new DOMMatrix(getComputedStyle(document.querySelector('.am-progress')).transform).a"
+    read = [page.evaluate(bar)]
+    for number in (2, headings.count() // 2, headings.count() - 2):
+        headings.nth(number).evaluate("heading => heading.scrollIntoView()")
+        page.wait_for_timeout(500)
+        in_column = f"() => Math.min(...Object.values(({COLUMN})() ?? {{above: -1}})) >= 0"
+        page.wait_for_function(in_column)  # a busy machine takes its time
+        read.append(page.evaluate(bar))
+    assert read[0] == 0
+    assert read == sorted(set(read)), read
+    page.add_style_tag(content=".md-sidebar__inner { padding-bottom: 200rem }")
+    page.evaluate(
+        "document.querySelector('.md-sidebar--primary .md-sidebar__scrollwrap').scrollTop = 3000"
+    )
+    assert min(page.evaluate(COLUMN).values()) < 0, "the check can fail"
+    assert page.wrong == []
+
+
+def test_the_side_column_follows_a_link_that_is_marked_late(open_page, site):
+    page = open_page({"width": 1366, "height": 768})
+    page.goto(site + "posts/hopper_attention/")
+    page.wait_for_timeout(500)
+    page.evaluate("""() => {
+      const links = document.querySelectorAll('.md-sidebar--primary .md-nav--secondary a[href]');
+      for (const link of links) link.classList.remove('md-nav__link--active');
+      [...links].at(-1).classList.add('md-nav__link--active');
+    }""")
+    page.wait_for_function(f"() => Math.min(...Object.values(({COLUMN})())) >= 0")
+
+
+def test_a_post_says_where_it_stands_and_leads_to_its_neighbors(open_page, site):
+    page = open_page(PHONE)
+    page.goto(site + POST)
+    road = page.locator(".am-here a")
+    here = page.locator(".am-here a[aria-current=page]")
+    names = road.evaluate_all("links => links.map(link => link.textContent)")
+    assert [name.split(".")[0] for name in some(names)] == [
+        str(n) for n in range(1, len(names) + 1)
+    ]
+    nav = page.locator(
+        ".md-nav--primary a.md-nav__link[href*='posts/'], .md-nav__link--active[href]"
+    )
+    assert len(names) <= nav.count()
+    assert here.count() == 1
+    for box in some([link.bounding_box() for link in road.all()]):
+        assert min(box["width"], box["height"]) >= 24
+        assert 0 <= box["x"] <= PHONE["width"] - box["width"]
+    here.locator("xpath=../preceding-sibling::li[1]/a").click()
+    page.wait_for_url("**/posts/tiled_attention/")
+    assert page.wrong == []
+
+
+def test_the_foot_of_a_page_cites_it_and_leads_to_its_source(open_page, site):
+    page = open_page()
+    page.goto(site + POST)
+    foot = page.locator(".am-foot")
+    links = dict(foot.locator("a").evaluate_all("x => x.map(a => [a.textContent, a.href])"))
+    assert links["Source"].endswith("/blob/main/docs/posts/flash_attention.md")
+    assert "/edit/main/docs/" in links["Edit this page"]
+    assert "/issues/new?" in links["Report a mistake"]
+    foot.locator("summary").click()
+    assert re.search(r"@misc\{\w+:flash_attention,", foot.locator("pre").inner_text())
+    number = page.locator(".am-number").nth(1)
+    assert number.text_content() == "Figure 2"
+    number.click()
+    page.wait_for_function("() => location.hash.startsWith('#figure-')")
+    assert page.wrong == []
+
+
+def test_the_tab_of_the_front_page_names_the_site_once(open_page, site):
+    page = open_page()
+    page.goto(site)
+    assert page.title().count("Attention, Measured") == 1
+
+
+def test_prose_in_a_figure_keeps_the_measure(open_page, site):
+    page = open_page({"width": 1366, "height": 768})
+    page.goto(site + "lab/claims/")
+    widths = page.locator(".am-figure h3 ~ p").evaluate_all("x => x.map(p => p.clientWidth)")
+    assert max(some(widths)) <= 680
+
+
+def test_topics_are_sorted_as_a_reader_sorts(open_page, site):
+    page = open_page()
+    page.goto(site + "reference/topics/")
+    names = page.locator("article h2 > .md-tag").all_inner_texts()
+    assert len(names) > 5
+    assert names == sorted(names, key=str.casefold)
+    assert names != sorted(names), "there is a capital among them: the check can fail"
+
+
+def test_a_notebook_has_its_post_beside_it(open_page, site):
+    page = open_page()
+    page.goto(site + "notebooks/latency_hiding/")
+    active = page.locator(".md-nav__item--active:not(.md-nav__item--section) > a.md-nav__link")
+    assert active.evaluate_all("links => links.map(a => a.pathname.split('/').at(-2))") == [
+        "latency_hiding"
+    ]
+    assert page.locator(".md-footer__link--prev").get_attribute("href").endswith("latency_hiding/")
+    assert page.locator(".md-footer__link--next").count() == 1
+
+
+def test_a_touch_shows_a_word_of_the_glossary_and_a_second_one_leads_there(open_page, site):
+    page = open_page(PHONE, has_touch=True, is_mobile=True)
+    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    word = page.locator("a.am-term").first
+    word.tap()
+    note = page.locator(".am-definition")
+    note.wait_for()
+    assert len(note.inner_text()) > 30
+    assert page.url.endswith("/posts/basic_attention/")
+    assert page.evaluate(WIDE) <= 0
+    word.tap()
+    page.wait_for_url("**/reference/glossary/#*")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("place", ["posts/hopper_attention/", "lab/scoreboard/", "lab/claims/"])
+def test_a_phone_reaches_all_that_scrolls_and_landmarks_have_names(open_page, site, place):
+    page = open_page(PHONE)
+    page.route("**/figures/**", lambda route: route.abort())
+    page.goto(site + place)
+    page.wait_for_timeout(500)
+    options = {"runOnly": OF_A_PHONE, "resultTypes": ["violations"]}
+    found = Axe().run(page, options=options).response["violations"]
+    assert [
+        (v["id"], v["nodes"][0]["html"][:150])
+        for v in perhaps(found, "none at all is the best result")
+    ] == []
+    page.evaluate("document.querySelectorAll('pre > code').forEach(x => x.tabIndex = -1)")
+    page.evaluate("document.querySelector('article').insertAdjacentHTML('beforeend', '<h5>x</h5>')")
+    assert Axe().run(page, options=options).response["violations"], "the check can fail"
+
+
+def test_no_page_is_wider_than_the_narrowest_phone(open_page, site, site_folder):
+    page = open_page({"width": 320, "height": 640})
+    page.route("**/figures/**", lambda route: route.abort())
+    wide = {}
+    for address in some(addresses(site_folder)):
+        page.goto(site + address, wait_until="domcontentloaded")
+        if (pixels := page.evaluate(WIDE)) > 0:
+            wide[address] = pixels
+    assert wide == {}
+    page.evaluate("document.querySelector('article').style.width = '400px'")
+    assert page.evaluate(WIDE) > 0, "the check can fail"
+
+
+def test_a_print_keeps_every_chart_and_is_on_white(browser, site):
+    page = browser.new_page(viewport=LAPTOP, color_scheme="dark")
+    page.goto(site + "posts/coalescing/")
+    page.emulate_media(media="print", color_scheme="dark")
+    charts = page.locator(".am-plot")
+    assert charts.count() > 1
+    for chart in some(charts.all()):
+        assert chart.is_visible()
+        assert chart.locator(".am-preview, .main-svg").first.bounding_box()["height"] > 100
+    assert page.locator(".am-here, .am-foot, .am-progress").first.is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def from_file(site_folder, tmp_path_factory):
+    """The offline copy, unpacked."""
+    folder = tmp_path_factory.mktemp("offline")
+    zipfile.ZipFile(io.BytesIO(offline.archive(site_folder))).extractall(folder)
+    return folder / offline.FOLDER
+
+
+def test_every_page_opens_from_a_file_without_an_error(open_page, from_file):
+    page = open_page()
+    page.wrong = wrong = []
+    pages = addresses(from_file)
+    for address in some(pages):
+        page.goto((from_file / address / "index.html").as_uri())
+        page.evaluate("scrollTo(0, 2000)")
+        own = [
+            text
+            for text in perhaps(wrong, "none at all is the best result")
+            if not text.startswith("foreign request: file:")
+        ]
+        assert own == [], address
+        assert page.locator(".am-offline").is_visible(), "the line that says how to have the rest"
+    links = page.locator("a[href]").evaluate_all("x => x.map(a => a.getAttribute('href'))")
+    assert not [link for link in some(links) if link.endswith("/") and "//" not in link]
+
+
+def test_a_copy_that_is_served_is_whole(open_page, from_file):
+    from snippets._site.checks.browser import Server
+
+    with Server(from_file, built_for=NOWHERE) as server:
+        page = open_page()
+        page.goto(server.address + "posts/coalescing/index.html")
+        assert page.locator(".am-offline").is_hidden()
+        chart = page.locator(".am-plot").first
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+        assert page.wrong == []
+
+
+def test_the_book_has_every_page_in_order_and_its_links_lead_within(site_folder, open_page):
+    made = book.book(site_folder)
+    ids = re.findall(r'\bid="([^"]+)"', made)
+    assert len(ids) == len(set(ids)), "each name once"
+    inner = set(re.findall(r'<a\b[^>]*href="#([^"]+)"', made))
+    assert len(inner) > 100
+    assert not sorted(inner - set(ids))
+    order = book.order((site_folder / "index.html").read_text("utf-8"))
+    assert len(order) > 20
+    starts = [
+        made.index(f'id="{page.strip("/").replace("/", "-") or "start"}--page"') for page in order
+    ]
+    assert starts == sorted(starts)

@@ -1,0 +1,389 @@
+"""The reading aids in the built site: search, glossary, folding, print, and what is beside pages.
+
+Each check of a page is also shown to fail on that page with one fault.
+"""
+
+import io
+import posixpath
+import re
+import urllib.request
+from urllib.error import HTTPError
+from urllib.parse import urldefrag, urljoin, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from PIL import Image
+
+from snippets._lab.rooms import ROOT
+from snippets._site import unmeasured
+from snippets._site.checks.browser import LAPTOP, PHONE
+from tests.browser.browser import build, scratch_source
+from tests.floors import some
+
+pytest_plugins = ["tests.browser.browser"]
+in_browser = pytest.mark.browser
+of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
+
+# What a reader types, misspelled and in signs too, and where the answer is: one of the first three
+# sections must lie on one of these pages.
+SEARCHES = {
+    "why sqrt d": ["attention_weights"],
+    "sqrt(d)": ["attention_weights"],
+    "√d": ["attention_weights"],
+    "logsumepx": ["attention_memory", "flash_attention", "glossary"],
+    "TMA": ["flash_attention", "warp_specialization", "glossary"],
+    "softmax overflow": ["basic_attention", "errors"],
+    "slow backward": ["attention_memory", "errors"],
+    "wrong result at head dim 80": ["errors"],
+    "query key value": ["attention_weights"],
+    "head": ["multi_head_attention"],
+    "causal mask": ["multi_head_attention", "tiled_attention", "flash_attention"],
+    "tensor core": ["flash_attention"],
+    "kernel launch": ["multi_head_attention", "claims", "latency_hiding"],
+    "quadratic memory": ["attention_memory"],
+    "FlashAttention": ["flash_attention", "claims"],
+    "SDPA backend": ["attention_memory"],
+    "coalesing": ["coalescing"],
+    "register spil": ["vectorized_attention", "basic_attention", "your_gpu"],
+}
+CODE_THAT_SCROLLS = """() => {
+    document.querySelectorAll('.md-content details').forEach(box => { box.open = true; });
+    return [...document.querySelectorAll('.md-content pre > code')]
+        .filter(code => code.clientWidth && code.scrollWidth > code.clientWidth + 1)
+        .map(code => code.textContent.slice(0, 60));
+}"""
+# Some tables are wide even with three columns: they scroll inside themselves, and only those may.
+TABLES_THAT_SCROLL = """() => [...document.querySelectorAll('.md-content table')]
+    .filter(table => table.querySelectorAll('th').length >= 4 && table.checkVisibility())
+    .filter(table => table.getBoundingClientRect().right > innerWidth + 1)
+    .map(table => table.textContent.trim().slice(0, 60))"""
+
+
+def published():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def addresses(site):
+    """Every page of the site, from its sitemap."""
+    found = [
+        node.text for node in ElementTree.fromstring(get(site + "sitemap.xml")).iter() if node.text
+    ]
+    found = [text for text in found if text.startswith(site)]
+    assert len(found) >= 2 + len(published())
+    return found
+
+
+@pytest.fixture(scope="session")
+def posts(addresses):
+    return [address for address in addresses if "/posts/" in address]
+
+
+def get(address):
+    with urllib.request.urlopen(address) as answer:
+        return answer.read()
+
+
+def is_there(address):
+    try:
+        get(urldefrag(address)[0])
+    except HTTPError:
+        return False
+    return True
+
+
+# Beside the pages.
+
+
+# A post whose kernel is long: every line of a kernel is read without unfolding anything.
+MINUTES = {"flash_attention": 35}
+
+
+def dead_links(text, address):
+    """Links of a Markdown file that lead to nothing on this site."""
+    fences = re.sub(r"^ *(```+)[^`\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+    code_free = re.sub(r"`[^`\n]*`", "", fences)
+    links = re.findall(r"\]\(([^)\s]+)", code_free)
+    own = [link for link in links if not urlsplit(link).scheme and not link.startswith("#")]
+    return [link for link in own if not is_there(urljoin(address, link))]
+
+
+@of_the_site
+def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, posts):
+    listed = re.findall(
+        r"^- \[[^\]]+\]\((\S+)\): \S", get(site + "llms.txt").decode(), re.MULTILINE
+    )
+    assert {posixpath.splitext(x)[0] + "/" for x in listed if "/posts/" in x} == set(posts)
+    for address in listed:
+        text = get(address).decode()
+        assert text.startswith("# "), address
+        assert not re.search(r"--8<--|^:::|<figure|<div|\{ \.", text, re.MULTILINE), address
+        assert dead_links(text, address) == []
+        assert not re.search(r"[■◆▲]{3}", text), f"{address}: a chart's symbols are no text"
+        if "/posts/" in address:
+            assert "```python" in text
+            assert "| ---" in text
+    assert dead_links("[a](../no/such.md)", address) == ["../no/such.md"], "the check can fail"
+
+
+@of_the_site
+def test_the_feed_has_every_post(site, posts):
+    feed = ElementTree.fromstring(get(site + "feed.xml"))
+    items = feed.findall("channel/item")
+    assert {item.findtext("link") for item in items} == set(posts)
+    for item in items:
+        assert item.findtext("title")
+        assert len(item.findtext("description")) > 20
+        assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} 00:00:00 \+0000", item.findtext("pubDate"))
+
+
+@of_the_site
+def test_every_page_has_a_picture_and_a_description_for_links(addresses):
+    for address in some(addresses):
+        text = get(address).decode()
+        properties = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)"', text))
+        assert properties["url"] == address
+        assert properties["title"]
+        assert len(properties["description"]) > 20
+        assert Image.open(io.BytesIO(get(properties["image"]))).size == (1200, 630)
+
+
+def test_without_an_address_nothing_claims_one(tmp_path):
+    pages = {"index.md": "# Front\n\nText.", "posts/one.md": "# One\n\nText."}
+    source = scratch_source(tmp_path / "source", pages)
+    build(source, tmp_path / "site")
+    assert not (tmp_path / "site/feed.xml").exists()
+    assert not (tmp_path / "site/assets/social").exists()
+    assert "og:" not in (tmp_path / "site/index.html").read_text("utf-8")
+    assert "(posts/" in (tmp_path / "site/llms.txt").read_text("utf-8"), "relative addresses"
+    build(source, tmp_path / "site", "https://example.org/")
+    assert (tmp_path / "site/feed.xml").exists(), "the check can fail"
+    assert "og:" in (tmp_path / "site/index.html").read_text("utf-8")
+
+
+@of_the_site
+def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
+    for address in some(posts):
+        line = re.search(r'<p class="am-kicker">.*?</p>', get(address).decode(), re.DOTALL)
+        assert line, address
+        times = re.search(
+            r"<span>(\d+) minutes(?:, (\d+) with all that is folded)?</span>", line[0]
+        )
+        assert times, line[0]
+        assert int(times[2] or times[1]) >= int(times[1])
+        assert int(times[1]) <= MINUTES.get(address.rstrip("/").rpartition("/")[2], 25), address
+        assert "post" in line[0], "its place on the road"
+        measured = re.search(r"<span>last measured \d+ \w+ \d{4}, \w+", line[0])
+        assert measured or unmeasured.WORDS in line[0]
+
+
+@of_the_site
+def test_a_post_leads_to_its_reference_and_back(site, posts):
+    reference = get(site + "reference/launchers/").decode()
+    named = {urlsplit(x).path.strip("/").rpartition("/")[2]: x for x in posts}
+    launch = [post for post in named if (ROOT / f"snippets/{post}/kernel.py").exists()]
+    assert launch
+    for post in launch:  # a post without a kernel has no launcher
+        address = named[post]
+        anchor = f"snippets.{post}.kernel.{post}"
+        assert f"reference/launchers/#{anchor}" in get(address).decode()
+        assert f'id="{anchor}"' in reference
+        assert f"posts/{post}/#" in reference
+
+
+@of_the_site
+def test_the_page_for_wrong_addresses_leads_everywhere(site, addresses):
+    text = get(site + "404.html").decode()
+    content = text[text.index("<article") : text.index("</article")]
+    links = {urljoin(site, link) for link in re.findall(r'href="([^"#]+)"', content)}
+    posts_lead_there = {address for address in addresses if "/notebooks/" in address}
+    assert links >= set(addresses) - posts_lead_there
+
+
+# In the browser.
+
+
+def without_figures(page):
+    """Text, code and tables are looked at; drawing charts would take the time."""
+    page.route("**/figures/**", lambda route: route.abort())
+    return page
+
+
+def ask(page, words):
+    """Type into the search box; returns the addresses of what it answers, the best first."""
+    page.locator(".md-search__input").fill(words)
+    done = "words => document.querySelector('#am-hits').dataset.question === words"
+    page.wait_for_function(done, arg=words)
+    return page.evaluate("[...document.querySelectorAll('#am-hits a')].map(link => link.href)")
+
+
+@in_browser
+def test_a_search_finds_the_right_section(open_page, site):
+    page = open_page()
+    page.goto(site + "reference/topics/", wait_until="networkidle")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.keyboard.press("/")
+    wrong = {}
+    for words, pages in SEARCHES.items():
+        found = [
+            urlsplit(address).path.rstrip("/").rpartition("/")[2] for address in ask(page, words)
+        ]
+        if not {*found[:3]} & {*pages}:
+            wrong[words] = found[:5]
+    assert wrong == {}
+    assert [url for url in asked if url.endswith("/search/search_index.json")], (
+        "loaded when asked for"
+    )
+    assert page.wrong == []
+
+
+@in_browser
+def test_an_answer_shows_why_and_the_keyboard_leads_there(open_page, site):
+    page = open_page()
+    page.goto(site + "reference/topics/", wait_until="networkidle")
+    page.keyboard.press("/")
+    first, second, *_ = ask(page, "tensor cores")
+    for hit in some(page.locator(".am-hit").all()):
+        assert 20 < len(hit.locator("span").inner_text()) < 300, "a line, and no block of code"
+    assert page.locator(".am-hit mark").count() > 5
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.href") == second
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url(first)
+    page.locator("#__search:not(:checked)").wait_for(state="attached")
+    assert ask(page, "zzqxw") == []
+    assert "Nothing found" in page.locator(".md-search-result__meta").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("#__search:not(:checked)").wait_for(state="attached")
+    assert page.wrong == []
+
+
+@in_browser
+def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site):
+    page = open_page()
+    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    word = page.locator("a.am-term", has_text="warps").first
+    word.hover()
+    page.locator(
+        ".md-tooltip2--active, .md-tooltip--active", has_text="32 threads"
+    ).first.wait_for()
+    word.focus()
+    page.wait_for_timeout(1000)  # the theme notes the place a moment after a reader has scrolled
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reference/glossary/#warp")
+    page.locator("dt#warp").wait_for()
+    page.wait_for_function(
+        """() => {
+          const y = document.getElementById("warp").getBoundingClientRect().top;
+          return y > 0 && y < innerHeight;
+        }"""
+    )
+    assert page.wrong == []
+
+
+def picture_of_the_hero(page) -> dict[str, float]:
+    """Return where the poster stands, or the scene that replaces it: found and measured at once."""
+    return page.wait_for_function(
+        """() => [...document.querySelectorAll(".am-hero > :last-child :is(svg, canvas)")]
+            .map(picture => picture.getBoundingClientRect().toJSON())
+            .find(({width, height}) => width > 0 && height > 0)"""
+    ).json_value()
+
+
+@in_browser
+def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
+    page = open_page({"width": 1366, "height": 768})
+    page.goto(site)
+    claim = page.locator(".am-hero > :first-child")
+    for part in ("h1", ".am-numbers", ".md-button >> nth=1"):
+        box = claim.locator(part).bounding_box()
+        assert 0 < box["y"] <= 768 - box["height"], part
+        assert box["x"] + box["width"] <= 1366 / 2
+    assert picture_of_the_hero(page)["x"] >= 1366 / 2 - 60, "beside the claim"
+    assert page.locator(".am-rungs a").count() == len(published())
+    claim.locator("h1").evaluate("title => { title.style.height = '40rem'; }")
+    assert claim.locator(".am-numbers").bounding_box()["y"] > 768, "the check can fail"
+    assert page.wrong == []
+
+
+@in_browser
+def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
+    page = open_page(PHONE)
+    page.goto(site)
+    box = picture_of_the_hero(page)
+    assert box["y"] < PHONE["height"] / 2
+    assert box["width"] > PHONE["width"] / 2
+    for link in some(page.locator(".am-rungs a").all()):
+        assert link.locator("xpath=ancestor::li").bounding_box()["height"] >= 44
+    for button in some(page.locator(".am-hero .md-button").all(), 2):
+        at = button.bounding_box()
+        assert at["y"] + at["height"] <= box["y"], "where to begin comes before the picture"
+    for text in some(page.locator(".am-rungs > li > div").all()):
+        assert text.bounding_box()["width"] >= 0.65 * PHONE["width"], "the road is read here"
+
+
+@in_browser
+def test_code_needs_no_sideways_scrolling_on_a_laptop(open_page, posts):
+    page = without_figures(open_page(LAPTOP))
+    for address in some(posts):
+        page.goto(address)
+        assert page.evaluate(CODE_THAT_SCROLLS) == [], address
+    page.add_style_tag(content=".md-typeset pre > code { font-size: 1.2rem }")
+    assert page.evaluate(CODE_THAT_SCROLLS), "the check can fail"
+
+
+@in_browser
+def test_wide_tables_fold_on_a_phone(open_page, addresses):
+    page = without_figures(open_page(PHONE))
+    folded = 0
+    for address in some(addresses):
+        page.goto(address)
+        page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
+        assert page.evaluate(TABLES_THAT_SCROLL) == [], address
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, address
+        folded += page.locator("[data-fold]").count()
+    assert folded
+    page.goto(next(address for address in addresses if "basic_attention" in address))
+    page.evaluate(
+        "document.querySelectorAll('[data-fold]').forEach(x => x.removeAttribute('data-fold'))"
+    )
+    assert page.evaluate(TABLES_THAT_SCROLL), "the check can fail"
+
+
+@in_browser
+def test_a_print_is_the_text_and_nothing_around_it(open_page, site):
+    page = open_page(LAPTOP)
+    page.goto(site + "posts/basic_attention/")
+    page.emulate_media(media="print")
+    for around in (
+        ".md-header",
+        ".md-sidebar--primary",
+        ".am-file",
+        ".md-footer__inner",
+        ".headerlink",
+    ):
+        assert not page.locator(around).first.is_visible(), around
+    code = page.locator(".md-content pre > code").first
+    assert code.evaluate("code => getComputedStyle(code).whiteSpace") == "pre-wrap"
+    page.emulate_media(media="screen")
+    assert page.locator(".md-header").first.is_visible()
+
+
+def test_the_searches_name_pages_that_exist():
+    known = {path.stem for path in (ROOT / "docs").glob("*/*.md")}
+    assert {page for answers in SEARCHES.values() for page in answers} <= known
+
+
+def test_boosts_are_few_and_small():
+    """A boost says that a page is where a subject is explained, or that it only lists others."""
+    boosts = {}
+    for path in (ROOT / "docs").glob("**/*.md"):
+        if match := re.match(r"---\n(.*?)\n---\n", path.read_text("utf-8"), re.DOTALL):
+            boosts[path.stem] = (yaml.safe_load(match[1]).get("search") or {}).get("boost", 1)
+    assert sum(boost > 1 for boost in boosts.values()) <= len(boosts) / 3
+    assert max(boosts.values()) <= 3

@@ -1,0 +1,950 @@
+"""The drawing vocabulary: figures are written in it, and it says and draws what it should."""
+
+import ast
+import copy
+import itertools
+import json
+import re
+import xml.etree.ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import plotly.graph_objects
+import pytest
+
+from snippets._lab import rooms
+from snippets._lab.draw import chart, charts, drawings, identity, tables, units, words
+from snippets._lab.draw.chart import place
+from snippets._lab.draw.charts import Reference, Series, View
+from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.limits import limit
+from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
+from snippets._lab.draw.specification import specification
+from snippets._lab.draw.still import still
+from snippets._lab.results import store
+from snippets._lab.results.store import DataError, Result
+from tests.floors import perhaps, some
+
+# Figures are written in the vocabulary: what the syntax tree shows.
+
+PLOTLY = re.compile(r"(add|update)_\w+|make_subplots")
+CONSTANTS = {100, *(10**n for n in range(3, 19, 3)), *(1024**n for n in range(1, 5))}
+COLOR = re.compile(r"#[0-9a-fA-F]{3,8}")
+FORMAT = re.compile(r"\{\w*:[^{}]+\}")
+
+
+def is_unit(node, named=frozenset()):
+    """Whether an expression is a constant by which units differ: 1e3, 1024, 10**9, or its name."""
+    if isinstance(node, ast.Name):
+        return node.id in named
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value:
+        size = abs(node.value)
+        return size in CONSTANTS or 1 / size in CONSTANTS or round(1 / size) in CONSTANTS - {1}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return isinstance(node.left, ast.Constant) and node.left.value in (10, 1000, 1024)
+    if isinstance(node, ast.UnaryOp):
+        return is_unit(node.operand, named)
+    return False
+
+
+def faults(source):
+    """What a figures.py does that only draw/ may do, as "line: what"."""
+    tree = ast.parse(source)
+    named = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and is_unit(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = []
+
+    def fault(node, what):
+        found.append(f"{node.lineno}: {what}")
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.For(iter=over) if any(
+                isinstance(n, ast.Name) and n.id == "results" for n in ast.walk(over)
+            ):
+                fault(node, "loops over devices")
+            case ast.Import(names=names) if any(n.name.startswith("plotly") for n in names):
+                fault(node, "imports Plotly")
+            case ast.ImportFrom(module=str(module)) if module.startswith("plotly"):
+                fault(node, "imports Plotly")
+            case ast.Attribute(attr=name) if name != "add_note" and PLOTLY.fullmatch(name):
+                fault(node, f"writes a trace ({name})")
+            case ast.Attribute(value=ast.Name(id="go")):
+                fault(node, "writes a trace (go)")
+            case ast.BinOp(op=ast.Mult() | ast.Div() | ast.FloorDiv(), left=a, right=b) if is_unit(
+                a, named
+            ) or is_unit(b, named):
+                fault(node, "converts a unit")
+            case ast.AugAssign(op=ast.Mult() | ast.Div() | ast.FloorDiv(), value=value) if is_unit(
+                value, named
+            ):
+                fault(node, "converts a unit")
+            case ast.FormattedValue(format_spec=spec) if spec is not None:
+                fault(node, "formats a number (in an f-string)")
+            case ast.Call(func=ast.Name(id="format"), args=[_, _, *_]):
+                fault(node, "formats a number (format)")
+            case ast.Call(func=ast.Name(id="round"), args=[_, _, *_]):
+                fault(node, "formats a number (round)")
+            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+                fault(node, "formats a number (%)")
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+                if FORMAT.search(text):
+                    fault(node, "formats a number (str.format)")
+            case ast.Constant(value=str(text)) if COLOR.fullmatch(text):
+                fault(node, "names a color")
+    return found
+
+
+PLANTED = {
+    "loops over devices": [
+        "for result in results:\n    pass",
+        "for device, result in enumerate(results):\n    pass",
+        "for (a, b), c in itertools.product(enumerate(results), panels):\n    pass",
+        "for result in reversed(results[1:]):\n    pass",
+    ],
+    "imports Plotly": ["import plotly.graph_objects as go", "from plotly import subplots"],
+    "writes a trace": [
+        "figure.add_scatter(x=[1])",
+        "figure.add_bar(y=[2])",
+        "figure.add_trace(t)",
+        "figure.update_yaxes(type='log')",
+        "subplots.make_subplots(1, 2)",
+        "go.Figure()",
+    ],
+    "converts a unit": [
+        "x = ms * 1e3",
+        "x = row['bytes'] / 1e9",
+        "x = bytes // 1024",
+        "x = share * 100",
+        "x = 1e-3 * ms",
+        "x = n / 10**9",
+        "x = -1e6 * y",
+        "KIB = 1024\nx = n / KIB",
+        "x /= 1e12",
+        "x = a / 1000000",
+    ],
+    "formats a number": [
+        "f'{x:.2f}'",
+        "f'{x:,}'",
+        "f'{x:>{wide}}'",
+        "format(x, '.3g')",
+        "'{:.1e}'.format(x)",
+        "'{value:,}'.format(value=x)",
+        "'%.2f' % x",
+        "round(x, 2)",
+    ],
+    "names a color": ["shade = '#2b84c6'", "fill('#fff')"],
+}
+INNOCENT = [
+    "x = a * b / 2",
+    "x = f'{a} of {b}'",
+    "rows = [r for result in results for r in result.rows]",
+    "for row in rows:\n    pass",
+    "x = round(y)",
+    "'N {}'.format(n)",
+    "half = 2 * N * N",
+    "x = n // 32",
+    "link = f'{{ #{name} }}'",
+    "x = CARD - 80 * n",
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "code"), [(what, code) for what, codes in PLANTED.items() for code in codes]
+)
+def test_a_planted_fault_is_found(what, code):
+    assert any(what in found for found in faults(code)), f"not found: {code}"
+
+
+@pytest.mark.parametrize("code", INNOCENT)
+def test_what_is_no_fault_is_none(code):
+    assert faults(code) == []
+
+
+def drawing_rooms():
+    found = [room for room in rooms.rooms() if rooms.room_file(room, "figures.py").exists()]
+    assert len(found) > 10
+    return found
+
+
+@pytest.mark.parametrize("room", drawing_rooms())
+def test_figures_are_written_in_the_vocabulary(room):
+    found = faults(rooms.room_file(room, "figures.py").read_text("utf-8"))
+    assert not found, f"{room}/figures.py\n" + "\n".join(found)
+
+
+def test_every_section_of_a_words_file_is_used_and_every_one_used_is_there():
+    seen = 0
+    for room in drawing_rooms():
+        path = rooms.room_file(room, "words.md")
+        if not path.exists():
+            continue
+        there = set(words.sections(path.read_text("utf-8")))
+        source = rooms.room_file(room, "figures.py").read_text("utf-8")
+        texts = {
+            n.value
+            for n in ast.walk(ast.parse(source))
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        }
+        called = {
+            n.args[0].value
+            for n in ast.walk(ast.parse(source))
+            if isinstance(n, ast.Call)
+            and isinstance(n.func, ast.Name)
+            and n.func.id == "words"
+            and n.args
+            and isinstance(n.args[0], ast.Constant)
+            and isinstance(n.args[0].value, str)  # words(x, y, …) draws
+        }
+        assert there <= texts, f"{room}: nobody uses {sorted(there - texts)}"
+        assert called <= there, f"{room}/words.md lacks {sorted(called - there)}"
+        seen += 1
+    assert seen
+
+
+# Units.
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (units.time(0.01234), "12.3 µs"),
+        (units.time(0.874), "874 µs"),
+        (units.time(1), "1 ms"),
+        (units.time(0.9999), "1 ms"),
+        (units.time(12.345), "12.3 ms"),
+        (units.time(2500), "2.5 s"),
+        (units.time(0.000025), "25 ns"),
+        (units.size(16_777_216), "16.8 MB"),
+        (units.size(512), "512 bytes"),
+        (units.size(0), "0 bytes"),
+        (units.counted(140_660_178_944), "140.7 GB"),
+        (units.counted(80_000_000_000), "80 GB"),
+        (units.counted(4_311_744_512), "4.31 GB"),
+        (units.binary(65536), "64 KiB"),
+        (units.binary(62_914_560), "60 MiB"),
+        (units.bandwidth(4.5e12), "4.5 TB/s"),
+        (units.bandwidth(9.1e11), "910 GB/s"),
+        (units.flops(6.12e14), "612 TFLOP/s"),
+        (units.percent(0.842), "84 %"),
+        (units.percent(0.0961), "9.6 %"),
+        (units.gain(0.119), "+12 %"),
+        (units.gain(-0.004), "0 %"),
+        (units.share(1, 3), "33 %"),
+        (units.exact(0.125), "12.5 %"),
+        (units.change(1.12), "+12 %"),
+        (units.change(0.9), "−10 %"),
+        (units.change(1.001), "0 %"),
+        (units.change(0.999), "0 %"),
+        (units.ratio(0.777), "0.78×"),
+        (units.ratio(1.999), "2.0×"),
+        (units.ratio(7.64), "7.6×"),
+        (units.ratio(9.96), "10×"),
+        (units.ratio(16384), "16,384×"),
+        (units.count(9999), "9999"),
+        (units.count(-16384), "−16,384"),
+        (units.thousands(1024), "1,024"),
+        (units.decimals(-0.5), "−0.50"),
+        (units.error(1.23e-06), "1.2e−6"),
+        (units.error(0), "0"),
+        (units.significant(1234.5), "1234"),
+        (units.significant(0.000012), "1.2e−5"),
+        (units.significant(0), "0"),
+    ],
+)
+def test_a_number_is_read_as_it_should_be(text, said):
+    assert text == said
+
+
+def test_what_stands_together_has_one_unit():
+    scale = units.time.scale([0.008, 170.0])
+    assert scale.name == "ms"
+    assert [scale.number(x) for x in (0.008, 170)] == ["0.008", "170"]
+    assert units.time.scale([0.008, 0.5]).name == "µs"
+    assert units.time.scale([0.0012, 175.0]).name == "µs", "the least value is read too"
+    assert units.time.scale([0.0012, 175.0], small=False).name == "ms"
+    assert units.size.scale([5e5, 8e10]).name == "MB"
+    assert units.flops.scale([1e9, 7e14]).name == "TFLOP/s"
+    assert units.number.scale([]).name == ""
+
+
+# Words.
+
+
+def test_words_say_what_they_should():
+    assert words.listed(["a"]) == "a"
+    assert words.listed(["a", "b", 16384]) == "a, b and 16,384"
+    assert words.listed(["a", "b, late", "c"]) == "a; b, late; and c"
+    assert words.many(1, "head") == "1 head"
+    assert words.many(16, "head") == "16 heads"
+    assert words.many(2, "query", "queries") == "2 queries"
+    assert [words.how_often(n) for n in (0, 1, 2, 3)] == ["never", "once", "twice", "3 times"]
+    row = {"D": 64, "causal": True, "N": 16384, "dtype": "float16"}
+    assert words.case(row, "D", "causal", "N", "dtype") == "D 64, causal, N 16,384, float16"
+    assert words.case({**row, "causal": False}, "D", "causal") == "D 64"
+    assert words.between([0.773, 0.92, 0.8]) == "0.77 to 0.92"
+    assert words.between([0.381, 0.442], units.percent) == "38 to 44 %"
+    assert words.between([0.5, 0.5001], units.percent) == "50 %"
+    assert words.between([0.02, 3.0], units.time) == "20 µs to 3 ms"
+    assert words.faster(3.14) == "3.1× faster"
+    assert words.faster(0.4) == "2.5× slower"
+    assert words.span([1.2, 3.4]) == "1.20× to 3.4× faster"
+    assert words.span([0.5, 0.25]) == "2.0× to 4.0× slower"
+    assert words.span([0.5, 2]) == "from 2.0× slower to 2.0× faster"
+    assert words.span([2, 2.001]) == "2.0× faster"
+    assert words.changes([1.02, 1.12]) == "+2 % to +12 %"
+
+
+def gained(*ratios, runs=3, spread=0.0):
+    """Gains, read together, of rows that were timed in so many runs; these differ by `spread`."""
+    several = {"runs": [1] * runs} if runs > 1 else {}
+
+    def row(ms):
+        ms = [ms * (1 + spread * (run - 1)) for run in range(runs)]
+        return {"ms_p50": ms[len(ms) // 2], "ms_samples": ms, **several}
+
+    ours = {"ms_p50": 1.0, "ms_samples": [1.0] * runs, **several}
+    return list(gains({at: (ours, row(ratio)) for at, ratio in enumerate(ratios)}).values())
+
+
+def test_a_gain_has_a_word_only_from_three_runs():
+    assert [gain.word for gain in gained(1.1, 0.9, 1.001)] == ["ahead", "behind", "level"]
+    assert [gain.word for gain in gained(1.1, 0.9, spread=0.2)] == ["undecided"] * 2
+    one = gained(1.1, 0.9, runs=1)
+    assert [(gain, gain.word) for gain in one] == [(1.1, ""), (0.9, "")], "the ratio stays"
+
+
+def test_a_step_pays_by_its_verdicts():
+    assert words.pays(gained(1.1)) == ": it pays"
+    assert words.pays(gained(0.9), "; ") == "; it costs time"
+    assert words.pays(gained(1.1, 1.2, 1.0, 0.9)) == (
+        ": it pays in 2 of 4 cases, costs time in 1 and is level in 1"
+    )
+    assert words.pays(gained(1.1, 1.2, runs=2)) == ""
+
+
+def test_standing_counts_each_word():
+    found = gained(1.1, 1.2, 1.0, 0.9)
+    assert words.standing(found) == ": ahead in 2 of 4 cases, behind in 1 and level in 1"
+    assert words.standing(gained(0.9), ", and is ") == ", and is behind"
+    assert words.standing(gained(1.1, 1.2, spread=0.3), " (", ")") == " (undecided in 2 of 2 cases)"
+    assert words.standing(gained(1.1, 1.2, runs=1)) == ""
+
+
+def test_steps_of_no_use_are_named():
+    of = gained(1.0, 0.9, 1.1, 0.9, 1.1, 1.2)
+    found = {"a": of[:2], "b": of[2:4], "c": of[4:]}
+    assert words.useless(found) == (
+        "Of no use in any case: a. A gain in one case and a loss in another: b."
+    )
+    assert words.idle(found) == ["a"]
+    assert words.useless({"c": gained(1.1)}) == "Every step pays somewhere."
+    assert words.useless({"d": gained(1.1, 1.2, spread=0.3)}) == (
+        "A gain in no case, and undecided in some: d."
+    )
+    once = {"a": gained(1.1, runs=1)}
+    assert words.useless(once) == "The steps were timed in one run; a verdict on them takes three."
+    assert words.idle(once) == []
+
+
+def test_bars_say_the_sign_and_only_with_a_verdict_more():
+    shown = [words.in_cells({"x": [gain]}).split("{ ")[1] for gain in gained(1.1, 0.9, 1.001)]
+    assert [text.partition("style")[0] for text in shown] == [
+        ".am-ahead ",
+        ".am-behind .am-less ",
+        ".am-open ",
+    ]
+    (once,) = gained(0.9, runs=1)
+    assert ".am-open .am-less " in words.in_cells({"x": [once]})
+
+
+def test_the_hosts_time_has_one_digit():
+    assert [units.host_time(ms) for ms in (0.0682, 0.0931, 1.28, 0.00951)] == [
+        "70 µs",
+        "90 µs",
+        "1 ms",
+        "10 µs",
+    ]
+    assert [units.rough_ratio(x) for x in (2.4, 2.8, 0.96, 31)] == ["2×", "3×", "1×", "30×"]
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    (tmp_path / "words.md").write_text(
+        "About.\n\n## one\nIt takes {time} at\nN {N}.\n\n## two\nA.\n\nB {x}\n"
+    )
+    return words.Words(str(tmp_path / "figures.py"))
+
+
+def test_a_section_is_filled_in(sentences):
+    assert sentences("one", time="1 ms", N=16384) == "It takes 1 ms at N 16,384."
+    assert sentences("two", x=None) == "A.\n\nB –"
+
+
+def test_a_missing_or_unused_field_or_section_is_an_error(sentences):
+    with pytest.raises(DataError, match="no section 'three'"):
+        sentences("three")
+    with pytest.raises(DataError, match=r"no value for \['N'\], no place for \[\]"):
+        sentences("one", time="1 ms")
+    with pytest.raises(DataError, match=r"no place for \['M'\]"):
+        sentences("one", time="1 ms", N=1, M=2)
+    with pytest.raises(DataError, match="occurs twice or is empty"):
+        words.sections("## a\nx\n## a\ny\n")
+    with pytest.raises(DataError, match="occurs twice or is empty"):
+        words.sections("## a\n\n## b\ny\n")
+
+
+# Rows, comparisons and tables.
+
+
+def timed(implementation, ms, **fields):
+    return {
+        "implementation": implementation,
+        "ms_p20": ms * 0.98,
+        "ms_p50": ms,
+        "ms_p80": ms * 1.02,
+        "ms_samples": [ms] * 3,
+        "runs": [1, 1, 1],
+        "flops": 1e9 * ms,
+        **fields,
+    }
+
+
+ROWS = [
+    timed("tiled_attention", 1.0, N=64, causal=False),
+    timed("tiled_attention", 2.0, N=128, causal=False),
+    timed("torch:sdpa", 2.0, N=64, causal=False),
+    timed("torch:sdpa", 1.0, N=128, causal=False),
+    timed("torch:cudnn", 1.008, N=64, causal=False),
+    {"implementation": "torch:cudnn", "N": 128, "causal": False, "error": "does not run"},
+]
+
+
+def test_a_comparison_knows_where_it_stands():
+    compared = Comparison(ROWS, "tiled_attention", ["torch:sdpa", "torch:cudnn"])
+    sdpa, cudnn = (compared[name] for name in compared.others)
+    assert [case.N for case in compared.cases] == [64, 128]
+    assert dict(sdpa) == {(64,): 2.0, (128,): 0.5}
+    assert (sdpa.best.N, sdpa.worst.N) == (64, 128)
+    assert [(c.N, gain.word) for c, gain in sdpa.items()] == [(64, "ahead"), (128, "behind")]
+    assert [gain.word for gain in cudnn.values()] == ["level"]
+    assert len(cudnn) == 1, "what was not measured is left out"
+    assert not compared["torch:flex"]
+    assert sdpa.span() == "from 2.0× slower to 2.0× faster"
+    assert dict(sdpa.where(N=64)) == {(64,): 2.0}
+    assert sdpa.standing() == ": ahead in 1 of 2 cases and behind in 1"
+    assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
+    assert compared.ms("torch:cudnn", (128,)) is None
+    assert words.case(sdpa.best) == "N 64"
+
+
+def test_two_rows_of_one_case_are_refused():
+    with pytest.raises(DataError, match="two rows of tiled_attention have"):
+        Comparison(ROWS, "tiled_attention", by=("causal",))
+
+
+def test_a_column_has_one_unit_and_says_which():
+    found = tables.columns(
+        pick(ROWS, implementation="tiled_attention"),
+        {"N": "N", "causal": "causal", "time": TIME, "rate": RATE, "twice": lambda r: 2 * r["N"]},
+    )
+    assert found == [
+        {"N": 64, "causal": "no", "time, ms": "1", "rate, TFLOP/s": "1", "twice": 128},
+        {"N": 128, "causal": "no", "time, ms": "2", "rate, TFLOP/s": "1", "twice": 256},
+    ]
+    assert tables.table(found)[1] == "| ---: | --- | ---: | ---: | ---: |"
+
+
+def test_implementations_stand_beside_each_other():
+    found = tables.beside(
+        ROWS,
+        ["N"],
+        {"ours": "tiled_attention", "cuDNN": "torch:cudnn"},
+        more=lambda case: {"sum": case["N"] + (1 if case["torch:cudnn"] else 0)},
+    )
+    assert found == [
+        {"N": 64, "ours, ms": "1", "cuDNN, ms": "1.01", "sum": 65},
+        {"N": 128, "ours, ms": "2", "cuDNN, ms": None, "sum": 128},
+    ]
+
+
+# Identities.
+
+LIGHT, DARK = "#fcfbf8", "#15181b"
+EVERY = [*identity.ROAD, *identity.OTHERS, *identity.TENSORS, *identity.MEMORIES, *identity.WARPS]
+# Machado, Oliveira and Fernandes 2009: what a reader sees without one kind of cone, in linear RGB.
+DEFICIENCIES = {
+    "protanopia": [
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ],
+    "deuteranopia": [
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ],
+    "tritanopia": [
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ],
+    "none": [(1, 0, 0), (0, 1, 0), (0, 0, 1)],
+}
+
+
+def linear(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in channels]
+
+
+def contrast(a, b):
+    luminance = [
+        sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True)) for c in (a, b)
+    ]
+    return (max(luminance) + 0.05) / (min(luminance) + 0.05)
+
+
+def oklab(rgb):
+    r, g, b = (max(0.0, x) for x in rgb)
+    long = (0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) ** (1 / 3)
+    middle = (0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) ** (1 / 3)
+    short = (0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b) ** (1 / 3)
+    return (
+        0.2104542553 * long + 0.7936177850 * middle - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * middle + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * middle - 0.8086757660 * short,
+    )
+
+
+def apart(a, b, deficiency):
+    """How far two colors are for a reader, in OKLab: 0.02 is just seen side by side."""
+    seen = [
+        oklab([sum(m * x for m, x in zip(row, linear(c), strict=True)) for row in deficiency])
+        for c in (a, b)
+    ]
+    return sum((x - y) ** 2 for x, y in zip(*seen, strict=True)) ** 0.5
+
+
+@pytest.mark.parametrize("key", EVERY)
+def test_every_color_is_seen_on_the_light_and_on_the_dark_page(key):
+    for shade in some(range(identity.SHADES)):
+        color = identity.identity(key, shade).color
+        assert contrast(color, LIGHT) >= 3, f"{key}, shade {shade}: {color}"
+        assert contrast(color, DARK) >= 3, f"{key}, shade {shade}: {color}"
+
+
+def measured_together():
+    """What stands in one result, by the names of its rows."""
+    found = {}
+    for path in sorted(rooms.DATA.rglob("*.json")):
+        raw = json.loads(path.read_text("utf-8"))
+        names = {r["implementation"] for r in raw["rows"] if "implementation" in r}
+        known = {n for n in names if n in identity.ROAD or n in identity.OTHERS}
+        if len(known) > 1:
+            found[f"{raw['post']}/{raw['result']}"] = known
+    assert len(found) > 10
+    return found
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+def test_what_is_compared_can_be_told_apart(deficiency):
+    """By its color, or by its symbol and its name at the line's end."""
+    for where, names in measured_together().items():
+        for a, b in some(itertools.combinations(sorted(names), 2)):
+            one, two = identity.identity(a), identity.identity(b)
+            distance = apart(one.color, two.color, DEFICIENCIES[deficiency])
+            if deficiency == "none":
+                assert distance > 0.04, f"{where}: {a} and {b} look alike"
+            else:
+                assert distance > 0.02 or one.symbol != two.symbol, f"{where}: {a}, {b}"
+
+
+def test_no_library_has_the_color_of_a_tensor():
+    """A drawing of q, k and v and a chart of libraries stand on one page."""
+    for tensor, name in some(itertools.product(identity.TENSORS, identity.OTHERS)):
+        colors = identity.TENSORS[tensor], identity.identity(name).color
+        assert apart(*colors, DEFICIENCIES["none"]) > 0.04, (tensor, name)
+    assert identity.identity("torch:anything").color == identity.identity("torch:sdpa").color
+
+
+def test_ours_are_warm_and_the_others_are_cool_or_grey():
+    for room, shade in some(itertools.product(identity.ROAD, range(identity.SHADES))):
+        red, _, blue = linear(identity.identity(room, shade).color)
+        assert red > blue, (room, shade)
+    for name in ("torch:sdpa", "torch:eager", "torch:flash", "torch:math", "flash_attention_2"):
+        for shade in some(range(identity.SHADES)):
+            red, _, blue = linear(identity.identity(name, shade).color)
+            assert red < blue, (name, shade)
+
+
+def test_every_room_with_a_kernel_has_its_place():
+    for room in some(rooms.rooms()):
+        if rooms.source_file(room).exists():
+            assert identity.identity(room).name == room
+
+
+def test_what_a_room_measures_beside_its_kernel_is_derived():
+    own, answer = (
+        identity.identity("tiled_attention"),
+        identity.identity("tiled_attention:exercise"),
+    )
+    assert own.color == answer.color
+    assert (answer.symbol, answer.dash) == (f"{own.symbol}-open", "dash")
+    assert identity.identity("tiled_attention:part").color == own.color
+    shades = [
+        identity.identity("tiled_attention", shade=n).color for n in some(range(identity.SHADES))
+    ]
+    for one, other in some(itertools.combinations(shades, 2)):
+        assert apart(one, other, DEFICIENCIES["none"]) > 0.04, (one, other)
+    assert identity.identity("torch:eager, TF32").name == "eager PyTorch, TF32"
+    assert identity.identity("torch:something_new").name == "PyTorch something new"
+    assert identity.identity("tiled_attention", dtype="float16").dash == "dash"
+    with pytest.raises(DataError, match="'tomorrow' has no color"):
+        identity.identity("tomorrow")
+
+
+# Charts: one description, drawn twice.
+
+
+def result(label="GPU A", factor=1.0, rows=ROWS):
+    return Result(
+        post="tiled_attention",
+        result="forward",
+        place="gpu",
+        folder=store.folder_name(label),
+        device={"name": label, "l2_bytes": 50_000_000},
+        versions={},
+        commit="abc",
+        measured_at="2026-11-22T10:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=[{**r, **({"ms_p50": r["ms_p50"] * factor} if "ms_p50" in r else {})} for r in rows],
+        ceilings={
+            **{way: {"per_s_p50": 4e12} for way in ("read", "write", "copy")},
+            "matmul_bfloat16": {"per_s_p50": 7e14},
+        },
+    )
+
+
+NAMES = ["tiled_attention", "torch:sdpa", "torch:cudnn"]
+STEPS = [
+    {"step": "first", "kind": kind, "n": n, "ms_p50": n * x, "low": n * 0.5, "high": n * 2.0}
+    for n in (1, 2)
+    for kind, x in (("a", 1.0), ("b", 3.0))
+]
+LENGTHS = {"short": {"N": 64}, "long": {"N": 128}}
+GRID = [{"head": h, "layer": y, "share": (h + y) / 10} for h in range(4) for y in range(3)]
+
+
+def every_kind():
+    """A chart of each kind, from one device and from two."""
+    one, two = [result()], [result(), result("GPU B", 1.5)]
+    steps = [result(rows=STEPS)]
+    groups = [Series("k", "part a", {"kind": "a"}), Series("v", "part b", {"kind": "b"})]
+    places = [Series("tiled_attention", f"place {n}", {"n": n}) for n in (1, 2)]
+    panels = {"not causal": {"causal": False}, "all": {}}
+    flops = [{**r, "bytes_compulsory": 1e6 * r["N"]} for r in ROWS]
+    return {
+        "lines": charts.lines(one, NAMES),
+        "lines of two devices": charts.lines(two, NAMES, views=panels),
+        "rates": charts.lines(two, NAMES, "N", RATE, log="x"),
+        "references": charts.lines(
+            one, NAMES, references=[Reference("as fast as light", 0.5), Reference("here", 100, "x")]
+        ),
+        "points": charts.points(one, NAMES, "N"),
+        "shaded": charts.lines(one, NAMES, views=[View("", bands=[(80, 128, NAMES[0])])]),
+        "by device": charts.lines(two, [NAMES[0]], by_device=True),
+        "bars": charts.bars(two, NAMES[:2], views={"short": {"N": 64}, "long": {"N": 128}}),
+        "grouped": charts.bars(steps, places, groups=groups),
+        "stacked": charts.bars(steps, places, groups=groups, stacked=True, upright=True),
+        "shares": charts.bars(steps, places, groups=groups, stacked=True, as_share=True),
+        "spread": charts.bars(
+            steps, places, groups=[replace(g, spread=("low", "high")) for g in groups]
+        ),
+        "gains": charts.bars(
+            derived(one, lambda _: [{"s": "up", "x": 0.1}, {"s": "down", "x": -0.2}]),
+            [Series("tiled_attention", s, {"s": s}) for s in ("up", "down")],
+            field("x", "gain", units.percent),
+        ),
+        "dots": charts.dots(steps, places, groups=groups),
+        "dots that look like their places": charts.dots(
+            steps, places, groups=[replace(g, key="", like="") for g in groups]
+        ),
+        "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
+        "roofline": charts.roofline([result(rows=flops)], NAMES[:2]),
+        "roofs": charts.roofline([result(rows=flops)], NAMES[:2], views=LENGTHS),
+        "heatmap": charts.heatmap(
+            [result(rows=GRID)], "head", "layer", field("share", "share", units.percent)
+        ),
+    }
+
+
+def test_points_of_other_targets_leave_those_in_color_visible():
+    two = [result(), result("GPU B", 1.5)]
+    first, other = charts.points(two, [NAMES[0]], "N", by_device=True).panels[0].marks
+    assert other.size < first.size
+
+
+KINDS = list(every_kind())
+
+
+def test_a_group_without_a_key_leaves_places_their_look():
+    every = every_kind()
+    own, grouped = every["dots that look like their places"], every["dots"]
+    for mine, theirs in some(zip(own.panels[0].marks, grouped.panels[0].marks, strict=True)):
+        assert mine.name == theirs.name
+        assert set(mine.colors) == {identity.identity("tiled_attention").color}
+        assert set(mine.colors).isdisjoint(theirs.colors)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return {kind: (c, specification(c), still(c)) for kind, c in every_kind().items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_still_and_the_specification_show_the_same(kind, drawn):
+    made, spec, svg = drawn[kind]
+    wide = place(made, phone=False)
+    names = {item.name for item in chart.entries(made)}
+    labels = {label.text for spot in wide.spots for label in spot.labels}
+    notes = re.sub(r"<[^>]+>", "", " ".join(n["text"] for n in spec["layout"]["annotations"]))
+    for label in perhaps(labels, "not every chart writes beside its lines"):
+        assert label in notes
+        assert label in svg
+    for name in perhaps(names - labels, "a chart of one series has no legend"):
+        assert not wide.legend or f">{name}</span>" in svg
+    for i, panel in some(enumerate(made.panels)):
+        n = "" if i == 0 else str(i + 1)
+        for axis, spot_axis in (("x", wide.spots[i].x), ("y", wide.spots[i].y)):
+            told = spec["layout"][f"{axis}axis{n}"]
+            assert told["ticktext"] == [text for _, text in spot_axis.ticks]
+            assert told["range"] == [spot_axis.at(spot_axis.low), spot_axis.at(spot_axis.high)]
+            shown = told["ticktext"] if told["showticklabels"] else []
+            for text in perhaps(shown, "of panels in a row one writes the ticks of all"):
+                assert all(f">{line}</text>" in svg for line in text.split("<br>")), text
+        assert panel.title in svg
+        assert panel.title in notes
+        for mark in perhaps(panel.marks, "a heat map has cells and no marks"):
+            beside = [text for text in mark.texts if text]
+            for text in perhaps(beside, "most marks have no text of their own"):
+                assert f">{text}</text>" in svg
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plotly_itself_finds_nothing_wrong_with_a_specification(kind, drawn):
+    """Its validator knows every property and value: a misspelled one would be drawn as nothing."""
+    spec = copy.deepcopy(drawn[kind][1])  # the validator takes it apart
+    layout = {name: value for name, value in spec["layout"].items() if name != "meta"}
+    plotly.graph_objects.Figure(data=spec["data"], layout=layout)
+    plotly.graph_objects.Figure(layout=spec["layout"]["meta"]["narrow"])
+
+
+def test_plotly_finds_a_property_that_is_none():
+    with pytest.raises(ValueError, match="Invalid property"):
+        plotly.graph_objects.Figure(data=[{"type": "scatter", "xs": [1]}])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_marks_lie_within_their_axes(kind, drawn):
+    made = drawn[kind][0]
+    for phone in (False, True):
+        placed = place(made, phone)
+        for panel, spot in some(zip(made.panels, placed.spots, strict=True)):
+            assert 0 <= spot.left < spot.right <= 1 + 1e-9
+            assert -1e-9 <= spot.bottom < spot.top <= 1 + 1e-9
+            for mark in perhaps(panel.marks, "a heat map has cells and no marks"):
+                for axis, found in ((spot.x, mark.x), (spot.y, mark.y)):
+                    low, high = sorted((axis.low, axis.high))
+                    shown = [v for v in found if v is not None]
+                    assert all(low <= v * 1.000001 and v <= high * 1.000001 for v in some(shown))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_phone_has_one_panel_in_a_row(kind, drawn):
+    made, spec, _ = drawn[kind]
+    slim = place(made, phone=True)
+    assert all((s.left, s.right) == (0, pytest.approx(1)) for s in some(slim.spots))
+    assert spec["layout"]["meta"]["narrow"]["height"] == slim.height
+    assert all(s.show_y for s in some(slim.spots))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_description_gives_the_same_bytes(kind, drawn):
+    again = every_kind()[kind]
+    assert json.dumps(specification(again)) == json.dumps(drawn[kind][1])
+    assert still(again) == drawn[kind][2]
+
+
+def test_values_are_in_the_unit_of_the_axis():
+    made = charts.lines([result()], NAMES, views={"": {}})
+    (panel,) = made.panels
+    assert panel.y.title == "time, ms"
+    assert panel.marks[0].x == (64, 128)
+    assert panel.marks[0].y == (1.0, 2.0)
+    short = [{**r, **({"ms_p50": r["ms_p50"] / 100} if "ms_p50" in r else {})} for r in ROWS]
+    (panel,) = charts.lines([result(rows=short)], NAMES).panels
+    assert panel.y.title == "time, µs"
+    assert panel.marks[0].y == pytest.approx((10.0, 20.0))
+
+
+def test_panels_of_one_quantity_share_an_axis_and_others_do_not():
+    panels = {"64": {"N": 64}, "128": {"N": 128}}
+    assert charts.lines([result()], NAMES, "N", TIME, panels).shared_y
+    two = [View("time"), View("rate", y=RATE, log="x")]
+    made = charts.lines([result()], NAMES, views=two)
+    assert not made.shared_y
+    assert [p.y.title for p in made.panels] == ["time, ms", "rate, TFLOP/s"]
+    assert [p.y.log for p in made.panels] == [True, False]
+
+
+def test_panels_that_differ_along_x_alone_share_what_stands_upright():
+    near = [View(f"{N}", {"N": N}, x=field("N", f"near {N}", units.whole)) for N in (64, 128)]
+    made = charts.lines([result()], NAMES, views=near)
+    assert made.shared_y
+    assert len({(p.y.low, p.y.high) for p in made.panels}) == 1
+    assert len({p.x.title for p in made.panels}) == 2
+    ticked = charts.lines([result()], NAMES, ticks={"x": [1, 64, 100, 4096]}).panels[0]
+    assert [text for _, text in ticked.x.ticks] == ["64", "100"], "those that lie on the axis"
+
+
+def test_every_view_of_a_roofline_has_the_roof_and_its_own_points():
+    rows = [{**r, "bytes_compulsory": 1e6 * r["N"]} for r in ROWS]
+    made = charts.roofline([result(rows=rows)], NAMES[:1], views=LENGTHS)
+    assert [[m.name for m in p.marks] for p in made.panels] == [["ceilings", NAMES[0]]] * 2
+    assert [len(p.marks[1].x) for p in made.panels] == [1, 1]
+    assert made.panels[0].marks[0] == made.panels[1].marks[0]
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "product", "by"),
+    [
+        (1e9, 3e9, True, "memory"),
+        (5e11, 1e9, True, "arithmetic"),
+        (1e9, 1e9, True, "neither"),
+        (3e10, 1e9, False, "arithmetic"),
+        (3e10, 1e9, True, "neither"),
+    ],
+)
+def test_the_limit_is_the_ceiling_that_is_nearest(flops, moved, product, by):
+    run = result()
+    units_of = {"matmul_float16": {"per_s_p50": 8e14}, "fma_float32": {"per_s_p50": 5e13}}
+    run.ceilings.update(units_of)
+    row = {"ms_p50": 1.0, "flops": flops, "bytes_compulsory": moved, "product": product}
+    found = limit(row, run)
+    assert found.by == by
+    assert found.memory == pytest.approx(moved / 4e9)
+    assert found.arithmetic == pytest.approx(flops / (8e11 if product else 5e10))
+
+
+def test_each_device_has_its_own_marks_and_names():
+    made = charts.lines([result(), result("GPU <b>", 1.5)], NAMES)
+    names = [m.name for m in made.panels[0].marks]
+    assert "tiled_attention, GPU A" in names
+    assert "tiled_attention, GPU &lt;b&gt;" in names
+    first, second = (m for m in made.panels[0].marks if m.name.startswith("tiled"))
+    assert first.colors == second.colors
+    assert second.opacity < first.opacity
+
+
+def test_a_place_with_two_rows_is_refused_and_an_empty_chart_too():
+    with pytest.raises(DataError, match="2 rows for tiled_attention"):
+        charts.bars([result()], ["tiled_attention"])
+    with pytest.raises(DataError, match="nothing to draw of time"):
+        charts.lines([result()], ["flash_attention"])
+
+
+def test_shares_add_up_to_the_whole():
+    (panel,) = every_kind()["shares"].panels
+    sums = [sum(m.x[i] for m in panel.marks) for i in range(2)]
+    assert sums == pytest.approx([100, 100])
+    assert [m.base[0] for m in panel.marks] == pytest.approx([0, 25])
+
+
+def test_names_at_the_ends_of_lines_do_not_cover_each_other():
+    close = [timed(name, 1 + i / 1000, N=64) for i, name in enumerate(NAMES)]
+    close += [timed(name, 2 + i / 1000, N=128) for i, name in enumerate(NAMES)]
+    made = charts.lines([result(rows=close)], NAMES)
+    (spot,) = place(made, phone=False).spots
+    at = sorted(label.at * 300 for label in spot.labels)
+    assert len(at) == 3
+    assert all(b - a > 16 for a, b in itertools.pairwise(at))
+    assert at[0] >= 0
+    assert at[-1] <= 300
+
+
+def test_many_names_are_a_legend():
+    rows = [timed(f"torch:way_{i}", 1 + i, N=N) for i in range(12) for N in (64, 128)]
+    made = charts.lines([result(rows=rows)], [f"torch:way_{i}" for i in range(12)])
+    placed = place(made, phone=False)
+    assert len(placed.legend) == 12
+    assert not placed.spots[0].labels
+    assert specification(made)["layout"]["showlegend"]
+
+
+def test_what_is_pointed_at_is_told_in_words():
+    (panel,) = charts.lines([result()], NAMES).panels
+    assert panel.marks[0].hover[0] == ("tiled_attention<br>N 64: 1 ms<br>p20–p80: 980 µs – 1.02 ms")
+
+
+def test_ticks_are_round():
+    assert chart.round_steps(0, 10.6) == [0, 2, 4, 6, 8, 10]
+    assert chart.round_steps(-7, 41) == [0, 10, 20, 30, 40]
+    assert chart.round_powers(0.9, 12) == [1, 2, 5, 10]
+    assert chart.round_powers(0.02, 180) == [0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
+    assert chart.powers_of_two(2**15, 2**30) == [2.0**p for p in (15, 18, 21, 24, 27, 30)]
+
+
+def test_a_quantity_of_a_field_and_of_rows():
+    row = ROWS[0]
+    assert TIME.text(row) == "1 ms"
+    assert TIME.called("latency").name == "latency"
+    assert field("absent").text(row) == "–"
+    assert Quantity("twice", lambda r: 2 * r["N"], units.whole).text(row) == "128"
+    assert values(ROWS, "N") == [64, 128]
+    assert values(ROWS, "implementation") == NAMES
+    assert only(ROWS, implementation="tiled_attention", N=64) is row
+
+
+def test_the_vocabulary_sees_rooms_and_results_only():
+    allowed = ("snippets._lab.draw", "snippets._lab.results", "snippets._lab.rooms")
+    for path in some(sorted(Path(charts.__file__).parent.glob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets"):
+                assert node.module.startswith(allowed), f"{path.name} imports {node.module}"
+
+
+def test_drawings_follow_the_theme_and_escape_words():
+    made = drawings.svg(
+        100,
+        50,
+        'a "picture"',
+        [
+            drawings.labeled(0, 0, 20, 10, "#123456", "a < b"),
+            drawings.arrow("M0 0H90", (90, 0), "right", "#654321", stroke_dasharray="3 3"),
+        ],
+    )
+    assert 'aria-label="a &quot;picture&quot;"' in made
+    assert ">a &lt; b</text>" in made
+    assert "color-mix(in srgb,#123456 22%,var(--am-paper))" in made
+    assert 'fill="var(--am-ink)"' in made
+    assert '<path d="M0 0H90" stroke-dasharray="3 3"/><path d="M85 -3L90 0L85 3"/>' in made
+    assert xml.etree.ElementTree.fromstring(made).tag == "div"
+
+
+@pytest.mark.parametrize(
+    ("towards", "path"),
+    [
+        ("left", "M15 7L10 10L15 13"),
+        ("up", "M7 15L10 10L13 15"),
+        ("down", "M7 5L10 10L13 5"),
+    ],
+)
+def test_an_arrow_has_its_point_at_its_end(towards, path):
+    assert f'd="{path}"' in drawings.arrow("M0 0L10 10", (10, 10), towards, "#123456")

@@ -1,0 +1,611 @@
+"""From data to figure: the same bytes each time, bad data named, and no markup from data.
+
+A room of a few lines stands in for the real ones; at the end the real ones are drawn.
+"""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import markdown
+import pytest
+
+import snippets
+from snippets._lab import cli, rooms
+from snippets._lab.draw.draw_all import draw_all
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.fragment import fragment, room_of
+from snippets._lab.draw.rows import only, pick
+from snippets._lab.draw.tables import table
+from snippets._lab.draw.words import Prose, cell
+from snippets._lab.results import staleness, store
+from snippets._lab.results.store import DataError
+from tests import made_up
+from tests.floors import some
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = "def fake_attention(q):\n    return q\n\ndef main():\n    print('OK')\n"
+BENCH = """
+from snippets._lab.rooms import measured_on
+
+@measured_on("gpu")
+def forward(lab):
+    yield {"N": 16}
+"""
+FIGURES = """
+from snippets._lab.draw import charts
+from snippets._lab.draw.charts import Series
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.rows import TIME, only
+
+def forward(results):
+    row = only(results[0].rows, N=16)
+    return Figure(
+        finding=f"It takes {TIME.text(row)}.",
+        caption="One call.",
+        table=[{"implementation": r["implementation"], "N": r["N"]} for r in results[0].rows],
+        plot=charts.lines(results, [Series("torch:sdpa", where={"N": 16})], "N", TIME),
+        sentences={"remark": f"With {row['N']} queries: {TIME.text(row)}."},
+    )
+
+def _helper(results):
+    raise AssertionError("not a figure")
+"""
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """The stand-in room; its folder."""
+    folder = tmp_path / "snippets" / "fake_attention"
+    folder.mkdir(parents=True)
+    for name, text in (
+        ("__init__.py", ""),
+        ("kernel.py", KERNEL),
+        ("bench.py", BENCH),
+        ("figures.py", FIGURES),
+    ):
+        (folder / name).write_text(text)
+    (tmp_path / "mkdocs.yml").write_text("")  # lists no post that waits
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
+    yield folder
+    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "figures"
+
+
+@pytest.fixture
+def data(room, tmp_path):
+    """A folder with what the room needs from one device."""
+    folder = tmp_path / "data"
+    store.write(measured("forward"), folder)
+    store.write(measured("report", rows=[{"line": "OK"}]), folder)
+    return folder
+
+
+def measured(result, *, name="NVIDIA H200", ms=0.5, **fields):
+    """A result of the stand-in room, with the hash of its code as it is now."""
+    rows = [made_up.timed(ms, implementation="fake_attention", N=16)]
+    about = {
+        "device": {"name": name},
+        **made_up.code_as_it_is("fake_attention", result),
+    }
+    fields = {"post": "fake_attention", "rows": rows} | about | fields
+    return made_up.result(fields.pop("post"), result, fields.pop("rows"), **fields)
+
+
+def drawn(out):
+    return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def forward_md(out):
+    return (out / "fake_attention" / "forward.md").read_text("utf-8")
+
+
+def edit(path, old, new):
+    text = path.read_text("utf-8")
+    assert text.count(old) >= 1, f"{old!r} is not in {path.name}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_drawing_twice_gives_the_same_bytes(data, out, tmp_path):
+    assert draw_all(data, out)
+    first = drawn(out)
+    assert set(first) == {
+        f"fake_attention/{name}"
+        for name in (
+            "forward.md",
+            "forward.json",
+            "forward_sentences.md",
+            "report.md",
+            "report_sentences.md",
+        )
+    }
+    assert draw_all(data, out) == []
+    assert drawn(out) == first
+    draw_all(data, tmp_path / "elsewhere")
+    assert drawn(tmp_path / "elsewhere") == first
+
+
+def test_check_writes_nothing_and_names_what_differs(data, out, capsys):
+    command = ["figures", "--check", "--data", str(data), "--out", str(out)]
+    assert cli.main(command) == 1
+    assert drawn(out) == {}
+    draw_all(data, out)
+    assert cli.main(command) == 0
+    path = out / "fake_attention" / "forward.json"
+    path.write_bytes(path.read_bytes() + b"\xff")
+    before = drawn(out)
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    assert f"differs {path}" in capsys.readouterr().out.replace("\n", "")
+    assert drawn(out) == before
+
+
+def test_figures_whose_result_is_gone_are_reported_and_removed(data, out):
+    draw_all(data, out)
+    wanted = drawn(out)
+    orphans = [out / "old_attention" / "forward.md", out / "fake_attention" / "old.json"]
+    for path in orphans:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("left behind")
+    assert draw_all(data, out, write=False) == sorted(orphans)
+    assert all(path.exists() for path in orphans)
+    assert draw_all(data, out) == sorted(orphans)
+    assert drawn(out) == wanted
+
+
+def test_a_folder_with_other_files_is_not_cleared(data, tmp_path):
+    (tmp_path / "photo.png").write_text("precious")
+    with pytest.raises(DataError, match=r"photo\.png is no figure"):
+        draw_all(data, tmp_path)
+    assert (tmp_path / "photo.png").exists()
+    assert not (tmp_path / "fake_attention").exists()
+
+
+def refusal(data, out, capsys):
+    """What the command says about data that cannot be drawn; nothing may have been written."""
+    assert cli.main(["figures", "--data", str(data), "--out", str(out)]) == 2
+    assert drawn(out) == {}
+    return capsys.readouterr().out.replace("\n", "")
+
+
+def test_check_names_all_faults_at_once(data, out, capsys):
+    draw_all(data, out)
+    tampered = data / "nvidia_h200" / "fake_attention" / "forward.json"
+    edit(tampered, '"seed": 0', '"seed": 1')
+    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
+    (out / "old_attention").mkdir()
+    (out / "old_attention" / "forward.md").write_text("left behind")
+    (out / "notes.txt").write_text("no figure, and nobody's business")
+    assert cli.main(["figures", "--check", "--data", str(data), "--out", str(out)]) == 2
+    said = capsys.readouterr().out.replace("\n", "")
+    assert f"{tampered} was changed after it was measured" in said
+    assert "report.json; run `make bench-cpu POST=fake_attention" in said
+    assert f"{out}/old_attention/forward.md is not as drawn" in said
+    assert "/fake_attention/" not in said.replace(str(tampered), "").replace("/*/", ""), (
+        "what cannot be drawn is not compared"
+    )
+    assert "notes.txt" not in said
+
+
+def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):
+    draw_all(data, out)
+    assert "slowed" not in forward_md(out)
+    slowdowns = {"heat": 0.25, "the power supply": 0.04}
+    device = {"name": "NVIDIA H200", "slowdowns": slowdowns}
+    store.write(measured("forward", device=device), data)
+    draw_all(data, out)
+    assert "NVIDIA H200 was slowed by heat and the power supply." in forward_md(out)
+    shown = "| slowed by | heat (25 % of the readings) and the power supply (4 % of the readings) |"
+    assert shown in (forward_md(out))
+
+
+def test_a_missing_result_is_named(data, out, capsys):
+    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
+    message = refusal(data, out, capsys)
+    assert "fake_attention/report.json; run `make bench-cpu POST=fake_attention" in message
+
+
+def test_what_waits_for_a_gpu_is_not_drawn(data, out):
+    """The page says so in its place; what needs no GPU has to be measured."""
+    (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
+    draw_all(data, out)
+    assert set(drawn(out)) == {"fake_attention/report.md", "fake_attention/report_sentences.md"}
+
+
+def sealed(change):
+    """A change to the one row of a result, as a bench with that fault would have written it."""
+
+    def damage(text):
+        value = json.loads(text)
+        change(value["rows"][0])
+        return store.dumps(value | {"seal": store.seal(value)})
+
+    return damage
+
+
+def renamed(old, new):
+    def change(row):
+        row[new] = row.pop(old)
+
+    return sealed(change)
+
+
+def put(field, value):
+    return sealed(lambda row: row.update({field: value}))
+
+
+DAMAGES = {
+    "truncated": (lambda text: text[:-40], "is not whole JSON"),
+    "old schema": (lambda text: text.replace('"schema": 2', '"schema": 1'), "measure it again"),
+    "edited": (
+        lambda text: text.replace('"N": 16', '"N": 17'),
+        "was changed after it was measured",
+    ),
+    "a field renamed": (renamed("ms_p50", "ms"), "KeyError: 'ms_p50'"),
+    "a row renamed": (put("N", 17), "0 rows have {'N': 16}"),
+    "text for a number": (put("ms_p50", "fast"), ""),
+    "markup for a number": (put("N", "<img src=x onerror=alert(1)>"), "0 rows have"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_a_damaged_result_is_named_with_its_fault(case, data, out, capsys):
+    damage, fault = DAMAGES[case]
+    path = data / "nvidia_h200" / "fake_attention" / "forward.json"
+    text = path.read_text()
+    assert damage(text) != text
+    path.write_text(damage(text))
+    message = refusal(data, out, capsys)
+    assert "nvidia_h200/fake_attention/forward.json" in message
+    assert fault in message
+
+
+def test_a_result_that_nobody_draws_is_named(data, out, capsys):
+    store.write(measured("forward", post="gone_attention"), data)
+    message = refusal(data, out, capsys)
+    assert "no figures.py draws these results: gone_attention/forward" in message
+
+
+def test_no_data_at_all_is_an_error(room, tmp_path, out, capsys):
+    assert "no device has" in refusal(tmp_path / "nothing", out, capsys)
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "](javascript:alert(1)) [x",
+    "x { onclick=alert(1) }",
+    "a | b `c` **d** ~~e~~ $f$ g_h_i",
+    "[link](https://example.org)",
+]
+
+
+class Elements(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.links, self.text = set(), set(), set(), ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links |= {value for name, value in attrs if name in ("href", "src")}
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def rendered(fragment):
+    """What the site makes of a fragment, as far as its Markdown extensions go."""
+    extensions = [
+        "attr_list",
+        "md_in_html",
+        "tables",
+        "pymdownx.superfences",
+        "pymdownx.arithmatex",
+    ]
+    return Elements(markdown.markdown(fragment, extensions=extensions))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("where", ["device", "implementation", "driver", "commit"])
+def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
+    second = store.write(measured("forward", name="GPU B"), data)
+    draw_all(data, out)
+    harmless = rendered(forward_md(out))
+    forward = measured("forward", commit=hostile if where == "commit" else "abc")
+    if where == "implementation":
+        forward.rows[0]["implementation"] = hostile
+    elif where != "commit":
+        forward.device["name" if where == "device" else "driver"] = hostile
+    if where == "device":
+        forward = replace(forward, folder=store.folder_name(hostile))
+        (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
+    second.unlink()
+    store.write(forward, data)
+    store.write(measured("forward", name=f"{hostile} b"), data)
+    draw_all(data, out)
+    found = rendered(forward_md(out))
+    assert found.tags <= harmless.tags
+    assert found.attributes <= harmless.attributes
+    folders = {store.folder_name(name) for name in (forward.label, f"{hostile} b")}
+    figures = {link for link in harmless.links if link.startswith("/figures/")}
+    raw = {f"/data/{folder}/fake_attention/forward.json" for folder in folders}
+    assert figures
+    assert found.links == figures | raw
+    shown = hostile[:12] if where == "commit" else hostile
+    assert shown in found.text
+
+
+@pytest.mark.parametrize("hostile", HOSTILE[:2])
+def test_markup_in_a_legend_is_escaped(hostile, data, out):
+    store.write(measured("forward", name=hostile), data)
+    draw_all(data, out)
+    spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
+    names = [trace["name"] for trace in spec["data"]]
+    assert names == ["PyTorch SDPA, NVIDIA H200", f"PyTorch SDPA, {html.escape(hostile)}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "<!-- x", '--8<-- "LICENSE"'],
+)
+@pytest.mark.parametrize("where", ["finding", "caption", "sentences"])
+def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
+    parts = {"finding": "Fine.", "caption": "Fine.", "table": [{"a": 1}]}
+    parts[where] = {"one": text} if where == "sentences" else text
+    with pytest.raises(DataError, match="figure forward of fake_attention has markup"):
+        fragment("fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")])
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("gpu", "Measured on [Some GPU, 2026"),
+        ("interpreter", "Run in [Triton&#x27;s interpreter, 2026"),
+        ("compiler", "For [sm&#95;90, compiled ahead of time, 2026"),
+    ],
+)
+def test_only_a_clock_measures(place, said, room):
+    figure = Figure("Fine.", "Fine.", [{"a": 1}])
+    result = made_up.result("fake_attention", "forward", [{"a": 1}], place=place)
+    files = fragment("fake_attention", "forward", lambda _: figure, [result])
+    assert said in files["forward.md"]
+
+
+def test_code_in_a_sentence_is_no_markup(room):
+    figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], sentences={"x": "a < b"})
+    assert fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])
+
+
+@pytest.mark.parametrize("line", ["```", "``` <img src=x onerror=alert(1)>", '--8<-- "LICENSE"'])
+def test_a_printed_line_cannot_leave_its_code_block(line, data, out):
+    store.write(measured("report", rows=[{"line": line}, {"line": "<b>x</b>"}]), data)
+    with pytest.raises(DataError, match="figure report of fake_attention has markup"):
+        draw_all(data, out)
+
+
+def test_numpy_arrays_are_refused(data, out, room):
+    edit(room / "figures.py", "caption=", 'extra_files={"x.json": [numpy.arange(3)]}, caption=')
+    edit(room / "figures.py", "import TIME, only", "import TIME, only\nimport numpy")
+    with pytest.raises(DataError, match=r"a figure holds a numpy\.ndarray; give it plain numbers"):
+        draw_all(data, out)
+
+
+def test_a_specification_leaves_colors_to_the_page_and_rounds(data, out, room):
+    edit(room / "figures.py", '"N", TIME)', '"N", Quantity("x", lambda r: 1 / 3))')
+    edit(room / "figures.py", "import TIME, only", "import TIME, Quantity, only")
+    draw_all(data, out)
+    spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
+    assert spec["data"][0]["y"] == [0.333333]
+    assert spec["data"][0]["x"] == [16]
+    assert not spec["layout"].keys() & {"template", "font", "paper_bgcolor"}
+    style = re.search(r'style="--am-height: (\d+)px; --am-height-narrow: (\d+)px"', forward_md(out))
+    assert spec["layout"]["height"] == int(style[1])
+    assert spec["layout"]["meta"]["narrow"]["height"] == int(style[2])
+
+
+def test_a_figure_depends_on_data_and_drawing_only(data, out, room):
+    """The mark beside a raw result is empty: the site fills it where the code has changed."""
+    draw_all(data, out)
+    assert not staleness.is_stale(measured("forward"))
+    before = measured("forward")
+    edit(room / "bench.py", '{"N": 16}', '{"N": 32}')
+    assert staleness.is_stale(before)
+    assert draw_all(data, out) == []
+    mark = '<span class="am-stale" data-result="nvidia_h200/fake_attention/forward"></span>'
+    assert forward_md(out).count(mark) == 1
+
+
+def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
+    draw_all(data, out)
+    assert "It takes 500 µs." in forward_md(out)
+    assert "On " not in forward_md(out)
+    store.write(measured("forward", name="A GPU", ms=0.25), data)
+    draw_all(data, out)
+    text = forward_md(out)
+    title = text.split('<p class="am-finding" markdown>\n')[1].split("\n")[0]
+    assert title == "It takes 500 µs.", "the reference device has the word, whatever its name"
+    assert "On A GPU: It takes 250 µs." in text
+    assert text.index("/data/nvidia_h200/") < text.index("/data/a_gpu/")
+    assert "| NVIDIA H200 |" in text
+    assert "| A GPU |" in text
+    spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
+    assert [trace["y"] for trace in spec["data"]] == [[500], [250]]
+    assert spec["layout"]["yaxis"]["title"]["text"] == "time, µs"
+
+
+def test_a_figure_has_its_parts(data, out):
+    draw_all(data, out)
+    text = forward_md(out)
+    assert text.startswith('<div class="am-figure am-chart" style="--am-room: ')
+    assert 'id="figure-fake_attention-forward" markdown>\n<figure markdown>' in text
+    assert text.index("</figcaption>\n</figure>") < text.index("<details")
+    assert "[The chart's data](/figures/fake_attention/forward.json){ .am-source }" in text
+    assert "[NVIDIA H200, 2026-11-21](/data/nvidia_h200/fake_attention/forward.json)" in text
+    assert "<summary>The numbers as a table</summary>" in text
+    assert "<summary>Where these numbers come from</summary>" in text
+    assert measured("forward").source_hash in text
+    assert 'aria-label="Chart. It takes 500 µs."' in text
+    sentences = (out / "fake_attention" / "forward_sentences.md").read_text()
+    assert sentences == (
+        "<!-- --8<-- [start:remark] -->\nWith 16 queries: 500 µs.\n<!-- --8<-- [end:remark] -->\n"
+    )
+
+
+def test_the_height_reserved_for_a_chart_follows_its_text():
+    def rooms(finding, caption, **layout):
+        style = room_of(Figure(finding, caption, [], **layout), caption, 300, 300)
+        return list(map(int, re.findall(r"(\d+)px", style)))
+
+    short = rooms("Short.", "One line.")
+    assert 300 < short[0] < short[1] < 500
+    assert rooms("Short.", "[One](/data/" + "long/" * 99 + "x.json){ .am-raw } line.") == short
+    longer = rooms("Short.", "Word " * 100)
+    more = [after - before for before, after in zip(short, longer, strict=True)]
+    assert more == pytest.approx([3 * 21.4, 8 * 21.4], abs=1)
+
+
+def test_a_cell_is_read_as_a_number_or_as_text():
+    assert [cell(x) for x in (None, 1.23456, 9999, 12345, True, -0.5)] == [
+        "–",
+        "1.235",
+        "9999",
+        "12,345",
+        "True",
+        "−0.5",
+    ]
+
+
+def test_in_our_own_sentences_what_stands_in_backticks_is_code():
+    assert cell(Prose("line 3, `a[0] * b`, makes it")) == (
+        "line 3, <code>a&#91;0&#93; &#42; b</code>, makes it"
+    )
+    assert cell(Prose("one ` alone")) == "one &#96; alone"
+    assert cell(Prose("`<b>|`")) == "<code>&lt;b&gt;&#124;</code>"
+    assert cell("a device called `x`") == "a device called &#96;x&#96;"
+
+
+def test_a_table_sets_numbers_to_the_right():
+    assert table([{"name": "x", "n": 1}, {"name": "y", "n": None}]) == [
+        "| name | n |",
+        "| --- | ---: |",
+        "| x | 1 |",
+        "| y | – |",
+    ]
+    with pytest.raises(DataError, match="empty table"):
+        table([])
+
+
+def test_one_row_is_one_row():
+    rows = [{"N": 1, "x": 2}, {"N": 1, "x": 3}, {"N": 2, "x": 4, "error": "out of memory"}]
+    assert only(rows, N=1, x=3) == rows[1]
+    assert pick(rows, N=2) == []
+    with pytest.raises(DataError, match="2 rows have"):
+        only(rows, N=1)
+
+
+# The real rooms and their data.
+
+NO_TORCH = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Block(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "triton", "numpy"):
+            raise ImportError(f"{name} is not for figures")
+
+sys.meta_path.insert(0, Block())
+"""
+
+
+def run_without_torch(code):
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH + code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_the_blocker_blocks():
+    assert subprocess.run(
+        [sys.executable, "-c", NO_TORCH + "import torch"], capture_output=True, check=False
+    ).returncode
+
+
+def test_figures_need_no_torch_and_are_what_the_data_says():
+    """`make figures` gives the committed bytes, on a laptop without torch and triton too."""
+    done = run_without_torch(
+        "from snippets._lab.cli import main; sys.exit(main(['figures', '--check']))"
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_listing_stale_results_needs_no_torch():
+    done = run_without_torch("from snippets._lab.cli import main; sys.exit(main(['stale']))")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\d+ stale results of \d+", done.stdout)
+
+
+SECOND = "Zweite <b>GPU</b>"
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    """The real data, all of it drawn once as it is and once with a second GPU beside the first."""
+    folder = tmp_path_factory.mktemp("two_devices")
+    shutil.copytree(rooms.DATA, folder / "data")
+    draw_all(folder / "data", folder / "one")
+    real = [r for r in store.scan(folder / "data") if r.place == "gpu"]
+    assert real, "no result of a GPU"
+    for r in real:
+        other = {**r.device, "name": SECOND}
+        store.write(replace(r, folder=store.folder_name(SECOND), device=other), folder / "data")
+    draw_all(folder / "data", folder / "two")
+    return folder, {(r.post, r.result) for r in real}
+
+
+def test_a_second_card_needs_no_code(two_devices):
+    folder, measured_on_gpu = two_devices
+    for post, result in some(measured_on_gpu):
+        one, two = ((folder / n / post / f"{result}.md").read_text("utf-8") for n in ("one", "two"))
+        where = f"{post}/{result}"
+        assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in two, where
+        assert "Zweite &lt;b&gt;GPU" in two, where
+        finding = "markdown>\n", "\n</p>"
+        titles = {text.split(finding[0], 2)[2].split(finding[1])[0] for text in (one, two)}
+        assert len(titles) == 1, f"{where}: the reference device keeps the title"
+
+
+def test_a_second_card_is_in_every_chart(two_devices):
+    folder, measured_on_gpu = two_devices
+    charts = [
+        key for key in measured_on_gpu if (folder / "two" / key[0] / f"{key[1]}.json").exists()
+    ]
+    assert charts
+    for post, result in charts:
+        one, two = (
+            json.loads((folder / n / post / f"{result}.json").read_text("utf-8"))
+            for n in ("one", "two")
+        )
+        assert len(two["data"]) > len(one["data"]), f"{post}/{result}"
+        assert "<b>GPU" not in json.dumps(two), f"{post}/{result}: a device's name as markup"

@@ -1,0 +1,419 @@
+"""Where numbers come from: known, or "unknown"; and when the code behind them has moved."""
+
+import shutil
+import subprocess
+import sys
+import time
+import types
+from dataclasses import replace
+
+import pytest
+
+from snippets._lab import rooms
+from snippets._lab.measure import machine
+from snippets._lab.results import origin, staleness, store
+from snippets._lab.results.store import Result
+from tests import made_up
+from tests.floors import some
+
+KERNEL = '''
+"""A kernel's file."""
+LIMIT = 64
+
+def _kernel(x):
+    return x * LIMIT
+
+def fake_attention(q):
+    """The launcher."""
+    return _kernel(q)
+
+def main():
+    print(fake_attention(1))
+'''
+BENCH = '''
+SIZES = [16, 32]
+
+def forward(lab):
+    """Time."""
+    return [fake_attention(n) for n in SIZES]
+
+def error(lab):
+    return [1]
+'''
+MUTANTS = 'MUTANTS = [("no scale", "* LIMIT", "", "Too small.")]\n'
+
+TESTS = "def test_small():\n    assert fake_attention(1) == 64\n"
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """A room with two results and mutants; its folder."""
+    folder = tmp_path / "snippets" / "fake_attention"
+    folder.mkdir(parents=True)
+    for name, text in (
+        ("__init__.py", ""),
+        ("kernel.py", KERNEL),
+        ("bench.py", BENCH),
+        ("mutants.py", MUTANTS),
+    ):
+        (folder / name).write_text(text)
+    (tmp_path / "tests" / "posts").mkdir(parents=True)
+    (tmp_path / "tests" / "posts" / "test_fake_attention.py").write_text(TESTS)
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    return folder
+
+
+def result(name):
+    """A result measured with the code as it is now."""
+    return Result(
+        post="fake_attention",
+        result=name,
+        place="gpu",
+        folder="some_gpu",
+        device={"name": "Some GPU"},
+        versions={},
+        commit="unknown",
+        measured_at="2026-11-21T10:00:00Z",
+        seed=0,
+        rows=[{}],
+        **made_up.code_as_it_is("fake_attention", name),
+    )
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1, f"{old!r} is not in {path.name} exactly once"
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "stale"),
+    [
+        ("kernel.py", "x * LIMIT", "x + LIMIT", {"forward", "error", "report", "mutants"}),
+        ("kernel.py", "LIMIT = 64", "LIMIT = 65", {"forward", "error", "report", "mutants"}),
+        ("kernel.py", "print(fake", "repr(fake", {"report"}),
+        ("bench.py", "[16, 32]", "[16]", {"forward"}),
+        ("bench.py", "[1]", "[2]", {"error"}),
+        ("mutants.py", "Too small.", "Too large.", {"mutants"}),
+        ("../../tests/posts/test_fake_attention.py", "== 64", "== 65", {"mutants"}),
+        ("kernel.py", '"""The launcher."""', "# no docstring, a comment", set()),
+        ("bench.py", '"""Time."""', '"""Time in ms."""', set()),
+        ("bench.py", "def error", "\n\ndef error", set()),
+    ],
+)
+def test_results_are_stale_when_their_code_has_moved(file, old, new, stale, room):
+    measured = [result(name) for name in ("forward", "error", "report", "mutants")]
+    assert not any(map(staleness.is_stale, measured))
+    edit(room / file, old, new)
+    assert {r.result for r in measured if staleness.is_stale(r)} == stale
+
+
+@pytest.mark.parametrize("gone", ["the function", "bench.py", "kernel.py", "the room"])
+def test_results_are_stale_when_their_code_is_gone(gone, room):
+    measured = result("forward")
+    if gone == "the function":
+        edit(room / "bench.py", "def forward", "def backward")
+    elif gone == "the room":
+        shutil.rmtree(room)
+    else:
+        (room / gone).unlink()
+    assert staleness.is_stale(measured)
+
+
+def test_a_result_without_definitions_says_so(room):
+    assert staleness.changed(replace(result("forward"), code={})) == [
+        "measured before definitions were recorded"
+    ]
+
+
+def test_the_hash_is_the_same_wherever_the_room_lies(room, tmp_path, monkeypatch):
+    here = staleness.code_of("fake_attention", "forward")
+    shutil.copytree(tmp_path / "snippets", tmp_path / "elsewhere")
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "elsewhere")
+    assert staleness.code_of("fake_attention", "forward") == here
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert origin.commit() == "unknown"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_outside_a_repository_and_before_the_first_commit_it_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(origin, "ROOT", tmp_path)
+    assert origin.commit() == "unknown"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert origin.commit() == "unknown"
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    command = ["git", *identity, "-C", tmp_path, "commit", "-q", "--allow-empty", "-m", "one"]
+    subprocess.run(command, check=True)
+    assert len(origin.commit()) == 40
+
+
+def git(*command):
+    """What git says of this repository; "" where there is none."""
+    if shutil.which("git") is None:
+        return ""
+    done = subprocess.run(
+        ["git", "-C", rooms.ROOT, *command], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@pytest.mark.skipif(
+    git("rev-parse", "--is-shallow-repository") != "false", reason="needs the whole history"
+)
+def test_each_committed_result_names_a_commit_of_this_history():
+    """Else nobody can look up what was measured: commit, measure, and don't rebase after that."""
+    committed = {rooms.ROOT / name for name in git("ls-files", "docs/data/*.json").split()}
+    history = git("rev-list", "HEAD").split()
+    found = [r for r in store.scan() if store.path_of(r.folder, r.post, r.result) in committed]
+    strangers = [f"{r.folder}/{r.post}/{r.result}" for r in found if r.commit not in history]
+    assert len(found) > 200
+    assert strangers == ["browser/page_speed/pages"], "measured before it asked git"
+
+
+def test_versions_name_what_reading_a_result_asks_for():
+    from snippets._lab.results.store import VERSIONS
+
+    found = machine.versions()
+    assert found.keys() == set(VERSIONS)
+    assert all(isinstance(v, str) and v for v in some(found.values()))
+
+
+@pytest.fixture
+def smi(monkeypatch):
+    """Put a fake nvidia-smi in place; returns a function that says how it answers."""
+    properties = types.SimpleNamespace(uuid="1234")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    asked = []
+
+    def answer(by_id, without_id=(1, "")):
+        def run(command, **_):
+            asked.append(command)
+            given = by_id if "--id=GPU-1234" in command else without_id
+            if isinstance(given, Exception):
+                raise given
+            return subprocess.CompletedProcess(command, given[0], given[1], "")
+
+        monkeypatch.setattr(subprocess, "run", run)
+        return asked
+
+    return answer
+
+
+def test_readings_of_the_device(smi):
+    smi((0, "580.1, 700.00\n"))
+    assert machine.smi("driver_version", "power.limit") == ["580.1", "700.00"]
+
+
+def test_a_device_that_has_no_identifier_here_is_asked_without(smi):
+    asked = smi((6, "No devices were found"), (0, "580.1\n"))
+    assert machine.smi("driver_version") == ["580.1"]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [((1, ""), (1, "")), ((0, "\n"), (0, "")), (subprocess.TimeoutExpired("nvidia-smi", 20),)],
+    ids=["refuses", "says nothing", "hangs"],
+)
+def test_a_device_that_does_not_answer_is_no_crash(answers, smi):
+    smi(*answers)
+    assert machine.smi("driver_version") is None
+
+
+def test_without_nvidia_smi_nothing_is_read(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert machine.smi("driver_version") is None
+
+
+# Watching a GPU: by NVML, by nvidia-smi, by neither.
+
+NO_READINGS = {"sm_clock_mhz": None, "power_w": None, "temperature_c": None}
+BUSY, CAPPED, HOT, BRAKED = 0x0, 0x04, 0x20 | 0x04, 0x88
+
+
+@pytest.fixture
+def some_gpu(monkeypatch):
+    properties = types.SimpleNamespace(uuid="1234")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed, whatever this machine has
+
+
+class FakeNvml(types.ModuleType):
+    """The bindings of NVML, and a GPU that gives these readings and then no more."""
+
+    NVML_FI_DEV_POWER_INSTANT, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 186, 1, 0
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *readings):
+        super().__init__("pynvml")
+        self.readings, self.open, self.asked = list(readings), 0, ""
+
+    def nvmlInit(self):
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        self.asked = uuid
+        return "the device"
+
+    def nvmlDeviceGetFieldValues(self, device, fields):
+        assert (device, fields) == ("the device", [186])
+        if not self.readings:
+            raise self.NVMLError("GPU is lost")
+        value = types.SimpleNamespace(uiVal=self.readings[0][1] * 1000)
+        return [types.SimpleNamespace(value=value)]
+
+    def nvmlDeviceGetClockInfo(self, device, clock):
+        return self.readings[0][0]
+
+    def nvmlDeviceGetTemperature(self, device, sensor):
+        return self.readings[0][2]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, device):
+        return self.readings.pop(0)[3]
+
+
+def watched(every_seconds=0.0):
+    """A watch that has read all there was: readings end by themselves here."""
+    watch = machine.ClockWatch(every_seconds)
+    watch._watch()
+    return watch
+
+
+@pytest.fixture
+def nvml(some_gpu, monkeypatch):
+    """Puts a GPU with these readings in place; returns the bindings."""
+
+    def with_readings(*readings):
+        fake = FakeNvml(*readings)
+        monkeypatch.setitem(sys.modules, "pynvml", fake)
+        return fake
+
+    return with_readings
+
+
+def test_readings_give_lowest_median_highest(nvml):
+    fake = nvml((100, 20, 30, BUSY), (300, 40, 50, BUSY), (200, 60, 40, CAPPED))
+    watch = watched()
+    assert watch.summary() == {
+        "sm_clock_mhz": [100, 200, 300],
+        "power_w": [20, 40, 60],
+        "temperature_c": [30, 40, 50],
+    }
+    assert (fake.asked, fake.open) == (b"GPU-1234", 0)
+
+
+def test_a_gpu_that_is_slowed_down_is_marked(nvml):
+    nvml((1980, 300, 60, BUSY), (1200, 300, 92, HOT), (345, 100, 60, BRAKED), (1200, 300, 92, HOT))
+    found = watched().summary()
+    assert found["slowdowns"] == {
+        "heat": 0.5,
+        "a hardware slowdown": 0.25,
+        "the power supply": 0.25,
+    }
+
+
+def test_the_power_limit_is_no_slowdown(nvml):
+    nvml((1980, 700, 60, CAPPED))
+    assert "slowdowns" not in watched().summary()
+
+
+def test_a_window_of_readings(nvml):
+    nvml(*((1000 + i, 500 + i, 60, CAPPED if i > 2 else BUSY) for i in range(5)))
+    watch = watched()
+    for i, reading in enumerate(watch._readings):
+        watch._readings[i] = replace(reading, at=float(i))
+    assert watch.between(1.0, 3.0) == {
+        "readings": 3,
+        "power_w": 502,
+        "sm_clock_mhz": 1002,
+        "power_capped": 0.333,
+    }
+    assert watch.between(7.0, 9.0) == {"readings": 0}
+
+
+def test_a_driver_without_answers_costs_the_readings_only(nvml):
+    fake = nvml()
+    with machine.ClockWatch(0.0) as watch:
+        pass
+    assert watch.summary() == NO_READINGS
+    assert fake.open == 0
+
+
+def test_bindings_that_are_too_old_are_not_used(some_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert watched().summary() == NO_READINGS
+
+
+@pytest.fixture
+def program(some_gpu, tmp_path, monkeypatch):
+    """Replaces nvidia-smi by a program; returns the file that has what it was asked."""
+    asked = tmp_path / "asked"
+
+    def put(script):
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n{script}\n')
+        tool.chmod(0o755)
+        monkeypatch.setattr(shutil, "which", lambda _: str(tool))
+        return asked
+
+    return put
+
+
+LINE = "echo '{}, {}, 61, 0x{:016x}'"
+
+
+def test_without_bindings_nvidia_smi_goes_on_telling_until_the_watch_ends(program):
+    asked = program(f"{LINE.format(1755, 690.5, HOT)}\nexec sleep 60")
+    with machine.ClockWatch(0.05) as watch:
+        while not watch._readings:
+            time.sleep(0.01)
+    assert watch.summary() == {
+        "sm_clock_mhz": [1755.0] * 3,
+        "power_w": [690.5] * 3,
+        "temperature_c": [61.0] * 3,
+        "slowdowns": {"heat": 1.0},
+    }
+    (once,) = asked.read_text().splitlines()
+    assert "power.draw.instant" in once
+    assert once.endswith("--id=GPU-1234 --loop-ms=50")
+
+
+def test_an_older_driver_is_asked_in_its_own_words(program):
+    old = LINE.format(1755, 200, BUSY)
+    asked = program(f'case "$*" in *instant*) echo not a valid field; exit 2;; esac\n{old}')
+    assert watched().summary()["power_w"] == [200.0] * 3
+    assert [("instant" in line, "--id" in line) for line in asked.read_text().splitlines()] == [
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 1", "echo 1755, [N/A], 61, 0x0", "exec sleep 60"],
+    ids=["refuses", "does not tell", "hangs"],
+)
+def test_a_program_without_answers_costs_the_readings_only(script, program):
+    program(script)
+    with machine.ClockWatch(0.05) as watch:
+        time.sleep(0.05)
+    assert watch.summary() == NO_READINGS
+
+
+def test_without_either_there_are_no_readings(some_gpu, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert watched().summary() == NO_READINGS

@@ -1,0 +1,340 @@
+"""The recorder of loads and stores, against counts done by hand."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from snippets._lab.probe.memory_trace import Total, record
+from snippets.basic_attention.kernel import basic_attention
+from tests.floors import some
+
+HOOKED = (
+    (InterpretedFunction, "run"),
+    (InterpreterBuilder, "set_grid_dim"),
+    (InterpreterBuilder, "create_masked_load"),
+    (InterpreterBuilder, "create_masked_store"),
+    (InterpreterBuilder, "create_atomic_rmw"),
+    (InterpreterBuilder, "create_atomic_cas"),
+    (InterpreterBuilder, "create_select"),
+)
+
+
+@triton.jit
+def _add_kernel(x_ptr, y_ptr, out_ptr, n, step, BLOCK: tl.constexpr):
+    """out[i] = x[i * step] + y[i], BLOCK elements a program."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs * step, mask=mask, other=0.0)
+    y = tl.load(y_ptr + offs, mask=mask, other=0.0)
+    tl.store(out_ptr + offs, x + y, mask=mask)
+
+
+@triton.jit
+def _unmasked_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs))
+
+
+@triton.jit
+def _scalar_kernel(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+@triton.jit
+def _column_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    """Copy a block of pointers [BLOCK, 2] down two columns: rows are 64 elements apart."""
+    rows = tl.arange(0, BLOCK)[:, None]
+    columns = tl.arange(0, 2)[None, :]
+    tl.store(out_ptr + rows * 2 + columns, tl.load(x_ptr + rows * 64 + columns))
+
+
+@triton.jit
+def _where_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    for _ in range(3):
+        x = tl.where(offs == 1, 0.0, x)
+    if tl.program_id(0) == 1:
+        x = tl.where(offs == 2, 0.0, x)
+    tl.store(out_ptr + offs, x)
+
+
+@triton.jit
+def _atomic_kernel(x_ptr, count_ptr, lock_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.atomic_add(x_ptr + offs, 1.0, mask=offs < 3)
+    tl.atomic_add(count_ptr, 1)
+    tl.atomic_cas(lock_ptr, 0, 1)
+
+
+@triton.jit
+def _descriptor_kernel(x_desc, out_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    tile = x_desc.load([tl.program_id(0) * ROWS, 0])
+    rows = tl.arange(0, ROWS)[:, None]
+    tl.store(out_ptr + rows * COLUMNS + tl.arange(0, COLUMNS)[None, :], tile)
+
+
+@triton.jit
+def _idle_kernel(x_ptr):
+    tl.program_id(0)
+
+
+@triton.jit
+def _failing_kernel(x_ptr):
+    tl.load(x_ptr)
+    tl.static_assert(False)
+
+
+@pytest.fixture(autouse=True)
+def _hooks_are_put_back():
+    before = [getattr(owner, name) for owner, name in HOOKED]
+    yield
+    assert [getattr(owner, name) for owner, name in HOOKED] == before
+
+
+def add(x, y, *, step=1, block=8):
+    out = torch.empty_like(y)
+    _add_kernel[(triton.cdiv(y.numel(), block),)](x, y, out, y.numel(), step, BLOCK=block)
+    return out
+
+
+def test_counts_by_hand_with_a_masked_tail():
+    x, y = torch.randn(13), torch.randn(13)
+    with record({"x": x, "y": y}) as trace:
+        assert torch.equal(add(x, y), x + y)
+    # Two programs of 8 lanes for 13 elements: 8 active, then 5 active and 3 masked. 8 float32 are
+    # one sector; so are 5.
+    each = Total(instructions=2, elements=13, masked=3, bytes=52, sectors=2)
+    assert trace.total("load", tensor="x") == each
+    assert trace.total("load", tensor="y") == each
+    assert trace.total("store", tensor="out") == each
+    assert trace.total() == Total(6, 39, 9, 156, 6)
+    assert trace.total(program=(1, 0, 0)) == Total(3, 15, 9, 60, 3)
+    assert trace.total("atomic") == Total(0, 0, 0, 0, 0)
+    assert [(a.operation, a.tensor) for a in trace.accesses[:3]] == [
+        ("load", "x"),
+        ("load", "y"),
+        ("store", "out"),
+    ]
+    assert [launch.grid for launch in trace.launches] == [(2, 1, 1)]
+
+
+@pytest.mark.parametrize(("step", "sectors"), [(1, 1), (2, 2), (4, 4), (8, 8), (16, 8)])
+def test_a_stride_costs_sectors_but_not_bytes(step, sectors):
+    # 8 float32, `step` elements apart: 8 · 4 · step bytes apart at most one sector each.
+    x, y = torch.randn(8 * step), torch.randn(8)
+    with record({"x": x, "y": y}) as trace:
+        add(x, y, step=step)
+    assert trace.total("load", tensor="x") == Total(1, 8, 0, 32, sectors)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sectors"), [(torch.float32, 2), (torch.float16, 1), (torch.float64, 4)]
+)
+def test_bytes_and_sectors_follow_the_dtype(dtype, sectors):
+    x, y = torch.ones(16, dtype=dtype), torch.ones(16, dtype=dtype)
+    with record({"x": x}) as trace:
+        add(x, y, block=16)
+    assert trace.total("load", tensor="x") == Total(1, 16, 0, 16 * x.element_size(), sectors)
+
+
+def test_a_misaligned_start_touches_one_sector_more():
+    x = torch.randn(16)[3:11]  # bytes 12 to 44 of the storage
+    with record({"x": x}) as trace:
+        _unmasked_kernel[(1,)](x, torch.empty(8), BLOCK=8)
+    access = trace.accesses[0]
+    assert (access.tensor, access.sectors, access.first_offset) == ("x", 2, 0)
+
+
+def test_a_two_dimensional_block_keeps_its_shape_and_offsets():
+    x = torch.randn(4, 64)
+    with record({"x": x}, keep_addresses=True) as trace:
+        _column_kernel[(1,)](x, torch.empty(4, 2), BLOCK=4)
+    load, store = trace.accesses
+    assert load.offsets.tolist() == [[0, 4], [256, 260], [512, 516], [768, 772]]
+    assert (load.sectors, load.bytes) == (4, 32)
+    assert store.offsets.tolist() == [[0, 4], [8, 12], [16, 20], [24, 28]]
+    assert store.sectors == 1
+
+
+def test_masked_lanes_have_no_offset_and_offsets_are_kept_on_request_only():
+    x, y = torch.randn(5), torch.randn(5)
+    with record({"x": x}, keep_addresses=True) as trace:
+        add(x, y)
+    assert trace.accesses[0].offsets.tolist() == [0, 4, 8, 12, 16, -1, -1, -1]
+    with record({"x": x}) as trace:
+        add(x, y)
+    assert trace.accesses[0].offsets is None
+
+
+def test_a_scalar_load_is_one_element():
+    x = torch.randn(4)
+    with record({"x": x}) as trace:
+        _scalar_kernel[(1,)](x, torch.empty(1))
+    assert trace.total("load") == Total(1, 1, 0, 4, 1)
+    assert trace.total("store", tensor="out") == Total(1, 1, 0, 4, 1)
+
+
+def test_a_block_with_no_active_lane_counts_as_an_instruction_of_no_bytes():
+    x, y = torch.randn(8), torch.randn(8)
+    with record({"x": x, "y": y}) as trace:
+        _add_kernel[(1,)](x, y, torch.empty(8), 0, 1, BLOCK=8)
+    assert trace.total("load", tensor="x") == Total(1, 0, 8, 0, 0)
+    assert trace.accesses[0].first_offset is None
+
+
+def test_a_read_past_the_end_is_other():
+    storage = torch.zeros(16)
+    x = storage[:5]
+    with record({"x": x}) as trace:
+        _unmasked_kernel[(1,)](x, torch.empty(8), BLOCK=8)
+    assert trace.total("load", tensor="x").elements == 5
+    assert trace.total("load", tensor="other").elements == 3
+
+
+def test_masked_lanes_count_once_where_an_instruction_touches_two_tensors():
+    x, y = torch.zeros(16)[:5], torch.zeros(8)
+    with record({"x": x, "y": y}) as trace:
+        _add_kernel[(1,)](x, y, torch.empty(8), 7, 1, BLOCK=8)
+    assert trace.total("load", tensor="x") == Total(1, 5, 1, 20, 1)
+    assert trace.total("load", tensor="other") == Total(1, 2, 0, 8, 1)
+
+
+def test_slices_of_one_packed_tensor_are_told_apart():
+    packed = torch.randn(4, 3, 8)  # rows of q, k and v side by side: address ranges overlap
+    q, k, v = packed.unbind(1)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        basic_attention(q, k, v)
+    # Each of 4 programs reads its query row, then 4 key rows and 4 value rows, of 8 elements.
+    assert trace.total("load", tensor="q").elements == 4 * 8
+    assert trace.total("load", tensor="k").elements == 4 * 4 * 8
+    assert trace.total("load", tensor="v").elements == 4 * 4 * 8
+    assert trace.total("load", tensor="other").elements == 0
+
+
+def test_a_transposed_tensor_is_recognized_everywhere():
+    q, k = torch.randn(2, 8), torch.randn(8, 5).mT
+    v = torch.randn(5, 8)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        basic_attention(q, k, v)
+    # 8 elements 20 bytes apart: 144 bytes from the first byte to the last element, 5 sectors.
+    assert trace.total("load", tensor="k") == Total(2 * 5, 2 * 5 * 8, 0, 2 * 5 * 32, 2 * 5 * 5)
+    assert trace.total(tensor="other").elements == 0
+
+
+@pytest.mark.parametrize("second", [lambda x: x, lambda x: x[1:], lambda x: x[::2]])
+def test_names_for_shared_memory_are_refused(second):
+    x = torch.randn(8)
+    with pytest.raises(ValueError, match="a and b share memory"), record({"a": x, "b": second(x)}):
+        pytest.fail("the block ran")
+
+
+def test_basic_attention_reads_two_rows_for_each_key():
+    M, N, D = 3, 5, 8
+    q, k, v = torch.randn(M, D), torch.randn(N, D), torch.randn(N, D)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        basic_attention(q, k, v)
+    rows = trace.per_program()
+    assert [row["program"] for row in rows] == [(n, 0, 0) for n in range(M)]
+    for row in rows:
+        assert row["kernel"] == "_basic_attention_kernel"
+        assert row["load_instructions"] == 2 * N + 1
+        assert row["load_bytes"] == (2 * N + 1) * D * 4
+        assert row["store_bytes"] == D * 4
+        # Two `tl.where` for each key, over the 8 slots that hold 5 scores, and one for the row.
+        assert row["selected_elements"] == 2 * N * 8 + 1
+    assert trace.total("store", tensor="out").elements == M * D
+
+
+def test_selected_elements_are_counted_by_program():
+    with record() as trace:
+        _where_kernel[(2,)](torch.randn(16), torch.empty(16), BLOCK=16)
+    assert trace.selected_elements == 3 * 16 + 4 * 16
+    assert [row["selected_elements"] for row in trace.per_program()] == [48, 64]
+
+
+def test_atomics():
+    x, count, lock = torch.zeros(4), torch.zeros(1, dtype=torch.int32), torch.zeros(1).int()
+    with record({"x": x}) as trace:
+        _atomic_kernel[(2,)](x, count, lock, BLOCK=4)
+    assert trace.total("atomic", tensor="x") == Total(2, 6, 2, 24, 2)
+    assert trace.total("atomic", tensor="count") == Total(2, 2, 0, 8, 2)
+    assert trace.total("atomic", tensor="lock") == Total(2, 2, 0, 8, 2)
+    assert (x[:3] == 2).all()
+    assert count.item() == 2
+
+
+@pytest.mark.parametrize("names", [lambda x: {"x": x}, lambda x: None], ids=["named", "learned"])
+def test_descriptor_loads_are_seen_with_their_bounds(names):
+    x = torch.randn(6, 16)
+    with record(names(x)) as trace:
+        _descriptor_kernel[(2,)](
+            TensorDescriptor.from_tensor(x, [4, 16]), torch.empty(4, 16), ROWS=4, COLUMNS=16
+        )
+    # Six rows in tiles of four: the second program's last two rows are outside.
+    assert trace.total("load", tensor="x") == Total(2, 96, 32, 384, 12)
+
+
+def test_several_kernels_and_launches_are_kept_apart():
+    x, middle = torch.randn(8), torch.empty(8)
+    with record({"x": x}) as trace:
+        _unmasked_kernel[(1,)](x, middle, BLOCK=8)
+        _add_kernel[(1,)](middle, x, torch.empty(8), 8, 1, BLOCK=8)
+        _idle_kernel[(2, 1, 3)](x)
+    assert [launch.kernel for launch in trace.launches] == [
+        "_unmasked_kernel",
+        "_add_kernel",
+        "_idle_kernel",
+    ]
+    # `middle` got its name from the first kernel that was given it.
+    assert trace.total("load", tensor="out", kernel="_add_kernel").elements == 8
+    rows = trace.per_program()
+    assert [row["launch"] for row in rows] == [0, 1] + [2] * 6
+    assert all(row["load_instructions"] == 0 for row in some(rows[2:]))
+
+
+def test_a_copy_made_by_the_launcher_does_not_take_the_callers_name():
+    x = torch.randn(8)
+    with record({"x": x}) as trace:
+        _unmasked_kernel[(1,)](x.clone(), torch.empty(8), BLOCK=8)
+    assert trace.total("load", tensor="x").elements == 0
+    assert trace.total("load", tensor="other").elements == 8
+
+
+def test_hooks_are_put_back_after_an_exception_in_the_kernel():
+    before = [getattr(owner, name) for owner, name in HOOKED]
+    with pytest.raises(Exception, match="AssertionError"), record() as trace:
+        _failing_kernel[(1,)](torch.randn(1))
+    assert [getattr(owner, name) for owner, name in HOOKED] == before
+    assert trace.total("load").instructions == 1
+    with record() as trace:  # and the next recording works
+        _scalar_kernel[(1,)](torch.randn(1), torch.empty(1))
+    assert len(trace.accesses) == 2
+
+
+def test_a_recording_within_a_recording_is_refused_and_the_outer_one_goes_on():
+    with record() as trace:
+        with pytest.raises(RuntimeError, match="already under way"), record():
+            pytest.fail("the block ran")
+        _scalar_kernel[(1,)](torch.randn(1), torch.empty(1))
+    assert len(trace.accesses) == 2
+
+
+def test_an_empty_recording_is_refused():
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1"), record():
+        pass
+    with pytest.raises(RuntimeError, match="none loaded or stored"), record():
+        _idle_kernel[(1,)](torch.randn(1))
+
+
+def test_tensors_the_interpreter_would_copy_are_refused():
+    with (
+        pytest.raises(ValueError, match="x is on meta"),
+        record({"x": torch.empty(1, device="meta")}),
+    ):
+        pytest.fail("the block ran")
+    with pytest.raises(ValueError, match="x is empty"), record({"x": torch.empty(0)}):
+        pytest.fail("the block ran")

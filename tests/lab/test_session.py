@@ -1,0 +1,719 @@
+"""Measuring and its command line: what is stored, what is left alone, and what is said about it.
+
+A room of a few lines stands in for the real ones; its results fail and stop on demand.
+"""
+
+import contextlib
+import functools
+import os
+import random
+import statistics
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import snippets
+from snippets._lab import cli, rooms
+from snippets._lab.child import Child
+from snippets._lab.measure import ceilings, competitors, machine, session, workers
+from snippets._lab.measure.session import Lab, jobs
+from snippets._lab.measure.timing import Times
+from snippets._lab.probe import compiled
+from snippets._lab.results import origin, runs, staleness, store
+from snippets._lab.results.validate import CEILINGS as CEILING_NAMES
+from snippets._lab.results.validate import faults
+from tests import made_up
+from tests.floors import some
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = '''
+"""Attention that is easy to get right."""
+
+def fake_attention(q, k, v):
+    import torch  # not above: `python kernel.py` is to be quick here
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+'''
+REPORT = """
+def main():
+    print("OK")
+
+if __name__ == "__main__":
+    main()
+"""
+BENCH = """
+from snippets._lab.rooms import measured_on
+
+calls, trouble = [], {}
+
+def act(name):
+    calls.append(name)
+    if name in trouble:
+        raise trouble[name]
+
+def check(device):
+    act(f"check on {device}")
+
+@measured_on("interpreter")
+def first(lab):
+    for case in lab.each(N=[1, 2]):
+        yield {**case, "loads": 10 * case["N"]}
+    act("first")
+
+@measured_on("interpreter")
+def second(lab):
+    yield {"loads": 1}
+    act("second")
+
+@measured_on("interpreter")
+def third(lab):
+    act("third")
+    yield {"loads": 3}
+
+@measured_on("gpu")
+def timed(lab):
+    act("timed")
+    for case in lab.each(dtype=["float32"], D=[8], N=[16, 32, 64]):
+        yield from lab.time_attention(case, ["fake_attention", "no_such_room_yet", "torch:sdpa"])
+"""
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """The stand-in room; its folder."""
+    folder = tmp_path / "snippets" / "fake_attention"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "kernel.py").write_text(KERNEL + REPORT)
+    (folder / "bench.py").write_text(BENCH)
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
+    monkeypatch.setattr(cli, "console", Console(width=400))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    yield folder
+    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
+        del sys.modules[name]
+
+
+COMMIT = "0123456789" * 4
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def lab(room, data, capsys):
+    """Runs a command; returns its exit code and what it printed."""
+
+    def run(*arguments):
+        code = cli.main([*arguments, "--data", str(data), "--commit", COMMIT])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def in_room():
+    return rooms.load("fake_attention", "bench")
+
+
+def stored(data):
+    """Result → its file's content."""
+    return {p.stem: p.read_bytes() for p in sorted(data.rglob("*.json"))}
+
+
+def test_every_result_is_stored_with_where_it_comes_from(lab, data):
+    code, out = lab("bench-cpu")
+    assert code == 0
+    assert "2 rows" in out
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    result = store.read(data / "interpreter" / "fake_attention" / "first.json", data)
+    assert result.rows == [{"N": 1, "loads": 10}, {"N": 2, "loads": 20}]
+    assert (result.place, result.folder, result.commit) == ("interpreter", "interpreter", COMMIT)
+    assert result.device == {"name": "Triton's interpreter"}
+    assert result.code == staleness.code_of("fake_attention", "first", "interpreter")
+    assert result.source_hash == staleness.source_hash(result.code)
+    assert result.versions == machine.versions()
+    report = store.read(data / "interpreter" / "fake_attention" / "report.json", data)
+    assert report.rows == [{"line": "OK"}]
+
+
+def test_the_check_comes_first_and_once(lab):
+    lab("bench-cpu")
+    assert in_room().calls == ["check on cpu", "first", "second", "third"]
+
+
+def test_nothing_is_stored_from_a_room_that_fails_its_check(lab, data):
+    in_room().trouble["check on cpu"] = AssertionError("largest difference 1.0")
+    code, out = lab("bench-cpu")
+    assert code == 1
+    assert "failed, nothing stored: AssertionError: largest difference 1.0" in out
+    assert stored(data) == {}
+    assert "first" not in in_room().calls
+
+
+def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data):
+    lab("bench-cpu")
+    before = stored(data)
+    folder = data / "interpreter" / "fake_attention"
+    in_room().calls.clear()
+
+    code, out = lab("bench-cpu")
+    assert (code, out.count("up to date"), in_room().calls) == (0, 4, [])
+    assert stored(data) == before
+
+    (folder / "first.json").unlink()
+    (folder / "report.json").write_text('{"schema": 1, "rows": [')
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"loads": 3', '"loads": 1 + 2'))
+    code, out = lab("bench-cpu")
+    assert (code, out.count("up to date")) == (0, 1)
+    assert in_room().calls == ["check on cpu", "first", "third"]
+    assert set(stored(data)) == set(before)
+    assert stored(data)["second"] == before["second"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"schema": 2', '"schema": 1'),
+        ('"triton": "', '"triton": "0.'),
+        ('"torch": "', '"torch": "0.'),
+    ],
+    ids=["old schema", "other triton", "other torch"],
+)
+def test_what_was_measured_otherwise_is_measured_again(old, new, lab, data):
+    lab("bench-cpu", "--result", "second")
+    path = data / "interpreter" / "fake_attention" / "second.json"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    code, out = lab("bench-cpu", "--result", "second")
+    assert (code, "up to date" in out) == (0, False)
+    store.read(path, data)
+
+
+def test_force_measures_what_is_up_to_date(lab):
+    lab("bench-cpu", "--result", "second")
+    in_room().calls.clear()
+    lab("bench-cpu", "--result", "second", "--force")
+    assert in_room().calls == ["check on cpu", "second"]
+
+
+def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
+    lab("bench-cpu")
+    before = stored(data)
+    in_room().trouble["second"] = RuntimeError("no [/luck] today")  # not rich's markup
+    code, out = lab("bench-cpu", "--force")
+    assert code == 1
+    assert "failed, nothing stored: RuntimeError: no [/luck] today" in out
+    assert stored(data)["second"] == before["second"]
+    assert "third" in in_room().calls[-3:]
+
+
+@pytest.mark.parametrize(
+    "rows", ["return []", "return [{'ms': float('nan')}]", "return [{'x': 1j}]"]
+)
+def test_what_cannot_be_stored_leaves_no_file(rows, lab, room, data):
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('yield {"loads": 1}', rows))
+    code, out = lab("bench-cpu", "--result", "second")
+    assert code == 1
+    assert "failed, nothing stored" in out
+    assert not any(map(Path.is_file, data.rglob("*")))
+
+
+def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
+    in_room().trouble["second"] = KeyboardInterrupt()
+    code, out = lab("bench-cpu")
+    assert code == 130
+    assert "every result stored so far is whole" in out
+    assert list(stored(data)) == ["first"]
+
+    first = stored(data)["first"]
+    in_room().trouble.clear()
+    in_room().calls.clear()
+    assert lab("bench-cpu")[0] == 0
+    assert in_room().calls == ["check on cpu", "second", "third"]
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    assert stored(data)["first"] == first
+
+
+def test_an_interrupted_repetition_leaves_the_old_file(lab, data):
+    lab("bench-cpu")
+    before = stored(data)
+    in_room().trouble["first"] = KeyboardInterrupt()
+    assert lab("bench-cpu", "--force")[0] == 130
+    assert stored(data) == before
+
+
+def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data, monkeypatch):
+    before = staleness.code_of("fake_attention", "second", "interpreter")
+
+    def edit_meanwhile(name):
+        text = (room / "bench.py").read_text()
+        (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 1 + 1}'))
+
+    monkeypatch.setattr(in_room(), "act", edit_meanwhile)
+    lab("bench-cpu", "--result", "second")
+    result = store.read(data / "interpreter" / "fake_attention" / "second.json", data)
+    assert result.code == before
+    assert staleness.changed(result) == ["fake_attention/bench.py: second"]
+
+
+@pytest.mark.parametrize("command", ["bench", "bench-cpu"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--post", "flsah"], "no post is called 'flsah'; there are: fake_attention"),
+        (["--post", "flsah", "--result", "first"], "no post is called 'flsah'"),
+        (
+            ["--post", "fake_attention", "--result", "frist"],
+            "no result of fake_attention is called",
+        ),
+        (["--result", "frist"], "'frist'; there are: first, second, third, timed, report, mutants"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_known_ones(command, arguments, message, lab, data):
+    code, out = lab(command, *arguments)
+    assert code == 2
+    assert message in out
+    assert not data.exists()
+
+
+def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    code, out = lab("bench-cpu")
+    assert code == 2
+    assert f"{data}/interpreter/fake_attention cannot be written to; nothing was measured" in out
+    assert in_room().calls == []
+
+
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_measured(lab, data):
+    data.write_text("a file where the folder should be")
+    code, out = lab("bench-cpu")
+    assert code != 0
+    assert str(data) in out
+    assert in_room().calls == []
+
+
+def test_bench_without_a_gpu_says_what_it_leaves_alone_and_measures_the_rest(lab, data):
+    code, out = lab("bench")
+    assert code == 0
+    assert "There is no GPU that torch can use: timings stay as they are" in out
+    assert set(stored(data)) == {"first", "second", "third", "report"}
+    assert "timed" not in in_room().calls
+
+
+@pytest.mark.parametrize("typed", ["abc", "c1051fdd", "A" * 40, "0" * 41])
+def test_a_typed_commit_is_whole(typed, room, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench-cpu", "--commit", typed])
+    assert f"{typed!r} is no whole commit" in capsys.readouterr().err
+
+
+def test_a_selection_with_nothing_for_this_machine_says_so(lab, data):
+    code, out = lab("bench", "--result", "timed")
+    assert code == 1
+    assert "timed is measured on a GPU, and there is none" in out
+    assert not data.exists()
+
+
+# A GPU that is not there: 1 ms for every call, and no memory for a length of 32.
+CEILINGS = {
+    name: {"per_s_p20": 1e12, "per_s_p50": 1e12, "per_s_p80": 1e12} for name in CEILING_NAMES
+}
+
+
+class NoClock(contextlib.nullcontext):
+    def summary(self):
+        return {"sm_clock_mhz": [1.0, 2.0, 3.0]}
+
+
+@pytest.fixture
+def gpu(room, monkeypatch):
+    """A fake device; returns a dict in which a test may change how long a call takes."""
+    taken = {"ms": 1.0}
+
+    def time_them(calls, flush):
+        return {name: Times([taken["ms"]] * 5) for name in calls}
+
+    def resolve_one_that_is_greedy(name):
+        function = resolve(name)
+
+        def greedy(q, k, v):
+            if q.shape[-2] == 32:
+                raise torch.cuda.OutOfMemoryError("tried to allocate 3 PiB")
+            return function(q, k, v)
+
+        return greedy if name == "fake_attention" else function
+
+    def inputs(*leading, device, **options):
+        assert device == "cuda"
+        return make_qkv(*leading, **options)
+
+    make_qkv, resolve = session.make_qkv, session.resolve
+    about = {"name": "Some GPU 9000", "l2_bytes": 4096}
+    properties = types.SimpleNamespace(L2_cache_size=4096)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(session, "resolve", resolve_one_that_is_greedy)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
+    monkeypatch.setattr(machine, "gpu", lambda: dict(about))
+    monkeypatch.setattr(machine, "versions", lambda: dict.fromkeys(store.VERSIONS, "1"))
+    monkeypatch.setattr(machine, "ClockWatch", NoClock)
+    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
+    monkeypatch.setattr(ceilings, "measure", lambda flush: CEILINGS)
+    monkeypatch.setattr(session, "Flush", lambda: "flushed")
+    monkeypatch.setattr(session, "make_qkv", inputs)
+    monkeypatch.setattr(session, "time_interleaved", time_them)
+    return taken
+
+
+def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data):
+    code, out = lab("bench", "--result", "timed", "--runs", "1")
+    assert code == 0
+    assert "6 rows, 1 of them without a value" in out
+    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    names = ["fake_attention", "torch:sdpa"]  # a room that does not exist yet is left out
+    assert [(r["implementation"], r["N"]) for r in result.rows] == [
+        (name, N) for N in (16, 32, 64) for name in names
+    ]
+    assert [r.get("error") for r in result.rows] == [None, None, "out of memory", None, None, None]
+    assert "ms_p50" not in result.rows[2]  # only the greedy one; the other was timed without it
+    assert result.rows[3]["ms_p50"] == 1.0
+
+
+def test_a_timed_row_says_what_it_moved_and_where_it_ran(lab, gpu, data):
+    lab("bench", "--result", "timed", "--runs", "1")
+    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    row, large = result.rows[0], result.rows[-1]
+    assert row["ms_p50"] == 1.0
+    assert row["flops"] == 4 * 16 * 16 * 8
+    assert row["bytes_compulsory"] == 4 * 16 * 8 * 4
+    assert (row["fits_l2"], large["fits_l2"]) == (True, False)
+    assert result.ceilings == CEILINGS
+    assert result.device["sm_clock_mhz"] == [1.0, 2.0, 3.0]
+    assert in_room().calls == ["check on cuda", "timed"]
+
+
+def test_a_row_beyond_physics_stops_the_result(lab, gpu, data):
+    gpu["ms"] = 1e-8
+    code, out = lab("bench", "--result", "timed", "--runs", "1")
+    assert code == 1
+    assert "PhysicsError" in out
+    assert stored(data) == {}
+
+
+def test_a_second_measurement_keeps_what_it_replaces(lab, data, gpu):
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    for milliseconds in (1.0, 2.0):
+        gpu["ms"] = milliseconds
+        assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
+    found = store.read(path, data)
+    (entry,) = found.history
+    assert entry["changed"] == []
+    assert entry["compared"] == len(entry["moved"]) == sum("ms_p50" in row for row in found.rows)
+    assert {(m["before"]["ms_p50"], m["now"]["ms_p50"]) for m in entry["moved"]} == {(1.0, 2.0)}
+    path.write_text(path.read_text()[:99])  # nothing that could be read comes before the next
+    assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
+    assert store.read(path, data).history == []
+
+
+@pytest.fixture
+def three(gpu, room, monkeypatch):
+    """Lets the processes of runs be forks, which know the fake device; returns the orders timed."""
+    seen = room / "orders"
+
+    def time_them(calls, flush):
+        with seen.open("a") as file:
+            print(os.getpid(), *calls, file=file)
+        return {name: Times([gpu["ms"] * (i + 1) for i in range(5)]) for name in calls}
+
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"torch:sdpa"]', '"torch:sdpa", "torch:math"]'))
+
+    def alone(channel, function, *args):
+        torch.set_num_threads(1)  # a fork has none of its owner's threads
+        function(channel, *args)
+
+    monkeypatch.setattr(workers, "Child", lambda *args, fresh: Child(alone, *args))
+    monkeypatch.setattr(session, "time_interleaved", time_them)
+    return lambda: [line.split(" ", 1) for line in seen.read_text().splitlines()]
+
+
+def test_a_gpus_times_are_taken_in_three_processes_and_put_together(lab, data, three):
+    code, out = lab("bench", "--result", "timed")
+    assert (code, "9 rows, 1 of them without a value, run 3 of 3" in out) == (0, True)
+    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    row = found.rows[0]
+    assert row["runs"] == [5, 5, 5]
+    assert row["ms_samples"] == [1, 2, 3, 4, 5] * 3
+    assert "runs" not in found.rows[3], "what ran out of memory has none"
+    assert found.history == [], "a run that is added replaces nothing"
+    orders = three()
+    assert len({process for process, _ in orders} - {str(os.getpid())}) == 3
+    first, second, third = (order for _, order in orders[::3])
+    assert len({first, second, third}) > 1, "the order is drawn again"
+    assert first == " ".join(row["implementation"] for row in found.rows[:3])
+    for drawn, number in ((second, 1), (third, 2)):
+        again = first.split()
+        random.Random(number).shuffle(again)
+        assert drawn == " ".join(again), "the number of the run says the order"
+
+
+def test_a_run_that_was_interrupted_is_taken_up_again(lab, data, three, gpu, monkeypatch):
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    assert lab("bench", "--result", "fake_attention/timed", "--runs", "2")[0] == 0
+    before = store.read(path, data)
+    monkeypatch.setattr(in_room(), "trouble", {"timed": RuntimeError("no luck")})
+    assert lab("bench", "--result", "timed")[0] == 1
+    assert store.read(path, data) == before
+    monkeypatch.setattr(in_room(), "trouble", {})
+    gpu["ms"] = 2.0
+    assert lab("bench", "--result", "timed")[0] == 0
+    assert len(three()) == 9, "one run was missing"
+    assert store.read(path, data).rows[0]["ms_samples"][10:] == [2, 4, 6, 8, 10]
+    assert "up to date" in lab("bench", "--result", "timed")[1]
+    assert lab("bench", "--result", "timed", "--force")[0] == 0
+    found = store.read(path, data)
+    assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1), "forced, all runs anew"
+
+
+@pytest.mark.parametrize("field", ["driver", "power_limit_w"])
+def test_a_run_on_another_machine_begins_again(field, lab, data, three, monkeypatch):
+    lab("bench", "--result", "timed", "--runs", "2")
+    about = machine.gpu() | {field: "another"}
+    monkeypatch.setattr(machine, "gpu", lambda: dict(about))
+    lab("bench", "--result", "timed")
+    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1)
+
+
+def test_a_run_of_other_cases_is_refused(lab, data, three, room):
+    lab("bench", "--result", "timed", "--runs", "1")
+    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
+    old = store.read(path, data)
+    store.write(replace(old, rows=old.rows[1:]), data)
+    code, out = lab("bench", "--result", "timed", "--runs", "2")
+    assert code == 1
+    assert "of run 2 and the runs before it, one only timed" in out
+    assert store.read(path, data).rows == old.rows[1:]
+
+
+def test_what_differs_from_run_to_run_is_the_mean_of_the_runs():
+    readings = {"sm_clock_mhz": [900, 1000, 1100], "power_w": None, "driver": "1"}
+    a = {"readings": 20, "power_w": 600.0, "ms_host": 0.5, "regime": "sustained"}
+    b = {"readings": 23, "power_w": 630, "ms_host": 2.0, "regime": "sustained"}
+    made = [
+        made_up.result(
+            "a",
+            "b",
+            [made_up.timed(ms, **fields, N=1), {"N": 2, "error": "?"}],
+            device={"name": "Some GPU", **readings, "sm_clock_mhz": [900 + ms, 1000 + ms, 1900]},
+        )
+        for ms, fields in ((1.0, a), (2.0, b), (4.0, a))
+    ]
+    found = functools.reduce(runs.added, made)
+    row = found.rows[0]
+    assert row["runs"] == [11, 11, 11]
+    assert [statistics.median(ms) for ms in runs.samples(row)] == [1.0, 2.0, 4.0]
+    assert (row["readings"], row["power_w"], row["ms_host"]) == (21.0, 610.0, 1.0)
+    assert found.device["sm_clock_mhz"] == [901.0, 1002.3, 1900]
+    assert next(faults(found, store.folder_name), None) is None
+
+
+def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, monkeypatch):
+    answers = [RuntimeError("busy"), CEILINGS]
+
+    def measure(flush):
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ceilings, "measure", measure)
+    code, _ = lab("bench", "--runs", "1")
+    assert code == 1
+    assert list(stored(data)) == ["report"]
+    assert store.read(next(data.rglob("*.json")), data).ceilings == CEILINGS
+
+
+def test_timing_needs_a_gpu():
+    with pytest.raises(RuntimeError, match=r"measured_on\('gpu'\)"):
+        next(Lab("interpreter").time_attention({"N": 1}, ["torch:sdpa"]))
+
+
+def test_each_gives_every_combination_and_moves_the_bar():
+    moved = []
+    lab = Lab("interpreter", advance=lambda case, total: moved.append((case, total)))
+    found = list(lab.each(dtype=["float32", "float16"], N=[1, 2]))
+    assert found == [
+        {"dtype": "float32", "N": 1},
+        {"dtype": "float32", "N": 2},
+        {"dtype": "float16", "N": 1},
+        {"dtype": "float16", "N": 2},
+    ]
+    assert moved[0] == ("dtype float32, N 1", 4)
+    assert len(moved) == 4
+
+
+def test_a_compiler_result_is_measured_for_every_target(room):
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('@measured_on("gpu")', '@measured_on("compiler")'))
+    found = jobs("compiler")
+    assert [job.folder for job in found] == [f"compiler/{t}" for t in session.TARGETS]
+    assert {job.target for job in found} == set(session.TARGETS)
+    assert {job.result for job in found} == {"timed"}
+
+
+def test_what_was_compiled_ahead_was_compiled_with_the_triton_that_was_timed():
+    timed = store.timed_with("triton")
+    assert timed
+    assert {r.versions["triton"] for r in store.scan() if r.place == "compiler"} == {timed}
+
+
+def test_what_is_compiled_ahead_takes_the_triton_that_was_timed(tmp_path, monkeypatch):
+    for number, version in enumerate(["3.0.0", "3.0.1", "3.0.1"]):
+        result = made_up.result("a", f"r{number}", [made_up.timed(1.0)])
+        store.write(replace(result, versions={**result.versions, "triton": version}), tmp_path)
+    session_ = session.Session(tmp_path)
+    assert session_._versions("compiler")["triton"] == "3.0.1"
+    assert session_._versions("interpreter") == machine.versions()
+    session_.compiler.version = "3.0.1"
+    with session_.compiler, monkeypatch.context() as patched:
+        with pytest.raises(RuntimeError, match=r"make \.cache/triton-3\.0\.1"):
+            session_.compiler._started()
+        (tmp_path / ".cache" / "triton-3.0.1").mkdir(parents=True)  # without a Triton
+        patched.setattr(compiled, "ROOT", tmp_path)
+        with pytest.raises(RuntimeError, match=r"would compile, and not 3\.0\.1"):
+            session_.compiler._started()
+
+
+def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch):
+    monkeypatch.setattr(machine, "gpu", lambda: {"name": "made up"})
+
+    def places():
+        return [p for p in ("gpu", "interpreter") if any(j.result == "report" for j in jobs(p))]
+
+    assert places() == ["gpu", "interpreter"]
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
+    assert places() == ["gpu"]
+
+
+def test_what_is_said_of_such_a_kernel_is_not_the_interpreters(lab, room):
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('on("gpu")', 'on("interpreter")'))
+    (job,) = (j for j in jobs("interpreter") if j.result == "timed")
+    assert job.device == {"name": "plain Python"}
+
+
+def test_a_report_that_fails_is_not_stored(lab, room, data):
+    text = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))
+    code, out = lab("bench-cpu", "--result", "report")
+    assert code == 1
+    assert "kernel.py alone failed" in out
+    assert "WRONG" in out
+    assert stored(data) == {}
+
+
+def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
+    (room / "kernel.py").write_text(KERNEL)
+    code, out = lab("bench-cpu")
+    assert code == 2
+    what = "fake_attention/kernel.py has no top-level definition of 'main'"
+    assert f"fake_attention/report cannot be measured: {what}" in out
+
+
+def test_a_room_of_the_lab_without_results_is_no_error(room):
+    (room / "bench.py").unlink()
+    assert [job.result for job in jobs("interpreter")] == ["report"]
+
+
+def test_places_are_checked():
+    with pytest.raises(ValueError, match="allowed are gpu, interpreter, compiler"):
+        rooms.measured_on("tpu")
+    with pytest.raises(ValueError, match="allowed are"):
+        rooms.measured_on()
+
+
+@pytest.mark.parametrize("name", ["torch:sdpa", "torch:eager", "torch:math"])
+def test_pytorchs_own_are_found_by_name(name):
+    q, k, v = session.make_qkv(2, M=5, N=7, D=8)
+    want = competitors.eager_attention(q, k, v)
+    q = q.mT.contiguous().mT
+    torch.testing.assert_close(competitors.resolve(name)(q, k, v), want)
+    torch.testing.assert_close(competitors.resolve(name)(q[0], k[0], v[0]), want[0])
+
+
+def test_rooms_are_found_by_name_and_those_to_come_are_left_out(room):
+    (room / "kernel.py").write_text(KERNEL)
+    assert competitors.resolve("fake_attention").__module__ == "snippets.fake_attention.kernel"
+    assert competitors.resolve("attention_of_tomorrow") is None
+    with pytest.raises(ValueError, match="no implementation is called 'torch:fast'; allowed are"):
+        competitors.resolve("torch:fast")
+
+
+def test_stale_results_are_listed(lab, room, data, capsys):
+    lab("bench-cpu")
+    assert cli.main(["stale", "--data", str(data)]) == 0
+    assert "0 stale results of 4" in capsys.readouterr().out
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 2}'))
+    kernel = (room / "kernel.py").read_text()
+    (room / "kernel.py").write_text(kernel.replace('print("OK")', 'print("fine")'))
+    store.write(made_up.result("fake_attention", "timed", [made_up.timed()]), data)
+    assert cli.main(["stale", "--data", str(data)]) == 0
+    first, one, second, two, third, three, count = capsys.readouterr().out.splitlines()
+    assert (first, "report, " in one) == ("changed: fake_attention/kernel.py: main", True)
+    assert second == "changed: fake_attention/bench.py: second"
+    assert two.startswith(f"  interpreter/fake_attention/second, {origin.now()[:10]} ")
+    assert two.endswith("  make bench-cpu POST=fake_attention RESULT=second")
+    assert third == "changed: measured before definitions were recorded"
+    assert three.endswith("  make bench POST=fake_attention RESULT=timed")
+    assert count == "3 stale results of 5"
+    text = (room / "bench.py").read_text()
+    (room / "bench.py").write_text(text.replace("def second", "def fourth"))
+    assert cli.main(["stale", "--data", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "changed: fake_attention/bench.py: second is gone" in out
+    assert "  git rm docs/data/interpreter/fake_attention/second.json" in out
+
+
+def test_what_a_browser_measured_is_renewed_by_the_target_that_stores_it():
+    found = {r.post: cli._renewal(r, []) for r in store.scan() if r.place == "browser"}
+    assert found == {"page_speed": "make page-speed", "playground": "make mistakes"}
+    targets = (rooms.ROOT / "Makefile").read_text("utf-8")
+    for command in some(found.values(), 2):
+        assert f"\n{command.removeprefix('make ')}:" in targets
+
+
+def test_a_check_with_nothing_to_check_fails(lab, data, capsys):
+    assert cli.main(["stale", "--data", str(data)]) == 1
+    assert cli.main(["mutants"]) == 1
+    assert capsys.readouterr().out.count("nothing was checked") == 2
+
+
+def test_mutants_of_an_unknown_post(lab, capsys):
+    assert cli.main(["mutants", "fake_attention"]) == 2
+    assert "fake_attention: no mutants; posts that have some:" in capsys.readouterr().out
+
+
+def test_help_names_every_command():
+    command = [sys.executable, "-m", "snippets._lab", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    names = ("bench", "bench-cpu", "figures", "stale", "mutants")
+    assert all(name in done.stdout for name in names)

@@ -1,0 +1,290 @@
+"""The source hash: moved by what can move a number, by nothing else, and equal on every Python."""
+
+import ast
+
+import pytest
+
+from snippets._lab import rooms
+from snippets._lab.results.source_hash import canonical, definitions, digest, public_functions
+from snippets._lab.results.staleness import WORDING, Walk, source_hash
+from tests.floors import some
+
+SOURCE = '''
+"""A kernel's file."""
+import math
+from torch import float16
+
+LIMIT = 64
+UNUSED = 1
+
+def jit(function):
+    return function
+
+def _inner(x):
+    """What it does."""
+    return x * LIMIT
+
+def _kernel(x):
+    return _inner(x) + 1
+
+kernel = jit(_kernel)
+
+@jit
+def attention(x, scale=2.0):  # a comment
+    """What it does."""
+    if x < 3 and kernel(x):
+        return math.exp(x * scale), float16
+    return x
+
+def unrelated(x):
+    return x - 1
+
+def refuses(x):
+    if x > LIMIT:
+        raise ValueError(f"x is {x}; at most {LIMIT} is allowed")
+    if x is None:
+        raise KeyError("no " + "x") from None
+
+def main():
+    print(attention(1))
+'''
+
+SAME = {
+    "comment": ("# a comment", "# another: not a constant, nor = 3"),
+    "comment gone": ("  # a comment", ""),
+    "docstring": ('"""What it does."""\n    if', '"""Says something else."""\n    if'),
+    "docstring gone": ('    """What it does."""\n    if', "    if"),
+    "blank lines": ("        return math", "\n\n        return math"),
+    "line breaks": ("math.exp(x * scale), float16", "(\n            math.exp(x * scale), float16)"),
+    "spacing": ("x * scale", "x*scale"),
+    "parentheses": ("x < 3 and kernel(x)", "(x < 3) and (kernel(x))"),
+    "quotes": ('"""A kernel\'s file."""', "'''A kernel''s file.'''"),
+    "number spelled otherwise": ("LIMIT = 64", "LIMIT = 0x40"),
+    "unused constant": ("UNUSED = 1", "UNUSED = 2"),
+    "unrelated function": ("return x - 1", "return x - 2"),
+    "main": ("print(attention(1))", "print(attention(2))"),
+    "order of definitions": ("LIMIT = 64\nUNUSED = 1", "UNUSED = 1\nLIMIT = 64"),
+}
+
+DIFFERENT = {
+    "constant in the function": ("x < 3", "x < 4"),
+    "type of a constant": ("x < 3", "x < 3.0"),
+    "operator": ("x < 3", "x <= 3"),
+    "and, or": ("x < 3 and", "x < 3 or"),
+    "default": ("scale=2.0", "scale=2.5"),
+    "name of a parameter": ("x, scale=2.0", "x, factor=2.0"),
+    "decorator gone": ("@jit\ndef attention", "def attention"),
+    "decorator's body": ("    return function", "    return None"),
+    "helper of a helper": ("return x * LIMIT", "return x + LIMIT"),
+    "helper behind an assignment": ("_inner(x) + 1", "_inner(x) + 2"),
+    "global constant": ("LIMIT = 64", "LIMIT = 65"),
+    "global constant changed later": ("UNUSED = 1", "LIMIT += 1"),
+    "constant under a condition": ("UNUSED = 1", "if UNUSED:\n    LIMIT = 65"),
+    "imported name": ("from torch import float16", "from torch import bfloat16 as float16"),
+    "imported module": ("import math", "import cmath as math"),
+    "line gone": ("    return x\n\ndef unrelated", "\ndef unrelated"),
+}
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """What definitions of a made-up room's kernel depend on."""
+    folder = tmp_path / "snippets" / "some_attention"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+
+    def follow(source, *names):
+        (folder / "kernel.py").write_text(source, encoding="utf-8")
+        walk = Walk("some_attention", "gpu")
+        walk.follow(folder / "kernel.py", names or ["attention"])
+        return walk.code
+
+    return follow
+
+
+def changed(old, new):
+    assert SOURCE.count(old) == 1, f"{old!r} is not in the sample exactly once"
+    return SOURCE.replace(old, new)
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_hash_stays(case, code):
+    assert code(changed(*SAME[case])) == code(SOURCE)
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_the_hash_moves(case, code):
+    assert source_hash(code(changed(*DIFFERENT[case]))) != source_hash(code(SOURCE))
+
+
+def test_what_is_reached_is_named(code):
+    assert code(SOURCE) == {"some_attention/kernel.py": code(SOURCE)["some_attention/kernel.py"]}
+    (found,) = code(SOURCE).values()
+    assert set(found) == {"attention", "jit", "kernel", "_kernel", "_inner", "LIMIT"}
+    (later,) = code(changed("return x * LIMIT", "return x + LIMIT")).values()
+    assert {name for name in found if found[name] != later[name]} == {"_inner"}
+
+
+# Only the wording of an error: the definition stays, and what is said of its errors moves.
+REWORDED = {
+    "text": ("at most {LIMIT} is allowed", "{LIMIT} is the most"),
+    "a longer text": ('"no "', '"there is no "'),
+    "quotes of it": ('"no " + "x"', "'no ' + 'y'"),
+}
+# What is worked out for it counts, and so does everything else.
+REFUSED = {
+    "what is worked out": ("x is {x};", "x is {x + 1};"),
+    "one more": ("{LIMIT} is allowed", "{LIMIT} is allowed, {x}"),
+    "the condition": ("x > LIMIT:", "x >= LIMIT:"),
+    "the error": ("ValueError", "TypeError"),
+    "the cause": ('"x") from None', '"x") from x'),
+    "no error": ('raise KeyError("no " + "x") from None', "pass"),
+}
+
+
+@pytest.mark.parametrize("case", REWORDED)
+def test_the_wording_of_an_error_is_apart(case, code):
+    (before,), (after,) = (
+        code(text, "refuses").values() for text in (SOURCE, changed(*REWORDED[case]))
+    )
+    moved = {name for name in before if before[name] != after[name]}
+    assert moved == {"refuses" + WORDING}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_an_error_depends_on_counts(case, code):
+    (before,), (after,) = (
+        code(text, "refuses").values() for text in (SOURCE, changed(*REFUSED[case]))
+    )
+    assert before["refuses"] != after["refuses"]
+
+
+@pytest.mark.parametrize(
+    "line", ["raise KeyError(table['?'])", "raise found['?']", "raise E(' '.join(['?']))"]
+)
+def test_a_string_that_decides_is_no_wording(line, code):
+    sources = [f"def f(table, found):\n    {line.replace('?', letter)}" for letter in "ab"]
+    assert code(sources[0], "f") != code(sources[1], "f")
+    for found in some((*code(sources[0], "f").values(), *code(sources[1], "f").values())):
+        assert set(found) == {"f"}
+
+
+def test_a_variable_hides_what_the_file_defines(code):
+    """Else a function that calls a list `tests` would depend on a function of that name."""
+    for inner in ("given = x", "for given in x: pass", "with x as given: pass", "(given := x)"):
+        source = f"def given(): pass\ndef f(x):\n    {inner}\n    return given\n"
+        assert set(*map(set, code(source, "f").values())) == {"f"}
+    parameter = "def given(): pass\ndef f(given):\n    return given\n"
+    assert set(*map(set, code(parameter, "f").values())) == {"f"}
+    for line in ("global given; given = x", "[given for given in x]", "(lambda given: given)(x)"):
+        source = f"def given(): pass\ndef f(x):\n    {line}\n    return given\n"
+        assert set(*map(set, code(source, "f").values())) == {"f", "given"}
+
+
+def test_an_async_function_can_be_hashed(code):
+    sources = [f"async def attention(x):\n    await {name}" for name in "xy"]
+    assert code(sources[0]) != code(sources[1])
+
+
+def test_helpers_under_a_condition_count(code):
+    source = "try:\n    def help(x): return 1\nexcept X: pass\ndef attention(x): return help(x)\n"
+    moved = source.replace("return 1", "return 2")
+    assert code(source) != code(moved)
+
+
+def test_an_unknown_root_is_an_error(code):
+    with pytest.raises(ValueError, match="no top-level definition of 'gone'"):
+        code(SOURCE, "gone")
+
+
+def test_the_order_of_files_and_names_does_not_count():
+    parts = {"a.py": {"f": "1", "g": "2"}, "b.py": {"f": "3"}}
+    turned = {"b.py": {"f": "3"}, "a.py": {"g": "2", "f": "1"}}
+    assert source_hash(parts) == source_hash(turned)
+    for other in (
+        parts | {"b.py": {"f": "4"}},
+        {"a.py": parts["a.py"]},
+        parts | {"c.py": {"f": "3"}},
+    ):
+        assert source_hash(other) != source_hash(parts)
+
+
+def test_public_functions_are_what_a_reader_imports():
+    assert public_functions(SOURCE) == ["jit", "attention", "unrelated", "refuses"]
+
+
+# One of everything that Python's versions write down differently, or may one day.
+EVERYTHING = r'''
+"""Module docstring."""
+from __future__ import annotations
+import math
+from typing import Any as Anything
+
+BIG = 123456789012345678901234567890
+SMALL, NEAR = 1e-300, 0.1 + 0.2j
+WORDS: dict[str, list[int]] = {"größe": [1, 2], "\N{GREEK SMALL LETTER PI}": [*range(3)], **{}}
+RAW = rb"\x00" b"\xff" + br"\d"
+NAMES = "a" "b" f"c{BIG:>{len('x')}}" "d" f"{{}}" f"{SMALL!r:}" f"{NEAR = }" f"\N{EN DASH}{1}é" f""
+
+def decorated(times=2, *, unit: str = "ms"):
+    def wrap(function):
+        return function
+    return wrap
+
+@decorated(times=3)
+def sample(x: int, /, y: float = -1.0, *args, z: Anything = None, **kwargs) -> str:
+    """Docstring."""
+    global BIG
+    total = 0x_ff + 0b1 + 1_000
+    if (n := len(args)) > 3 and not x <= y < 3 or x is not None:
+        total += n ** -x @ math.pi if z else ~x
+    elif True: pass
+    match kwargs:
+        case {"a": [1, *rest], **other} if rest: return f"{rest!r:{total}.{n}}"
+        case [int(real=1) | float(), None] | "x": return f"{'nested ' f'{x:{y}{n}}'}"
+        case _: ...
+    square = lambda a, *b, c=1, **d: (a, *b, {k: v for k, v in d.items() if k if v})
+    try:
+        with open("x") as f, open("y"): del total
+    except* (ValueError, TypeError) as error:
+        raise RuntimeError from error
+    else:
+        assert square, "message"
+    finally:
+        for i, (j, *k) in enumerate([]): continue
+        else: i = j[1:2, ..., None, ::3]
+        while False: break
+    return f"""{x:%H:%M} {x,} {(lambda: 1)()} {"".join(s for s in 'a')}
+    {x!s:{'>'}{10}} {{literal}} {x:{y}}"""if 0 else f'{z:{y}}'
+
+class Kind(dict, metaclass=type):
+    "Docstring."
+    field: int = 0
+    async def run(self):
+        async with self as a, self: await a
+        async for b in self: yield [c async for c in b]
+'''
+
+
+def test_every_python_gives_the_recorded_value():
+    """Computed with 3.11.7, 3.12.1 and 3.13.0. A change makes every measured result stale."""
+    found = definitions(EVERYTHING)
+    assert {"sample", "Kind", "NAMES", "WORDS", "RAW", "SMALL", "BIG"} <= set(found)
+    values = [f"{name} {d.digest} {d.wording}" for name, d in sorted(found.items())]
+    assert digest(values) == "9c6ddb1942"
+
+
+def test_what_only_python_3_12_writes_does_not_count():
+    """It ends the format of f"{x:{y}}" with an empty constant: seen here on every Python."""
+    tree = ast.parse('f"{x:{y}}"')
+    before = canonical(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            node.values.append(ast.Constant(""))
+    assert canonical(tree) == before
+
+
+def test_non_ascii_text_is_written_in_ascii():
+    """Which characters count as printable depends on the Python's Unicode tables."""
+    assert canonical(ast.parse("def f():\n    return 'größe \U0001fae8'")).isascii()

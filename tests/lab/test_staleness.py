@@ -1,0 +1,424 @@
+"""Which results an edit makes stale: exactly those that depend on what was edited."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from snippets._lab import rooms
+from snippets._lab.results.staleness import changed, code_of, of_rows, source_hash
+from tests import made_up
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUSE = {
+    "snippets/first_attention/kernel.py": """
+import triton
+
+TILES = {"float16": (64, 32)}
+
+def _check_inputs(q):
+    if q.dim() != 2:
+        raise ValueError(f"q has {q.dim()} dimensions; 2 are allowed")
+
+@triton.jit
+def _first_attention_kernel(x):
+    return x
+
+def first_attention(q, k, v):
+    _check_inputs(q)
+    return _first_attention_kernel[TILES](q)
+
+def of_no_use_here(q):
+    return q
+
+def main():
+    print(first_attention(1, 2, 3))
+""",
+    "snippets/first_attention/exercise.py": """
+from .kernel import _check_inputs
+
+def first_attention(q, k, v):
+    _check_inputs(q)
+    return q
+""",
+    "snippets/first_attention/parts.py": """
+def _inside(x):
+    return x + 1
+
+def shown(x):
+    return _inside(x)
+
+def not_shown(x):
+    return x
+""",
+    "snippets/first_attention/bench.py": '''
+from snippets._lab.measure.competitors import resolve
+from snippets._lab.rooms import measured_on
+from . import exercise, parts
+from .parts import shown as drawn
+
+@measured_on("gpu")
+def forward(lab):
+    """Times."""
+    return lab.time(["first_attention", "torch:sdpa", "an_attention_of_tomorrow"])
+
+@measured_on("gpu")
+def pairs(lab):
+    return lab.time({"ours": exercise.first_attention})
+
+@measured_on("interpreter")
+def picture(lab):
+    return drawn(3)
+
+@measured_on("interpreter")
+def whole(lab):
+    return lab.play(parts)
+''',
+    "snippets/first_attention/mutants.py": 'MUTANTS = [("no scale", "return x", "", "Why.")]',
+    "snippets/second_attention/kernel.py": """
+def _second(q):
+    return q
+
+def second_attention(q, k, v):
+    return _second(q)
+
+def main():
+    print(second_attention(1, 2, 3))
+""",
+    "snippets/second_attention/bench.py": """
+from snippets._lab.rooms import measured_on
+
+@measured_on("gpu")
+def forward(lab):
+    return lab.time(["second_attention", "first_attention:exercise"])
+
+@measured_on("gpu")
+def alone(lab):
+    return lab.time(["second_attention"])
+""",
+    "snippets/second_attention/mutants.py": 'MUTANTS = [("no scale", "return q", "", "Why.")]',
+    "snippets/gluon_attention/kernel.py": """
+from triton.experimental.gluon import language
+
+def gluon_attention(q, k, v):
+    return language.of(q)
+""",
+    "snippets/board/bench.py": """
+from snippets._lab.rooms import measured_on
+
+OURS = {"first_attention": "one", "gluon_attention": "for one card"}
+
+@measured_on("gpu", "interpreter")
+def ladder(lab):
+    return [lab.time([name]) for name in OURS]
+""",
+    "snippets/cover/bench.py": """
+from snippets._lab.rooms import measured_on
+
+@measured_on("gpu", "interpreter", every_launcher=True)
+def grid(lab):
+    return lab.try_all()
+""",
+    "tests/posts/test_launchers.py": """
+import pytest
+
+LAUNCHERS = {"first_attention": dict(M=3), "second_attention": dict(M=4)}
+REFUSED = {"two dtypes": "q is"}
+
+@pytest.mark.numerical
+def test_dtypes(room):
+    check(LAUNCHERS[room])
+
+def check(sizes):
+    assert sizes
+
+def test_refusals(room):
+    assert REFUSED
+""",
+    "tests/posts/test_first_attention.py": """
+import pytest
+from snippets.first_attention.exercise import first_attention
+
+LENGTHS = [1, 64]
+
+@pytest.fixture
+def problem():
+    return 7
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("n", LENGTHS)
+def test_equals_float64(n, problem):
+    assert first_attention(n, n, problem)
+
+def test_message():
+    assert True
+""",
+    "tests/posts/test_second_attention.py": "def test_small():\n    assert 1\n",
+}
+TIMED = made_up.timed(N=16)
+RESULTS = {
+    f"{post}/{name}/{place}": (post, name, place)
+    for post, name, place in [
+        ("first_attention", "forward", "gpu"),
+        ("first_attention", "pairs", "gpu"),
+        ("first_attention", "picture", "interpreter"),
+        ("first_attention", "whole", "interpreter"),
+        ("first_attention", "mutants", "interpreter"),
+        ("first_attention", "report", "interpreter"),
+        ("second_attention", "forward", "gpu"),
+        ("second_attention", "alone", "gpu"),
+        ("second_attention", "mutants", "interpreter"),
+        ("board", "ladder", "gpu"),
+        ("board", "ladder", "interpreter"),
+        ("cover", "grid", "gpu"),
+        ("cover", "grid", "interpreter"),
+    ]
+}
+OF_FIRST = {name for name in RESULTS if name.startswith("first_attention/")}
+OF_ALL = {name for name in RESULTS if name.startswith(("board/", "cover/"))}
+FIRST = OF_FIRST | OF_ALL  # whatever calls the first launcher
+CHECKED = FIRST | {"second_attention/forward/gpu"}  # its exercise checks its inputs by the kernel's
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """Rooms that measure each other; their root."""
+    for name, text in HOUSE.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if path.parent.parent.name == "snippets":
+            (path.parent / "__init__.py").write_text("")
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    return tmp_path
+
+
+def measured(post, name, place, rows=()):
+    code = of_rows(code_of(post, name, place), place, rows or [TIMED])
+    return made_up.result(
+        post, name, list(rows or [TIMED]), place=place, code=code, source_hash=source_hash(code)
+    )
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1, f"{old!r} is not in {path.name} exactly once"
+    path.write_text(text.replace(old, new))
+
+
+KERNEL, BENCH = "snippets/first_attention/kernel.py", "snippets/first_attention/bench.py"
+EDITS = {
+    "kernel": (KERNEL, "return x\n", "return -x\n", FIRST),
+    "table": (KERNEL, "(64, 32)", "(64, 64)", FIRST),
+    "condition of a refusal": (KERNEL, "!= 2", "!= 3", CHECKED),
+    "wording of a refusal": (
+        KERNEL,
+        "2 are allowed",
+        "two are allowed",
+        CHECKED - {r for r in RESULTS if r.endswith("/gpu")},
+    ),
+    "what is not called": (
+        KERNEL,
+        "of_no_use_here(q):\n    return q",
+        "of_no_use_here(q):\n    return -q",
+        {"first_attention/mutants/interpreter"},  # a mutant may be in any line
+    ),
+    "main": (KERNEL, "1, 2, 3", "3, 2, 1", {"first_attention/report/interpreter"}),
+    "docstring": (BENCH, "Times.", "Time.", set()),
+    "exercise": (
+        "snippets/first_attention/exercise.py",
+        "return q",
+        "return -q",
+        {
+            "first_attention/pairs/gpu",
+            "first_attention/mutants/interpreter",
+            "second_attention/forward/gpu",
+        },
+    ),
+    "competitor": (BENCH, '"torch:sdpa"', '"torch:cudnn"', {"first_attention/forward/gpu"}),
+    "what an imported function calls": (
+        "snippets/first_attention/parts.py",
+        "x + 1",
+        "x + 2",
+        {"first_attention/picture/interpreter", "first_attention/whole/interpreter"},
+    ),
+    "a module that is handed on": (
+        "snippets/first_attention/parts.py",
+        "def not_shown(x):\n    return x",
+        "def not_shown(x):\n    return -x",
+        {"first_attention/whole/interpreter"},
+    ),
+    "another import of the lab": (
+        BENCH,
+        "import resolve",
+        "import resolve, same_work",
+        set(),
+    ),
+    "a launcher that no interpreter runs": (
+        "snippets/gluon_attention/kernel.py",
+        "language.of(q)",
+        "language.of(-q)",
+        {"board/ladder/gpu", "cover/grid/gpu"},
+    ),
+    "a test that judges": (
+        "tests/posts/test_first_attention.py",
+        "[1, 64]",
+        "[1, 65]",
+        {"first_attention/mutants/interpreter"},
+    ),
+    "what pytest hands to a test": (
+        "tests/posts/test_first_attention.py",
+        "return 7",
+        "return 8",
+        {"first_attention/mutants/interpreter"},
+    ),
+    "a test of words": (
+        "tests/posts/test_first_attention.py",
+        "assert True",
+        "assert 1",
+        set(),
+    ),
+    "a test of all": (
+        "tests/posts/test_launchers.py",
+        "assert sizes",
+        "assert sizes != 1",
+        {"first_attention/mutants/interpreter", "second_attention/mutants/interpreter"},
+    ),
+    "a refusal that all are asked for": ("tests/posts/test_launchers.py", "q is", "k is", set()),
+    "a room's line in the tests of all": (
+        "tests/posts/test_launchers.py",
+        "M=4",
+        "M=5",
+        {"second_attention/mutants/interpreter"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_an_edit_makes_stale_what_depends_on_it(case, house):
+    before = {name: measured(*what) for name, what in RESULTS.items()}
+    assert not any(map(changed, before.values()))
+    file, old, new, stale = EDITS[case]
+    edit(house / file, old, new)
+    assert {name for name, result in before.items() if changed(result)} == stale
+
+
+def test_what_has_changed_is_named(house):
+    result = measured(*RESULTS["first_attention/forward/gpu"])
+    grid = measured("cover", "grid", "interpreter", [{"outcome": "refused"}])
+    edit(house / KERNEL, "!= 2", "!= 3")
+    edit(house / KERNEL, "TILES = ", "TILES_OF_ALL = ")
+    edit(house / BENCH, '"torch:sdpa", ', "")
+    assert sorted(changed(result)) == [
+        "first_attention/bench.py: forward",
+        "first_attention/kernel.py: TILES is gone",
+        "first_attention/kernel.py: _check_inputs",
+    ]
+    edit(house / KERNEL, "!= 3", "!= 2")
+    edit(house / KERNEL, "2 are allowed", "nothing else")
+    assert sorted(changed(grid)) == [
+        "first_attention/kernel.py: TILES is gone",
+        "first_attention/kernel.py: _check_inputs, the wording of its errors",
+    ]
+
+
+def test_a_row_that_is_no_time_keeps_the_wording(house):
+    """It may be the text of an error."""
+    rows = [TIMED, {"N": 32, "error": "q has 3 dimensions; 2 are allowed"}]
+    result = measured("first_attention", "forward", "gpu", rows)
+    edit(house / KERNEL, "2 are allowed", "two are allowed")
+    (what,) = changed(result)
+    assert what == "first_attention/kernel.py: _check_inputs, the wording of its errors"
+
+
+def test_a_room_is_added_and_nothing_is_stale(house):
+    before = {name: measured(*what) for name, what in RESULTS.items()}
+    room = house / "snippets" / "an_attention_of_tomorrow"
+    room.mkdir()
+    (room / "__init__.py").write_text("")
+    (room / "kernel.py").write_text("def an_attention_of_tomorrow(q, k, v):\n    return q\n")
+    line = '"an_attention_of_tomorrow": dict(M=9), "second'
+    edit(house / "tests/posts/test_launchers.py", '"second', line)
+    assert not any(map(changed, before.values()))
+    # What would measure it now is measured by the next bench, which asks for more than is recorded.
+    wants = {name for name, what in RESULTS.items() if measured(*what).code != before[name].code}
+    assert wants == {"cover/grid/gpu", "cover/grid/interpreter", "first_attention/forward/gpu"}
+
+
+def test_a_room_is_added_to_this_house_and_nothing_is_stale(tmp_path, monkeypatch):
+    """The real rooms, copied: all results there are, and one room more."""
+    for folder in ("snippets", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.json"))
+    places = {"interpreter": "interpreter", "compiler": "compiler"}  # any other folder is a GPU's
+    files = [path.relative_to(rooms.DATA).parts for path in rooms.DATA.rglob("*.json")]
+    known = {(x[-2], x[-1].removesuffix(".json"), places.get(x[0], "gpu")) for x in files}
+    found = [
+        made_up.result(post, name, [TIMED], place=place, code=code_of(post, name, place))
+        for post, name, place in sorted(known)
+        if post in rooms.rooms() and is_there(post, name)
+    ]
+    assert len(found) > 80
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
+    room = tmp_path / "snippets" / "new_attention"
+    room.mkdir()
+    (room / "__init__.py").write_text('"""New. docs/posts/new_attention.md"""\n')
+    kernel = (ROOT / "snippets/basic_attention/kernel.py").read_text()
+    (room / "kernel.py").write_text(kernel.replace("basic_attention", "new_attention"))
+    edit(
+        tmp_path / "tests/posts/test_launchers.py",
+        "\nLAUNCHERS = {",
+        '\nLAUNCHERS = {"new_attention": 3,',
+    )
+    assert not [(r.post, r.place, changed(r)) for r in found if changed(r)]
+    edit(
+        tmp_path / "snippets/tiled_attention/kernel.py", "\ndef _tiles(", "\n@hurried\ndef _tiles("
+    )
+    stale = {r.post for r in found if changed(r)}
+    assert {"tiled_attention", "scoreboard", "coverage", "your_gpu"} <= stale
+    assert not stale & {"coalescing", "basic_attention", "attention_weights", "hopper_attention"}
+
+
+# What `make check` runs, in order: a stand-in for Python says what it was called with, and fails on
+# demand; oxlint lies beside it.
+PROGRAM = """#!/bin/sh
+echo "ran $*"
+case "$*" in {failing}) exit 3;; esac
+"""
+
+
+def check(folder, failing):
+    for name in ("python", "oxlint"):
+        (folder / name).write_text(PROGRAM.format(failing=failing))
+        (folder / name).chmod(0o755)
+    command = ["make", "--no-print-directory", f"PYTHON={folder}/python", "check"]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_make_check_begins_with_what_is_stale_and_runs_all(tmp_path):
+    code, lines = check(tmp_path, "none")
+    ran = [line.removeprefix("ran -m ") for line in lines if line.startswith("ran ")]
+    assert ran[0] == "snippets._lab stale"
+    assert lines[-1] == "== all 9 checks passed"
+    for what in ("ruff check", "ruff format --check", "mypy", "snippets._lab figures --check"):
+        assert any(line.startswith(what) for line in ran), what
+    for what in ("ran --deny-warnings", "spelling", "mkdocs build --strict", "check-html"):
+        assert any(what in line for line in lines), what
+    assert code == 0
+
+
+def test_make_check_goes_on_after_a_failure_and_names_all_that_failed(tmp_path):
+    code, lines = check(tmp_path, '*"ruff check"*|*mypy*|*"mkdocs build"*')
+    assert code != 0
+    assert lines[-1] == "== failed: lint types site"
+    assert sum(line.startswith("ran ") for line in lines) == 9, "a site that failed has no HTML"
+
+
+def is_there(post, name):
+    """Whether the room has the result still: one that it dropped is removed with the next bench."""
+    bench = rooms.room_file(post, "bench.py")
+    return name in ("mutants", "report") or re.search(rf"^def {name}\(", bench.read_text(), re.M)

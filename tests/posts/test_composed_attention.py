@@ -1,0 +1,803 @@
+"""The three kernels, attention composed of them, and the PyTorch op: against float64."""
+
+import itertools
+import math
+import re
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    assert_attention,
+    eager_attention,
+    make_qkv,
+)
+from snippets._lab.probe.compiled import Compiler
+from snippets.composed_attention import bench, exercise, kernel
+from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
+from snippets.composed_attention.kernel import composed_attention, matmul, softmax, transpose
+from snippets.composed_attention.op import composed_attention_op
+from tests.floors import some
+from tests.made_up import result as result_of
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# The interpreter takes milliseconds a program: there every size is met once as M and once as N.
+PAIRS = [
+    (M, N)
+    for i, M in enumerate(AWKWARD)
+    for j, N in enumerate(AWKWARD)
+    if ON_GPU or (3 * i + j) % 7 == 2
+]
+STEPS = ["_transpose_kernel", "_matmul_kernel", "_softmax_kernel", "_matmul_kernel"]
+KERNELS = set(STEPS)
+the_op = torch.ops.attention_measured.composed_attention
+
+
+def randn(*shape, dtype=torch.float32, seed=0, spread=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator) * spread).to(DEVICE, dtype)
+
+
+@contextmanager
+def launches():
+    """The names of the Triton kernels launched in the block, in order; compiled or interpreted."""
+    names = []
+
+    def counting(run):
+        def wrapper(kernel, *args, **kwargs):
+            names.append(kernel.fn.__name__)
+            return run(kernel, *args, **kwargs)
+
+        return wrapper
+
+    with (
+        patch.object(InterpretedFunction, "run", counting(InterpretedFunction.run)),
+        patch.object(JITFunction, "run", counting(JITFunction.run)),
+    ):
+        yield names
+
+
+# --8<-- [start:test_parts]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (16, 16), (1, 200), (130, 3), (2, 3, 70, 9)], ids=str)
+def test_transpose(shape, dtype):
+    x = randn(*shape, dtype=dtype)
+    assert_transpose(transpose(x), x)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("M", "K", "N"),
+    [(16, 16, 16), (1, 1, 1), (1, 130, 65), (127, 15, 2), (129, 64, 63), (65, 300, 129)],
+)
+def test_matmul(M, K, N, dtype):
+    a, b = randn(M, K, dtype=dtype), randn(K, N, dtype=dtype, seed=1)
+    assert_matmul(matmul(a, b), a, b)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("N", [1, 2, 16, 63, 65, 129, 1000, 4096, 5000])
+def test_softmax(N, dtype):
+    x = randn(5, N, dtype=dtype, spread=3.0)
+    assert_softmax(softmax(x), x)
+    # --8<-- [end:test_parts]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("N", [16_384, 16_385, 32_768])
+def test_softmax_of_the_longest_rows(N):
+    x = randn(2, N, spread=3.0)
+    assert_softmax(softmax(x), x)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_softmax_of_large_numbers(dtype):
+    x = randn(3, 40, dtype=dtype, spread=1e4)
+    x[0, 1:] = -math.inf  # all the weight on one
+    assert_softmax(softmax(x), x)
+
+
+def test_softmax_rows_sum_to_one():
+    torch.testing.assert_close(softmax(randn(7, 333)).sum(-1), torch.ones(7, device=DEVICE))
+
+
+@pytest.mark.numerical
+def test_parts_of_vectors_and_batches():
+    assert_softmax(softmax(randn(9)), randn(9))
+    for leading in ((3,), (2, 3)):
+        a, b = randn(*leading, 5, 20), randn(*leading, 20, 70, seed=1)
+        assert_matmul(matmul(a, b), a, b)
+        assert_softmax(softmax(a), a)
+        assert_transpose(transpose(a), a)
+
+
+@pytest.mark.numerical
+def test_parts_of_any_strides():
+    whole = randn(2, 2, 6, 30)
+    for a in (whole.mT, whole[:, :, ::2, 1::3], whole[:1].expand(2, -1, -1, -1)):
+        assert_transpose(transpose(a), a)
+        assert_softmax(softmax(a), a)
+        b = randn(2, 2, 67, a.shape[-1], seed=1).mT
+        assert not a.is_contiguous()
+        assert_matmul(matmul(a, b), a, b)
+
+
+TILES = [(t, d) for d in DTYPES[:2] for t in kernel.TENSOR_CORE_TILES]
+TILES += [(t, torch.float32) for t in kernel.FLOAT32_TILES]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize(("tile", "dtype"), TILES, ids=str)
+def test_every_tile(tile, dtype, even, monkeypatch):
+    monkeypatch.setattr(kernel, "TENSOR_CORE_TILES", (tile,))
+    monkeypatch.setattr(kernel, "FLOAT32_TILES", (tile,))
+    # Two tiles each way, one of them almost empty; and one that is full everywhere.
+    more = 0 if even else 2
+    M, N, K = tile.BLOCK_M + more, tile.BLOCK_N + more, 2 * tile.BLOCK_K - more
+    a, b = randn(M, K, dtype=dtype), randn(N, K, dtype=dtype, seed=1).mT
+    b = b.contiguous() if even else b
+    assert_matmul(matmul(a, b), a, b)
+
+
+def test_every_tile_is_chosen_by_some_size():
+    half, single = torch.empty(1, dtype=torch.float16), torch.empty(1)
+    sizes = {  # (matrices, M, N, K, tensor) → (BLOCK_M, BLOCK_N, num_stages)
+        (1, 4096, 4096, 4096, half): (128, 256, 3),
+        (1, 1536, 1536, 1536, half): (128, 128, 3),
+        (16, 4096, 4096, 128, half): (128, 128, 2),  # two steps along K need no third stage
+        (16, 4096, 4096, 64, half): (128, 64, 1),  # a short sum: several programs at a time
+        (1, 1024, 1024, 1024, half): (128, 64, 4),
+        (1, 768, 768, 768, half): (64, 64, 4),
+        (1, 1, 4096, 64, half): (16, 64, 1),
+        (1, 4096, 4096, 4096, single): (128, 128, 3),
+        (1, 1024, 1024, 64, single): (64, 64, 3),
+        (128, 1, 64, 16, single): (16, 64, 1),
+    }
+    for size, want in sizes.items():
+        tile = kernel._choose_tile(*size)
+        assert (tile.BLOCK_M, tile.BLOCK_N, tile.num_stages) == want
+    chosen = {kernel._choose_tile(*size)[:3] for size in sizes}
+    assert chosen == {t[:3] for t in kernel.TENSOR_CORE_TILES + kernel.FLOAT32_TILES}
+
+
+@pytest.mark.numerical
+def test_groups_of_tiles_that_do_not_fill():
+    """The walk over the tiles goes down 8 tile rows at a time: 11 leave a lower group."""
+    a, b = randn(11 * 16, 16, dtype=torch.float16), randn(16, 130, dtype=torch.float16, seed=1)
+    assert_matmul(matmul(a, b), a, b)
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("M", "N"), PAIRS)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
+    assert_attention(composed_attention(q, k, v), q, k, v)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_numpy]
+@pytest.mark.numerical
+@pytest.mark.parametrize(("M", "N", "D"), [(16, 16, 16), (1, 16, 16), (33, 2000, 64)])
+def test_equals_numpy(M, N, D):
+    q, k, v = make_qkv(M=M, N=N, D=D, device=DEVICE, spread=1.0)
+    a, b, c = (x.cpu().numpy().astype(np.float64) for x in (q, k, v))
+    weights = np.exp(a @ b.T - (a @ b.T).max(axis=1, keepdims=True))
+    want = weights / weights.sum(axis=1, keepdims=True) @ c
+    out = composed_attention(q, k, v, scale=1.0)  # without 1/√D
+    error = np.abs(out.cpu().numpy() - want).max()
+    if not error < 64 * 2**-23 * np.abs(want).max():  # scores up to 64 in float32
+        raise NumericalMismatch(f"largest difference {error:.2e} from NumPy's float64")
+    # --8<-- [end:test_numpy]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_query_as_a_vector(dtype):
+    q, k, v = make_qkv(M=1, N=70, D=48, dtype=dtype, device=DEVICE)
+    out = composed_attention(q[0], k, v)
+    assert out.shape == (48,)
+    assert_attention(out[None], q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_any_strides(dtype):
+    tensors = make_qkv(2, 2, M=2, N=5, D=16, dtype=dtype, device=DEVICE)
+    transposed = [x.mT.contiguous().mT for x in tensors]
+    beside_each_other = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
+    one_key_for_all = [tensors[0], *(x[:, :1].expand(-1, 2, -1, -1) for x in tensors[1:])]
+    slices = [x.repeat(1, 1, 2, 2)[:, :, 1::2, 3:19] for x in tensors]
+    for q, k, v in (transposed, beside_each_other, one_key_for_all, slices):
+        assert not k.is_contiguous()
+        assert_attention(composed_attention(q, k, v), q, k, v)
+        assert_attention(exercise.composed_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 3), max_size=2),
+    M=st.integers(1, 3),
+    N=st.integers(1, 70),
+    D=st.integers(1, 70),
+    dtype=st.sampled_from(DTYPES),
+    transposed=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, M, N, D, dtype, transposed, seed):
+    # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    if transposed:
+        q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    assert_attention(composed_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")
+def test_offsets_beyond_32_bits():
+    """Row 1 lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))
+    rows = torch.as_strided(memory, (2, 16), (far, 1))
+    q, k, _ = make_qkv(N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    for x in (rows, rows.T, rows[:, None]):
+        assert_transpose(transpose(x), x)
+        assert_softmax(softmax(x), x)
+    assert_matmul(matmul(rows, k.T), rows, k.T)
+    assert_matmul(matmul(q, rows.T), q, rows.T)
+    for tensors in ((q, rows, rows), (rows, k, k), (q[:, :2], rows.T[:2], rows.T[:2])):
+        assert_attention(composed_attention(*tensors), *tensors)
+
+
+@pytest.mark.skipif(ON_GPU, reason="stores are recorded in the interpreter")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_each_launch_stores_what_the_formula_says(dtype):
+    lab = type(
+        "Lab", (), {"each": lambda _, **axes: [{"dtype": str(dtype)[6:], "D": 64, "N": 128}]}
+    )
+    rows = list(bench.memory_traffic(lab()))
+    assert [row["step"] for row in rows] == list(bench.STEPS)
+    for row in rows:
+        assert row["bytes_stored_recorded"] == row["bytes_stored"] > 0
+        assert row["bytes_moved"] > row["bytes_stored"]
+
+
+def test_the_steps_that_are_timed_are_one_call():
+    q, k, v = make_qkv(3, M=17, N=33, D=16, device=DEVICE)
+    work = bench.steps(q, k, v)
+    assert list(work) == list(bench.STEPS)
+    with launches() as names:
+        for step in work.values():
+            out = step.call()
+    assert names == STEPS
+    assert_attention(out, q, k, v)
+    assert sum(step.bytes_compulsory for step in work.values()) == 4 * (17 + 2 * 33) * 16 * 3
+    assert sum(step.flops for step in work.values()) == 4 * 3 * 17 * 33 * 16
+
+
+def test_four_launches_and_two_temporaries():
+    q, k, v = make_qkv(2, M=33, N=70, D=16, dtype=torch.float16, device=DEVICE)
+    made = []
+    empty = torch.empty
+
+    def remembered(*shape, **options):
+        made.append(empty(*shape, **options))
+        return made[-1]
+
+    with launches() as names, patch.object(torch, "empty", remembered):
+        out = composed_attention(q, k, v)
+    assert names == STEPS
+    assert [(tuple(x.shape), x.dtype) for x in made] == [
+        ((2, 16, 70), torch.float16),
+        ((2, 33, 70), torch.float32),
+        ((2, 33, 16), torch.float16),
+    ]
+    assert out is made[-1]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="measures the memory of a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_peak_memory_is_two_temporaries_and_the_result(dtype):
+    q, k, v = make_qkv(M=1024, N=2048, D=64, dtype=dtype, device=DEVICE)
+    composed_attention(q, k, v)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    composed_attention(q, k, v)
+    asked = 4 * 1024 * 2048 + q.element_size() * (2048 * 64 + 1024 * 64)
+    assert asked <= torch.cuda.max_memory_allocated() - before <= asked + 3 * 512  # its granularity
+
+
+def qkv(**changes):
+    """Valid arguments with some replaced."""
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
+    return {"q": q, "k": k, "v": v} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+def meta(*shape):
+    return torch.ones(*shape, device="meta")
+
+
+SHARED = {  # by composed_attention and by the op
+    "not a tensor": (lambda: qkv(k=[1.0]), TypeError, "k has type list"),
+    "float64": (
+        lambda: qkv(q=ones(2, 3, 8).double()),
+        TypeError,
+        "q is torch.float64; torch.float16",
+    ),
+    "integers": (lambda: qkv(v=ones(2, 5, 8).int()), TypeError, "v is torch.int32"),
+    "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError, "k is torch.float16 but q"),
+    "two devices": (lambda: qkv(k=meta(2, 5, 8)), ValueError, "k is on meta but q"),
+    "no dimension": (lambda: qkv(q=ones(())), ValueError, "q has shape (); 1 to 4"),
+    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError, "1 to 4 dimensions"),
+    "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError, "q has shape (2, 0, 8); no dimension"),
+    "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError, "k has shape (2, 0, 8); no dimension"),
+    "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError, "no dimension may be 0"),
+    "other heads": (
+        lambda: qkv(k=ones(3, 5, 8)),
+        ValueError,
+        "with q (2, 3, 8) it must be (2, N, 8)",
+    ),
+    "other rank": (lambda: qkv(k=ones(5, 8)), ValueError, "k has shape (5, 8); with q"),
+    "vector and heads": (lambda: qkv(q=ones(8)), ValueError, "with q (8,) it must be (N, 8)"),
+    "vector and vector": (lambda: qkv(q=ones(8), k=ones(8)), ValueError, "it must be (N, 8)"),
+    "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError, "k has shape (2, 5, 9)"),
+    "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError, "v has shape (2, 4, 8); it must"),
+    "scale not finite": (lambda: qkv(scale=math.nan), ValueError, "scale is nan"),
+}
+REFUSED = SHARED | {
+    "wrong device": (
+        lambda: {n: meta(2, 5, 8) for n in "qkv"},
+        ValueError,
+        "q is on meta; the kernel needs a CUDA device",
+    ),
+    "many keys": (
+        lambda: {"q": ones(2, 8)} | {n: ones(32_769, 8) for n in "kv"},
+        ValueError,
+        "k has 32769 keys; at most 32768",
+    ),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
+        ValueError,
+        "2147483648 programs; at most 2147483647",
+    ),
+    "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError, "v requires grad"),
+    "scale a string": (lambda: qkv(scale="1"), TypeError, "scale has type str"),
+    "scale a bool": (lambda: qkv(scale=True), TypeError, "scale has type bool"),
+}
+REFUSED_PARTS = {
+    "transpose a vector": (transpose, (ones(3),), ValueError, "x has shape (3,); 2 to 4"),
+    "transpose float64": (transpose, (ones(3, 3).double(),), TypeError, "x is torch.float64"),
+    "transpose too much": (
+        transpose,
+        (ones(1, 1).expand(2**31, 1),),
+        ValueError,
+        "2147483648 programs",
+    ),
+    "transpose elsewhere": (transpose, (meta(3, 3),), ValueError, "on meta"),
+    "softmax of nothing": (softmax, (ones(3, 0),), ValueError, "x has shape (3, 0); no dimension"),
+    "softmax of a number": (softmax, (ones(()),), ValueError, "1 to 4 dimensions"),
+    "softmax too long": (softmax, (ones(32_769),), ValueError, "rows of at most 32768"),
+    "softmax elsewhere": (softmax, (meta(3, 3),), ValueError, "on meta"),
+    "product of other sizes": (
+        matmul,
+        (ones(2, 3), ones(2, 3)),
+        ValueError,
+        "b has shape (2, 3); with a (2, 3) it must be (3, N)",
+    ),
+    "product of other batches": (
+        matmul,
+        (ones(2, 2, 3), ones(1, 3, 2)),
+        ValueError,
+        "it must be (2, 3, N)",
+    ),
+    "product of two dtypes": (
+        matmul,
+        (ones(2, 3), ones(3, 2).half()),
+        TypeError,
+        "b is torch.float16 but a",
+    ),
+    "product with gradient": (
+        matmul,
+        (ones(2, 3), ones(3, 2, requires_grad=True)),
+        ValueError,
+        "b requires grad",
+    ),
+}
+
+
+@pytest.fixture
+def no_launch(monkeypatch):
+    """A launch is a TypeError: what is refused is refused before it."""
+    for name in KERNELS:
+        monkeypatch.setattr(kernel, name, None)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("attention", [composed_attention, exercise.composed_attention])
+def test_refusals(attention, case, no_launch):
+    arguments, error, message = REFUSED[case]
+    with pytest.raises(error) as caught:
+        attention(**arguments())
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("case", REFUSED_PARTS)
+def test_refusals_of_the_parts(case, no_launch):
+    function, arguments, error, message = REFUSED_PARTS[case]
+    with pytest.raises(error) as caught:
+        function(*arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+def test_parts_on_a_cpu_without_the_interpreter_say_what_to_do(monkeypatch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        softmax(ones(3))
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_exercise_needs_no_transpose(dtype):
+    q, k, v = make_qkv(2, M=17, N=70, D=40, dtype=dtype, device=DEVICE)
+    with launches() as names:
+        out = exercise.composed_attention(q, k, v)
+    assert names == STEPS[1:]
+    assert_attention(out, q, k, v)
+    assert exercise.composed_attention(q[0, 0], k[0], v[0]).shape == (40,)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("M", "N", "D"), [(1, 1, 8), (17, 70, 40), (3, 33, 64)])
+def test_scores_need_no_transpose(dtype, M, N, D):
+    q, k, _ = make_qkv(2, 3, M=M, N=N, D=D, dtype=dtype, device=DEVICE)
+    q, k = q.mT.contiguous().mT, k.transpose(0, 1).contiguous().transpose(0, 1)
+    out = exercise.scores(q, k, scale=0.3)
+    exact = q.double() @ k.double().mT * 0.3
+    sizes = q.double().abs() @ k.double().abs().mT * 0.3
+    assert out.dtype == torch.float32
+    # A sum of D products in float32, in any order; 16-bit factors multiply exactly.
+    assert ((out - exact).abs() <= (D + 2) * torch.finfo(torch.float32).eps * sizes).all()
+
+
+# --8<-- [start:which_ran]
+def test_which_implementation_ran():
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
+    with launches() as names:
+        out = the_op(q, k, v)
+    assert_attention(out, q, k, v)
+    assert names == (STEPS if ON_GPU else [])  # Triton on a GPU, plain PyTorch on a CPU
+    assert_attention(composed_attention_op(q, k, v), q, k, v)
+    with launches() as names:
+        out = composed_attention(q, k, v)
+    assert_attention(out, q, k, v)
+    assert names == STEPS  # always Triton
+    # --8<-- [end:which_ran]
+
+
+def test_the_op_on_a_cpu_needs_no_interpreter(monkeypatch, no_launch):
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    for dtype in DTYPES:
+        q, k, v = make_qkv(2, 3, M=4, N=65, D=40, dtype=dtype)
+        assert_attention(the_op(q, k, v), q, k, v)
+        assert_attention(the_op(q, k, v, 0.3), q, k, v, scale=0.3)
+        assert the_op(q[0, 0, 0], k[0, 0], v[0, 0]).shape == (40,)
+
+
+@pytest.mark.parametrize("case", [c for c in SHARED if c != "not a tensor"])
+def test_refusals_of_the_op(case, no_launch):
+    arguments, error, message = SHARED[case]
+    with pytest.raises(error) as caught:
+        the_op(**arguments())
+    assert message in str(caught.value)
+
+
+def test_the_op_refuses_what_the_schema_does_not_know():
+    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor' for argument 'k'"):
+        the_op(**qkv(k=[1.0]))
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build without CUDA")
+def test_a_cuda_tensor_without_a_gpu_build():
+    """PyTorch refuses to make one; a pretended one gets shapes from the op and no launch."""
+    with pytest.raises(AssertionError, match="not compiled with CUDA"):
+        torch.ones(2, 8, device="cuda")
+    with FakeTensorMode():
+        q = torch.empty(3, 8, device="cuda", dtype=torch.float16)
+        out = the_op(q, q, q)
+        assert (out.shape, out.dtype, out.device.type) == (q.shape, q.dtype, "cuda")
+
+
+def test_opcheck():
+    for requires_grad in (False, True):
+        q, k, v = (x.requires_grad_(requires_grad) for x in qkv().values())
+        torch.library.opcheck(the_op, (q, k, v), {"scale": 0.5} if requires_grad else {})
+
+
+# --8<-- [start:test_backward]
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_backward(dtype, scale):
+    inputs = make_qkv(2, M=5, N=9, D=12, dtype=dtype, device=DEVICE)
+    weight = randn(2, 5, 12, seed=1, dtype=dtype)
+
+    def gradients(attention, tensors):
+        tensors = [x.detach().clone().requires_grad_() for x in tensors]
+        out = attention(*tensors, scale=scale)
+        return torch.autograd.grad(out, tensors, weight.to(out.dtype))
+
+    want = gradients(eager_attention, [x.double() for x in inputs])
+    pytorch = gradients(eager_attention, inputs)
+    for ours, theirs, exact in some(zip(gradients(the_op, inputs), pytorch, want, strict=True)):
+        assert ours.dtype == dtype
+        assert exact.abs().max() > 0.1
+        rounding = (torch.finfo(dtype).eps + 64 * 2**-23) * exact.abs().max()
+        allowed = 2 * (theirs.double() - exact).abs().max() + rounding
+        assert (ours.double() - exact).abs().max() <= allowed
+    # --8<-- [end:test_backward]
+
+
+def test_backward_of_a_vector():
+    q, k, v = (x.requires_grad_() for x in make_qkv(M=1, N=9, D=12, device=DEVICE))
+    (from_vector,) = torch.autograd.grad(the_op(q[0], k, v).sum(), q)
+    (from_matrix,) = torch.autograd.grad(the_op(q, k, v).sum(), q)
+    torch.testing.assert_close(from_vector, from_matrix)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_without_a_graph_break(backend):
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v: the_op(q, k, v), fullgraph=True, backend=backend)
+    with launches() as names:
+        assert_attention(compiled(q, k, v), q, k, v)
+    assert names == (STEPS if ON_GPU else [])
+    if backend == "aot_eager":
+        compiled(q.requires_grad_(), k, v).sum().backward()
+        assert q.grad is not None
+
+
+class Block(torch.nn.Module):
+    def forward(self, q, k, v):
+        return the_op(q, k, v) * 2
+
+
+def test_export_with_any_length():
+    q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
+    M, N = torch.export.Dim("M"), torch.export.Dim("N")
+    shapes = {"q": {1: M}, "k": {1: N}, "v": {1: N}}
+    exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
+    calls = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    assert calls == [the_op.default, torch.ops.aten.mul.Tensor], "opaque: nothing of its inside"
+    q, k, v = make_qkv(2, M=7, N=9, D=8, device=DEVICE)
+    assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+
+
+@torch.library.triton_op("attention_measured_tests::visible_softmax", mutates_args=())
+def visible_softmax(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    launch = torch.library.wrap_triton(kernel._softmax_kernel)[(len(x),)]
+    strides = (0, 0, *x.stride(), 0, 0, *out.stride())
+    launch(x, out, *strides, H=1, M=len(x), N=x.shape[1], BLOCK_N=16)
+    return out
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU's kernels can be traced")
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning")
+def test_a_visible_op_computes_in_the_interpreter_and_cannot_be_traced_there():
+    """Why the op of this room is opaque."""
+    x = randn(3, 9)
+    assert_softmax(visible_softmax(x), x)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="storage"):
+        visible_softmax(mode.from_tensor(x))
+
+
+# What the page says of the compiled softmax.
+
+
+@pytest.mark.compiler
+def test_a_load_is_wide_where_the_row_length_is_a_multiple_of_16():
+    """5000 and 8184 are not, though their rows begin at multiples of 16 bytes as well."""
+    assert all(columns * 4 % 16 == 0 for columns in (5000, 5008, 8184, 8192))
+    with Compiler() as compiler:
+        for columns, numbers in ((5000, 1), (5008, 4), (8184, 1), (8192, 4)):
+            x = torch.ones(2, columns, device=DEVICE)
+            (found,) = compiler.resources(softmax, (x,), target="sm_90")
+            assert found.error is None
+            assert bench.numbers_a_load(found.ptx) == numbers, columns
+
+
+def test_loads_of_two_widths_have_no_one_width():
+    narrow, wide = "ld.global.b32 {%r1}", "ld.global.L1::evict_last.v4.b32 {%r1}"
+    assert [bench.numbers_a_load(ptx) for ptx in (narrow, wide)] == [1, 4]
+    for ptx in (narrow + wide, "st.global.b32"):
+        with pytest.raises(ValueError, match="values to unpack"):
+            bench.numbers_a_load(ptx)
+
+
+# The figures, drawn from made-up rows: what only a GPU measures too.
+
+
+def made_up(name, rows):
+    rate = {"per_s_p50": 1e12}
+    ceilings = {"copy": rate, "matmul_float16": rate}
+    return result_of("composed_attention", name, list(rows), ceilings=ceilings)
+
+
+def cases(**axes):
+    """As Lab.each, without a progress bar."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def timed(rows, names):
+    """A row for each case and name, with times that grow and differ; float16 is twice as fast."""
+    for row in rows:
+        for i, name in enumerate(names):
+            work = row.get("N", row.get("columns")) * (i + 1) / (1 + (row["dtype"] == "float16"))
+            about = {"flops": 1e9 * work, "bytes_compulsory": 1e6 * work}
+            yield row | {"implementation": name} | about | {"ms_p50": 1e-3 * work}
+
+
+def drawn(name, rows):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.composed_attention import figures
+
+    spread = [
+        r | {"ms_p20": r["ms_p50"], "ms_p80": r["ms_p50"]} if "ms_p50" in r else r for r in rows
+    ]
+    result = made_up(name, spread)
+    for results in ([result, result], [result]):
+        files = fragment("composed_attention", name, getattr(figures, name), results)
+    text = "".join(files.values())
+    assert not re.search(r"\b(nan|None|inf)\b", text)
+    return text
+
+
+BOTH = ["float32", "float16"]
+OURS = "composed_attention"
+
+
+def test_figures_of_times_follow_the_numbers():
+    lengths = cases(dtype=BOTH, D=[64], heads=[16], N=[256, 1024, 4096, 8192])
+    names = [OURS, "basic_attention", "torch:eager", "torch:sdpa"]
+    text = drawn("forward", list(timed(lengths, names)))
+    assert "the four launches are 2.0× faster than one query per program in float32" in text
+    assert "Against one query per program they are 2.0× faster." in text
+    assert "2.0× slower" in drawn(
+        "forward", list(timed(lengths, ["basic_attention", OURS, *names[2:]]))
+    )
+
+    text = drawn("matmul", list(timed(lengths, ["composed_attention:matmul", "torch:matmul"])))
+    assert "At 4096³ the tiled product does 1000 TFLOP/s in float16, 2.00 of PyTorch's" in text
+    parts = ["composed_attention:transpose", "torch:transpose", "torch:clone"]
+    text = drawn("transpose", list(timed(lengths, parts)))
+    assert "at 3.00 of a plain copy's speed in float32 and 3.00 in float16" in text
+
+    columns = cases(dtype=["float32"], rows=[8192], columns=[1, 4096, 5000, 8192])
+    parts = ["composed_attention:softmax", "torch:softmax", "torch:clone"]
+    text = drawn("softmax", list(timed(columns, parts)))
+    assert "8192 rows of 4096 numbers take 4.1 ms: 1 TB/s, 1.00 of the copy ceiling" in text
+
+
+def test_the_figure_of_alignment_tells_two_causes_apart():
+    rows = [
+        {"columns": columns, "slots": 8192, "numbers_a_load": numbers, "ms_p50": ms}
+        | {"implementation": "composed_attention:softmax", "bytes_compulsory": 1e9}
+        | {"dtype": "float32", "rows": 8192}
+        for columns, numbers, ms in ((5000, 1, 1.0), (5008, 4, 0.8), (8184, 1, 0.5), (8192, 4, 0.5))
+    ]
+    text = drawn("alignment", rows)
+    assert "of the tile's 8192 elements 39 % are masked" in text
+    assert "by +25 % where the same slots are masked" in text
+    assert "and by 0 % where the row fills them" in text
+    assert "+100 % with narrow loads and by +60 % with wide ones" in text
+
+
+def test_the_figure_of_strides_says_where_time_is_saved():
+    lengths = cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+    rows = list(timed(lengths, [OURS, "composed_attention:exercise"]))
+    for row in rows:
+        if row["implementation"] != OURS and row["dtype"] == "float16":
+            row["ms_p50"] /= 4
+    text = drawn("strides", rows)
+    assert "changes the time by −50 % (float16, N 256) to +100 % (float32, N 256)" in text
+    assert "In float16 the change is −50 % at N 256 and −50 % at N 4096; in float32 +100 %" in text
+
+
+def test_the_figure_of_the_steps_counts_shares():
+    rows = [
+        {"step": step, "label": label, "flops": 1e9, "bytes_moved": 1e9, "ms_p50": i + 1.0, **case}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+        for i, (step, label) in enumerate(bench.STEPS.items())
+    ]
+    text = drawn("kernels", rows)
+    assert "the most time goes into weights·V in float32 (40 %) and into weights·V" in text
+    assert "it takes 30 % of the time in float16 and 30 % in float32" in text
+    assert "The transpose takes 10 % of the time at N 256 and 10 % at N 4096" in text
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_the_figure_of_bytes_says_whether_the_interpreter_agrees(agree):
+    rows = [
+        {
+            "step": step,
+            "label": label,
+            "bytes_moved": 40,
+            "bytes_fused": 10,
+            "bytes_stored": 10,
+            "bytes_stored_recorded": (10 if agree else 11) if case["N"] == 128 else None,
+            **case,
+        }
+        for case in cases(dtype=BOTH, D=[64], N=[128, 4096])
+        for step, label in bench.STEPS.items()
+    ]
+    text = drawn("memory_traffic", rows)
+    assert ("agrees byte for byte" in text) == agree
+    assert ("does NOT agree" in text) != agree
+    assert (
+        "read and write 160 bytes per head where a fused kernel moves 10 bytes: 16× as much" in text
+    )
+
+
+@pytest.mark.parametrize("extra", [0, 1024, 4096])
+def test_the_figure_of_memory_names_what_is_held_beside_the_temporaries(extra):
+    names = [OURS, "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    needed = {"bytes_scores": 3000, "bytes_transposed_keys": 500, "bytes_result": 500}
+    rows = [
+        {**case, **needed, "implementation": name, "bytes_peak": 4000 + extra}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[256, 4096])
+        for name in names
+    ]
+    text = drawn("allocations", rows)
+    assert ("and nothing else" in text) == (extra <= 3 * 512)
+    assert ("holds up to 4.1 kB beside" in text) == (extra > 3 * 512)
+
+
+def test_the_figures_of_launches_and_of_configurations_count():
+    names = [OURS, "composed_attention:exercise", "torch:eager", "torch:sdpa"]
+    rows = [
+        {**case, "implementation": name, "launches": i + 1, "kernels": ["_kernel" * 9] * (i + 1)}
+        for case in cases(dtype=BOTH, heads=[16], D=[64], N=[1024])
+        for i, name in enumerate(names)
+    ]
+    text = drawn("launches", rows)
+    assert "One call launches 1 kernels; PyTorch's separate operations 3, its fused" in text
+    about = {"num_warps": 4, "registers": 99, "shared_bytes": 0, "size": "64×64", "error": None}
+    rows = [
+        {
+            "kernel": "_matmul_kernel",
+            "spill_store_bytes": 0,
+            "tensor_core": "wgmma",
+            **about,
+            **case,
+        }
+        for case in cases(dtype=BOTH)
+    ]
+    assert "none of 2 configurations spills registers" in drawn("resources", rows)
+    rows[0]["spill_store_bytes"] = 8
+    assert "1 of 2 configurations spills registers" in drawn("resources", rows)

@@ -1,0 +1,988 @@
+"""decode_attention against float64; what it reads and refuses; its splits; and cache_append."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import flex_attention
+
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.competitors import Package
+from snippets._lab.measure.session import Lab
+from snippets._lab.probe.compiled import Compiler
+from snippets._lab.rooms import places_of
+from snippets.decode_attention import bench, exercise, kernel
+from snippets.decode_attention.bench import flex_paged
+from snippets.decode_attention.checks import (
+    BAD_PAGE,
+    Cache,
+    assert_appended,
+    assert_decoded,
+    make_cache,
+)
+from snippets.decode_attention.kernel import (
+    SPLIT_KEYS,
+    cache_append,
+    check_cache,
+    decode_attention,
+    split_rule,
+)
+from snippets.decode_attention.last_arriver import last_arriver
+from snippets.decode_attention.splits import RULES, Work, filled
+from tests import made_up
+from tests.floors import some
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def make(lengths, **options):
+    return make_cache(lengths, device=DEVICE, **options)
+
+
+def decode(cache, **options):
+    return decode_attention(cache.q, cache.k, cache.v, **cache.options(), **options)
+
+
+def check(cache, *, scale=None, **options):
+    out, lse = decode(cache, scale=scale, return_lse=True, **options)
+    assert_decoded(out, cache, scale=scale, lse=lse)
+    return out
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("lengths", [[1, 2], [63, 64], [65, 127], [129, 200]], ids=str)
+def test_awkward_lengths(lengths, num_splits):
+    check(make(lengths), num_splits=num_splits)
+    # --8<-- [end:test]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_dtypes_and_head_dimensions(D, dtype):
+    check(make([70], heads=(2, 1), D=D, dtype=dtype), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [1, 40, 72])
+def test_head_dimensions_that_are_no_power_of_two(D):
+    check(make([70], heads=(2, 2), D=D), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("M", "heads"), [(1, (1, 1)), (1, (8, 1)), (2, (6, 2)), (3, (7, 1)), (17, (2, 1)), (64, (3, 1))]
+)
+def test_groups_and_new_tokens(M, heads):
+    """Rows that fill no block, and that fill several."""
+    check(make([90, M], M=M, heads=heads), num_splits=2)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [1, 16, 64, 256])
+def test_pages(page):
+    check(make([1, 130, 64], M=1, page=page, dtype=torch.float16), num_splits=3)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+def test_sequences_of_very_different_lengths(page):
+    """Short ones have splits without a key, and one has no key at all."""
+    cache = make([0, 1, 5, 200], M=1, page=page)
+    check(cache, num_splits=5)
+    check(cache, num_splits=1)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_new_tokens_before_the_first_key_get_zeros(length):
+    """A length that counts fewer keys than there are new tokens: the first ones see none."""
+    cache = make([length, 40], M=5, heads=(2, 1))
+    for num_splits in (1, 2):
+        out, lse = decode(cache, num_splits=num_splits, return_lse=True)
+        assert_decoded(out, cache, lse=lse)
+        hidden = slice(0, max(0, 5 - length))
+        if not (bool((out[0, :, hidden] == 0).all()) and bool(lse[0, :, hidden].isneginf().all())):
+            raise NumericalMismatch("a token without keys has a result")
+
+
+@pytest.mark.numerical
+def test_without_lengths_every_cache_is_full():
+    for page in (0, 16):
+        cache = make([96, 96], page=page)
+        out = decode_attention(cache.q, cache.k, cache.v, page_table=cache.table, num_splits=2)
+        assert_decoded(out, cache)
+
+
+def transposed(x):
+    """[B, Hkv, N, D] in [B, N, Hkv, D] memory: FlashAttention's layout."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def sliced(x):
+    """Every second row of a tensor with twice the columns."""
+    return torch.cat([x, x], -1).repeat_interleave(2, 2)[:, :, ::2, : x.shape[-1]]
+
+
+def columns_apart(x):
+    return x.mT.contiguous().mT
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("layout", [transposed, sliced, columns_apart], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("page", [0, 16])
+def test_strides_are_honoured(page, layout):
+    cache = make([70, 33], M=2, page=page)
+    q, k, v = (layout(x) for x in cache[:3])
+    lengths = torch.stack([cache.lengths, -cache.lengths], 1)[:, 0]
+    table = None if not page else torch.stack([cache.table, -cache.table], 2)[:, :, 0]
+    assert not k.is_contiguous()
+    assert lengths.stride() == (2,)
+    check(Cache(q, k, v, lengths, table), num_splits=2)
+
+
+@pytest.mark.numerical
+def test_scale_and_large_scores():
+    cache = make([150], heads=(2, 1))
+    check(cache, scale=0.3, num_splits=2)
+    unit = [x / x.norm(dim=-1, keepdim=True) for x in (cache.q, cache.k)]
+    check(cache._replace(q=unit[0] * 300, k=unit[1] * 300), scale=1.0, num_splits=2)
+
+
+@pytest.mark.numerical
+@given(
+    lengths=st.lists(st.integers(0, 140), min_size=1, max_size=3),
+    M=st.integers(1, 9),
+    heads=st.sampled_from([(1, 1), (4, 2), (5, 1)]),
+    page=st.sampled_from([0, 1, 8, 32]),
+    num_splits=st.integers(0, 6),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_any_cache(lengths, M, heads, page, num_splits, dtype):
+    cache = make(lengths, M=M, heads=heads, page=page, dtype=dtype, D=16)
+    check(cache, num_splits=num_splits)
+
+
+# What only the device knows.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+@pytest.mark.parametrize("length", [97, 10_000, 2**31 - 1, -1, -(2**31)])
+def test_a_length_that_cannot_be_reads_nothing_outside(length, page):
+    """One that is too long sees the keys there are; one below 0 sees none."""
+    cache = make([96, 50], page=page)
+    wrong = cache._replace(lengths=torch.tensor([length, 50], dtype=torch.int32, device=DEVICE))
+    seen = cache._replace(lengths=cache.lengths.clone())
+    seen.lengths[0] = 96 if length > 0 else 0
+    assert_decoded(decode(wrong, num_splits=3 if page else 1), seen)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [-1, -(2**31), 14, BAD_PAGE, 2**31 - 1])
+def test_a_page_that_does_not_exist_is_not_read(page):
+    """Its keys are not seen, as if the sequence had none there."""
+    cache = make([112], page=16)
+    assert cache.k.shape[0] == 14
+    wrong = cache.table.clone()
+    wrong[0, 5] = page
+    kept = torch.cat([cache.table[:, :5], cache.table[:, 6:]], 1)
+    shorter = cache._replace(lengths=cache.lengths - 16, table=kept)
+    assert_decoded(decode(cache._replace(table=wrong), num_splits=2), shorter)
+
+
+@pytest.mark.numerical
+@pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
+@pytest.mark.parametrize("page", [16, 64])
+def test_the_table_is_read_no_further_than_a_sequence_goes(page):
+    """The pages of a tile are looked up before the loop knows whether there is such a tile."""
+    from snippets._lab.probe.memory_trace import record
+
+    lengths = [33, 128, 0, 64]
+    cache = make(lengths, heads=(2, 1), D=16, page=page, capacity=256)
+    for num_splits in (1, 3):
+        with record({"table": cache.table}, keep_addresses=True) as trace:
+            decode(cache, num_splits=num_splits)
+        read = [x.offsets for x in trace.accesses if x.tensor == "table"]
+        entries = torch.cat([torch.from_numpy(x.ravel()) for x in some(read, 3)])
+        entries = entries[entries >= 0] // cache.table.element_size()
+        b, n = entries // cache.table.shape[1], entries % cache.table.shape[1]
+        used = torch.tensor([math.ceil(length / page) for length in lengths])
+        if bool((n >= used[b]).any()):
+            raise NumericalMismatch("entries are looked up that no key needs")
+
+
+@pytest.mark.numerical
+def test_a_sequence_whose_pages_are_all_missing_gives_zeros():
+    cache = make([40, 40], page=16)
+    cache.table[0] = -1
+    out, lse = decode(cache, num_splits=2, return_lse=True)
+    nothing = cache._replace(lengths=cache.lengths * torch.tensor([0, 1], device=DEVICE).int())
+    assert_decoded(out, nothing, lse=lse)
+
+
+# Splits.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 64])
+def test_the_same_bits_in_every_batch(page):
+    """Batch-invariant: alone or with others, in a small cache or in a larger one."""
+    lengths = [1_500, 70, 1_024]
+    cache = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16)
+    out = check(cache, batch_invariant=True)
+    wider = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16, capacity=5_000)
+    results = {"a larger cache": decode(wider, batch_invariant=True)}
+    for b, length in enumerate(lengths):
+        table = None if cache.table is None else cache.table[b : b + 1]
+        k, v = (x if page else x[b : b + 1] for x in (cache.k, cache.v))
+        alone = Cache(cache.q[b : b + 1], k, v, cache.lengths[b : b + 1], table)
+        found = decode(alone, batch_invariant=True, max_seqlen=length)
+        if not torch.equal(found[0], out[b]):
+            raise NumericalMismatch(f"sequence {b} has other bits alone")
+    for name, found in results.items():
+        if page == 0 and not torch.equal(found, out):
+            raise NumericalMismatch(f"other bits in {name}")
+
+
+@pytest.mark.numerical
+def test_splits_that_nothing_fills_change_no_bit():
+    """Seventeen splits, which are combined sixteen at a time."""
+    cache = make([40], heads=(2, 1), D=16)
+    few, many = (check(cache, num_splits=n) for n in (2, 17))
+    if not torch.equal(few, many):
+        raise NumericalMismatch("empty splits changed the result")
+
+
+@pytest.mark.numerical
+def test_a_longer_sequence_than_expected_is_right():
+    cache = make([1_300], heads=(1, 1), D=16)
+    check(cache, max_seqlen=64)
+    check(cache, max_seqlen=64, batch_invariant=True)
+
+
+def test_no_split_is_empty_where_the_longest_sequence_is_known():
+    for programs, tiles, slots in itertools.product((1, 7, 264, 3_000), range(1, 70), (132, 264)):
+        splits = split_rule(programs, tiles, slots)
+        assert 1 <= splits <= tiles
+        assert -(-tiles // -(-tiles // splits)) == splits
+
+
+def test_the_rule_fills_the_gpu_and_no_more():
+    assert split_rule(1_000, 64, 264) == 1, "there is enough to do"
+    assert split_rule(8, 1, 264) == 1, "one tile cannot be shared"
+    assert split_rule(264, 256, 264) == 1, "one turn for all"
+    assert split_rule(8, 2_048, 264) == 33, "exactly one turn"
+    for programs in range(1, 264):
+        work = programs * split_rule(programs, 512, 264)
+        assert work / (-(-work // 264) * 264) > 0.9, "of the slots of all turns"
+
+
+def test_what_is_launched_depends_on_no_length():
+    """So a graph may be replayed with other lengths: nothing here may ask the device."""
+    cache = make([96, 50])
+    asked = []
+    launch = kernel._launch
+
+    def watch(kernel_, programs, tensors, sizes, constants, **options):
+        asked.append((programs, sizes[:], constants))
+        return launch(kernel_, programs, tensors, sizes, constants, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_launch", watch)
+        decode(cache)
+        decode(cache._replace(lengths=cache.lengths * 0))
+    assert len(asked) == 2 * (len(asked) // 2) > 0
+    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_a_graph_is_replayed_with_other_lengths_and_pages():
+    cache = make([300, 200], page=16, dtype=torch.float16)
+    decode(cache, num_splits=3)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, lse = decode(cache, num_splits=3, return_lse=True)
+    other = make([17, 299], page=16, dtype=torch.float16, seed=1, capacity=300)
+    for x, y in zip(cache, other, strict=True):
+        x.copy_(y)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_decoded(out, other, lse=lse)
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_two_streams_at_once():
+    caches = [make([900, 400], seed=seed, dtype=torch.float16) for seed in (0, 1)]
+    streams = [torch.cuda.Stream() for _ in caches]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        found = []
+        for stream, cache in zip(streams, caches, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(decode(cache, num_splits=4))
+        torch.cuda.synchronize()
+        for out, cache in zip(found, caches, strict=True):
+            assert_decoded(out, cache)
+
+
+def test_combining_starts_early_only_where_it_can():
+    facts = kernel._device_facts(torch.device("cpu"))
+    assert not facts.early, "the interpreter runs one kernel after the other"
+    work = (torch.float16, 8, 4, 128, 0, 4_096)
+    for can, splits in itertools.product((False, True), (1, 3)):
+        cut = kernel._cut(facts._replace(early=can), *work, splits, False)
+        assert cut[1:] == (splits, can and splits > 1)
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_combining_waits_for_the_splits():
+    """On a busy GPU both kernels are queued, and the second could overtake the first."""
+    cache = make([20_000, 9_000], dtype=torch.float16)
+    (*_, D), splits = cache.q.shape, 16
+    rows = cache.q.numel() // D
+
+    def assert_right(launcher):
+        for _ in range(10):
+            torch.cuda._sleep(2_000_000)
+            # What lay before where the parts will lie: the allocator hands the same memory out.
+            torch.full((rows * splits * (D + 1),), math.nan, device=DEVICE)
+            out = launcher(*cache[:3], **cache.options(), num_splits=splits)
+            assert_decoded(out, cache)
+
+    assert_right(decode_attention)
+    if kernel._device_facts(cache.q.device).early:
+        with pytest.raises(NumericalMismatch):
+            assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
+
+
+# The variant in one kernel, the published rules, and the exercise.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 16])
+def test_the_last_arriver_combines(page):
+    """Twice with the same counters; where it can, the second starts early."""
+    cache = make([130, 1, 0], M=3, heads=(12, 2), page=page, dtype=torch.float16)
+    arrived = torch.zeros(6, dtype=torch.int32, device=DEVICE)
+    options = cache.options() | {"num_splits": 3, "arrived": arrived}
+    for early in (False, kernel._device_facts(cache.q.device).early):
+        assert_decoded(last_arriver(*cache[:3], **options, early=early), cache)
+    assert not arrived.any()
+    with pytest.raises(ValueError, match="5 counters; 6 are needed"):
+        last_arriver(*cache[:3], **options | {"arrived": arrived[:5]})
+
+
+@needs_gpu
+@pytest.mark.numerical
+def test_the_last_arriver_is_safe_on_two_streams():
+    caches = [make([3_000] * 4, seed=seed, dtype=torch.float16) for seed in (0, 1)]
+    streams = [torch.cuda.Stream() for _ in caches]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        found = []
+        for stream, cache in zip(streams, caches, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(last_arriver(*cache[:3], **cache.options(), num_splits=16))
+        torch.cuda.synchronize()
+        for out, cache in zip(found, caches, strict=True):
+            assert_decoded(out, cache)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_gives_splits_that_can_be(rule):
+    for programs, keys in itertools.product((1, 8, 132, 5_000), (1, 128, 129, 8_192, 131_072)):
+        work = Work(programs, keys, 64, 132, 264)
+        number = RULES[rule](work)
+        assert 1 <= number <= max(keys, 16)
+        assert 0 < filled(work, number) <= 1
+
+
+def test_the_published_rules_choose_what_their_sources_say():
+    """Worked out by hand from the formulas: 8 programs, 128 tiles, 132 multiprocessors."""
+    few, many = (Work(n, 8_192, 64, 132, 264) for n in (8, 512))
+    chosen = {name: (rule(few), rule(many)) for name, rule in RULES.items()}
+    # The best efficiency is that of 33 splits, 2 · 132 / 264 = 1; 15 splits reach 120 / 132.
+    assert chosen["FlashAttention-3"] == (15, 1)
+    assert chosen["FlashAttention-4"] == (132 // 8, 1)
+    assert chosen["FlashInfer"] == (33, 1)  # 264 / 8
+    assert chosen["vLLM"] == (16, 1)
+    assert chosen["SGLang, every 256 keys"] == (32, 32)
+    assert chosen["batch-invariant, every 1,024 keys"] == (8, 8)
+
+
+@pytest.mark.numerical
+def test_the_exercise_merges_what_the_kernel_gives():
+    cache = make([100], heads=(4, 1))
+    parts = []
+    for keys in (slice(0, 37), slice(37, 100)):
+        k, v = (x[:, :, keys] for x in (cache.k, cache.v))
+        parts += decode_attention(cache.q, k, v, return_lse=True)
+    out, lse = exercise.merge(*parts)
+    assert_decoded(out, cache, lse=lse)
+    nothing = torch.zeros_like(out), torch.full_like(lse, -math.inf)
+    for a, b in ((parts[:2], nothing), (nothing, parts[:2])):
+        merged, _ = exercise.merge(*a, *b)
+        torch.testing.assert_close(merged, parts[0])
+    assert bool((exercise.merge(*nothing, *nothing)[0] == 0).all())
+
+
+# Appending.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 4])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_new_tokens_are_appended(dtype, page):
+    before = make([3, 20, 9], M=3, page=page, dtype=dtype, D=24, capacity=21)
+    new = make([3, 3, 3], dtype=dtype, D=24, seed=1)
+    after = before._replace(k=before.k.clone(), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, after.lengths, after.table)
+    assert_appended(after, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+def test_more_tokens_than_a_program_appends():
+    before = make([40], page=16)
+    new = make([37], seed=1)
+    after = before._replace(k=transposed(before.k), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, after.lengths, after.table)
+    assert_appended(after, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 4])
+@pytest.mark.parametrize("length", [0, 1, 23, 2**31 - 1, -1, -(2**31) + 1])
+def test_nothing_is_appended_outside_the_cache(length, page):
+    before = make([20, 20], page=page)
+    new = make([2, 2], seed=1)
+    lengths = torch.tensor([length, 20], dtype=torch.int32, device=DEVICE)
+    after = before._replace(k=before.k.clone(), v=before.v.clone())
+    cache_append(new.k, new.v, after.k, after.v, lengths, after.table)
+    expected = [length if length == 1 else 0, 20]
+    seen = after._replace(lengths=torch.tensor(expected, dtype=torch.int32))
+    assert_appended(seen, before, new.k, new.v)
+
+
+@pytest.mark.numerical
+def test_generation_token_by_token_is_attention_of_the_whole():
+    """Append, decode, and once more, as a model does."""
+    whole = make([12], heads=(4, 2), D=16, page=4)
+    start = make([0], heads=(4, 2), D=16, page=4, capacity=12)
+    start = start._replace(table=whole.table)
+    rows = [x[whole.table[0].long()].transpose(0, 1).flatten(1, 2) for x in (whole.k, whole.v)]
+    for n in range(12):
+        k_new, v_new = (x[None, :, n : n + 1] for x in rows)
+        start.lengths.add_(1)
+        cache_append(k_new, v_new, start.k, start.v, start.lengths, start.table)
+        check(start)
+
+
+# What is refused.
+
+
+def ones(*shape, dtype=torch.float16):
+    return torch.ones(*shape, dtype=dtype, device=DEVICE)
+
+
+def whole(*shape):
+    return torch.ones(*shape, dtype=torch.int32, device=DEVICE)
+
+
+PAGED = {"k_cache": ones(6, 2, 16, 16), "v_cache": ones(6, 2, 16, 16), "page_table": whole(2, 3)}
+REFUSED = {
+    "three dimensions": ({"q": ones(4, 1, 16)}, ValueError, "q has shape (4, 1, 16)"),
+    "65 queries": ({"q": ones(2, 4, 65, 16)}, ValueError, "q has 65 queries; 1 to 64 are allowed"),
+    "a wide head": (
+        {"q": ones(2, 4, 1, 264)},
+        ValueError,
+        "q has head dimension 264; at most 256 is allowed",
+    ),
+    "float64": ({"q": ones(2, 4, 1, 16).double()}, TypeError, "q is torch.float64"),
+    "two dtypes": ({"v_cache": ones(2, 2, 40, 16).float()}, TypeError, "v_cache is torch.float32"),
+    "a gradient": (
+        {"q": ones(2, 4, 1, 16).requires_grad_()},
+        ValueError,
+        "q requires grad and there is no backward",
+    ),
+    "other heads": (
+        {"q": ones(2, 3, 1, 16)},
+        ValueError,
+        "q has 3 heads and k_cache 2; q's must be a multiple of k_cache's",
+    ),
+    "another batch": (
+        {"q": ones(3, 4, 1, 16)},
+        ValueError,
+        "k_cache has shape (2, 2, 40, 16); for 3 sequences it must be (3, Hkv, N, 16)",
+    ),
+    "v unlike k": (
+        {"v_cache": ones(2, 2, 41, 16)},
+        ValueError,
+        "v_cache has shape (2, 2, 41, 16); it must be k_cache's, (2, 2, 40, 16)",
+    ),
+    "lengths a list": ({"cache_seqlens": [3, 4]}, TypeError, "cache_seqlens has type list"),
+    "int64 lengths": (
+        {"cache_seqlens": whole(2).long()},
+        TypeError,
+        "cache_seqlens is torch.int64, torch.strided; it must be torch.int32, dense",
+    ),
+    "lengths of others": (
+        {"cache_seqlens": whole(3)},
+        ValueError,
+        "cache_seqlens has shape (3,); it must be (2,)",
+    ),
+    "lengths elsewhere": (
+        {"cache_seqlens": whole(2).to("meta")},
+        ValueError,
+        "cache_seqlens is on meta but k_cache is on",
+    ),
+    "int64 table": (
+        PAGED | {"page_table": whole(2, 3).long()},
+        TypeError,
+        "page_table is torch.int",
+    ),
+    "a table for others": (
+        PAGED | {"page_table": whole(3, 3)},
+        ValueError,
+        "page_table has shape (3, 3); it must be (2, pages of a sequence)",
+    ),
+    "a table without pages": (
+        PAGED | {"page_table": whole(2, 0)},
+        ValueError,
+        "page_table has shape (2, 0)",
+    ),
+    "pages of 48": (
+        PAGED | {"k_cache": ones(6, 2, 48, 16), "v_cache": ones(6, 2, 48, 16)},
+        ValueError,
+        "k_cache has pages of 48 keys; a power of two is allowed",
+    ),
+    "more than fits": ({"max_seqlen": 41}, ValueError, "max_seqlen is 41; 1 to 40 is allowed"),
+    "more than the table": (
+        PAGED | {"max_seqlen": 49},
+        ValueError,
+        "max_seqlen is 49; 1 to 48 is allowed",
+    ),
+    "a length as tensor": ({"max_seqlen": whole(1)}, TypeError, "max_seqlen has type torch.Tensor"),
+    "no splits": ({"num_splits": -1}, ValueError, "num_splits is -1; 0 to 256 is allowed"),
+    "splits a bool": ({"num_splits": True}, TypeError, "num_splits has type bool"),
+    "both": (
+        {"num_splits": 2, "batch_invariant": True},
+        ValueError,
+        "num_splits is 2 and batch_invariant True, which cuts every 1024 keys",
+    ),
+    "batch_invariant 1": ({"batch_invariant": 1}, TypeError, "batch_invariant has type int"),
+    "return_lse None": ({"return_lse": None}, TypeError, "return_lse has type NoneType"),
+    "scale 0": ({"scale": 0}, ValueError, "scale is 0.0; it must lie between 2^-64 and 2^64"),
+    "elsewhere": (
+        {n: ones(2, 2, 1, 16).to("meta") for n in ("q", "k_cache", "v_cache")},
+        ValueError,
+        "q is on meta; the kernel needs a CUDA device",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    changed, error, message = REFUSED[case]
+    monkeypatch.setattr(kernel, "_launch", None)  # a launch would be a TypeError of another text
+    usual = {"q": ones(2, 4, 1, 16), "k_cache": ones(2, 2, 40, 16), "v_cache": ones(2, 2, 40, 16)}
+    with pytest.raises(error) as caught:
+        decode_attention(**usual | changed)
+    assert message in str(caught.value)
+
+
+APPEND_REFUSED = {
+    "no lengths": ({"cache_seqlens": None}, TypeError, "cache_seqlens has type NoneType"),
+    "other heads": (
+        {"k_new": ones(2, 4, 1, 16), "v_new": ones(2, 4, 1, 16)},
+        ValueError,
+        "k_new has 4 heads and k_cache 2",
+    ),
+    "v unlike k": (
+        {"v_new": ones(2, 2, 3, 16)},
+        ValueError,
+        "v_new has shape (2, 2, 3, 16); it must be k_new's, (2, 2, 1, 16)",
+    ),
+    "two dtypes": ({"k_cache": ones(2, 2, 40, 16).float()}, TypeError, "k_cache is torch.float32"),
+    "rows that share memory": (
+        {"k_cache": ones(2, 1, 40, 16).expand(2, 2, 40, 16)},
+        ValueError,
+        "k_cache has strides (640, 0, 16, 1); two of its rows share memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APPEND_REFUSED)
+def test_what_cannot_be_appended(case, monkeypatch):
+    changed, error, message = APPEND_REFUSED[case]
+    monkeypatch.setattr(kernel, "_launch", None)
+    usual = {n: ones(2, 2, 1, 16) for n in ("k_new", "v_new")}
+    usual |= {n: ones(2, 2, 40, 16) for n in ("k_cache", "v_cache")} | {"cache_seqlens": whole(2)}
+    with pytest.raises(error) as caught:
+        cache_append(**usual | changed)
+    assert message in str(caught.value)
+
+
+def test_check_cache_names_what_is_wrong():
+    cache = make([30, 20, 0], page=16)
+    check_cache(*cache[:3], **cache.options())  # entries that no key needs may say anything
+    for lengths, message in (
+        ([30, -1, 0], r"cache_seqlens\[1\] is -1; 0 to 32 are allowed$"),
+        ([30, 33, 99], r"cache_seqlens\[1\] is 33; 0 to 32 are allowed \(1 more like it\)"),
+    ):
+        wrong = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+        with pytest.raises(ValueError, match=message):
+            check_cache(*cache[:3], cache_seqlens=wrong, page_table=cache.table)
+    table = cache.table.clone()
+    table[1, 1] = 12
+    with pytest.raises(ValueError, match=r"page_table\[1, 1\] is 12; 0 to 11 are allowed$"):
+        check_cache(*cache[:3], cache_seqlens=cache.lengths, page_table=table)
+    # Without lengths every entry is needed.
+    with pytest.raises(ValueError, match=r"page_table\[2, 0\] is 1000003; .* \(1 more like it\)"):
+        check_cache(*cache[:3], page_table=cache.table)
+
+
+# What the tiles compile to.
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("D", [64, 128])
+def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
+    """The table is looked up ahead of the keys, at no tile's expense; nothing spills."""
+    facts = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    with Compiler() as compiler:
+        shared = {}
+        for page in (0, 16):
+            cache = make_cache(
+                [64], heads=(8, 1), D=D, page=page, dtype=torch.bfloat16, device=DEVICE
+            )
+            found = compiler.resources(
+                decode_attention,
+                cache[:3],
+                {**cache.options(), "num_splits": 2},
+                target="sm_90",
+            )
+            assert [x.kernel for x in found] == ["_decode_attention_kernel", "_combine_kernel"]
+            assert not any(x.spill_store_bytes for x in some(found, 2))
+            assert "LDGSTS" in found[0].sass(), "loads that no register waits for"
+            shared[page] = found[0].shared_bytes
+    tiles = {
+        page: kernel._plan(facts, torch.bfloat16, 1, 8, D, page, False).tile for page in shared
+    }
+    for page, tile in some(tiles.items(), 2):
+        assert shared[page] >= (tile.num_stages - 1) * 2 * tile.BLOCK_N * D * 2
+    if tiles[16] == tiles[0]:
+        assert abs(shared[16] - shared[0]) < 2 * tiles[0].BLOCK_N * D * 2 / 8
+
+
+def loop_of(ptx):
+    """The lines of the only loop that loads asynchronously."""
+    loops = re.findall(r"(?ms)^(\$\w+):(.*?)bra\s+\1;", ptx)
+    (found,) = (text for _, text in loops if "cp.async.cg" in text)
+    return found
+
+
+def waits_for_the_table(ptx):
+    """Whether keys are loaded from where a load of the same iteration says.
+
+    Follows what is loaded into registers through the loop's instructions, in their order: what
+    reaches an asynchronous load only in the next iteration does not count.
+    """
+    instruction = re.compile(r"\s*(@!?%\w+)?\s*([\w.:]+)\s+(\{[^}]*\}|[^,;]*)(.*)")
+    late, loads = set(), 0
+    for line in loop_of(ptx).splitlines():
+        if not (found := instruction.match(line)):
+            continue
+        guard, name, first, rest = found.groups()
+        written, read = (set(re.findall(r"%\w+", text or "")) for text in (first, rest))
+        if name.startswith("ld.global"):
+            loads += 1
+            late |= written
+        elif name.startswith(("cp.async", "st.")):
+            if name.startswith("cp.async.cg") and late & (written | read):
+                return True
+        elif late & (read | set(re.findall(r"%\w+", guard or ""))):
+            late |= written
+        else:
+            late -= written
+    assert loads, "the table is read in the loop"
+    return False
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="its tensors lie on a CPU, which a launcher refuses there")
+def test_what_pages_need_is_done_ahead(monkeypatch):
+    """No load of keys waits for one of the table, and few instructions work out addresses.
+
+    In the variants that the page times it is otherwise.
+    """
+    facts = kernel._device_facts(torch.device("cpu"))
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    with Compiler() as compiler:
+
+        def ptx(launcher, page):
+            cache = make_cache([300], heads=(4, 1), D=128, page=page, dtype=torch.bfloat16)
+            options = {**cache.options(), "num_splits": 2}
+            found, _ = compiler.resources(launcher, cache[:3], options, target="sm_90")
+            assert not found.spill_store_bytes
+            return found.ptx
+
+        for page in (16, 64, 256):
+            assert not waits_for_the_table(ptx(decode_attention, page)), page
+        loops = {
+            name: ptx(variant("decode_attention", changes), 256)
+            for name, changes in bench.LOOPS.items()
+            if changes
+        }
+        assert {name for name, text in loops.items() if waits_for_the_table(text)} == {
+            "looked up late",
+            "both",
+        }
+        multiplied = {name: loop_of(text).count("mul.lo.s64") for name, text in loops.items()}
+        assert multiplied["looked up late"] < 8 < 32 <= multiplied["rows in the loop"]
+
+
+# The checks themselves.
+
+
+def test_the_checks_can_fail():
+    cache = make([40, 0], page=16)
+    out, lse = decode(cache, return_lse=True)
+    for wrong in (out[:1], out + 1e-3, out * math.nan, out.flip(1)):
+        with pytest.raises(NumericalMismatch):
+            assert_decoded(wrong, cache)
+    for wrong in (lse + 1e-3, lse * math.nan, lse.nan_to_num(0.0)):
+        with pytest.raises(NumericalMismatch):
+            assert_decoded(out, cache, lse=wrong)
+    with pytest.raises(NumericalMismatch):
+        assert_appended(cache, cache, cache.k[:2, :, :1] + 1, cache.v[:2, :, :1])
+
+
+@pytest.mark.numerical
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # a CPU's check
+@pytest.mark.parametrize("heads", [(4, 2), (2, 2)])
+def test_the_rival_with_pages_gives_the_same(heads):
+    cache = make([48, 48, 48], heads=heads, page=16)
+    # Uncompiled it computes with every page of the pool, and gives those of others no weight.
+    cache = cache._replace(k=cache.k.nan_to_num(5.0), v=cache.v.nan_to_num(7.0))
+    assert_decoded(flex_paged(cache, flex_attention)(), cache)
+
+
+def test_the_largest_split_is_whole_tiles():
+    """Otherwise a batch-invariant split would begin inside a tile."""
+    tables = (kernel.TILES, kernel.MANY, kernel.SINGLE, kernel.PAGED, kernel.MANY_PAGED)
+    rows = [row for table in tables for row in table.values()]
+    widths = [tile.BLOCK_N for row in rows for tile in row.values()]
+    assert not [n for n in some(widths, 10) if SPLIT_KEYS % n]
+
+
+@pytest.mark.numerical
+def test_many_programs_have_a_tile_of_their_own(monkeypatch):
+    facts = kernel._device_facts(torch.device("cpu"))._replace(processors=1)
+    monkeypatch.setattr(kernel, "_device_facts", lambda _: facts)
+    cache = make([150, 33, 1], heads=(4, 2), D=128, dtype=torch.float16)
+    few, many = (kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, False).tile for n in (2, 6))
+    assert (few, many) == (kernel.TILES["16 bits"][128], kernel.MANY["16 bits"][128])
+    assert_decoded(decode(cache), cache)
+    single = make([33, 1], heads=(10, 10), M=1, D=128, dtype=torch.float16)
+    found = [kernel._plan(facts, cache.q.dtype, n, 1, 128, 0, False).tile for n in (6, 20)]
+    assert found == [many, kernel.SINGLE["16 bits"][128]]
+    assert_decoded(decode(single), single)
+    alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, True).tile for n in (1, 6)]
+    assert alone == [few, few], "batch-invariant calls have one tile"
+    tables = (kernel.TILES, kernel.PAGED, kernel.MANY_PAGED)
+    large, small, more = (table["16 bits"][128] for table in tables)
+    for page, heads, rows, want in (
+        (256, 2, 2, large),
+        (64, 2, 2, small),
+        (64, 6, 2, more),
+        (256, 6, 2, more),
+        (256, 6, 17, small),
+    ):
+        found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, False).tile
+        assert found == want, (page, heads, rows)
+    for lengths, M, page in (([70], 1, 16), ([150, 33, 1], 1, 256), ([150, 33, 1], 9, 64)):
+        paged = make(lengths, heads=(4, 2), M=M, D=128, page=page, dtype=torch.float16)
+        assert_decoded(decode(paged), paged)
+
+
+def test_a_tile_says_how_many_programs_a_multiprocessor_gets():
+    """Fewer than its shared memory has room for, where more of them would not load faster."""
+    facts = kernel._device_facts(torch.device("cpu"))
+    plan = kernel._plan(facts, torch.float16, 32, 4, 128, 16, False)
+    assert plan.slots == plan.tile.at_once * facts.processors == 2 * 132
+    held = (plan.tile.num_stages - 1) * 2 * plan.tile.BLOCK_N * plan.BLOCK_D * 2
+    assert 3 * held < facts.shared_processor, "a third one would fit"
+
+
+# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
+
+
+def timed(implementation, ms, **case):
+    work = {"flops": 1e9, "bytes_compulsory": 6e8}
+    return made_up.timed(
+        ms, **(work | {"implementation": implementation, "dtype": "bfloat16"} | case)
+    )
+
+
+def rows_of(name):
+    """Rows as the result of that name has them, ours being level with the others."""
+    ours, cudnn, flash = "decode_attention", "torch:cudnn", "torch:flash"
+    cells = [{"group": g, "batch": b, "N": n} for g in (1, 4) for b in (1, 64) for n in (512, 8192)]
+    if name in ("bandwidth", "small"):
+        names = (ours, cudnn, flash, f"{ours}:only reads")
+        return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in names]
+    if name == "pages":
+        by_page = [f"pages of {n}" for n in (16, 64, 256)]
+        names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]
+        case = {"N": 8192, "calls": 8}
+        return [timed(i, 0.3, batch=b, **case) for b in (4, 64) for i in names[: 4 + b // 16]] + [
+            timed(i, 0.1, batch=1, **case, bytes_compulsory=8e6) for i in names[:4]
+        ]
+    if name == "paged_loop":
+        names = [ours, *(f"{ours}:{loop}" for loop in bench.LOOPS)]
+        return [timed(i, 0.3, batch=16, N=8192, calls=8, page=256) for i in names]
+    if name == "splits":
+        return [
+            timed(f"{ours}:{n}", 1 / n, batch=b, N=8192, splits=n, chosen_by=[ours] * (n == 4))
+            for b in (1, 16)
+            for n in (1, 4, 8)
+        ]
+    if name == "ragged":
+        kinds = ("all alike", "one holds a quarter")
+        names = [ours, f"{ours}:8 splits"]
+        return [timed(i, 0.3, batch=16, kind=kind) for kind in kinds for i in names]
+    if name == "cold_and_warm":
+        more = {"calls": 32, "bytes_read": 1e9}
+        names = [f"{ours}:{how}" for how in ("warm", "cold")]
+        return [timed(i, 0.3, N=n, **more) for n in (512, 2048) for i in names]
+    if name == "intensity":
+        return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
+    if name == "combining":
+        last = f"{ours}:last arriver"
+        names = [ours, f"{ours}:in order", last, f"{last}, in order"]
+        shape = {"batch": 1, "splits": 16, "calls": 8}
+        return [timed(i, 0.3, N=n, **shape) for n in (512, 2048) for i in names]
+    if name == "invariance":
+        names = [ours, f"{ours}:batch-invariant"]
+        return [timed(i, 0.3, batch=b, N=2048) for b in (1, 16) for i in names]
+    calls = ("one launch", "two launches", "two launches, paged")
+    return [timed(i, 0.03) for i in [*(f"{ours}:{call}" for call in calls), "torch:sdpa"]]
+
+
+ON_A_GPU = [name for name, places in places_of("decode_attention").items() if "gpu" in places]
+
+
+@pytest.mark.parametrize("name", [name for name in ON_A_GPU if name not in ("report", "tokens")])
+def test_figures_can_be_drawn_from_a_gpu(name):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.decode_attention import figures
+
+    found = made_up.result("decode_attention", name, rows_of(name))
+    for results in ([found], [found, found]):
+        files = fragment("decode_attention", name, getattr(figures, name), results)
+        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
+
+
+def test_the_calculator_offers_the_bandwidth_of_each_gpu():
+    pytest.importorskip("plotly")
+    from snippets.decode_attention import figures
+
+    lab = Lab("interpreter")
+    formula = made_up.result(
+        "decode_attention", "tokens", list(bench.tokens(lab)), place="interpreter"
+    )
+    timed_ = [timed("decode_attention", 0.25, batch=64, N=8192)]
+    gpu = made_up.result("decode_attention", "tokens", timed_)
+    without, with_one = (figures.tokens(results) for results in ([formula], [formula, gpu]))
+    assert without.extra_files["tokens_cases.json"]["measured"] == []
+    (device, per_second), *_ = with_one.extra_files["tokens_cases.json"]["measured"]
+    assert device == "Some GPU"
+    assert per_second == pytest.approx(6e8 / 0.25e-3)
+    assert "2.4 TB/s" in with_one.caption
+
+
+def test_a_step_reads_the_weights_once_and_every_cache():
+    cases = {
+        (r["name"], r["keys"], r["size"], r["batch"]): r for r in bench.tokens(Lab("interpreter"))
+    }
+    one, many = (cases["Llama 3.1 8B", 8192, 2, batch] for batch in (1, 64))
+    assert one["of_a_sequence"] == 2**30, "as the exercise of the page has it"
+    assert one["seconds"] == (8.03e9 * 2 + 2**30) / 4e12
+    assert many["seconds"] == (8.03e9 * 2 + 64 * 2**30) / 4e12
+
+
+def test_the_cost_of_a_rule_is_least_for_ours():
+    rules = list(RULES)
+    cases = [r for r in bench.explorer(Lab("interpreter")) if r["kind"] == "case"]
+    for case in some(cases, 80):
+        # Rules that may cut finer than ours, beyond its largest number of splits, are left out.
+        costs = [c for c, n in zip(case["cost"], case["splits"], strict=True) if n <= 256]
+        assert case["cost"][rules.index("decode_attention")] == min(costs)
+
+
+# Rivals for caches are packages; these stand-ins take what they take.
+
+
+def of_tokens_first(q, k, v):
+    """What q [B, M, H, D] sees in k, v [B, N, Hkv, D], in that layout."""
+    assert all(x.is_contiguous() for x in (q, k, v))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+    return (weights @ v).transpose(1, 2)
+
+
+def flash_attn_with_kvcache(q, k, v, *, cache_seqlens):
+    assert cache_seqlens.tolist() == [k.shape[1]] * len(q)
+    return of_tokens_first(q, k, v)
+
+
+class BatchDecodeWithPagedKVCacheWrapper:
+    def __init__(self, workspace, layout, *, use_tensor_cores):
+        assert (layout, workspace.dtype) == ("NHD", torch.uint8)
+        self.grouped = use_tensor_cores
+
+    def plan(self, indptr, indices, last, H, Hkv, D, page, *, q_data_type, kv_data_type):
+        assert self.grouped == (Hkv < H)
+        assert (indices.tolist(), set(last.tolist())) == (list(range(len(indices))), {page})
+        self.pages = indptr.tolist()
+
+    def run(self, q, caches):
+        k, v = (torch.stack(x.flatten(0, 1).chunk(len(q))) for x in caches)
+        assert self.pages == [b * k.shape[1] // caches[0].shape[1] for b in range(len(q) + 1)]
+        return of_tokens_first(q[:, None], k, v)[:, 0]
+
+
+@pytest.mark.skipif(ON_GPU, reason="a GPU may have the packages")
+@pytest.mark.parametrize("heads", [(2, 2), (6, 2)])
+def test_each_rival_gets_the_cache_as_its_authors_lay_it_out(heads, monkeypatch):
+    there = {f.__name__: f for f in (flash_attn_with_kvcache, BatchDecodeWithPagedKVCacheWrapper)}
+    monkeypatch.setattr(Package, "function", lambda self, name: there[name])
+    cache = make([64, 64, 64], heads=heads)
+    names = [bench.FA3, bench.FLASHINFER, "torch:math"]
+    calls, errors = bench.rivals(cache, names)
+    assert (list(calls), errors) == (names, {})
+    for call in calls.values():
+        assert_decoded(call(), cache)
+    monkeypatch.setattr(Package, "function", lambda self, name: lambda *_, **__: cache.q)
+    calls, errors = bench.rivals(cache, names[:1])
+    assert (calls, list(errors)) == ({}, names[:1]), "a wrong one is not timed"
+    monkeypatch.undo()
+    assert bench.rivals(cache, [bench.FA3])[1] == {bench.FA3: "fa3-fwd is not installed"}

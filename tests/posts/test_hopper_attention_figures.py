@@ -1,0 +1,218 @@
+"""What the page of hopper_attention draws, from made-up rows: no GPU is needed for this."""
+
+import itertools
+import re
+
+import pytest
+
+pytest.importorskip("plotly")
+
+from snippets._lab.draw import identity
+from snippets._lab.draw.fragment import fragment
+from snippets.hopper_attention import bench, figures
+from tests.floors import some
+from tests.made_up import result as result_of
+
+OURS = bench.OURS
+
+
+def cases(**axes):
+    yield from (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+
+class Lab:
+    """A lab with a stand-in clock: times grow with the work, and `gain` says how names differ.
+
+    Three runs are put together, or `runs`.
+    """
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self, gain=lambda name, case: 1.0, runs=3):
+        self.gain, self.runs = gain, runs
+
+    def time_attention(self, case, names, variants=None):
+        flops = 4.0 * case["batch"] * case["heads"] * case["N"] ** 2 * case["D"]
+        for name in (*names, *(variants or {})):
+            ms = flops / 5e14 * 1e3 / self.gain(name, case)
+            yield {
+                "implementation": name,
+                **case,
+                "ms_p20": ms,
+                "ms_p50": ms,
+                "ms_p80": ms,
+                "ms_samples": [ms] * self.runs,
+                "runs": [1] * self.runs,
+                "flops": flops,
+                "bytes_compulsory": flops / case["N"],
+            }
+
+
+def rows_of(name, lab):
+    """Made-up rows with the fields that the bench function of that name gives."""
+    if name == "rungs":  # without the check on a GPU
+        for case in cases(dtype=["bfloat16"], causal=[False, True], D=[64, 128], N=[1024, 4096]):
+            there = bench._rungs_at(case["D"])
+            timed = lab.time_attention(bench.same_work(case), [OURS, "torch:cudnn"], there)
+            yield from bench._described(timed)
+    elif name == "error":
+        names = [OURS, "flash_attention", "torch:flash", "torch:cudnn", "torch:eager"]
+        for case in cases(implementation=names, dtype=["float16", "bfloat16"], D=[64], N=[256]):
+            yield case | {"largest": 1e-3, "mean": 1e-4}
+    elif name == "fuzz":
+        for case in cases(dtype=["float16", "bfloat16"], D=[64, 128], causal=[False, True]):
+            yield case | {
+                "shapes": 125,
+                "longest": 400,
+                "wrong": 0,
+                "largest_share_of_allowed": 0.61,
+            }
+    elif name == "host_time":
+        whole = [(bench.A_CALL, n) for n in (OURS, "flash_attention", "torch:sdpa")]
+        parts = [(part, OURS) for part in ("refusals", "launch", bench.ASKED)]
+        for D, (part, implementation) in itertools.product((64, 128), whole + parts):
+            case = {"D": D, "part": part, "implementation": implementation, "heads": 8, "N": 128}
+            yield case | dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 0.02)
+    else:
+        yield from getattr(bench, name)(lab)
+
+
+def made_up(name, rows):
+    ceilings = {name: {"per_s_p50": 4e12} for name in ("read", "write", "copy")}
+    ceilings["matmul_bfloat16"] = {"per_s_p50": 8e14}
+    return result_of(OURS, name, list(rows), ceilings=ceilings)
+
+
+def drawn(name, lab):
+    return getattr(figures, name)([made_up(name, rows_of(name, lab))])
+
+
+@pytest.mark.parametrize(
+    "name", ["forward", "rungs", "order", "roofline", "ragged", "error", "fuzz", "host_time"]
+)
+def test_figures_can_be_drawn_from_a_gpu(name):
+    result = made_up(name, rows_of(name, Lab()))
+    for results in ([result], [result, result]):
+        files = fragment(OURS, name, getattr(figures, name), results)
+        assert f"{name}.md" in files
+        for text in files.values():
+            assert not re.search(r"\b(nan|None|inf)\b", text)
+
+
+def test_every_rung_has_a_sentence_and_a_base_that_exists():
+    place = {rung: i for i, rung in enumerate(bench.RUNGS)}
+    first, *others = bench.RUNGS
+    assert not bench.RUNGS[first].base
+    for rung in others:
+        assert place[bench.RUNGS[rung].base] < place[rung]
+    sections = [bench.RUNGS[rung].section for rung in others]
+    assert all(sections)
+    assert len(set(sections)) == len(others)
+    way_up = [rung for rung in bench.RUNGS if bench.RUNGS[rung].way_up]
+    assert way_up[0] == first
+    steps = dict(zip(way_up[1:], way_up, strict=False))
+    steps["causal tiles in pairs"] = "softmax under the product"  # of two steps at once
+    assert {rung: bench.RUNGS[rung].base for rung in way_up[1:]} == steps
+    assert set(sections) <= set(drawn("rungs", Lab()).sentences)
+
+
+@pytest.mark.parametrize("gain", [1.2, 0.8, 1.0], ids=["pays", "costs", "nothing"])
+def test_the_verdicts_follow_the_numbers(gain):
+    """A step that is taken back and slows the kernel pays; one taken further must quicken it."""
+    quicker = ("stored by the threads", "tiles of 64 keys")
+    sentences = drawn("rungs", Lab(lambda name, _: gain if name in quicker else 1.0)).sentences
+    verdicts = {1.2: "it pays in", 0.8: "it costs time in", 1.0: "it is level in"}
+    assert verdicts[gain] in sentences["keys"]
+    assert verdicts[2.0 - gain] in sentences["engine"]
+    assert ("tiles of 64 keys" in sentences["useless"]) == (gain <= 1)
+    assert ("rows stored by TMA" in sentences["useless"]) == (gain >= 1)
+
+
+def test_one_run_has_gains_and_no_verdict():
+    found = drawn("rungs", Lab(runs=1)).sentences
+    assert found["three"].startswith("Measured at N 1024 and 4096.\n\n_**0 %**{ .am-open ")
+    assert found["useless"].startswith("The steps were timed in one run")
+    assert " pays" not in "".join(found.values())
+
+
+def test_a_gain_is_that_of_the_step_and_not_of_those_before():
+    """Each rung 10 % above its base: each step says so, and the way up multiplies them."""
+    level = {}
+    for name, rung in bench.RUNGS.items():
+        level[name] = level.get(rung.base, 1.0) * (1.1 if rung.has_step else 1 / 1.1)
+    found = drawn("rungs", Lab(lambda name, _: level.get(name, 1.1**5))).sentences
+    for name, rung in bench.RUNGS.items():
+        if rung.base:
+            told = set(re.findall(r"[+−]\d+ %", found[rung.section]))
+            assert told == {"+10 %"}, f"{name}: {found[rung.section]}"
+    assert found["three"].startswith(
+        "Measured at N 1024 and 4096: it pays in 4 of 4 cases.\n\n_**+10 %**"
+    )
+    both = '**+10 %**{ .am-ahead style="--gain: 10" } **+10 %**{ .am-ahead style="--gain: 10" }'
+    assert f"_{both} *D 64*_{{ .am-gain }}" in found["three"]
+    assert "D 128" not in found["three"], "192 rows were measured at D 64 only"
+    assert "(D 64)" not in found["pairs"], "without a mask there is nothing to pair"
+    assert "+46 %" in found["whole"]
+
+
+def test_ahead_and_behind_are_counted():
+    def gain(name, case):
+        by_length = {1024: 0.9, 4096: 1.0, 16_384: 1.2}
+        slow = "flash_attention_3" if case["causal"] else "flash_attention_4"
+        return by_length[case["N"]] if name == OURS else 0.5 if name == slow else 1.0
+
+    figure = drawn("forward", Lab(gain))
+    both = "0.90 to 1.20 of the rate of the better of FlashAttention-3 and FlashAttention-4"
+    told = "ahead in 4 of 12 cases, behind in 4 and level in 4"
+    assert f"{both} ({told}), and 0.90 to 1.20 of cuDNN's." in figure.finding
+    once = drawn("forward", Lab(gain, runs=1)).finding
+    assert once == f"In bfloat16 it does {both}, and 0.90 to 1.20 of cuDNN's.", "no verdict"
+    assert "worst at D 64, N 1024" in figure.sentences["cudnn"]
+
+
+def test_what_the_layout_changes_is_said_of_each_that_has_its_own():
+    figure = drawn("forward", Lab(lambda name, _: 0.8 if name.endswith(":as ours") else 1.0))
+    three = "FlashAttention-2 (PyTorch) 1.25, FlashAttention-3 1.25 and FlashAttention-4 1.25."
+    assert figure.sentences["layout"].endswith(f"so many times as long: {three}")
+    assert not any("as ours" in head for head in some(figure.table[0]))
+    timed = [r["implementation"] for r in rows_of("forward", Lab()) if r["dtype"] == "bfloat16"]
+    cells = {name: timed.count(name) for name in timed}
+    assert cells == dict.fromkeys(cells, 12), "each is timed at all lengths"
+    assert {"torch:flex", "torch:cudnn", *identity.BEST} <= cells.keys()
+
+
+def test_flash_attention_4_stands_in_the_chart_where_it_was_timed():
+    rows = list(rows_of("forward", Lab()))
+    with_it = figures.forward([made_up("forward", rows)])
+    assert all("FlashAttention-4, TFLOP/s" in line for line in some(with_it.table))
+    missing = [
+        {k: v for k, v in r.items() if not k.startswith("ms_")} | {"error": "not installed"}
+        if r["implementation"].startswith("flash_attention_")
+        else r
+        for r in rows
+    ]
+    without = figures.forward([made_up("forward", missing)])
+    assert not any("FlashAttention-4" in head for head in some(without.table[0]))
+    assert "of cuDNN's rate" in without.finding
+
+
+def test_a_ragged_length_is_held_against_the_next_round_one():
+    def gain(name, case):
+        slow = case["N"] == 1000 and case["D"] == 64 and not case["causal"]
+        return (0.8 if slow else 1.0) * (1.0 if name == OURS else 0.9)
+
+    figure = drawn("ragged", Lab(gain))
+    assert figure.finding.startswith(
+        "At worst, a length that is not a multiple of the tile changes the rate by −20 % "
+        "(D 64, N 1000), and sharing keys among four heads changes it by −10 %"
+    )
+
+
+def test_a_wrong_shape_is_told():
+    rows = list(rows_of("fuzz", Lab()))
+    assert figures.fuzz([made_up("fuzz", rows)]).finding.startswith(
+        "Of 1000 random shapes none is wrong; the largest error is 61 % of what is allowed"
+    )
+    rows[0] |= {"wrong": 2, "largest_share_of_allowed": 3.0}
+    assert "2 are wrong" in figures.fuzz([made_up("fuzz", rows)]).finding

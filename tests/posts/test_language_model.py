@@ -1,0 +1,860 @@
+"""The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
+
+import copy
+import errno
+import io
+import itertools
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from snippets._lab.rooms import ROOT
+from snippets.language_model import bench, data, exercise, figures, heads, module, op, training
+from snippets.language_model import train as command
+from snippets.language_model.module import Config, LanguageModel, loss_of
+from snippets.language_model.training import BadCheckpoint, Run, Settings
+from tests import made_up
+from tests.floors import some
+
+CONFIG = Config(width=32, layers=2, heads=4, heads_kv=2, head_dim=16, hidden=32, context=24)
+TINY = Settings(
+    CONFIG,
+    batch=2,
+    steps=6,
+    rate=1e-2,
+    warmup=2,
+    validate_every=2,
+    save_every=2,
+    windows=2,
+    attention="torch:math",
+    dtype="float32",
+)
+CPU = torch.device("cpu")
+
+
+def files(count=60):
+    """Made-up files, some of them held out."""
+    return [
+        data.File(f"f{i}.py", f"def f{i}(x):\n    return x + {i}\n".encode()) for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return data.corpus(files())
+
+
+def test_the_bench_checks_gradients_and_sampling_through_our_kernels(device):
+    bench.check(device)
+
+
+def test_the_check_finds_wrong_gradients_and_wrong_logits(device, monkeypatch):
+    from snippets._lab.judge.oracle import NumericalMismatch
+
+    other = lambda q, k, v: module.sdpa(q, k, v) * 1.001  # noqa: E731
+    monkeypatch.setattr(bench, "attend_with", lambda name: other)
+    with pytest.raises(NumericalMismatch, match="the gradient of"):
+        bench.check(device)
+    monkeypatch.setattr(bench, "attend_with", lambda name: module.sdpa)
+    monkeypatch.setattr(bench, "decode_cache", _forgetful)
+    with pytest.raises(NumericalMismatch, match="logits"):
+        bench.check(device)
+
+
+def _forgetful(model, batch, capacity):
+    """A cache of PyTorch's that does not write what is new."""
+    return module.Cache(model, batch, capacity, lambda *_: None, module.sdpa_cached)
+
+
+# The model.
+
+
+def test_the_file_alone_checks_itself(capsys):
+    assert module.main() == 0
+    assert "OK" in capsys.readouterr().out
+
+
+def test_scores_of_rotated_vectors_depend_on_their_distance_alone():
+    q, k = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
+
+    def score(at, other):
+        turned = [
+            module.rotate(x, *module.rotations(torch.tensor([place]), 16))
+            for x, place in ((q, at), (k, other))
+        ]
+        return (turned[0] * turned[1]).sum()
+
+    torch.testing.assert_close(score(9, 4), score(1005, 1000), rtol=1e-4, atol=1e-4)
+    assert (score(9, 4) - score(9, 5)).abs() > 1e-3
+    torch.testing.assert_close(score(0, 0), (q * k).sum())
+
+
+def test_neighboring_heads_of_queries_share_a_head_of_keys():
+    q, k, v = (torch.randn(1, h, 7, 16) for h in (4, 2, 2))
+    out = op.eager(q, k, v)
+    assert torch.equal(out[:, 2:], op.eager(q[:, 2:], k[:, 1:], v[:, 1:]))
+    torch.testing.assert_close(out, module.sdpa(q, k, v))
+    torch.testing.assert_close(op.attend_with("torch:math")(q, k, v), out)
+
+
+def test_a_byte_sees_no_later_one():
+    model = LanguageModel(CONFIG)
+    tokens = torch.randint(256, (1, 12))
+    other = tokens.clone()
+    other[:, 8:] = (other[:, 8:] + 1) % 256
+    found, changed = model(tokens), model(other)
+    assert torch.equal(found[:, :8], changed[:, :8])
+    assert not torch.equal(found[:, 8:], changed[:, 8:])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"heads": 3}, "heads is 3; it must be a multiple of 2"),
+        ({"head_dim": 15}, "head_dim is 15"),
+        ({"layers": 0}, "layers is 0"),
+    ],
+)
+def test_sizes_that_make_no_model_are_refused(change, said):
+    with pytest.raises(ValueError, match=said):
+        LanguageModel(CONFIG._replace(**change))
+
+
+def test_an_attention_of_another_gpu_is_refused_before_training(monkeypatch, capsys, tmp_path):
+    where = ["--attention", "hopper_backward", "--folder", str(tmp_path)]
+    if op.fastest("cuda" if torch.cuda.is_available() else "cpu") == op.HOPPER:
+        where.append("--deterministic")
+    with pytest.raises(SystemExit):
+        command.main(where)
+    assert "hopper_backward needs an H100 or H200" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_attention_is_named():
+    with pytest.raises(ValueError, match="attention is 'flash'; one of flash_backward"):
+        op.attend_with("flash")
+
+
+# Sampling.
+
+
+def test_sampling_through_our_cache_is_sampling_without_one(device):
+    model = LanguageModel(CONFIG).to(device)
+    prompt = torch.randint(256, (2, 5), device=device)
+    plain = module.sample(model, prompt, 3, temperature=0)
+    ours = op.decode_cache(model, 2, 24)
+    assert torch.equal(module.sample(model, prompt, 3, temperature=0, cache=ours, chunk=3), plain)
+    assert ours.lengths.tolist() == [7, 7]  # the last byte was drawn and not read
+
+
+def test_draws_follow_the_weights():
+    logits = torch.log(torch.tensor([0.5, 0.3, 0.2]))
+    drawn = module.draw(logits.expand(20_000, 3), 1.0)
+    shares = drawn.flatten().bincount(minlength=3) / 20_000
+    torch.testing.assert_close(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.015, rtol=0)
+    assert module.draw(logits[None], 0).item() == 0
+
+
+def test_the_exercise_draws_among_the_likeliest():
+    logits = torch.log(torch.tensor([0.1, 0.5, 0.3, 0.1]))
+    drawn = exercise.draw_from_top(logits.expand(20_000, 4), 1.0, 2)
+    shares = drawn.flatten().bincount(minlength=4) / 20_000
+    torch.testing.assert_close(shares, torch.tensor([0, 0.625, 0.375, 0]), atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "said"),
+    [
+        ((1, 0), 3, "prompt has shape"),
+        ((1, 5), 20, "25 bytes are asked for"),
+        ((2, 5), 2, "2 rows"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_refused(prompt, count, said):
+    model = LanguageModel(CONFIG)
+    cache = module.Cache(model, 1, 24, module.sdpa_append, module.sdpa_cached)
+    with pytest.raises(ValueError, match=said):
+        module.sample(model, torch.zeros(prompt, dtype=torch.long), count, cache=cache)
+
+
+# The text.
+
+
+def test_the_manifest_changes_with_any_byte_and_any_name():
+    before = data.manifest(files())
+    changed, renamed = files(), files()
+    changed[3] = changed[3]._replace(text=changed[3].text + b" ")
+    renamed[3] = renamed[3]._replace(path="g3.py")
+    digests = {data.manifest(given)["sha256"] for given in (files(), changed, renamed)}
+    assert len(digests) == 3
+    assert data.manifest(files()) == before
+    assert 0 < before["files_held_out"] < before["files"] == 60
+    assert before["bytes"] == sum(len(file.text) for file in files())
+
+
+def test_nothing_held_out_is_learned(corpus):
+    held_out = [file for file in files() if file.held_out]
+    learned = bytes(corpus.train.tolist())
+    assert held_out
+    for file in held_out:
+        assert file.text not in learned
+        assert file.text in bytes(corpus.held_out.tolist())
+
+
+def test_the_library_leaves_out_what_nobody_wrote(tmp_path):
+    for path in ("a.py", "json/b.py", "test/c.py", "site-packages/d.py", "html/entities.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x = 1\n")
+    assert [file.path for file in data.library(tmp_path)] == ["a.py", "json/b.py"]
+    with pytest.raises(data.NoCorpus, match="no Python source"):
+        data.library(tmp_path / "test" / "none")
+    with pytest.raises(data.NoCorpus, match="validate on"):
+        data.corpus([file for file in files() if not file.held_out])
+    with pytest.raises(data.NoCorpus, match="a window takes 100"):
+        data.batch(torch.zeros(50, dtype=torch.uint8), 1, 99, seed=0, step=0)
+
+
+def test_windows_follow_from_seed_and_step(corpus):
+    def windows(seed, step):
+        return data.batch(corpus.train, 4, 24, seed=seed, step=step)
+
+    assert torch.equal(windows(0, 5), windows(0, 5))
+    assert not torch.equal(windows(0, 5), windows(0, 6))
+    assert not torch.equal(windows(0, 5), windows(1, 5))
+    assert windows(0, 5).shape == (4, 25)
+
+
+# Training.
+
+
+def bits(run):
+    return [weight.detach().clone() for weight in run.model.parameters()]
+
+
+def test_it_learns(corpus):
+    run = Run(TINY, corpus, CPU)
+    before = run.validate()
+    for _ in range(30):
+        run.advance()
+    assert run.validate() < before - 1.5
+
+
+# --8<-- [start:resumed]
+@pytest.mark.parametrize("attention", ["torch:math", "flash_backward"])
+def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(
+    attention, corpus, tmp_path, device
+):
+    settings = TINY._replace(steps=4, attention=attention, deterministic=True)
+    whole = Run(settings, corpus, device)
+    training.train(whole, tmp_path / "whole")
+    killed = Run(settings, corpus, device)
+    with pytest.raises(RuntimeError, match="killed"):
+        training.train(killed, tmp_path / "killed", tell=_killed_at(3))
+    resumed = Run(settings, corpus, device)
+    resumed.resume(training.load(tmp_path / "killed" / "last.pt", device))
+    assert resumed.step == 2  # the last checkpoint before the kill
+    training.train(resumed, tmp_path / "killed")
+    for one, other in zip(some(bits(resumed)), bits(whole), strict=True):
+        assert torch.equal(one, other)
+    assert resumed.losses == whole.losses
+    assert resumed.validation == whole.validation
+    # --8<-- [end:resumed]
+
+
+def _killed_at(step):
+    def tell(run):
+        if run.step == step:
+            raise RuntimeError("killed")
+
+    return tell
+
+
+def test_a_stop_is_between_two_steps_and_keeps_all(corpus, tmp_path):
+    run = Run(TINY, corpus, CPU)
+    ended = training.train(run, tmp_path, stop=lambda: run.step == 3)
+    assert ended == "stopped"
+    assert training.load(tmp_path / "last.pt")["step"] == 3
+
+
+def test_training_stops_when_the_held_out_loss_has_turned(corpus, tmp_path, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, 2.2, 1.0])
+
+    def validate(run):
+        run.validation.append((run.step, next(losses)))
+
+    monkeypatch.setattr(Run, "validate", validate)
+    run = Run(TINY._replace(steps=100), corpus, CPU)
+    assert training.train(run, tmp_path) == "the held-out loss has turned"
+    assert run.step == 6
+    assert training.load(tmp_path / "best.pt")["step"] == 2
+    assert not training.turned([])
+
+
+def test_a_checkpoint_that_is_cut_short_or_damaged_is_refused_at_any_place(corpus, tmp_path):
+    path = tmp_path / "last.pt"
+    state = Run(TINY, corpus, CPU).state()
+    training.save(state, path)
+    whole = path.read_bytes()
+    flipped = [bytearray(whole) for _ in range(5)]
+    for content, at in zip(flipped, (0, 100, len(whole) // 2, -100, -1), strict=True):
+        content[at] ^= 0x40
+    older = io.BytesIO()
+    torch.save(state, older)
+    cut = [whole[:size] for size in (0, 10, len(whole) // 2, len(whole) - 1)]
+    for content in (*cut, *flipped, older.getvalue()):
+        path.write_bytes(content)
+        with pytest.raises(BadCheckpoint, match=r"last.pt does not end with the dig.* FRESH=1"):
+            training.load(path)
+
+
+def _without(*path):
+    def change(state):
+        for name in path[:-1]:
+            state = state[name]
+        del state[path[-1]]
+
+    return change
+
+
+def _with(value, *path):
+    def change(state):
+        for name in path[:-1]:
+            state = state[name]
+        state[path[-1]] = value
+
+    return change
+
+
+MISSHAPEN = {
+    **{f"no {part}": (_without(part), f"'{part}' is missing") for part in training.PARTS},
+    **{f"{part} is a tuple": (_with((), part), f"'{part}' is tuple") for part in training.PARTS},
+    "no weight": (_without("model", "embedding.weight"), "embedding.weight"),
+    "a weight of another shape": (
+        _with(torch.ones(3), "model", "embedding.weight"),
+        "embedding.weight",
+    ),
+    "a number for a weight": (_with(3, "model", "embedding.weight"), "embedding.weight"),
+    "another optimizer": (_without("optimizer", "param_groups"), "param_groups"),
+    "no moment": (_without("optimizer", "state", 0, "exp_avg"), "exp_avg"),
+    "a moment of another shape": (
+        _with(torch.ones(5, 7), "optimizer", "state", 0, "exp_avg"),
+        "expanded size",
+    ),
+    "losses in words": (_with(["low"], "losses"), "str"),
+    "validation without losses": (_with([1], "validation"), "int"),
+}
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_a_checkpoint_that_lacks_a_part_or_has_a_wrong_one_is_refused(case, corpus):
+    change, said = MISSHAPEN[case]
+    run = Run(TINY, corpus, CPU)
+    run.advance()
+    state = copy.deepcopy(run.state())
+    change(state)
+    with pytest.raises(BadCheckpoint, match=rf"{said}.*FRESH=1"):
+        Run(TINY, corpus, CPU).resume(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"config": CONFIG._replace(layers=1)}, "made with config"),
+        ({"seed": 1}, "made with seed 0, this run has 1"),
+        ({"attention": "torch:flash"}, "made with attention torch:math"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(change, said, corpus):
+    state = Run(TINY, corpus, CPU).state()
+    other = Run(TINY._replace(**change), corpus, CPU)
+    with pytest.raises(BadCheckpoint, match=said):
+        other.resume(state)
+    run = Run(TINY, data.corpus(files(50)), CPU)
+    with pytest.raises(BadCheckpoint, match="another Python's library"):
+        run.resume(state)
+    with pytest.raises(BadCheckpoint, match="none of this program"):
+        run.resume({"weights": 1})
+
+
+def test_a_full_disk_is_told_and_the_old_checkpoint_stays(corpus, tmp_path, monkeypatch):
+    run = Run(TINY, corpus, CPU)
+    training.train(run, tmp_path, stop=lambda: run.step == 1)
+    before = (tmp_path / "last.pt").read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(training.os, "fsync", full)
+    told = []
+    training.train(run, tmp_path, note=told.append)
+    assert run.step == TINY.steps
+    assert "best.pt cannot be stored (No space left on device); the old one stays" in told
+    training.train(Run(TINY, corpus, CPU), tmp_path / "new", note=told.append)
+    assert told[-1] == "last.pt cannot be stored (No space left on device); there is no older one"
+    assert (tmp_path / "last.pt").read_bytes() == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.fixture
+def of_a_few_bytes(monkeypatch):
+    """The command with the tiny model, with a few files of text."""
+    monkeypatch.setattr(command, "corpus", lambda: data.corpus(files()))
+    monkeypatch.setattr(command, "TINY", TINY)
+    monkeypatch.setattr(command, "Settings", lambda: TINY)
+    monkeypatch.setattr(command, "BYTES_MORE", 3)
+
+
+def test_the_command_trains_resumes_and_refuses(
+    tmp_path, of_a_few_bytes, device, monkeypatch, capsys
+):
+    arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "3"]
+    assert command.main(arguments) == 0
+    assert "all steps are made" in capsys.readouterr().out
+    assert command.main(arguments) == 0
+    assert "resumed at step 3" in capsys.readouterr().out
+    assert command.main([*arguments[:-1], "4"]) == 2
+    assert "made with steps 3, this run has 4" in capsys.readouterr().out
+    (tmp_path / device / "last.pt").write_bytes(b"nothing")
+    assert command.main(arguments) == 2
+    assert "does not end with the digest" in capsys.readouterr().out
+    monkeypatch.setattr(command._Stop, "__call__", lambda stop: True)
+    assert command.main([*arguments, "--fresh"]) == 130
+    assert "make train goes on" in capsys.readouterr().out
+
+
+def test_the_command_says_what_a_full_disk_has_kept(tmp_path, of_a_few_bytes, monkeypatch, capsys):
+    arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "4"]
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as on_a_full_disk:
+        on_a_full_disk.setattr(training.os, "fsync", full)
+        assert command.main(arguments) == 2
+        told = capsys.readouterr().out
+        assert "(No space left on device); nothing was trained; make room there" in told
+        on_a_full_disk.setattr(command, "try_out", lambda *_: None)  # it fills up later
+        assert command.main(arguments) == 1
+        told = capsys.readouterr().out
+        assert "No checkpoint could be stored" in told
+        assert "the weights of step 4 say" in told, "the best weights are still in memory"
+    with monkeypatch.context() as stopped:
+        stopped.setattr(command._Stop, "__call__", lambda stop: True)
+        assert command.main(arguments) == 130
+        assert "The checkpoint is whole" in capsys.readouterr().out
+        stopped.setattr(training.os, "fsync", full)
+        stopped.setattr(command, "try_out", lambda *_: None)
+        asked = iter([False, True])
+        stopped.setattr(command._Stop, "__call__", lambda stop: next(asked))
+        assert command.main(arguments) == 130
+        told = capsys.readouterr().out
+        assert "is of step 0: make train goes on from there" in told
+        assert "is whole" not in told
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("--steps", value) for value in ("-5", "0", "1.5", "many", "")),
+        *(("--seconds", value) for value in ("nan", "-1", "0", "inf", "-inf", "long")),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(argument, value, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([f"{argument}={value}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"argument {argument}: {value!r} came; a " in said
+    assert "is allowed" in said
+
+
+def test_two_runs_on_one_folder_are_refused_until_the_first_has_ended(tmp_path, capsys):
+    hold = (
+        "import pathlib, sys, time; from snippets.language_model.training import alone\n"
+        "with alone(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    place = tmp_path / ("cuda" if torch.cuda.is_available() else "cpu")
+    program = [sys.executable, "-c", hold, str(place)]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert command.main(["--folder", str(tmp_path)]) == 2
+        assert f"another run trains in {place}" in capsys.readouterr().out.replace("\n", "")
+        other.kill()
+    with training.alone(place):
+        pass
+
+
+def test_a_folder_that_cannot_be_is_told_before_training(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert command.main(["--folder", str(tmp_path / "file")]) == 2
+    assert "file" in capsys.readouterr().out
+
+
+def test_ctrl_c_asks_for_a_stop_and_a_second_one_kills():
+    import signal
+
+    # A job in the background of a shell ignores Ctrl-C, and tests may be one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    stop = command._Stop()
+    try:
+        with stop:
+            assert not stop()
+            signal.raise_signal(signal.SIGINT)
+            assert stop()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# What heads look at.
+
+
+def test_targets_are_found_in_a_text():
+    text = b"f(a[0],\n  b)\n"
+    assert heads.brackets(text) == [(5, [3]), (11, [1])]
+    assert heads.brackets(b")(]") == []
+    assert heads.indentation(b"    x\n y\n\nz\n") == [(5, [0, 1, 2, 3]), (8, [6])]
+    assert heads.previous(b"abc") == [(1, [0]), (2, [1])]
+
+
+def test_shares_of_a_head_that_looks_one_back_and_of_an_even_one():
+    tokens = torch.tensor([list(b"f(a)\n")])
+    N = tokens.shape[1]
+    back = torch.zeros(N, N)
+    back[0, 0] = 1.0
+    for at in range(1, N):
+        back[at, at - 1] = 1.0
+    even = torch.ones(N, N).tril()
+    even /= even.sum(-1, keepdim=True)
+    found = heads.shares(torch.stack((back, even))[None, None], tokens)
+    by_head, expected, count = found["previous byte"]
+    assert by_head[0] == pytest.approx([1.0, expected])
+    assert count == 4
+    by_head, expected, count = found["matching bracket"]
+    assert (by_head[0], expected, count) == (pytest.approx([0.0, 0.25]), 0.25, 1)
+    assert "indentation" not in found
+
+
+def test_weights_are_those_that_the_model_uses():
+    model = LanguageModel(CONFIG)
+    tokens = torch.randint(256, (2, 9))
+    found = heads.weights_of(model, tokens)
+    assert found.shape == (2, 2, 4, 9, 9)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 2, 4, 9))
+    assert not found.triu(1).any()
+    used = []
+
+    def attend(q, k, v):
+        used.append(module.sdpa(q, k, v))
+        mixed = found[len(used) - 1] @ v.repeat_interleave(2, dim=1)
+        torch.testing.assert_close(used[-1], mixed)
+        return used[-1]
+
+    model(tokens, attend)
+    assert len(used) == 2
+
+
+def test_every_fault_changes_the_gradients(device):
+    q, k, v = (torch.randn(1, h, 40, 16, device=device) for h in (4, 2, 2))
+    grad_out = torch.randn_like(q)
+
+    def gradients(backward):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        return torch.autograd.grad(op.through(backward)(*leaves), leaves, grad_out)
+
+    right = gradients(op.flash_backward)
+    for name in op.FAULTS:
+        changes = op.changed(name)
+        assert bool(changes) == (name != "scale 1.02")
+        if changes:
+            wrong = gradients(bench.variant(op.OURS, changes))
+            assert any((a - b).abs().max() > 1e-2 for a, b in zip(right, wrong, strict=True)), name
+
+
+# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
+
+
+def about():
+    return [
+        {"about": "text", **data.manifest(files())},
+        {"about": "model", "parameters": 17_000_000, "settings": {}},
+    ]
+
+
+def result(name, rows):
+    return [made_up.result("language_model", name, [*about(), *rows])]
+
+
+def run_of(name, end, **case):
+    """A row of a run whose loss is the same at each step."""
+    row = {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end}
+    return {**row, "seconds_in_all": 4.0, **case}
+
+
+def test_the_figure_of_the_losses_measures_distances_at_the_end():
+    ends = {"flash_backward": 1.003, "torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
+    rows = [
+        {
+            "implementation": name,
+            "seed": seed,
+            "losses": [5.0] * 40 + [end] * 10,
+            "held_out": end,
+            "seconds_in_all": 4.0,
+        }
+        for name, end in ends.items()
+        for seed in (0, 1)
+    ]
+    drawn = figures.losses(result("losses", rows))
+    assert "at most 0.0030 nats" in drawn.finding
+    assert "0.0020 apart" in drawn.finding.replace("\n", " ")
+    assert "1.50×" in drawn.sentences["bound"]
+    rows.append({"implementation": "torch:math", "seed": 2, "error": "out of memory"})
+    rows.append({**rows[0], "seed": 2, "losses": [9.0] * 50})  # not compared: others lack its seed
+    drawn = figures.losses(result("losses", rows))
+    assert len(drawn.table) == 9
+    assert "at most 0.0030 nats" in drawn.finding
+
+
+@pytest.mark.parametrize(("again", "told"), [(1.001, "outside"), (1.004, "within")])
+def test_runs_that_were_made_again_widen_the_bound(again, told):
+    """Backends that happen to end alike say little; how far one ends from itself counts as well."""
+
+    def rows(name, end, **case):
+        return [run_of(name, end, seed=seed, **case) for seed in (0, 1)]
+
+    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
+    there = [row for name, end in ends for row in rows(name, end)]
+    there += rows("torch:cudnn", again, again=True)
+    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.005)]))
+    assert f"{told} the bound" in drawn.sentences["bound"].replace("\n", " ")
+    assert len(drawn.table) == 10
+    assert sum("again" in f"{row['attention']}" for row in drawn.table) == 2
+    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.02)]))
+    assert "outside the bound" in drawn.sentences["bound"].replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [(1.001, "within the bound as well"), (1.005, "outside the bound: three")]
+)
+def test_what_the_bound_would_be_without_the_second_runs_is_told(end, told):
+    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
+    once = [*(run_of(*pair) for pair in ends), run_of(figures.OURS, end)]
+    again = run_of("torch:cudnn", 1.004, again=True)
+    drawn = figures.losses(result("losses", [*once, again]))
+    assert told in drawn.sentences["bound"].replace("\n", " ")
+    assert "first runs" not in figures.losses(result("losses", once)).sentences["bound"]
+
+
+def test_the_bound_passes_chance_and_finds_a_shift():
+    """Seven curves that differ by chance alone: 16 % are outside, without second runs 37 %."""
+    chance = random.Random(0)
+    runs = [(figures.OURS, False), (figures.HOPPER, False)]
+    runs += itertools.product(figures.BACKENDS, (False,))
+    runs += itertools.product(bench.TWICE, (True,))
+
+    def outside(shift, once=False):
+        rows = [
+            {
+                "implementation": name,
+                "again": again,
+                "losses": [1.2 + chance.gauss(0, 0.003) + shift * (name == figures.OURS)] * 5,
+            }
+            for name, again in runs
+            for _ in bench.SEEDS
+        ]
+        ours, theirs = figures._distances([r for r in rows if not (once and r["again"])])
+        return ours > figures.FACTOR * theirs
+
+    draws = range(500)
+    assert 0.08 < sum(outside(0) for _ in draws) / len(draws) < 0.25
+    assert 0.28 < sum(outside(0, once=True) for _ in draws) / len(draws) < 0.46
+    assert sum(outside(0.015) for _ in draws) / len(draws) > 0.99  # about that of scale 1.02
+
+
+def _by_chance(chance, shift=0.0):
+    """Ours and PyTorch's runs from each seed: seeds differ much, runs of a seed by chance alone."""
+    names = [(figures.OURS, shift), *((name, 0.0) for name in figures.BACKENDS)]
+    for seed in bench.SEEDS:
+        level = chance.gauss(1.2, 0.05)
+        for name, off in names:
+            losses = [level + off + chance.gauss(0, 0.004)] * 5
+            yield {"implementation": name, "seed": seed, "losses": losses}
+
+
+def test_a_comparison_seed_by_seed_is_wrong_one_time_in_twenty_and_finds_a_shift():
+    chance = random.Random(0)
+
+    def found(shift):
+        rows = list(_by_chance(chance, shift))
+        return figures._paired([r for r in rows if r["implementation"] == figures.OURS], rows)
+
+    draws = range(1000)
+    false = sum(figures._told_apart(found(0)) for _ in draws) / len(draws)
+    assert 0.03 < false < 0.075
+    shifted = [found(-0.015) for _ in draws]  # about as far as scale 1.02, to the other side
+    assert sum(map(figures._told_apart, shifted)) / len(draws) > 0.98
+    covered = sum(abs(mean + 0.015) <= half for mean, half in shifted) / len(draws)
+    assert 0.925 < covered < 0.97
+
+
+def test_the_comparison_seed_by_seed_is_told_either_way():
+    def rows(ends):
+        for name, losses in ends.items():
+            for seed, end in enumerate(losses):
+                yield run_of(name, end, seed=seed)
+
+    there = dict(zip(figures.BACKENDS, [(1.0, 2.0), (1.002, 2.002), (1.001, 2.001)], strict=True))
+    told = {
+        "Zero lies inside": (1.002, 2.000),
+        "Zero lies outside the interval of `flash_backward`": (1.0310, 2.0312),
+    }
+    for said, mine in told.items():
+        drawn = figures.losses(result("losses", list(rows({figures.OURS: mine, **there}))))
+        assert said in drawn.sentences["paired"].replace("\n", " ")
+    assert "0.0301 ± 0.0013 with" in drawn.sentences["paired"].replace("\n", " ")
+    alone = [r for r in rows({figures.OURS: mine, **there}) if r["seed"] == 0]
+    drawn = figures.losses(result("losses", alone))
+    assert "at least two seeds" in drawn.sentences["paired"]
+
+
+def test_the_faults_are_compared_seed_by_seed_as_ours_are():
+    def rows(name, *ends, **case):
+        return [run_of(name, end, seed=seed, **case) for seed, end in enumerate(ends)]
+
+    names = (figures.OURS, *figures.BACKENDS)
+    losses = result("losses", [row for name in names for row in rows(name, 1.0, 2.0)])
+    right = rows(figures.OURS, 1.0, 2.001, fault="none")
+    near = rows(figures.OURS, 1.0, 2.002, fault="scale 1.02")
+    far = rows(figures.OURS, 1.1, 2.1, fault="Δ forgotten")
+    drawn = figures.verdict([*losses, *result("faults", [*right, *near, *far])])
+    assert "“scale 1.02” cannot be told from chance" in drawn.sentences["paired"]
+    assert [str(row["minus PyTorch's, paired"]) for row in drawn.table] == [
+        "0.0010 ± 0.0127",
+        "0.1000 ± 0.0000",
+    ]
+    drawn = figures.verdict([*losses, *result("faults", [*right, *far])])
+    assert "all 1 are told from chance" in drawn.sentences["paired"]
+
+
+def test_the_figure_of_the_faults_names_the_smallest_distance():
+    rows = [
+        run_of("flash_backward", end, fault=name)
+        for name, end in (("none", 1.0), ("scale 1.02", 1.02), ("Δ forgotten", 3.0))
+    ]
+    drawn = figures.faults(result("faults", rows))
+    assert "0.0200 to 2.00 nats" in drawn.finding
+    assert len(drawn.table) == 2
+
+
+def test_the_verdict_names_the_faults_that_the_bound_misses():
+    ends = {"flash_backward": 1.01, "torch:flash": 1.0, "torch:cudnn": 1.002, "torch:math": 1.02}
+    losses = result("losses", [run_of(name, end) for name, end in ends.items()])
+    faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
+    wrong = result("faults", [run_of(figures.OURS, end, fault=f) for f, end in faults.items()])
+    drawn = figures.verdict([*losses, *wrong])
+    assert drawn.finding.startswith("1 of 2 wrong backwards")
+    assert "which misses “scale 1.02”" in drawn.finding
+    assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
+    assert "0.0100 nats" in drawn.sentences["twice"]
+    assert "“scale 1.02” is 0.0200 away" in drawn.sentences["twice"]
+    near = result("losses", [run_of(name, 1.0) for name in ends])
+    drawn = figures.verdict([*near, *wrong])
+    assert "All 2 wrong backwards" in drawn.finding
+    assert drawn.sentences["twice"].startswith("Repeated from the same seeds, the right runs end")
+    assert figures.verdict(losses) is None
+
+
+def test_heads_that_were_ahead_before_are_named():
+    shares = {0: [[0.2, 0.1]], 100: [[0.6, 0.4]], 300: [[0.3, 0.7]]}
+    rows = [
+        {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": found}
+        for at, found in shares.items()
+        for kind in heads.TARGETS
+    ]
+    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
+    assert "matching bracket, layer 1 head 1 at step 100 (60 %)" in told.replace("\n", " ")
+    del rows[3:6]
+    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
+    assert "is the best at each step" in told.replace("\n", " ")
+
+
+def test_the_other_figures_draw_what_was_measured():
+    rows = [
+        {"implementation": "flash_backward", "deterministic": on, "steps": 60, "weights": 9}
+        | {"weights_that_differ": 0 if on else 5, "losses": [[1.0], [1.0]]}
+        for on in (True, False)
+    ]
+    assert "the same bits" in figures.repeated(result("repeated", rows)).finding
+    rows[0]["weights_that_differ"] = 1
+    assert "differ" in figures.repeated(result("repeated", rows)).finding
+    row = {"implementation": "flash_backward", "losses": [2.0] * 30, "seconds_in_all": 40.0}
+    row |= {"validation": [[0, 5.5], [10, 1.5], [20, 1.6]]}
+    assert "at step 10: 1.500" in figures.training(result("training", [row])).finding
+    rows = [
+        {"step": at, "prompt": "def ", "temperature": 0.8, "text": f"def a{at}():\n```"}
+        for at in (0, 100, 1000, 2000)
+    ]
+    drawn = figures.samples(result("samples", rows))
+    assert drawn.sentences["end"].endswith("```text\ndef a2000():\n'''\n```")
+    early = figures.samples(result("samples", rows[:2])).sentences
+    assert early["thousand"].startswith("After 100 steps it writes:")
+    rows = [
+        {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": [[0.1, at / 4000]]}
+        for at, kind in itertools.product((0, 2000), heads.TARGETS)
+    ]
+    assert figures.looked_at(result("looked_at", rows)).finding.count("50 %") == 3
+
+
+def test_the_maps_are_ordered_by_head_and_step():
+    rows = [
+        {"step": at, "map": kind, "layer": 1, "head": 2, "text": "ab", "weights": f"{kind}{at}"}
+        for at, kind in itertools.product((1000, 0), ("previous byte", "indentation"))
+    ]
+    drawn = figures.maps([*result("losses", []), *result("looked_at", rows)])
+    data_of = drawn.extra_files["maps_steps.json"]
+    assert data_of["steps"] == [0, 1000]
+    assert data_of["heads"][1]["name"] == "indentation: layer 2, head 3"
+    assert data_of["heads"][1]["weights"] == ["indentation0", "indentation1000"]
+    assert figures.maps(result("losses", rows)) is None
+
+
+def test_the_figures_of_times_compare_the_same_length():
+    times = {"flash_backward": 1.0, "torch:cudnn": 0.8}
+    rows = [
+        made_up.timed(ms * (4 if part == "step" else 1), implementation=name, part=part, N=N)
+        | {"compiled": compiled, "peak_bytes": 2_000_000_000}
+        for name, ms in times.items()
+        for part, compiled in (("step", False), ("step", True), ("attention", False))
+        for N in (1024, 4096)
+    ]
+    drawn = figures.steps(result("steps", rows))
+    assert "25 %" in drawn.finding
+    assert "1.25×" in drawn.sentences["attention"]
+    assert "1.25×" in drawn.sentences["compiled"]
+    assert "2 GB" in drawn.sentences["memory"]
+    rows = [
+        made_up.timed(ms, way=way, batch=1, N=960, implementation="torch:sdpa")
+        for way, ms in (("ours, in a graph", 0.5), ("no cache", 2.0))
+    ]
+    drawn = figures.sampling(result("sampling", rows))
+    assert "ours, in a graph" in drawn.finding
+    assert "500 µs" in drawn.finding
+
+
+def test_a_map_is_packed_row_by_row():
+    import base64
+
+    weights = torch.tensor([[1.0, 9.0], [0.25, 0.75]])
+    assert list(base64.b64decode(bench.packed(weights))) == [255, 64, 191]
+
+
+def test_a_loss_is_the_cross_entropy_of_the_next_byte():
+    model = LanguageModel(CONFIG, dtype=torch.float64).double()
+    tokens = torch.randint(256, (1, 5))
+    logs = model(tokens[:, :-1]).log_softmax(-1)[0]
+    want = -sum(logs[i, tokens[0, i + 1]] for i in range(4)) / 4
+    torch.testing.assert_close(loss_of(model, tokens), want)

@@ -1,0 +1,232 @@
+"""The figures of latency_hiding, drawn from a made-up GPU that keeps to a simple model."""
+
+import math
+import re
+
+import pytest
+
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.pictures import picture_fragment
+from snippets._lab.results.store import DataError
+from snippets._site import unmeasured
+from snippets.latency_hiding import drawings, figures
+from snippets.latency_hiding.bench import SETS, STEPS, WALK
+from tests.floors import some
+from tests.made_up import CEILINGS, result, timed
+
+MANY, L1, L2 = 132, 228 << 10, 60 << 20
+DEVICE = {
+    "name": "Some GPU",
+    "capability": "9.0",
+    "power_limit_w": 700.0,
+    "multiprocessors": MANY,
+    "l2_bytes": L2,
+    "sm_clock_mhz": [2000.0, 2000.0, 2000.0],
+}
+RATE = 2e12  # bytes a second that a copy reads
+NS = {"L1": 16.0, "L2": 130.0, "HBM": 400.0}
+
+
+def step(set_bytes):
+    """Nanoseconds of a step."""
+    return NS["L1" if set_bytes <= L1 else "L2" if set_bytes <= L2 else "HBM"]
+
+
+def made(name, rows):
+    peak = {"per_s_p20": 1.99 * RATE, "per_s_p50": 2 * RATE, "per_s_p80": 2.01 * RATE}
+    ceilings = CEILINGS | {"copy": peak, "read": peak, "write": peak}
+    return result("latency_hiding", name, rows, device=DEVICE, ceilings=ceilings)
+
+
+def walks(set_bytes, **fields):
+    for steps in (100, 100 + STEPS):
+        ms = (5_000 + steps * step(set_bytes)) / 1e6
+        about = {"implementation": "latency_hiding", "steps": steps, "set_bytes": set_bytes}
+        yield timed(ms, **about, **fields)
+
+
+def latency():
+    return made("latency", [r for n in SETS for r in walks(n, shared_bytes=L1)])
+
+
+def hiding():
+    rows = []
+    for lanes in (1, 32):
+        for per_sm in (0, 1, 2, 4, 8, 16, 32):
+            programs = per_sm * MANY or 1
+            walkers = programs * lanes
+            ns = max(NS["HBM"], walkers * 32 / (RATE / 2) * 1e9)
+            for name in ("latency_hiding", "latency_hiding:exercise"):
+                if walkers > 1 or name == "latency_hiding":
+                    about = {"lanes": lanes, "programs": programs, "walkers": walkers}
+                    about |= {"steps": WALK, "sector_bytes": 32, "set_bytes": 1 << 32}
+                    rows.append(timed(ns * WALK / 1e6, implementation=name, **about))
+    return made("hiding", rows)
+
+
+def littles_law():
+    rows = []
+    for num_warps in (1, 4):
+        for loads in (1, 2, 4, 8):
+            for per_sm in (0, 1, 2, 4, 8, 16):
+                programs = per_sm * MANY or 1
+                in_flight = programs * num_warps * loads * 512
+                rate = min(0.95 * RATE, in_flight / NS["HBM"] * 1e9)
+                moved = 2 * in_flight * 256
+                about = {"kind": "copy", "programs": programs, "bytes_in_flight": in_flight}
+                about |= {"num_warps": num_warps, "loads": loads, "programs_sm": per_sm}
+                rows.append(timed(moved / 2 / rate * 1e3, bytes_compulsory=moved, **about))
+    return made("littles_law", [*rows, *walks(1 << 29, kind="latency")])
+
+
+def occupancy():
+    rows = []
+    for num_warps, fits in ((4, (16, 12, 10, 6, 3)), (1, (32, 32, 32, 24, 12))):
+        for held, programs in zip((8, 16, 32, 64, 128), fits, strict=True):
+            for kind in ("waits", "computes"):
+                ms = 1.0 + (0.5 / programs if kind == "waits" else 0.001 * held / 100)
+                about = {"kind": kind, "num_warps": num_warps, "held": held, "registers": held + 20}
+                about |= {"programs_at_once": programs, "limit": "registers", "programs": MANY * 64}
+                rows.append(timed(ms, implementation="hold_and_wait", **about))
+    return made("occupancy", rows)
+
+
+def waves():
+    rows = []
+    for tiles in (33, 66, 99, 131, 132, 133, 263, 264, 265, 396, 528):
+        for name, grain in (("a program a tile", 1), ("persistent", 1), ("half tiles", 2)):
+            ms = 0.03 * math.ceil(tiles * grain / MANY) / grain
+            rows.append(timed(ms, implementation=name, tiles=tiles, multiprocessors=MANY))
+    return made("waves", rows)
+
+
+def host_time():
+    def host(ms, **row):
+        taken = {f"{n}_ms_p{p}": ms for n in ("host", "wall") for p in (20, 50, 80)}
+        return {**row, **taken}
+
+    ways = {
+        "torch.add": 0.004,
+        "Triton, through a launcher": 0.02,
+        "Triton, the compiled kernel": 0.006,
+        "CUDA graph of 20 torch.add": 0.03,
+    }
+    rows = [
+        host(ms, kind="call", way=way, launches=20 if "20" in way else 1)
+        for way, ms in ways.items()
+    ]
+    for steps, gpu in ((0, 0.002), (512, 0.03), (4096, 0.25)):
+        for mode, least in (("waiting for each", 0.03), ("queued", 0.02), ("CUDA graph", 0.002)):
+            rows.append(host(max(gpu, least), kind="queue", mode=mode, steps=steps, gpu_ms=gpu))
+    rows += [
+        host(0.1, kind="chain", way="eager", operations=20),
+        host(0.03, kind="chain", way="CUDA graph", operations=20),
+        {"kind": "chain", "way": "torch.compile", "operations": 20, "error": "no compiler"},
+    ]
+    return made("host_time", rows)
+
+
+MADE = {f.__name__: f for f in (latency, hiding, littles_law, occupancy, waves, host_time)}
+
+
+def drawn(name):
+    return fragment("latency_hiding", name, getattr(figures, name), [MADE[name]()])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("latency", ["16 ns (32 cycles) where L1", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
+        ("hiding", ["4,224 walkers take 1.00× the time of one"]),
+        ("littles_law", ["asks for 800 kB in flight"]),
+        ("occupancy", ["3 programs at once instead of 16"]),
+        ("waves", ["One more tile, 133, takes 2.0× the time"]),
+        ("host_time", ["The CPU needs 20 µs", "done with the smallest in 2 µs"]),
+    ],
+)
+def test_a_figure_says_what_the_model_does(name, said):
+    files = drawn(name)
+    for text in some(said):
+        assert text in files[f"{name}.md"]
+
+
+def test_the_law_is_told_where_it_holds():
+    sentences = drawn("littles_law")["littles_law_sentences.md"]
+    assert "read at 100 % of what the law says" in sentences
+
+
+def test_a_chain_that_failed_is_named():
+    assert "torch.compile failed" in drawn("host_time")["host_time_sentences.md"]
+    assert "no compiler" in drawn("host_time")["host_time.md"]
+
+
+def test_a_card_whose_levels_were_not_measured_is_refused():
+    short = made("latency", [r for n in SETS[:4] for r in walks(n, shared_bytes=L1)])
+    with pytest.raises(DataError, match="no working set between"):
+        figures.latency([short])
+
+
+def hierarchy():
+    sizes = {"kind": "sizes", "multiprocessors": MANY, "registers_bytes": 256 << 10}
+    sizes |= {"shared_bytes": L1, "l2_bytes": L2, "memory_bytes": 141 * 10**9}
+    walked = [
+        timed(0.3, kind="walk", set_bytes=n, bytes_loaded=10**10)
+        for n in (65_536, 1 << 20, 1 << 29)
+    ]
+    return result("attention_memory", "hierarchy", [sizes, *walked], device=DEVICE)
+
+
+def test_the_gpu_is_drawn_with_latencies_and_without():
+    """Other posts include it; on a card whose latencies nobody measured it says the rest."""
+    with_, without = (
+        fragment("latency_hiding", "gpu", figures.gpu, [hierarchy(), *more])["gpu.md"]
+        for more in ([latency()], [])
+    )
+    for text in ("132 streaming multiprocessors", "256 KiB", "60 MiB", "16 per cycle"):
+        assert text in with_
+        assert text in without
+    assert "400 ns" in with_
+    assert " ns" not in without
+    assert re.search(r'aria-label="The Some GPU: 132 streaming', with_), "a text alternative"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("turns", latency, "260 cycles"),
+        ("pipe", littles_law, "800 kB"),
+        ("tail", waves, "133 programs on 132 multiprocessors"),
+    ],
+)
+def test_drawings_say_more_where_it_was_measured(name, source, said):
+    draw = getattr(drawings, name)
+    with_, without = (
+        picture_fragment("latency_hiding", name, draw, [hierarchy(), *more])[f"{name}.md"]
+        for more in ([source()], [])
+    )
+    assert said in with_
+    assert f"latency_hiding/{source.__name__}" in with_
+    assert f"latency_hiding/{source.__name__}" not in without
+    assert "<svg" in without
+
+
+def test_one_warp_is_drawn_idle_and_many_busy():
+    text = drawings.turns([]).svg
+    busy = [float(n) for n in re.findall(r"busy ([\d.]+) %<", text)]
+    assert busy == sorted(busy)
+    assert busy[0] < 15
+    assert busy[-1] == 100
+
+
+def test_a_page_says_that_a_drawing_waits(tmp_path):
+    include = '--8<-- "docs/figures/latency_hiding/gpu.md"'
+    shown = unmeasured.shown(include, tmp_path)
+    assert unmeasured.BADGE in shown
+    assert "`make bench POST=latency_hiding`" in shown
+    for drawn in ("gpu.md:part", "no_such_drawing.md"):
+        wrong = include.replace("gpu.md", drawn)
+        assert unmeasured.shown(wrong, tmp_path) == wrong, "the build says that it is not there"
+    path = tmp_path / "docs/figures/latency_hiding/gpu.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("drawn")
+    assert unmeasured.shown(include, tmp_path) == include

@@ -1,0 +1,801 @@
+"""What every attention launcher owes its caller: the contract of design.md §3, a line of it a test.
+
+A room joins by itself: its launcher is called like the room and takes q and k. What it can be asked
+for is read from its signature and its kernel.py; LAUNCHERS says what is not written there. The
+numerical tests judge the room's mutants, together with those of the room's own file.
+"""
+
+import ast
+import contextlib
+import functools
+import inspect
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+from snippets._lab.judge.grid import attention_rooms
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    assert_attention,
+    assert_weights,
+    causal_mask,
+    eager_attention,
+    eager_weights,
+    make_qkv,
+)
+from snippets._lab.rooms import interpreted, load, room_file, rooms
+from tests.floors import some
+
+ON_GPU = torch.cuda.is_available()
+HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+ROOMS = attention_rooms()
+KERNELS = [room for room in rooms() if room_file(room, "kernel.py").exists()]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What a launcher can be asked for; unless it says otherwise, everything."""
+
+    M: int = 3  # queries and keys of a usual problem: more than a tile, where there are tiles
+    N: int = 37
+    D: int = 16  # columns of it
+    widths: tuple[int, ...] = (1, 3, 16, 63, 64, 65, 128, 256)
+    columns_apart: bool = True  # any strides; or the columns of a row must lie side by side
+    rows_alike: bool = True  # a stride of zero
+    groups: bool = False  # of query heads, which share a head of keys
+    least_rank: int = 2
+    far_apart: bool = True  # offsets of 2^31 elements, as far as a CPU can play them
+    dtype: torch.dtype = torch.float32
+
+
+LAUNCHERS = {
+    "composed_attention": Launcher(least_rank=1),  # one query may be a vector
+    "tiled_attention": Launcher(M=18, N=50),
+    "flash_attention": Launcher(
+        M=70,
+        N=150,
+        widths=(16, 24, 40, 72, 128, 136, 256),
+        columns_apart=False,
+        groups=True,
+    ),
+    "hopper_attention": Launcher(
+        M=70,
+        N=200,
+        D=64,
+        widths=(64, 128),
+        columns_apart=False,
+        rows_alike=False,
+        groups=True,
+        far_apart=False,
+        dtype=torch.float16,
+    ),
+}
+
+
+def of(room):
+    return LAUNCHERS.get(room, Launcher())
+
+
+def launcher(room):
+    return getattr(load(room, "kernel"), room)
+
+
+def parameters(room):
+    return inspect.signature(launcher(room)).parameters
+
+
+def dtypes(room):
+    return [x for x in DTYPES if x in load(room, "kernel").DTYPES]
+
+
+def device_of(room):
+    """Where the room's kernel runs here: Gluon's is played on a CPU if there is no Hopper GPU."""
+    return "cuda" if (ON_GPU if interpreted(room) else HOPPER) else "cpu"
+
+
+@contextlib.contextmanager
+def running(room):
+    """The launcher, ready to be called with tensors of `device_of`."""
+    if interpreted(room) or HOPPER:
+        yield launcher(room)
+    else:
+        with load(room, "simulator.on_cpu").played(launcher(room)):
+            yield launcher(room)
+
+
+def call(room, q, k, v, **options):
+    with running(room) as run:
+        return run(q, k, v, **options) if "v" in parameters(room) else run(q, k, **options)
+
+
+def check(room, q, k, v, *, causal=False, align="bottom_right", **options):
+    """Hold the launcher's result against float64."""
+    mask = None
+    asked = dict(options)
+    if causal:
+        mask = causal_mask(q.shape[-2], k.shape[-2], align=align, device=q.device)
+        asked["causal"] = True
+        if "align" in parameters(room):
+            asked["align"] = align
+    out = call(room, q, k, v, **asked)
+    if "v" in parameters(room):
+        return assert_attention(out, q, k, v, mask=mask, **options)
+    return assert_weights(out, q, k, mask=mask, **options)
+
+
+def make(room, *leading, **sizes):
+    """q, k and v of a problem that the launcher takes."""
+    usual = {"M": of(room).M, "N": of(room).N, "D": of(room).D, "dtype": of(room).dtype}
+    return make_qkv(*leading, device=device_of(room), **(usual | sizes))
+
+
+def each(cases):
+    """Parametrise over the rooms, and over what a function of the room gives."""
+    pairs = [(room, case) for room in ROOMS for case in cases(room)]
+    return pytest.mark.parametrize(("room", "case"), pairs, ids=str)
+
+
+with_every_launcher = pytest.mark.parametrize("room", ROOMS)
+with_every_mask = pytest.mark.parametrize(
+    "room", [room for room in ROOMS if "causal" in parameters(room)]
+)
+
+
+def test_all_launchers_are_here():
+    assert len(ROOMS) >= 7
+    assert set(LAUNCHERS) <= set(ROOMS)
+
+
+@pytest.mark.numerical
+@each(dtypes)
+def test_dtypes(room, case):
+    check(room, *make(room, 2, dtype=case))
+
+
+@pytest.mark.numerical
+@each(lambda room: of(room).widths)
+def test_head_dimensions(room, case):
+    # With few columns a small q can leave the weights almost uniform.
+    check(room, *make(room, D=case, spread=9.0 if case < 8 else 3.0))
+
+
+@pytest.mark.numerical
+@each(lambda room: [(1, 1), (1, 129), (2, 63), (3, 64), (3, 65), (3, 127)])
+def test_odd_lengths(room, case):
+    M, N = case
+    check(room, *make(room, M=M, N=N))
+
+
+@pytest.mark.numerical
+@each(lambda room: [(), (1,), (3,), (1, 1), (2, 3)])
+def test_batch_and_heads(room, case):
+    check(room, *make(room, *case, M=min(of(room).M, 17), N=20))
+
+
+def columns_apart(x):
+    return x.mT.contiguous().mT
+
+
+def heads_side_by_side(x):
+    """[B, H, N, D] in [B, N, H, D] memory, as models store them."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def slices(x):
+    """Every second row of a tensor with three times the columns."""
+    return torch.cat([x, x.flip(-1), x], -1).repeat_interleave(2, -2)[..., ::2, -x.shape[-1] :]
+
+
+LAYOUTS = [columns_apart, heads_side_by_side, slices]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@with_every_launcher
+def test_strides_are_honoured(room, layout):
+    q, k, v = (layout(x) for x in make(room, 2, 3))
+    assert not k.is_contiguous()
+    if layout is columns_apart and not of(room).columns_apart:
+        with pytest.raises(ValueError, match=r"q has strides .*; the last must be 1"):
+            call(room, q, k, v)
+    else:
+        check(room, q, k, v)
+
+
+@pytest.mark.numerical
+@with_every_launcher
+def test_one_key_for_all_heads_by_a_stride_of_zero(room):
+    q, k, v = make(room, 2, 4)
+    k, v = (x[:, :1].expand(-1, 4, -1, -1) for x in (k, v))
+    if of(room).rows_alike:
+        check(room, q, k, v)
+    else:
+        with pytest.raises(ValueError, match=r"k starts at .* with strides"):
+            call(room, q, k, v)
+
+
+@pytest.mark.numerical
+@each(dtypes)
+def test_scores_of_ten_thousand(room, case):
+    q, k, v = make(room, M=3, N=33, D=64, dtype=case)
+    q, k = (x / x.norm(dim=-1, keepdim=True) * 300 for x in (q, k))
+    scores = q.double() @ k.double().mT
+    assert scores.abs().max() > 1e4
+    check(room, q, k, v, scale=1.0)
+    if "causal" in parameters(room):
+        check(room, q, k, v, scale=1.0, causal=True)
+
+
+SCALES = {
+    "none": None,
+    "float": 0.3,
+    "int": 2,
+    "numpy": np.float32(0.7),
+    "half": np.float16(0.3),
+    "fraction": Fraction(1, 3),
+}
+
+
+@pytest.mark.numerical
+@each(lambda room: SCALES)
+def test_scale(room, case):
+    scale = SCALES[case]
+    q, k, v = make(room, M=3)
+    out = call(room, q, k, v, scale=scale)
+    judge = assert_attention if "v" in parameters(room) else assert_weights
+    judge(out, *(q, k, v)[: 2 + ("v" in parameters(room))], scale=scale and float(scale))
+
+
+@pytest.mark.numerical
+@each(lambda room: [False, True] if "causal" in parameters(room) else [False])
+def test_the_smallest_scale_and_the_largest(room, case):
+    """One makes all weights equal and the other leaves one key; -inf · 0 and inf - inf are NaN."""
+    q, k, v = make(room, M=5)
+    visible = causal_mask(5, k.shape[-2], device=q.device) if case else torch.ones(5, k.shape[-2])
+    visible = visible.to(q.device).double()
+    scores = (q.double() @ k.double().mT).masked_fill(visible == 0, -math.inf)
+    one = torch.nn.functional.one_hot(scores.argmax(-1), k.shape[-2]).double()
+    equal = (visible / visible.sum(-1, keepdim=True)).expand_as(one)
+    options = {"causal": True} if case else {}
+    for scale, weights in ((2.0**-64, equal), (2.0**64, one)):
+        want, summed = weights, weights
+        if "v" in parameters(room):
+            want, summed = weights @ v.double(), weights @ v.double().abs()
+        difference = (call(room, q, k, v, scale=scale, **options).double() - want).abs().max()
+        # Weights, sums in any order, and the result are rounded.
+        allowed = 2 * torch.finfo(q.dtype).eps * summed.max()
+        if not difference <= allowed:
+            raise NumericalMismatch(
+                f"difference {difference:.1e} at {scale}, allowed {allowed:.1e}"
+            )
+
+
+def towering(room, *factors):
+    """q, k and v in float32 whose scores are 2^126 times these factors, one for each key."""
+    q, k, v = make(room, M=2, N=len(factors), dtype=torch.float32)
+    q[:], k[:] = 0, 0
+    q[:, 0] = 2.0**63
+    k[:, 0] = torch.tensor(factors) * 2.0**63
+    q[1] = -q[1]
+    return q, k, v
+
+
+with_float32 = pytest.mark.parametrize("room", [r for r in ROOMS if torch.float32 in dtypes(r)])
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # differences, to -inf
+@with_float32
+def test_scores_almost_as_large_as_float32_holds(room):
+    """Up to 2^127: the largest score takes all, key 2 for one query and key 1 for the other."""
+    q, k, v = towering(room, 1.0, -1.99, 1.99, 0.0, -1.5)
+    one = torch.nn.functional.one_hot(torch.tensor([2, 1], device=q.device), 5).to(v.dtype)
+    want = one @ v if "v" in parameters(room) else one
+    torch.testing.assert_close(call(room, q, k, v, scale=1.0), want, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+@with_float32
+def test_scores_too_large_for_float32_end_as_in_pytorch(room):
+    """Where eager attention is NaN so are we, and where it is not we agree: 2^128 is inf."""
+    q, k, v = towering(room, 1.0, -8.0, 0.5, -4.0)  # row 0 has -inf twice, row 1 inf twice
+    if "v" not in parameters(room):
+        want = eager_weights(q, k, scale=1.0)
+    else:
+        want = eager_attention(q, k, v, scale=1.0)
+    assert want.isnan().any(-1).tolist() == [False, True]
+    torch.testing.assert_close(call(room, q, k, v, scale=1.0), want, equal_nan=True)
+
+
+def attention_of(room, name, module="kernel", **options):
+    """A function of q, k and v that is not called like its room."""
+    return lambda q, k, v: getattr(load(room, module), name)(q, k, v, **options)
+
+
+# All that computes attention, with the room whose problems it takes.
+ATTENTIONS = {room: (room, functools.partial(call, room)) for room in ROOMS} | {
+    "decode_attention": ("flash_attention", attention_of("decode_attention", "decode_attention")),
+    "splits": (
+        "flash_attention",
+        attention_of("decode_attention", "decode_attention", num_splits=3),
+    ),
+    "ring_attention": ("flash_attention", attention_of("ring_attention", "ring_attention")),
+    "attention": ("flash_attention", attention_of("flash_backward", "attention", "op")),
+    "flash_attention_op": (
+        "flash_attention",
+        attention_of("flash_attention", "flash_attention_op", "op"),
+    ),
+    "composed_attention_op": (
+        "composed_attention",
+        attention_of("composed_attention", "composed_attention_op", "op"),
+    ),
+}
+with_every_attention = pytest.mark.parametrize("name", ATTENTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("seen", [None, 0, -1])
+@with_every_attention
+def test_scores_of_minus_infinity_weigh_nothing(name, seen):
+    """A row of nothing else is 0, as in PyTorch's own attention. What is NaN stays NaN."""
+    room, attention = ATTENTIONS[name]
+    q, k, v = make(room, 1, 2, M=of(room).N if name == "ring_attention" else 3)
+    q[..., 0], k[..., 0] = 1.0, -math.inf
+    q[..., 0, 0] = math.nan
+    weights = torch.zeros(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
+    if seen is not None:
+        k[..., seen, 0] = 0.0
+        weights[..., seen] = 1.0
+    pytorch = torch.nn.functional.scaled_dot_product_attention(q, k, v)[..., 1:, :]
+    want = weights if "weights" in name else weights @ v
+    if name in ("decode_attention", "splits"):  # earlier tokens don't see the last key
+        q, want, pytorch = (x[..., [0, -1], :] for x in (q, want, pytorch))
+    out = attention(q, k, v)
+    assert out[..., 0, :].isnan().all()
+    assert torch.equal(out[..., 1:, :], want[..., 1:, :])
+    assert torch.equal(pytorch, (weights @ v)[..., 1:, :])
+    k[..., 2, 1] = math.nan
+    assert attention(q, k, v).isnan().all()
+
+
+def dual_numbers(f, x):
+    with torch.autograd.forward_ad.dual_level():
+        return f(torch.autograd.forward_ad.make_dual(x, x))
+
+
+TRANSFORMS = {
+    "vmap": lambda f, x: torch.vmap(f)(x[None]),
+    "grad": lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
+    "vjp": torch.func.vjp,
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+    "jacfwd": lambda f, x: torch.func.jacfwd(f)(x),
+    "hessian": lambda f, x: torch.func.hessian(lambda y: f(y).sum())(x),
+    "dual numbers": dual_numbers,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@with_every_attention
+def test_torch_func_is_refused_before_anything_runs(name, transform):
+    room, attention = ATTENTIONS[name]
+    q, k, v = make(room, 1, 2, M=of(room).N)
+    with pytest.raises(TypeError, match="instead of vmap use leading dimensions, and for grad"):
+        TRANSFORMS[transform](lambda x: attention(x, k, v), q)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("align", ["bottom_right", "top_left"])
+@pytest.mark.parametrize(("M", "N"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
+@with_every_mask
+def test_both_corners_of_a_causal_mask(room, M, N, align):
+    tensors = make(room, 2, M=M, N=N)
+    if align == "top_left" and "align" not in parameters(room):
+        with pytest.raises(TypeError, match="align"):
+            call(room, *tensors, causal=True, align=align)
+    else:
+        check(room, *tensors, causal=True, align=align)
+
+
+@with_every_mask
+def test_a_corner_without_a_causal_mask_has_no_effect(room):
+    if "align" not in parameters(room):
+        pytest.skip("its mask has one corner")
+    tensors = make(room, 2, M=4)
+    without = call(room, *tensors)
+    assert torch.equal(call(room, *tensors, align="top_left"), without)
+    assert not torch.equal(call(room, *tensors, align="top_left", causal=True), without)
+
+
+@with_every_mask
+def test_a_query_that_sees_no_key_gets_zeros(room):
+    out = call(room, *make(room, 2, M=40, N=9), causal=True)
+    assert (out[:, :31] == 0).all()
+    assert (out[:, 31:] != 0).any(-1).all()
+
+
+@with_every_launcher
+def test_zero_scores_weigh_all_keys_alike(room):
+    q, k, v = make(room, 1, 2, M=3)
+    out = call(room, torch.zeros_like(q), k, v)
+    if "v" in parameters(room):
+        want = v.double().mean(-2, keepdim=True).expand(q.shape)
+    else:
+        want = torch.full(out.shape, 1 / k.shape[-2], dtype=torch.float64, device=out.device)
+    torch.testing.assert_close(out, want.to(out.dtype))
+
+
+@pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")
+@pytest.mark.parametrize("room", [room for room in ROOMS if of(room).far_apart])
+def test_offsets_beyond_32_bits(room):
+    """Row 1 of k lies 2^31 elements after row 0: a 32-bit offset would wrap around."""
+    far = 2**31 + 16
+    memory = torch.from_numpy(np.empty(far + 64, dtype=np.float16))
+    rows = torch.as_strided(memory, (2, 16), (far, 1))
+    q, k, _ = make_qkv(N=2, D=16, dtype=torch.float16)
+    rows.copy_(k)
+    cases = [(q, rows, rows), (rows, k, k)]
+    if of(room).columns_apart:
+        cases.append((q[:, :2], rows.T[:2], rows.T[:2]))
+    for tensors in cases:
+        check(room, *tensors)
+
+
+@with_every_launcher
+def test_inputs_stay_as_they_were(room):
+    tensors = make(room, 2)
+    before = [x.clone() for x in tensors]
+    call(room, *tensors)
+    assert all(torch.equal(x, y) for x, y in some(zip(tensors, before, strict=True)))
+
+
+# Playing Gluon's kernel takes threads, to which "no gradient" would have to be said again.
+@pytest.mark.parametrize("room", [room for room in ROOMS if interpreted(room) or HOPPER])
+def test_gradient_is_allowed_where_none_is_recorded(room):
+    q, k, v = make(room, M=2)
+    with torch.no_grad():
+        check(room, q.requires_grad_(), k, v)
+
+
+# What is refused.
+
+
+def ones(room, *shape, dtype=None, device=None, **options):
+    device = device or device_of(room)
+    return torch.ones(shape, dtype=dtype or of(room).dtype, device=device, **options)
+
+
+def everywhere(make_one):
+    return {name: make_one(name) for name in "qkv"}
+
+
+def other_dtype(room):
+    return torch.bfloat16 if of(room).dtype == torch.float16 else torch.float16
+
+
+def sparse(room, D):
+    return {"k": ones(room, 2, 5, D).to_sparse()}
+
+
+def nested(room, D, layout=torch.strided):
+    rows = [ones(room, 5, D), ones(room, 4, D)]
+    return {"k": torch.nested.nested_tensor(rows, layout=layout)}
+
+
+def quantized(room, D):
+    return {"k": torch.quantize_per_tensor(ones(room, 2, 5, D).float(), 0.1, 0, torch.quint8)}
+
+
+SCALE = "scale is {}; it must lie between 2^-64 and 2^64"
+
+# A function of the room and its D gives the arguments that are not q [2, 3, D], k, v [2, 5, D].
+# The sentence is the whole error, in all rooms.
+REFUSED = {
+    "not a tensor": (
+        lambda r, D: {"k": [1.0]},
+        TypeError,
+        "k has type list; it must be a torch.Tensor",
+    ),
+    "an array": (
+        lambda r, D: {"q": np.ones((2, 3, D), np.float32)},
+        TypeError,
+        "q has type numpy.ndarray; it must be a torch.Tensor",
+    ),
+    "sparse": (sparse, TypeError, "k is torch.sparse_coo; it must be dense, torch.strided"),
+    "nested": (nested, TypeError, "k is nested; it must be dense, torch.strided"),
+    "jagged": (
+        lambda r, D: nested(r, D, torch.jagged),
+        TypeError,
+        "k is nested; it must be dense, torch.strided",
+    ),
+    "quantized": (quantized, TypeError, "k is torch.quint8; {dtypes} are allowed"),
+    "complex": (
+        lambda r, D: {"q": ones(r, 2, 3, D).cfloat()},
+        TypeError,
+        "q is torch.complex64; {dtypes} are allowed",
+    ),
+    "float64": (
+        lambda r, D: {"q": ones(r, 2, 3, D).double()},
+        TypeError,
+        "q is torch.float64; {dtypes} are allowed",
+    ),
+    "integers": (
+        lambda r, D: {"k": ones(r, 2, 5, D).int()},
+        TypeError,
+        "k is torch.int32; {dtypes} are allowed",
+    ),
+    "two dtypes": (
+        lambda r, D: {"k": ones(r, 2, 5, D, dtype=other_dtype(r))},
+        TypeError,
+        "k is {other} but q is {dtype}; cast them to one dtype",
+    ),
+    "two devices": (
+        lambda r, D: {"k": ones(r, 2, 5, D, device="meta")},
+        ValueError,
+        "k is on meta but q is on {device}; move one of them",
+    ),
+    "another device": (
+        lambda r, D: everywhere(lambda _: ones(r, 2, 5, D, device="meta")),
+        ValueError,
+        "q is on meta; the kernel needs {needs}",
+    ),
+    "no dimension": (
+        lambda r, D: {"q": ones(r)},
+        ValueError,
+        "q has shape (); {least} to 4 dimensions are allowed",
+    ),
+    "one dimension": (
+        lambda r, D: {"q": ones(r, D)},
+        ValueError,
+        "q has shape ({D},); 2 to 4 dimensions are allowed",
+    ),
+    "five dimensions": (
+        lambda r, D: {"q": ones(r, 1, 1, 2, 3, D)},
+        ValueError,
+        "q has shape (1, 1, 2, 3, {D}); {least} to 4 dimensions are allowed",
+    ),
+    "no query": (
+        lambda r, D: {"q": ones(r, 2, 0, D)},
+        ValueError,
+        "q has shape (2, 0, {D}); no dimension may be 0",
+    ),
+    "no key": (
+        lambda r, D: {"k": ones(r, 2, 0, D)},
+        ValueError,
+        "k has shape (2, 0, {D}); no dimension may be 0",
+    ),
+    "no batch": (
+        lambda r, D: {"q": ones(r, 0, 3, D)},
+        ValueError,
+        "q has shape (0, 3, {D}); no dimension may be 0",
+    ),
+    "other heads": (
+        lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
+        ValueError,
+        "k has shape (3, 5, {D}); with q (2, 3, {D}) it must be (2, N, {D})",
+    ),
+    "no multiple of heads": (
+        lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
+        ValueError,
+        "q has 2 heads and k 3; q's must be a multiple of k's",
+    ),
+    "other batch": (
+        lambda r, D: {"q": ones(r, 1, 2, 3, D)} | {n: ones(r, 4, 2, 5, D) for n in "kv"},
+        ValueError,
+        "k has shape (4, 2, 5, {D}); with q (1, 2, 3, {D}) it must be (1, {heads}, N, {D})",
+    ),
+    "lower rank": (
+        lambda r, D: {n: ones(r, 5, D) for n in "kv"},
+        ValueError,
+        "k has shape (5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "higher rank": (
+        lambda r, D: {n: ones(r, 1, 2, 5, D) for n in "kv"},
+        ValueError,
+        "k has shape (1, 2, 5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "other head dimension": (
+        lambda r, D: {n: ones(r, 2, 5, 2 * D) for n in "kv"},
+        ValueError,
+        "k has shape (2, 5, {2D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "v unlike k": (
+        lambda r, D: {"v": ones(r, 2, 4, D)},
+        ValueError,
+        "v has shape (2, 4, {D}); it must be k's, (2, 5, {D})",
+    ),
+    "gradient": (
+        lambda r, D: {"k": ones(r, 2, 5, D, requires_grad=True)},
+        ValueError,
+        "k requires grad and there is no backward; use torch.no_grad()",
+    ),
+    "negated": (
+        lambda r, D: {"k": torch._neg_view(ones(r, 2, 5, D))},
+        ValueError,
+        "k is a negated view; use k.resolve_neg()",
+    ),
+    "scale a string": (
+        lambda r, D: {"scale": "1"},
+        TypeError,
+        "scale has type str; it must be a number or None",
+    ),
+    "scale a bool": (
+        lambda r, D: {"scale": True},
+        TypeError,
+        "scale has type bool; it must be a number or None",
+    ),
+    "scale a tensor": (
+        lambda r, D: {"scale": torch.tensor(0.5)},
+        TypeError,
+        "scale has type torch.Tensor; it must be a number or None",
+    ),
+    "scale a decimal": (
+        lambda r, D: {"scale": Decimal(1)},
+        TypeError,
+        "scale has type decimal.Decimal; it must be a number or None",
+    ),
+    "scale not finite": (lambda r, D: {"scale": math.nan}, ValueError, SCALE.format("nan")),
+    "scale infinite": (lambda r, D: {"scale": math.inf}, ValueError, SCALE.format("inf")),
+    "scale zero": (lambda r, D: {"scale": 0}, ValueError, SCALE.format("0.0")),
+    "scale negative": (lambda r, D: {"scale": -0.5}, ValueError, SCALE.format("-0.5")),
+    "scale too small": (lambda r, D: {"scale": 1e-46}, ValueError, SCALE.format("1e-46")),
+    "scale too large": (lambda r, D: {"scale": 1e37}, ValueError, SCALE.format("1e+37")),
+    "scale beyond floats": (lambda r, D: {"scale": 10**400}, ValueError, SCALE.format("inf")),
+    "causal a number": (
+        lambda r, D: {"causal": 1},
+        TypeError,
+        "causal has type int; it must be a bool, True or False",
+    ),
+    "causal of numpy": (
+        lambda r, D: {"causal": np.True_},
+        TypeError,
+        "causal has type {numpy bool}; it must be a bool, True or False",
+    ),
+    "causal a mask": (
+        lambda r, D: {"causal": causal_mask(3, 5)},
+        TypeError,
+        "causal has type torch.Tensor; it must be a bool, True or False",
+    ),
+    "align misspelled": (
+        lambda r, D: {"align": "bottom-right"},
+        ValueError,
+        "align is 'bottom-right'; it must be 'bottom_right' or 'top_left'",
+    ),
+    "align an array": (
+        lambda r, D: {"align": np.array([1, 2])},
+        ValueError,
+        "align is array([1, 2]); it must be 'bottom_right' or 'top_left'",
+    ),
+    "return_lse a number": (
+        lambda r, D: {"return_lse": 1},
+        TypeError,
+        "return_lse has type int; it must be a bool, True or False",
+    ),
+}
+OPTIONS = {"v", "causal", "align", "return_lse"}  # not every launcher has these arguments
+
+
+def asked(room):
+    """The refusals that the launcher has arguments for."""
+    without = OPTIONS - set(parameters(room))
+    without |= {"other heads"} if of(room).groups else {"no multiple of heads"}
+    without |= {"one dimension"} if of(room).least_rank < 2 else set()
+    yield from (case for case in REFUSED if not {case, case.split()[0]} & without)
+
+
+@contextlib.contextmanager
+def no_launch(room):
+    """A launch would be a TypeError that names no argument."""
+    module = load(room, "kernel")
+    with contextlib.ExitStack() as stack:
+        for name in [name for name in vars(module) if name.endswith("_kernel")]:
+            stack.enter_context(patch.object(module, name, None))
+        yield
+
+
+def sentence(room, pattern):
+    """The error that a room should raise: its dtypes, sizes and needs in the pattern's places."""
+    D, groups = of(room).D, of(room).groups
+    dtype = of(room).dtype
+    said = {
+        "{dtypes}": ", ".join(str(x) for x in load(room, "kernel").DTYPES),
+        "{dtype}": str(dtype),
+        "{other}": str(other_dtype(room)),
+        # Where Gluon's kernel is played, its tensors say that they are on a GPU.
+        "{device}": str(torch.empty(0, device=device_of(room)).device)
+        if interpreted(room) or HOPPER
+        else "cuda:0",
+        "{needs}": "a CUDA device" if interpreted(room) else "an H100 or H200",
+        "{least}": str(of(room).least_rank),
+        "{heads}": "Hkv" if groups else "2",
+        "{numpy bool}": f"numpy.{np.bool_.__name__}",
+        "{2D}": str(2 * D),
+        "{D}": str(D),
+    }
+    for name, value in said.items():
+        pattern = pattern.replace(name, value)
+    return pattern
+
+
+@pytest.mark.filterwarnings("ignore:.*(prototype stage|deprecated):UserWarning")  # odd tensors
+@each(asked)
+def test_refusals(room, case):
+    change, error, pattern = REFUSED[case]
+    D = of(room).D
+    usual = {"q": ones(room, 2, 3, D), "k": ones(room, 2, 5, D), "v": ones(room, 2, 5, D)}
+    arguments = usual | change(room, D)
+    arguments = {name: x for name, x in arguments.items() if name in parameters(room)}
+    with running(room) as run, no_launch(room), pytest.raises(error) as caught:
+        run(**arguments)
+    assert str(caught.value) == sentence(room, pattern)
+
+
+def test_every_refusal_is_asked_for():
+    """Each by the rooms that can be asked for it."""
+    seen = {case for room in ROOMS for case in asked(room)}
+    assert seen == set(REFUSED)
+    assert len(seen) >= 40
+
+
+# What is written in more than one kernel.py, because each stands alone.
+SHARED = {
+    "_check_tensors": 7,  # kernels at least
+    "_check_mask": 4,
+    "_check_device": 7,
+    "_scale_or_default": 7,
+    "_gradient_scale": 3,
+    "_type_name": 8,
+    "_fit": 7,
+}
+
+
+def test_what_several_kernels_write_is_written_alike():
+    """A function of one of these names is the same in each file, but for its comments."""
+    texts = {name: defaultdict(list) for name in SHARED}
+    for room in KERNELS:
+        for node in ast.parse(room_file(room, "kernel.py").read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name in SHARED:
+                if ast.get_docstring(node) is not None:
+                    del node.body[0]
+                texts[node.name][ast.unparse(node)].append(room)
+    for name, at_least in SHARED.items():
+        assert len(texts[name]) == 1, f"{name} differs: {list(texts[name].values())}"
+        assert len(next(iter(texts[name].values()))) >= at_least, name
+
+
+@pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
+@pytest.mark.parametrize("room", [room for room in ROOMS if interpreted(room)])
+def test_cpu_without_the_interpreter_says_what_to_do(room, monkeypatch):
+    monkeypatch.setattr(load(room, "kernel"), "INTERPRETED", False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
+        call(room, *make(room))
+
+
+# What a reader copies.
+
+
+@pytest.mark.parametrize("room", KERNELS)
+def test_the_file_runs_alone(room, tmp_path):
+    shutil.copy(room_file(room, "kernel.py"), tmp_path)
+    done = subprocess.run(
+        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if interpreted(room) or HOPPER:
+        assert done.returncode == 0, done.stderr
+        assert "\nOK\n" in done.stdout
+        shape = r"^q \(2, " if room in ROOMS else r"^\w+ \("
+        assert re.search(shape, done.stdout, re.MULTILINE), "the shape of its input"
+    else:
+        assert done.returncode == 1, done.stderr
+        assert "NOT CHECKED: this kernel needs an H100 or H200" in done.stdout

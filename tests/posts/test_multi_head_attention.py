@@ -1,0 +1,687 @@
+"""multi_head_attention against PyTorch in float64, with masks and gradients; what it refuses."""
+
+import contextlib
+import functools
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._lab.measure.session import Lab
+from snippets._lab.results import store
+from snippets._lab.results.physics import refuse_impossible
+from snippets._lab.rooms import DATA, results
+from snippets.multi_head_attention import bench, exercise, module
+from snippets.multi_head_attention.checks import assert_same
+from snippets.multi_head_attention.module import (
+    AttentionHead,
+    MultiHeadAttention,
+    MultiHeadAttentionVectorized,
+    masked_softmax,
+)
+from tests import made_up
+from tests.floors import some
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+OPTIONS = {"dtype": torch.float64, "device": DEVICE}
+FORMS = ["loop", "vectorized", "fused"]
+
+
+def make(E=24, heads=3, head_dim=None, seed=0):
+    """The three forms with the same weights, three times as wide as usual, and biases not 0."""
+    torch.manual_seed(seed)
+    loop = MultiHeadAttention(E, heads, head_dim).to(**OPTIONS)
+    with torch.no_grad():
+        for weight in loop.parameters():
+            weight.mul_(3)
+    vectorized = MultiHeadAttentionVectorized.from_heads(loop)
+    fused = exercise.MultiHeadAttentionFused.from_separate(vectorized)
+    return {"loop": loop, "vectorized": vectorized, "fused": fused}
+
+
+def tokens(B=2, N=5, E=24, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(B, N, E, generator=generator, dtype=torch.float64).to(DEVICE)
+
+
+def masks(B, N):
+    """name → mask: none, causal, padding of the last tokens, both, and one with a blind query."""
+    causal = torch.ones(N, N, device=DEVICE).tril().bool()  # [N, N]
+    lengths = torch.arange(N, N - B, -1, device=DEVICE).clamp(min=1)  # [B]
+    padding = (torch.arange(N, device=DEVICE) < lengths[:, None])[:, None]  # [B, 1, N]
+    blind = causal.expand(B, N, N).clone()
+    blind[-1, N // 2] = False
+    return {
+        "none": None,
+        "causal": causal,
+        "padding": padding,
+        "both": causal & padding,
+        "blind query": blind,
+        "integers": causal.int(),
+        "of a batch of one": causal[None],
+    }
+
+
+# --8<-- [start:reference]
+def pytorch(loop, x, mask=None):
+    """The same layer written with PyTorch's fused attention, in float64, one head at a time."""
+    if mask is not None:
+        mask = mask.bool()
+        mask = mask if mask.dim() == 2 else mask.expand(x.shape[0], x.shape[1], -1)
+    outs = []
+    for head in loop.heads:
+        q, k, v = (x @ getattr(head, name).weight.mT for name in ("W_q", "W_k", "W_v"))
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask)  # True: visible
+        if mask is not None:  # a query that sees nothing: zeros, whatever PyTorch's backend says
+            out = out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+        outs.append(out)
+    return torch.cat(outs, -1) @ loop.W_o.weight.mT + loop.W_o.bias
+
+
+def assert_layer(out, loop, x, mask=None):
+    """Raise NumericalMismatch unless `out` is what PyTorch gives, up to the order of its sums.
+
+    A sum of n terms is off by at most n·eps of the sum of their sizes, and a score of size S makes
+    its weight off by S·eps: allowed is the sum of both for the longest path through a layer.
+    """
+    want = pytorch(loop, x, mask)
+    values = max((x.abs() @ head.W_v.weight.abs().mT).max().item() for head in loop.heads)
+    scores = max(
+        ((x @ h.W_q.weight.mT).abs() @ (x @ h.W_k.weight.mT).abs().mT).max().item() * h.scale
+        for h in loop.heads
+    )
+    largest = values * loop.W_o.weight.abs().sum(-1).max().item() + loop.W_o.bias.abs().max().item()
+    terms = 2 * x.shape[2] + x.shape[1] + loop.W_o.weight.shape[1]
+    assert_same(out, want, slack=(terms + scores) * torch.finfo(x.dtype).eps * largest)
+    # --8<-- [end:reference]
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("mask", masks(2, 5))
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_pytorch(form, mask):
+    modules, x, mask = make(), tokens(), masks(2, 5)[mask]
+    assert_layer(modules[form](x, mask), modules["loop"], x, mask)
+    # --8<-- [end:test]
+
+
+def test_wrong_layers_would_be_seen():
+    """Attention here is far from uniform, and the bound far below any mistake."""
+    loop, x = make()["loop"], tokens()
+    for head in some(loop.heads):
+        weights = masked_softmax(head.W_q(x) @ head.W_k(x).mT * head.scale)
+        assert (weights - 1 / 5).abs().max() > 0.3
+        head.W_q.weight.data.mul_(1 + 1e-9)
+    with pytest.raises(NumericalMismatch):
+        assert_layer(loop(x), make()["loop"], x)
+    with pytest.raises(NumericalMismatch):
+        assert_layer(torch.full_like(x, torch.nan), loop, x)
+    with pytest.raises(NumericalMismatch, match="result is"):
+        assert_layer(loop(x)[:, :1], loop, x)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("E", "heads", "head_dim"), [(8, 1, None), (8, 8, None), (7, 3, 5)])
+@pytest.mark.parametrize("N", [1, 2, 17])
+def test_sizes(form, E, heads, head_dim, N):
+    modules, x = make(E, heads, head_dim), tokens(B=1, N=N, E=E)
+    assert_layer(modules[form](x), modules["loop"], x)
+
+
+@pytest.mark.numerical
+@given(
+    B=st.integers(1, 3),
+    N=st.integers(1, 40),
+    E=st.integers(1, 20),
+    heads=st.integers(1, 5),
+    head_dim=st.integers(1, 20),
+    name=st.sampled_from(sorted(masks(3, 5))),
+    form=st.sampled_from(FORMS),
+    seed=st.integers(0, 99),
+)
+def test_any_size(B, N, E, heads, head_dim, name, form, seed):
+    modules, x, mask = make(E, heads, head_dim, seed), tokens(B, N, E, seed), masks(B, N)[name]
+    assert_layer(modules[form](x, mask), modules["loop"], x, mask)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transposed_input(form):
+    modules, x = make(), tokens().mT.contiguous().mT
+    assert not x.is_contiguous()
+    assert_layer(modules[form](x), modules["loop"], x)
+
+
+# --8<-- [start:test_torch]
+@pytest.mark.numerical
+@pytest.mark.parametrize("mask", ["none", "causal", "padding", "both"])
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_the_module_of_pytorch(form, mask):
+    modules, x, mask = make(), tokens(), masks(2, 5)[mask]
+    theirs = modules["vectorized"].as_torch()
+    hidden = None if mask is None else ~mask  # there True hides
+    if hidden is not None and hidden.dim() == 3:
+        hidden = hidden.expand(2, 5, 5).repeat_interleave(3, dim=0)  # and there it is [B·H, N, N]
+    want = theirs(x, x, x, attn_mask=hidden, need_weights=False)[0]
+    assert_same(modules[form](x, mask), want, slack=rounding(want))
+    # --8<-- [end:test_torch]
+
+
+def rounding(want):
+    """What the order of a few hundred additions may change in results of this size."""
+    return 1000 * torch.finfo(want.dtype).eps * want.abs().max().item()
+
+
+# --8<-- [start:test_gradients]
+@pytest.mark.numerical
+@pytest.mark.parametrize("mask", ["none", "both", "blind query"])
+def test_gradients_equal_pytorch(mask):
+    modules, x, mask = make(), tokens().requires_grad_(), masks(2, 5)[mask]
+    sent_back = tokens(seed=2)
+    gradients = {}
+    for form, layer in [*modules.items(), ("PyTorch", None)]:
+        weights = dict((layer or modules["loop"]).named_parameters())
+        out = layer(x, mask) if layer else pytorch(modules["loop"], x, mask)
+        found = torch.autograd.grad(out, [x, *weights.values()], sent_back)
+        gradients[form] = stacked(dict(zip(["x", *weights], found, strict=True)))
+    for form in FORMS:
+        for name, want in gradients["PyTorch"].items():
+            assert_same(gradients[form][name], want, slack=rounding(want))
+    # --8<-- [end:test_gradients]
+
+
+def stacked(found):
+    """Gradients under the names of the vectorized form, the heads' or parts' put together."""
+    if "W_qkv.weight" in found:
+        parts = found.pop("W_qkv.weight").chunk(3)
+        return found | {f"{n}.weight": p for n, p in zip(module.PROJECTIONS, parts, strict=True)}
+    for name in module.PROJECTIONS:
+        of_heads = [n for n in found if n.endswith(f".{name}.weight")]
+        if of_heads:
+            found[f"{name}.weight"] = torch.cat([found.pop(n) for n in of_heads])
+    return found
+
+
+@pytest.mark.numerical
+def test_gradients_equal_the_module_of_pytorch():
+    vectorized, x = make()["vectorized"], tokens().requires_grad_()
+    theirs, sent_back = vectorized.as_torch(), tokens(seed=2)
+    wanted = [theirs.in_proj_weight, theirs.out_proj.weight, theirs.out_proj.bias]
+    out = theirs(x, x, x, need_weights=False)[0]
+    want_x, want_in, *want_out = torch.autograd.grad(out, [x, *wanted], sent_back)
+    weights = [x, *vectorized.parameters()]
+    g_x, q, k, v, *g_out = torch.autograd.grad(vectorized(x), weights, sent_back)
+    pairs = [(g_x, want_x), (torch.cat([q, k, v]), want_in), *zip(g_out, want_out, strict=True)]
+    for found, want in pairs:
+        assert_same(found, want, slack=rounding(want))
+
+
+# --8<-- [start:test_blind]
+@pytest.mark.numerical
+@pytest.mark.parametrize("form", FORMS)
+def test_a_query_that_sees_nothing_gives_zeros(form):
+    layer, x, mask = make()[form], tokens().requires_grad_(), torch.ones(5, 5, device=DEVICE).int()
+    mask[3] = 0
+    out = layer(x, mask)
+    assert_same(out[:, 3], layer.W_o.bias.expand(2, -1), slack=0.0)  # W_o of zeros
+    assert not torch.autograd.grad(out.sum(), x)[0].isnan().any()
+
+
+def test_the_module_of_pytorch_gives_nan():
+    theirs, x = make()["vectorized"].as_torch(), tokens()
+    hidden = torch.zeros(5, 5, device=DEVICE).bool()
+    hidden[3] = True
+    out, _ = theirs(x, x, x, attn_mask=hidden)
+    assert out[:, 3].isnan().all()
+    assert not out[:, :3].isnan().any()
+    # --8<-- [end:test_blind]
+
+
+@pytest.mark.numerical
+def test_one_head_that_sees_nothing_gives_zeros():
+    torch.manual_seed(0)
+    head, x = AttentionHead(8, 4).to(**OPTIONS), tokens(E=8)
+    mask = torch.ones(5, 5, device=DEVICE).tril(-1).bool()  # query 0 sees no key
+    out = head(x, mask)
+    assert_same(out[:, 0], torch.zeros(2, 4, **OPTIONS), slack=0.0)
+    assert_same(out[:, 1], head.W_v(x)[:, 0], slack=rounding(out))  # it sees one
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_low_precision_has_no_nan(dtype):
+    x = tokens().to(dtype)
+    for layer in some(make().values()):
+        for mask in some(masks(2, 5).values()):
+            assert layer.to(dtype)(x, mask).isfinite().all()
+
+
+def test_inputs_stay_as_they_were():
+    x, mask = tokens(), masks(2, 5)["both"]
+    kept = x.clone(), mask.clone()
+    for layer in make().values():
+        layer(x, mask)
+    assert torch.equal(x, kept[0])
+    assert torch.equal(mask, kept[1])
+
+
+def test_copies_share_no_memory_and_keep_the_dtype():
+    modules, x = make(), tokens()
+    before = modules["vectorized"](x)
+    for weight in modules["loop"].parameters():
+        weight.data.zero_()
+    assert torch.equal(modules["vectorized"](x), before)
+    weights = [w for m in modules.values() for w in m.parameters()]
+    assert all(w.dtype == torch.float64 for w in some(weights, len(modules)))
+
+
+def test_projections_have_no_bias_and_the_last_one_has():
+    for layer in some(make().values()):
+        assert [n for n, _ in layer.named_parameters() if n.endswith("bias")] == ["W_o.bias"]
+
+
+REFUSED = {
+    "heads that cannot share": (
+        lambda: MultiHeadAttention(10, 3),
+        ValueError,
+        "embed_dim is 10, which 3 heads cannot",
+    ),
+    "the same at once": (
+        lambda: MultiHeadAttentionVectorized(10, 4),
+        ValueError,
+        "or give head_dim",
+    ),
+    "no head": (lambda: MultiHeadAttention(8, 0), ValueError, "num_heads is 0; it must be at"),
+    "half a head": (
+        lambda: MultiHeadAttention(8, 0.5),
+        TypeError,
+        "num_heads has type float; it must be an",
+    ),
+    "true heads": (lambda: MultiHeadAttention(8, True), TypeError, "num_heads has type bool"),
+    "negative width": (lambda: AttentionHead(-8, 4), ValueError, "embed_dim is -8"),
+    "no width": (lambda: MultiHeadAttention(8, 2, 0), ValueError, "head_dim is 0"),
+    "no torch module": (
+        lambda: MultiHeadAttentionVectorized(8, 2, 3).as_torch(),
+        ValueError,
+        "num_heads * head_dim must be embed_dim, 2 * 3 is not 8",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_sizes(case):
+    build, error, message = REFUSED[case]
+    with pytest.raises(error) as caught:
+        build()
+    assert message in str(caught.value)
+
+
+X = torch.ones(2, 5, 24, dtype=torch.float64)
+REFUSED_INPUTS = {
+    "not a tensor": (([1.0], None), TypeError, "x has type list"),
+    "sparse": ((X.to_sparse(), None), TypeError, "x is torch.sparse_coo; it must be dense"),
+    "sparse mask": (
+        (X, torch.ones(5, 5).bool().to_sparse()),
+        TypeError,
+        "mask is torch.sparse_coo; it must be dense",
+    ),
+    "two dimensions": ((X[0], None), ValueError, "x has shape (5, 24); [B, N, 24] is allowed"),
+    "other width": ((X[..., :23], None), ValueError, "x has shape (2, 5, 23); [B, N, 24]"),
+    "no token": ((X[:, :0], None), ValueError, "x has shape (2, 0, 24); no dimension may be 0"),
+    "other dtype": ((X.float(), None), TypeError, "x is torch.float32 but the weights are torch.f"),
+    "other device": ((X.to("meta"), None), ValueError, "x is on meta but the weights are on"),
+    "mask a list": ((X, [[1]]), TypeError, "mask has type list; it must be a torch.Tensor or None"),
+    "float mask": ((X, torch.ones(5, 5)), TypeError, "mask is torch.float32; bool and integers"),
+    "mask elsewhere": ((X, torch.ones(5, 5, device="meta").bool()), ValueError, "mask is on meta"),
+    "mask of a batch": (
+        (X, torch.ones(2, 5).bool()),
+        ValueError,
+        "mask has shape (2, 5); allowed are (5, 5), (2, 5, 5) and, for padding, (2, 1, 5)",
+    ),
+    "mask of heads": ((X, torch.ones(2, 3, 5, 5).bool()), ValueError, "mask has shape (2, 3, 5, 5"),
+    "other batch": ((X, torch.ones(3, 5, 5).bool()), ValueError, "mask has shape (3, 5, 5)"),
+    "fewer keys": ((X, torch.ones(5, 1).bool()), ValueError, "mask has shape (5, 1)"),
+}
+
+
+@pytest.mark.parametrize("form", [*FORMS, "head"])
+@pytest.mark.parametrize("case", REFUSED_INPUTS)
+def test_refused_inputs(case, form):
+    (x, mask), error, message = REFUSED_INPUTS[case]
+    layer = AttentionHead(24, 8).to(**OPTIONS) if form == "head" else make()[form]
+    x, mask = (
+        t.to(DEVICE) if isinstance(t, torch.Tensor) and t.device.type == "cpu" else t
+        for t in (x, mask)
+    )
+    with pytest.raises(error) as caught:
+        layer(x, mask)
+    assert message in str(caught.value)
+
+
+def test_the_file_runs_alone(tmp_path):
+    shutil.copy(module.__file__, tmp_path / "module.py")
+    done = subprocess.run(
+        [sys.executable, "module.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "x (4, 100, 256), 8 heads" in done.stdout
+    assert "\nOK\n" in done.stdout
+
+
+# What the page measures: on a GPU for real, here with a stand-in that calls everything once.
+
+
+class StandIn(Lab):
+    """Runs each call once and gives it an invented time, instead of a GPU's clock."""
+
+    def __init__(self):
+        super().__init__("gpu")
+        self.clock = 0.0
+
+    def time(self, case, calls, *, flops, bytes_compulsory):
+        for name, call in calls.items():
+            call()
+            self.clock += 1.0
+            work = {"flops": flops, "bytes_compulsory": bytes_compulsory}
+            yield made_up.timed(self.clock, implementation=name, **case, **work)
+
+
+@pytest.fixture
+def figures():
+    return pytest.importorskip("snippets.multi_head_attention.figures", reason="needs plotly")
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """Small sizes on the CPU, and a profiler that sees one kernel for each PyTorch call."""
+    size = {"B": 2, "N": 4, "E": 32}
+    monkeypatch.setattr(bench, "GPU", DEVICE)
+    monkeypatch.setattr(bench, "SIZES", {"small": size, "large": size})
+    monkeypatch.setattr(bench, "SMALL", size)
+    monkeypatch.setattr(bench, "HEADS", [1, 8])
+    monkeypatch.setattr(bench, "WIDTHS", {64: [60, 64, 65, 72], 128: [128]})
+    monkeypatch.setattr(bench, "BURST", 3)
+    quick = functools.partial(bench._host_times, budget_ms=0.0)
+    monkeypatch.setattr(bench, "_host_times", lambda calls, samples=5: quick(calls, samples=5))
+    monkeypatch.setattr(bench, "BATCH", 2)
+    monkeypatch.setattr(bench, "BATCH_HEADS", 2)
+    monkeypatch.setattr(bench, "TOKENS", 4)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def kernels_seen(call):
+        seen = []
+
+        class Counting(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                seen.append(f"kernel of {getattr(function, '__name__', function)}")
+                return function(*args, **(kwargs or {}))
+
+        with Counting():
+            call()
+        return ["Memset", *seen]
+
+    monkeypatch.setattr(bench, "_kernels_seen", kernels_seen)
+
+
+GPU_RESULTS = ["launches", "layer_time", "empty_launch", "head_dim"]
+
+
+def test_the_stand_in_stands_in_for_every_result_of_a_gpu():
+    of_gpu = [n for n, f in results("multi_head_attention").items() if "gpu" in f.measured_on]
+    assert of_gpu == GPU_RESULTS
+
+
+@pytest.mark.parametrize("name", GPU_RESULTS)
+def test_rows_of_a_gpu_can_be_stored_and_drawn(name, without_gpu, figures, tmp_path):
+    rows = list(getattr(bench, name)(StandIn()))
+    for row in rows:
+        refuse_impossible(row | ({"ms_p50": 1e9} if "ms_p50" in row else {}), made_up.CEILINGS)
+    made = invented(name, rows)
+    store.write(made, tmp_path)
+    read = store.read(store.path_of("some_gpu", "multi_head_attention", name, tmp_path), tmp_path)
+    drawn = fragment("multi_head_attention", name, getattr(figures, name), [read])
+    assert f"{name}.json" in drawn
+    two = [read, invented(name, rows, "Another GPU")]
+    assert (
+        "Another GPU"
+        in fragment("multi_head_attention", name, getattr(figures, name), two)[f"{name}.json"]
+    )
+
+
+def invented(name, rows, label="Some GPU"):
+    return made_up.result("multi_head_attention", name, rows, device={"name": label})
+
+
+def launches_of(figures, loop, wide):
+    """Rows of launches with these counts for 8 heads."""
+    return [
+        {
+            "implementation": form,
+            "passes": passes,
+            "heads": heads,
+            "dtype": "float16",
+            "B": 1,
+            "N": 1,
+            "E": 1,
+            "launches": loop if form == figures.LOOP else wide,
+            "kernels": ["a"] if heads == 8 else None,
+        }
+        for form in figures.NAMES
+        for passes in bench.PASSES
+        for heads in (1, 8, 32)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("loop", "wide", "words"),
+    [
+        (58, 6, "first half holds; the second does too."),
+        (40, 6, "first half does not hold here; the second does."),
+        (58, 12, "first half holds; the second forgets"),
+        (58, 3, "the second is too many."),
+    ],
+)
+def test_the_claim_about_launches_is_judged(loop, wide, words, figures):
+    figure = figures.launches([invented("launches", launches_of(figures, loop, wide))])
+    assert words in figure.sentences["claim"]
+    assert f"Counted: {loop} and {wide}" in figure.sentences["claim"]
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ([6, 7, 8, 9], "holds for all four"),
+        ([1, 2, 11, 12], "holds for none of them"),
+        ([1, 2, 3, 4], "is too high"),
+        ([11, 12, 13, 14], "is too low"),
+        ([2, 7, 3, 4], "holds for b; the other 3 lie below it"),
+        ([6, 7, 11, 4], "holds for a and b; the other 2 lie above and below it"),
+    ],
+)
+def test_the_claim_about_one_launch_is_judged(host, words, figures):
+    rows = [
+        {
+            "implementation": name,
+            "clock": clock,
+            "launches": 100,
+            **dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), micros / 10),
+        }
+        for name, micros in zip("abcd", host, strict=True)
+        for clock in ("host", "gpu")
+    ]
+    figure = figures.empty_launch([invented("empty_launch", rows)])
+    claim = figure.sentences["claim"].replace("\n", " ")
+    assert f"For calls like these the claim {words}." in claim
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_where_the_loop_or_the_plain_layer_is_ahead_is_said(ahead, figures):
+    of = {figures.LOOP: 1.0, figures.WIDE: 2.0} if ahead else {figures.LOOP: 2.0, figures.WIDE: 1.0}
+    of[figures.SDPA] = 9.0 if ahead else 0.5
+    rows = [
+        {
+            "implementation": form,
+            "size": "large",
+            "clock": "gpu",
+            "passes": passes,
+            "heads": heads,
+            "E": 64,
+            "ms_p50": of[form] if heads < 4 else 1.0,
+        }
+        for form in of
+        for passes in bench.PASSES
+        for heads in (1, 2, 4)
+    ]
+    few, wide = figures._few(rows), figures._wide_heads(rows)
+    assert ("With 1 and 2 heads the GPU finishes the loop sooner" in few) == ahead
+    assert ("With 1 head of 64 columns it is the other way around: 9 ms" in wide) == ahead
+    assert bool(few) == bool(wide) == ahead
+
+
+def test_names_of_kernels_tell_what_ran(figures):
+    names = {
+        ("attention", "float16", 64): ["cudnn_sdpa_flash_x"],
+        ("attention", "float16", 65): ["copy", "pytorch_flash::f"],
+        ("attention", "float32", 64): ["fmha_cutlassF_f32"],
+        ("attention", "float32", 65): ["fmha_cutlassF_f32_other"],
+    }
+    said = figures._backend(names)
+    assert "in float16 cuDNN at D 64 (1 kernel) and flash at D 65 (2 kernels)." in said
+    assert "float32" not in said
+    assert figures._backend({key: ["unknown"] for key in names}) == ""
+    assert "`align2`: what it loads at a time is 2" in figures._by_name(["x_tensorop_f16_align2"])
+    assert figures._by_name(["ffma"]) == ""
+
+
+def test_kernels_are_counted_on_the_gpu_and_in_order(monkeypatch):
+    cuda, cpu = torch.autograd.DeviceType.CUDA, torch.autograd.DeviceType.CPU
+    events = [
+        SimpleNamespace(name=n, device_type=d, time_range=SimpleNamespace(start=s))
+        for n, d, s in [("second", cuda, 2), ("aten::mm", cpu, 0), ("Memset (Device)", cuda, 1)]
+    ]
+    calls = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for found in (events, events[1:2]):
+        profile = SimpleNamespace(events=lambda found=found: found)
+        monkeypatch.setattr(
+            torch.profiler, "profile", lambda profile=profile, **_: contextlib.nullcontext(profile)
+        )
+        if found is events:
+            assert bench._kernels_seen(lambda: calls.append(1)) == ["Memset (Device)", "second"]
+        else:
+            with pytest.raises(RuntimeError, match="saw no kernel"):
+                bench._kernels_seen(lambda: None)
+    assert len(calls) == 4  # warmed up, then profiled, twice
+
+
+def test_work_of_a_layer():
+    size = {"B": 2, "N": 3, "E": 4}
+    projections, scores = 4 * 2 * (2 * 3) * 4 * 4, 2 * 2 * 2 * 3 * 3 * 4
+    weights = 4 * 4 * 4
+    assert bench._work_of(size, "forward") == (projections + scores, 2 * (2 * 24 + weights))
+    flops, count = bench._work_of(size, "forward and backward")
+    assert (flops, count) == (3 * (projections + scores), 2 * 2 * (2 * 24 + weights))
+
+
+def test_products_multiply_what_they_say(monkeypatch):
+    monkeypatch.setattr(bench, "BATCH", 4)
+    monkeypatch.setattr(bench, "BATCH_HEADS", 2)
+    monkeypatch.setattr(bench, "TOKENS", 6)
+    for operation, flops, numbers in (
+        ("scores", 2 * 8 * 6 * 6 * 5, 8 * (6 * 5 + 6 * 5 + 6 * 6)),
+        ("values", 2 * 8 * 6 * 6 * 5, 8 * (6 * 5 + 6 * 5 + 6 * 6)),
+        ("attention", 4 * 8 * 6 * 6 * 5, 8 * 4 * 6 * 5),
+    ):
+        case = {"operation": operation, "D": 5, "dtype": "float32"}
+        calls, found, count = bench._products(case, DEVICE)
+        assert (found, count) == (flops, 4 * numbers)
+        outs = [call() for call in calls.values()]
+        assert outs[0].shape == ((4, 2, 6, 6) if operation == "scores" else (4, 2, 6, 5))
+        assert len(outs) == (1 if operation == "attention" else 2)
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+
+
+@pytest.mark.parametrize("device", [DEVICE])
+def test_check_passes_and_sees_a_wrong_form(device, monkeypatch):
+    bench.check(device)
+    monkeypatch.setattr(bench.WithSDPA, "attend", lambda self, q, k, v, mask=None: v)
+    with pytest.raises(NumericalMismatch):
+        bench.check(device)
+
+
+@pytest.mark.skipif(ON_GPU, reason="evidence comes from a CPU")
+@pytest.mark.parametrize("name", ["shapes", "contiguity", "heads"])
+def test_published_evidence_is_what_the_code_gives(name):
+    published = store.read(store.path_of("interpreter", "multi_head_attention", name), DATA)
+    if published.versions["torch"] != torch.__version__:
+        pytest.skip(f"recorded with torch {published.versions['torch']}")
+    assert list(getattr(bench, name)(Lab("interpreter"))) == published.rows
+
+
+def test_the_journey_sees_every_step():
+    rows = [r for r in bench.shapes(Lab("interpreter")) if r["form"] == "vectorized"]
+    operations = [r["operation"] for r in rows if r["lane"] == "W_q"]
+    assert operations == [
+        "W_q",
+        "view",
+        "transpose",
+        "matmul",
+        "mul",
+        "softmax",
+        "matmul",
+        "transpose",
+        "contiguous",
+        "view",
+        "W_o",
+    ]
+    assert rows[-1]["shape"] == rows[0]["x"]
+
+
+# --8<-- [start:test_contiguity]
+def test_view_after_transpose_raises_and_contiguous_copies():
+    out = torch.zeros(2, 3, 5, 4)  # [B, H, N, D]
+    turned = out.transpose(1, 2)  # [B, N, H, D]
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        turned.view(2, 5, 12)
+    copied = turned.contiguous()
+    assert copied.data_ptr() != out.data_ptr()
+    assert copied.view(2, 5, 12).shape == (2, 5, 12)
+    # --8<-- [end:test_contiguity]
+
+
+def test_conventions_say_the_same_and_differ_on_a_blind_query():
+    rows = {r["convention"]: r for r in bench.masks(Lab("interpreter"))}
+    assert all(r["difference"] < 1e-12 for r in some(rows.values()))
+    assert rows["this page"]["hidden_row"] == "zeros"
+    assert rows["nn.MultiheadAttention"]["hidden_row"] == "NaN"
+    assert "raised" in rows["this page"]["given_float"]
+    assert rows["SDPA, bool"]["given_float"]["difference"] > 0.1
+
+
+def test_behavior_of_known_heads():
+    ahead, equal = torch.zeros(4, 4).double(), torch.full((4, 4), 0.25).double()
+    ahead[range(4), [0, 0, 1, 2]] = 1.0  # the token before; the first itself
+    found = bench._behaviour(torch.stack([ahead, equal]), 0)
+    assert found["to_previous"] == 1.0
+    assert found["entropy_relative"] == 0.0
+    assert found["distance_strongest"] == found["distance_mean"] == 0.75
+    assert found["elsewhere"] == pytest.approx(0.75)
+    assert bench._behaviour(torch.stack([ahead, equal]), 1)["entropy_relative"] == pytest.approx(
+        1.0
+    )
+
+
+def test_a_figure_without_its_rows_says_so(figures):
+    rows = [r for r in launches_of(figures, 58, 6) if r["implementation"] != figures.WIDE]
+    with pytest.raises(store.DataError, match="launches"):
+        fragment("multi_head_attention", "launches", figures.launches, [invented("launches", rows)])

@@ -1,0 +1,928 @@
+"""ring_attention on two, three and four processes against float64, and what it refuses."""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import threading
+import time
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from snippets._lab.child import Ended
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.judge.mutants import MutantError
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.measure.session import Lab
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
+from snippets.ring_attention import (
+    bench,
+    copies,
+    drawings,
+    exercise,
+    figures,
+    kernel,
+    model,
+    on_cpu,
+    op,
+    trials,
+)
+from snippets.ring_attention.checks import (
+    HUGE,
+    assert_huge_steps,
+    assert_ring,
+    assert_steps,
+    eager,
+)
+from snippets.ring_attention.kernel import (
+    positions,
+    ring_attention,
+    shard,
+    ulysses_attention,
+    unshard,
+)
+from snippets.ring_attention.ranks import Failure, Ranks
+from tests import made_up
+from tests.floors import some
+from tests.posts import fused
+
+SIZES = [2, 3, 4]
+ON_GPU = torch.cuda.is_available()
+pytestmark = pytest.mark.skipif(ON_GPU, reason="bench.check holds the GPUs to the same")
+
+
+class Case(NamedTuple):
+    """A call that all ranks make, and the shape of what they share."""
+
+    causal: bool
+    layout: str
+    dtype: torch.dtype = torch.float32
+    L: int = 18  # rows of a rank
+    D: int = 16
+    H: int = 2
+    Hkv: int = 2
+    B: int = 1
+    scale: float | None = None
+
+
+CASES = [
+    Case(True, "zigzag"),
+    Case(True, "contiguous"),
+    Case(False, "zigzag"),
+    Case(True, "zigzag", torch.float16, H=4, Hkv=2),
+    Case(False, "contiguous", torch.float16, L=9, Hkv=1, B=2),
+    Case(True, "zigzag", L=70, D=24, Hkv=1, scale=0.7),
+    Case(True, "contiguous", torch.bfloat16, L=70, D=128, H=1, Hkv=1),
+]
+
+
+def whole(case, size):
+    """q, k, v and grad_out of a case, the same in every process."""
+    options = {"D": case.D, "dtype": case.dtype}
+    N = case.L * size
+    q, _, grad_out = make_qkv(case.B, case.H, N=N, **options)
+    _, k, v = make_qkv(case.B, case.Hkv, M=1, N=N, seed=1, **options)
+    return q, k, v, grad_out
+
+
+# What ranks are told to do.
+
+
+# --8<-- [start:attend]
+def attend(case, attention=ring_attention):
+    """The whole output and gradients, put together from the shards of all ranks."""
+    q, k, v, grad_out = whole(case, dist.get_world_size())
+    layout = {"layout": case.layout}
+    local = [shard(x, **layout).requires_grad_() for x in (q, k, v)]
+    out = attention(*local, causal=case.causal, scale=case.scale, **layout)
+    found = out.detach(), *torch.autograd.grad(out, local, shard(grad_out, **layout))
+    parts = [unshard(x, **layout) for x in found]
+    return [x.float().numpy() for x in parts] if dist.get_rank() == 0 else None
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def ranks(request):
+    with Ranks(request.param) as found:
+        yield found
+
+
+def check(ranks, case, *attention):
+    found = ranks.run(attend, case, *attention)[0]
+    given = whole(case, ranks.size)
+    tensors = [torch.from_numpy(x).to(case.dtype) for x in found]
+    assert_ring(tensors, *given, causal=case.causal, scale=case.scale)
+    # --8<-- [end:attend]
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_ring_attention_and_its_gradients(ranks, case):
+    check(ranks, case)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+def test_ulysses_attention_and_its_gradients(ranks, layout):
+    check(ranks, Case(True, layout, L=10, H=2 * ranks.size, Hkv=ranks.size), ulysses_attention)
+
+
+def eager_heads(q, k, v, *, causal, scale):
+    """Another attention for ulysses_attention."""
+    hidden = ~causal_mask(q.shape[-2], k.shape[-2])
+    return (q @ k.mT * scale).masked_fill(hidden, float("-inf")).softmax(-1) @ v
+
+
+def ulysses_with_eager(*tensors, **options):
+    return ulysses_attention(*tensors, attention=eager_heads, **options)
+
+
+def test_ulysses_takes_another_attention(ranks):
+    check(ranks, Case(True, "zigzag", L=6, H=ranks.size, Hkv=ranks.size), ulysses_with_eager)
+
+
+# The steps of a ring without messages: kernel.py's, and the one for Hopper as a stand-in plays it.
+
+STEPS = {
+    "one rank": {"ranks": 1, "L": 200},
+    "zigzag": {"ranks": 2},
+    "zigzag, D 128": {"ranks": 3, "L": 258, "D": 128, "H": 1},
+    "contiguous": {"ranks": 2, "L": 130, "H": 4, "Hkv": 2, "layout": "contiguous"},
+    "no mask": {"ranks": 3, "L": 130, "causal": False},
+    "whole tiles": {"ranks": 2, "L": 256, "D": 128, "H": 1, "causal": False},
+}
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("ring", STEPS)
+def test_the_steps_of_ring_attention(ring):
+    assert_steps(kernel._launch_step, **STEPS[ring])
+
+
+@pytest.mark.parametrize("ring", STEPS)
+@pytest.mark.parametrize("programs", [1, 3])
+def test_the_step_for_hopper(ring, programs):
+    with on_cpu.played(programs=programs):
+        assert_steps(op.hopper_step, **STEPS[ring])
+
+
+with_each_scale = pytest.mark.parametrize("scale", HUGE)
+
+
+@pytest.mark.numerical
+@with_each_scale
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_the_steps_with_huge_scores(dtype, causal, scale):
+    with fused.multiply_add():
+        assert_huge_steps(kernel._launch_step, 2, dtype=dtype, causal=causal, scale=scale)
+
+
+@with_each_scale
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_step_for_hopper_with_huge_scores(causal, scale):
+    with on_cpu.played():
+        assert_huge_steps(op.hopper_step, 2, causal=causal, scale=scale)
+
+
+@pytest.mark.parametrize("step", [kernel._launch_step, op.hopper_step], ids=["Triton", "Hopper"])
+def test_ordinary_steps_do_not_pay_for_huge_scores(step, monkeypatch):
+    """16 bits and a scale of at most 1: the kernel has its multiply-add."""
+    seen = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *_, **given: seen.append(given["EXACT"])
+
+    monkeypatch.setattr(kernel, "_ring_attention_kernel", Kernel())
+    monkeypatch.setattr(op, "_hopper_step_kernel", Kernel())
+    monkeypatch.setattr(op, "_multiprocessors", lambda device: 132)
+    q, k, v = make_qkv(1, 2, N=8, D=64, dtype=torch.float16)
+    sums = torch.empty(q.shape), *torch.empty(2, *q.shape[:-1])
+    state = *sums, torch.empty_like(q), torch.empty(q.shape[:-1])
+    for scale in (2.0**-64, 0.5, 1.0, 1.001, 2.0**64):
+        step(q, k, v, state, kernel.Step(0, 0, 8, 0, 8, True, 8), scale, first=True)
+    assert seen == [False] * 3 + [True] * 2
+
+
+def attend_on_hopper(case):
+    with on_cpu.played():
+        return attend(case, op.ring_attention)
+
+
+def test_the_composed_launcher_takes_the_step_for_hopper(ranks):
+    case = Case(True, "zigzag", torch.float16, L=70, D=64, Hkv=1)
+    found = ranks.run(attend_on_hopper, case)[0]
+    tensors = [torch.from_numpy(x).to(case.dtype) for x in found]
+    assert_ring(tensors, *whole(case, ranks.size), causal=True)
+
+
+def test_the_composed_launcher_takes_the_triton_step_elsewhere(ranks):
+    check(ranks, Case(True, "zigzag", torch.float16, L=10, D=64), op.ring_attention)
+
+
+def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
+    capability = {"is": (9, 0)}
+    monkeypatch.setattr(kernel, "_capability", lambda device: capability["is"])
+
+    def chosen(dtype=torch.bfloat16, D=128, cut=slice(None)):
+        x = torch.zeros(1, 2, 8, D, dtype=dtype)[..., cut]
+        return op._local(*[x.as_subclass(op.stand_in._OnGPU)] * 3)
+
+    assert chosen() is op.HOPPER
+    assert chosen(torch.float16, 64) is op.HOPPER
+    assert chosen(torch.float32) is kernel.TRITON
+    assert chosen(D=96) is kernel.TRITON
+    assert chosen(cut=slice(1, 65)) is kernel.TRITON  # TMA wants multiples of 16 bytes
+    assert op._local(*[torch.zeros(1, 2, 8, 64).half()] * 3) is kernel.TRITON
+    capability["is"] = (10, 0)
+    assert chosen() is kernel.TRITON
+
+
+def test_each_mistake_in_the_step_for_hopper_is_found():
+    rows = list(on_cpu.step_mutants(Lab("interpreter")))
+    assert len(rows) == len(on_cpu.STEP_MUTANTS) + 1
+    assert all(row["message"] for row in some(rows[1:]))
+    harmless = on_cpu.STEP_MUTANTS[0]._replace(
+        old="m_ptr + row, state.m_i", new="m_ptr + row, state.m_i + 0"
+    )
+    lab = SimpleNamespace(each=lambda mutant: [{"mutant": harmless.name}])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_cpu, "STEP_MUTANTS", [harmless])
+        with pytest.raises(MutantError, match="it survived"):
+            list(on_cpu.step_mutants(lab))
+
+
+def hopper_step_of(q, k, v, D, causal, first):
+    acc, (m_i, l_i, lse) = torch.empty(q.shape), torch.empty(3, *q.shape[:-1])
+    step = kernel.Step(0, 0, q.shape[2], 0, k.shape[2], causal, q.shape[2] // 2)
+    state = acc, m_i, l_i, torch.empty_like(q), lse
+    op.hopper_step(q, k, v, state, step, D**-0.5, first=first)
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    with Compiler(60) as found:
+        yield found
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("D", [64, 128])
+def test_the_step_for_hopper_compiles_as_meant(D, causal, first, compiler, monkeypatch):
+    monkeypatch.setitem(op.hopper_step.__globals__, "_multiprocessors", lambda device: 132)
+    q, k, v = torch.zeros(3, 1, 2, 4096, D, dtype=torch.bfloat16, device="cpu")
+    arguments = q, k, v, D, causal, first
+    (launch,) = compiler.launches(hopper_step_of, arguments, {}, target="sm_90")
+    found = compiler.compiled(launch)
+    assert found.error is None, found
+    assert found.tensor_core == "wgmma"
+    assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
+    assert "serialized" not in found.said
+    loops = op.loops(found.sass())
+    assert [loop.masked for loop in loops] == ([True, False] if causal else [False]) * 2
+    for loop in loops:  # what is carried is read and written outside of them
+        assert not loop.local, "a register is spilled where the time goes"
+        # At D 128 the factors of the two rows of a thread may come after the product.
+        assert loop.exponentials - loop.under_products <= 2 * (D == 128)
+
+
+# Blocks that are copied: who may write where, and when.
+
+
+class Memory:
+    """What symmetric memory is to some threads that play ranks: buffers, and signals."""
+
+    patience = 10.0  # seconds
+
+    def __init__(self, size):
+        self.size, self.changed = size, threading.Condition()
+        self.buffers = {}
+        self.pads = torch.zeros(size, 4, size, dtype=torch.int32)
+
+    def until(self, rank, channel, source, value):
+        with self.changed:
+            place = self.pads[rank, channel]
+            assert self.changed.wait_for(lambda: place[source] == 1 - value, self.patience), "late"
+            place[source] = value
+            self.changed.notify_all()
+
+
+class Handle:
+    def __init__(self, memory, rank):
+        self.memory, self.rank = memory, rank
+
+    def get_buffer(self, rank, shape, dtype, offset):
+        return self.memory.buffers[rank][offset : offset + shape.numel()].view(shape)
+
+    def get_signal_pad(self, rank, shape, dtype):
+        return self.memory.pads[rank]
+
+    def put_signal(self, rank, channel, timeout):
+        self.memory.until(rank, channel, self.rank, 1)
+
+    def wait_signal(self, rank, channel, timeout):
+        self.memory.until(self.rank, channel, rank, 0)
+
+
+class Stream:
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+def blocks_seen(size, calls, monkeypatch, seed=0):
+    """What each rank holds at each step of some calls: [size, calls · size] numbers of ranks."""
+    memory, order = Memory(size), random.Random(seed)
+    memory.buffers = {r: torch.full((1024,), float("nan")) for r in range(size)}
+    monkeypatch.setattr(copies, "_rooms", {})
+    monkeypatch.setattr(copies.symmetric, "empty", lambda n, dtype, device: None)
+    monkeypatch.setattr(copies.symmetric, "rendezvous", lambda x, group: Handle(memory, group))
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+    def tell(room, b):
+        with memory.changed:
+            assert room.flags[b].item() == 0, "nobody has waited for the last one"
+            room.flags[b].fill_(1)
+            memory.changed.notify_all()
+
+    monkeypatch.setattr(copies.Room, "tell", tell)
+    seen = [[] for _ in range(size)]
+
+    def play(rank):
+        try:
+            steps(rank)
+        except AssertionError as error:
+            seen[rank].append(str(error))
+
+    def steps(rank):
+        pause = random.Random(f"{seed} {rank}")
+        for call in some(range(calls)):
+            mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
+            block = copies.CopiedBlocks(kernel.Ring(rank, size, rank), mine, mine + 0.5)
+            for t in some(range(size)):
+                if t + 1 < size:
+                    block.send()
+                time.sleep(pause.choice((0, 0, 0.001, 0.004)))  # a step
+                k, v = block.held
+                assert torch.equal(k + 0.5, v)
+                seen[rank].append(k.unique().item() if k.unique().numel() == 1 else None)
+                if t + 1 < size:
+                    block.receive()
+            block.end()
+
+    threads = [threading.Thread(target=play, args=(rank,)) for rank in range(size)]
+    order.shuffle(threads)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return seen
+
+
+def expected(size, calls):
+    return [
+        [float(10 * call + (rank - t) % size) for call in range(calls) for t in range(size)]
+        for rank in range(size)
+    ]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_copied_blocks_arrive_in_turn_and_stay_until_they_are_read(size, monkeypatch):
+    assert blocks_seen(size, 3, monkeypatch) == expected(size, 3)
+
+
+def test_a_buffer_that_is_written_before_it_is_free_is_noticed(monkeypatch):
+    def hasty(handle, rank, channel, timeout):
+        if channel < copies.FREE:
+            handle.memory.until(handle.rank, channel, rank, 0)
+
+    monkeypatch.setattr(Memory, "patience", 0.3)
+    monkeypatch.setattr(Handle, "wait_signal", hasty)
+    monkeypatch.setattr(copies.Room, "free", lambda room, b: None)
+    found = [blocks_seen(3, 4, monkeypatch, seed) for seed in range(2)]
+    assert any(seen != expected(3, 4) for seen in found)
+
+
+# Who sees what.
+
+
+def scores_seen(size, length, causal, layout):
+    """[N, N] of how often each query meets each key, in the order of positions."""
+    rings = [kernel.Ring(rank, size) for rank in range(size)]
+    where = [kernel._positions(ring, length, layout) for ring in rings]
+    met = torch.zeros(size * length, size * length, dtype=torch.int64)
+    for ring in some(rings):
+        for step in kernel._plan(ring, length, causal, layout):
+            rows = where[ring.rank][step.first_row : step.first_row + step.M]
+            keys = where[step.source][step.first_key : step.first_key + step.N]
+            seen = torch.ones(len(rows), len(keys), dtype=torch.int64)
+            met[rows[:, None], keys] += seen.tril() if step.causal else seen
+    return met
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("layout", kernel.LAYOUTS)
+def test_every_query_meets_its_keys_once(size, layout):
+    N = size * 4
+    assert scores_seen(size, 4, False, layout).eq(1).all()
+    assert torch.equal(scores_seen(size, 4, True, layout), torch.ones(N, N).tril().long())
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_zigzag_gives_all_ranks_the_same_work(size):
+    def work(layout):
+        plans = [kernel._plan(kernel.Ring(r, size), 8, True, layout) for r in range(size)]
+        return [sum(s.M * s.N / (2 if s.causal else 1) for s in steps) for steps in plans]
+
+    assert len(set(work("zigzag"))) == 1
+    assert max(work("contiguous")) == (2 * size - 1) * min(work("contiguous"))
+
+
+def test_the_drawings_show_what_is_planned():
+    size = drawings.RANKS
+    for rank in some(range(size)):
+        assert drawings.chunks(rank, "zigzag") == tuple(
+            kernel._positions(kernel.Ring(rank, size), 2, "zigzag").tolist()
+        )
+        for t, step in enumerate(some(kernel._plan(kernel.Ring(rank, size), 2, True, "zigzag"))):
+            assert (
+                drawings.step_of(
+                    *(drawings.chunks(r, "zigzag")[0] for r in (rank, step.source)), "zigzag"
+                )
+                == t
+            )
+            met = {
+                (i, j): "half" if step.causal and i == j else "all"
+                for i in range(step.first_row, step.first_row + step.M)
+                for j in range(step.first_key, step.first_key + step.N)
+                if not step.causal or j <= i
+            }
+            assert drawings.seen(rank, step.source) == met
+
+
+def test_a_row_is_finished_at_the_last_step_that_it_sees():
+    for size in (1, 2, 5):
+        for layout in kernel.LAYOUTS:
+            for rank in some(range(size)):
+                finished = torch.zeros(8, dtype=torch.int64)
+                for step in some(kernel._plan(kernel.Ring(rank, size), 8, True, layout)):
+                    rows = slice(step.first_row, step.first_row + step.M)
+                    assert not finished[rows].any()
+                    finished[step.first_row : step.first_row + step.done] += 1
+                assert finished.eq(1).all()
+
+
+def check_layouts():
+    size, rank = dist.get_world_size(), dist.get_rank()
+    x = torch.arange(2 * size * 3).view(1, -1, 1)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (size,), mesh_dim_names=("cp",))
+    for layout in some(kernel.LAYOUTS):
+        mine = shard(x, layout=layout, dim=1)
+        assert torch.equal(mine.flatten(), positions(mine.shape[1], layout=layout))
+        assert torch.equal(unshard(mine, layout=layout, group=mesh, dim=1), x)
+    assert shard(x, dim=1).flatten().tolist()[:3] == [3 * rank, 3 * rank + 1, 3 * rank + 2]
+    return positions(6, group=mesh["cp"]).tolist()
+
+
+def test_shards_positions_and_a_mesh(ranks):
+    found = ranks.run(check_layouts)
+    assert sorted(at for rows in found for at in rows) == list(range(6 * ranks.size))
+    assert found[0][:3] == [0, 1, 2]
+    assert found[0][3:] == [6 * ranks.size - 3 + i for i in range(3)]
+
+
+@pytest.mark.parametrize("large", [1.0, 1e4])
+def test_the_exercise_merges_two_parts(large):
+    q, k, v, _ = whole(Case(False, "contiguous", L=12), 1)
+    q = q * large
+    scores = q @ k.mT / 4
+    parts = [
+        (s.softmax(-1) @ x, s.logsumexp(-1))
+        for s, x in zip(scores.split(5, -1), v.split(5, -2), strict=True)
+    ]
+    out, lse = parts[0]
+    for other in some(parts[1:]):
+        out, lse = exercise.merge(out, lse, *other)
+    assert_attention(out, q, k, v)
+    torch.testing.assert_close(lse, scores.logsumexp(-1))
+
+
+# What is refused, and by whom.
+
+
+def call_with(changes):
+    """A call in which one rank differs: rank → what it changes. Its answer is its error's text."""
+    case = Case(True, "zigzag", L=4)
+    q, k, v, _ = whole(case, 1)
+    change = changes.get(dist.get_rank(), {})
+    tensors = [x.to(change.get("dtype", x.dtype))[:, :, : change.get("L", 4)] for x in (q, k, v)]
+    options = {name: change[name] for name in ("causal", "layout", "scale") if name in change}
+    with pytest.raises((ValueError, TypeError)) as caught:
+        ring_attention(*tensors, **options)
+    return str(caught.value)
+
+
+REFUSED = {
+    "a wrong dtype": ({"dtype": torch.float16}, "dtype torch.float16.*dtype torch.float32"),
+    "a shorter shard": ({"L": 2}, "calls with L 2, rank 0 with L 4"),
+    "another mask": ({"causal": True}, "causal True.*causal False"),
+    "another layout": ({"layout": "contiguous"}, "layout 'contiguous'.*layout 'zigzag'"),
+    "another scale": ({"scale": 2.0}, r"scale 2\.0.*scale 0\.25"),
+    "what no rank takes": ({"dtype": torch.float64}, "rank 1 refused its arguments"),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_one_rank_does_wrong_all_raise(ranks, reason):
+    change, words = REFUSED[reason]
+    said = ranks.run(call_with, {1: change})
+    assert re.search(words, said[0]), said[0]
+    assert all(some(said))
+
+
+def shard_of(rows):
+    with pytest.raises(ValueError, match="it must be a multiple of") as caught:
+        shard(torch.zeros(1, 1, rows, 16))
+    return str(caught.value)
+
+
+def too_few_heads():
+    q, k, v, _ = whole(Case(True, "zigzag", L=4, H=1, Hkv=1), 1)
+    with pytest.raises(ValueError, match="q has 1 heads; it must be a multiple of the"):
+        ulysses_attention(q, k, v)
+
+
+def test_what_does_not_divide_is_refused_on_every_rank(ranks):
+    said = ranks.run(shard_of, 2 * ranks.size + 1)
+    assert all(f"with {ranks.size} ranks" in text for text in some(said))
+    ranks.run(too_few_heads)
+
+
+ALONE = {
+    "a list": ({"q": [1.0]}, TypeError, "q has type list"),
+    "float64": ({"q": lambda x: x.double()}, TypeError, "q is torch.float64"),
+    "two dtypes": ({"k": lambda x: x.half()}, TypeError, "k is torch.float16 but q is"),
+    "three dimensions": ({"q": lambda x: x[0]}, ValueError, "4 dimensions are needed"),
+    "no rows": ({"q": lambda x: x[:, :, :0]}, ValueError, "no dimension may be 0"),
+    "columns apart": ({"q": lambda x: x.mT.contiguous().mT}, ValueError, r"use q.contiguous\(\)"),
+    "a narrow head": (
+        {n: lambda x: x[..., :8] for n in "qkv"},
+        ValueError,
+        "head dimension 8; 16 to 256",
+    ),
+    "keys of another length": ({"k": lambda x: x[:, :, :2]}, ValueError, r"it must be \(1, Hkv, 4"),
+    "another v": ({"v": lambda x: x[:, :1]}, ValueError, "it must be k's"),
+    "heads that do not divide": ({"q": lambda x: x[:, :1]}, ValueError, "a multiple of k's"),
+    "an odd shard": ({n: lambda x: x[:, :, :3] for n in "qkv"}, ValueError, "an even number"),
+    "an unknown layout": ({"layout": "stripes"}, ValueError, "layout is 'stripes'"),
+    "causal as a number": ({"causal": 1}, TypeError, "causal has type int"),
+    "a scale of 0": ({"scale": 0.0}, ValueError, "scale is 0.0; it must lie between"),
+    "a scale too large for gradients": (
+        {"scale": 257.0, "v": lambda x: x.requires_grad_()},
+        ValueError,
+        r"scale is 257\.0; for gradients it may be at most 2\^8",
+    ),
+    "a scale of text": ({"scale": "1"}, TypeError, "scale has type str"),
+    "a group of text": ({"group": "world"}, ValueError, "torch.distributed is not initialized"),
+}
+
+
+@pytest.mark.parametrize("reason", ALONE)
+def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
+    monkeypatch.setattr(kernel, "_ring_attention_kernel", None)
+    changes, error, words = ALONE[reason]
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+    values = {"q": q, "k": k, "v": v}
+    values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
+    with pytest.raises(error, match=words):
+        ring_attention(*[values.pop(name) for name in "qkv"], **values)
+
+
+def test_a_scale_too_large_for_gradients_is_taken_where_none_are_wanted():
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+    want = ring_attention(q, k, v, scale=257.0)
+    assert_attention(want, q, k, v, scale=257.0)
+    q.requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(ring_attention(q, k, v, scale=257.0), want)
+
+
+# Alone, compiled, differentiated twice; and when a rank ends.
+
+
+@pytest.mark.numerical
+def test_without_a_group_a_rank_has_everything():
+    q, k, v, grad_out = whole(Case(True, "zigzag", L=20, Hkv=1), 1)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = ring_attention(*leaves, causal=True)
+    found = [out.detach(), *torch.autograd.grad(out, leaves, grad_out)]
+    assert_ring(found, *(x.detach() for x in (q, k, v)), grad_out, causal=True)
+
+
+def test_a_sum_has_a_gradient_and_a_second_derivative_is_refused():
+    q, k, v, _ = whole(Case(False, "zigzag", L=4), 1)
+    q.requires_grad_()
+    found = torch.autograd.grad(ring_attention(q, k, v).sum(), q, create_graph=True)[0]
+    want = eager(q.double(), k.double(), v.double(), torch.ones_like(q).double(), False)[0]
+    torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="ring_attention has no second derivative"):
+        found.sum().backward()
+
+
+def test_compiled_code_calls_it_as_it_is():
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+
+    def twice(*tensors):
+        return ring_attention(*tensors, causal=True) * 2
+
+    found = torch.compile(twice, backend="eager")(q, k, v)
+    assert_attention(found / 2, q, k, v, mask=causal_mask(4, 4))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="it talks to other ranks"):
+        torch.compile(twice, backend="eager", fullgraph=True)(q, k, v)
+
+
+def end_or_attend(validate):
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+    ring_attention(q, k, v, validate=validate)
+
+
+@pytest.mark.parametrize(
+    ("validate", "words"),
+    [(True, "could not compare its call"), (False, "could not send to the next")],
+)
+def test_a_rank_that_dies_stops_the_others(validate, words):
+    began = time.monotonic()
+    with Ranks(3) as ranks:
+        for child in ranks.children:
+            child.send((end_or_attend, (validate,)))
+        with pytest.raises(Ended, match="SIGKILL"):
+            ranks.children[1].receive(30)
+        others = [ranks.children[at].receive(30) for at in (0, 2)]
+    for found in some(others):
+        assert isinstance(found, Failure)
+        assert f"rank {found.rank} of the ring {words}" in found.text
+        assert "may have ended" in found.text
+    assert time.monotonic() - began < 20
+
+
+# The bench, on processes that take the CPU for a GPU.
+
+
+class Clock:
+    """An event of a GPU that is done as soon as it is recorded."""
+
+    def __init__(self, enable_timing):
+        self.at = 0.0
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other):
+        return 1e3 * (other.at - self.at)
+
+
+class NoFlush:
+    def busy(self, ms):
+        pass
+
+
+def triton_step(*tensors, first, programs=None):
+    kernel._launch_step(*tensors, first=first)
+
+
+class Profile(contextlib.nullcontext):
+    """A profiler that saw a step, a message, and something else before them."""
+
+    def __init__(self, activities):
+        super().__init__(self)
+
+    def events(self):
+        names = ["spin", "_hopper_step_kernel", "Memcpy PtoP (Device -> Device)"]
+        times = [SimpleNamespace(start=i, end=i + 2) for i in range(3)]
+        return [SimpleNamespace(name=n, time_range=t) for n, t in zip(names, times, strict=True)]
+
+
+@pytest.fixture
+def made_up_gpus(monkeypatch):
+    """Two ranks that run the trials on the CPU, small; bench asks them."""
+    for name, value in {"DEVICE": "cpu", "HEADS": 2, "D": 16, "Flush": NoFlush}.items():
+        monkeypatch.setattr(trials, name, value)
+    fakes = {"Event": Clock, "get_device_capability": lambda *_: (8, 0)}
+    fakes |= {name: lambda *_: 0 for name in ("synchronize", "empty_cache", "memory_allocated")}
+    fakes |= {name: lambda *_: 7 for name in ("reset_peak_memory_stats", "max_memory_allocated")}
+    for name, value in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(op, "hopper_step", triton_step)
+    monkeypatch.setattr(copies, "CopiedBlocks", kernel.Blocks)
+    monkeypatch.setattr(trials, "_group_of", lambda channels: None)
+    monkeypatch.setattr(trials, "_programs", lambda: 132)
+    monkeypatch.setattr(trials, "profile", Profile)
+    monkeypatch.setattr(bench, "LENGTHS", {8: 2, 12: 2})
+    monkeypatch.setattr(bench, "HEADS", 2)
+    monkeypatch.setattr(bench, "D", 16)
+    with Ranks(2) as found:
+        monkeypatch.setattr(
+            bench, "_ask", lambda f, *a, seconds=0.0: found.run(f, *a, seconds=15.0)
+        )
+        yield found
+
+
+class FirstCase(Lab):
+    """A lab that is in a hurry."""
+
+    def each(self, **axes):
+        yield {name: values[0] for name, values in axes.items()}
+
+
+def rows_of(result):
+    return [row | {"failed": bool(row.get("error"))} for row in result(FirstCase("gpu"))]
+
+
+def test_the_bench_scales_and_says_what_failed(made_up_gpus):
+    rows = rows_of(bench.scaling)
+    timed = {r["implementation"] for r in rows if not r["failed"]}
+    shared = {trials.OURS, trials.TRITON, trials.GATHER, trials.ULYSSES}
+    assert timed == shared | {trials.ALONE}, rows
+    said = {r["implementation"]: r["error"] for r in rows if r["failed"]}
+    assert set(said) == {trials.HOPPER, trials.CUDNN, trials.THEIRS}
+    ours = next(r for r in rows if r["implementation"] == trials.OURS)
+    alone = next(r for r in rows if r["implementation"] == trials.ALONE)
+    assert (ours["ranks"], alone["ranks"], alone["flops"] / ours["flops"]) == (2, 1, 2)
+
+
+def test_the_bench_times_transfers_training_and_memory(made_up_gpus):
+    parts = rows_of(bench.overlap)
+    assert {r["part"] for r in parts} == {"both", "compute only", "transfers only"}
+    sent = {r["bytes_sent"] for r in parts if r["part"] == "both"}
+    assert sent == {2 * 2 * 2 * 4 * 16}  # two tensors of two bytes: two heads, four rows
+    trained = rows_of(bench.training)
+    able = [r["implementation"] for r in trained if not r["failed"]]
+    assert able == [trials.OURS, trials.TRITON]
+    assert all(r["bytes_peak"] == 7 for r in some(rows_of(bench.memory)))
+
+
+def test_the_bench_times_ways_to_send_and_says_when_each_part_runs(made_up_gpus):
+    rows = rows_of(bench.ways)
+    assert [r["way"] for r in rows if not r["failed"]] == list(trials.WAYS), rows
+    found = rows_of(bench.timelines)
+    assert [r["way"] for r in found[::2]] == list(trials.WAYS[1:])
+    assert [(r["what"], r["start_us"], r["end_us"]) for r in found[:2]] == [
+        ("step", 0, 2),
+        ("message", 1, 3),
+    ]
+
+
+def test_a_graph_that_computes_nothing_is_found_out(made_up_gpus):
+    said = {r["implementation"]: r["error"] for r in rows_of(bench.graphs)}
+    assert "not close" in said[trials.OURS]
+    assert "not close" in said[trials.GATHER]
+
+
+def test_one_gpu_is_no_ring():
+    with pytest.raises(RuntimeError, match="needs a ring: it is measured on two GPUs or more"):
+        bench._ask(trials.leave)
+
+
+def test_the_judge_knows_zeros_and_the_wrong_shape():
+    q, k, v, grad_out = whole(Case(True, "zigzag", L=8), 1)
+    right = [*eager(q, k, v, grad_out, True)]
+    out = (q @ k.mT / 4).masked_fill(~causal_mask(8, 8), float("-inf")).softmax(-1) @ v
+    assert_ring([out, *right], q, k, v, grad_out, causal=True)
+    with pytest.raises(NumericalMismatch, match="grad_k"):
+        assert_ring([out, right[0], right[1] * 0, right[2]], q, k, v, grad_out, causal=True)
+    with pytest.raises(NumericalMismatch, match="shape"):
+        assert_ring([out, right[0][..., :1], *right[1:]], q, k, v, grad_out, causal=True)
+
+
+# What the page draws of several GPUs, from made-up rows with the fields that bench.py gives.
+
+
+def timed(ms, **case):
+    return made_up.timed(ms, **({"flops": 1e9, "ranks": 2, "N": 16_384, "causal": False} | case))
+
+
+def drawn(name, rows):
+    results, function = [made_up.result("ring_attention", name, rows)], getattr(figures, name)
+    assert f"{name}.md" in fragment("ring_attention", name, function, results)
+    return function(results)
+
+
+def test_the_figure_of_scaling_compares_with_the_fastest_on_one():
+    times = {trials.OURS: 1.0, trials.HOPPER: 1.9, trials.CUDNN: 2.0, trials.GATHER: 1.1}
+    rows = [
+        timed(ms * N / 1024 * (0.5 if causal else 1), implementation=name, N=N, causal=causal)
+        for name, ms in times.items()
+        for N in (16_384, 65_536)
+        for causal in (False, True)
+    ]
+    rows.append({"implementation": trials.THEIRS, "N": 16_384, "causal": True, "error": "wrong"})
+    rows.append(timed(20.0, implementation=trials.ALONE))  # at the shorter N only
+    found = drawn("scaling", rows)
+    assert "2 GPUs are 1.90× as fast as one" in found.finding
+    assert "no result that counts here: wrong" in found.sentences["theirs"]
+    assert "1.10×" in found.sentences["others"]
+    assert "n/a" in found.sentences["others"]  # nobody has timed the exchange of heads
+    rows.append(timed(80.0, implementation=trials.THEIRS, N=65_536, causal=True))
+    assert "takes 2.5× the time" in drawn("scaling", rows).sentences["theirs"]
+    half = [r for r in rows if not r["causal"]]
+    assert "n/a as fast with a causal one" in drawn("scaling", half).finding
+
+
+def test_the_figures_of_ways_timelines_and_graphs():
+    times = dict(zip(figures.WAYS, (2.0, 2.1, 2.6, 2.3, 2.4), strict=True))
+    rows = [
+        timed(ms, implementation=trials.OURS, way=way, causal=c, channels=4)
+        for way, ms in times.items()
+        for c in (False, True)
+    ]
+    assert figures.WAYS == trials.WAYS
+    found = drawn("ways", rows)
+    assert found.finding.count(f"{trials.COPIES} (N ") == 2
+    assert "DMA copies +5 %" in found.sentences["others"]
+    assert "fewer programs +15 % and" in found.sentences["others"].replace("\n", " ")
+    without = drawn("ways", [r for r in rows if r["way"] != trials.COPIES])
+    assert "DMA copies n/a" in without.sentences["others"]
+    rows = [
+        {"way": way, "what": what, "start_us": at, "end_us": at + 5.0, "N": 8, "causal": True}
+        for way in figures.WAYS[1:]
+        for at, what in enumerate(("step", "message"))
+    ]
+    rows = [r | {"implementation": trials.OURS, "dtype": "bfloat16"} for r in rows]
+    found = drawn("timelines", rows)
+    assert all(way in found.widget for way in some(figures.WAYS[1:]))
+    rows = [
+        timed(ms, implementation=name, causal=c)
+        for name, ms in {trials.OURS: 1.0, trials.HOPPER: 1.9}.items()
+        for c in (False, True)
+    ]
+    assert "2 GPUs are 1.90× as fast" in drawn("graphs", rows).finding
+
+
+def test_the_figure_of_mistakes_in_the_step_shows_each():
+    said = "largest difference 3.0 from float64, allowed 0.1"
+    rows = [m._asdict() | {"mutant": m.name, "message": said} for m in on_cpu.STEP_MUTANTS]
+    rows.append({"mutant": "unchanged kernel", "message": ""})
+    results = [made_up.result("ring_attention", "step_mutants", rows, place="interpreter")]
+    found = figures.step_mutants(results)
+    assert all(mutant.name in found.widget for mutant in some(on_cpu.STEP_MUTANTS))
+
+
+def test_the_figures_of_overlap_training_and_memory():
+    parts = {"transfers only": 0.5, "compute only": 2.0, "both": 2.1}
+    rows = [
+        timed(ms, implementation=trials.OURS, part=part, causal=c, bytes_sent=1e8)
+        for part, ms in parts.items()
+        for c in (False, True)
+    ]
+    found = drawn("overlap", rows)
+    assert "alone take 500 µs, the steps alone 2 ms, and both together 2.1 ms" in found.finding
+    assert "200 GB/s" in found.sentences["link"]
+    rows = [
+        timed(ms, implementation=name, causal=c)
+        for name, ms in {trials.OURS: 1.25, trials.CUDNN: 2.0, trials.ALONE: 3.0}.items()
+        for c in (False, True)
+    ]
+    assert "at 80 % of the ideal" in drawn("training", rows).finding
+    rows = [
+        {"implementation": n, "N": 8, "train": t, "ranks": r, "bytes_peak": b, "dtype": "bfloat16"}
+        for n, r, b in ((trials.OURS, 2, 6e8), (trials.ALONE, 1, 1e9))
+        for t in (False, True)
+    ]
+    assert "needs 60 % of the memory" in drawn("memory", rows).finding
+
+
+def test_the_simulator_knows_the_two_limits():
+    wide = model.Ring(ranks=8, N=1 << 20, causal=False, link=1e15, rate=1e12)
+    assert model.predicted(wide)["share"] == pytest.approx(1.0)
+    narrow = wide._replace(link=1.0)
+    found = model.predicted(narrow)
+    assert found["total"] == pytest.approx(7 * found["message"], rel=0.01)
+    rows = model.hidden_from(wide._replace(link=1e9, causal=True))
+    level = model.predicted(wide._replace(N=8 * rows, link=1e9, causal=True))
+    assert level["step"] == pytest.approx(level["message"])
+    assert model.memory(wide) == 2 * model.memory(wide._replace(ranks=16))
+
+
+def test_the_figure_of_balance_counts_what_is_planned():
+    rows = list(bench.balance(Lab("interpreter")))
+    zigzag = [r["share"] for r in rows if r["layout"] == "zigzag"]
+    assert zigzag == pytest.approx([1.0] * 6)
+    found = figures.balance(
+        [made_up.result("ring_attention", "balance", rows, place="interpreter")]
+    )
+    assert "ring of 4 ranks" in found.finding

@@ -1,0 +1,414 @@
+"""The scoreboard: its models of rounding, the rows it will store, its diff, and its figures.
+
+Timings that appear here are made up, round, and stored nowhere.
+"""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from snippets._lab import rooms
+from snippets._lab.draw import units
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.rows import only
+from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
+from snippets._lab.results import store
+from snippets.scoreboard import bench, differences
+from snippets.scoreboard import figures as page
+from tests.floors import some
+
+KERNELS = bench.KERNELS
+READ = rooms.DATA / "interpreter" / "scoreboard"
+
+
+def measured(result):
+    return store.read(READ / f"{result}.json")
+
+
+# The models of one effect.
+
+
+def test_tf32_keeps_ten_bits():
+    one = torch.tensor(1.0)
+    ulp = 2.0**-10
+    for x, want in (
+        (one + ulp, 1 + ulp),
+        (one + ulp / 4, 1.0),
+        (one + 0.75 * ulp, 1 + ulp),
+        (-one - 0.75 * ulp, -1 - ulp),
+        (torch.tensor(0.0), 0.0),
+        (3 * one, 3.0),
+    ):
+        assert bench.tf32(x).item() == want
+    x = torch.randn(1000)
+    assert ((bench.tf32(x) - x.double()).abs() / x.double().abs()).max() <= 2.0**-11
+
+
+def errors(dtype):
+    q, k, v = make_qkv(2, M=16, N=300, D=64, dtype=dtype)
+    want = eager_attention(q.double(), k.double(), v.double())
+    return {n: (x - want).abs().max().item() for n, x in bench.effects(q, k, v)}, want, v
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_each_effect_is_there_and_as_large_as_its_rounding(dtype):
+    """Half a unit in the last place each: of the result, of a weight (relative), of an input."""
+    found, want, v = errors(dtype)
+    eps, size = torch.finfo(dtype).eps, v.abs().max().item()
+    allowed = {
+        "stored": eps / 2 * want.abs().max().item(),
+        "exp": 64 * torch.finfo(torch.float32).eps * size,
+        "exp2": 64 * torch.finfo(torch.float32).eps * size,
+        "weights": eps / 2 * size * 1.01,
+        "tf32": 64 * 2.0**-11 * size,
+    }
+    expected = {
+        *list(allowed)[:3],
+        "tf32" if dtype == torch.float32 else "weights",
+    }
+    assert set(found) == expected < set(bench.EFFECTS)
+    for name, error in found.items():
+        assert 0 < error <= allowed[name], name
+
+
+def test_without_the_effect_there_is_no_error(monkeypatch):
+    monkeypatch.setattr(bench, "tf32", torch.Tensor.double)
+    found, want, _ = errors(torch.float32)
+    assert found["tf32"] <= 1e-14 * want.abs().max().item()
+    assert found["exp"] > 1e-9
+
+
+def test_tf32_is_allowed_for_one_call_only():
+    before = torch.backends.cuda.matmul.allow_tf32
+    q, k, v = make_qkv(1, M=3, N=5, D=16)
+    assert torch.equal(bench.with_tf32(q, k, v), eager_attention(q, k, v))
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+# The rows.
+
+
+def test_every_attention_kernel_is_on_the_board():
+    """A room that joins the series joins the board: its launcher takes q, k and v."""
+    from snippets._lab.judge.grid import attention_rooms
+
+    takes_v = [
+        room
+        for room in attention_rooms()
+        if re.search(rf"def {room}\(\s*q, k, v", rooms.source_file(room).read_text("utf-8"))
+    ]
+    assert sorted([*KERNELS, bench.LAST]) == sorted(takes_v)
+
+
+def test_a_wrong_kernel_stops_it(monkeypatch):
+    real = bench.resolve
+
+    def planted(name):
+        if name != KERNELS[-1]:
+            return real(name)
+        return lambda q, k, v: v.mean(-2, keepdim=True).expand(q.shape)
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    monkeypatch.setattr(bench, "KERNELS", KERNELS[-2:])
+    bench.check(device)
+    monkeypatch.setattr(bench, "resolve", planted)
+    with pytest.raises(NumericalMismatch):
+        bench.check(device)
+
+
+class Stand:
+    """A lab without a clock: every call takes a made-up time."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def each(self, **axes):
+        from snippets._lab.measure.session import Lab
+
+        yield from Lab(self.place).each(**axes)
+
+    def qkv(self, case):
+        dtype = getattr(torch, case["dtype"])
+        return make_qkv(case["heads"], M=2, N=min(case["N"], 16), D=case["D"], dtype=dtype)
+
+    def time_attention(self, case, names):
+        for i, name in enumerate(names):
+            ms = 100.0 / 2**i * case["N"] ** 2 / 1024**2
+            yield {"implementation": name, **case, **spread(ms), **work(case)}
+
+
+def spread(ms):
+    return {"ms_p20": ms, "ms_p50": ms, "ms_p80": ms, "ms_samples": [ms]}
+
+
+def work(case):
+    N, D, heads = case["N"], case["D"], case["heads"]
+    return {"flops": 4 * heads * N * N * D, "bytes_compulsory": 8 * heads * N * D, "fits_l2": True}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """torch.cuda's memory counters without a GPU, and one that cannot run the last kernel."""
+    for name, value in (("max_memory_allocated", 300), ("memory_allocated", 100)):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(bench, "kernels_here", lambda dtype: KERNELS)
+    sdpa = bench.resolve("torch:sdpa")
+    # The kernels have their own tests; here only their rows are of interest.
+    monkeypatch.setattr(bench, "resolve", lambda n: eager_attention if n in KERNELS else sdpa)
+
+
+@pytest.fixture
+def rows(gpu):
+    return list(bench.kernels(Stand("gpu")))
+
+
+def test_rows_of_the_board(rows):
+    timed = [r for r in rows if not r.get("error")]
+    assert len(timed) == 2 * len(KERNELS + bench.TORCH) - 1
+    for row in timed:
+        assert row["bytes_peak"] == 200
+        assert 0 < row["error_mean"] < row["error_largest"] < 0.1
+    missing = [(r["implementation"], r["N"], r["error"]) for r in rows if r.get("error")]
+    assert missing == [
+        (bench.LAST, 1024, "it is for Hopper"),
+        ("vectorized_attention", 4096, "too many keys for one load"),
+        (bench.LAST, 4096, "it is for Hopper"),
+    ]
+    assert [r["step"] for r in timed[:6]] == [1, 2, 3, 4, 5, None]
+
+
+def test_rows_of_the_budget_on_a_gpu(gpu):
+    found = list(bench.budget(Stand("gpu")))
+    asked = {(r["dtype"], r["N"]) for r in found}
+    assert len(asked) == 6
+    kernels = [r for r in found if r["kind"] == "kernel"]
+    assert {r["N"] for r in kernels} == {bench.SMALL}
+    assert {r["implementation"] for r in kernels} == set(KERNELS)
+    full = {
+        r["implementation"] for r in found if r["dtype"] == "float32" and r["kind"] == "PyTorch"
+    }
+    assert "torch:eager, TF32" in full
+    assert not full & set(bench.SIXTEEN_BITS_ONLY)
+    half = {
+        r["implementation"] for r in found if r["dtype"] == "float16" and r["kind"] == "PyTorch"
+    }
+    assert half == set(bench.TORCH)
+
+
+def test_rows_of_training(monkeypatch):
+    """Each is called forward and backward; a package that is missing says so."""
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
+    called = []
+
+    class Both(Stand):
+        def qkv(self, case):
+            return make_qkv(1, 1, N=4, D=case["D"])
+
+        def time(self, case, calls, *, flops, bytes_compulsory):
+            for name, call in calls.items():
+                called.append((name, len(call())))
+                yield {"implementation": name, **case, **spread(1.0), "flops": flops}
+
+    monkeypatch.setattr(bench, "WITH_GRADIENTS", dict.fromkeys(bench.WITH_GRADIENTS, causal_eager))
+    monkeypatch.setattr(bench, "TRAINED", ["torch:math", "flash_attention_2"])
+    rows = list(bench.training(Both("gpu")))
+    assert {name for name, gradients in some(called, 24) if gradients == 3} == {
+        "torch:math",
+        "flash_backward",
+    }
+    said = {r["implementation"]: r["error"] for r in some(rows) if r.get("error")}
+    assert said["hopper_backward"] == bench.NOT_HERE
+    assert "is not installed" in said["flash_attention_2"]
+    first = next(r for r in rows if "flops" in r)
+    assert first["flops"] == 14 * 16_384 * 2_048 * 1_024
+
+
+def causal_eager(q, k, v, *, causal):
+    mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool() if causal else None
+    return eager_attention(q, k, v, mask=mask)
+
+
+def test_wrong_gradients_stop_it(monkeypatch):
+    monkeypatch.setattr(bench, "KERNELS", [])
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    bench.check(device)
+    right = bench.there_and_back
+
+    def scaled(*given, **options):
+        q, *others = right(*given, **options)
+        return (q * 1.02, *others)
+
+    monkeypatch.setattr(bench, "there_and_back", scaled)
+    with pytest.raises(NumericalMismatch, match="grad_q"):
+        bench.check(device)
+
+
+# The differences.
+
+
+@pytest.mark.parametrize("name", [*KERNELS, bench.LAST])
+def test_code_comes_from_the_file(name):
+    path = rooms.source_file(name)
+    lines = differences.kernel_lines(path)
+    text = path.read_text("utf-8")
+    code = [x for x in lines if not x.lstrip().startswith(("#", "def "))]
+    assert len(code) > 15
+    assert all(line in text for line in code)
+    assert not any("--8<--" in x or '"""' in x for x in some(lines))
+    assert len(code) >= differences.lines_of_code(path) > 15
+
+
+def test_lines_of_code_leave_out_what_is_none(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        '@triton.jit\ndef _k(\n    a,\n):\n    """Text."""\n    # why\n    x = (\n'
+        "        1\n    )\n\n    return x  # [N]\n\ndef launcher():\n    return 1\n",
+        "utf-8",
+    )
+    assert differences.lines_of_code(path) == 4
+    assert differences.kernel_lines(path)[0] == "def _k(…):"
+    path.write_text("@functools.cache\ndef launcher():\n    return 1\n", "utf-8")
+    with pytest.raises(ValueError, match="no kernel"):
+        differences.lines_of_code(path)
+
+
+@pytest.mark.parametrize(
+    "decorator", ["triton.jit", "gluon.jit", 'triton.jit(do_not_specialize=["N"])', "gluon.jit()"]
+)
+def test_a_kernel_is_what_either_language_compiles(tmp_path, decorator):
+    path = tmp_path / "kernel.py"
+    path.write_text(f"@{decorator}\ndef _k(N):\n    return N\n", "utf-8")
+    assert differences.lines_of_code(path) == 1
+    assert differences.kernel_lines(path) == ["def _k(…):", "    return N"]
+
+
+def test_a_difference_gives_both_sides_back():
+    before, after = (differences.kernel_lines(rooms.source_file(n)) for n in KERNELS[:2])
+    rows = differences.difference(before, after)
+    assert [x for s, x in rows if s != "-"] == after
+    assert len([x for s, x in rows if s != "+"]) == len(before)
+    assert {s for s, _ in rows} == {"-", "+", " "}
+    assert differences.difference(after, after) == [(" ", x) for x in after]
+
+
+def test_a_comment_alone_is_no_difference():
+    found = differences.difference(["x = 1  # [N]", "# one"], ["x = 1  # [M]", "# two"])
+    assert found == [(" ", "x = 1  # [M]"), ("-", "# one"), ("+", "# two")]
+
+
+def test_steps_are_html_without_markup_of_the_code(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("@triton.jit\ndef _k(a):\n    x = a < 1 and '<script>'\n", "utf-8")
+    made = differences.steps_html({"a": path, "b": path}, {"a": "<i>", "b": ""})
+    assert "<script>" not in made
+    assert "&lt;script&gt;" in made
+    assert "<p>The first kernel, 2 lines. &lt;i&gt;" in made
+    assert "\n" not in made
+    assert made.count("<section ") == 2
+
+
+# The figures.
+
+
+def board(rows):
+    ceilings = {
+        name: {"per_s_p20": rate, "per_s_p50": rate, "per_s_p80": rate}
+        for name, rate in (("read", 4e12), ("matmul_float16", 8e14), ("fma_float32", 6e13))
+    }
+    return store.Result(
+        post="scoreboard",
+        result="kernels",
+        place="gpu",
+        folder="made_up",
+        device={"name": "made up"},
+        versions=dict.fromkeys(store.VERSIONS, "0"),
+        commit="unknown",
+        measured_at="2000-01-01T00:00:00Z",
+        seed=0,
+        source_hash="0" * 16,
+        rows=rows,
+        ceilings=ceilings,
+    )
+
+
+def test_the_board_is_drawn_from_made_up_rows(rows):
+    figure = page.kernels([board(rows)])
+    last = [r for r in figure.table if r["N"] == 4096]
+    first = [r["kernel"] for r in last][:3]
+    assert first == ["vectorized_attention", "hopper_attention", "basic_attention"]
+    assert last[0]["remark"] == "too many keys for one load"
+    assert last[-1]["times the best"] == "1.00×"
+    assert "16× as fast" not in figure.finding
+    assert "8.0× as fast" in figure.finding
+    for name, text in some(figure.sentences.items()):
+        assert re.search(r"\d", text) or name == "last"
+    made = fragment("scoreboard", "kernels", page.kernels, [board(rows)])
+    assert set(made) == {"kernels.json", "kernels.md", "kernels_sentences.md"}
+
+
+def test_the_board_says_what_each_kernel_changes(rows):
+    said = page.kernels([board(rows)]).sentences
+    assert "after basic_attention, composed_attention is 2.0× faster, tiled_att" in said["order"]
+    assert said["last"] == "hopper_attention does not run on this GPU: it is for Hopper."
+    flash = [r for r in rows if r["implementation"] == "flash_attention"]
+    faster = [
+        {**row, **bench.about(bench.LAST), "implementation": bench.LAST}
+        | spread(row["ms_p50"] / factor)
+        for row, factor in zip(flash, (1, 4), strict=True)
+    ]
+    timed = [r for r in rows if not r.get("error")]
+    said = page.kernels([board(timed + faster)]).sentences
+    assert said["last"].endswith(": 1.00× at N 1024, 4.0× at N 4096.")
+    assert said["order"].endswith(
+        "flash_attention is 2.0× faster, hopper_attention is 4.0× faster."
+    )
+
+
+def test_two_cards_share_the_board(rows):
+    other = replace(board(rows), folder="other", device={"name": "Other <b>"})
+    made = fragment("scoreboard", "kernels", page.kernels, [board(rows), other])
+    assert "Other <b>" not in made["kernels.json"]
+    assert "Other" in made["kernels.json"]
+
+
+def test_the_ladder_counts_what_was_recorded():
+    result = measured("ladder")
+    assert [r["implementation"] for r in result.rows] == [*KERNELS, bench.LAST]
+    *recorded, unrecorded = result.rows
+    assert "no Gluon" in unrecorded["error"]
+    first, wide, *_, last = recorded
+    assert first["loads"] == first["programs"] * (2 * first["N"] + 1)
+    assert wide["loads"] == wide["programs"] * 3
+    assert first["bytes_loaded"] == wide["bytes_loaded"] > last["bytes_loaded"]
+    for row in some(recorded):
+        assert row["bytes_loaded"] >= row["bytes_compulsory"]
+    figure = page.ladder([result])
+    assert [r["kernel"] for r in figure.table] == [*KERNELS, bench.LAST]
+    assert re.findall(r'data-kernel="(\w+)"', figure.widget) == [*KERNELS, bench.LAST]
+    unrecorded = figure.table[-1]
+    assert {k for k, x in unrecorded.items() if x is not None} == {"kernel", "lines of code"}
+
+
+def test_the_budget_says_what_its_rows_say():
+    result = measured("budget")
+    figure = page.budget([result])
+    row = only(result.rows, implementation="weights", dtype="float16")
+    assert units.error(row["error_largest"]) in figure.finding
+    swapped = [dict(r) for r in result.rows]
+    for r in swapped:
+        if r["implementation"] == "exp2":
+            r["error_largest"] *= 0.01
+    assert " less than exp itself" in page.budget([replace(result, rows=swapped)]).finding
+
+
+def test_recorded_errors_are_within_rounding():
+    for r in some(measured("budget").rows):
+        assert math.isfinite(r["error_largest"])
+        assert r["error_largest"] >= r["error_mean"] > 0
+        assert r["error_largest"] < 0.02

@@ -1,0 +1,235 @@
+"""The scoreboard's regimes and grids, drawn from made-up rows: no GPU is needed for this."""
+
+import collections
+import itertools
+import re
+import types
+
+import pytest
+import torch
+
+pytest.importorskip("plotly")
+
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.measure import regimes as measured
+from snippets._lab.results import staleness, store
+from snippets._lab.results.store import DataError, folder_name
+from snippets._lab.results.validate import faults
+from snippets._lab.rooms import DATA
+from snippets.scoreboard import bench, within
+from snippets.scoreboard import figures as page
+from tests.floors import some
+from tests.made_up import result, timed
+
+CUDNN, FA, LAST, FLASH = "torch:cudnn", "flash_attention_4", "hopper_attention", "flash_attention"
+FA3 = "flash_attention_3"
+SPEED = {CUDNN: 1.0, FA: 1.25, LAST: 1.2, FLASH: 0.8}  # of cuDNN's, queued
+HOST = {CUDNN: 0.02, FA: 0.06, LAST: 0.045, FLASH: 0.045}
+
+
+class Lab:
+    """A lab with a stand-in clock: `gain` changes the speed of a name in a case."""
+
+    place = "gpu"
+
+    def __init__(self, gain=lambda name, case: 1.0, missing=("flash_attention_3",), **beside):
+        self.gain, self.missing, self.beside = gain, missing, beside
+
+    def each(self, **axes):
+        return (dict(zip(axes, x, strict=True)) for x in itertools.product(*axes.values()))
+
+    def time_attention(self, case, names, variants=None, within=("queued",)):
+        flops = 4.0 * case.get("batch", 1) * case["heads"] * case["N"] ** 2 * case["D"]
+        for name in names:
+            if name not in SPEED or name in self.missing:
+                yield {"implementation": name, **case, "error": f"{name} is not installed"}
+                continue
+            version = {"version": "4.0.0b36"} if name == FA else {}
+            for regime in within:
+                ms = flops / 5e14 * 1e3 / SPEED[name] / self.gain(name, case | {"regime": regime})
+                host = {} if regime == "queued" else {"ms_host": HOST[name]}
+                if regime == "sustained":
+                    host |= {"readings": 40, "power_w": 690.5, "sm_clock_mhz": 1755}
+                    host |= {"power_capped": 0.9} | self.beside
+                elif regime != "queued":
+                    ms += HOST[name]
+                work = {"flops": flops, "bytes_compulsory": 1e3, **case}
+                yield timed(ms, implementation=name, regime=regime, **work, **host, **version)
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    monkeypatch.setattr(bench, "on_hopper", lambda: True)
+    monkeypatch.setattr(bench, "SUSTAINED_AT", bench.LENGTHS)
+    properties = types.SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+
+
+def made_up(name, lab):
+    for kernel in bench.KERNELS:
+        SPEED.setdefault(kernel, 0.1), HOST.setdefault(kernel, 0.02)
+    return result("scoreboard", name, list(getattr(bench, name)(lab)))
+
+
+def drawn(name, *labs):
+    return getattr(page, name)([made_up(name, lab) for lab in labs or [Lab()]])
+
+
+def test_the_names_of_the_regimes_are_those_that_are_measured():
+    assert within.REGIMES == measured.REGIMES
+
+
+@pytest.mark.parametrize("name", ["regimes", "launchers", "grids"])
+def test_what_is_measured_can_be_stored_and_drawn(name):
+    one = made_up(name, Lab())
+    assert not list(faults(one, folder_name))
+    for results in ([one], [one, one]):
+        made = fragment("scoreboard", name, getattr(page, name), results)
+        assert set(made) == {f"{name}.json", f"{name}.md", f"{name}_sentences.md"}
+        for text in made.values():
+            assert not re.search(r"\b(nan|None|inf)\b", text)
+
+
+def test_twelve_cells_in_three_regimes():
+    table = drawn("regimes").table
+    cells = {(r["D"], r["causal"], r["N"]) for r in table}
+    assert len(cells) == 12
+    for cell in cells:
+        told = [r for r in table if (r["D"], r["causal"], r["N"]) == cell]
+        assert [r["regime"] for r in told][:3] == ["queued", "sustained", "as called"]
+        for row in some(told):
+            assert all(some(value is not None for head, value in row.items() if "TFLOP" in head))
+    assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch cuDNN, TFLOP/s"} <= table[0].keys()
+
+
+def test_each_regime_has_its_ratio_to_cudnn():
+    capped = Lab(lambda name, case: 0.9 if (name, case["regime"]) == (LAST, "sustained") else 1.0)
+    figure = drawn("regimes", capped)
+    assert "1.08 sustained, 1.20 queued and 1.08 to 1.19 as called" in figure.finding
+    row = figure.table[0]
+    assert row["hopper_attention ÷ PyTorch cuDNN"] == "1.20"
+    assert row["hopper_attention ÷ FlashAttention-4 4.0.0b36"] == "0.96"
+    assert "hopper_attention reaches 1.08 sustained, 1.20 queued" in figure.sentences["hopper"]
+    assert "flash_attention reaches 0.80 sustained, 0.80 queued" in figure.sentences["flash"]
+    assert "20 µs (PyTorch cuDNN)" in figure.sentences["host"]
+
+
+def test_the_best_is_in_each_cell_the_faster_flash_attention(monkeypatch):
+    monkeypatch.setitem(SPEED, FA3, SPEED[FA])
+    monkeypatch.setitem(HOST, FA3, HOST[FA])
+
+    def gain(name, case):
+        return 1.25 if name == (FA3 if case["causal"] else FA) and case["D"] == 64 else 1.0
+
+    figure = drawn("regimes", Lab(gain, missing=()))
+    both = "the better of FlashAttention-3 and FlashAttention-4 4.0.0b36"
+    assert f"of {both}, hopper_attention reaches 0.77 to 0.96 sustained, 0.77" in figure.finding
+    assert f"of {both}, hopper_attention reaches 0.77 to 0.96 sus" in figure.sentences["package"]
+    least = drawn("grids", Lab(gain, missing=())).finding
+    assert "reaches 0.77 to 0.96 of the rate of the better of" in least
+
+
+def test_what_slowed_the_gpu_is_marked():
+    quiet = drawn("regimes")
+    assert "Neither heat nor the hardware slowed it." in quiet.sentences["power"]
+    assert "power limit is 700 W" in quiet.sentences["power"]
+    hot = drawn("regimes", Lab(slowdowns={"heat": 0.25}))
+    assert "also slowed by heat" in hot.sentences["power"]
+    marked = [r["regime"] for r in hot.table if "slowed by heat" in (r["remark"] or "")]
+    assert marked == ["sustained"] * 12
+    assert not any("slowed" in (r["remark"] or "") for r in some(quiet.table))
+
+
+def test_a_pace_that_the_host_sets_is_marked():
+    slow_host = Lab(ms_host=1e3)
+    remarks = {r["remark"] for r in drawn("regimes", slow_host).table if r["regime"] == "sustained"}
+    assert all("hopper_attention: the host sets the pace" in told for told in some(remarks))
+    assert all("the host" not in (r["remark"] or "") for r in some(drawn("regimes").table))
+
+
+def test_a_competitor_that_is_not_there_is_named():
+    figure = drawn("regimes", Lab(missing=(FA, "flash_attention_3", "flash_attention_2")))
+    assert "flash_attention_4 is not installed" in figure.caption
+    assert "was not there" in figure.sentences["package"]
+    with pytest.raises(DataError, match=r"hopper_attention was not timed: .*not installed"):
+        drawn("regimes", Lab(missing=(LAST,)))
+
+
+def test_fewer_cells_may_be_sustained(monkeypatch):
+    monkeypatch.setattr(bench, "SUSTAINED_AT", [16_384])
+    figure = drawn("regimes")
+    assert "Sustained at N 16,384" in figure.caption
+    assert sum(r["regime"] == "sustained" for r in figure.table) == 4
+
+
+def test_the_host_is_most_of_a_small_call():
+    figure = drawn("launchers")
+    assert "as called" in figure.finding
+    by_name = {r["kernel"]: r for r in figure.table}
+    assert set(by_name) == {"PyTorch cuDNN", *bench.KERNELS, bench.LAST}
+    assert by_name["hopper_attention"]["of cuDNN, queued"] == "1.20"
+
+
+def test_grids_that_fill_the_gpu_badly_are_shown():
+    assert "at least 90 %" in drawn("grids").sentences["least"]
+
+    shapes = list(bench.drawn())
+    slow = shapes[0]
+
+    def gain(name, case):
+        return 0.6 if name == LAST and case["N"] == slow["N"] else 1.0
+
+    figure = drawn("grids", Lab(gain))
+    told = page._grid_of(slow)
+    assert (
+        f"0.58 to 0.96 of the rate of FlashAttention-4 4.0.0b36, least at {told}" in figure.finding
+    )
+    assert f"it is at {told}" in figure.sentences["least"]
+    assert [r["grid"] for r in figure.table][-3:] == [
+        "D 128, 131 tiles",
+        "D 128, 132 tiles",
+        "D 128, 133 tiles",
+    ]
+    assert len(figure.table) == len(shapes) + 3
+
+
+def test_nobody_chose_the_drawn_shapes_and_none_was_tuned_on():
+    shapes = list(bench.drawn())
+    assert shapes == list(bench.drawn()), "drawn once for good"
+    assert len(shapes) == len({s["N"] for s in shapes}) == bench.DRAWN
+    kinds = collections.Counter((s["D"], s["causal"]) for s in shapes)
+    assert kinds == dict.fromkeys(itertools.product((64, 128), (False, True)), bench.DRAWN // 4)
+    assert len({s["heads"] // s["heads_kv"] for s in shapes}) > 2
+    for s in shapes:
+        assert s["heads_kv"] % 2
+        assert not s["heads"] % s["heads_kv"]
+        assert s["N"] % 64
+        assert s["N"] not in bench.LENGTHS
+
+
+def test_what_takes_minutes_to_measure_depends_on_the_two_fastest_only():
+    for name in ("regimes", "grids"):
+        files = {key.partition(":")[0] for key in staleness.code_of("scoreboard", name)}
+        kernels = {file for file in files if file.endswith("kernel.py")}
+        assert kernels == {f"{room}/kernel.py" for room in bench.BEST}
+
+
+def test_elsewhere_than_on_hopper_the_last_kernel_is_left_out(monkeypatch):
+    monkeypatch.setattr(bench, "on_hopper", lambda: False)
+    rows = list(bench.regimes(Lab()))
+    told = [r for r in rows if r["implementation"] == LAST]
+    assert {r["error"] for r in told} == {"it is for Hopper"}
+
+
+def test_one_step_of_the_road_goes_back_as_the_front_page_says():
+    rows = store.read(DATA / "nvidia_h200" / "scoreboard" / "kernels.json", DATA).rows
+    N = max(row["N"] for row in rows)
+    steps = sorted((r for r in rows if r["N"] == N and r.get("step")), key=lambda r: r["step"])
+    timed = [row for row in steps if "ms_p50" in row]
+    back = [
+        (before["implementation"], after["implementation"])
+        for before, after in itertools.pairwise(timed)
+        if after["ms_p50"] > before["ms_p50"]
+    ]
+    assert back == [("composed_attention", "tiled_attention")]

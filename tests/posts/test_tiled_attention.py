@@ -1,0 +1,652 @@
+"""tiled_attention against float64, at awkward sizes, masks and strides; and what it refuses."""
+
+import functools
+import io
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.probe.compiled import Compiler
+from snippets._lab.rooms import ROOT
+from snippets.tiled_attention import bench, exercise, kernel
+from snippets.tiled_attention.kernel import tiled_attention
+from tests.floors import some
+from tests.made_up import result as result_of
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+AWKWARD = [1, 2, 63, 64, 65, 127, 129]
+# A tile takes the interpreter a millisecond: there it gets pairs of sizes, the GPU gets them all.
+SIZES = [(M, N) for M in AWKWARD for N in AWKWARD]
+SIZES = SIZES if ON_GPU else SIZES[::4]
+SHAPES = [(1, 1), (1, 9), (5, 5), (16, 17), (17, 16), (9, 40), (40, 9), (33, 65)]
+
+
+def assert_causal(out, q, k, v, **options):
+    mask = causal_mask(q.shape[-2], k.shape[-2], device=DEVICE)
+    assert_attention(out, q, k, v, mask=mask, **options)
+
+
+# --8<-- [start:test]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("M", "N"), SIZES)
+def test_equals_float64(M, N, dtype):
+    q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+    # --8<-- [end:test]
+
+
+# --8<-- [start:test_causal]
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("M", "N"), SHAPES)
+def test_causal_is_aligned_at_the_last_query(M, N, dtype):
+    q, k, v = make_qkv(2, M=M, N=N, D=24, dtype=dtype, device=DEVICE, seed=2)
+    mask = causal_mask(M, N, align="bottom_right", device=DEVICE)
+    assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
+    # --8<-- [end:test_causal]
+
+
+@pytest.mark.numerical
+def test_a_row_that_sees_no_key_is_zero():
+    q, k, v = make_qkv(2, M=40, N=9, D=16, device=DEVICE)
+    out = tiled_attention(q, k, v, causal=True)
+    assert_causal(out, q, k, v)  # NaN in the first 31 rows would fail here
+    assert not out[:, :31].any()
+    assert out[:, 31:].all()
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 129, 256])
+def test_head_dimensions_and_every_row_of_the_table(D, causal):
+    q, k, v = make_qkv(M=18, N=35, D=D, device=DEVICE, spread=9.0)
+    out = tiled_attention(q, k, v, causal=causal)
+    assert_attention(out, q, k, v, mask=causal_mask(18, 35, device=DEVICE) if causal else None)
+    assert sorted(kernel.TILES) == [*kernel.TILES]
+    assert {kernel._tiles(x) for x in (64, 65, 129)} == set(kernel.TILES.values())
+
+
+@pytest.mark.numerical
+def test_transposed_tensors():
+    q, k, v = make_qkv(2, M=18, N=35, D=8, device=DEVICE)
+    q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    assert not k.is_contiguous()
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+    assert_causal(tiled_attention(q, k, v, causal=True), q, k, v)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("order", ["rising", "falling"])
+def test_the_largest_score_comes_late_or_early(order):
+    q, k, v = make_qkv(M=5, N=96, D=16, device=DEVICE)
+    q = q.abs()
+    rise = torch.linspace(0, 9, 96, device=DEVICE)
+    k = k.abs() * (rise if order == "rising" else rise.flip(0))[:, None]
+    assert_attention(tiled_attention(q, k, v), q, k, v)
+
+
+@pytest.mark.numerical
+@given(
+    leading=st.lists(st.integers(1, 2), max_size=2),
+    M=st.integers(1, 40),
+    N=st.integers(1, 70),
+    D=st.integers(1, 140),
+    dtype=st.sampled_from(DTYPES),
+    transposed=st.booleans(),
+    causal=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_shape(leading, M, N, D, dtype, transposed, causal, seed):
+    # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
+    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
+    if transposed:
+        q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
+    out = tiled_attention(q, k, v, causal=causal)
+    mask = causal_mask(M, N, device=DEVICE) if causal else None
+    assert_attention(out, q, k, v, mask=mask)
+
+
+def assert_unchanged(out, want):
+    """Raise NumericalMismatch unless both are equal, NaN for NaN."""
+    if not torch.equal(out.isnan(), want.isnan()):
+        raise NumericalMismatch("largest difference nan in rows that should not change, allowed 0")
+    difference = (out - want).nan_to_num(0.0).abs().max()
+    if difference > 0:
+        raise NumericalMismatch(f"largest difference {difference:.2e} in such rows, allowed 0")
+
+
+@pytest.mark.numerical
+def test_nan_in_a_query_stays_in_its_row():
+    q, k, v = make_qkv(2, M=20, N=35, D=16, device=DEVICE)
+    want = tiled_attention(q, k, v)
+    want[1, 7] = math.nan
+    q[1, 7, 3] = math.nan
+    assert_unchanged(tiled_attention(q, k, v), want)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("where", ["k", "v"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nan_in_a_hidden_key_or_value_is_not_seen(where, bad):
+    """Causal: rows before the key are as if it were not there; the rows that see it are not."""
+    q, k, v = make_qkv(2, M=40, N=43, D=16, device=DEVICE)
+    want = tiled_attention(q, k, v, causal=True)
+    at = 20  # seen from query 17 on
+    {"k": k, "v": v}[where][1, at] = bad
+    out = tiled_attention(q, k, v, causal=True)
+    assert_unchanged(out[0], want[0])
+    assert_unchanged(out[1, :17], want[1, :17])
+    assert not out[1, 17:].isfinite().all(-1).any() or where == "k"
+    assert not torch.equal(out[1, 17:], want[1, 17:])
+
+
+@pytest.mark.numerical
+def test_a_score_of_minus_infinity_weighs_nothing():
+    q, k, v = (x.abs() for x in make_qkv(M=5, N=40, D=1, device=DEVICE))
+    k[3] = k[33] = -math.inf
+    kept = [n for n in range(40) if n not in (3, 33)]
+    assert_attention(tiled_attention(q, k, v), q, k[kept], v[kept])
+    k[:] = -math.inf
+    assert not tiled_attention(q, k, v).any()
+
+
+def ones(*shape, **options):
+    return torch.ones(*shape, device=DEVICE, **options)
+
+
+REFUSED = {
+    "wide head": (lambda: {n: ones(2, 257) for n in "qkv"}, ValueError, "257; at most 256"),
+    "many programs": (
+        lambda: {"q": ones(1, 1).expand(2**35, 1)} | {n: ones(1, 1) for n in "kv"},
+        ValueError,
+        "2147483648 programs; at most 2147483647",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case, monkeypatch):
+    arguments, error, message = REFUSED[case]
+    arguments = arguments()
+    monkeypatch.setattr(kernel, "_tiled_attention_kernel", None)  # a launch would be a TypeError
+    with pytest.raises(error) as caught:
+        tiled_attention(**arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="memory is measured on a GPU")
+def test_nothing_of_size_m_times_n_is_allocated():
+    q, k, v = make_qkv(4, N=4096, D=16, device=DEVICE)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    tiled_attention(q, k, v)
+    # The result, rounded up by the allocator; one row of scores a query would be 256 times that.
+    assert torch.cuda.max_memory_allocated() - before <= q.numel() * q.element_size() + 2**21
+
+
+@pytest.mark.skipif(ON_GPU, reason="loads are recorded in the interpreter")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
+    from snippets._lab.probe.memory_trace import record
+
+    q, k, v = make_qkv(N=48, D=16)
+    with record({"q": q, "k": k, "v": v}) as trace:
+        tiled_attention(q, k, v, causal=causal)
+    BLOCK_M, BLOCK_N, _ = kernel.TILES[64]
+    ends = range(BLOCK_M, 48 + BLOCK_M, BLOCK_M)  # queries up to here are done with a block
+    tiles = [-(-end // BLOCK_N) for end in ends] if causal else [-(-48 // BLOCK_N)] * len(ends)
+    blocks = [min(48, n * BLOCK_N) for n in tiles]  # keys that each block of queries loads
+    assert len(blocks) == 3
+    for name in "kv":
+        assert trace.total("load", tensor=name).elements == sum(blocks) * 16
+    assert trace.total("load", tensor="q").elements == 48 * 16
+    assert trace.total("load", tensor="other").instructions == 0
+    assert trace.total("store").elements == 48 * 16
+
+
+# The exercise.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_exercise_gives_the_logsumexp(dtype):
+    q, k, v = make_qkv(2, M=18, N=37, D=12, dtype=dtype, device=DEVICE)
+    out, lse = exercise.tiled_attention_with_lse(q, k, v)
+    assert_attention(out, q, k, v)
+    want = (q.double() @ k.double().mT / math.sqrt(12)).logsumexp(-1)
+    # The float32 rounding of the scores (a few eps of their size), of exp, of log and of the sum.
+    allowed = 8 * torch.finfo(torch.float32).eps * (want.abs().max() + 1)
+    assert (lse.double() - want).abs().max() <= allowed
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("cut", [1, 8, 20, 36])
+def test_exercise_makes_one_result_of_two(cut):
+    q, k, v = make_qkv(2, 2, M=5, N=37, D=12, device=DEVICE)
+    first = exercise.tiled_attention_with_lse(q, k[..., :cut, :], v[..., :cut, :])
+    second = exercise.tiled_attention_with_lse(q, k[..., cut:, :], v[..., cut:, :])
+    out, lse = exercise.merge(*first, *second)
+    assert_attention(out, q, k, v)
+    whole = exercise.tiled_attention_with_lse(q, k, v)[1]
+    torch.testing.assert_close(lse, whole)
+
+
+def test_exercise_merges_rows_of_nothing():
+    nothing = torch.zeros(3, 4), torch.full((3,), -math.inf)
+    some = torch.ones(3, 4), torch.tensor([0.0, 1.0, -math.inf])
+    out, lse = exercise.merge(*nothing, *some)
+    assert torch.equal(out[:2], some[0][:2])
+    assert not out[2].any()
+    assert torch.equal(lse, some[1])
+
+
+# The scene, recorded from the kernel.
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    if ON_GPU:
+        pytest.skip("the scene is recorded in the interpreter")
+    return list(bench.scene(type("Lab", (), {"each": staticmethod(cases)})))
+
+
+def cases(**axes):
+    """As Lab.each, without a progress bar."""
+    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+
+
+@pytest.mark.parametrize("example", bench.EXAMPLES)
+def test_the_steps_are_the_running_softmax_and_end_at_the_output(recorded, example):
+    causal = bench.EXAMPLES[example]
+    q, k, v = bench.example()
+    rows = [r for r in recorded if r["example"] == example]
+    tiles, last = rows[:-1], rows[-1]
+    out = tiled_attention(q, k, v, causal=causal)[:4]
+    acc, total = torch.tensor(tiles[-1]["acc"]), torch.tensor(tiles[-1]["l"])
+    assert torch.equal(acc / total[:, None], torch.tensor(last["result"]))
+    torch.testing.assert_close(torch.tensor(last["result"]), out)  # other tiles, other rounding
+
+    scores = (q.double() @ k.double().T / 2)[:4]
+    if causal:
+        scores = scores.masked_fill(~causal_mask(8, 14)[:4], -math.inf)
+    assert [t["start"] for t in tiles] == ([0, 4, 8] if causal else [0, 4, 8, 12])
+    for tile in tiles:
+        seen = scores[:, : tile["start"] + 4]
+        m = torch.tensor(tile["m"]).double()
+        torch.testing.assert_close(m, seen.max(1).values, atol=1e-6, rtol=1e-6)
+        exponentials = (seen - m[:, None]).exp()
+        torch.testing.assert_close(
+            torch.tensor(tile["l"]).double(), exponentials.sum(1), atol=1e-5, rtol=1e-5
+        )
+        share = torch.tensor(tile["share"]).double()[:, : seen.shape[1]]
+        torch.testing.assert_close(share, seen.softmax(1), atol=1e-5, rtol=1e-5)
+        before = torch.tensor([-math.inf if x is None else x for x in tile["m_before"]]).double()
+        alpha = torch.tensor(tile["alpha"]).double()
+        torch.testing.assert_close(alpha, (before - m).exp(), atol=1e-6, rtol=1e-6)
+    for before, after in itertools.pairwise(tiles):
+        assert (before["m"], before["l"], before["acc"]) == tuple(
+            after[f"{name}_before"] for name in ("m", "l", "acc")
+        )
+    json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.parametrize("example", bench.EXAMPLES)
+def test_the_scene_lights_the_lines_that_ran_and_counts_the_bytes_that_moved(recorded, example):
+    rows = [r for r in recorded if r["example"] == example]
+    *tiles, whole = rows
+    code = "".join(_code(Path(kernel.__file__).read_text("utf-8")).split())
+    assert all("".join(line.split()) in code for line in some(whole["listing"]))
+
+    def said(lines):
+        return "\n".join(
+            line for first, last in lines for line in whole["listing"][first : last + 1]
+        )
+
+    for tile in some(tiles):
+        scores, moved, added = map(said, tile["lines"])
+        assert scores.startswith("for start in")
+        assert "k = tl.load(" in scores
+        assert moved.strip().startswith("m_new =")
+        assert "alpha =" in moved
+        assert "v = tl.load(" in added
+        assert "acc +=" in added
+        # The branch that ran, and no other: where some query does not see the whole tile.
+        cut = bench.EXAMPLES[example] and tile["start"] + 4 > 1 + 14 - 8
+        assert ("seen = " in added) == cut
+        keys = min(4, 14 - tile["start"])
+        assert tile["bytes"] == dict.fromkeys("kv", keys * 4 * 4)
+    assert "q = tl.load(" in said(whole["begin"])
+    assert "tl.store(" in said(whole["end"])
+    assert whole["bytes"] == dict.fromkeys(("q", "out"), 4 * 4 * 4)
+
+
+def _code(source):
+    """Without comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return tokenize.untokenize(t for t in tokens if t.type != tokenize.COMMENT)
+
+
+def test_the_recorded_example_shows_what_the_page_says(recorded):
+    """Query 0: the maximum moves, stays and moves again; causal: keys hidden, a tile skipped."""
+    alphas = [r["alpha"][0] for r in recorded if r["example"] == "every key" and "alpha" in r]
+    assert [a == 1 for a in alphas] == [False, False, True, False]
+    assert alphas[0] == 0
+    causal = [r for r in recorded if r["example"] == "causal" and "scores" in r]
+    assert sum(s is None for r in causal for row in r["scores"] for s in row) > 0
+
+
+def test_what_is_added_in_the_text_adds_up():
+    """Numbers rounded apart may not: 0.89 and 2.85 made 3.73."""
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    one, two = {"l": 1.5564}, {"alpha": 0.571, "p": [1.0, 0.9, 0.5, 0.446], "l": 3.7347, "m": 1.0}
+    said = figures._corrected(one, two)
+    kept, added, total = (float(x) for x in re.findall(r"\d\.\d{3,}", said))
+    assert f"{kept + added:.4f}" == f"{total:.4f}"
+
+
+@pytest.mark.numerical
+def test_the_order_of_axes_and_the_tiles_change_no_result():
+    """What the page's figures compare is the same attention."""
+    q, k, v = make_qkv(2, M=20, N=37, D=24, device=DEVICE)
+    for launcher in (
+        bench.with_tiles(8, 32, 4),
+        bench.with_tiles(32, 8, 16),
+        bench.with_tiles(16, 16, 8, bench.SUMMED_LAST),
+    ):
+        assert_attention(launcher(q, k, v), q, k, v)
+        assert_causal(launcher(q, k, v, causal=True), q, k, v)
+
+
+@pytest.mark.compiler
+def test_the_order_of_axes_changes_the_exchange_and_nothing_else():
+    """The same multiply-adds, loads and freedom from spills; many times the shuffles."""
+    lab = SimpleNamespace(place="compiler", target="sm_90")
+    lab.qkv = lambda case: make_qkv(N=case["N"], D=case["D"], device=DEVICE)
+    with Compiler() as compiler:
+        lab.kernels = lambda call, *qkv: compiler.resources(call, qkv, target=lab.target)
+        for D in (64, 128):
+            first, last = (
+                bench.compiled(lab, launcher, {"D": D, "causal": False})
+                for launcher in bench.orders(D).values()
+            )
+            assert first["error"] is last["error"] is None
+            assert first["stack_bytes"] == last["stack_bytes"] == 0
+            assert first["global_loads"] == last["global_loads"] > 0
+            assert first["multiply_adds"] == pytest.approx(last["multiply_adds"], rel=0.1)
+            assert last["shuffles"] > 50 * first["shuffles"] > 0
+            assert last["instructions"] > 2 * first["instructions"]
+
+
+LAYOUTS = """
+import re, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from snippets.tiled_attention.kernel import TILES, _tiled_attention_kernel as kernel
+
+for D, (M, N, warps) in TILES.items():
+    constants = {"CAUSAL": False, "BLOCK_M": M, "BLOCK_N": N, "BLOCK_D": D}
+    kinds = {name: "constexpr" if name in constants else "i32" for name in kernel.arg_names}
+    kinds |= {name: "*fp32" for name in kinds if name.endswith("_ptr")} | {"scale": "fp32"}
+    source = ASTSource(kernel, kinds, constants)
+    target = GPUTarget("cuda", 90, 32)
+    code = triton.compile(source, target=target, options={"num_warps": warps}).asm["ttgir"]
+    block = re.search(rf"tensor<{D}x{M}x{N}xf32, (#\\w+)>", code)[1]
+    layout = re.search(rf"^{block} = (.*)$", code, re.MULTILINE)[1]
+    threads, in_warps = (re.search(rf"{n} = \\[(\\d+)", layout)[1] for n in
+                         ("threadsPerWarp", "warpsPerCTA"))
+    print(D, int(threads) * int(in_warps), max(1, 32 * warps // (M * N)))
+"""
+
+
+@pytest.mark.compiler
+def test_a_thread_sums_whole_columns_where_there_are_pairs_for_all_threads():
+    """What `figures._columns` works out is what the compiler lays out along the summed axis."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAYOUTS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+    )
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) == len(kernel.TILES), done.stderr
+    assert all(laid_out == said for _, laid_out, said in rows), rows
+
+
+class Lab:
+    """A lab with a stand-in clock and compiler; what would be timed is run once."""
+
+    place, target = "gpu", "sm_90"
+    each = staticmethod(cases)
+
+    def __init__(self):
+        self.ran = []
+
+    def qkv(self, case):
+        return make_qkv(N=min(case["N"], 17), D=case["D"], device=DEVICE)
+
+    def kernels(self, launcher, *tensors):
+        spills = 4096 if len(self.ran) == 1 else 0
+        self.ran.append(launcher)
+        return [Compiled(spills)]
+
+    def time_attention(self, case, names, variants=None):
+        q, k, v = self.qkv(case)
+        for name, call in (variants or {}).items():
+            if not name.startswith("torch"):
+                call(q, k, v)
+        yield from (
+            {"implementation": n, **case, "ms_p50": 1.0} for n in [*names, *(variants or {})]
+        )
+
+
+class Compiled:
+    cubin, error, num_warps = b"code", None, 8
+
+    def __init__(self, spills):
+        self.spills = spills
+
+    def sass(self):
+        code = "FFMA R0, R1", "@P0 FFMA R1", "SHFL.BFLY R2", "BAR.SYNC.DEFER_BLOCKING 0x0", "NOP"
+        return "".join(f"        /*{at:04x}*/   {line} ;\n" for at, line in enumerate(code))
+
+    def as_row(self):
+        names = ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes")
+        return dict.fromkeys(names, self.spills) | {"error": None}
+
+
+def test_every_result_of_a_gpu_builds_its_rows():
+    lab = Lab()
+    functions = (bench.forward, bench.one_tile, bench.causal, bench.axes, bench.resources)
+    for function in functions:
+        rows = list(function(lab))
+        assert rows
+        assert all({"D", "dtype"} <= row.keys() for row in rows)
+    assert {row["shuffles"] for row in rows} == {1}
+    assert {row["multiply_adds"] for row in rows} == {2}
+    assert {row["instructions"] for row in rows} == {4}, "and no padding"
+
+
+def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
+    monkeypatch.setattr(bench, "sweep", lambda D: [(8, 8, 4), (16, 8, 4), (8, 16, 8)])
+    lab = Lab()
+    rows = list(bench.swept(lab, {"dtype": "float32", "D": 8, "heads": 1, "N": 9}))
+    assert [r["implementation"] for r in rows] == [
+        "torch:sdpa",
+        "8 × 8, 4 warps",
+        "8 × 16, 8 warps",
+        "16 × 8, 4 warps",
+    ]
+    assert rows[-1]["error"] == "4096 bytes of stack a thread"
+    assert "ms_p50" not in rows[-1]
+    assert rows[1]["BLOCK_M"] == 8
+    assert rows[1]["registers"] == 0
+
+
+# The figures of what only a GPU measures, drawn from made-up rows.
+
+
+def made_up(name, rows):
+    ceilings = {"fma_float32": {"per_s_p50": 5e13}}
+    return result_of("tiled_attention", name, list(rows), ceilings=ceilings)
+
+
+def timed(lab, function):
+    """The rows of a result with times that grow with the work and differ between names."""
+    rows = list(function(lab))
+    for i, row in enumerate(rows):
+        pairs = row.get("N", 1) ** 2 * row["D"] * row.get("heads", 1)
+        ms = pairs * (1 + i % 5) / 1e10 + 0.01
+        row |= {"ms_p20": ms, "ms_p50": ms, "ms_p80": ms, "flops": 4.0 * pairs}
+    return rows
+
+
+@pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "axes", "resources"])
+def test_figures_can_be_drawn_from_a_gpu(name):
+    pytest.importorskip("plotly")
+    from snippets._lab.draw.fragment import fragment
+    from snippets.tiled_attention import figures
+
+    lab = Lab()
+    lab.ran = [None] * 9  # nothing spills
+    lab.time_attention = functools.partial(without_running, lab)
+    rows = timed(lab, getattr(bench, name))
+    if name == "tiles":
+        rows[3] |= {"error": "> 20 s", "registers": None, "stack_bytes": None}
+    if name == "resources":
+        rows = [row | {"registers": 99} for row in rows]
+    result = made_up(name, rows)
+    for results in ([result], [result, result]):
+        files = fragment("tiled_attention", name, getattr(figures, name), results)
+        assert f"{name}.md" in files
+        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
+
+
+def without_running(lab, case, names, variants=None):
+    yield from ({"implementation": n, **case} for n in [*names, *(variants or {})])
+
+
+def test_rows_of_the_sweep_know_the_tile_of_the_kernel():
+    lab = Lab()
+    lab.ran = [None] * 9  # nothing spills
+    lab.time_attention = functools.partial(without_running, lab)
+    for D in kernel.TILES:
+        rows = list(bench.swept(lab, {"dtype": "float32", "D": D, "heads": 1, "N": 9}))
+        (own,) = (row for row in rows if row.get("in_table"))
+        assert (own["BLOCK_M"], own["BLOCK_N"], own["num_warps"]) == kernel.TILES[D]
+
+
+@pytest.mark.parametrize(
+    ("fastest", "ms", "stack", "standing", "spills"),
+    [
+        (None, None, 0, "1 ms at D 128, the fastest of all", "None of the fastest tiles spills"),
+        ("16 × 8, 4 warps", 0.01, 0, "100× the time of the fastest (16 × 8, 4", "None of the"),
+        (
+            "16 × 8, 4 warps",
+            0.99,
+            0,
+            "1.01× the time of the fastest (16 × 8, 4 warps)",
+            "None of the",
+        ),
+        ("16 × 8, 4 warps", 0.01, 24, "100× the time", "little (24 bytes of stack per thread at D"),
+    ],
+)
+def test_the_table_is_judged_by_the_sweep(fastest, ms, stack, standing, spills):
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    rows = [{"implementation": "torch:sdpa", "D": D, "ms_p50": 0.1} for D in kernel.TILES]
+    for D in kernel.TILES:
+        for tile in bench.sweep(D):
+            name = bench.label(*tile)
+            about = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
+            about |= {"registers": 99, "spill_store_bytes": 0, "shared_bytes": 0, "stack_bytes": 0}
+            about["in_table"] = tile == kernel.TILES[D]
+            time = 1.0 if about["in_table"] else 2.0
+            if name == fastest:
+                time, about["stack_bytes"] = ms, stack
+            rows.append({"implementation": name, "D": D, "ms_p50": time, **about})
+    for row in rows:
+        row |= {"ms_p20": row["ms_p50"] - 0.005, "ms_p80": row["ms_p50"] + 0.005}
+    said = figures.tiles([made_up("tiles", rows)]).sentences
+    assert standing in said["chosen"]
+    assert spills in said["spills"]
+    assert "At D 64 the tile has 512 pairs for 256 threads, so each thread adds" in said["columns"]
+    assert "256 pairs for 512 threads: 2 threads share a score, add 64 of" in said["columns"]
+
+
+def test_a_block_of_queries_lacks_programs_where_it_is_behind():
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    blocks = compared({(1, 64, 256): 0.5, (16, 64, 256): 2.0})
+    said = figures._behind(blocks, 100)
+    assert (
+        "times as long with 1 head of D 64 at N 256. There it has at most 16 programs for 100"
+        in said
+    )
+    assert "programs" not in figures._behind(blocks, 10), "then both lack none"
+    assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
+    about = {"threads": 256, "multiprocessor_registers": 65_536}
+    assert (
+        "256 threads of 193 registers. They are allocated in units of eight, so 200 each: 51,200"
+        in (figures._room(about | {"registers": 193}))
+    )
+    assert "so 2 fit beside each other" in figures._room(about | {"registers": 120})
+
+
+def compared(gains):
+    """Ours beside 32 keys at a time, so many times as fast in each case (heads, D, N)."""
+    from snippets._lab.draw.comparison import Comparison
+
+    other = "vectorized_attention:exercise"
+    rows = []
+    for (heads, D, N), gain in gains.items():
+        case = {"heads": heads, "D": D, "N": N}
+        blocks = heads * -(-N // kernel.TILES[D][0])
+        exactly = dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 1.0)
+        rows += [
+            {"implementation": "tiled_attention", **exactly, "programs": blocks, **case},
+            {"implementation": other, **{name: gain for name in exactly}, **case},
+        ]
+    return Comparison(rows, "tiled_attention", [other], by=("heads", "D", "N"))[other]
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_the_verdicts_follow_the_numbers(faster):
+    pytest.importorskip("plotly")
+    from snippets.tiled_attention import figures
+
+    rows = timed(Lab(), lambda lab: without_running_all(bench.one_tile))
+    for row in rows:
+        row["ms_p50"] = 1.0 if (row["implementation"] == "tiled_attention") == faster else 2.0
+    figure = figures.one_tile([made_up("one_tile", rows)])
+    assert ("2.0× faster" in figure.finding) == faster
+    assert ("2.0× slower" in figure.finding) != faster
+    assert ("less time from N 64 on" in figure.sentences["short"]) == faster
+    assert ("no less time anywhere" in figure.sentences["short"]) != faster
+
+
+def without_running_all(function):
+    lab = Lab()
+    lab.time_attention = functools.partial(without_running, lab)
+    return function(lab)

@@ -1,0 +1,152 @@
+"""The page about what changed: from the history that files keep, and from their versions."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from snippets._lab.results import history, store
+from snippets.what_changed import figures as page
+from tests import made_up
+
+CODE = {"a/kernel.py": {"a": "1" * 10, "b": "2" * 10}}
+
+
+def measured(*milliseconds, day=20, code=CODE, triton="3", **fields):
+    """A result with one time for each N, of a day in November."""
+    rows = [made_up.timed(ms, N=16 << at) for at, ms in enumerate(milliseconds)]
+    return made_up.result(
+        "a_post",
+        "forward",
+        rows,
+        code=code,
+        versions=made_up.VERSIONS | {"triton": triton},
+        measured_at=f"2026-11-{day}T10:00:00Z",
+        **fields,
+    )
+
+
+def after(*results):
+    """The last of some measurements, each of which replaced the one before."""
+    last, *others = results
+    for result in others:
+        last = history.following(result, last)
+    return last
+
+
+def test_what_moved_most_is_kept_and_all_are_counted():
+    before = measured(1.0, 2.0, 4.0, code={}, triton="2")
+    now = after(before, measured(1.001, 1.0, day=21))
+    (entry,) = now.history
+    assert entry["versions"]["triton"] == "2"
+    assert (entry["measured_at"], entry["changed"]) == (before.measured_at, None)
+    assert (entry["compared"], entry["dropped"], entry["added"]) == (2, 1, 0)
+    moved, other = entry["moved"]
+    assert moved["case"] == {"N": 32, "dtype": "float16"}
+    assert moved["before"] == {n: before.rows[1][n] for n in history.TIMES}
+    assert moved["now"] == {n: now.rows[1][n] for n in history.TIMES}
+    assert other["case"]["N"] == 16
+    many = [1.0 + at / 100 for at in range(history.FARTHEST + 5)]
+    (entry,) = after(measured(*[1.0] * len(many)), measured(*many, day=21)).history
+    assert entry["compared"] == len(many)
+    assert [x["now"]["ms_p50"] for x in entry["moved"]] == pytest.approx(
+        many[::-1][: history.FARTHEST]
+    )
+
+
+def test_a_history_grows_and_names_the_definitions_that_differ():
+    code = {"a/kernel.py": {"a": "1" * 10, "b": "3" * 10}, "a/bench.py": {"forward": "4" * 10}}
+    last = after(measured(1.0), measured(2.0, day=21), measured(2.0, day=22, code=code))
+    assert [entry["changed"] for entry in last.history] == [
+        [],
+        ["a/bench.py: forward", "a/kernel.py: b"],
+    ]
+    assert [len(entry["moved"]) for entry in last.history] == [1, 1]
+
+
+def test_rows_that_cannot_be_told_apart_are_not_compared():
+    twice = replace(measured(1.0), rows=[made_up.timed(1.0, N=16), made_up.timed(9.0, N=16)])
+    (entry,) = after(twice, measured(1.0, day=21)).history
+    assert (entry["compared"], entry["added"]) == (0, 1)
+
+
+def test_what_no_gpu_has_timed_keeps_no_history():
+    row = [{"registers": 3}]
+    for place in ("compiler", "gpu"):
+        results = [made_up.result("a", "registers", row, place=place) for _ in range(2)]
+        assert after(*results).history == []
+
+
+def test_a_history_is_stored_and_read(tmp_path):
+    now = after(*(measured(day - 19.0, day=day) for day in (20, 21, 22)))
+    now = replace(now, code={})
+    path = store.write(now, tmp_path)
+    assert store.read(path, tmp_path) == now
+    text = json.loads(path.read_text("utf-8"))
+    text["history"][0]["moved"] = []
+    path.write_text(json.dumps(text))
+    with pytest.raises(store.DataError, match="was changed after it was measured"):
+        store.read(path, tmp_path)
+
+
+def test_the_page_without_a_second_measurement():
+    found = [measured(1.0)]
+    assert page.renewals(found).finding == page.NOTHING_YET
+    assert page.moves(found).finding == "No time has moved."
+
+
+def test_the_page_lists_the_latest_first_and_the_largest_move():
+    last = after(
+        measured(1.0, 1.0, 1.0, triton="1"),
+        measured(1.1, 1.0, 1.0, triton="2", day=21),
+        measured(0.5, 1.0, 1.2, triton="2", day=22, code={"a/kernel.py": {"a": "9" * 10}}),
+    )
+    figure = page.renewals([last])
+    assert figure.finding == "2 new measurements."
+    told = [
+        (r["before"], r["now"], r["other versions"], r["other code"], r["now ÷ before"])
+        for r in figure.table
+    ]
+    assert told == [
+        ("2026-11-21", "2026-11-22", "–", "a/kernel.py (2)", "0.45× to 1.20×"),
+        ("2026-11-20", "2026-11-21", "Triton 1 → 2", "–", "1.00× to 1.10×"),
+    ]
+    figure = page.moves([last])
+    assert figure.finding == "1 time became shorter, 2 times longer."
+    assert [(r["before"], r["now"], r["case"]) for r in figure.table[:3]] == [
+        ("1.1 ms", "500 µs", "N 16, float16"),
+        ("1 ms", "1.2 ms", "N 64, float16"),
+        ("1 ms", "1.1 ms", "N 16, float16"),
+    ]
+    assert figure.sources == (last,)
+
+
+def test_what_is_measured_again_alike_says_how_far_times_move():
+    host = {"clock": "host"}
+    before = made_up.result("a_post", "host_time", [made_up.timed(0.0463, **host)])
+    now = replace(before, rows=[made_up.timed(0.0931, **host)], measured_at="2026-11-22T10:00:00Z")
+    last = after(replace(before, code=CODE), replace(now, code=CODE))
+    figure = page.renewals([last])
+    assert figure.finding == (
+        "1 new measurement; with the same code and versions, now ÷ before is 2×."
+    )
+    (row,) = page.moves([last]).table
+    assert (row["before"], row["now"], row["now ÷ before"]) == ("50 µs", "90 µs", "2×")
+
+
+def test_versions_of_a_room_are_those_of_all_its_results():
+    older = made_up.result(
+        "a_post", "error", [{"N": 1}], versions=made_up.VERSIONS | {"torch": "1"}
+    )
+    figure = page.versions([replace(older, measured_at="2026-11-03T10:00:00Z"), measured(1.0)])
+    (row,) = figure.table
+    assert (row["post"], row["where"], row["results"]) == ("a_post", "Some GPU", 2)
+    assert (row["torch"], row["CUDA"], row["all verified since"]) == ("1 and 2", "–", "2026-11-03")
+    assert figure.finding.startswith("1 set of results, 1 of them with several versions")
+
+
+def test_every_published_room_is_in_the_matrix():
+    found = [r for r in store.scan() if r.place != "browser"]
+    rows = page.versions(found).table
+    assert {r["post"] for r in rows} == {r.post for r in found}
+    assert len(rows) > 20

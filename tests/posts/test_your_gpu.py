@@ -1,0 +1,658 @@
+"""The page about other cards: limits against their sources, what is compiled, and the excerpts."""
+
+import ast
+import dataclasses
+import json
+import random
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+from packaging.requirements import Requirement
+
+from snippets._lab.draw.draw_all import reference_first
+from snippets._lab.draw.fragment import fragment
+from snippets._lab.judge import grid
+from snippets._lab.judge.patch import occurs
+from snippets._lab.measure.session import Lab, jobs
+from snippets._lab.probe.compiled import SHARED_LIMIT
+from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
+from snippets._lab.results import store
+from snippets._lab.rooms import FIGURES, SNIPPETS, load
+from snippets._site.kernels import language
+from snippets.basic_attention.kernel import basic_attention
+from snippets.flash_attention.kernel import flash_attention
+from snippets.hopper_attention.kernel import VARIANTS, hopper_attention
+from snippets.your_gpu import bench
+from snippets.your_gpu import figures as drawn
+from tests.floors import perhaps, some
+
+ON_GPU = torch.cuda.is_available()
+WHEEL = Path(triton.__file__).parent / "backends/nvidia/include"
+STORED = {
+    (r.result, r.folder.removeprefix("compiler/")): r for r in store.scan() if r.post == "your_gpu"
+}
+
+
+def stored(target):
+    return STORED["kernels", target].rows
+
+
+# What a card has.
+
+
+def test_every_card_has_an_architecture_and_sources():
+    assert len({card.name for card in CARDS}) == len(CARDS) >= 6
+    for card in CARDS:
+        assert card.target in ARCHITECTURES
+        assert card.sources
+        assert all(address.startswith("https://") for _, address in card.sources)
+    assert {c.target for c in CARDS} == set(bench.TARGETS)
+    assert {"sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "gfx942"} <= set(bench.TARGETS)
+
+
+def test_shared_memory_has_one_source():
+    assert {t: a.shared_block for t, a in ARCHITECTURES.items()} == SHARED_LIMIT
+    for limits in ARCHITECTURES.values():
+        assert limits.shared_block + limits.reserved == limits.shared_sm
+
+
+def test_memory_is_that_of_the_post_about_memory():
+    """The post's file is copied alone by readers, so that it has its own table: the same one."""
+    post = load("attention_memory", "module").CARDS
+    same = {c.name: c.memory_gb * 1e9 for c in CARDS if c.name in post}
+    assert len(same) >= 6
+    # A data sheet's gigabytes; of the H200 the post has what the device reports, 6 % more.
+    assert same == pytest.approx({name: post[name] for name in same}, rel=0.07)
+
+
+def test_the_card_that_was_measured_agrees():
+    result = next(r for r in store.scan() if r.folder == "nvidia_h200")
+    (card,) = [c for c in CARDS if c.name == "H200"]
+    assert result.device["multiprocessors"] == card.multiprocessors
+    assert result.device["capability"] == card.capability
+    assert 0.95 < result.device["memory_bytes"] / card.memory_gb / 1e9 < 1.08
+    assert result.ceilings["read"]["per_s_p50"] < card.gb_per_s * 1e9
+    assert result.ceilings["matmul_float16"]["per_s_p50"] < card.tensor_tflops * 1e12
+    assert result.ceilings["fma_float32"]["per_s_p50"] < card.fp32_tflops * 1e12
+
+
+@pytest.mark.skipif(not ON_GPU, reason="asks the GPU")
+def test_the_card_at_hand_agrees():
+    properties = torch.cuda.get_device_properties(0)
+    limits = ARCHITECTURES[f"sm_{properties.major}{properties.minor}"]
+    assert properties.shared_memory_per_block_optin == limits.shared_block
+    assert properties.shared_memory_per_multiprocessor == limits.shared_sm
+    assert properties.regs_per_multiprocessor == limits.registers
+    assert properties.max_threads_per_multi_processor == limits.warps * limits.lanes
+
+
+# How many programs fit: NVIDIA's own calculator comes with Triton.
+
+CALCULATOR = """
+#include <climits>
+#include <cstddef>
+#include <cstdio>
+#include "cuda_occupancy.h"
+int main() {
+    int major, minor, warps, regs, threads, shared_sm, shared_block, reserved, asked;
+    while (std::scanf("%d %d %d %d %d %d %d %d %d", &major, &minor, &regs, &warps, &asked, &threads,
+                      &shared_sm, &shared_block, &reserved) == 9) {
+        cudaOccDeviceProp device;
+        device.computeMajor = major; device.computeMinor = minor;
+        device.maxThreadsPerBlock = 1024; device.maxThreadsPerMultiprocessor = threads;
+        device.regsPerBlock = device.regsPerMultiprocessor = 65536; device.warpSize = 32;
+        device.sharedMemPerBlock = 49152; device.sharedMemPerMultiprocessor = shared_sm;
+        device.numSms = 100; device.sharedMemPerBlockOptin = shared_block;
+        device.reservedSharedMemPerBlock = reserved;
+        cudaOccFuncAttributes kernel;
+        kernel.maxThreadsPerBlock = 1024; kernel.numRegs = regs; kernel.sharedSizeBytes = 0;
+        kernel.partitionedGCConfig = PARTITIONED_GC_OFF;
+        kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
+        kernel.maxDynamicSharedSizeBytes = shared_block;
+        cudaOccDeviceState state;
+        state.cacheConfig = CACHE_PREFER_SHARED;
+        state.carveoutConfig = SHAREDMEM_CARVEOUT_MAX_SHARED;
+        cudaOccResult result;
+        int status = cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state,
+                                                             32 * warps, asked);
+        std::printf("%d\\n", status ? -status : result.activeBlocksPerMultiprocessor);
+    }
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
+    (tmp_path / "main.cpp").write_text(CALCULATOR)
+    command = ["g++", "-O0", "-w", f"-I{WHEEL}", "main.cpp", "-o", "calculator"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    chance = random.Random(0)
+    cases = [
+        (
+            target,
+            chance.randint(16, 255),
+            chance.choice([1, 2, 4, 8, 12, 16, 32]),
+            chance.choice([0, 16, chance.randint(1, limits.shared_block), limits.shared_block]),
+        )
+        for target, limits in ARCHITECTURES.items()
+        if target.startswith("sm_")
+        for _ in range(300)
+    ]
+    lines = []
+    for target, registers, warps, shared in cases:
+        a, number = ARCHITECTURES[target], int(target[3:])
+        lines.append(
+            f"{number // 10} {number % 10} {registers} {warps} {shared} "
+            f"{a.warps * 32} {a.shared_sm} {a.shared_block} {a.reserved}"
+        )
+    done = subprocess.run(
+        [tmp_path / "calculator"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    want = dict(zip(cases, map(int, done.stdout.split()), strict=True))
+    unknown = -2  # what an older calculator says of every case of a newer GPU
+    known = {case[0] for case, w in want.items() if w != unknown}
+    every = {target for target in ARCHITECTURES if target.startswith("sm_")}
+    if torch.cuda.is_available():  # with a Triton of its own, perhaps; the pinned one knows all
+        every = {"sm_75", "sm_80", "sm_89", "sm_90"}
+    assert every <= known
+    want = {case: w for case, w in want.items() if case[0] in known}
+    assert min(want.values()) == 0, "some fit not even once"
+    assert len(set(want.values())) > 8
+    found = {case: programs_at_once(*case)[0] for case in want}
+    wrong = [(case, found[case], w) for case, w in some(want.items()) if found[case] != w]
+    assert not wrong, wrong[:5]
+
+
+def test_what_limits_the_programs_is_named():
+    assert programs_at_once("sm_90", 255, 4, 0) == (2, "registers")
+    assert programs_at_once("sm_90", 32, 4, 100 * KIB) == (2, "shared memory")
+    assert programs_at_once("sm_90", 16, 4, 0) == (16, "warps")
+    assert programs_at_once("sm_90", 16, 1, 0) == (32, "programs")
+    assert programs_at_once("sm_89", 32, 4, 99 * KIB + 1)[0] == 0
+    assert programs_at_once("gfx942", 512, 4, 0) == (1, "registers")  # a wave on each SIMD unit
+    assert programs_at_once("gfx942", 513, 4, 0)[0] == 0
+    assert programs_at_once("gfx942", 128, 4, 32 * KIB) == (2, "shared memory")
+
+
+# A launcher on a card that is not there.
+
+
+@pytest.mark.parametrize("target", bench.TARGETS)
+def test_a_launcher_sees_the_pretended_card_and_nothing_stays(target):
+    before = torch.cuda.get_device_capability, torch.version.hip, torch.cuda.is_available()
+    with bench.on_card(target):
+        x = torch.empty(2, 3)
+        assert x.device.type == x.T.device.type == x[None].device.type == "cuda"
+        assert torch.empty(1, device=x.device).device == x.device
+        major, minor = torch.cuda.get_device_capability(x.device)
+        assert target in (f"sm_{major}{minor}", "gfx942")
+        assert (torch.version.hip is not None) == (target == "gfx942")
+    assert (
+        torch.cuda.get_device_capability,
+        torch.version.hip,
+        torch.cuda.is_available(),
+    ) == before
+    assert torch.empty(1).device.type == "cpu"
+    bench.check("cpu")
+
+
+def launched(launcher, target, dtype="float16", D=64, **options):
+    call = bench.Call("x", "x", launcher, dtype, [(1, 8, 1024, D)] * 3, options)
+    compiler = Lab("compiler", target).compiler
+    return bench.launches(type("", (), {"compiler": compiler}), call, target)
+
+
+def test_a_launcher_refuses_and_chooses_as_on_that_card():
+    with pytest.raises(TypeError, match=r"bfloat16; torch\.float16, torch\.float32 are"):
+        launched(flash_attention, "sm_75", "bfloat16")
+    with pytest.raises(ValueError, match="dimension 256; at most 128"):
+        launched(flash_attention, "sm_75", D=256)
+    table = load("flash_attention", "kernel").TILE_CONFIGS
+    for target in some(bench.TARGETS):
+        (launch,) = launched(flash_attention, target)
+        config = table[target][64][0]
+        assert launch.kwargs["BLOCK_M"] == config.BLOCK_M
+        assert launch.kwargs["num_warps"] == config.num_warps
+        assert launch.kwargs["USE_TMA"] == (target in ("sm_90", "sm_100"))
+
+
+def test_the_interpreters_detours_are_not_compiled():
+    composed = load("composed_attention", "kernel").composed_attention
+    products = [x for x in launched(composed, "sm_90", "bfloat16") if "matmul" in x.kernel]
+    assert len(products) == 2
+    assert not any(x.kwargs["UPCAST"] for x in products)
+    assert composed.__globals__["INTERPRETED"] is (not ON_GPU)
+
+
+def test_a_refusal_becomes_a_row_and_the_same_kernel_is_compiled_once(monkeypatch):
+    def call(case, dtype):
+        shapes = [(1, 8, 1024, 64)] * 3
+        return bench.Call("flash_attention", case, flash_attention, dtype, shapes, {})
+
+    todo = [call("one", "float16"), call("two", "bfloat16"), call("again", "float16")]
+    monkeypatch.setattr(bench, "calls", lambda: iter(todo))
+    rows = list(bench.kernels(Lab("compiler", "sm_75")))
+    assert [r["case"] for r in rows] == ["one", "two"]
+    assert rows[0]["registers"] > 32
+    assert rows[0]["refused"] is None
+    assert rows[0]["blocks"]["BLOCK_M"] > 0
+    assert rows[1]["kernel"] is None
+    assert "bfloat16" in rows[1]["refused"]
+
+
+# What is recorded.
+
+
+def test_results_are_measured_for_their_own_targets():
+    found = {(job.result, job.target) for job in jobs("compiler", "your_gpu")}
+    assert found == {
+        *(("kernels", target) for target in bench.TARGETS),
+        *(("tritons", target) for target in ("sm_80", "sm_90")),
+        ("excerpts", "sm_90"),
+    }
+    assert found == set(STORED)
+
+
+@pytest.mark.parametrize("target", bench.TARGETS)
+def test_every_launcher_and_dtype_is_recorded(target):
+    seen = {(r["launcher"], r["dtype"]) for r in stored(target)}
+    launchers = {*grid.attention_rooms(), "coalescing", "line_sums"}
+    assert seen == {(name, dtype) for name in launchers for dtype in bench.DTYPES}
+    kernels = {r["kernel"] for r in stored(target)}
+    assert {"_transpose_kernel", "_matmul_kernel", "_softmax_kernel"} <= kernels
+
+
+def constants(table, target, path=()):
+    """The block sizes of each configuration in a launcher's table that a target can choose."""
+    for path, value in grid._leaves(table, ()):
+        names = [key for key in path if key in ARCHITECTURES]
+        if not names or target in names:
+            yield tuple(value[:2])
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_90", "gfx942"])
+def test_every_configuration_a_launcher_can_choose_is_recorded(target):
+    """By the first two block sizes; stages and warps follow from them in these tables."""
+    for room in some(set(grid.attention_rooms()) - {"hopper_attention"}):
+        tables = getattr(load(room, "kernel"), "CONFIGURATIONS", {})
+        found = {
+            tuple(r["blocks"].values())[:2]
+            for r in stored(target)
+            if r["launcher"] == room and r["kernel"]
+        }
+        for table in perhaps(tables.values(), "a launcher without a choice has no table"):
+            wanted = set(constants(table, target))
+            if target == "sm_75" and room == "composed_attention":
+                wanted = set(constants({"float32": table["float32"]}, target))
+            if target == "sm_75" and room == "flash_attention":  # float32's row of 256 is refused
+                wanted -= {tuple(t[:2]) for t in table["float32"][256]}
+            if target == "gfx942" and room == "composed_attention":
+                wanted.remove((128, 256))  # its steps in flight are more than the shared memory
+            assert wanted
+            assert wanted <= found, room
+
+
+def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
+    """Each variant is a kernel; under a mask the third for D 64 is never the fastest."""
+    for target in some(bench.TARGETS):
+        mine = [r for r in stored(target) if r["launcher"] == "hopper_attention"]
+        taken = [r for r in mine if r["kernel"]]
+        if target != "sm_90":
+            assert mine
+            assert not taken
+            assert all(
+                "(9, 0) is" in r["refused"]
+                or "q is on cuda" in r["refused"]
+                or r["dtype"] == "float32"
+                for r in mine
+            )
+            continue
+        found = [(r["case"], r["blocks"]) for r in taken if r["dtype"] == "float16"]
+        wanted = []
+        for causal, lengths in ((False, (1024, 2560, 16_384)), (True, (1024, 16_384))):
+            for D in (64, 128):
+                for V, keys in zip(VARIANTS[D], lengths, strict=False):
+                    blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
+                    wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
+        assert found == wanted
+        assert {r["num_warps"] for r in taken} == {12, 16}, "whole groups of four, loading or not"
+        assert all(r["tensor_core"] == "wgmma" and r["error"] is None for r in taken)
+
+
+def test_constants_passed_by_position_tell_kernels_apart():
+    """Stages 2 and 3 are neither 1 nor multiples of 16; and D is in the descriptors alone."""
+    seen = set()
+    for D, causal in ((D, causal) for D in (64, 128) for causal in (False, True)):
+        for keys in (1024, 2560, 16_384):
+            shapes = [(1, 8, keys, D)] * 3
+            call = bench.Call("x", "x", hopper_attention, "float16", shapes, {"causal": causal})
+            lab = type("", (), {"compiler": Lab("compiler", "sm_90").compiler})
+            (launch,) = bench.launches(lab, call, "sm_90")
+            assert bench.constants(launch)["CAUSAL"] is causal
+            seen.add(bench.specialised(launch))
+    assert len(seen) == 7, "D 64: three without a mask and two with one; D 128: one each"
+    narrow = {
+        name: dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
+        if hasattr(x, "block_shape")
+        else x
+        for name, x in launch.kwargs.items()
+    }
+    assert bench.specialised(launch) in seen
+    assert bench.specialised(dataclasses.replace(launch, kwargs=narrow)) not in seen
+
+
+def test_the_recorded_numbers_are_those_of_a_launch():
+    """One kernel compiled again, by the lab and without the pretended card."""
+    row = next(
+        r
+        for r in stored("sm_80")
+        if (r["launcher"], r["case"], r["dtype"])
+        == ("basic_attention", "1024 keys, D 64", "float32")
+    )
+    tensors = [torch.empty(1, 8, 1024, 64) for _ in "qkv"]
+    if ON_GPU:
+        tensors = [x.cuda() for x in tensors]
+    with Lab("compiler", "sm_80").compiler as compiler:
+        (found,) = compiler.resources(basic_attention, tensors, target="sm_80")
+    for name in ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes", "tensor_core"):
+        assert getattr(found, name) == row[name], name
+
+
+def test_tensor_cores_of_each_card():
+    def of(target, launcher="flash_attention", dtype="float16"):
+        mine = [r for r in stored(target) if (r["launcher"], r["dtype"]) == (launcher, dtype)]
+        return {r["tensor_core"] for r in mine if r["kernel"]}
+
+    want = {
+        "sm_75": "none",
+        "sm_80": "mma",
+        "sm_89": "mma",
+        "sm_90": "wgmma",
+        "sm_100": "tcgen05",
+        "gfx942": "mfma",
+    }
+    assert {target: of(target) for target in want} == {t: {name} for t, name in want.items()}
+    assert of("sm_90", "tiled_attention") == {"none"}
+
+
+# What is drawn.
+
+
+def results(name="kernels"):
+    return [dataclasses.replace(r) for (n, _), r in STORED.items() if n == name]
+
+
+def test_the_figure_says_what_the_data_say():
+    figure = drawn.kernels(results())
+    data = figure.extra_files["kernels_cards.json"]
+    assert [c["name"] for c in data["cards"]] == [c.name for c in CARDS]
+    assert json.dumps(data).isascii() or "×" in json.dumps(data, ensure_ascii=False)
+    assert len(json.dumps(data)) < 400_000
+    for target in some(bench.TARGETS):
+        rows = [dict(zip(data["columns"], row, strict=True)) for row in data["kernels"][target]]
+        assert len(rows) == len(stored(target))
+        for shown, raw in zip(rows, stored(target), strict=True):
+            assert (shown["verdict"] == "refused") == bool(raw["refused"])
+            assert shown["registers"] == raw.get("registers")
+            if shown["verdict"] in ("fits", "spills"):
+                assert (shown["verdict"] == "spills") == (raw["spill_store_bytes"] > 0)
+                assert shown["at once"] >= 1
+    refused = sum(bool(r["refused"]) for t in bench.TARGETS for r in stored(t))
+    assert f"{refused} calls are refused" in figure.finding
+    assert "`flash_attention`" in figure.sentences["bfloat"]
+    assert "hopper" not in figure.sentences["bfloat"], "it refuses the card, not the dtype"
+    assert "`hopper_attention` refuses every call" in figure.sentences["refused"]
+    assert "H200" not in figure.sentences["refused"]
+    (hopper,) = [r for r in figure.table if r["launcher"] == "hopper_attention"]
+    assert (hopper["T4"], hopper["H100, H200"]) == ("none", "float16, bfloat16")
+    described = [row[data["columns"].index("kernel")] for row in data["kernels"]["sm_90"]]
+    assert {"128, 3 consumers, 3 stages", "128, 2 consumers, 2 stages"} <= set(described)
+    (flash,) = [r for r in figure.table if r["launcher"] == "flash_attention"]
+    assert flash["T4"] == "float16, float32"
+    assert flash["H100, H200"] == "all"
+
+
+def altered(change):
+    found = results()
+    rows = [change(dict(r)) for r in found[0].rows]
+    return [dataclasses.replace(found[0], rows=rows), *found[1:]]
+
+
+def test_the_figure_changes_with_the_data():
+    def large(row):
+        return (
+            row
+            if row["refused"]
+            else row | {"error": "needs 300000 bytes of shared memory", "shared_bytes": 300_000}
+        )
+
+    def refused(row):
+        return row | {"kernel": None, "refused": "no"} if row["dtype"] == "bfloat16" else row
+
+    def spilling(row):
+        return row if row["refused"] else row | {"spill_store_bytes": 8, "spill_load_bytes": 8}
+
+    usual = drawn.kernels(results())
+    target = results()[0].folder.removeprefix("compiler/")
+    columns = usual.extra_files["kernels_cards.json"]["columns"]
+
+    def verdicts(change):
+        data = drawn.kernels(altered(change)).extra_files["kernels_cards.json"]
+        return {row[columns.index("verdict")] for row in data["kernels"][target]}
+
+    assert "does not fit" in verdicts(large)
+    assert "fits" not in verdicts(large)
+    assert "fits" not in verdicts(spilling)
+    bfloat = drawn.kernels(altered(refused)).sentences["bfloat"]
+    assert bfloat != usual.sentences["bfloat"]
+    every = drawn.kernels(altered(lambda row: row | {"kernel": None, "refused": "no"}))
+    assert every.sentences["refused"] != usual.sentences["refused"]
+    unknown = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes", "tensor_core")
+    capped = results()[0].rows[0] | dict.fromkeys(unknown)
+    capped |= {"blocks": {}, "kernel": "_x_kernel", "refused": None, "error": "> 20 s"}
+    shown = drawn._shown({"num_warps": 4} | capped, target)
+    assert (shown["verdict"], shown["reason"]) == ("does not compile", "> 20 s")
+
+
+def test_a_card_without_data_stops_the_figure():
+    with pytest.raises(store.DataError, match="nothing was compiled for"):
+        drawn.kernels(results()[1:])
+
+
+def test_what_is_not_stated_is_said():
+    assert drawn._known(None) == "not stated"
+    assert (drawn._known(1555), drawn._known(989.4)) == ("1,555", "989.4")
+    limits = drawn.kernels(results()).sentences["limits"]
+    assert limits.count("\n") == len(CARDS) + 1
+    assert ("not stated" in limits) == any(None in dataclasses.astuple(c) for c in CARDS)
+    sources = drawn.kernels(results()).sentences["sources"]
+    assert all(address in sources for c in CARDS for _, address in some(c.sources))
+
+
+def test_the_figures_on_disk_are_drawn_from_the_data():
+    for name in ("kernels", "excerpts"):
+        ordered = reference_first(results(name))
+        for file, text in some(fragment("your_gpu", name, getattr(drawn, name), ordered).items()):
+            assert (FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
+
+
+# Excerpts.
+
+
+def test_every_post_with_a_kernel_has_an_excerpt_that_holds_what_it_claims():
+    rows = STORED["excerpts", "sm_90"].rows
+    assert {r["post"] for r in rows} >= {*grid.attention_rooms(), "coalescing"}
+    assert len(rows) == len(bench.POINTS)
+    for row, point in zip(rows, bench.POINTS, strict=True):
+        assert row["lines"]
+        assert all(re.search(point.pattern, line) for line in some(row["lines"]))
+        assert occurs(row["python"], point.python)
+        source = Path(load(point.room, "kernel").__file__).read_text("utf-8")
+        assert occurs(source, row["python"])
+    text = {
+        post: " ".join(line for r in rows if r["post"] == post for line in r["lines"])
+        for post in {r["post"] for r in rows}
+    }
+    assert "wgmma.mma_async" in text["flash_attention"]
+    assert "STL" in text["vectorized_attention"]
+    assert "mma.sync" in text["composed_attention"]
+    assert "fma.rn.f32" in text["tiled_attention"]
+    assert "cp.async.bulk.tensor" in text["hopper_attention"]
+    assert "wgmma.mma_async" in text["hopper_attention"]
+
+
+PTX = """
+	.loc	1 2 16                         // kernel.py:2:16
+	mov.u32 %r1, 0x0;
+	@%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+	.loc	2 263 15        // standard.py:263:15 @[ standard.py:293:36 @[ kernel.py:3:24 ] ]
+	fma.rn.f32 	%r239, %r5, %r174, %r238;
+	fma.rn.f32 	%r240, %r37, %r206, %r239;
+	.loc	2 9 9           // standard.py:9:9
+	ld.global.b32 %r9, [%rd9];
+"""
+SASS = """
+	//## File "/a/room/kernel.py", line 3
+        /*00b0*/                   STL [R1+0x114], R243 ;
+	//## File "/a/room/kernel.py", line 1
+        /*00c0*/                   STL [R1+0x118], R244 ;
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("def f():\n    x = tl.load(p)\n    s = tl.sum(x)\n")
+    return str(path)
+
+
+def test_an_excerpt_is_found_below_its_line_of_python(file):
+    python, lines, count = bench.excerpt(PTX, file, r"ld\.global", "tl.load")
+    assert (python, count) == ("x = tl.load(p)", 1)
+    assert lines == ["@%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];"]
+    assert bench.excerpt(PTX, file, r"fma\.rn", "tl.sum")[2] == 2, "through a library's function"
+    python, lines, count = bench.excerpt(SASS, file, r"\bSTL\b", "tl.sum")
+    assert (lines, count) == (["STL [R1+0x114], R243 ;"], 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "python"), [("wgmma", "tl.load"), (r"ld\.global", "tl.sum"), ("fma", "tl.dot")]
+)
+def test_an_instruction_that_is_absent_or_of_another_line_is_refused(file, pattern, python):
+    with pytest.raises(LookupError, match="stems from a line with"):
+        bench.excerpt(PTX, file, pattern, python)
+
+
+def test_a_statement_of_several_lines_is_one_and_a_block_is_not(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("def f():\n    if x:\n        load(\n            a, b\n        )  # why\n")
+    found = bench.statements(path.read_text())
+    assert found[3] == found[4] == found[5] == "load(\n    a, b\n)  # why"
+    assert (found[1], found[2]) == ("def f():", "if x:")
+    ptx = "\t.loc\t1 4 8  // kernel.py:4:8\n\tcp.async.bulk.tensor [%r1];\n"
+    python, _, count = bench.excerpt(ptx, str(path), r"cp\.async", "load(")
+    assert (python, count) == (found[3], 1)
+
+
+@pytest.mark.compiler
+def test_a_claim_that_the_kernel_contradicts_is_refused(monkeypatch):
+    """Real kernels: one without the instruction, and one with the instruction that must not be."""
+    _, copy, strided = bench.POINTS[:3]
+    lab = Lab("compiler", "sm_90")
+    for wrong, message in (
+        (copy._replace(pattern="wgmma"), "no 'wgmma' stems from a line"),
+        (copy._replace(python="y = tl.load("), "stems from a line"),
+        (strided._replace(absent=r"st\.global"), r"has st\.global.*, and must not"),
+    ):
+        monkeypatch.setattr(bench, "POINTS", [wrong])
+        with pytest.raises(LookupError, match=message):
+            list(bench.excerpts(lab))
+    monkeypatch.setattr(bench, "POINTS", [copy, strided])
+    assert [r["instructions"] for r in bench.excerpts(lab)] == [8, 8]
+
+
+def every_kernel():
+    """(module, name) of each jit function of snippets/ that no other one of its file calls."""
+    for path in some(SNIPPETS.rglob("*.py"), 100):
+        functions = {
+            node.name: node
+            for node in ast.parse(path.read_text("utf-8")).body
+            if isinstance(node, ast.FunctionDef) and language(node)
+        }
+        called = {
+            inner.id
+            for name, node in functions.items()
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.Name) and inner.id != name
+        }
+        module = ".".join(path.relative_to(SNIPPETS).with_suffix("").parts)
+        yield from ((module, name) for name in functions.keys() - called)
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="needs the network, and no GPU")
+@pytest.mark.parametrize("version", [bench.TRITONS[0], bench.TRITONS[-1]])
+def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
+    rows = {target: bench.on_triton(version, target) for target in ("sm_80", "sm_90")}
+    assert {row["triton"] for found in rows.values() for row in found} == {version}
+    assert not [row for found in rows.values() for row in found if row["error"]]
+    compiled = {(row["module"], row["kernel"]) for found in rows.values() for row in found}
+    assert compiled == {*every_kernel()} - {("_lab.probe.compiled", "_first_kernel")}  # it warms up
+    other = {(row["module"], row["kernel"]) for row in rows["sm_80"]}
+    assert {module for module, _ in compiled - other} == {
+        "hopper_attention.kernel",
+        "hopper_backward.kernel",
+        "ring_attention.op",
+    }
+
+
+def test_a_kernel_that_a_triton_refuses_is_named():
+    result = STORED["tritons", "sm_90"]
+    kernels = len(result.rows) // len(bench.TRITONS)
+    for error, finding, cell in (
+        (None, f"each compiles all {kernels} kernels.", f"{kernels} of {kernels}"),
+        ("why", f"1 compilation of {len(result.rows)} failed.", f"{kernels - 1} of {kernels}; "),
+    ):
+        first, *others = result.rows
+        changed = dataclasses.replace(result, rows=[first | {"error": error}, *others])
+        figure = drawn.tritons([changed])
+        assert figure.finding.endswith(finding)
+        assert [row["Triton"] for row in figure.table] == [*bench.TRITONS]
+        named = f"{cell}{first['module']}: {first['kernel']}" if error else cell
+        assert figure.table[0]["H100, H200"] == named
+
+
+def test_the_versions_that_are_allowed_are_those_that_were_tried():
+    project = tomllib.loads((SNIPPETS.parent / "pyproject.toml").read_text("utf-8"))
+    groups = project["project"]["dependencies"], project["dependency-groups"]["run"]
+    minor = {tuple(map(int, version.split(".")[:2])) for version in bench.TRITONS}
+    (least, most) = min(minor), max(minor)
+    for asked in some(groups, 2):
+        (allowed,) = [Requirement(x).specifier for x in asked if x.startswith("triton")]
+        assert f"{allowed}" == f"<{most[0]}.{most[1] + 1},>={least[0]}.{least[1]}"
+        assert minor == {(3, x) for x in range(least[1], most[1] + 1)}
+
+
+def test_long_lists_of_registers_are_cut_and_short_ones_are_not():
+    assert (
+        bench.shortened("  mma { %r1, %r2, %r3, %r4 }, {%r5}")
+        == "mma { %r1, %r2, %r3, %r4 }, {%r5}"
+    )
+    assert bench.shortened("w {%r1,%r2,%r3,%r4,%r5,%r6}, %d;") == "w {%r1, …, %r6}, %d;"
+    assert bench.shortened("/*00b0*/   STL [R1], R2 ;") == "STL [R1], R2 ;"
+
+
+def test_an_architecture_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ARCHITECTURES["sm_90"].registers = 1
+    assert dataclasses.is_dataclass(Architecture)

@@ -1,0 +1,80 @@
+"""What readers view, copy and download: files without our markers, commands without answers."""
+
+import zipfile
+from io import BytesIO
+
+import pytest
+
+from snippets._lab.rooms import ROOT
+from snippets._site import html_fixes, listings, published
+from tests.floors import some
+
+MARK = "--8" + "<--"  # in one piece it would be a marker of this file
+SOURCE = f"""import x
+
+
+# {MARK} [start:one]
+def f():
+    # {MARK} [start:two]
+    return 1
+    # {MARK} [end:two]
+
+
+# {MARK} [end:one]
+"""
+
+
+def test_a_file_is_published_without_the_names_of_its_parts():
+    assert listings.without_markers(SOURCE) == "import x\n\n\ndef f():\n    return 1\n\n\n"
+    files = sorted(ROOT.glob("snippets/[!_]*/kernel.py"))
+    for path in some(files):
+        text = path.read_text("utf-8")
+        clean = listings.without_markers(text)
+        assert "--8<--" in text
+        assert "--8<--" not in clean
+        compile(clean, str(path), "exec")
+    with zipfile.ZipFile(BytesIO(published.archive(ROOT))) as archive:
+        for name in some(archive.namelist()):
+            assert b"--8<--" not in archive.read(name), name
+
+
+def test_each_line_has_a_number_and_an_address():
+    marked = listings.lines('def f():\n    """One\n    two."""\n').split("\n")
+    assert [line.startswith(f'<span id="L{n}"') for n, line in enumerate(marked, 1)] == [True] * 3
+    assert '<a href="#L2" data-line="2" aria-label="Line 2"></a>' in marked[1]
+    for line in marked:
+        assert line.count("<span") == line.count("</span>")
+
+
+def test_a_link_to_view_leads_to_the_page_and_the_others_to_the_file():
+    row = (
+        '<a href="../../snippets/a/kernel.py">View</a> '
+        '<a class="am-copy" href="../../snippets/a/kernel.py">Copy</a>'
+    )
+    assert listings.viewed(row) == row.replace('kernel.py">View', 'kernel.html">View')
+
+
+@pytest.mark.parametrize(
+    ("session", "commands"),
+    [
+        ("$ make test\n12 passed\n$ make bench", "make test\nmake bench"),
+        ("$ python -m x \\\n    --all\ndone", "python -m x \\\n    --all"),
+        (
+            ">>> a = 1\n>>> def f():\n...     return a\n>>> f()\n1",
+            "a = 1\ndef f():\n    return a\nf()",
+        ),
+        ("only output", ""),
+    ],
+)
+def test_what_was_typed_is_copied_and_nothing_else(session, commands):
+    assert html_fixes.typed(session) == commands
+
+
+def test_a_console_block_carries_its_commands():
+    block = (
+        '<div class="language-console highlight"><pre><span></span><code>'
+        '<span class="gp">$ </span>make <span class="s">&quot;a&quot;</span>\n'
+        '<span class="go">12 passed</span>\n</code></pre></div>'
+    )
+    assert 'data-copy="make &quot;a&quot;"' in html_fixes.mended(block)
+    assert "data-copy" not in html_fixes.mended(block.replace("console", "python"))

@@ -1,0 +1,344 @@
+"""The notebooks run as a reader runs them, and their pages hold what they hold and nothing more."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from mkdocs.structure.files import File, Files
+from mkdocs_jupyter import convert
+from mkdocs_jupyter.plugin import get_nb_toc
+from nbformat import v4
+
+from snippets._lab.rooms import ROOT
+from snippets._site import notebooks
+from tests.floors import some
+
+POSTS = notebooks.posts()
+FIRST = 2  # cells of code that all notebooks begin with
+
+
+def stored(post):
+    return nbformat.read(notebooks.NOTEBOOKS / f"{post}.ipynb", as_version=4)
+
+
+def cells(notebook, kind="code"):
+    return [cell.source for cell in notebook.cells if cell.cell_type == kind]
+
+
+# What they hold.
+
+
+def test_part_one_and_the_first_kernel_of_each_kind_have_a_notebook():
+    part_one = {"attention_weights", "multi_head_attention", "attention_memory"}
+    assert set(POSTS) == part_one | {
+        "latency_hiding",
+        "basic_attention",
+        "flash_backward",
+        "hopper_backward",
+        "decode_attention",
+        "language_model",
+    }
+
+
+def composed(room):
+    """A room, and those that it composes, and theirs."""
+    uses = getattr(importlib.import_module(f"snippets.{room}"), "USES", ())
+    return {room}.union(*map(composed, uses))
+
+
+def rooms_of(paths):
+    """The rooms that files below snippets/ are in, at whatever depth."""
+    return {path.relative_to(ROOT / "snippets").parts[0] for path in paths} - {"__init__.py"}
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_a_notebook_is_thin_and_imports_its_room(post):
+    notebook = stored(post)
+    used = rooms_of(notebooks.used(notebooks.code(notebook)))
+    # A room of models draws its mistakes with the lab.
+    assert used - {"_lab"} == composed(post), "it uses its own room only"
+    assert len(cells(notebook)) <= 8
+    assert all(len(source.splitlines()) <= 24 for source in some(cells(notebook)))
+    text = (ROOT / f"docs/posts/{post}.md").read_text("utf-8")
+    assert re.search(rf"\[[Tt]he notebook\]\(\.\./notebooks/{post}\.ipynb\)", text)
+
+
+def test_all_begin_with_the_same_cells():
+    assert len({tuple(cells(stored(post))[:FIRST]) for post in POSTS}) == 1
+    nbformat.validate(stored(POSTS[0]))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_first_cell_installs_only_what_is_missing(there, monkeypatch):
+    installed = []
+    monkeypatch.setenv("ATTENTION_MEASURED_SOURCE", "a.whl")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if there else None)
+    monkeypatch.setattr("subprocess.run", lambda command, check: installed.append(command))
+    monkeypatch.setitem(sys.modules, "attention_measured", SimpleNamespace(__path__=["lies here"]))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
+    assert ("lies here" in sys.path) is not there, "installed rooms are found where they lie"
+    assert installed == (
+        [] if there else [[sys.executable, "-m", "pip", "install", "--quiet", "a.whl"]]
+    )
+
+
+def test_without_an_address_the_first_cell_says_what_to_set(monkeypatch):
+    monkeypatch.delenv("ATTENTION_MEASURED_SOURCE", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something is installed"))
+    with pytest.raises(RuntimeError, match=r"in a checkout of the repository\. Or set ATTENT"):
+        exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
+
+
+def test_in_a_checkout_the_first_cell_needs_no_address(tmp_path):
+    """As Jupyter runs it: in the notebook's folder, with nothing of ours on the path."""
+    here = tmp_path / "docs" / "notebooks"
+    here.mkdir(parents=True)
+    (tmp_path / "snippets" / "_lab").mkdir(parents=True)
+    (tmp_path / "snippets" / "__init__.py").write_text("HERE = True\n")
+    program = f"{cells(stored(POSTS[0]))[0]}\nimport snippets\nassert snippets.HERE\n"
+    found = notebooks.environment(tmp_path)
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, cwd=here, env=found, check=True)
+    elsewhere = subprocess.run(
+        command, cwd=tmp_path.parent, env=found, capture_output=True, text=True
+    )
+    assert "RuntimeError: Open this notebook in a checkout" in elsewhere.stderr
+
+
+def test_a_download_is_offered_where_it_works(config, monkeypatch, tmp_path):
+    with_one, without = (
+        notebooks.offered("a_post", "../../posts/a_post/", address)
+        for address in ("https://example.org/a/b", None)
+    )
+    assert 'href="../a_post.ipynb" download' in with_one
+    assert "download" not in without
+    assert "open it from a checkout" in without
+    assert "checkout" not in with_one
+    monkeypatch.setattr(notebooks, "_shown", [POSTS[0]])
+    config.repo_url = None
+    notebooks.publish(config)
+    assert not (tmp_path / "notebooks").exists()
+    config.repo_url = "https://example.org/a/b"
+    notebooks.publish(config)
+    assert (tmp_path / "notebooks" / f"{POSTS[0]}.ipynb").exists()
+
+
+# From an empty folder, with what the first cell installs.
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "snippets", source / "snippets", ignore=ignored)
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run(
+        [*command, "--no-build-isolation", "--wheel-dir", "wheels"], cwd=source, check=True
+    )
+    (built,) = (source / "wheels").iterdir()
+    return built
+
+
+def test_the_wheel_shadows_nobodys_snippets(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name.split("/")[0] for name in packed.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"attention_measured"}
+
+
+def test_the_wheel_holds_what_the_notebooks_use(wheel):
+    """One is run from it below; `make notebooks` runs all of them, from the files themselves."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name.removeprefix("attention_measured/") for name in packed.namelist()}
+    for post in some(POSTS, 4):
+        used = notebooks.used(notebooks.code(stored(post)))
+        assert {path.relative_to(ROOT).as_posix() for path in some(used)} <= names
+
+
+def test_a_notebook_runs_from_an_empty_folder(wheel, tmp_path):
+    post = "attention_weights"
+    empty, private, target = (tmp_path / name for name in ("empty", "private", "target"))
+    empty.mkdir()
+    target.mkdir()
+    settings = {
+        "ATTENTION_MEASURED_SOURCE": str(wheel),
+        "PYTHONPATH": str(target),
+        "PIP_TARGET": str(target),
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    notebook = stored(post)
+    notebooks.run(notebook, empty, notebooks.environment(private, **settings))
+    assert (target / "attention_measured" / "snippets" / post).is_dir()
+    assert list(empty.iterdir()) == []
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert {(output.output_type, output.name) for output in outputs} == {("stream", "stdout")}
+    quiet = [cell for cell in notebook.cells if cell.cell_type == "code" and not cell.outputs]
+    assert [cell.id for cell in quiet] == ["install"], "every other cell shows something"
+
+
+def test_a_cell_that_raises_is_an_error_and_nothing_is_kept(tmp_path):
+    broken = v4.new_notebook(cells=[v4.new_code_cell("print(1)"), v4.new_code_cell("1 / 0")])
+    path = tmp_path / "broken.ipynb"
+    nbformat.write(broken, path)
+    with pytest.raises(notebooks.NotebookError, match="ZeroDivisionError"):
+        notebooks.renew(path, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_notebook_is_run_once_until_something_that_it_uses_changes(tmp_path, monkeypatch):
+    runs = []
+    monkeypatch.setattr(notebooks, "run", lambda *arguments: runs.append(arguments))
+    room = tmp_path / "snippets" / "room"
+    room.mkdir(parents=True)
+    for name, text in {
+        "../__init__.py": "",
+        "__init__.py": "",
+        "kernel.py": "from . import more",
+        "more.py": "x = 1",
+        "other.py": "",
+    }.items():
+        (room / name).write_text(text)
+    path, cache = tmp_path / "room.ipynb", tmp_path / "cache"
+    nbformat.write(
+        v4.new_notebook(cells=[v4.new_code_cell("from snippets.room.kernel import more")]), path
+    )
+
+    def renewed():
+        return notebooks.renew(path, cache, tmp_path)
+
+    assert [p.name for p in notebooks.used("import snippets.room.kernel", tmp_path)] == [
+        "__init__.py",
+        "__init__.py",
+        "kernel.py",
+        "more.py",
+    ]
+    assert renewed()
+    assert not renewed()
+    (room / "other.py").write_text("unused = 1")
+    assert not renewed()
+    (room / "more.py").write_text("x = 2")
+    assert renewed()
+    assert not renewed()
+    path.write_text(path.read_text().replace("import more", "import more as m"))
+    assert renewed()
+    monkeypatch.setattr(notebooks, "versions", lambda: {"python": "3", "torch": "0"})
+    assert renewed()
+    assert not renewed()
+    monkeypatch.setattr(notebooks, "versions", lambda: {"python": "4"})  # builds sites only
+    assert not renewed()
+    assert len(runs) == 4
+
+
+# As pages.
+
+
+def with_outputs(*outputs):
+    notebook = stored("basic_attention")
+    next(cell for cell in notebook.cells if cell.id == "launch").outputs = list(outputs)
+    return notebook
+
+
+def page(notebook, folder):
+    path = folder / "page.ipynb"
+    nbformat.write(notebook, path)
+    toc, _ = get_nb_toc(str(path), 6)
+    return convert.nb2html(str(path)), list(notebooks._flat(toc))
+
+
+def test_a_page_holds_the_cells_and_nothing_else(tmp_path):
+    notebook = with_outputs(v4.new_output("stream", text="10 programs <wrote>\n"))
+    content, anchors = page(notebook, tmp_path)
+    assert len(content) > 200_000, "mkdocs-jupyter has become lighter: look what is still needed"
+    assert "<style" in content
+    assert "<script" in content
+    shown = notebooks.rebuilt(content, anchors)
+    assert len(shown) < 30_000
+    for mark in ("<style", "<script", "style=", "onclick", "jp-", "clipboard", "src=", "http:"):
+        assert mark not in shown, mark
+    assert shown.count("<pre><code>") == len(cells(notebook))
+    assert shown.count("<h2 id=") == sum(s.startswith("## ") for s in cells(notebook, "markdown"))
+    assert shown.count("<h1") == 1
+    output = (
+        '</code></pre></div>\n<pre class="am-output" tabindex="0">10 programs &lt;wrote&gt;</pre>'
+    )
+    assert shown.count(output) == 1
+    with pytest.raises(notebooks.NotebookError, match="table of contents has"):
+        notebooks.rebuilt(content, [*anchors, anchors[0]])
+    with pytest.raises(notebooks.NotebookError, match="lacks the heading"):
+        notebooks.rebuilt(content, anchors[:-1])
+
+
+def test_an_output_that_is_no_text_is_refused(tmp_path):
+    picture = v4.new_output("display_data", data={"text/html": "<script src=x></script><b>1</b>"})
+    with pytest.raises(notebooks.NotebookError, match="not text"):
+        notebooks.rebuilt(*page(with_outputs(picture), tmp_path))
+
+
+@pytest.fixture
+def config(tmp_path):
+    return SimpleNamespace(
+        site_dir=str(tmp_path), use_directory_urls=True, repo_url="https://example.org/a/b"
+    )
+
+
+def test_a_post_that_waits_keeps_its_notebook_back(config, monkeypatch, tmp_path):
+    monkeypatch.setattr(notebooks, "waiting", lambda: ["attention_memory"])
+    docs = str(notebooks.NOTEBOOKS.parent)
+    names = [f"notebooks/{post}.ipynb" for post in POSTS]
+    files = Files([File(name, docs, config.site_dir, True) for name in names])
+    notebooks.give(files, config)
+    kept = [name for name in names if "attention_memory" not in name]
+    assert sorted(file.src_uri for file in files) == kept
+    for file in files:
+        assert "git+https://example.org/a/b" in Path(file.abs_src_path).read_text("utf-8")
+        assert not Path(file.abs_src_path).is_relative_to(docs)
+    notebooks.publish(config)
+    downloads = sorted((tmp_path / "notebooks").iterdir())
+    assert [f"notebooks/{path.name}" for path in downloads] == kept
+    for path in downloads:
+        notebook = json.loads(path.read_text("utf-8"))
+        assert not [cell for cell in some(notebook["cells"]) if cell.get("outputs")]
+        assert any('"git+https://example.org/a/b"' in x for x in notebook["cells"][1]["source"])
+
+
+def test_an_executed_copy_is_shown_and_says_what_ran_it(config, monkeypatch):
+    copy = stored("basic_attention")
+    assert "have not been run" in notebooks.said(copy)
+    copy.metadata[notebooks.RECORD] = {"versions": {"python": "3.11", "triton": "<3"}}
+    assert "Python 3.11, Triton &lt;3." in notebooks.said(copy)
+    monkeypatch.setattr(notebooks, "executed", lambda path: copy)
+    monkeypatch.setattr(notebooks, "waiting", lambda: [])
+    name = "notebooks/basic_attention.ipynb"
+    files = Files([File(name, str(ROOT / "docs"), config.site_dir, True)])
+    notebooks.give(files, config)
+    (file,) = files
+    assert notebooks.RECORD in Path(file.abs_src_path).read_text("utf-8")
+
+
+def test_an_address_has_its_place():
+    notebook = v4.new_notebook(cells=[v4.new_code_cell("print(1)")])
+    with pytest.raises(notebooks.NotebookError, match="has no line"):
+        notebooks.addressed(notebook, "https://example.org/a/b")
+    source = cells(notebooks.addressed(stored(POSTS[0]), ""))[0]
+    assert notebooks.REPOSITORY in source, "none is invented"
+
+
+def test_the_environment_is_a_readers(monkeypatch, tmp_path):
+    monkeypatch.setitem(os.environ, "TRITON_INTERPRET", "1")
+    found = notebooks.environment(tmp_path)
+    assert "TRITON_INTERPRET" not in found, "a notebook switches the interpreter on itself"
+    assert found["CUDA_VISIBLE_DEVICES"] == ""

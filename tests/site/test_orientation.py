@@ -1,0 +1,208 @@
+"""What orients a reader, as text: figure numbers, citations, the source's addresses, both times."""
+
+import ast
+import re
+import subprocess
+import zipfile
+from datetime import date
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from snippets._site import (
+    about,
+    citing,
+    notebooks,
+    numbering,
+    offline,
+    published,
+    repository,
+    tables,
+)
+from tests.floors import some
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_figures_are_numbered_in_order_and_the_number_is_the_permalink():
+    def figure(name, caption="<figcaption>\n<p>Seen.</p>\n</figcaption>"):
+        box = f'<div class="am-figure am-chart" style="x" id="figure-{name}">'
+        return f"{box}<figure>{caption}</figure></div>"
+
+    text = (
+        figure("one")
+        + figure("bare", "")
+        + "<p>between</p>"
+        + figure("two", "<figcaption>x</figcaption>")
+    )
+    made = numbering.numbered(text)
+    assert re.findall(r'<a class="am-number" href="#figure-(\w+)">Figure (\d)</a>', made) == [
+        ("one", "1"),
+        ("two", "2"),
+    ]
+    assert "<p><a class=" in made
+    assert numbering.numbered("<p>no figure</p>") == "<p>no figure</p>"
+
+
+def test_a_page_is_cited_with_its_date_and_its_address_where_that_is_known():
+    made = citing.citation("Attention, Measured", "100 % & more", "a_post", date(2026, 11, 2))
+    assert made.plain == "“100 % & more.” Attention, Measured, 2 November 2026."
+    assert made.bibtex.splitlines() == [
+        "@misc{attention_measured:a_post,",
+        "  title = {{100 \\% \\& more}},",
+        "  author = {{Attention, Measured}},",
+        "  year = {2026},",
+        "  month = nov,",
+        "}",
+    ]
+    address = "https://example.org/posts/a_post/"
+    known = citing.citation("A", "B", "c", date(2026, 1, 1), address)
+    assert known.plain.endswith(address)
+    assert f"  url = {{{address}}}," in known.bibtex
+    assert known.bibtex.count("{") == known.bibtex.count("}")
+
+
+@pytest.mark.parametrize(
+    ("address", "source", "edit", "report"),
+    [
+        (
+            "https://github.com/a/b.git",
+            "https://github.com/a/b/blob/main/docs/x.md",
+            "https://github.com/a/b/edit/main/docs/x.md",
+            "https://github.com/a/b/issues/new?title=Mistake+on+the+page%3A+T",
+        ),
+        (
+            "https://gitlab.com/a/b/",
+            "https://gitlab.com/a/b/-/blob/main/docs/x.md",
+            "https://gitlab.com/a/b/-/edit/main/docs/x.md",
+            "https://gitlab.com/a/b/-/issues/new?issue%5Btitle%5D=Mistake+on+the+page%3A+T",
+        ),
+        ("https://code.example.org/b", "https://code.example.org/b", "", ""),
+    ],
+)
+def test_a_page_leads_to_its_source(address, source, edit, report):
+    assert repository.links(address, "docs/x.md", "T") == repository.Links(source, edit, report)
+
+
+def test_without_an_address_nothing_leads_to_a_source():
+    assert repository.links("", "docs/x.md", "T") is None
+    assert repository.commands("") == ["make serve"]
+    assert repository.commands("https://h.org/a/b.git") == [
+        "git clone https://h.org/a/b.git",
+        "cd b",
+        "make serve",
+    ]
+
+
+def test_the_branch_that_links_name_is_the_one_that_is_published():
+    workflow = (ROOT / ".github/workflows/site.yml").read_text("utf-8")
+    assert f"branches: [{repository.BRANCH}]" in workflow
+    assert "run: make release\n" in workflow, "which refuses without addresses"
+
+
+@pytest.mark.parametrize(
+    "known", [{}, {"SITE_URL": "https://a.org/"}, {"REPO_URL": "https://b.org/"}], ids=str
+)
+def test_a_release_is_refused_in_one_sentence_without_its_addresses(known):
+    asked = ["make", "release", "PYTHON=false", *(f"{k}={v}" for k, v in known.items())]
+    clean = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, env=clean, check=False)
+    assert done.returncode != 0
+    assert done.stdout.count("\n") == 1
+    assert "SITE_URL" in done.stdout
+    both = [*asked[:3], "SITE_URL=https://a.org/", "REPO_URL=https://b.org/", "--dry-run"]
+    done = subprocess.run(both, cwd=ROOT, capture_output=True, text=True, env=clean, check=False)
+    assert "mkdocs build --strict" in done.stdout, "with both it builds"
+
+
+def test_the_makefile_names_no_registry_but_torchs_own():
+    text = (ROOT / "Makefile").read_text("utf-8")
+    assert re.findall(r"https?://[\w.-]+\.org\S*", text) == ["https://download.pytorch.org/whl/cpu"]
+    assert "pypi.org" not in text
+    assert "--extra-index-url $(TORCH_INDEX)" in text
+
+
+def test_reading_time_is_told_at_both_depths():
+    folded = f"<details><p>{'word ' * about.WORDS_A_MINUTE}</p></details>"
+    text = f"<p>{'word ' * about.WORDS_A_MINUTE}</p>{folded}"
+    assert about.minutes(text) == 1
+    assert about.minutes(text, folded=True) == 2
+
+
+def test_no_head_of_a_table_is_empty():
+    def table(heads, rows):
+        head = "".join(f"<th>{h}</th>" for h in heads)
+        body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+        return f"<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>{body}</tbody></table>"
+
+    nameless = tables.headed(table(["", " "], [["device", "H200"], ["driver", "580"]]))
+    assert "<thead>" not in nameless
+    assert nameless.count('<th scope="row">') == 2
+    corner = tables.folded(table(["", "a", "b", "c"], [["x", 1, 2, 3]]))
+    assert "<td></td><th>a</th>" in corner
+    assert 'data-label="c">3' in corner, "a cell still knows its column"
+    whole = table(["a", "b"], [[1, 2]])
+    assert tables.headed(whole) == whole
+
+
+def test_all_kernels_are_in_one_archive_that_is_the_same_each_time():
+    made = published.archive(ROOT)
+    assert made == published.archive(ROOT)
+    files = zipfile.ZipFile(BytesIO(made))
+    rooms = {p.parent.name for p in ROOT.glob("snippets/[!_]*/kernel.py")}
+    assert rooms
+    assert {Path(n).parent.name for n in files.namelist() if n.endswith("kernel.py")} == rooms
+    assert "attention_kernels/LICENSE" in files.namelist()
+    for name in some([n for n in files.namelist() if n.endswith(".py")]):
+        source = ROOT / "snippets" / Path(name).parent.name / Path(name).name
+        text = files.read(name).decode()
+        assert "--8<--" not in text, "a reader needs no marks of sections"
+        assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source.read_text("utf-8")))
+
+
+def test_a_notebook_stands_beside_its_post():
+    def page(uri):
+        return SimpleNamespace(
+            file=SimpleNamespace(src_uri=uri, name=Path(uri).stem),
+            active=False,
+            previous_page=None,
+            next_page=None,
+        )
+
+    post, after, notebook = (page(x) for x in ("posts/a.md", "posts/b.md", "notebooks/a.ipynb"))
+    post.next_page = after
+    notebooks.place_beside_post(notebook, SimpleNamespace(pages=[post, after]))
+    assert (notebook.previous_page, notebook.next_page, post.active) == (post, after, True)
+    notebooks.leave_post(notebook)
+    assert not post.active
+
+
+PAGE = (
+    '<head></head><body><main class="md-main"><a class="x" href="../b/#c">b</a>'
+    '<a href="../..">top</a><a href="https://example.org/">away</a>'
+    '<a href="kernel.py">file</a><a href="?q=1">view</a></main>'
+    '<script src="../../assets/javascripts/bundle.1.min.js"></script>'
+    '<script src="../../assets/1/site/index.js" type="module"></script></body>'
+)
+
+
+def test_a_page_that_is_read_from_a_file_links_to_files():
+    files = {name: Path() for name in ("index.html", "posts/a/index.html", "posts/b/index.html")}
+    made = offline.page_from_file(PAGE, "posts/a/index.html", files)
+    assert re.findall(r'href="([^"]*)"', made) == [
+        "../b/index.html#c",
+        "../../index.html",
+        "https://example.org/",
+        "kernel.py",
+        "?q=1",
+    ]
+    assert 'type="module"' not in made, "a browser refuses a module of a file"
+    start = made.index(
+        f'<script src="../../{offline.START}" data-module="../../assets/1/site/index.js">'
+    )
+    assert start < made.index("bundle.1.min.js"), "it runs before the theme's script"
+    assert offline.COMMAND in made
+    with pytest.raises(offline.OfflineError, match=r"posts/a/index\.html"):
+        offline.page_from_file("<p>no script</p>", "posts/a/index.html", files)

@@ -1,0 +1,278 @@
+"""What the playground gets from a build: kernels, ways in, exercises; and its vendored editor."""
+
+import ast
+import functools
+import gzip
+import hashlib
+import json
+import re
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+
+from snippets._lab.rooms import ROOT, rooms, waiting
+from snippets._site import exercises, kernels, playground
+from tests.floors import perhaps, some
+
+ROOMS = sorted(path.parent for path in (ROOT / "snippets").glob("[!_]*/__init__.py"))
+POSTS = [
+    name for name in rooms() if (ROOT / f"docs/posts/{name}.md").is_file()
+]  # a room may have a second post: test_site.py
+FILES = [room / name for room in ROOMS for name in playground.FILES if (room / name).is_file()]
+CONFIG = SimpleNamespace(config_file_path=str(ROOT / "mkdocs.yml"))
+VENDOR = ROOT / "docs/assets/vendor"
+
+MADE_UP = '''
+import triton
+import triton.language as tl
+
+TWO = 2
+FOUR = tl.constexpr(TWO * 2)
+UNUSED = tl.constexpr(5)
+n = 3  # called like a parameter
+
+
+@triton.jit
+def _helper(x):
+    return x * FOUR
+
+
+# MARK [start:whole]
+@triton.jit(do_not_specialize=["n"])  # a reason
+def _kernel(x_ptr, n):
+    """Does little."""
+    # MARK [start:load]
+    x = tl.load(x_ptr + n)
+    # MARK [end:load]
+    tl.store(x_ptr, _helper(x))
+    # MARK [end:whole]
+
+
+@triton.jit
+def _other(x_ptr):
+    tl.store(x_ptr, 1)
+
+
+# MARK [start:launcher]
+def kernel(x):
+    _kernel[(1,)](x, 0)
+    # MARK [end:launcher]
+'''.replace("MARK", "--8<--")
+
+
+def test_a_kernel_is_cut_with_what_it_needs_and_nothing_else():
+    kernel, other = kernels.cut(MADE_UP)
+    assert (kernel.name, other.name) == ("_kernel", "_other")
+    assert kernel.text == (
+        "TWO = 2\nFOUR = tl.constexpr(TWO * 2)\n\n\n"
+        "@triton.jit\ndef _helper(x):\n    return x * FOUR\n\n\n"
+        '@triton.jit(do_not_specialize=["n"])  # a reason\ndef _kernel(x_ptr, n):\n'
+        '    """Does little."""\n    x = tl.load(x_ptr + n)\n    tl.store(x_ptr, _helper(x))'
+    )
+    assert kernel.rest == other.text == "@triton.jit\ndef _other(x_ptr):\n    tl.store(x_ptr, 1)"
+    assert kernel.sections == {"whole": (10, 14), "load": (13, 13)}
+    assert kernel.says == "Does little."
+    assert other.rest == kernel.text
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.name}")
+def test_a_section_in_the_editor_is_the_section_of_the_file(file):
+    source = file.read_text("utf-8")
+    lines = source.splitlines()
+    marker = kernels.MARKER
+    for kernel in perhaps(kernels.cut(source), "an exercise may be no kernel"):
+        ast.parse(kernel.text)
+        assert "--8<--" not in kernel.text
+        shown = kernel.text.splitlines()
+        sections = perhaps(kernel.sections, "an exercise's kernel may be shown nowhere else")
+        for name, (first, last) in sections.items():
+            start, end = kernels.sections(source)[name]
+            wanted = [line for line in lines[start : end - 1] if not marker.match(line)]
+            assert shown[first - 1 : last] == wanted, name
+
+
+def listing(path, section):
+    return f'```python title="{path}"\n--8<-- "{path}:{section}"\n```\n'
+
+
+def test_a_listing_gets_a_button_or_a_reason():
+    path = "snippets/basic_attention/kernel.py"
+    marked = playground.marked(listing(path, "scores"))
+    assert f'title="{path}:scores"\n--8<-- "{path}:scores"' in marked
+    titles = "".join(
+        f'<span class="filename">{path}:{section}</span>'
+        for path, section in (
+            ("snippets/basic_attention/kernel.py", "scores"),
+            ("snippets/basic_attention/kernel.py", "launcher"),
+            ("snippets/attention_memory/module.py", "eager"),
+            ("snippets/hopper_attention/kernel.py", "producer"),
+            ("snippets/hopper_attention/kernel.py", "table"),
+        )
+    )
+    button, host, torch, gluon, table = re.findall(
+        r'<span class="filename">(.*?)</span>', playground.shown(titles, CONFIG)
+    )
+    assert 'data-kernel="basic_attention/kernel.py:_basic_attention_kernel"' in button
+    assert 'data-section="scores"' in button
+    assert playground.HOST in host
+    assert playground.PYTORCH in torch
+    assert playground.GLUON in gluon
+    assert table == "snippets/hopper_attention/kernel.py", "a table of numbers needs no reason"
+    beside = '<div id="figure-x-barriers"></div>'
+    linked = playground.shown(titles + beside, CONFIG)
+    assert f'{playground.GLUON}, <a href="#figure-x-barriers">' in linked
+
+
+@functools.cache
+def parsed(path):
+    """A file, and the first and last line of each of its Triton functions."""
+    source = (ROOT / path).read_text("utf-8")
+    body = [node for node in ast.parse(source).body if kernels.language(node) == "triton"]
+    return source, [(kernels.first_line(node), node.end_lineno) for node in body]
+
+
+APART = {"ring_attention"}  # its step goes on from what other processes left
+
+
+def test_every_shown_section_of_a_triton_kernel_has_a_button():
+    shown = 0
+    for page in some((ROOT / "docs").glob("posts/*.md"), 5):
+        if page.stem in waiting():
+            continue
+        found = [*playground.LISTING.finditer(page.read_text("utf-8"))]
+        for match in some(found):
+            source, jit = parsed(match["path"])
+            start, end = kernels.sections(source)[match["section"]]
+            jit = [first for first, last in jit if start < last and first < end]
+            kind = playground._kinds(source).get(match["section"], "")
+            if match["room"] in APART:
+                assert not playground._recorded(ROOT / "snippets", match["room"])
+            elif jit and match["file"] in playground.FILES:
+                title = f'<span class="filename">{match["path"]}:{match["section"]}</span>'
+                assert "am-edit" in playground.shown(title, CONFIG), (page.name, match["section"])
+            assert bool(jit) == kind.startswith("_"), f"{page.name}: {match['section']}"
+            shown += bool(jit)
+    assert shown >= 25
+
+
+def test_a_kernel_without_recorded_problems_has_no_button(tmp_path):
+    path = "snippets/new/kernel.py"
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(MADE_UP, "utf-8")
+    (tmp_path / "snippets/new/other.py").write_text(MADE_UP, "utf-8")
+    config = SimpleNamespace(config_file_path=str(tmp_path / "mkdocs.yml"))
+
+    def shown(path):
+        playground._recorded.cache_clear()
+        return playground.shown(f'<span class="filename">{path}:load</span>', config)
+
+    assert shown(path) == f'<span class="filename">{path}</span>'
+    data = tmp_path / "docs/data/interpreter/new/problems.json"
+    data.parent.mkdir(parents=True)
+    data.write_text('{"rows": [{"launches": [{"kernel": "_other"}]}]}', "utf-8")
+    assert "am-edit" not in shown(path)
+    data = data.with_name("more_problems.json")
+    data.write_text('{"rows": [{"launches": [{"kernel": "_kernel"}]}]}', "utf-8")
+    assert 'data-kernel="new/kernel.py:_kernel"' in shown(path)
+    assert "am-edit" not in shown("snippets/new/other.py"), "the editor opens no other file"
+    opened = playground.opened(tmp_path / "snippets/new")["kernels"]
+    assert {name: one["problems"] for name, one in opened.items()} == {
+        "kernel.py:_kernel": "more_problems",
+        "kernel.py:_other": "problems",
+    }
+
+
+DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]
+
+
+def test_every_post_has_an_exercise_and_the_page_of_all_shows_each_once():
+    declared = {room.name for room, _ in DECLARED}
+    assert set(POSTS) - set(waiting()) <= declared <= set(POSTS)
+    page = (ROOT / "docs/playground.md").read_text("utf-8")
+    asked = [f"{m['room']}:{m['name']}" for m in exercises.PLACE.finditer(page)]
+    assert sorted(asked) == sorted(f"{room.name}:{name}" for room, name in DECLARED)
+
+
+@pytest.mark.parametrize(("room", "name"), DECLARED, ids=lambda x: getattr(x, "name", x))
+def test_an_exercise_can_be_opened(room, name):
+    declared, opened = exercises.declared(room)[name], exercises.opened(room)[name]
+    box = exercises.shown(
+        f'<div class="am-exercise" data-exercise="{room.name}:{name}"></div>', ROOT / "snippets"
+    )
+    assert declared["title"] in box
+    assert some(declared["hints"])[0].strip() in box
+    assert box.count('class="am-edit"') == 1
+    if "question" in declared:
+        assert some(opened["answers"])
+        return
+    answer = playground.opened(room)["kernels"][declared["kernel"]]["text"]
+    assert ast.parse(opened["stub"])
+    assert ast.dump(ast.parse(opened["stub"])) != ast.dump(ast.parse(answer))
+
+
+def test_the_questions_have_the_answers_that_the_code_gives():
+    torch = pytest.importorskip("torch")
+    from snippets.attention_memory.exercise import block_bytes
+    from snippets.hopper_attention.exercise import kernels_order, tile_of, waits, work
+
+    def answers(room, name):
+        return exercises.declared(ROOT / "snippets" / room)[name]["answers"]
+
+    _, k, _ = torch.empty(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
+    given = ", ".join(map(str, (*k.stride(), k.storage_offset())))
+    assert answers("multi_head_attention", "strides") == [given]
+    fit = 64 * 2**20 // block_bytes(1, 16, 8192, 64, torch.float16)
+    assert answers("attention_memory", "budget") == [str(fit)]
+    visited = work(kernels_order, tiles=3, heads=4, programs=3)
+    assert answers("hopper_attention", "busiest") == [", ".join(map(str, visited))]
+    assert answers("hopper_attention", "parity")[0] == ", ".join(map(str, waits(7, 3)))
+    assert len(set(work(tile_of, tiles=3, heads=4, programs=3))) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('kernel = "kernel.py:_none"\ngap = []', "_none, is not in kernel.py"),
+        ('kernel = "kernel.py:_kernel"\ngap = [{ from = "y = " }]', "0 lines begin with 'y = '"),
+        ('kernel = "kernel.py:_kernel"\nmutant = "no such"', "no mutant 'no such'"),
+        ('kernel = "kernel.py:_kernel"\nmutant = "elsewhere"', "is not in the kernel once"),
+    ],
+)
+def test_an_exercise_that_cannot_be_made_stops_the_build(tmp_path, entry, message):
+    room = tmp_path / "room"
+    room.mkdir()
+    (room / "kernel.py").write_text(MADE_UP, "utf-8")
+    (room / "mutants.py").write_text('M = [Mutant("elsewhere", "z = 1", "z = 2", "why")]', "utf-8")
+    (room / "tasks.toml").write_text(f'[one]\ntitle = "t"\ntask = "t"\n{entry}\n', "utf-8")
+    with pytest.raises(exercises.ExerciseError, match=re.escape(message)):
+        exercises.opened(room)
+    with pytest.raises(exercises.ExerciseError, match="has no exercise two"):
+        exercises.shown('<div class="am-exercise" data-exercise="room:two"></div>', tmp_path)
+
+
+def test_what_the_editor_opens_is_small_and_whole():
+    for room in some(ROOMS, 5):
+        opened = playground.opened(room)
+        if not opened:
+            continue
+        assert len(gzip.compress(json.dumps(opened).encode())) < 10_000, room.name
+        for kernel in perhaps(opened["kernels"].values(), "a room may have a question only"):
+            assert textwrap.dedent(kernel["text"]) == kernel["text"]
+
+
+def test_the_vendored_editor_is_the_one_that_is_named():
+    versions = (VENDOR / "VERSIONS.md").read_text("utf-8")
+    package = json.loads((VENDOR / "codemirror/package.json").read_text("utf-8"))
+    lock = json.loads((VENDOR / "codemirror/package-lock.json").read_text("utf-8"))
+    name = f"codemirror-{package['dependencies']['@codemirror/view']}.min.js"
+    digest = hashlib.sha256((VENDOR / name).read_bytes()).hexdigest()
+    assert f"sha256 of {name}:\n    {digest}" in versions
+    assert name in package["scripts"]["build"]
+    editor = ROOT / "docs/assets/javascripts/playground/editor.js"
+    assert name in editor.read_text("utf-8")
+    packages = {n: p for n, p in lock["packages"].items() if n}
+    assert all(p["integrity"].startswith("sha512-") for p in some(packages, 10).values())
+    assert {p["version"] for n, p in packages.items() if n.endswith("/view")} <= {
+        package["dependencies"]["@codemirror/view"]
+    }

@@ -1,0 +1,500 @@
+"""What a build adds to pages: glossary words, tables that fold, badges, Markdown, dates, pictures.
+
+Rules about the pages (the reference is complete, the glossary has what the series talks about) are
+functions of a text, and each is shown to reject a text with one fault.
+"""
+
+import ast
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from mkdocs.exceptions import PluginError
+from PIL import Image
+
+from snippets._lab import rooms
+from snippets._lab.results import store
+from snippets._site import (
+    about,
+    cards,
+    export,
+    front_menu,
+    glossary,
+    hook,
+    html_fixes,
+    reference,
+    repository,
+    stale,
+    tables,
+    thumbnails,
+    unmeasured,
+)
+from tests import made_up
+from tests.floors import some
+
+ROOT = Path(__file__).resolve().parents[2]
+GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
+REFERENCE = (ROOT / "docs" / reference.PAGE).read_text("utf-8")
+EXPECTED_TERMS = {
+    "program",
+    "warp",
+    "tile",
+    "spill",
+    "sector",
+    "roofline",
+    "ridge",
+    "occupancy",
+    "hbm",
+    "l2",
+    "multiprocessor",
+    "tensor-core",
+    "wgmma",
+    "tma",
+    "logsumexp",
+    "gqa",
+    "head",
+    "kv-cache",
+    "arithmetic-intensity",
+}
+
+
+def mark(content, page="some_post"):
+    return glossary.mark(content, glossary.definitions(GLOSSARY), "../g/", page)
+
+
+def marked(content, page="some_post"):
+    return re.findall(r'class="am-term" href="../g/#([\w-]+)"', mark(content, page))
+
+
+def test_no_word_is_marked_in_an_answer_that_becomes_a_button():
+    asked = '<div class="am-predict"><ul><li>a warp</li></ul><details><p>a warp</p></details></div>'
+    assert mark(asked).count('class="am-term"') == 1
+    assert mark(asked).index("am-term") > asked.index("<details>")
+    assert marked(asked + "<ul><li>a tile</li></ul>") == ["warp", "tile"]
+
+
+# What the pages must have.
+
+
+def undocumented(text, published):
+    """Launchers of published posts that the reference lacks."""
+    documented = reference.IDENTIFIER.findall(text)
+    found = [p for p in published if (ROOT / f"snippets/{p}/kernel.py").exists()]
+    assert found, "no launcher at all"
+    return [p for p in found if f"snippets.{p}.kernel.{p}" not in documented]
+
+
+def published():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
+
+
+def test_every_launcher_of_a_published_post_is_in_the_reference():
+    assert undocumented(REFERENCE, published()) == []
+    fault = REFERENCE.replace("::: snippets.coalescing.kernel.coalescing\n", "")
+    assert undocumented(fault, published()) == ["coalescing"]
+
+
+def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation():
+    def page(name, part="Part", **meta):
+        address = f"posts/{name}/"
+        file = SimpleNamespace(name=name, url_relative_to=lambda front: address)
+        return SimpleNamespace(
+            file=file,
+            title=f"On {name}",
+            meta={"description": "First. Second.", **meta},
+            content="<p>word</p>",
+            parent=SimpleNamespace(title=part),
+        )
+
+    posts = [page("one", "A"), page("two", "B", subtitle="Short"), page("three", "B")]
+    times = (
+        '<ol class="am-road">\n'
+        '<li data-hue="#111111" data-length="50.0" data-post="two">two: 3 ms</li>'
+        '<li data-post="three" data-length="0.0" data-hue="#222222">three: too large</li>'
+        '<li data-post="torch:x" data-length="9.0" data-hue="#333333">PyTorch, x: 1 ms</li></ol>'
+    )
+    made = front_menu.filled(f"<p>before</p>{times}", posts, page("index"))
+    assert re.findall(r'<a href="posts/(\w+)/">On \w+</a><p>([^<]*)</p>', made) == [
+        ("one", "First."),
+        ("two", "Short"),
+        ("three", "First."),
+    ]
+    assert re.findall(r"<h3>([^<]*)</h3>", made) == ["A", "B", "For comparison"]
+    assert "--am-length:50%;--am-hue:#111111" in made
+    assert "<b>3 ms</b>" in made
+    assert "<span>too large</span>" in made
+    assert "<span>PyTorch, x</span>" in made
+    assert front_menu.filled("<p>no list</p>", posts, page("index")) == "<p>no list</p>"
+
+
+def test_the_front_page_includes_what_the_menu_is_made_of():
+    text = (ROOT / "docs/index.md").read_text("utf-8")
+    assert '--8<-- "docs/figures/scoreboard/road.md"' in text
+    figure = (ROOT / "docs/figures/scoreboard/road.md").read_text("utf-8")
+    timed = {
+        match["name"] for match in front_menu.ENTRY.finditer(front_menu.LIST.search(figure)[0])
+    }
+    assert timed & set(published())
+
+
+def test_the_commands_begin_with_a_clone_where_the_repository_is_known():
+    page = 'a\n\n<div class="am-commands"></div>\n'
+    assert repository.shown(page, "") == "a\n\n```console\n$ make serve\n```\n"
+    assert "$ git clone https://h.org/a/b\n$ cd b\n" in repository.shown(page, "https://h.org/a/b")
+
+
+def test_the_reference_names_functions_that_exist_and_have_a_docstring():
+    found = reference.IDENTIFIER.findall(REFERENCE)
+    assert found
+    for identifier in found:
+        module, _, name = identifier.rpartition(".")
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8")
+        defined = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+        assert name in defined, f"{module} has no {name}"
+        assert ast.get_docstring(defined[name]), f"{identifier} has no docstring"
+
+
+def faults_of_glossary(text):
+    """Entries that are missing, twice there, or too long for a tooltip."""
+    entries = [(m["id"], " ".join(m["text"].split())) for m in glossary.ENTRY.finditer(text)]
+    ids = [name for name, _ in entries]
+    anchors = re.findall(r"\{ #([\w-]+)", text)
+    return {
+        *(f"no {name}" for name in EXPECTED_TERMS - set(ids)),
+        *(f"{name} twice" for name in ids if ids.count(name) > 1),
+        *(f"{name} is not read" for name in set(anchors) - set(ids)),
+        *(f"{name} is long" for name, words in entries if len(words) > 320),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", None),
+        ("{ #warp }", "{ #wrap }", "no warp"),
+        ("{ #lane }", "{ #warp }", "warp twice"),
+        ("{ #lane }\n:   ", "{ #lane }\n: ", "lane is not read"),
+        (
+            ":   One of the 32 threads",
+            ":   " + "word " * 80 + "One of the 32 threads",
+            "lane is long",
+        ),
+    ],
+)
+def test_the_glossary_has_what_the_series_talks_about(old, new, fault):
+    assert old in GLOSSARY
+    faults = faults_of_glossary(GLOSSARY.replace(old, new))
+    assert faults == set() if fault is None else fault in faults
+
+
+# Marking words.
+
+
+def test_the_first_use_of_a_word_leads_to_its_definition():
+    text = mark("<p>Two warps, and then a warp.</p>")
+    assert text.count("am-term") == 1
+    assert 'href="../g/#warp" title="32 threads that execute' in text
+    assert (
+        text.replace(re.search(r"<a .*?</a>", text)[0], "warps", 1)
+        == "<p>Two warps, and then a warp.</p>"
+    )
+
+
+def test_plurals_beginnings_of_sentences_and_acronyms_are_words_too():
+    assert marked("<p>Tiles, SMs, tensor cores; kernel launches.</p>") == [
+        "tile",
+        "multiprocessor",
+        "tensor-core",
+        "kernel-launch",
+    ]
+    assert marked("<p>sms, warped, tile-wise, hbm</p>") == []
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        "<h2>A warp</h2>",
+        "warp outside text",
+        "<p><code>warp</code></p>",
+        '<p><a href="x">a warp</a></p>',
+        "<table><tr><td><p>warp</p></td></tr></table>",
+        "<details><summary>warp</summary></details>",
+        '<p class="am-finding">warp</p>',
+        '<p class="admonition-title">warp</p>',
+        "<p><math><mtext>warp</mtext></math></p>",
+        '<p><!-- warp --><span title="warp">x</span></p>',
+    ],
+)
+def test_titles_code_links_and_tables_are_left_alone(quiet):
+    assert mark(quiet) == quiet
+    assert marked(quiet + "<p>warp</p>") == ["warp"], "the next use is marked"
+
+
+def test_a_page_that_explains_a_word_does_not_lead_away_from_itself():
+    assert marked("<p>coalescing</p>") == ["coalescing"]
+    assert marked("<p>coalescing</p>", page="coalescing") == []
+
+
+def test_definitions_are_plain_text():
+    for entry in some(glossary.definitions(GLOSSARY)):
+        assert not re.search(r"[\[\]`*$\\]", entry.text), entry
+        assert entry.text.endswith("."), entry
+
+
+# Code, links, and what Markdown leaves of HTML.
+
+
+def test_code_is_light_and_says_its_lines():
+    text = (
+        '<div class="language-python highlight"><pre><span></span><code>'
+        '<span class="n">a</span><span class="w"> </span><span class="o">=</span>\n'
+        '<span class="kn">b</span>\n</code></pre></div>'
+    )
+    made = html_fixes.mended(text)
+    assert 'style="--am-lines: 2; --am-columns: 3"' in made
+    assert '<code>a <i>=</i>\n<span class="kn">b</span>' in made
+    links = '<a href="https://x.org">x</a> <a class="y" href="../z/">z</a>'
+    marked = html_fixes.mended(links)
+    assert marked == links.replace("<a href", '<a rel="external" href')
+    stray = '<p><div class="x" markdown>\n<a href="y">z</a>\n</div></p>\n<p>t</p>'
+    opened = '<p><div class="x">\n</p>\n<table></table>'
+    assert html_fixes.mended(opened) == '<div class="x">\n\n<table></table>'
+    assert html_fixes.mended(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
+
+
+def test_an_indent_goes_where_it_does_not_show():
+    page = "<ul>\n    <li>a  b\n\t</li></ul>\n  <p>c"
+    assert html_fixes.mended_template(page) == "<ul>\n<li>a  b\n</li></ul>\n<p>c"
+    for tag in ("pre", "code", "script", "textarea"):
+        kept = f"<{tag}>x\n    y</{tag}>"
+        assert html_fixes.mended_template(f"\n  {kept}\n  ") == f"\n{kept}\n"
+
+
+# Tables.
+
+
+def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
+    def table(columns):
+        heads = "".join(f"<th>h{i}</th>" for i in range(columns))
+        cells = "".join(f'<td style="text-align: right;">{i}</td>' for i in range(columns))
+        return f"<table><thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
+
+    wide = tables.fold(table(4))
+    assert wide.startswith("<table data-fold>")
+    assert re.findall(r'<td data-label="(h\d)" style="text-align: right;">\d', wide) == [
+        "h0",
+        "h1",
+        "h2",
+        "h3",
+    ]
+    assert tables.fold(table(3)) == table(3)
+    row = wide[wide.index("<tr><td") : wide.index("</tbody>")]
+    few = table(4).replace("</tbody>", row * (tables.FLOWS_FROM - 2) + "</tbody>")
+    assert tables.fold(few).startswith("<table data-fold>")
+    assert tables.fold(few.replace("</tbody>", row + "</tbody>")).startswith(
+        '<table data-fold="flow" data-search-exclude>'
+    )
+    for made in (wide, table(3)):
+        boxed = tables.boxed(made)
+        assert '<div class="md-typeset__table"><table class="am-table"' in boxed
+        assert boxed.endswith("</table></div></div>")
+        assert boxed.count("am-table") == 1
+
+
+# Times and dates.
+
+
+def test_reading_time_counts_what_is_not_folded():
+    words = f"<p>{'word ' * 2 * about.WORDS_A_MINUTE}</p>"
+    code = "line\n" * about.CODE_LINES_A_MINUTE
+    code = f"<pre><code>{code}</code></pre>"
+    assert about.minutes(words) == 2
+    assert about.minutes(words + code) == 3
+    assert about.minutes(f"<p>one</p><details>{words}<details>{code}</details></details>") == 1
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        '<div class="am-plot"><div><a>The data</a></div><div>{words}</div></div>',
+        '<em class="am-gain"><em>{words}</em></em>',
+        "<table><tr><td>{words}</td></tr></table>",
+        "<svg><text>{words}</text></svg>",
+    ],
+    ids=["chart", "gain", "table", "drawing"],
+)
+def test_reading_time_leaves_out_what_is_looked_at(seen):
+    words = "word " * 2 * about.WORDS_A_MINUTE
+    assert about.minutes("<p>one</p>" + seen.format(words=words)) == 1
+    assert about.minutes(seen.format(words="") + f"<p>{words}</p>") == 2
+    assert about.minutes(seen.format(words="<br>word") + f"<p>{words} more</p>") == 3
+
+
+def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
+    def result(place, at, **fields):
+        made = made_up.result("post", "forward", [{"N": 1}], place=place, measured_at=at, **fields)
+        return store.write(made, tmp_path)
+
+    assert about.last_measured(tmp_path, "post") is None
+    result("interpreter", "2026-11-04T00:00:00Z")
+    assert about.last_measured(tmp_path, "post") is None
+    result("gpu", "2026-11-03T23:00:00Z", device={"name": "one"})
+    path = result("gpu", "2026-11-02T23:00:00Z", device={"name": "two"})
+    assert about.last_measured(tmp_path, "post") == {"day": "3 November 2026", "device": "one"}
+    path.write_text(path.read_text()[:99])
+    with pytest.raises(store.DataError, match=f"{path} is not whole JSON"):
+        about.last_measured(tmp_path, "post")
+
+
+def test_a_truncated_result_stops_the_build_by_its_page_and_path(tmp_path):
+    path = store.write(made_up.result("a_post", "forward", [made_up.timed()]), tmp_path / "data")
+    path.write_text(path.read_text()[:300])
+    file = SimpleNamespace(src_uri="posts/a_post.md", name="a_post")
+    page = SimpleNamespace(file=file, content="<p>text</p>", meta={})
+    config = SimpleNamespace(docs_dir=str(tmp_path))
+    with pytest.raises(PluginError, match=rf"posts/a_post.md: {path} is not whole JSON"):
+        hook.on_page_context({}, page, config, SimpleNamespace(pages=[]))
+
+
+def test_every_published_post_says_when_it_was_measured():
+    assert room_of("warp_specialization") == "hopper_attention"
+    for post in some(published()):
+        room = room_of(post)
+        waits = unmeasured.nothing_measured(rooms.DATA, room)  # then it says that instead
+        assert bool(about.last_measured(rooms.DATA, room)) is not waits, post
+
+
+def room_of(post):
+    head = (ROOT / f"docs/posts/{post}.md").read_text("utf-8").split("\n---\n")[0]
+    page = SimpleNamespace(meta=yaml.safe_load(head), file=SimpleNamespace(name=post))
+    return about.room_of(page)
+
+
+# Badges.
+
+
+def test_a_result_whose_code_has_changed_has_a_badge_and_another_has_none(tmp_path, monkeypatch):
+    stored = store.read(store.path_of("browser", "page_speed", "pages"))
+    place = '.<span class="am-stale" data-result="browser/page_speed/pages"></span>\nx'
+    now = replace(stored, **made_up.code_as_it_is("page_speed", "pages"))
+    before = replace(now, code={}, source_hash="0" * 16)
+    for found, badge in ((now, ""), (before, stale.BADGE), (now, "")):
+        store.write(found, tmp_path)
+        stale.forget()
+        assert stale.shown(place, tmp_path) == f".{badge}\nx"
+    with pytest.raises(store.DataError, match="is missing"):
+        stale.shown(place.replace("page_speed", "gone"), tmp_path)
+
+
+# Markdown versions.
+
+
+def test_markdown_has_no_html_no_attributes_and_relative_links():
+    text = """# A
+<p class="am-lead" markdown>Lead, $\\frac{a}{b}$.</p>
+
+<figure class="am-figure" markdown>
+<p class="am-finding" markdown>
+It is so.
+</p>
+[Data](/data/x.json){ .am-source } [File](/snippets/a/kernel.py){ download }
+</figure>
+<!-- gone -->
+<svg role="img" aria-label="Q times K">
+<text>Q</text></svg>
+a &#124; b&#95;c
+
+```python
+x = {"<p>": 1}  # [D](/y){ .z }
+```
+"""
+    assert (
+        export.as_markdown(text, "posts/a.md")
+        == """# A
+Lead, $\\frac{a}{b}$.
+
+**It is so.**
+[Data](../data/x.json) [File](../snippets/a/kernel.py)
+
+*Diagram: Q times K*
+a &#124; b_c
+
+```python
+x = {"<p>": 1}  # [D](/y){ .z }
+```
+"""
+    )
+
+
+def test_markdown_keeps_what_code_says_between_angle_brackets():
+    text = "Copy `docs/data/<your card>` to x, where a < b.\n"
+    assert export.as_markdown(text, "lab/a.md") == text
+
+
+def test_markdown_of_html_puts_each_row_and_entry_on_a_line_of_its_own():
+    text = """    <ul><li><strong>2×</strong> as fast</li><li>tiled: <b>3</b> ms</li></ul>
+    <div><div><b>flash</b><i></i><b>5 ms</b></div><div><b>basic</b><b>9 ms</b></div></div>
+
+<table><thead><tr><th>wrong</th><th>where</th></tr></thead><tbody><tr><th>no mask</th><td>A
+<code>x <del>&lt; y</del><ins>&#60; z</ins></code></td></tr></tbody></table>
+
+<pre><code><span>a = 1</span><span>if a:</span></code></pre>
+"""
+    assert (
+        export.as_markdown(text, "a.md")
+        == """- 2× as fast
+    - tiled: 3 ms
+
+    flash 5 ms
+    basic 9 ms
+
+| wrong | where |
+| --- | --- |
+| no mask | A `x [-< y-]{+< z+}` |
+
+```
+a = 1
+if a:
+```
+"""
+    )
+
+
+def test_markdown_leaves_out_what_is_only_drawn_or_only_pressed():
+    text = """A <svg aria-label="Q times K"><svg><text>Q</text></svg><text>K</text></svg> B
+<div aria-hidden="true">■<div>166425</div>4096</div>C <label>pause</label><button>Run</button>
+"""
+    assert export.as_markdown(text, "a.md") == "A *Diagram: Q times K* B\nC\n"
+
+
+# Pictures.
+
+
+def test_each_post_of_the_road_has_a_drawing_of_its_own():
+    drawn = [thumbnails.thumbnail(post) for post in some(published())]
+    assert len(set(drawn)) == len(drawn)
+    assert thumbnails.thumbnail("another") not in drawn, "the triangle is for a new post"
+
+
+def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():
+    title = "A title so long that it needs three lines of the picture to be read"
+    picture = cards.card(title, "Part II", "Attention, Measured")
+    image = Image.open(io.BytesIO(picture))
+    assert (image.format, image.size) == ("PNG", (1200, 630))
+    right = (730, 0, 1200, 630)
+    plain = Image.open(io.BytesIO(cards.card("", "Part II", "Attention, Measured")))
+    assert image.crop(right).tobytes() == plain.crop(right).tobytes(), "the title leaves its half"
+    assert image.tobytes() != plain.tobytes()
+    cards.card.cache_clear()
+    assert cards.card(title, "Part II", "Attention, Measured") == picture
+    assert cards.card(title + " x", "Part II", "Attention, Measured") != picture
+
+
+def test_brackets_of_code_in_a_table_make_no_link_in_markdown():
+    text = export.as_markdown("| kernel&#91;grid&#93;(x) | &#91;B, H&#93; |", "posts/a.md")
+    assert text == "| kernel[grid&#93;(x) | [B, H] |\n"

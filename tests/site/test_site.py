@@ -1,0 +1,1415 @@
+"""The rules of the house (design, section 2) as assertions, for every room there is or will be.
+
+Files are read, never imported. At the end each rule is shown to fail on a copy with one fault.
+"""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from snippets._lab.results import store
+from snippets._lab.rooms import FOR_SCRIPTS, drawn_from_all
+from snippets._site.checks import spelling
+from tests.floors import perhaps, some
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB_PAGES = {
+    "scoreboard",
+    "claims",
+    "coverage",
+    "your_gpu",
+    "what_changed",
+    "diagnose",
+    "find_the_bottleneck",
+}  # rooms of lab pages: no kernel, no post
+EVERY_ROOM = {"report", "mutants", *FOR_SCRIPTS}  # results that no bench.py has to define
+SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
+TOP_LEVEL = {
+    ".ci",
+    ".github",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "constraints.txt",
+    "docs",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "snippets",
+    "tests",
+}
+
+INCLUDE = re.compile(r"^.*-+8<-+.*$", re.MULTILINE)
+QUOTED = re.compile(r'^\s*--8<-- "(?P<path>[^":]+)(?::(?P<section>[^"]*))?"\s*$')
+MARKER = re.compile(r"^\s*(?:#|<!--) --8<-- \[(?P<edge>start|end):(?P<name>[^\]]*)\]", re.MULTILINE)
+FENCE = re.compile(
+    r"^(?P<indent> *)(?P<ticks>```+|~~~+)(?P<info>[^\n`]*)\n"
+    r"(?P<body>.*?)^(?P=indent)(?P=ticks)\s*$",
+    re.MULTILINE | re.DOTALL,
+)
+NUMBER = r"(?<![\w.])\d[\d.,]*"
+MEASURED = re.compile(
+    NUMBER + r"\s*(?:"
+    r"(?:[nµμum]s|milliseconds?|microseconds?|seconds?)\b"
+    r"|[KMGTkP]i?B/s|[GTP]?FLOPS?(?:/s)?\b|tokens/s"
+    r"|×(?! [0-9$])|%|x\b"
+    r"|times (?:as|faster|slower|more|less|fewer|longer|the time|the speed)"
+    r")"
+)
+MACHINE_PATH = re.compile(
+    r"(?<![\w.:/<])/(?:home|root|Users|work|tmp|mnt|media)/\w|[A-Z]:\\\\?Users"
+)
+EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]")
+# An address of another host, whole or put together, and what fetches a file by a name of its own.
+THIRD_PARTY = re.compile(
+    r"""(?:https?|wss?|ftp):(?!//www\.w3\.org/)|//(?!www\.w3\.org/)[\w-]+\.[\w.-]+"""
+    r"""|["'`(=]\s*//(?=[\w$\[])|@import|importScripts"""
+)
+
+
+def rooms():
+    return sorted(p.parent.name for p in (ROOT / "snippets").glob("[!_]*/__init__.py"))
+
+
+def posts():
+    return [room for room in rooms() if room not in LAB_PAGES]
+
+
+def room_of(page):
+    """The room that a post explains: its front matter names it where its own name does not."""
+    named = re.search(r"^room: (\w+)$", read(page).split("\n---\n")[0], re.MULTILINE)
+    return named[1] if named else page.stem
+
+
+def parts():
+    """The posts that explain a room together with the post of its name, and that room."""
+    found = [p.relative_to(ROOT) for p in sorted((ROOT / "docs/posts").glob("*.md"))]
+    return {page: room_of(page) for page in found if room_of(page) != page.stem}
+
+
+def waiting():
+    """Posts and lab pages that mkdocs.yml keeps back: no GPU has measured all of them yet."""
+    return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", read("mkdocs.yml"), re.MULTILINE)
+
+
+def unmeasured(room):
+    """The results of a room that are to be measured on a GPU, and that none has measured yet."""
+    timed = {
+        f.name
+        for f in functions(f"snippets/{room}/bench.py")
+        for d in f.decorator_list
+        if "measured_on" in ast.unparse(d) and "'gpu'" in ast.unparse(d)
+    }
+    found = (ROOT / "docs/data").glob(f"*/{room}/*.json")  # the compiler's lie one deeper
+    return (timed | {"report"}) - {p.stem for p in found if p.parts[-3] != "interpreter"}
+
+
+def fail_with(faults, what):
+    """One failure that lists all that is wrong, so that it can be put right in one go."""
+    if faults:
+        raise AssertionError("\n  - ".join([f"{what}:", *faults]))
+
+
+ROOMS, POSTS = rooms(), posts()
+DRAWN_ONLY = {
+    "claims",
+    "find_the_bottleneck",
+    "what_changed",
+}  # measure nothing: they are about what others measured
+BENCHED = [room for room in ROOMS if room not in DRAWN_ONLY]
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def pages():
+    """Every page: Markdown below docs/ that is neither generated nor somebody else's licence."""
+    found = [p.relative_to(ROOT) for p in sorted((ROOT / "docs").rglob("*.md"))]
+    found = [p for p in found if p.parts[1] not in ("figures", "assets")]
+    assert len(found) >= 2, "no pages"
+    return found
+
+
+def python_files(*folders):
+    found = [p.relative_to(ROOT) for f in folders for p in sorted((ROOT / f).rglob("*.py"))]
+    assert found, f"no Python file in {folders}"
+    return found
+
+
+def files():
+    """Every file that git tracks: what else lies in a clone is its owner's business."""
+    try:
+        command = ["git", "-C", ROOT, "ls-files", "-z"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("NOT RUN: without a git repository nobody knows which files are the project's")
+    found = sorted({Path(p) for p in listed.split("\0") if p and (ROOT / p).is_file()})
+    assert len(found) > 20, "git tracks no files"
+    return found
+
+
+def tree(path):
+    return ast.parse(read(path))
+
+
+def imports(path):
+    """(level, module, name) of every import in a file, those inside functions included."""
+    found = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.level, node.module or "", alias.name) for alias in node.names]
+    return found
+
+
+def packages(path):
+    """Top-level packages that a file imports; "." for its own folder."""
+    return {"." if level else module.split(".")[0] for level, module, _ in imports(path)}
+
+
+def functions(path):
+    return [n for n in tree(path).body if isinstance(n, ast.FunctionDef)]
+
+
+def decorators(function):
+    return {ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
+
+
+def includes(page):
+    """(path, section or None) of every include of a page."""
+    lines = [line.group() for line in INCLUDE.finditer(read(page))]
+    parsed = [(line, QUOTED.match(line)) for line in lines]
+    wrong = [
+        line for line, match in perhaps(parsed, "prose alone includes nothing") if match is None
+    ]
+    assert not wrong, f'{page}: not of the form --8<-- "file:section": {wrong}'
+    return [(match["path"], match["section"]) for _, match in parsed]
+
+
+def all_includes():
+    found = {pair for page in pages() for pair in includes(page)}
+    assert found, "no page includes anything"
+    return found
+
+
+def sections(path):
+    """Section → its lines, markers apart. Fails on sections that do not open and close in pairs."""
+    lines, found, open_at = read(path).splitlines(), {}, {}
+    for number, line in some(enumerate(lines)):
+        if not (match := MARKER.match(line)):
+            continue
+        name = match["name"]
+        if match["edge"] == "start":
+            assert name not in open_at, f"{path}: section {name} starts twice"
+            assert name not in found, f"{path}: two sections are called {name}"
+            open_at[name] = number
+        else:
+            assert name in open_at, f"{path}: section {name} ends and never started"
+            inner = lines[open_at.pop(name) + 1 : number]
+            found[name] = [x for x in inner if x.strip() and not MARKER.match(x)]
+    assert not open_at, f"{path}: section {', '.join(open_at)} never ends"
+    return found
+
+
+def prose(page):
+    """A page without front matter, code, formulas, includes, comments and link targets."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", read(page), flags=re.DOTALL)
+    text = FENCE.sub("", text)
+    text = INCLUDE.sub("", text)
+    text = re.sub(r"<!--.*?-->|`[^`\n]*`|\$\$[^$]*\$\$|\$[^$\n]+\$", " ", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^()\s]*\)|<[^<>]*>|\{[^{}\n]*\}", " ", text)
+    words, of = len(spelling.WORD.findall(text)), spelling.reading(ROOT / page).of
+    assert words >= spelling.SHARE * of, f"{page}: {words} of {of} words are left"
+    return text
+
+
+def front_matter(page):
+    match = re.match(r"---\n(.*?)\n---\n", read(page), re.DOTALL)
+    assert match, f"{page} has no front matter"
+    return yaml.safe_load(match[1])
+
+
+class Loader(yaml.SafeLoader):
+    """Reads mkdocs.yml without acting on its tags (!ENV, !relative)."""
+
+
+Loader.add_multi_constructor("!", lambda loader, tag, node: f"!{tag}")
+
+
+def mkdocs():
+    return yaml.load(read("mkdocs.yml"), Loader)
+
+
+def nav_pages(entry=None):
+    """The pages of the navigation, in order."""
+    if isinstance(entry, str):
+        return [entry]
+    items = mkdocs()["nav"] if entry is None else entry
+    values = items.values() if isinstance(items, dict) else items
+    return [page for value in values for page in nav_pages(value)]
+
+
+# One slug, one spelling.
+
+
+def test_there_are_posts():
+    assert POSTS
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_slug_is_words_without_digits(room):
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", room)
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_a_post_has_everything_under_its_one_name(post):
+    wanted = {
+        f"docs/posts/{post}.md",
+        f"docs/figures/{post}",
+        f"tests/posts/test_{post}.py",
+        *(f"snippets/{post}/{name}" for name in ("bench.py", "figures.py", "exercise.py")),
+    }
+    if not (ROOT / f"snippets/{post}/module.py").exists():
+        wanted |= {f"snippets/{post}/kernel.py", f"snippets/{post}/mutants.py"}
+    missing = [f"{path} is missing" for path in sorted(wanted) if not (ROOT / path).exists()]
+    if not list((ROOT / "docs/data").glob(f"**/{post}/*.json")):
+        missing.append(f"nothing is measured: make bench-cpu figures POST={post}")
+    fail_with(missing, f"{post} lacks files (CONTRIBUTING.md says what each holds)")
+
+
+def test_nothing_has_a_name_without_a_room():
+    tracked = files()
+
+    def below(folder, pattern):
+        return [p for p in tracked if p.is_relative_to(folder) and p.match(pattern)]
+
+    named = {
+        "page": [room_of(p) for p in below("docs/posts", "*.md")],
+        "lab page": [p.stem for p in below("docs/lab", "*.md") if p.stem in LAB_PAGES],
+        "notebook": [p.stem for p in below("docs/notebooks", "*.ipynb")],
+        "figures": [p.parts[2] for p in below("docs/figures", "*")],
+        "data": [
+            p.parent.name
+            for p in below("docs/data", "*.json")
+            if not (ROOT / f"snippets/_site/checks/{p.parent.name}.py").exists()
+        ],
+        "test": [
+            p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
+            for p in below("tests/posts", "test_*.py")
+            if not p.stem.startswith("test_launchers")
+        ],
+    }
+    assert all(named[kind] for kind in ("page", "figures", "data", "test"))
+    strangers = {kind: sorted(set(names) - set(rooms())) for kind, names in named.items()}
+    assert not {kind: names for kind, names in strangers.items() if names}
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_launcher_and_kernel_carry_the_slug(post):
+    path = Path("snippets") / post / "kernel.py"
+    if not (ROOT / path).exists():
+        path = path.with_name("module.py")
+    found = {f.name: f for f in functions(path)}
+    classes = {n.name for n in tree(path).body if isinstance(n, ast.ClassDef)}
+    assert post in found or (path.name == "module.py" and classes), f"{path} has no {post}"
+    compiled = re.compile(r"triton\.jit|gluon\.jit\b.*")
+    kernels = [n for n, f in found.items() if any(map(compiled.fullmatch, decorators(f)))]
+    if path.name == "kernel.py":
+        assert kernels, f"{path} has no kernel"
+    if len(kernels) == 1:
+        assert kernels == [f"_{post}_kernel"]
+    assert all(re.fullmatch(r"_\w+", name) for name in kernels), "a kernel is not public"
+
+
+def test_nav_lists_every_post_once_and_is_the_only_order():
+    listed = nav_pages()
+    assert sorted(listed) == sorted(set(listed)), "a page is listed twice"
+    on_disk = {p.relative_to("docs").as_posix() for p in pages()}
+    held_back = {f"{'lab' if post in LAB_PAGES else 'posts'}/{post}.md" for post in waiting()}
+    assert on_disk - held_back == {p for p in listed if p.endswith(".md")}
+
+
+def test_a_post_waits_only_for_measurements():
+    for post in perhaps(waiting(), "once all is measured, no page waits"):
+        assert unmeasured(post) - {"report"}, f"{post} is measured: publish its page"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_where_its_page_is(room):
+    folder = "lab" if room in LAB_PAGES else "posts"
+    module = tree(f"snippets/{room}/__init__.py")
+    text = ast.get_docstring(module) or ""
+    assert f"docs/{folder}/{room}.md" in text
+    posts_of_it = {page.as_posix() for page, of in parts().items() if of == room}
+    assert posts_of_it <= set(re.findall(r"docs/posts/\w+\.md", text))
+    rest = [ast.unparse(node).partition(" = ")[0] for node in module.body[1:]]
+    assert rest in ([], ["USES"]), "one sentence and the page's path, and which rooms it composes"
+
+
+# What imports what.
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_the_file_a_reader_copies_needs_torch_and_triton_only(post):
+    path = Path("snippets") / post / "kernel.py"
+    if not (ROOT / path).exists():
+        path = path.with_name("module.py")
+    allowed = {"torch", "triton"} | sys.stdlib_module_names
+    assert packages(path) & {"torch", "triton"}
+    assert not packages(path) - allowed
+    assert "main" in {f.name for f in functions(path)}, "python kernel.py checks itself"
+    assert 'if __name__ == "__main__":' in read(path)
+
+
+COMPOSES = ("op.py",)  # the files of a room that may import the rooms it says it USES
+
+
+def uses(room):
+    """The rooms that a room says it composes."""
+    for node in tree(f"snippets/{room}/__init__.py").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "USES":
+            return ast.literal_eval(node.value)
+    return ()
+
+
+def used_by(room, seen=()):
+    """The rooms it composes, and those they compose; raises where that comes round in a circle."""
+    assert room not in seen, f"rooms compose each other in a circle: {' → '.join((*seen, room))}"
+    found = list(uses(room))
+    return found + [x for other in uses(room) for x in used_by(other, (*seen, room))]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_no_room(room):
+    imported = set()
+    for path in python_files(f"snippets/{room}"):
+        for level, module, name in perhaps(imports(path), "a module may import nothing"):
+            first, owner, *_ = [*module.split("."), name, ""]
+            if level == 0 and first == "snippets" and owner not in ("_lab", room):
+                assert path.name in COMPOSES, f"{path} imports {module}.{name}"
+                imported.add(owner)
+            assert level <= len(path.parts) - 2, f"{path} imports from outside its room"
+    assert imported == set(uses(room)), "what it imports, and what its __init__.py says it USES"
+    assert set(used_by(room)) <= set(ROOMS)
+
+
+def test_rooms_that_compose_each_other_are_found(monkeypatch):
+    monkeypatch.setitem(globals(), "uses", {"a": ("b",), "b": ("a",)}.get)
+    with pytest.raises(AssertionError, match="a → b → a"):
+        used_by("a")
+
+
+def test_the_lab_knows_no_room():
+    """Neither an import nor a literal handed to what imports by name."""
+    for path in python_files("snippets/_lab"):
+        for level, module, name in perhaps(imports(path), "a module may import nothing"):
+            strangers = {*module.split("."), name} & set(rooms())
+            assert not strangers, f"{path} imports {strangers}"
+            assert level < 2, f"{path} imports from outside the lab"
+        for call in perhaps(
+            (n for n in ast.walk(tree(path)) if isinstance(n, ast.Call)),
+            "a module may call nothing",
+        ):
+            if ast.unparse(call.func).split(".")[-1] in ("load", "import_module", "__import__"):
+                text = " ".join(ast.unparse(a) for a in call.args)
+                assert not [r for r in some(rooms()) if r in text], f"{path} loads {text}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_figures_need_neither_torch_nor_triton(room):
+    path = f"snippets/{room}/figures.py"
+    assert not packages(path) & {"torch", "triton", "numpy"}
+    own = {name for level, module, name in imports(path) for name in (name, module) if level}
+    assert not own & {"kernel", "module", "bench", "exercise"}, "those import torch"
+
+
+@pytest.mark.parametrize("room", BENCHED)
+def test_bench_needs_torch_triton_and_rich_only(room):
+    allowed = {"torch", "triton", "rich", "snippets", "."} | sys.stdlib_module_names
+    assert not packages(f"snippets/{room}/bench.py") - allowed
+
+
+@pytest.mark.parametrize("room", BENCHED)
+def test_every_result_has_a_figure_of_the_same_name(room):
+    results = {
+        f.name for f in functions(f"snippets/{room}/bench.py") if "measured_on" in decorators(f)
+    }
+    drawn = {
+        f.name: "from_all" in decorators(f)  # such a one says what it draws
+        for f in functions(f"snippets/{room}/figures.py")
+        if f.name[0] != "_"
+    }
+    assert results
+    assert results <= set(drawn)
+    assert {name for name, from_all in drawn.items() if not from_all} <= results
+    assert "check" in {f.name for f in functions(f"snippets/{room}/bench.py")}
+
+
+# Code on pages.
+
+
+def test_sections_are_closed_unique_and_of_a_size_to_read():
+    found = {p: sections(p) for p in python_files("snippets", "tests")}
+    assert sum(map(len, found.values())) >= 5, "no sections"
+    wrong = [
+        f"{path}: {name} has {len(lines)} lines"
+        if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+        else f"{path}: {name!r} is no name of a step"
+        for path, named in found.items()
+        for name, lines in named.items()
+        if len(lines) not in SECTION_LINES or not re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+    ]
+    assert not wrong, "; ".join(wrong)
+
+
+def test_every_section_is_shown():
+    shown = all_includes()
+    hidden = [
+        f"{path}:{name}"
+        for path in python_files("snippets", "tests")
+        for name in sections(path)
+        if (path.as_posix(), name) not in shown
+    ]
+    assert not hidden
+
+
+def waits_for_a_gpu(path, section):
+    """Whether a figure, or a section of its sentences, is to come from a GPU that was not there."""
+    found = re.fullmatch(r"docs/figures/(\w+)/(\w+?)(?:_sentences)?\.md", path)
+    if not found or not (ROOT / f"snippets/{found[1]}/bench.py").exists():
+        return False
+    if (ROOT / path).is_file() and section in sections(path):
+        return False
+    from_all = set(drawn_from_all(found[1]))
+    return found[2] in unmeasured(found[1]) | (from_all if unmeasured(found[1]) else set())
+
+
+def test_every_include_finds_its_named_section():
+    wrong = []
+    for page in pages():
+        for path, section in includes(page):
+            if (ROOT / path).is_file() and section is None and path.endswith(".md"):
+                continue
+            if waits_for_a_gpu(path, section):
+                continue  # the page says so
+            if not (ROOT / path).is_file():
+                wrong.append(f"{page} includes {path}, which is not there")
+            elif section not in sections(path):
+                wrong.append(f"{page}: {path} has no section {section!r}")
+    assert not wrong, "; ".join(wrong)
+
+
+def fences():
+    found = [(page, match) for page in pages() for match in FENCE.finditer(read(page))]
+    assert found, "no code on any page"
+    return found
+
+
+def test_code_of_more_than_three_lines_is_included():
+    for page, fence in fences():
+        lines = [x for x in fence["body"].splitlines() if x.strip()]
+        typed = [x for x in lines if not INCLUDE.match(x)]
+        assert len(typed) <= 3, f"{page}: typed code: {typed}"
+        assert not typed or len(typed) == len(lines), f"{page}: typed lines around an include"
+    for page in pages():
+        assert "<pre" not in read(page), f"{page}: code in HTML"
+        assert read(page).count("\n```") % 2 == 0, f"{page}: a fence is not closed"
+
+
+def test_included_code_is_titled_with_its_file():
+    code = [
+        (page, fence["info"].strip(), path)
+        for page, fence in fences()
+        for line in fence["body"].splitlines()
+        if INCLUDE.match(line)
+        for path in [QUOTED.match(line)["path"]]
+    ]
+    assert code, "no code is included"
+    for page, info, path in code:
+        assert info == f'python title="{path}"', f"{page}: {info} shows {path}"
+    in_fences = {path for _, _, path in code}
+    outside = {path for path, _ in all_includes() if not path.startswith("docs/figures/")}
+    assert outside == in_fences, "code is included outside a code block"
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_the_whole_file_is_one_click_away(post):
+    text = read(f"docs/posts/{post}.md")
+    name = "kernel.py" if (ROOT / f"snippets/{post}/kernel.py").exists() else "module.py"
+    target = re.escape(f"(/snippets/{post}/{name})")
+    for label, mark in (
+        ("View", ""),
+        ("Copy", r"\{ \.am-copy \}"),
+        ("Download", r"\{ download \}"),
+    ):
+        assert re.search(rf"\[{label}\]{target}{mark}", text), f"no {label} link"
+
+
+# Figures and numbers.
+
+
+def test_every_figure_is_on_a_page():
+    """Of a report only the sentences may be; a .json belongs to the figure that links to it."""
+    shown = {path for path, _ in all_includes() if path.startswith("docs/figures/")}
+    figures = [p for p in files() if p.parts[:2] == ("docs", "figures")]
+    assert figures, "no figures"
+    for path in figures:
+        assert path.suffix in (".md", ".json"), f"{path} is no figure"
+        if path.suffix == ".json":
+            beside = [p for p in figures if p.parent == path.parent and p.suffix == ".md"]
+            link = f"/figures/{path.parent.name}/{path.name}"
+            assert any(link in read(p) for p in beside), f"{path} belongs to no figure"
+        elif path.name != "report.md":
+            assert path.as_posix() in shown, f"{path} is on no page"
+
+
+def draws_a_shape(path):
+    """Whether a picture holds no result: what its function says, or none measured yet."""
+    room = ROOT / f"snippets/{path.parent.name}/drawings.py"
+    numbers = "The numbers as a table" in path.read_text("utf-8")
+    return room.exists() and any(
+        f.name == path.stem and not (f.args.args and numbers)
+        for f in functions(f"snippets/{path.parent.name}/drawings.py")
+        if "picture" in decorators(f)
+    )
+
+
+def test_every_figure_names_its_data():
+    found = [p for p in (ROOT / "docs/figures").rglob("*.md") if "_sentences" not in p.stem]
+    assert found, "no figures"
+    for path in found:
+        if draws_a_shape(path):
+            continue
+        links = re.findall(r"\]\(/(data/[^)]+\.json)\)", path.read_text("utf-8"))
+        assert links, f"{path} does not say what it was drawn from"
+        assert all((ROOT / "docs" / link).is_file() for link in links), path
+
+
+def test_no_measured_number_is_typed():
+    for page in [*pages(), Path("README.md")]:
+        typed = MEASURED.findall(prose(page))
+        assert not typed, f"{page}: measured numbers come from docs/figures: {typed}"
+
+
+def test_what_counts_as_a_measured_number():
+    for text in (
+        "takes 12.7 µs",
+        "0.8 ms",
+        "4.4 TB/s",
+        "750 TFLOP/s",
+        "7.6× faster",
+        "1.5x",
+        "93 % of",
+        "95% of",
+        "3 times faster",
+        "2 times as fast",
+        "takes 20 seconds",
+        "1,200 GB/s",
+    ):
+        assert MEASURED.search(text), text
+    for text in (
+        "2048 bytes",
+        "32-byte sectors",
+        "255 registers",
+        "8000: one each",
+        "sm_90",
+        "N 1024",
+        "at most 16,384 keys",
+        "section 3.2.1",
+        "Python 3.11",
+        "four times",
+        "65,535 in the others",
+    ):
+        assert not MEASURED.search(text), text
+
+
+def test_every_result_on_disk_is_valid_and_belongs_to_a_room():
+    results = list(store.scan(ROOT / "docs/data"))
+    assert results, "no data"
+    wrong = []
+    for result in results:
+        kind = result.folder.split("/")[0]
+        place = kind if kind in ("interpreter", "compiler", "browser") else "gpu"
+        own = "_site/checks/{}.py" if place == "browser" else "{}/bench.py"
+        bench = {f.name for f in functions(f"snippets/{own.format(result.post)}")}
+        timed = any(key.startswith("ms") for row in result.rows for key in row)
+        faults = {
+            "no such result": result.result not in bench | EVERY_ROOM,
+            f"commit {result.commit}": not re.fullmatch(r"[0-9a-f]{7,40}|unknown", result.commit),
+            f"measured at {result.place}": result.place != place,
+            "ceilings": (place == "gpu") != bool(result.ceilings),
+            "a time without a GPU": timed and place != "gpu",
+        }
+        where = f"{result.folder}/{result.post}/{result.result}"
+        wrong += [f"{where}: {fault}" for fault, found in faults.items() if found]
+    assert not wrong, "; ".join(wrong)
+
+
+# What a post consists of.
+
+
+@pytest.mark.parametrize("post", [*POSTS, *(page.stem for page in parts())])
+def test_a_post_has_date_description_and_tags(post):
+    found = front_matter(f"docs/posts/{post}.md")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", str(found.get("date")))
+    assert len(found.get("description") or "") > 20
+    assert found.get("tags")
+    assert found.get("title")
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_a_post_has_its_parts(post):
+    page = f"docs/posts/{post}.md"
+    text, shown = read(page), includes(page)
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    costs = [p for p, _ in shown if p.startswith(f"docs/figures/{post}/") and "mutants" not in p]
+    remember = re.search(r"^!!! summary.*\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+    lines = re.findall(r"^    - ", remember[1], re.MULTILINE) if remember else []
+    answer = re.search(r"^\?\?\? success.*\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+    test, exercise = f"tests/posts/test_{post}.py", f"snippets/{post}/exercise.py"
+    parts = {
+        'what a reader can do after it: a sentence near the top with "After this post"': re.search(
+            r"\b[Aa]fter (this|it)\b", prose(page)[:1500]
+        ),
+        f"a test that it passes: an include of a section of {test}": any(
+            path == test for path, _ in shown
+        ),
+        f"the wrong kernels: an include of docs/figures/{post}/mutants.md": (
+            (f"docs/figures/{post}/mutants.md", None) in shown
+            or not (ROOT / f"snippets/{post}/mutants.py").exists()
+        ),
+        f"what it costs: an include of a figure from docs/figures/{post}": costs,
+        "lines to remember: a box that begins with `!!! summary`": remember,
+        "three to five of them": not remember or 3 <= len(lines) <= 5,
+        "an exercise: a heading that begins with `## Exercise`": any(
+            h.startswith("Exercise") for h in headings
+        ),
+        "an answer, folded: a box that begins with `??? success`": answer,
+        f"an answer whose code is tested: it includes a section of {exercise}": (
+            not answer or exercise in answer[1]
+        ),
+        f"an answer that is tested: {test} imports `exercise`": (
+            (ROOT / test).exists() and "exercise" in {name for _, _, name in imports(test)}
+        ),
+        "what comes next: a heading that begins with `## What comes next`": any(
+            h.startswith("What comes next") for h in headings
+        ),
+    }
+    fail_with([part for part, there in parts.items() if not there], f"{page} lacks parts")
+
+
+def test_a_room_of_two_posts_is_read_in_order():
+    """The post of its name comes second. Each leads to the other; neither repeats its code."""
+    apart = parts()
+    assert apart, "no room has two posts"
+    order = nav_pages()
+    for page, room in apart.items():
+        own = Path(f"docs/posts/{room}.md")
+        assert order.index(f"posts/{own.name}") == order.index(f"posts/{page.name}") + 1
+        assert f"]({own.name})" in read(page), f"{page} does not lead to {own}"
+        assert f"]({page.name}" in read(own), f"{own} does not lead back to {page}"
+        headings = re.findall(r"^## (.*)$", read(page), re.MULTILINE)
+        assert any(h.startswith("What comes next") for h in headings), f"{page} has no next"
+        assert "!!! summary" in read(page), f"{page} has no lines to remember"
+        twice = {i for i in includes(page) if i[0].endswith("kernel.py")} & set(includes(own))
+        assert not twice, f"{page} and {own} both show {twice}"
+
+
+def test_prose_is_calm():
+    for page in [*pages(), Path("README.md")]:
+        text = re.sub(r"^\s*!!!.*$|!\[", "", prose(page), flags=re.MULTILINE)
+        loud = re.findall(r"[^\n]*!(?!=)[^\n]*", text) + EMOJI.findall(text)
+        assert not loud, f"{page}: {loud}"
+
+
+# What must not exist.
+
+
+def test_the_top_level_holds_only_what_it_should():
+    strangers = {path.parts[0] for path in files()} - TOP_LEVEL
+    assert not strangers, f"git tracks {strangers} beside the project's {sorted(TOP_LEVEL)}"
+
+
+def test_no_catch_all_places():
+    wrong = [
+        p
+        for p in files()
+        if p.name in ("utils.py", "helpers.py", "common.py", "misc.py")
+        or {"common", "helpers", "scripts", "utils"} & set(p.parts)
+    ]
+    assert not wrong
+
+
+def test_docs_hold_no_python_and_no_pictures_of_charts():
+    found = [p for p in files() if p.parts[0] == "docs"]
+    assert found
+    assert not [p for p in found if p.suffix == ".py"]
+    assert not [p for p in found if p.suffix in (".png", ".jpg", ".jpeg", ".gif", ".webp")]
+
+
+def test_no_empty_files():
+    empty = [p for p in files() if not (ROOT / p).read_bytes().strip()]
+    assert not empty
+
+
+def test_notebooks_are_stored_without_outputs():
+    """There may be none yet; the faults below show that one with outputs is seen."""
+    for path in files():
+        if path.suffix == ".ipynb":
+            for cell in some(json.loads(read(path))["cells"]):
+                assert not cell.get("outputs"), f"{path} holds outputs"
+                assert cell.get("execution_count") is None, f"{path} holds an execution count"
+
+
+def test_no_path_of_somebodys_machine():
+    for path in files():
+        if "vendor" in path.parts or path.suffix in (".png", ".ico", ".woff2"):
+            continue
+        found = MACHINE_PATH.search(read(path))
+        assert not found, f"{path}: {found.group()}"
+
+
+def test_inputs_are_refused_by_errors_and_not_by_assertions():
+    """`python -O` drops assertions, and their messages name no argument."""
+    checked = [
+        p for p in python_files("snippets") if p.name in ("kernel.py", "module.py", "exercise.py")
+    ]
+    assert checked
+    for path in checked:
+        lines = [n.lineno for n in ast.walk(tree(path)) if isinstance(n, ast.Assert)]
+        assert not lines, f"{path}: assert in line {lines}"
+
+
+def test_no_silent_fallbacks():
+    for path in python_files("snippets", "tests"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                silent = all(
+                    isinstance(x, ast.Pass)
+                    or (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
+                    for x in node.body
+                )
+                assert not silent, f"{path}:{node.lineno}: an exception is swallowed"
+                assert node.type is not None, f"{path}:{node.lineno}: a bare except"
+
+
+def test_no_configuration_is_commented_out():
+    found = [p for p in files() if p.suffix in (".yml", ".yaml", ".toml")]
+    assert Path("mkdocs.yml") in found
+    for path in found:
+        lines = read(path).splitlines()
+        dead = [
+            x for x in some(lines) if re.match(r'\s*#\s*(-\s+)?[\w."-]+\s*(:|=|\s=\s)(\s|$)', x)
+        ]
+        dead += [x for x in lines if re.match(r"\s*#\s*(-\s+[\w.]+\s*$|\[[\w.-]+\]\s*$)", x)]
+        assert not dead, f"{path}: {dead}"
+
+
+def own_files_of_the_look():
+    """Scripts, styles, pictures and templates of ours; each holds something to read."""
+    suffixes = (".js", ".css", ".svg", ".html")
+    places = (("docs", "assets"), ("snippets", "_site", "theme"))
+    found = [
+        p
+        for p in files()
+        if any(p.parts[: len(place)] == place for place in places)
+        and "vendor" not in p.parts
+        and p.suffix in suffixes
+    ]
+    characters = {s: sum(len(read(p)) for p in found if p.suffix == s) for s in suffixes}
+    assert characters[".js"] > 60_000
+    assert characters[".css"] > 40_000
+    assert min(characters.values()) > 1_000, characters
+    return found
+
+
+def test_nothing_is_asked_of_a_third_party():
+    config = mkdocs()
+    assert config["theme"]["font"] is False, "Material would fetch fonts"
+    for entry in some((*config.get("extra_css", ()), *config.get("extra_javascript", ()))):
+        name = entry if isinstance(entry, str) else entry["path"]
+        assert (ROOT / "docs" / name).is_file(), f"{name} is not served by the site"
+    for path in some(own_files_of_the_look()):
+        assert not THIRD_PARTY.findall(read(path)), path
+    figures = [p for p in files() if p.parts[:2] == ("docs", "figures")]
+    assert len(figures) > 100
+    for path in figures:
+        assert not re.search(r"<script|<iframe|src=", read(path)), path
+    for page in pages():
+        assert not re.search(r"<(script|iframe|link|img)\b", read(page)), page
+        assert not re.search(r"!\[[^\]]*\]\((https?:)?//", read(page)), page
+
+
+@pytest.mark.parametrize("path", own_files_of_the_look(), ids=str)
+def test_a_foreign_address_in_any_file_is_found(path):
+    """At its end, after its first line and after its last comment."""
+    text = read(path)
+    ends = {text.index("\n"), text.rfind("*/") + 2 or len(text), len(text)}
+    for fault in (
+        'fetch("https://cdn.example.com/x.json");',
+        "import(`//${host}/x.js`);",
+        "@import url(//fonts.example.com/x.css);",
+        '<script src="//cdn.example.com/x.js"></script>',
+        "new WebSocket('wss:' + host);",
+    ):
+        for at in ends:
+            assert THIRD_PARTY.search(f"{text[:at]}\n{fault}\n{text[at:]}"), fault
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_measured_number_after_any_include_is_found(page, monkeypatch):
+    text = read(page)
+    monkeypatch.setattr(sys.modules[__name__], "pages", lambda: [page])
+    marks = [m.start() for m in re.finditer(r"^ *```", text, re.MULTILINE)]
+    ends = [m.end() for m in INCLUDE.finditer(text) if sum(x < m.end() for x in marks) % 2 == 0]
+    places = sorted({len(text), *ends}, reverse=True)
+    for at in places:
+        text = f"{text[:at]}\n\nThe kernel takes 12.7 µs!\n\n{text[at:]}"
+    monkeypatch.setattr(sys.modules[__name__], "read", lambda _path: text)
+    assert prose(page).count("The kernel takes 12.7 µs!") == len(places)
+    with pytest.raises(AssertionError, match=r"12\.7 µs"):
+        test_no_measured_number_is_typed()
+    with pytest.raises(AssertionError, match=r"12\.7 µs!"):
+        test_prose_is_calm()
+
+
+def test_a_missing_include_stops_the_build():
+    extensions = {
+        name: options
+        for entry in mkdocs()["markdown_extensions"]
+        for name, options in (entry.items() if isinstance(entry, dict) else [(entry, {})])
+    }
+    assert extensions["pymdownx.snippets"]["check_paths"] is True
+    assert extensions["pymdownx.snippets"]["base_path"] == ["!relative"]
+    assert not extensions["pymdownx.snippets"].get("url_download")
+
+
+def test_addresses_come_from_the_environment():
+    config = mkdocs()
+    assert (config["site_url"], config["repo_url"]) == ("!ENV", "!ENV")
+
+
+# Each rule fails on a copy of the repository with one fault.
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copy") / "house"
+    for path in files():
+        if "vendor" not in path.parts:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, folder / path)
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    subprocess.run(["git", "-C", folder, "add", "--all"], check=True)
+    return folder
+
+
+def test_a_file_that_nobody_added_to_git_is_none_of_the_project(copy, monkeypatch):
+    """Such as `make test > test.log`, where the log names the folder."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", copy)
+    before = files()
+    strays = [
+        "test.log",
+        "docs/posts/.DS_Store",
+        "docs/figures/notes.txt",
+        "snippets/_lab/utils.py~",
+    ]
+    for name in strays:
+        (copy / name).write_text(str(copy))
+    try:
+        assert files() == before
+        test_every_figure_is_on_a_page()
+    finally:
+        for name in strays:
+            (copy / name).unlink()
+
+
+def test_without_git_the_checks_of_its_files_say_that_they_did_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(pytest.skip.Exception, match="NOT RUN: without a git repository"):
+        files()
+
+
+def replaced(old, new):
+    def change(text):
+        assert old in text, f"{old!r} is not there to be replaced"
+        return text.replace(old, new, 1)
+
+    return change
+
+
+def added(text):
+    return lambda before: before + text
+
+
+POST = "basic_attention"
+PAGE, ROOM = f"docs/posts/{POST}.md", f"snippets/{POST}"
+SHOWN = f'--8<-- "{ROOM}/kernel.py:softmax"'
+TYPED = "\n```python\na = 1\nb = 2\nc = 3\nd = 4\n```\n"
+NOTEBOOK = '{"cells": [{"cell_type": "code", "execution_count": 1, "outputs": [{}], "source": []}]}'
+DATA = f"docs/data/nvidia_h200/{POST}/forward.json"
+
+# what is wrong: (file, what happens to it (None: it is deleted), the rule, a part of what it says)
+FAULTS = {
+    "a digit in a slug": (
+        "snippets/flash2/__init__.py",
+        added('"""x"""'),
+        "a_slug_is_words_without_digits",
+        "flash2",
+    ),
+    "no page": (PAGE, None, "a_post_has_everything_under_its_one_name", PAGE),
+    "no test": (
+        f"tests/posts/test_{POST}.py",
+        None,
+        "a_post_has_everything_under_its_one_name",
+        "tests/posts/test_",
+    ),
+    "a page without a room": (
+        "docs/posts/old.md",
+        added("x"),
+        "nothing_has_a_name_without_a_room",
+        "'old'",
+    ),
+    "a test without a room": (
+        "tests/posts/test_old.py",
+        added("x"),
+        "nothing_has_a_name_without_a_room",
+        "'old'",
+    ),
+    "figures without a room": (
+        "docs/figures/old/x.md",
+        added("x"),
+        "nothing_has_a_name_without_a_room",
+        "'figures': ['o",
+    ),
+    "data without a room": (
+        "docs/data/some_gpu/old/x.json",
+        added("{}"),
+        "nothing_has_a_name_without_a_room",
+        "'data'",
+    ),
+    "launcher of another name": (
+        f"{ROOM}/kernel.py",
+        replaced(f"\ndef {POST}(", "\ndef attention("),
+        "launcher_and_kernel_carry_the_slug",
+        f"has no {POST}",
+    ),
+    "kernel of another name": (
+        f"{ROOM}/kernel.py",
+        replaced(f"def _{POST}_kernel", "def _my_kernel"),
+        "launcher_and_kernel_carry_the_slug",
+        "_my_kernel",
+    ),
+    "a page that nav does not list": (
+        "mkdocs.yml",
+        replaced(f"      - posts/{POST}.md\n", "      - index.md\n"),
+        "nav_lists_every_post_once_and_is_the_only_order",
+        "twice",
+    ),
+    "two posts of a room in the wrong order": (
+        "mkdocs.yml",
+        replaced(
+            "posts/warp_specialization.md\n      - posts/hopper_attention.md\n",
+            "posts/hopper_attention.md\n      - posts/warp_specialization.md\n",
+        ),
+        "a_room_of_two_posts_is_read_in_order",
+        "assert",
+    ),
+    "a page held back for no reason": (
+        "mkdocs.yml",
+        replaced("exclude_docs: |\n", "exclude_docs: |\n  /posts/vectorized_attention.md\n"),
+        "a_post_waits_only_for_measurements",
+        "vectorized_attention is measured",
+    ),
+    "a room without its page's path": (
+        f"{ROOM}/__init__.py",
+        replaced("docs/posts", "posts"),
+        "a_room_says_where_its_page_is",
+        PAGE,
+    ),
+    "a kernel that needs another package": (
+        f"{ROOM}/kernel.py",
+        added("\nimport numpy\n"),
+        "the_file_a_reader_copies_needs_torch_and_triton_only",
+        "numpy",
+    ),
+    "a kernel that needs its room": (
+        f"{ROOM}/kernel.py",
+        added("\ndef f():\n    from .bench import g\n"),
+        "the_file_a_reader_copies_needs_torch_and_triton_only",
+        "'.'",
+    ),
+    "a kernel that does not run alone": (
+        f"{ROOM}/kernel.py",
+        replaced('if __name__ == "__main__":', "if False:"),
+        "the_file_a_reader_copies_needs_torch_and_triton_only",
+        "__main__",
+    ),
+    "a room that imports a room": (
+        f"{ROOM}/bench.py",
+        added("\nfrom snippets.other_attention.kernel import x\n"),
+        "a_room_imports_no_room",
+        "snippets.other_attention",
+    ),
+    "a room that imports a room, relatively": (
+        f"{ROOM}/bench.py",
+        added("\nfrom ..other_attention import kernel\n"),
+        "a_room_imports_no_room",
+        "outside its room",
+    ),
+    "a lab that imports a room": (
+        "snippets/_lab/measure/session.py",
+        added(f"\nfrom snippets.{POST} import kernel\n"),
+        "the_lab_knows_no_room",
+        POST,
+    ),
+    "a lab that loads a room": (
+        "snippets/_lab/measure/session.py",
+        added(f"\nload('{POST}', 'kernel')\n"),
+        "the_lab_knows_no_room",
+        "loads",
+    ),
+    "figures that need torch": (
+        f"{ROOM}/figures.py",
+        added("\ndef f():\n    import torch\n"),
+        "figures_need_neither_torch_nor_triton",
+        "torch",
+    ),
+    "figures that import the kernel": (
+        f"{ROOM}/figures.py",
+        added("\nfrom .kernel import MAX_KEYS\n"),
+        "figures_need_neither_torch_nor_triton",
+        "those import torch",
+    ),
+    "a bench that needs pandas": (
+        f"{ROOM}/bench.py",
+        added("\nimport pandas.io\n"),
+        "bench_needs_torch_triton_and_rich_only",
+        "pandas",
+    ),
+    "a result without a figure": (
+        f"{ROOM}/bench.py",
+        added("\n@measured_on('gpu')\ndef more(lab): ...\n"),
+        "every_result_has_a_figure_of_the_same_name",
+        "more",
+    ),
+    "a section that never ends": (
+        f"{ROOM}/kernel.py",
+        replaced("    # --8<-- [end:softmax]\n", ""),
+        "sections_are_closed_unique_and_of_a_size_to_read",
+        "section softmax never ends",
+    ),
+    "a section that never starts": (
+        f"{ROOM}/kernel.py",
+        replaced("    # --8<-- [start:softmax]\n", ""),
+        "sections_are_closed_unique_and_of_a_size_to_read",
+        "softmax ends and never started",
+    ),
+    "two sections of one name": (
+        f"{ROOM}/kernel.py",
+        added("\n# --8<-- [start:softmax]\na\nb\n# --8<-- [end:softmax]\n"),
+        "sections_are_closed_unique_and_of_a_size_to_read",
+        "two sections are called softmax",
+    ),
+    "a section named by a number": (
+        f"{ROOM}/kernel.py",
+        added("\n# --8<-- [start:step3]\na\nb\n# --8<-- [end:step3]\n"),
+        "sections_are_closed_unique_and_of_a_size_to_read",
+        "'step3' is no name",
+    ),
+    "a section too long to read": (
+        f"{ROOM}/kernel.py",
+        added("\n# --8<-- [start:x]\n" + "a\n" * 41 + "# --8<-- [end:x]\n"),
+        "sections_are_closed_unique_and_of_a_size_to_read",
+        "41 lines",
+    ),
+    "a section that no page shows": (
+        PAGE,
+        replaced(SHOWN, ""),
+        "every_section_is_shown",
+        "kernel.py:softmax",
+    ),
+    "an include without its section": (
+        f"{ROOM}/kernel.py",
+        lambda text: text.replace(":softmax]", ":weights]"),
+        "every_include_finds_its_named_section",
+        "has no section 'softmax'",
+    ),
+    "an include of a missing file": (
+        PAGE,
+        replaced(SHOWN, SHOWN.replace("kernel.py", "core.py")),
+        "every_include_finds_its_named_section",
+        "which is not there",
+    ),
+    "an include by line numbers": (
+        PAGE,
+        replaced(SHOWN, SHOWN.replace("softmax", "3:9")),
+        "every_include_finds_its_named_section",
+        "has no section '3:9'",
+    ),
+    "an include of a whole file": (
+        PAGE,
+        replaced(":softmax", ""),
+        "every_include_finds_its_named_section",
+        "no section None",
+    ),
+    "an include in another form": (
+        PAGE,
+        replaced(SHOWN, SHOWN.replace('"', "")),
+        "every_section_is_shown",
+        "not of the form",
+    ),
+    "pasted code": (PAGE, added(TYPED), "code_of_more_than_three_lines_is_included", "typed code"),
+    "a title of another file": (
+        PAGE,
+        replaced(f'title="{ROOM}/kernel.py"', f'title="{ROOM}/bench.py"'),
+        "included_code_is_titled_with_its_file",
+        "bench.py",
+    ),
+    "no way to the whole file": (
+        PAGE,
+        lambda text: text.replace("{ .am-copy }", ""),
+        "the_whole_file_is_one_click_away",
+        "no Copy link",
+    ),
+    "a figure that no page shows": (
+        PAGE,
+        replaced(f'--8<-- "docs/figures/{POST}/error.md"', ""),
+        "every_figure_is_on_a_page",
+        "error.md is on no page",
+    ),
+    "a picture among the figures": (
+        f"docs/figures/{POST}/chart.svg",
+        added("x"),
+        "every_figure_is_on_a_page",
+        "is no figure",
+    ),
+    "a chart's data without a chart": (
+        f"docs/figures/{POST}/old.json",
+        added("{}"),
+        "every_figure_is_on_a_page",
+        "old.json belongs to no figure",
+    ),
+    "a figure without its data": (DATA, None, "every_figure_names_its_data", "forward.md"),
+    "a measured number in prose": (
+        PAGE,
+        added("\nThe kernel takes 12.7 µs.\n"),
+        "no_measured_number_is_typed",
+        "12.7 µs",
+    ),
+    "a tampered result": (
+        DATA,
+        replaced('"schema": 2', '"schema": 0'),
+        "every_result_on_disk_is_valid_and_belongs_to_a_room",
+        "has schema 0",
+    ),
+    "a result that no bench measures": (
+        f"{ROOM}/bench.py",
+        replaced("\ndef forward(", "\ndef backward("),
+        "every_result_on_disk_is_valid_and_belongs_to_a_room",
+        "forward: no such result",
+    ),
+    "a post without a description": (
+        PAGE,
+        replaced("\ndescription:", "\nsubject:"),
+        "a_post_has_date_description_and_tags",
+        "description",
+    ),
+    "a post without takeaways": (
+        PAGE,
+        replaced("!!! summary", "!!! note"),
+        "a_post_has_its_parts",
+        "lines to remember",
+    ),
+    "a post without its wrong kernels": (
+        PAGE,
+        replaced(f'--8<-- "docs/figures/{POST}/mutants.md"', ""),
+        "a_post_has_its_parts",
+        "the wrong kernels",
+    ),
+    "a post without an exercise": (
+        PAGE,
+        replaced("\n## Exercise", "\n## Homework"),
+        "a_post_has_its_parts",
+        "an exercise",
+    ),
+    "an answer for all to see": (
+        PAGE,
+        replaced("\n??? success", "\n!!! success"),
+        "a_post_has_its_parts",
+        "folded",
+    ),
+    "an answer that no test imports": (
+        f"tests/posts/test_{POST}.py",
+        replaced("import bench, exercise, kernel", "import bench, kernel"),
+        "a_post_has_its_parts",
+        "imports `exercise`",
+    ),
+    "a post without a next one": (
+        PAGE,
+        replaced("\n## What comes next", "\n## Outlook"),
+        "a_post_has_its_parts",
+        "what comes next",
+    ),
+    "an exclamation": (PAGE, added("\nSo fast!\n"), "prose_is_calm", "So fast!"),
+    "a stray folder": (
+        "examples/x.txt",
+        added("x"),
+        "the_top_level_holds_only_what_it_should",
+        "examples",
+    ),
+    "a drawer for everything": (
+        "snippets/_lab/utils.py",
+        added("x"),
+        "no_catch_all_places",
+        "utils.py",
+    ),
+    "Python among the pages": (
+        "docs/posts/x.py",
+        added("x"),
+        "docs_hold_no_python_and_no_pictures_of_charts",
+        "x.py",
+    ),
+    "a picture of a chart": (
+        f"docs/figures/{POST}/x.png",
+        added("x"),
+        "docs_hold_no_python_and_no_pictures_of_charts",
+        "x.png",
+    ),
+    "an empty file": ("docs/lab/soon.md", added("\n"), "no_empty_files", "soon.md"),
+    "a notebook with outputs": (
+        f"docs/notebooks/{POST}.ipynb",
+        lambda _before: NOTEBOOK,
+        "notebooks_are_stored_without_outputs",
+        "holds outputs",
+    ),
+    "a machine's path": (
+        "README.md",
+        added("\nSee /ho" + "me/me/x.\n"),
+        "no_path_of_somebodys_machine",
+        "README.md",
+    ),
+    "an assertion for validation": (
+        f"{ROOM}/kernel.py",
+        added("\ndef f(x):\n    assert x\n"),
+        "inputs_are_refused_by_errors_and_not_by_assertions",
+        "assert in line",
+    ),
+    "a swallowed exception": (
+        f"{ROOM}/bench.py",
+        added("\ntry:\n    import x\nexcept ImportError:\n    pass\n"),
+        "no_silent_fallbacks",
+        "an exception is swallowed",
+    ),
+    "a commented-out option": (
+        "mkdocs.yml",
+        added("\n#  - navigation.tabs\n"),
+        "no_configuration_is_commented_out",
+        "navigation.tabs",
+    ),
+    "fonts from a third party": (
+        "mkdocs.yml",
+        replaced("font: false", "font: {text: Roboto}"),
+        "nothing_is_asked_of_a_third_party",
+        "Material would fetch fonts",
+    ),
+    "a script from a third party": (
+        "mkdocs.yml",
+        replaced("extra_javascript:", "extra_javascript:\n  - https://cdn.example/x.js"),
+        "nothing_is_asked_of_a_third_party",
+        "is not served by the site",
+    ),
+    "a style from a third party": (
+        "docs/assets/stylesheets/text.css",
+        added("\n@import url(//fonts.example.com/x.css);\n"),
+        "nothing_is_asked_of_a_third_party",
+        "fonts.example.com",
+    ),
+    "a script that asks a third party": (
+        "docs/assets/javascripts/site/json.js",
+        added('// why\nfetch("https://cdn.example.com/x.json");\n'),
+        "nothing_is_asked_of_a_third_party",
+        "cdn.example.com",
+    ),
+    "a template that asks a third party": (
+        "snippets/_site/theme/main.html",
+        added('<script src="//cdn.example.com/x.js"></script>'),
+        "nothing_is_asked_of_a_third_party",
+        "cdn.example.com",
+    ),
+    "a picture from a third party": (
+        PAGE,
+        added("\n![](https://example.com/x.svg)\n"),
+        "nothing_is_asked_of_a_third_party",
+        PAGE,
+    ),
+    "includes that may vanish": (
+        "mkdocs.yml",
+        replaced("check_paths: true", "check_paths: false"),
+        "a_missing_include_stops_the_build",
+        "False",
+    ),
+    "an invented address": (
+        "mkdocs.yml",
+        replaced('site_url: !ENV [SITE_URL, ""]', "site_url: https://example.org"),
+        "addresses_come_from_the_environment",
+        "example.org",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_rules_can_fail(fault, copy, monkeypatch):
+    name, change, rule, message = FAULTS[fault]
+    path = copy / name
+    before = path.read_text("utf-8") if path.exists() else None
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", copy)
+    check = globals()[f"test_{rule}"]
+    subject = "flash2" if "flash2" in name else POST
+    try:
+        if change is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(change(before or ""), encoding="utf-8")
+            subprocess.run(["git", "-C", copy, "add", "--force", path], check=True)
+        with pytest.raises((AssertionError, store.DataError)) as caught:
+            check(*[subject] * check.__code__.co_argcount)
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before, encoding="utf-8")
+    assert message in str(caught.value)
+
+
+def test_every_rule_is_shown_to_fail():
+    rules = {
+        name.removeprefix("test_")
+        for name, value in globals().items()
+        if name.startswith("test_") and callable(value)
+    }
+    about_the_tests = {
+        "there_are_posts",
+        "a_file_that_nobody_added_to_git_is_none_of_the_project",
+        "without_git_the_checks_of_its_files_say_that_they_did_not_run",
+        "what_counts_as_a_measured_number",
+        "a_foreign_address_in_any_file_is_found",
+        "a_measured_number_after_any_include_is_found",
+        "the_rules_can_fail",
+        "every_rule_is_shown_to_fail",
+        "rooms_that_compose_each_other_are_found",
+    }
+    assert {rule for _, _, rule, _ in FAULTS.values()} == rules - about_the_tests

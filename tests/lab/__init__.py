@@ -1,0 +1,1 @@
+"""Tests of what every post uses: results, probes, judges, drawings, clocks."""

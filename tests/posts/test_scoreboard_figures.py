@@ -16,7 +16,7 @@ from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError, folder_name
 from snippets._lab.results.validate import faults
 from snippets._lab.rooms import DATA
-from snippets.scoreboard import bench, within
+from snippets.scoreboard import bench, regime_rows
 from snippets.scoreboard import figures as page
 from tests.floors import some
 from tests.made_up import result, timed
@@ -77,7 +77,7 @@ def drawn(name, *labs):
 
 
 def test_the_names_of_the_regimes_are_those_that_are_measured():
-    assert within.REGIMES == measured.REGIMES
+    assert regime_rows.REGIMES == measured.REGIMES
 
 
 @pytest.mark.parametrize("name", ["regimes", "launchers", "grids"])

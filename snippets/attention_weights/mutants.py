@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -120,3 +120,19 @@ MUTANTS = [
         "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_attention_weights_kernel": [
+        "no scale",
+        "max not subtracted",
+        "not normalized",
+        "hidden row gives NaN",
+        "mask off by one",
+        "own key hidden",
+        "padding gets weight",
+        Slip("store without its mask", "weights, mask=slots < N)", "weights)"),
+        "first head for all",
+        Slip("a misspelled function", "tl.exp(scores", "tl.expo(scores"),
+    ],
+}

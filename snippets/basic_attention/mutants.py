@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -94,3 +94,23 @@ MUTANTS = [
         "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_basic_attention_kernel": [
+        "no scale",
+        "max not subtracted",
+        "not normalized",
+        "padding gets weight",
+        "last key dropped",
+        Slip("load without its mask", "tl.load(k_row, mask=mask_d, other=0.0)", "tl.load(k_row)"),
+        Slip("mask without `other`", "stride_qd, mask=mask_d, other=0.0", "stride_qd, mask=mask_d"),
+        Slip("k's pointer does not move on", "        k_row += stride_kn", "        k_row += 0"),
+        Slip(
+            "a slot written as in NumPy",
+            "scores = tl.where(slots == n, score, scores)",
+            "scores[n] = score",
+        ),
+        Slip("a range that is no power of two", "tl.arange(0, BLOCK_N)", "tl.arange(0, N)"),
+    ],
+}

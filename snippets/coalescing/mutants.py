@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -94,3 +94,35 @@ MUTANTS = [
         "The sums are divided by their length.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_coalescing_kernel": [
+        "stride ignored",
+        Slip("the step on the result too", "out_ptr + offs, x", "out_ptr + offs * step, x"),
+        "last element dropped",
+        Slip("mask one element too wide", "mask = offs < n", "mask = offs <= n"),
+        Slip("load without its mask", "x_ptr + offs * step, mask=mask", "x_ptr + offs * step"),
+        Slip("store without its mask", "out_ptr + offs, x, mask=mask", "out_ptr + offs, x"),
+        "programs overlap",
+        "every program the first block",
+        Slip("a range of n", "tl.arange(0, BLOCK)", "tl.arange(0, n)"),
+        Slip(
+            "a pointer that is indexed",
+            "x = tl.load(x_ptr + offs * step, mask=mask)",
+            "x = x_ptr[offs * step]",
+        ),
+    ],
+    "kernel.py:_line_sums_kernel": [
+        "first line for all",
+        "item stride ignored",
+        "ragged end dropped",
+        "one item too many",
+        Slip("mask without `other`", "start + items < length, other=0.0", "start + items < length"),
+        Slip("start of the block left out of the mask", "start + items < length", "items < length"),
+        Slip("accumulator starts anew", "acc += x.to(tl.float32)", "acc = x.to(tl.float32)"),
+        Slip("a sum without its axis", "tl.sum(acc, axis=0)", "tl.sum(acc, axis=1)"),
+        Slip("a block stored instead of its sum", "total.to", "acc.to"),
+        "mean, not sum",
+    ],
+}

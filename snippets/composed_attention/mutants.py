@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -120,3 +120,59 @@ MUTANTS = [
         "The numbers of k are only given the shape of its transpose: rows and columns mix.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_transpose_kernel": [
+        "tile not transposed",
+        Slip(
+            "strides of the result swapped",
+            "offs_n[:, None] * stride_on + offs_m[None, :] * stride_om",
+            "offs_n[:, None] * stride_om + offs_m[None, :] * stride_on",
+        ),
+        Slip(
+            "columns not broadcast",
+            "offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn",
+            "offs_m * stride_xm + offs_n * stride_xn",
+        ),
+        Slip("masks of the result swapped", "mask_n[:, None] & mask_m", "mask_m[:, None] & mask_n"),
+        Slip("rows and columns of tiles swapped", "tile // tiles_n", "tile % tiles_n"),
+        Slip("half of the mask left out", "mask_m[:, None] & mask_n[None, :]", "mask_m[:, None]"),
+        Slip("load without its mask", "x, mask=mask_m[:, None] & mask_n[None, :]", "x"),
+        Slip("store without its mask", "(x), mask=mask_n[:, None] & mask_m[None, :]", "(x)"),
+        "one head for all",
+        Slip("rows packed", "offs_m[:, None] * stride_xm", "offs_m[:, None] * N"),
+    ],
+    "kernel.py:_matmul_kernel": [
+        "accumulator starts anew",
+        Slip("mask along K left out", "mask_m[:, None] & mask_k[None, :],", "mask_m[:, None],"),
+        Slip("mask along K does not move on", "mask_k = (offs_k < K - k)", "mask_k = (offs_k < K)"),
+        Slip("a's pointer does not move on", "tl.cast(stride_ak, tl.int64) * BLOCK_K", "0"),
+        Slip("b moves along its columns", "stride_bk, tl.int64", "stride_bn, tl.int64"),
+        Slip("factors in the wrong order", "tl.dot(a, b, acc, ", "tl.dot(b, a, acc, "),
+        Slip(
+            "an elementwise product",
+            'acc = tl.dot(a, b, acc, input_precision="ieee")',
+            "acc += a * b",
+        ),
+        "no scale",
+        "last step dropped",
+        Slip(
+            "strides of the result swapped",
+            "out += offs_m[:, None] * stride_om + offs_n[None, :] * stride_on",
+            "out += offs_m[:, None] * stride_on + offs_n[None, :] * stride_om",
+        ),
+    ],
+    "kernel.py:_softmax_kernel": [
+        "max not subtracted",
+        "not normalized",
+        "padding gets weight",
+        Slip("mask without `other`", 'mask=mask_n, other=float("-inf"))', "mask=mask_n)"),
+        Slip("load without its mask", 'tl.load(x, mask=mask_n, other=float("-inf"))', "tl.load(x)"),
+        Slip("exponential of the wrong base", "tl.exp(x", "tl.exp2(x"),
+        Slip("each program takes the first row", "m * stride_xm + offs_n *", "offs_n *"),
+        Slip("scores stored instead of weights", "tl.store(out, weights", "tl.store(out, x"),
+        Slip("sum before the exponential", "tl.sum(weights, axis=0)", "tl.sum(x, axis=0)"),
+        Slip("a module that kernels do not have", "tl.exp(x", "math.exp(x"),
+    ],
+}

@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -180,3 +180,47 @@ MUTANTS = [
         "The cache of values gets the new keys.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_decode_attention_kernel": [
+        Slip("scores not scaled", 's * scale_log2, float("-inf")', 's, float("-inf")'),
+        "acc not rescaled",
+        "sum not rescaled",
+        Slip("maximum not carried on", "        m_i = m_new\n", "        m_i = m_i\n"),
+        "newest token hidden",
+        Slip("a token sees the next one", "known - M + m", "known - M + m + 1"),
+        Slip("each split has all keys", "first = split * chunk", "first = 0"),
+        "first head of keys for all",
+        "groups mixed up",
+        Slip("keys not transposed", "tl.dot(q, k.T, ", "tl.dot(q, k, "),
+    ],
+    "kernel.py:_combine_kernel": [
+        Slip("weights all equal", "weight = tl.exp2(lse - offset)", "weight = tl.exp2(lse * 0.0)"),
+        Slip("not divided by the weights", "acc / total", "acc"),
+        Slip("largest logsumexp not subtracted", "tl.exp2(lse - offset)", "tl.exp2(lse)"),
+        Slip(
+            "splits of one row for all",
+            "row = tl.program_id(0).to(tl.int64)",
+            "row = tl.program_id(0).to(tl.int64) * 0",
+        ),
+        "merged in another base",
+        Slip("weights along the columns", "weight[:, None] * part", "weight[None, :] * part"),
+        Slip("only the last block of splits", "acc = acc * alpha + tl.sum", "acc = tl.sum"),
+        Slip("stride between splits left out", "at[:, None] * D + offs_d", "at[:, None] + offs_d"),
+        Slip("store without its mask", ", mask=offs_d < D)\n    if", ")\n    if"),
+        Slip("logsumexp in base 2", "lse / LOG2_E", "lse"),
+    ],
+    "kernel.py:_cache_append_kernel": [
+        Slip("written over the first tokens", "offs_n = known - M + m", "offs_n = m"),
+        "appended one too late",
+        Slip("new tokens written past the end", "offs_n = known - M + m", "offs_n = known + m"),
+        "values appended as keys",
+        Slip("first head for all", "block * stride_kb + hk * stride_kh + ", "block * stride_kb + "),
+        Slip("page number taken for the sequence", "page.to(tl.int64),", "b.to(tl.int64),"),
+        Slip("row of the sequence and not of the page", "rows % PAGE, mask &", "rows, mask &"),
+        Slip("store without its mask", "from_k, mask=mask), mask=mask)", "from_k, mask=mask))"),
+        Slip("strides of the cache used for the tokens", "m * stride_nkm", "m * stride_kn"),
+        Slip("columns not broadcast", "there[:, None] & (offs_d < D)", "there & (offs_d < D)"),
+    ],
+}

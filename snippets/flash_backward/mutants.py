@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -256,3 +256,63 @@ MUTANTS = [
         "What the caller had gathered in dQ is lost.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_flash_backward_kernel": [
+        Slip("Δ forgotten", "pt * (dpt - delta_row[None, :])", "pt * dpt"),
+        "P not in dS",
+        Slip("Δ added", "pt * (dpt - delta_row[None, :])", "pt * (dpt + delta_row[None, :])"),
+        "no scale in dK",
+        Slip("scores not scaled", "st * scale_log2 - lse_row[None, :]", "st - lse_row[None, :]"),
+        Slip("logsumexp by key", "scale_log2 - lse_row[None, :]", "scale_log2 - lse_row[:, None]"),
+        Slip("dV overwritten", "do_tile, dv, ", "do_tile, "),
+        Slip("dK from dO", "dst, q_tile, dk, input_precision", "dst, do_tile, dk, input_precision"),
+        "dK of one head of the group",
+        "first tile of queries skipped",
+    ],
+    "kernel.py:_grad_q_kernel": [
+        Slip("Δ forgotten", "p * (dp - delta[:, None])", "p * dp"),
+        "P not in dS for dQ",
+        "Δ added for dQ",
+        "no scale in dQ",
+        "scores not scaled for dQ",
+        Slip("keys not transposed", "k_tile.T, ", "k_tile, "),
+        "dQ of the last keys alone",
+        "dQ from the values",
+        "keys of another head",
+        Slip("last keys dropped", "end = N, N", "end = N - BLOCK_N, N - BLOCK_N"),
+    ],
+    "kernel.py:_prepare_kernel": [
+        "Δ of the output alone",
+        Slip("Δ is a mean", "tl.float32), axis=1)", "tl.float32), axis=1) / D"),
+        Slip("Δ over the rows", "axis=1", "axis=0"),
+        Slip("logsumexp taken for base 2", "lse * LOG2_E", "lse"),
+        Slip("gradient of the logsumexp added", "delta -= tl.load", "delta += tl.load"),
+        "row without keys not marked",
+        "sum of dQ not cleared",
+        Slip("batch and head exchanged", "head // H, head % H", "head % H, head // H"),
+        Slip("Δ stored without a mask", "place, delta, mask=mask_m", "place, delta"),
+        Slip(
+            "all heads in the first one's rows",
+            "place = head.to(tl.int64) * stride_sums + offs_m",
+            "place = offs_m.to(tl.int64)",
+        ),
+    ],
+    "kernel.py:_finish_kernel": [
+        "sum of dQ not scaled",
+        Slip("scale twice", "other=0.0) * scale", "other=0.0) * scale * scale"),
+        Slip("divided by the scale", "other=0.0) * scale", "other=0.0) / scale"),
+        Slip("wrong sign", "other=0.0) * scale", "other=0.0) * -scale"),
+        Slip("one number too many", "mask = offs < count", "mask = offs <= count"),
+        Slip("one number too few", "mask = offs < count", "mask = offs < count - 1"),
+        Slip(
+            "stored without a mask",
+            "grad_q.to(grad_q_ptr.dtype.element_ty), mask=mask)",
+            "grad_q.to(grad_q_ptr.dtype.element_ty))",
+        ),
+        Slip("loaded without a mask", "sum_ptr + offs, mask=mask, other=0.0", "sum_ptr + offs"),
+        Slip("reads what it should write", "tl.load(sum_ptr + offs", "tl.load(grad_q_ptr + offs"),
+        Slip("writes what it should read", "tl.store(grad_q_ptr + offs", "tl.store(sum_ptr + offs"),
+    ],
+}

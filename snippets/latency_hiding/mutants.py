@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -76,3 +76,67 @@ MUTANTS = [
         "The multiply-adds go to another limit.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_latency_hiding_kernel": [
+        Slip("the address is not what was loaded", "links_ptr + at", "links_ptr + offs"),
+        "a step too few",
+        Slip("a step too many", "for _ in range(steps):", "for _ in range(steps + 1):"),
+        Slip("one start for all walkers", "starts_ptr + offs, mask=offs", "starts_ptr, mask=offs"),
+        Slip("mask without `other`", "mask=offs < n, other=0)", "mask=offs < n)"),
+        Slip("start loaded without its mask", "offs, mask=offs < n, other=0", "offs"),
+        Slip("store without its mask", "out_ptr + offs, at, mask=offs < n", "out_ptr + offs, at"),
+        "last walker dropped",
+        Slip("each program takes the first walkers", "tl.program_id(0) * BLOCK + ", ""),
+        Slip(
+            "an address added instead of followed",
+            "at = tl.load(links_ptr + at)",
+            "at += tl.load(links_ptr + at)",
+        ),
+    ],
+    "kernel.py:_copy_kernel": [
+        "tile skipped",
+        "ragged end not copied",
+        Slip("each program copies all tiles", "tl.program_id(0), tl.cdiv", "0, tl.cdiv"),
+        Slip("the tile's number for its first element", "tl.int64) * BLOCK +", "tl.int64) +"),
+        Slip("load without its mask", "tl.load(x_ptr + at, mask=at < n)", "tl.load(x_ptr + at)"),
+        Slip("store without its mask", "out_ptr + at, x, mask=at < n", "out_ptr + at, x"),
+        Slip("mask one element too wide", "x_ptr + at, mask=at < n", "x_ptr + at, mask=at <= n"),
+        Slip("mask of the tile and not of the tensor", "at, x, mask=at <", "at, x, mask=offs <"),
+        Slip("the same tile each time", "at = tl.cast(tile, tl.int64)", "at = tl.program_id(0)"),
+        Slip("addresses stored instead of numbers", "out_ptr + at, x, ", "out_ptr + at, at, "),
+    ],
+    "kernel.py:_tiles_kernel": [
+        "every program the first tiles",
+        "no loop over tiles",
+        "work not accumulated",
+        Slip("a step too few", "for _ in range(steps):", "for _ in range(steps - 1):"),
+        Slip("input stored instead of result", "out_ptr + at, y", "out_ptr + at, x"),
+        Slip("the tile's number for its first element", "tl.int64) * BLOCK + ", "tl.int64) + "),
+        Slip("a name that is not there yet", "        y = x\n", ""),
+        Slip("result written over the input", "out_ptr + at, y", "x_ptr + at, y"),
+        Slip("added before it is halved", "y = y * 0.5 + x", "y = (y + x) * 0.5"),
+        Slip("a type that changes in the loop", "        y = x\n", "        y = 0\n"),
+    ],
+    "kernel.py:_held_kernel": [
+        Slip("the address is not what was loaded", "links_ptr + place", "links_ptr + pid"),
+        Slip("one start for all programs", "tl.load(starts_ptr + pid)", "tl.load(starts_ptr)"),
+        Slip("a step too few", "steps):\n            place", "steps - 1):\n            place"),
+        "what is held is not used",
+        Slip(
+            "results swapped",
+            "tl.store(ends_ptr + pid, place)\n    tl.store(sums_ptr + pid, total)",
+            "tl.store(sums_ptr + pid, place)\n    tl.store(ends_ptr + pid, total)",
+        ),
+        Slip("ends not stored", "    tl.store(ends_ptr + pid, place)\n", ""),
+        Slip("a tile stored where a number belongs", "total = tl.sum(x, axis=0)\n", "total = x\n"),
+        Slip("all programs store to the first place", "sums_ptr + pid, total", "sums_ptr, total"),
+        Slip(
+            "each program holds other numbers",
+            "x_ptr + tl.arange(0, HELD)",
+            "x_ptr + pid * HELD + tl.arange(0, HELD)",
+        ),
+        Slip("a condition at run time", "if WORK == 0:", "if place == 0:"),
+    ],
+}

@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -130,3 +130,23 @@ MUTANTS = [
         "exp2 is used instead of exp, and the correction still uses exp: the tiles do not match.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_tiled_attention_kernel": [
+        "no scale",
+        "acc not rescaled",
+        "sum not rescaled",
+        "max of the tile alone",
+        Slip("alpha the wrong way round", "tl.exp(m_i - m_sub)", "tl.exp(m_sub - m_i)"),
+        Slip(
+            "guard for rows without a key left out",
+            'm_sub = tl.where(m_new == float("-inf"), 0.0, m_new)',
+            "m_sub = m_new",
+        ),
+        "padding gets weight",
+        "other corner",
+        "diagonal hidden",
+        Slip("a vector where a column belongs", "acc = acc * alpha[:, None]", "acc = acc * alpha"),
+    ],
+}

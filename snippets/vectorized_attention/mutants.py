@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py. Each is a mistake that people make, and each must be rejected."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -100,3 +100,27 @@ MUTANTS = [
         "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
     ),
 ]
+
+# What the playground is asked about each kernel: mutants by name, and slips that no test judges.
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_vectorized_attention_kernel": [
+        "no scale",
+        Slip("sum along the wrong axis", "q[None, :] * k, axis=1", "q[None, :] * k, axis=0"),
+        "max not subtracted",
+        "padding gets weight",
+        Slip("values weighted along the columns", "weights[:, None] * v,", "weights[None, :] * v,"),
+        "row stride left out",
+        Slip(
+            "strides of k swapped",
+            "offs_n[:, None] * stride_kn + offs_d[None, :] * stride_kd",
+            "offs_n[:, None] * stride_kd + offs_d[None, :] * stride_kn",
+        ),
+        "keys for values",
+        Slip(
+            "store without its mask",
+            "out.to(out_ptr.dtype.element_ty), mask=mask_d)",
+            "out.to(out_ptr.dtype.element_ty))",
+        ),
+        Slip("mask one column too wide", "mask_d = offs_d < D", "mask_d = offs_d <= D"),
+    ],
+}

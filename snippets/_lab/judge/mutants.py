@@ -55,6 +55,17 @@ class Mutant(NamedTuple):
     diagnosis: str  # one sentence a reader with this mistake would want to read
 
 
+class Slip(NamedTuple):
+    """A mistake that only the playground is asked about: no test judges it, and it may not run.
+
+    `old` occurs once in the kernel as the editor opens it.
+    """
+
+    name: str
+    old: str
+    new: str
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the tests said: "survived", "killed" with the test's name and message, or "error"."""
@@ -65,7 +76,7 @@ class Verdict:
     derived: str = ""  # what the output alone says about the mistake
 
 
-def mutate(source: str, mutant: Mutant) -> str:
+def mutate(source: str, mutant: Mutant | Slip) -> str:
     """The wrong source. Raises MutantError unless `old` is found exactly once."""
     try:
         return patch.replace(source, mutant.old, mutant.new)

@@ -1,0 +1,97 @@
+"""What a chart draws under a name comes from rows of that name, in all rooms and all results."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+
+from snippets._lab.draw.draw_all import figure_functions, reference_first
+from snippets._lab.draw.identity import named
+from snippets._lab.results import store
+from snippets._lab.rooms import DATA, rooms
+
+# Shares: what one costs is told by the times of others, or by what the whole takes.
+RELATIVE = {
+    "basic_attention/ablation",
+    "multi_head_attention/empty_launch",
+    "vectorized_attention/forward",
+    "scoreboard/grids",  # both are of the fastest
+    "scoreboard/regimes",
+}
+
+
+@functools.cache
+def stored():
+    """(room, figure) → its results, as a figure gets them."""
+    found = {}
+    for path in sorted(DATA.rglob("*.json")):
+        result = store.read(path)
+        found.setdefault((result.post, result.result), []).append(result)
+    return {key: reference_first(results) for key, results in found.items()}
+
+
+def timed(results):
+    """The implementations that were timed."""
+    rows = [row for row in results[0].rows if "ms_p50" in row]
+    return sorted({row["implementation"] for row in rows if "implementation" in row})
+
+
+def label(implementation):
+    try:
+        return named(implementation)
+    except store.DataError:  # a rung, or what a room calls so in its figure alone
+        return implementation
+
+
+def drawn(figure):
+    """Name → all values drawn under it: of a mark, or of a bar with a name of its own."""
+    found = {}
+    for panel in figure.plot.panels if figure.plot else ():
+        for mark in panel.marks:
+            flat = mark.kind == "bars" and not mark.upright
+            values, places = (mark.x, mark.y) if flat else (mark.y, mark.x)
+            bars = (panel.y if flat else panel.x).names
+            for value, place in zip(values, places, strict=True):
+                name = bars[int(place)] if bars and not mark.name else mark.name
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def slower(result, implementation):
+    """A result in which one implementation took twice as long."""
+
+    def twice(row):
+        if row.get("implementation") != implementation:
+            return row
+        times = {name: row[name] for name in ("ms_p20", "ms_p50", "ms_p80") if name in row}
+        return row | {name: 2 * ms for name, ms in times.items()}
+
+    return replace(result, rows=[twice(row) for row in result.rows])
+
+
+FIGURES = [
+    (room, name)
+    for room in rooms()
+    for name, function in figure_functions(room).items()
+    if (room, name) in stored() and timed(stored()[room, name])
+    if f"{room}/{name}" not in RELATIVE and not hasattr(function, "from_all")
+]
+
+
+@pytest.mark.parametrize(("room", "name"), FIGURES, ids=str)
+def test_a_slower_implementation_moves_what_is_drawn_under_its_name_alone(room, name):
+    function, results = figure_functions(room)[name], stored()[room, name]
+    before = drawn(function(results))
+    owner = {}
+    for implementation in sorted(timed(results), key=lambda name: len(label(name))):
+        own = [x for x in before if f"{x},".startswith(f"{label(implementation)},")]
+        owner |= dict.fromkeys(own, implementation)  # the longest name that fits
+    if not owner:
+        pytest.skip("nothing is drawn under the name of what was timed")
+    moved = {}
+    for implementation in owner.values():
+        after = drawn(function([slower(result, implementation) for result in results]))
+        for shown in owner:
+            if before[shown] != after.get(shown):
+                moved.setdefault(shown, set()).add(implementation)
+    assert moved == {shown: {implementation} for shown, implementation in owner.items()}

@@ -19,7 +19,7 @@ from markdown import Markdown
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
-from snippets._site import stale
+from snippets._site import includes, stale
 from snippets._site.cards import card
 from snippets._site.plain import without_html
 from snippets._site.reference import IDENTIFIER
@@ -72,7 +72,7 @@ def is_text(page: Page) -> bool:
 
 def card_path(page: Page) -> str:
     """Where the picture of a page lies, from the root of the site."""
-    slug = str(page.file.src_uri).removesuffix(".md").replace("/", "-")
+    slug = str(page.file.src_uri).removesuffix(".md").removesuffix("/numbers").replace("/", "-")
     return f"assets/social/{slug}.png"
 
 
@@ -83,10 +83,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _resolve(markdown: str, config: MkDocsConfig) -> str:
     """A page's Markdown with its includes, and references replaced by signature and docstring."""
-    options = config.mdx_configs["pymdownx.snippets"]
-    parser = Markdown(
-        extensions=["pymdownx.snippets"], extension_configs={"pymdownx.snippets": options}
-    )
+    parser = Markdown(extensions=[includes.makeExtension(**config.mdx_configs[includes.__name__])])
     text = "\n".join(parser.preprocessors["snippet"].run(markdown.splitlines()))
     root = Path(config.config_file_path).parent
     return IDENTIFIER.sub(lambda match: _documented(root, match["identifier"]), text)

@@ -2,13 +2,14 @@
 
 - `published` publishes the files that a reader may copy, `listings` gives each a page, and
   `notebooks` shows notebooks as pages; `search` writes the index;
+- `named_numbers` fills in the numbers that a page names, `includes` shows whole functions;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `html_fixes` change the HTML,
-  `stale`, `unmeasured`, `speed_table` and `mistakes_table` add what is known only at build;
+  `stale`, `unmeasured` and `mistakes_table` add what is known only at build;
 - `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
-- `packing`, with `styles` and `scripts`, puts what a browser waits for before it paints into one
-  style, one script and one policy;
+- `packing`, with `scripts`, puts what a browser waits for before it paints into one style, one
+  script and one policy;
 - `reload` keeps, while pages are served, what a change leaves as it was.
 """
 
@@ -37,6 +38,7 @@ from snippets._site import (
     listings,
     mistakes_table,
     moved,
+    named_numbers,
     notebooks,
     numbering,
     packing,
@@ -46,9 +48,7 @@ from snippets._site import (
     reload,
     repository,
     search,
-    speed_table,
     stale,
-    styles,
     tables,
     unmeasured,
 )
@@ -85,6 +85,7 @@ def _as_a_reader_sorts(tag: Any, *_listing: Any) -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Publish the rooms' files and kernels, and give mkdocs-jupyter the executed notebooks."""
     published.add(files, config)
+    numbering.add(files, config)
     try:
         playground.add(files, config)
     except exercises.ExerciseError as error:
@@ -127,11 +128,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = unmeasured.shown(markdown, Path(config.docs_dir).parent)
     markdown = repository.shown(markdown, config.repo_url or "")
     try:
-        markdown = speed_table.shown(markdown, Path(config.docs_dir) / "data")
+        markdown = named_numbers.filled(markdown, Path(config.docs_dir))
         markdown = mistakes_table.shown(markdown, Path(config.docs_dir) / "data")
         markdown = exercises.shown(markdown, Path(config.docs_dir).parent / "snippets")
         markdown = playground.listed(markdown, config, export.order())
-    except (DataError, exercises.ExerciseError) as error:
+    except (DataError, exercises.ExerciseError, named_numbers.UnknownNumber) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     text = export.remember_text(markdown, page, config)
     markdown = playground.marked(reference.linked(markdown, page, files))
@@ -153,7 +154,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     if not reload.remembered(page):
         content = _changed(content, page, config, files)
         reload.remember(page, content)
-    return content
+    return numbering.numbered(content, page, files)
 
 
 def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -167,11 +168,10 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
     content = listings.viewed(html_fixes.mended(content))
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
-    content = numbering.numbered(content)
     content = playground.shown(content, config)
     content = tables.folded(content)
     words = files.get_file_from_path(glossary.PAGE)
-    if words is None or not page.file.src_uri.startswith(("posts/", "lab/")):
+    if words is None or not about.is_read(page):
         return content
     url = words.url_relative_to(page.file)
     entries = glossary.definitions(words.content_string)
@@ -213,6 +213,6 @@ def on_post_build(config: MkDocsConfig) -> None:
     notebooks.publish(config)
     try:
         search.pack(Path(config.site_dir))
-        packing.pack(Path(config.site_dir), served=reload.serving())
-    except (packing.PackingError, styles.StyleError) as error:
+        packing.pack(Path(config.site_dir), config.extra_css, served=reload.serving())
+    except packing.PackingError as error:
         raise PluginError(str(error)) from error

@@ -94,8 +94,12 @@ def _text(lines: list[tuple[int, str]]) -> str:
 
 
 def sections(source: str) -> dict[str, tuple[int, int]]:
-    """Section → the lines of its two markers."""
-    found: dict[str, tuple[int, int]] = {}
+    """Section → the lines of its two markers; a whole function → the lines around it."""
+    found = {
+        node.name: (first_line(node) - 1, last_line(node) + 1)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
     for number, line in enumerate(source.splitlines(), 1):
         if match := MARKER.match(line):
             start = number if match["edge"] == "start" else found[match["name"]][0]

@@ -1,8 +1,8 @@
-"""What a page shows instead of a figure, or of a sentence, that waits for a GPU.
+"""What a page shows instead of a figure, or of a piece of one, that waits for a GPU.
 
 A post can be written, tested and published before a GPU has measured it. Nothing is drawn then: an
 include of a figure that only a GPU can measure becomes a badge and the command that measures it,
-and a sentence about its numbers is left out.
+a number of it becomes a badge, and what it recorded for another place is left out.
 What needs no GPU has to be measured, and a page that includes anything else that is not there stops
 the build.
 """
@@ -37,14 +37,18 @@ def shown(markdown: str, root: Path) -> str:
             return match[0]
         if name in drawn_from_all(room) and not match["section"] and _waits(root, room):
             return "\n".join(match["indent"] + line for line in _figure(room, name, ""))
-        if name not in places_of(room):
+        if whole := [result for result in places_of(room) if name.startswith(f"{result}_")]:
+            piece, name = name, whole[0]
+        else:
+            piece = match["sentence"] or ""
+        if name not in places_of(room) or piece.endswith("_interpreter"):
             return match[0]
         places = places_of(room)[name]
         if "gpu" not in places or on_a_gpu(root / "docs" / "data", room, name):
             return match[0]  # the build says that it is not there
-        if places != ("gpu",) and not path.is_file():
+        if places != ("gpu",) and not path.is_file() and not piece:
             return match[0]  # of this one at least a part needs no GPU
-        lines = [] if match["sentence"] else _figure(room, name, f" RESULT={name}")
+        lines = [] if piece else _figure(room, name, f" RESULT={name}")
         return "\n".join(match["indent"] + line for line in lines)
 
     return INCLUDE.sub(replaced, markdown)

@@ -94,6 +94,40 @@ def programs():
 
 
 @picture
+def slots():
+    """The row of scores: one slot changes and all are written."""
+    columns, rows = 64, SLOTS // 64
+    side = PHONE / columns
+    tall, top = rows * side, 24
+    lines = [f"M{i * side:g} {top}v{tall:g}" for i in range(columns + 1)]
+    lines += [f"M0 {top + i * side:g}h{PHONE}" for i in range(rows + 1)]
+    row, column = divmod(SLOT, columns)
+    x, y = column * side, top + row * side
+    drawn = [
+        words(0, 14, f"scores: {count(SLOTS)} slots", 12, 600, anchor="start"),
+        words(PHONE, 14, f"slots == {SLOT}", 11, color=MUTED, anchor="end"),
+        box(0, top, PHONE, tall, SCORES, PALE),
+        line("".join(lines), "var(--am-paper)", 0.8),
+        f'<rect x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
+        f'style="fill:{mixed(SCORES, 100)}"/>',
+        frame(x - 2, y - 2, side + 4, side + 4, INK, 1.6),
+        line(f"M0 {top + tall + 8:g}", LINES),
+        words(PHONE / 2, top + tall + 18, f"written: {count(SLOTS)} slots · changed: 1", 11.5, 600),
+    ]
+    about = (
+        f"A row of {SLOTS} slots as a grid. The score of key {SLOT} goes into one of them, but the "
+        "select goes through all."
+    )
+    return Picture(
+        sees="One slot changes, and all are rewritten.",
+        caption="Triton has no `scores[n] = score`. `tl.where(slots == n, score, scores)` compares "
+        f"every slot's number with `n` and writes every slot: {count(SLOTS)} selects for one "
+        f"score, in each of {count(SLOTS)} iterations.",
+        svg=svg(PHONE, top + tall + 26, about, drawn),
+    )
+
+
+@picture
 def trip():
     """One iteration of the loop over keys: what is done, on what, and what it waits for."""
     exchanges = int(math.log2(LANES))
@@ -137,38 +171,4 @@ def trip():
         f"{LANES} lanes of each warp, then over the warps, and the one score goes into its slot. "
         "Only the load could begin before the last iteration is done: its address is known.",
         svg=svg(PHONE, end + 22, about, drawn),
-    )
-
-
-@picture
-def slots():
-    """The row of scores: one slot changes and all are written."""
-    columns, rows = 64, SLOTS // 64
-    side = PHONE / columns
-    tall, top = rows * side, 24
-    lines = [f"M{i * side:g} {top}v{tall:g}" for i in range(columns + 1)]
-    lines += [f"M0 {top + i * side:g}h{PHONE}" for i in range(rows + 1)]
-    row, column = divmod(SLOT, columns)
-    x, y = column * side, top + row * side
-    drawn = [
-        words(0, 14, f"scores: {count(SLOTS)} slots", 12, 600, anchor="start"),
-        words(PHONE, 14, f"slots == {SLOT}", 11, color=MUTED, anchor="end"),
-        box(0, top, PHONE, tall, SCORES, PALE),
-        line("".join(lines), "var(--am-paper)", 0.8),
-        f'<rect x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
-        f'style="fill:{mixed(SCORES, 100)}"/>',
-        frame(x - 2, y - 2, side + 4, side + 4, INK, 1.6),
-        line(f"M0 {top + tall + 8:g}", LINES),
-        words(PHONE / 2, top + tall + 18, f"written: {count(SLOTS)} slots · changed: 1", 11.5, 600),
-    ]
-    about = (
-        f"A row of {SLOTS} slots as a grid. The score of key {SLOT} goes into one of them, but the "
-        "select goes through all."
-    )
-    return Picture(
-        sees="One slot changes, and all are rewritten.",
-        caption="Triton has no `scores[n] = score`. `tl.where(slots == n, score, scores)` compares "
-        f"every slot's number with `n` and writes every slot: {count(SLOTS)} selects for one "
-        f"score, in each of {count(SLOTS)} iterations.",
-        svg=svg(PHONE, top + tall + 26, about, drawn),
     )

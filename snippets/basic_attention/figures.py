@@ -20,23 +20,46 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, columns, yes
 from snippets._lab.draw.units import (
     bandwidth,
+    between,
     count,
     decimals,
+    many,
     percent,
     ratio,
     size,
     thousands,
     time,
 )
-from snippets._lab.draw.words import Words, case, listed, many, yes
 
 OURS, PAIRS = "basic_attention", "basic_attention:exercise"
 SDPA, EAGER = "torch:sdpa", "torch:eager"
 SYMBOLS = ("circle", "square", "diamond")
-words = Words(__file__)
+PAGE = "docs/posts/basic_attention.md"
+
+
+def scene(results):
+    rows = results[0].rows
+    *keys, whole = rows
+    loaded = sum(r["bytes"]["k"] + r["bytes"]["v"] for r in keys) + whole["bytes"]["q"]
+    return Figure(
+        finding=f"One program loads its query and {len(keys)} keys and values, {count(loaded)} "
+        f"bytes; {whole['all_queries']} programs load {count(whole['all_queries'] * loaded)}.",
+        caption=f"The program of query {whole['query']} among 8, with {len(keys)} keys and four "
+        "columns, float32: the page's kernel as it is. Recorded in the interpreter, where a "
+        "kernel is a Python function and Python's own tracing reads its variables and its lines; "
+        "the bytes are those of its loads and stores. The last sum of values is, bit for bit, "
+        "what the launcher returned.",
+        **drawn_scene(
+            "basic_attention",
+            rows,
+            "keys",
+            "registers",
+            "The kernel at work: one query, its row of weights, and the key that it is at.",
+        ),
+    )
 
 
 def forward(results):
@@ -44,25 +67,20 @@ def forward(results):
     widths, dtypes = values(rows, "D"), values(rows, "dtype")
     compared = Comparison(rows, OURS, [SDPA], by=("dtype", "N", "D"))
     slower = {c: 1 / x for c, x in compared[SDPA].items()}
-    best, worst = min(slower, key=slower.get), max(slower, key=slower.get)
-    narrow, wide = widths[0], widths[-1]
-    middle = compared.row(OURS, compared.case("float32", 1024, narrow))
+    least, most = min(slower, key=slower.get), max(slower, key=slower.get)
 
-    def ms(N, D=narrow, dtype="float32"):
+    def ms(N, D=64, dtype="float32"):
         return compared.ms(OURS, compared.case(dtype, N, D))
 
     def behind(N, dtype):
-        return ratio(slower[compared.case(dtype, N, narrow)])
+        return ratio(slower[compared.case(dtype, N, 64)])
 
+    single, half = behind(1024, "float32"), behind(1024, "float16")
     return Figure(
-        finding=words(
-            "forward",
-            N=1024,
-            D=narrow,
-            single=behind(1024, "float32"),
-            half=behind(1024, "float16"),
-        ),
-        caption=words("forward.caption"),
+        finding=f"At 1024 queries of 64 columns PyTorch is {single} faster in float32 and {half} "
+        "faster in float16.",
+        caption="One head, time of one call, both axes logarithmic: down is faster. Medians; L2 "
+        "flushed before every call; both take turns.",
         table=beside(
             rows,
             ["dtype", "N", "D"],
@@ -80,43 +98,23 @@ def forward(results):
             TIME,
             charts.views("{}", "dtype", dtypes),
         ),
-        sentences={
-            "claim_small": words(
-                "forward.claim_small",
-                single=behind(16, "float32"),
-                half=behind(16, "float16"),
-                programs=16,
-                multiprocessors=results[0].device["multiprocessors"],
-            ),
-            "claim_forty": words(
-                "forward.claim_forty",
-                least=ratio(slower[best]),
-                best=case(best),
-                most=ratio(slower[worst]),
-                worst=case(worst),
-                single=ratio(max(x for c, x in slower.items() if c.dtype == "float32")),
-            ),
-            "growth": words(
-                "forward.growth",
-                first=1024,
-                second=2048,
-                once=decimals(ms(2048) / ms(1024), 1),
-                twice=decimals(ms(4096) / ms(2048), 1),
-            ),
-            "insensitive": words(
-                "forward.insensitive",
-                narrow=narrow,
-                wide=wide,
-                time=time(ms(1024)),
-                wide_time=time(ms(1024, wide)),
-                half_time=time(ms(1024, dtype="float16")),
-            ),
-            "step": words(
-                "forward.step",
-                N=middle["N"],
-                time=TIME.text(middle),
-                step=time(TIME(middle) / (2 * middle["N"])),
-            ),
+        numbers={
+            "time": time(ms(1024)),
+            "step": time(ms(1024) / (2 * 1024)),
+            "once": decimals(ms(2048) / ms(1024), 1),
+            "twice": decimals(ms(4096) / ms(2048), 1),
+            "wide": time(ms(1024, 256)),
+            "half": time(ms(1024, dtype="float16")),
+            "small_single": behind(16, "float32"),
+            "small_half": behind(16, "float16"),
+            "multiprocessors": results[0].device["multiprocessors"],
+            "least": ratio(slower[least]),
+            "most": ratio(slower[most]),
+            "most_single": ratio(max(x for c, x in slower.items() if c.dtype == "float32")),
+        },
+        claims={
+            f"{PAGE}: (float32, N 16, D 256)": least == ("float32", 16, 256),
+            f"{PAGE}: (float16, N 4096, D 64)": most == ("float16", 4096, 64),
         },
     )
 
@@ -125,29 +123,62 @@ def _of(implementation, D):
     return {"implementation": implementation, "D": D}
 
 
-def heads(results):
-    rows = results[0].rows
-    ours, sdpa = (
-        {r["heads"]: TIME(r) for r in pick(rows, implementation=name)} for name in (OURS, SDPA)
-    )
-    N = rows[0]["N"]
-    two = ratio(ours[2] / ours[1])
+def traffic(results):
+    rows = {r["case"]: r for r in results[0].rows}
+    one, head, step = rows["one program"], rows["whole head"], rows["one decoding step"]
+    turned, pairs = rows["transposed keys"], rows["two queries"]
+    keys = one["N"] * one["D"]
+    parts = {
+        "slots rewritten by where": ("scores", one["selected_elements"]),
+        "elements of V loaded": ("v", keys),
+        "elements of K loaded": ("k", one["elements"] - keys - one["D"]),
+        "its query": ("q", one["D"]),
+    }
+    elements, slots = thousands(one["elements"]), thousands(one["selected_elements"])
     return Figure(
-        finding=words("heads", two=two, eight=ratio(sdpa[8] / sdpa[1])),
-        caption=words("heads.caption", N=N, D=rows[0]["D"], dtype=rows[0]["dtype"]),
-        table=beside(
-            [{**r, "programs": r["heads"] * r["N"]} for r in rows],
-            ["heads", "programs"],
-            {named(OURS): OURS, named(SDPA): SDPA},
+        finding=f"For one row of output a program loads {elements} elements and selects {slots} "
+        "slots.",
+        caption="One program, 1024 keys, D 512: recorded while the interpreter ran the kernel.",
+        table=columns(
+            results[0].rows,
+            {
+                "case": "case",
+                "M": "M",
+                "N": "N",
+                "D": "D",
+                "programs": "programs",
+                "loads": "loads",
+                "elements": "elements",
+                "bytes loaded": "bytes_loaded",
+                "compulsory bytes": "bytes_compulsory",
+                "32-byte sectors": "sectors",
+                "slots rewritten": "selected_elements",
+            },
         ),
-        plot=charts.lines(results, [OURS, SDPA], "heads", TIME),
-        sentences={
-            "claim_parallel": words(
-                "heads.claim_parallel",
-                programs=N,
-                multiprocessors=results[0].device["multiprocessors"],
-                two=two,
+        plot=charts.bars(
+            derived(
+                results[:1],
+                lambda _: [{"part": part, "count": n} for part, (_, n) in parts.items()],
             ),
+            [Series(like, part, {"part": part}) for part, (like, _) in parts.items()],
+            field("count", "elements", units.whole),
+        ),
+        numbers={
+            "loads": thousands(one["loads"]),
+            "elements": elements,
+            "times": thousands(one["elements"] // one["D"]),
+            "slots": slots,
+            "slots_times": decimals(one["selected_elements"] / one["elements"], 1),
+            "loaded": thousands(head["bytes_loaded"]),
+            "compulsory": thousands(head["bytes_compulsory"]),
+            "loaded_times": decimals(head["bytes_loaded"] / head["bytes_compulsory"], 1),
+            "by_pairs": thousands(pairs["bytes_loaded"]),
+            "decoding": thousands(step["bytes_loaded"]),
+            "sectors_turned": turned["key_sectors"] // turned["key_loads"],
+            "sectors": head["key_sectors"] // head["key_loads"],
+        },
+        claims={
+            f"{PAGE}: all of them are compulsory": step["bytes_loaded"] == step["bytes_compulsory"]
         },
     )
 
@@ -159,14 +190,12 @@ def reuse(results):
     tensor = one["bytes_compulsory"] / 4  # q, k, v and the result are alike
     beside_one = {r["N"]: r for r in pick(rows, implementation=PAIRS)}
     return Figure(
-        finding=words(
-            "reuse",
-            again=ratio(one["bytes_loaded"] / (3 * tensor)),
-            share=percent(rate / feed),
-        ),
-        caption=words(
-            "reuse.caption", heads=one["heads"], D=one["D"], dtype=one["dtype"], N=one["N"]
-        ),
+        finding=f"The kernel loads {ratio(one['bytes_loaded'] / (3 * tensor))} the bytes of q, k "
+        f"and v, at {percent(rate / feed)} of the rate that memory alone could feed.",
+        caption="Bytes that programs load (counted) over time (measured); 16 heads, D 64, "
+        "float32; the title is about N 1024. Dashed: what this GPU reads from memory at best, "
+        "measured in the same run. Loaded bytes come mostly from caches; they are not memory "
+        "traffic.",
         table=columns(
             [
                 {
@@ -193,338 +222,15 @@ def reuse(results):
             over("bytes_loaded", "bytes loaded over time"),
             references=[charts.at_ceiling("read", "read bandwidth of memory")],
         ),
-        sentences={
-            "pairs": words(
-                "reuse.pairs",
-                N=one["N"],
-                heads=one["heads"],
-                loaded=size(one["bytes_loaded"]),
-                loaded_by_pairs=size(two["bytes_loaded"]),
-                time=TIME.text(one),
-                time_of_pairs=TIME.text(two),
-            ),
-            "claim_cache": words(
-                "reuse.claim_cache",
-                ceiling=bandwidth(feed),
-                rate=bandwidth(rate),
-                shared=size(2 * tensor),
-                cache=size(result.device["l2_bytes"]),
-            ),
-        },
-    )
-
-
-def ablation(results):
-    rows = results[0].rows
-    names = {n: "the whole kernel" if n == OURS else n for n in values(rows, "implementation")}
-    whole, *less = names
-    compared = Comparison(rows, whole, less, by=("heads", "N"))
-
-    def share(part, N, heads=1):
-        """The time that is left without a part, of the whole kernel's."""
-        return compared[part][compared.case(heads, N)]
-
-    def left_of(N, heads=1):
-        return listed(f"{part} {percent(share(part, N, heads))}" for part in less)
-
-    def costs_most(N):
-        part = min(less, key=lambda part: share(part, N))
-        return f"{part.removeprefix('without ')} ({percent(1 - share(part, N))} at N {N})"
-
-    def shares(result):
-        wholes = {(r["heads"], r["N"]): TIME(r) for r in pick(result.rows, implementation=OURS)}
-        return ({**r, "share": TIME(r) / wholes[r["heads"], r["N"]]} for r in result.rows)
-
-    lengths = values(rows, "N")
-    return Figure(
-        finding=words("ablation", parts=listed(map(costs_most, lengths))),
-        caption=words("ablation.caption", D=rows[0]["D"], dtype=rows[0]["dtype"]),
-        table=beside(rows, ["heads", "N"], {label: name for name, label in names.items()}),
-        plot=charts.bars(
-            derived(results, shares),
-            [Series(name, name, like=OURS) for name in less],
-            Quantity("time that is left", "share", percent),
-            [
-                View(f"{many(h, 'head')}, N {N}", {"N": N, "heads": h})
-                for h in values(rows, "heads")
-                for N in lengths
-            ],
-            columns=len(lengths),
-        ),
-        sentences={
-            "one_head": words("ablation.one_head", N=1024, shares=left_of(1024)),
-            "many_heads": words("ablation.many_heads", N=1024, heads=16, shares=left_of(1024, 16)),
-            "slots": words(
-                "ablation.slots",
-                heads=16,
-                N=1024,
-                writing=percent(1 - share("without writing slots", 1024, 16)),
-                reading=percent(1 - share("without reading slots", 1024, 16)),
-            ),
-        },
-    )
-
-
-KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory", "arithmetic", "others")
-
-
-def left(results):
-    (result,) = results
-    rows = pick(result.rows, heads=1, N=1024)
-    whole = {r["loop"]: r for r in pick(rows, without="nothing")}
-    return Figure(
-        finding=words("left", parts=len(values(rows, "without")) - 1),
-        caption=words(
-            "left.caption",
-            target=target(result),
-            triton=result.versions["triton"],
-            N=rows[0]["N"],
-            D=rows[0]["D"],
-            dtype=rows[0]["dtype"],
-        ),
-        table=columns(
-            rows,
-            {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
-        ),
-        open_table=True,
-        sentences={
-            "iteration": words(
-                "left.iteration",
-                shuffles=whole["keys"]["shuffles"],
-                barriers=whole["keys"]["barriers"],
-                selects=whole["keys"]["selects"],
-            ),
-        },
-    )
-
-
-def warps(results):
-    rows = results[0].rows
-    lengths, heads = values(rows, "N"), values(rows, "heads")
-
-    def ms(number, N, heads):
-        return TIME(only(rows, num_warps=number, N=N, heads=heads))
-
-    def gain(N, heads):
-        return ratio(ms(4, N, heads) / ms(1, N, heads))
-
-    most = max(heads)
-    best = {(N, h): min((1, 2, 4, 8), key=lambda n: ms(n, N, h)) for N in lengths for h in heads}
-    others = sorted({many(n, "warp") for n in best.values() if n > 1})
-    return Figure(
-        finding=words(
-            "warps",
-            heads=most,
-            N=1024,
-            four=time(ms(4, 1024, most)),
-            one=time(ms(1, 1024, most)),
-        ),
-        caption=words("warps.caption", D=rows[0]["D"], dtype=rows[0]["dtype"]),
-        table=beside(
-            rows, ["heads", "N"], {many(n, "warp"): n for n in (1, 2, 4, 8)}, name="num_warps"
-        ),
-        plot=charts.lines(
-            results,
-            [
-                Series(OURS, f"N {thousands(N)}", {"N": N}, shade=i, symbol=symbol)
-                for i, (N, symbol) in enumerate(zip(lengths, SYMBOLS, strict=True))
-            ],
-            field("num_warps", "warps per program", units.whole),
-            TIME,
-            [View(many(h, "head"), {"heads": h}) for h in heads],
-            columns=2,
-        ),
-        sentences={
-            "gains": words(
-                "warps.gains",
-                gains=listed(f"{gain(N, most)} at N {thousands(N)}" for N in lengths),
-                heads=most,
-                single=listed(f"{gain(N, 1)} at N {thousands(N)}" for N in lengths),
-            ),
-            "best": words(
-                "warps.best",
-                ones=sum(n == 1 for n in best.values()),
-                cases=len(best),
-                others=listed(others),
-            )
-            if others
-            else words("warps.always", cases=len(best)),
-        },
-    )
-
-
-def error(results):
-    rows = results[0].rows
-    drawn, *others = values(rows, "D")
-    largest = field("error_largest", "largest difference from float64", units.difference)
-    theirs = field("pytorch_error_largest", unit=units.difference)
-    single = [r["error_largest"] for r in pick(rows, dtype="float32")]
-    one = only(rows, dtype="float32", D=drawn, N=1024)
-    return Figure(
-        finding=words(
-            "error",
-            closer=sum(largest(r) <= theirs(r) for r in rows),
-            cases=len(rows),
-        ),
-        caption=words("error.caption", drawn=drawn, others=listed(others)),
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "N": "N",
-                "D": "D",
-                "largest": largest,
-                "mean": field("error_mean", unit=units.difference),
-                f"{named(EAGER)}, largest": theirs,
-                "allowed": field("allowed", unit=units.difference),
-            },
-        ),
-        plot=charts.closeness(results, OURS, EAGER, {"D": drawn}),
-        sentences={
-            "claim_error": words(
-                "error.claim_error",
-                D=drawn,
-                N=one["N"],
-                largest=units.error(one["error_largest"]),
-                mean=units.error(one["error_mean"]),
-                least=units.error(min(single)),
-                most=units.error(max(single)),
-            ),
-        },
-    )
-
-
-def registers(results):
-    shown = gpus_then_compiled(results)
-    rows = pick(shown[0].rows, D=64)
-    allowed = max(r["N"] for r in rows if not r["launcher_refuses"])
-    few, many_, beyond = (only(rows, N=N) for N in (1024, allowed, max(values(rows, "N"))))
-    return Figure(
-        finding=words(
-            "registers",
-            few=few["registers"],
-            few_keys=few["N"],
-            many=many_["registers"],
-            most_keys=many_["N"],
-            spilled=beyond["spill_store_bytes"],
-            beyond=beyond["N"],
-        ),
-        caption=words("registers.caption", D=few["D"], dtype=few["dtype"], most_keys=many_["N"]),
-        table=columns(
-            [{**x, "device": r.label} for r in shown for x in r.rows],
-            {
-                "device": "device",
-                "keys": "N",
-                "D": "D",
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "shared memory, bytes": "shared_bytes",
-                "remark": "error",
-            },
-        ),
-        plot=charts.lines(
-            shown,
-            [Series(OURS, where={"D": few["D"]})],
-            field("N", "keys", units.whole),
-            views=[
-                View("registers per thread", y=field("registers", unit=units.whole)),
-                View(
-                    "bytes spilled per thread", y=field("spill_store_bytes", "bytes", units.whole)
-                ),
-            ],
-            log="x",
-            by_device=True,
-        ),
-    )
-
-
-def traffic(results):
-    rows = {r["case"]: r for r in results[0].rows}
-    one, head, step = rows["one program"], rows["whole head"], rows["one decoding step"]
-    turned, pairs = rows["transposed keys"], rows["two queries"]
-    keys = one["N"] * one["D"]
-    elements = {
-        "slots rewritten by where": ("scores", one["selected_elements"]),
-        "elements of V loaded": ("v", keys),
-        "elements of K loaded": ("k", one["elements"] - keys - one["D"]),
-        "its query": ("q", one["D"]),
-    }
-    return Figure(
-        finding=words(
-            "traffic",
-            elements=thousands(one["elements"]),
-            slots=thousands(one["selected_elements"]),
-        ),
-        caption=words("traffic.caption", N=one["N"], D=one["D"]),
-        table=columns(
-            results[0].rows,
-            {
-                "case": "case",
-                "M": "M",
-                "N": "N",
-                "D": "D",
-                "programs": "programs",
-                "loads": "loads",
-                "elements": "elements",
-                "bytes loaded": "bytes_loaded",
-                "compulsory bytes": "bytes_compulsory",
-                "32-byte sectors": "sectors",
-                "slots rewritten": "selected_elements",
-            },
-        ),
-        plot=charts.bars(
-            derived(
-                results[:1],
-                lambda _: [{"part": part, "count": n} for part, (_, n) in elements.items()],
-            ),
-            [Series(like, part, {"part": part}) for part, (like, _) in elements.items()],
-            field("count", "elements", units.whole),
-        ),
-        sentences={
-            "count": words(
-                "traffic.count",
-                N=one["N"],
-                D=one["D"],
-                loads=thousands(one["loads"]),
-                elements=thousands(one["elements"]),
-                times=thousands(one["elements"] // one["D"]),
-            ),
-            "claim_count": words(
-                "traffic.claim_count", N=one["N"], D=one["D"], elements=thousands(one["elements"])
-            ),
-            "where": words(
-                "traffic.where",
-                N=one["N"],
-                D=one["D"],
-                slots=thousands(one["selected_elements"]),
-                times=decimals(one["selected_elements"] / one["elements"], 1),
-            ),
-            "shared": words(
-                "traffic.shared",
-                M=head["M"],
-                N=head["N"],
-                loaded=thousands(head["bytes_loaded"]),
-                compulsory=thousands(head["bytes_compulsory"]),
-                times=decimals(head["bytes_loaded"] / head["bytes_compulsory"], 1),
-                by_pairs=thousands(pairs["bytes_loaded"]),
-            ),
-            "claim_decode": words(
-                "traffic.claim_decode",
-                step=thousands(step["bytes_loaded"]),
-                step_compulsory=thousands(step["bytes_compulsory"]),
-                M=head["M"],
-                N=step["N"],
-                D=step["D"],
-                loaded=thousands(head["bytes_loaded"]),
-                compulsory=thousands(head["bytes_compulsory"]),
-            ),
-            "transposed": words(
-                "traffic.transposed",
-                D=turned["D"],
-                sectors=head["key_sectors"] // head["key_loads"],
-                transposed=turned["key_sectors"] // turned["key_loads"],
-            ),
+        numbers={
+            "loaded": size(one["bytes_loaded"]),
+            "loaded_by_pairs": size(two["bytes_loaded"]),
+            "time": TIME.text(one),
+            "time_of_pairs": TIME.text(two),
+            "ceiling": bandwidth(feed),
+            "rate": bandwidth(rate),
+            "shared": size(2 * tensor),
+            "cache": size(result.device["l2_bytes"]),
         },
     )
 
@@ -533,14 +239,11 @@ def addresses(results):
     rows = results[0].rows
     two = only(rows, query=2)
     return Figure(
-        finding=words("addresses", query=2, first=two["first_element"], last=two["last_element"]),
-        caption=words(
-            "addresses.caption",
-            M=two["M"],
-            D=two["D"],
-            bytes=two["bytes_loaded"],
-            sectors=two["sectors"],
-        ),
+        finding=f"The program of query 2 loads elements {two['first_element']} to "
+        f"{two['last_element']}.",
+        caption=f"M {two['M']}, D {two['D']}, float32, one head: recorded in the interpreter. "
+        f"{two['D']} neighbors are {two['bytes_loaded']} bytes, {two['sectors']} sectors of 32 "
+        "bytes, none of them half used.",
         table=columns(
             rows,
             {
@@ -556,18 +259,223 @@ def addresses(results):
     )
 
 
-def scene(results):
-    rows = results[0].rows
-    *keys, whole = rows
-    loaded = sum(r["bytes"]["k"] + r["bytes"]["v"] for r in keys) + whole["bytes"]["q"]
+KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory", "arithmetic", "others")
+
+
+def left(results):
+    (result,) = results
+    rows = pick(result.rows, heads=1, N=1024)
+    whole = only(rows, without="nothing", loop="keys")
     return Figure(
-        finding=words(
-            "scene",
-            N=len(keys),
-            loaded=count(loaded),
-            once=count(whole["all_queries"] * loaded),
-            M=whole["all_queries"],
+        finding="Each of the 4 variants lacks the part that was removed, and nothing else.",
+        caption=f"Instructions of one iteration, counted in the machine code: {target(result)}, "
+        f"Triton {result.versions['triton']}, 1024 keys, one head, D 64, float32, four warps; "
+        "“others” are addresses, comparisons, moves and the loop itself. A shuffle hands a value "
+        "from one thread of a warp to another, a barrier makes all warps of a program wait for "
+        "each other: both are what a sum over a tile is made of, and reading a slot is a sum.",
+        table=columns(
+            rows,
+            {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
         ),
-        caption=words("scene.caption", query=whole["query"], N=len(keys)),
-        **drawn_scene("basic_attention", rows, "keys", "registers", words("scene.about")),
+        open_table=True,
+        numbers={name: whole[name] for name in ("loads", "shuffles", "barriers", "selects")},
+    )
+
+
+PARTS = {
+    "loads": "without loads",
+    "dot": "without the sum of a dot product",
+    "writing": "without writing slots",
+    "reading": "without reading slots",
+}
+LOADS, DOT = PARTS["loads"], PARTS["dot"]
+
+
+def ablation(results):
+    rows = results[0].rows
+    names = {n: "the whole kernel" if n == OURS else n for n in values(rows, "implementation")}
+    whole, *less = names
+    compared = Comparison(rows, whole, less, by=("heads", "N"))
+
+    def share(part, N, heads=1):
+        """The time that is left without a part, of the whole kernel's."""
+        return compared[part][compared.case(heads, N)]
+
+    def saved(part, N):
+        return percent(1 - share(part, N))
+
+    def shares(result):
+        wholes = {(r["heads"], r["N"]): TIME(r) for r in pick(result.rows, implementation=OURS)}
+        return ({**r, "share": TIME(r) / wholes[r["heads"], r["N"]]} for r in result.rows)
+
+    lengths = values(rows, "N")
+    most = [min(less, key=lambda part, N=N: share(part, N)) for N in lengths]
+    return Figure(
+        finding=f"With one head, loads cost the most at N 256 ({saved(LOADS, 256)}) and at N 1024 "
+        f"({saved(LOADS, 1024)}), the sum of the dot product at N 2048 ({saved(DOT, 2048)}).",
+        caption="D 64, float32. Each bar is the time that is left with one part taken out; the "
+        "result is then wrong. Parts overlap in time, so their savings need not add up to the "
+        "whole.",
+        table=beside(rows, ["heads", "N"], {label: name for name, label in names.items()}),
+        plot=charts.bars(
+            derived(results, shares),
+            [Series(name, name, like=OURS) for name in less],
+            Quantity("time that is left", "share", percent),
+            [
+                View(f"{many(h, 'head')}, N {N}", {"N": N, "heads": h})
+                for h in values(rows, "heads")
+                for N in lengths
+            ],
+            columns=len(lengths),
+        ),
+        numbers={
+            **{f"{name}_alone": percent(share(part, 1024)) for name, part in PARTS.items()},
+            **{f"{name}_many": percent(share(part, 1024, 16)) for name, part in PARTS.items()},
+            "writing_costs": percent(1 - share(PARTS["writing"], 1024, 16)),
+            "reading_costs": percent(1 - share(PARTS["reading"], 1024, 16)),
+        },
+        claims={
+            "title of basic_attention/ablation: loads cost the most": most == [LOADS, LOADS, DOT],
+            f"{PAGE}: where other programs can fill a program's waits, reading slots": PARTS[
+                "reading"
+            ]
+            == min(less, key=lambda part: share(part, 1024, 16)),
+        },
+    )
+
+
+def warps(results):
+    rows = results[0].rows
+    lengths, heads = values(rows, "N"), values(rows, "heads")
+
+    def ms(number, N, heads):
+        return TIME(only(rows, num_warps=number, N=N, heads=heads))
+
+    def gain(N, heads):
+        return ratio(ms(4, N, heads) / ms(1, N, heads))
+
+    best = {min((1, 2, 4, 8), key=lambda n: ms(n, N, h)) for N in lengths for h in heads}
+    return Figure(
+        finding="With one warp per program instead of four, 16 heads of 1024 keys take "
+        f"{time(ms(1, 1024, 16))} instead of {time(ms(4, 1024, 16))}.",
+        caption="D 64, float32, the same kernel with `num_warps` of 1, 2, 4 and 8; both axes "
+        "logarithmic. Medians; L2 flushed before every call; the four take turns.",
+        table=beside(
+            rows, ["heads", "N"], {many(n, "warp"): n for n in (1, 2, 4, 8)}, name="num_warps"
+        ),
+        plot=charts.lines(
+            results,
+            [
+                Series(OURS, f"N {thousands(N)}", {"N": N}, shade=i, symbol=symbol)
+                for i, (N, symbol) in enumerate(zip(lengths, SYMBOLS, strict=True))
+            ],
+            field("num_warps", "warps per program", units.whole),
+            TIME,
+            [View(many(h, "head"), {"heads": h}) for h in heads],
+            columns=2,
+        ),
+        numbers={
+            **{f"gain_{N}": gain(N, 16) for N in lengths},
+            "gain_alone": between([ms(4, N, 1) / ms(1, N, 1) for N in lengths], ratio),
+        },
+        claims={f"{PAGE}: One warp is the fastest in every case": best == {1}},
+    )
+
+
+def registers(results):
+    shown = gpus_then_compiled(results)
+    rows = pick(shown[0].rows, D=64)
+    allowed = [r["N"] for r in rows if not r["launcher_refuses"]]
+    spilled = [r["N"] for r in rows if r["spill_store_bytes"]]
+    few, most, beyond = (only(rows, N=N) for N in (1024, 16_384, 32_768))
+    return Figure(
+        finding=f"The row of scores fills the registers: {few['registers']} a thread at 1024 "
+        f"keys, {most['registers']} at 16,384, and past that they spill "
+        f"({beyond['spill_store_bytes']} bytes per thread at 32,768).",
+        caption="The compiled kernel, D 64, float32. A thread may have at most 255 registers; "
+        "where values spill, the register count says nothing. The launcher refuses more than "
+        "16,384 keys; the last point lifts that limit.",
+        table=columns(
+            [{**x, "device": r.label} for r in shown for x in r.rows],
+            {
+                "device": "device",
+                "keys": "N",
+                "D": "D",
+                "registers": "registers",
+                "spilled, bytes": "spill_store_bytes",
+                "stack, bytes": "stack_bytes",
+                "shared memory, bytes": "shared_bytes",
+                "remark": "error",
+            },
+        ),
+        plot=charts.lines(
+            shown,
+            [Series(OURS, where={"D": 64})],
+            field("N", "keys", units.whole),
+            views=[
+                View("registers per thread", y=field("registers", unit=units.whole)),
+                View(
+                    "bytes spilled per thread", y=field("spill_store_bytes", "bytes", units.whole)
+                ),
+            ],
+            log="x",
+            by_device=True,
+        ),
+        claims={
+            "title of basic_attention/registers: past that they spill": spilled == [32_768],
+            f"{PAGE}: So the launcher stops at 16,384 keys": max(allowed) == 16_384,
+        },
+    )
+
+
+def heads(results):
+    rows = results[0].rows
+    ours, sdpa = (
+        {r["heads"]: TIME(r) for r in pick(rows, implementation=name)} for name in (OURS, SDPA)
+    )
+    return Figure(
+        finding=f"Two heads take {ratio(ours[2] / ours[1])} the time of one: the GPU is already "
+        f"busy. PyTorch computes eight heads in {ratio(sdpa[8] / sdpa[1])} the time of one.",
+        caption="N 1024, D 64, float32. A flat line means there was room to spare.",
+        table=beside(
+            [{**r, "programs": r["heads"] * r["N"]} for r in rows],
+            ["heads", "programs"],
+            {named(OURS): OURS, named(SDPA): SDPA},
+        ),
+        plot=charts.lines(results, [OURS, SDPA], "heads", TIME),
+        numbers={"two": ratio(ours[2] / ours[1])},
+    )
+
+
+def error(results):
+    rows = results[0].rows
+    largest = field("error_largest", "largest difference from float64", units.difference)
+    theirs = field("pytorch_error_largest", unit=units.difference)
+    single = [r["error_largest"] for r in pick(rows, dtype="float32")]
+    one = only(rows, dtype="float32", D=64, N=1024)
+    return Figure(
+        finding="The kernel is as close to float64 as eager PyTorch or closer in "
+        f"{sum(largest(r) <= theirs(r) for r in rows)} of {len(rows)} cases.",
+        caption="Largest difference from float64 attention of the same rounded inputs, over that "
+        "of eager PyTorch: below 1 the kernel is closer. D 64 is drawn; the other widths and the "
+        "differences themselves are in the table. The kernel keeps float32 inside and rounds "
+        "once; eager PyTorch rounds scores and weights to the input's dtype.",
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "N": "N",
+                "D": "D",
+                "largest": largest,
+                "mean": field("error_mean", unit=units.difference),
+                f"{named(EAGER)}, largest": theirs,
+                "allowed": field("allowed", unit=units.difference),
+            },
+        ),
+        plot=charts.closeness(results, OURS, EAGER, {"D": 64}),
+        numbers={
+            "largest": units.error(one["error_largest"]),
+            "mean": units.error(one["error_mean"]),
+            "range": between(single, units.error),
+        },
     )

@@ -1,6 +1,5 @@
 """The figures of the coalescing page: each draws the result of the same name."""
 
-import itertools
 from typing import NamedTuple
 
 from snippets._lab.draw import charts, units
@@ -24,8 +23,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.tables import Numeral, beside, columns, table
-from snippets._lab.draw.units import count, exact, percent, ratio, time
-from snippets._lab.draw.words import Words, between, listed
+from snippets._lab.draw.units import between, count, exact, percent, ratio, thousands, time
 
 OURS, WIDE, CLONE = "coalescing", "coalescing:wide", "torch:clone"
 ROWS, COLUMNS, TILES = "line_sums:rows", "line_sums:columns", "line_sums:exercise"
@@ -33,7 +31,7 @@ TORCH_ROWS, TORCH_COLUMNS = "torch:sum_rows", "torch:sum_columns"
 # What the result is made of, each element read once and written once; and what whole sectors leave.
 USEFUL = over("bytes_useful", "useful bandwidth")
 ALLOWED = field("allowed", "useful bandwidth", units.bandwidth)
-words = Words(__file__)
+PAGE = "docs/posts/coalescing.md"
 
 
 def strides(results):
@@ -43,15 +41,25 @@ def strides(results):
     single = {stride: r for (dtype, stride), r in ours.items() if dtype == "float32"}
     half = {stride: r for (dtype, stride), r in ours.items() if dtype == "float16"}
     last = max(single)
-    sector, size = single[1]["sector_bytes"], single[1]["element_bytes"]
-    alone = single[sector // size]  # from this stride on each element has its own sector
-    l2 = results[0].device["l2_bytes"]
-    slower = ratio(TIME(single[last]) / TIME(single[1]))
-    wide = (
-        [Series(WIDE, "several elements per lane", shade=1)]
-        if pick(rows, implementation=WIDE)
-        else []
-    )
+    against = {
+        dtype: {stride: TIME(_beside(rows, r, WIDE)) / TIME(r) for stride, r in one.items()}
+        for dtype, one in (("float32", single), ("float16", half))
+    }
+    numbers = {
+        "last": last,
+        "slower": ratio(TIME(single[last]) / TIME(single[1])),
+        "slower_half": ratio(TIME(half[last]) / TIME(half[1])),
+        "near": USEFUL.text(single[1]),
+        "near_share": percent(USEFUL(single[1]) / peak),
+        "alone": USEFUL.text(single[8]),
+        "alone_allowed": ALLOWED.text(single[8]),
+        "growth_64": ratio(_growth(single, 8)),
+        "growth_128": ratio(_growth(single, 16)),
+        "growth_256": ratio(_growth(single, 32)),
+        "ours": TIME.text(single[last]),
+        "torch": TIME.text(_beside(rows, single[last])),
+        "wide": between([x for found in against.values() for x in found.values()], ratio),
+    }
     whole = Series(
         "ceiling",
         "if whole sectors move",
@@ -62,20 +70,13 @@ def strides(results):
         size=13,
     )
     return Figure(
-        finding=words(
-            "strides",
-            slower=slower,
-            last=last,
-            near=USEFUL.text(single[1]),
-            far=USEFUL.text(single[last]),
-        ),
-        caption=words(
-            "strides.caption",
-            elements=units.thousands(single[1]["elements"]),
-            sector=sector,
-            half=ratio(half[1]["bytes_useful"] / 2 / l2),
-            single=ratio(single[1]["bytes_useful"] / 2 / l2),
-        ),
+        finding=f"The same elements arrive {numbers['slower']} slower at stride {last} than at "
+        f"stride 1: {numbers['near']} of useful data drops to {USEFUL.text(single[last])}.",
+        caption=f"Copies of {thousands(single[1]['elements'])} elements, both axes logarithmic. "
+        "Useful bytes: each element read once and written once, without what comes along. The "
+        "dashed line is what this GPU copies at best, measured in the same run; open marks are "
+        "what is left of it if whole 32-byte sectors move. The result is larger than L2, which "
+        "is flushed before each call. Medians.",
         table=columns(
             ours.values(),
             {
@@ -85,52 +86,39 @@ def strides(results):
                 "useful": USEFUL,
                 "of the copy ceiling": Quantity("", lambda r: USEFUL(r) / peak, percent),
                 "if whole sectors move": ALLOWED,
-                **(
-                    {"several a lane": Quantity("", lambda r: TIME(_beside(rows, r, WIDE)), time)}
-                    if wide
-                    else {}
-                ),
+                "several a lane": Quantity("", lambda r: TIME(_beside(rows, r, WIDE)), time),
                 "PyTorch": Quantity("", lambda r: TIME(_beside(rows, r)), time),
             },
         ),
         plot=charts.lines(
             measured,
-            [OURS, *wide, CLONE, whole],
+            [OURS, Series(WIDE, "several elements per lane", shade=1), CLONE, whole],
             field("stride", "stride, elements", units.whole),
             USEFUL,
             charts.views("{}", "dtype", values(rows, "dtype")),
             references=[at_ceiling("copy", "a plain copy, measured")],
         ),
-        sentences={
-            "first": words(
-                "strides.first",
-                near=USEFUL.text(single[1]),
-                share=percent(USEFUL(single[1]) / peak),
-            ),
-            "sectors": words(
-                "strides.sectors",
-                alone=alone["stride"],
-                sector=sector,
-                size=size,
-                allowed=ALLOWED.text(alone),
-                measured=USEFUL.text(alone),
-            ),
-            "beyond": _beyond(single, alone, size),
-            "half": words(
-                "strides.half",
-                last=last,
-                slower=slower,
-                half=ratio(TIME(half[last]) / TIME(half[1])),
-            ),
-            "torch": words(
-                "strides.torch",
-                last=last,
-                torch=TIME.text(_beside(rows, single[last])),
-                ours=TIME.text(single[last]),
-            ),
-            "wide": _wide(rows, single, half) if wide else "",
+        numbers=numbers,
+        claims={
+            f"{PAGE}: the time nearly doubles again": _growth(single, 8) >= 1.75,
+            f"{PAGE}: less than the distance": max(_growth(single, 16), _growth(single, 32)) < 1.75,
+        },
+        pieces={
+            "wide": "\n".join(
+                table(
+                    [
+                        {"stride": dtype, **{str(s): Numeral(ratio(x)) for s, x in found.items()}}
+                        for dtype, found in against.items()
+                    ]
+                )
+            )
         },
     )
+
+
+def _growth(single, stride):
+    """How much longer the copy takes where elements are twice as far apart."""
+    return TIME(single[2 * stride]) / TIME(single[stride])
 
 
 def _with_allowed(result):
@@ -145,44 +133,69 @@ def _beside(rows, ours, implementation=CLONE):
     return only(rows, implementation=implementation, dtype=ours["dtype"], stride=ours["stride"])
 
 
-def _wide(rows, single, half):
-    """What it costs, or gains, that a lane takes several neighbors: a sentence and a table."""
-    against = {
-        dtype: {stride: TIME(_beside(rows, r, WIDE)) / TIME(r) for stride, r in ours.items()}
-        for dtype, ours in (("float32", single), ("float16", half))
+def lanes(results):
+    rows = results[0].rows
+    at = {(r["dtype"], r["stride"]): r for r in rows}
+    asked, dtypes = len(rows[0]["lane_bytes"]), values(rows, "dtype")
+
+    def used(row):
+        return exact(asked * row["element_bytes"] / (row["sectors"] * row["sector_bytes"]))
+
+    def shown(some):
+        return beside(
+            some,
+            ["stride"],
+            {f"{dtype}: sectors": dtype for dtype in dtypes},
+            field("sectors", unit=units.whole),
+            lambda case: {f"{dtype}: bytes used": used(case[dtype]) for dtype in dtypes},
+            name="dtype",
+        )
+
+    alone = {
+        dtype: min(r["stride"] for r in pick(rows, dtype=dtype) if r["sectors"] == asked)
+        for dtype in dtypes
     }
-    said = words(
-        "strides.wide",
-        range=between([x for found in against.values() for x in found.values()], ratio),
-    )
-    lines = table(
-        [
-            {"stride": dtype, **{str(stride): Numeral(ratio(x)) for stride, x in found.items()}}
-            for dtype, found in against.items()
-        ]
-    )
-    return "\n".join([said, "", *lines])
-
-
-DOUBLES = 1.75  # a time that grows by more than this is said to double, nearly
-
-
-def _beyond(single, alone, size):
-    """What happens where no more sectors are touched: the time of each doubling of the distance."""
-    beyond = [single[stride] for stride in sorted(single) if stride >= alone["stride"]]
-    growth = [(b["stride"] * size, TIME(b) / TIME(a)) for a, b in itertools.pairwise(beyond)]
-    doubled = list(itertools.takewhile(lambda step: step[1] >= DOUBLES, growth))
-    rest = growth[len(doubled) :]
-    told = listed(f"{ratio(more)} to {apart} bytes" for apart, more in rest)
-    if not doubled:
-        return words("strides.flat", growth=told)
-    apart = doubled[-1][0]
-    return words(
-        "strides.more",
-        sector=alone["sector_bytes"],
-        apart=apart,
-        sectors=apart // alone["sector_bytes"],
-        growth=told,
+    some = [r for r in rows if r["stride"] in (1, 2, 3, 4, 8, 16, 32)]
+    first = {dtype: at[dtype, 1]["sectors"] for dtype in dtypes}
+    return Figure(
+        finding=f"A warp's {asked} float32 lie in {first['float32']} sectors at stride 1 and in "
+        f"{asked} from stride {alone['float32']} on.",
+        caption="Which sectors of 32 bytes the 32 lanes of one request touch: addresses recorded "
+        "while the interpreter ran the kernel. What a lane does not ask for is fetched all the "
+        "same.",
+        table=shown(rows),
+        widget="\n".join(
+            [
+                '<div class="am-lanes" data-widget="coalescing" markdown>',
+                "[The recorded addresses](/figures/coalescing/lanes_addresses.json){ .am-source }",
+                "",
+                *table(shown(some)),
+                "",
+                "</div>",
+            ]
+        ),
+        extra_files={
+            "lanes_addresses.json": {
+                "sectorBytes": rows[0]["sector_bytes"],
+                "requests": [
+                    {
+                        "dtype": r["dtype"],
+                        "stride": r["stride"],
+                        "elementBytes": r["element_bytes"],
+                        "bytes": r["lane_bytes"],
+                    }
+                    for r in rows
+                ],
+            }
+        },
+        numbers={
+            "single": first["float32"],
+            "half": first["float16"],
+            "alone_single": alone["float32"],
+            "alone_half": alone["float16"],
+            "used_single": used(at["float32", alone["float32"]]),
+            "used_half": used(at["float16", alone["float16"]]),
+        },
     )
 
 
@@ -194,14 +207,12 @@ def layout(results):
     )
     near = only(rows, dtype="float32", stride=1, dealt="as Triton chooses")
     return Figure(
-        finding=words(
-            "layout",
-            neighbors=four["neighbours"],
-            stride=four["stride"],
-            four=four["sectors"],
-            one=one["sectors"],
-        ),
-        caption=words("layout.caption"),
+        finding=f"At stride {four['stride']}, lanes with {four['neighbours']} neighbors each ask "
+        f"for {four['sectors']} sectors per request; with one element each they ask for "
+        f"{one['sectors']}.",
+        caption="Read from the load and store instructions of the compiled copy, one tile of "
+        "1,024 elements on four warps. What one instruction stores lies in one lane, so its "
+        "width tells how many neighbors a lane has. Sectors: of the first request of a warp.",
         table=columns(
             rows,
             {
@@ -218,21 +229,13 @@ def layout(results):
             },
         ),
         open_table=True,
-        sentences={
-            "near": words(
-                "layout.near",
-                bytes=near["load_bytes"],
-                loads=near["loads"],
-                more=only(rows, dtype="float32", stride=1, dealt="one a lane")["loads"],
-            ),
-            "far": words(
-                "layout.far",
-                stride=four["stride"],
-                loads=four["loads"],
-                four=four["sectors"],
-                one=one["sectors"],
-                neighbors=four["neighbours"],
-            ),
+        numbers={
+            "near_bytes": near["load_bytes"],
+            "near_loads": near["loads"],
+            "near_loads_alone": only(rows, dtype="float32", stride=1, dealt="one a lane")["loads"],
+            "far_loads": four["loads"],
+            "far_sectors": four["sectors"],
+            "far_sectors_alone": one["sectors"],
         },
     )
 
@@ -240,7 +243,7 @@ def layout(results):
 def transposed(results):
     rows = results[0].rows
     dtypes = values(rows, "dtype")
-    *others, side = values(rows, "side")
+    other, side = values(rows, "side")
     names = {r["implementation"]: r["read"] for r in rows}
     looks = {ROWS: OURS, COLUMNS: OURS, TILES: f"{OURS}:exercise"}
 
@@ -252,10 +255,27 @@ def transposed(results):
 
     best = only(rows, implementation=ROWS, dtype="float32", side=side)
     more = {r["dtype"]: r["sector_bytes"] // r["element_bytes"] for r in rows}
-    factors = {dtype: ratio(slower(dtype)) for dtype in dtypes}
+    numbers = {
+        "single": ratio(slower("float32")),
+        "half": ratio(slower("float16")),
+        "more_single": more["float32"],
+        "more_half": more["float16"],
+        "single_other": ratio(slower("float32", other)),
+        "half_other": ratio(slower("float16", other)),
+        "rows_share": percent(moved(best) / ceiling(results[0], "read")),
+        "tiles_single": time(ms(TILES)),
+        "tiles_single_ratio": ratio(slower("float32", by=TILES)),
+        "tiles_half": time(ms(TILES, "float16")),
+        "tiles_half_ratio": ratio(slower("float16", by=TILES)),
+        "torch": ratio(slower("float32", by=TORCH_COLUMNS, than=TORCH_ROWS)),
+    }
     return Figure(
-        finding=words("transposed", **factors),
-        caption=words("transposed.caption", side=units.thousands(side)),
+        finding=f"Summing down the columns takes {numbers['single']} the time of summing along "
+        f"the rows in float32, and {numbers['half']} in float16.",
+        caption=f"Sums of a matrix of {thousands(side)} × {thousands(side)}, stored row by row, "
+        "each element counted once; one program for each line, except “by tiles” (the exercise) "
+        "and PyTorch. The dashed line is what this GPU reads at best, measured in the same run. "
+        "L2 flushed before every call.",
         table=columns(
             sorted(pick(rows), key=lambda r: (dtypes.index(r["dtype"]), -r["side"])),
             {
@@ -279,109 +299,7 @@ def transposed(results):
             {dtype: {"dtype": dtype, "side": side} for dtype in dtypes},
             references=[at_ceiling("read", "best read")],
         ),
-        sentences={
-            "rows": words(
-                "transposed.rows", share=percent(moved(best) / ceiling(results[0], "read"))
-            ),
-            "factor": words(
-                "transposed.factor",
-                more32=more["float32"],
-                more16=more["float16"],
-                **factors,
-            ),
-            "pitch": " ".join(
-                words(
-                    "transposed.pitch",
-                    side=units.thousands(other),
-                    **{dtype: ratio(slower(dtype, other)) for dtype in dtypes},
-                )
-                for other in others[::-1]
-            ),
-            "exercise": words(
-                "transposed.exercise",
-                single=time(ms(TILES)),
-                single_ratio=ratio(slower("float32", by=TILES)),
-                half=time(ms(TILES, "float16")),
-                half_ratio=ratio(slower("float16", by=TILES)),
-            ),
-            "torch": words(
-                "transposed.torch",
-                ratio=ratio(slower("float32", by=TORCH_COLUMNS, than=TORCH_ROWS)),
-            ),
-        },
-    )
-
-
-def lanes(results):
-    rows = results[0].rows
-    at = {(r["dtype"], r["stride"]): r for r in rows}
-    asked, dtypes = len(rows[0]["lane_bytes"]), values(rows, "dtype")
-
-    def used(row):
-        return exact(asked * row["element_bytes"] / (row["sectors"] * row["sector_bytes"]))
-
-    def numbers(some):
-        return beside(
-            some,
-            ["stride"],
-            {f"{dtype}: sectors": dtype for dtype in dtypes},
-            field("sectors", unit=units.whole),
-            lambda case: {f"{dtype}: bytes used": used(case[dtype]) for dtype in dtypes},
-            name="dtype",
-        )
-
-    alone = {
-        dtype: min(r["stride"] for r in pick(rows, dtype=dtype) if r["sectors"] == asked)
-        for dtype in dtypes
-    }
-    some = [r for r in rows if r["stride"] in (1, 2, 3, 4, 8, 16, 32)]
-    first = {dtype: at[dtype, 1]["sectors"] for dtype in dtypes}
-    return Figure(
-        finding=words(
-            "lanes",
-            lanes=asked,
-            one=first["float32"],
-            far=at["float32", alone["float32"]]["sectors"],
-            alone=alone["float32"],
-        ),
-        caption=words("lanes.caption", lanes=asked, sector=rows[0]["sector_bytes"]),
-        table=numbers(rows),
-        widget="\n".join(
-            [
-                '<div class="am-lanes" data-widget="coalescing" markdown>',
-                "[The recorded addresses](/figures/coalescing/lanes_addresses.json){ .am-source }",
-                "",
-                *table(numbers(some)),
-                "",
-                "</div>",
-            ]
-        ),
-        extra_files={
-            "lanes_addresses.json": {
-                "sectorBytes": rows[0]["sector_bytes"],
-                "requests": [
-                    {
-                        "dtype": r["dtype"],
-                        "stride": r["stride"],
-                        "elementBytes": r["element_bytes"],
-                        "bytes": r["lane_bytes"],
-                    }
-                    for r in rows
-                ],
-            }
-        },
-        sentences={
-            "grow": words(
-                "lanes.grow",
-                lanes=asked,
-                single=first["float32"],
-                half=first["float16"],
-                alone32=alone["float32"],
-                alone16=alone["float16"],
-                used32=used(at["float32", alone["float32"]]),
-                used16=used(at["float16", alone["float16"]]),
-            ),
-        },
+        numbers=numbers,
     )
 
 
@@ -392,17 +310,15 @@ def sectors(results):
     loads = [r for r in loads if r["key"] != "attention:transposed"]
     whole = [r for r in loads if r["bytes_used"] == r["sectors"] * r["sector_bytes"]]
 
-    def per_request(dtype, key):
+    def per_request(key, dtype="float32"):
         return count(PER_REQUEST(only(rows, dtype=dtype, key=key)))
 
     return Figure(
-        finding=words("sectors", whole=len(whole), cases=len(loads)),
-        caption=words(
-            "sectors.caption",
-            sector=loads[0]["sector_bytes"],
-            lanes=loads[0]["lanes"],
-            D=loads[0]["D"],
-        ),
+        finding=f"Attention's row loads use every byte of the sectors they touch in {len(whole)} "
+        f"of {len(loads)} cases.",
+        caption="32-byte sectors for each request of 32 neighboring elements, from the addresses "
+        "that the interpreter recorded. Attention: the first kernel of the series, D "
+        f"{loads[0]['D']}.",
         table=beside(
             rows,
             ["read"],
@@ -412,32 +328,20 @@ def sectors(results):
             name="dtype",
         ),
         open_table=True,
-        sentences={
-            "late": words(
-                "sectors.late",
-                late32=per_request("float32", "copy:late"),
-                first32=per_request("float32", "copy:1"),
-                late16=per_request("float16", "copy:late"),
-                first16=per_request("float16", "copy:1"),
-            ),
-            "attention": words(
-                "sectors.attention",
-                row32=per_request("float32", "attention:q"),
-                row16=per_request("float16", "attention:q"),
-                turned32=per_request("float32", "attention:transposed"),
-                turned16=per_request("float16", "attention:transposed"),
-            ),
-            "columns": words(
-                "sectors.columns",
-                columns=per_request("float32", "sums:columns"),
-                rows=per_request("float32", "sums:rows"),
-            ),
-            "tiles": words(
-                "sectors.tiles",
-                tiles=per_request("float32", "sums:exercise"),
-                columns=per_request("float32", "sums:columns"),
-            ),
+        numbers={
+            "columns": per_request("sums:columns"),
+            "rows": per_request("sums:rows"),
+            "tiles": per_request("sums:exercise"),
+            "row_single": per_request("attention:q"),
+            "row_half": per_request("attention:q", "float16"),
+            "turned_single": per_request("attention:transposed"),
+            "turned_half": per_request("attention:transposed", "float16"),
+            "late_single": per_request("copy:late"),
+            "late_half": per_request("copy:late", "float16"),
+            "first_single": per_request("copy:1"),
+            "first_half": per_request("copy:1", "float16"),
         },
+        claims={f"{PAGE}: the minimum for its bytes": whole == loads},
     )
 
 
@@ -454,18 +358,25 @@ def bound(results):
     counts = {t: _shares(pick(rows, tokens=t)) for t in tokens}
     few, most = tokens[0], tokens[-1]
     up = {t: only(rows, tokens=t, operation="matmul, up") for t in (few, most)}
+    numbers = {
+        "few_share": percent(counts[few]["memory"].time),
+        "many_share": percent(counts[most]["memory"].time),
+        "ridge": count(ridge(results[0], "matmul_float16", "read")),
+        "few_memory": percent(up[few]["memory"]),
+        "few_arithmetic": percent(up[few]["arithmetic"]),
+        "many_memory": percent(up[most]["memory"]),
+        "many_arithmetic": percent(up[most]["arithmetic"]),
+    }
     return Figure(
-        finding=words(
-            "bound",
-            calls=counts[few]["all"].calls,
-            few=_tokens(few),
-            few_calls=counts[few]["memory"].calls,
-            few_share=percent(counts[few]["memory"].time),
-            many=_tokens(most),
-            many_calls=counts[most]["memory"].calls,
-            many_share=percent(counts[most]["memory"].time),
-        ),
-        caption=words("bound.caption", width=rows[0]["width"]),
+        finding=f"Of the {counts[few]['all'].calls} operations of a transformer layer, memory "
+        f"limits {counts[few]['memory'].calls} with {_tokens(few)} and "
+        f"{counts[most]['memory'].calls} with {_tokens(most)}; in time that is "
+        f"{numbers['few_share']} and {numbers['many_share']} of the layer.",
+        caption=f"PyTorch's operations of a layer {rows[0]['width']} wide, float16, one call each "
+        "with L2 flushed before; both axes logarithmic. FLOPs and bytes are counted from the "
+        "formulas: every operand and result moves once. An operation is “limited by” the ceiling "
+        "that it comes closest to, provided it reaches at least half of it; otherwise by "
+        "neither. Ceilings measured in the same run.",
         table=columns(
             rows,
             {
@@ -489,25 +400,15 @@ def bound(results):
             columns=2,
             height=240,
         ),
-        sentences={
-            "ridge": words("bound.ridge", ridge=count(ridge(results[0], "matmul_float16", "read"))),
-            "up": words(
-                "bound.up",
-                few=_tokens(few),
-                few_memory=percent(up[few]["memory"]),
-                few_arithmetic=percent(up[few]["arithmetic"]),
-                many=_tokens(most),
-                many_memory=percent(up[most]["memory"]),
-                many_arithmetic=percent(up[most]["arithmetic"]),
+        numbers=numbers,
+        claims={
+            f"{PAGE}: Memory never limits more than half of the operations": all(
+                found["memory"].calls <= HALF * found["all"].calls for found in counts.values()
             ),
-            "claim_bound": words(
-                "bound.claim",
-                by_number=_with(
-                    t for t in tokens if counts[t]["memory"].calls > HALF * counts[t]["all"].calls
-                ),
-                by_time=_with(t for t in tokens if counts[t]["memory"].time > HALF),
-                verdicts=" ".join(_verdict(t, counts[t]) for t in tokens),
-            ),
+            f"{PAGE}: Only with 1 token does it limit more than half of the time": [
+                t for t in tokens if counts[t]["memory"].time > HALF
+            ]
+            == [1],
         },
     )
 
@@ -532,11 +433,7 @@ def _told(row):
 
 
 def _tokens(number):
-    return "1 token" if number == 1 else f"{units.thousands(number)} tokens"
-
-
-def _with(tokens):
-    return " and with ".join(map(_tokens, tokens)) or words("bound.never")
+    return "1 token" if number == 1 else f"{thousands(number)} tokens"
 
 
 class _Share(NamedTuple):
@@ -554,12 +451,3 @@ def _shares(rows):
         by: _Share(sum(r["calls"] for r in some), sum(r["calls"] * TIME(r) for r in some) / total)
         for by, some in kinds.items()
     }
-
-
-def _verdict(tokens, shares):
-    parts = [
-        f"{shares[by].calls} by {by} ({percent(shares[by].time)} of the time)"
-        for by in LIMITS
-        if shares[by].calls
-    ]
-    return words("bound.verdict", tokens=_tokens(tokens), parts=", ".join(parts))

@@ -112,6 +112,10 @@ def forward_md(out):
     return (out / "fake_attention" / "forward.md").read_text("utf-8")
 
 
+def data_md(out):
+    return (out / "fake_attention" / "forward_data.md").read_text("utf-8")
+
+
 def edit(path, old, new):
     text = path.read_text("utf-8")
     assert text.count(old) >= 1, f"{old!r} is not in {path.name}"
@@ -126,9 +130,11 @@ def test_drawing_twice_gives_the_same_bytes(data, out, tmp_path):
         for name in (
             "forward.md",
             "forward.json",
+            "forward_data.md",
             "forward_sentences.md",
             "report.md",
-            "report_sentences.md",
+            "report_data.md",
+            "report_nvidia_h200.md",
         )
     }
     assert draw_all(data, out) == []
@@ -208,7 +214,7 @@ def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):
     draw_all(data, out)
     assert "NVIDIA H200 was slowed by heat and the power supply." in forward_md(out)
     shown = "| slowed by | heat (25 % of the readings) and the power supply (4 % of the readings) |"
-    assert shown in (forward_md(out))
+    assert shown in data_md(out)
 
 
 def test_a_missing_result_is_named(data, out, capsys):
@@ -221,7 +227,11 @@ def test_what_waits_for_a_gpu_is_not_drawn(data, out):
     """The page says so in its place; what needs no GPU has to be measured."""
     (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
     draw_all(data, out)
-    assert set(drawn(out)) == {"fake_attention/report.md", "fake_attention/report_sentences.md"}
+    assert {path.rpartition("/")[2].partition(".")[0] for path in drawn(out)} == {
+        "report",
+        "report_data",
+        "report_nvidia_h200",
+    }
 
 
 def sealed(change):
@@ -326,7 +336,7 @@ def rendered(fragment):
 def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
     second = store.write(measured("forward", name="GPU B"), data)
     draw_all(data, out)
-    harmless = rendered(forward_md(out))
+    harmless = rendered(forward_md(out) + data_md(out))
     forward = measured("forward", commit=hostile if where == "commit" else "abc")
     if where == "implementation":
         forward.rows[0]["implementation"] = hostile
@@ -339,7 +349,7 @@ def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
     store.write(forward, data)
     store.write(measured("forward", name=f"{hostile} b"), data)
     draw_all(data, out)
-    found = rendered(forward_md(out))
+    found = rendered(forward_md(out) + data_md(out))
     assert found.tags <= harmless.tags
     assert found.attributes <= harmless.attributes
     folders = {store.folder_name(name) for name in (forward.label, f"{hostile} b")}
@@ -375,9 +385,9 @@ def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("gpu", "Measured on [Some GPU, 2026"),
-        ("interpreter", "Run in [Triton&#x27;s interpreter, 2026"),
-        ("compiler", "For [sm&#95;90, compiled ahead of time, 2026"),
+        ("gpu", "Measured on Some GPU, 2026"),
+        ("interpreter", "Run in Triton&#x27;s interpreter, 2026"),
+        ("compiler", "For sm&#95;90, compiled ahead of time, 2026"),
     ],
 )
 def test_only_a_clock_measures(place, said, room):
@@ -400,7 +410,9 @@ def test_a_printed_line_cannot_leave_its_code_block(line, data, out):
 
 
 def test_numpy_arrays_are_refused(data, out, room):
-    edit(room / "figures.py", "caption=", 'extra_files={"x.json": [numpy.arange(3)]}, caption=')
+    edit(
+        room / "figures.py", "caption=", 'extra_files={"x.json": {"x": numpy.arange(3)}}, caption='
+    )
     edit(room / "figures.py", "import TIME, only", "import TIME, only\nimport numpy")
     with pytest.raises(DataError, match=r"a figure holds a numpy\.ndarray; give it plain numbers"):
         draw_all(data, out)
@@ -441,9 +453,10 @@ def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
     title = text.split('<p class="am-finding" markdown>\n')[1].split("\n")[0]
     assert title == "It takes 500 µs.", "the reference device has the word, whatever its name"
     assert "On A GPU: It takes 250 µs." in text
-    assert text.index("/data/nvidia_h200/") < text.index("/data/a_gpu/")
-    assert "| NVIDIA H200 |" in text
-    assert "| A GPU |" in text
+    made = data_md(out)
+    assert made.index("/data/nvidia_h200/") < made.index("/data/a_gpu/")
+    assert "| NVIDIA H200 |" in made
+    assert "| A GPU |" in made
     spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
     assert [trace["y"] for trace in spec["data"]] == [[500], [250]]
     assert spec["layout"]["yaxis"]["title"]["text"] == "time, µs"
@@ -452,18 +465,22 @@ def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
 def test_a_figure_has_its_parts(data, out):
     draw_all(data, out)
     text = forward_md(out)
-    assert text.startswith('<div class="am-figure am-chart" style="--am-room: ')
+    source = "<!-- made by snippets/fake_attention/figures.py:forward; make figures -->\n"
+    assert text.startswith(f'{source}\n<div class="am-figure am-chart" style="--am-room: ')
     assert 'id="figure-fake_attention-forward" markdown>\n<figure markdown>' in text
-    assert text.index("</figcaption>\n</figure>") < text.index("<details")
     assert "[The chart's data](/figures/fake_attention/forward.json){ .am-source }" in text
-    assert "[NVIDIA H200, 2026-11-21](/data/nvidia_h200/fake_attention/forward.json)" in text
-    assert "<summary>The numbers as a table</summary>" in text
-    assert "<summary>Where these numbers come from</summary>" in text
-    assert measured("forward").source_hash in text
+    assert "Measured on NVIDIA H200, 2026-11-21" in text
+    made = data_md(out)
+    assert made.startswith(f"{source}\nIt takes 500 µs.\n")
+    assert "(/data/nvidia_h200/fake_attention/forward.json)" in made
+    assert "renewed by `make bench POST=fake_attention RESULT=forward`" in made
+    assert "| timed | queued |" in made
+    assert measured("forward").source_hash in made
     assert 'aria-label="Chart. It takes 500 µs."' in text
     sentences = (out / "fake_attention" / "forward_sentences.md").read_text()
     assert sentences == (
-        "<!-- --8<-- [start:remark] -->\nWith 16 queries: 500 µs.\n<!-- --8<-- [end:remark] -->\n"
+        f"{source}<!-- --8<-- [start:remark] -->\nWith 16 queries: 500 µs.\n"
+        "<!-- --8<-- [end:remark] -->\n"
     )
 
 
@@ -474,7 +491,7 @@ def test_the_height_reserved_for_a_chart_follows_its_text():
 
     short = rooms("Short.", "One line.")
     assert 300 < short[0] < short[1] < 500
-    assert rooms("Short.", "[One](/data/" + "long/" * 99 + "x.json){ .am-raw } line.") == short
+    assert rooms("Short.", "[One](/data/" + "long/" * 99 + "x.json) line.") == short
     longer = rooms("Short.", "Word " * 100)
     more = [after - before for before, after in zip(short, longer, strict=True)]
     assert more == pytest.approx([3 * 21.4, 8 * 21.4], abs=1)
@@ -589,8 +606,9 @@ def test_a_second_card_needs_no_code(two_devices):
     for post, result in some(measured_on_gpu):
         one, two = ((folder / n / post / f"{result}.md").read_text("utf-8") for n in ("one", "two"))
         where = f"{post}/{result}"
-        assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in two, where
-        assert "Zweite &lt;b&gt;GPU" in two, where
+        data = (folder / "two" / post / f"{result}_data.md").read_text("utf-8")
+        assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in data, where
+        assert "Zweite &lt;b&gt;GPU" in data, where
         finding = "markdown>\n", "\n</p>"
         titles = {text.split(finding[0], 2)[2].split(finding[1])[0] for text in (one, two)}
         assert len(titles) == 1, f"{where}: the reference device keeps the title"

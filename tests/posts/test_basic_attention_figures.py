@@ -2,7 +2,6 @@
 
 import pytest
 
-from snippets._lab.draw.fragment import fragment
 from snippets.basic_attention import figures
 from snippets.basic_attention.bench import PARTS
 from tests.made_up import CEILINGS, result, timed
@@ -20,23 +19,16 @@ def test_an_ablation_says_what_each_part_costs():
             **{f"without {part}": share for part, share in SHARES.items()},
         }.items()
     ]
-    files = fragment(
-        "basic_attention",
-        "ablation",
-        figures.ablation,
-        [result("basic_attention", "ablation", rows, ceilings=CEILINGS)],
-    )
-    assert "with one head reading slots (50 % at N 256)" in files["ablation.md"].replace("\n", " ")
-    text = files["ablation_sentences.md"]
-    assert "without loads 80 %, without the sum of a dot product 60 %" in text
-    assert "costs 5 % of the time" in text.replace("5.0 %", "5 %")
+    drawn = figures.ablation([result("basic_attention", "ablation", rows, ceilings=CEILINGS)])
+    assert drawn.numbers["loads_alone"] == "80 %"
+    assert drawn.numbers["dot_many"] == "60 %"
+    assert drawn.numbers["writing_costs"] == "5 %"
+    assert "loads cost the most at N 256 (20 %)" in drawn.finding
+    assert [*drawn.claims.values()] == [False, True], "reading slots costs the most everywhere"
 
 
-@pytest.mark.parametrize(
-    ("of_one_head", "said"),
-    [(2, "in 3 of 6 cases, in the others 2 warps"), (1, "in all 6 cases")],
-)
-def test_the_best_number_of_warps_is_counted(of_one_head, said):
+@pytest.mark.parametrize("of_one_head", [2, 1])
+def test_the_best_number_of_warps_is_claimed_only_while_it_is_one(of_one_head):
     rows = [
         timed(
             number * heads if heads > 1 else 1.0 + abs(number - of_one_head) / 10,
@@ -51,8 +43,6 @@ def test_the_best_number_of_warps_is_counted(of_one_head, said):
         for N in (256, 1024, 2048)
         for number in (1, 2, 4, 8)
     ]
-    files = fragment(
-        "basic_attention", "warps", figures.warps, [result("basic_attention", "warps", rows)]
-    )
-    assert "16 heads of 1024 keys take 16 ms instead of 64 ms" in files["warps.md"]
-    assert f"One warp is the fastest {said}." in files["warps_sentences.md"].replace("\n", " ")
+    drawn = figures.warps([result("basic_attention", "warps", rows)])
+    assert "16 heads of 1024 keys take 16 ms instead of 64 ms" in drawn.finding
+    assert [*drawn.claims.values()] == [of_one_head == 1]

@@ -1,5 +1,7 @@
 """What coalescing's figure says of distance and of lanes, from made-up times."""
 
+import pytest
+
 from snippets.coalescing import figures
 from tests.made_up import result, timed
 
@@ -7,7 +9,7 @@ DEVICE = {"name": "Some GPU", "l2_bytes": 60 << 20, "power_limit_w": 700.0}
 COPY = {1: 1.0, 2: 1.5, 4: 2.5, 8: 4.0, 16: 8.0, 32: 9.0, 64: 12.0}  # stride → milliseconds
 
 
-def sentences(ms, wide=1.0):
+def strides(ms, wide=1.0):
     rows = [
         timed(
             time * (wide if name == "coalescing:wide" else 1),
@@ -23,22 +25,26 @@ def sentences(ms, wide=1.0):
         for stride, time in ms.items()
         for name in ("coalescing", "coalescing:wide", "torch:clone")
     ]
-    return figures.strides([result("coalescing", "strides", rows, device=DEVICE)]).sentences
+    return figures.strides([result("coalescing", "strides", rows, device=DEVICE)])
 
 
-def test_what_memory_hands_out_at_a_time_is_where_the_time_stops_doubling():
-    beyond = sentences(COPY)["beyond"]
-    assert "from 32 to 64 bytes apart the time nearly doubles" in beyond
-    assert "64 bytes at a time, 2 sectors" in beyond
-    assert "1.12× to 128 bytes and 1.33× to 256 bytes" in beyond
-    assert "128 bytes at a time, 4 sectors" in sentences(COPY | {32: 16.0, 64: 17.0})["beyond"]
-    flat = sentences(COPY | {16: 4.2, 32: 4.4, 64: 4.6})["beyond"]
-    assert "not with the distance" in flat
+@pytest.mark.parametrize(
+    ("copy", "growth", "holds"),
+    [
+        (COPY, ["2.0×", "1.12×", "1.33×"], [True, True]),
+        (COPY | {32: 16.0, 64: 17.0}, ["2.0×", "2.0×", "1.06×"], [True, False]),
+        (COPY | {16: 4.2, 32: 4.4, 64: 4.6}, ["1.05×", "1.05×", "1.05×"], [False, True]),
+    ],
+)
+def test_what_memory_hands_out_at_a_time_is_where_the_time_stops_doubling(copy, growth, holds):
+    figure = strides(copy)
+    assert [figure.numbers[f"growth_{apart}"] for apart in (64, 128, 256)] == growth
+    assert [*figure.claims.values()] == holds
 
 
 def test_several_elements_a_lane_are_compared_at_each_stride():
-    said, empty, heads, _, *rows = sentences(COPY, wide=1.5)["wide"].splitlines()
-    assert "takes 1.50× the time" in said
-    assert empty == ""
+    figure = strides(COPY, wide=1.5)
+    assert figure.numbers["wide"] == "1.50×"
+    heads, _, *rows = figure.pieces["wide"].splitlines()
     assert heads == "| stride | 1 | 2 | 4 | 8 | 16 | 32 | 64 |"
     assert rows == [f"| {dtype} |" + " 1.50× |" * 7 for dtype in ("float32", "float16")]

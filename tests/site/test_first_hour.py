@@ -191,7 +191,7 @@ def test_a_page_says_what_no_gpu_has_measured(page, house):
     assert f"`make bench POST={NAME} RESULT=forward`" in shown
     assert shown.count(unmeasured.BADGE) == 1, "the figure, and no sentence"
     assert include("mutants.md") in shown, "a figure that needs no GPU has to be there"
-    assert include("report_sentences.md:interpreter") in shown
+    assert include("report_interpreter.md") in shown
     assert unmeasured.nothing_measured(house / "docs/data", NAME)
 
 

@@ -71,7 +71,7 @@ def test_a_kernel_is_cut_with_what_it_needs_and_nothing_else():
         '    """Does little."""\n    x = tl.load(x_ptr + n)\n    tl.store(x_ptr, _helper(x))'
     )
     assert kernel.rest == other.text == "@triton.jit\ndef _other(x_ptr):\n    tl.store(x_ptr, 1)"
-    assert kernel.sections == {"whole": (10, 14), "load": (13, 13)}
+    assert kernel.sections == {"whole": (10, 14), "load": (13, 13)} | functions
     assert kernel.says == "Does little."
     assert other.rest == kernel.text
 

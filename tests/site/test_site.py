@@ -16,7 +16,8 @@ import yaml
 
 from snippets._lab.results import store
 from snippets._lab.rooms import FOR_SCRIPTS, drawn_from_all
-from snippets._site.checks import spelling
+from snippets._site import spelling
+from snippets._site.includes import whole
 from tests.floors import perhaps, some
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -492,7 +493,8 @@ def waits_for_a_gpu(path, section):
     if (ROOT / path).is_file() and section in sections(path):
         return False
     from_all = set(drawn_from_all(found[1]))
-    return found[2] in unmeasured(found[1]) | (from_all if unmeasured(found[1]) else set())
+    waits = unmeasured(found[1]) | (from_all if unmeasured(found[1]) else set())
+    return any(f"{found[2]}_".startswith(f"{name}_") for name in waits)
 
 
 def test_every_include_finds_its_named_section():
@@ -505,7 +507,12 @@ def test_every_include_finds_its_named_section():
                 continue  # the page says so
             if not (ROOT / path).is_file():
                 wrong.append(f"{page} includes {path}, which is not there")
-            elif section not in sections(path):
+            elif section in sections(path):
+                continue
+            elif path.endswith(".py") and (lines := whole(read(path), section)):
+                if lines[1] - lines[0] + 1 not in SECTION_LINES:
+                    wrong.append(f"{page}: {path}:{section} has lines {lines[0]} to {lines[1]}")
+            else:
                 wrong.append(f"{page}: {path} has no section {section!r}")
     assert not wrong, "; ".join(wrong)
 
@@ -570,6 +577,8 @@ def test_every_figure_is_on_a_page():
             beside = [p for p in figures if p.parent == path.parent and p.suffix == ".md"]
             link = f"/figures/{path.parent.name}/{path.name}"
             assert any(link in read(p) for p in beside), f"{path} belongs to no figure"
+        elif path.stem.endswith("_data"):
+            assert (ROOT / path.parent / path.name.replace("_data", "")).is_file(), path
         elif path.name != "report.md":
             assert path.as_posix() in shown, f"{path} is on no page"
 
@@ -577,7 +586,7 @@ def test_every_figure_is_on_a_page():
 def draws_a_shape(path):
     """Whether a picture holds no result: what its function says, or none measured yet."""
     room = ROOT / f"snippets/{path.parent.name}/drawings.py"
-    numbers = "The numbers as a table" in path.read_text("utf-8")
+    numbers = path.with_name(f"{path.stem}_data.md").is_file()
     return room.exists() and any(
         f.name == path.stem and not (f.args.args and numbers)
         for f in functions(f"snippets/{path.parent.name}/drawings.py")
@@ -586,12 +595,13 @@ def draws_a_shape(path):
 
 
 def test_every_figure_names_its_data():
-    found = [p for p in (ROOT / "docs/figures").rglob("*.md") if "_sentences" not in p.stem]
-    assert found, "no figures"
-    for path in found:
+    figures = [p for p in (ROOT / "docs/figures").rglob("*.md") if 'id="figure-' in p.read_text()]
+    assert figures, "no figures"
+    for path in figures:
         if draws_a_shape(path):
             continue
-        links = re.findall(r"\]\(/(data/[^)]+\.json)\)", path.read_text("utf-8"))
+        data = path.with_name(f"{path.stem}_data.md").read_text("utf-8")
+        links = re.findall(r"\]\(/(data/[^)]+\.json)\)", data)
         assert links, f"{path} does not say what it was drawn from"
         assert all((ROOT / "docs" / link).is_file() for link in links), path
 
@@ -890,9 +900,9 @@ def test_a_missing_include_stops_the_build():
         for entry in mkdocs()["markdown_extensions"]
         for name, options in (entry.items() if isinstance(entry, dict) else [(entry, {})])
     }
-    assert extensions["pymdownx.snippets"]["check_paths"] is True
-    assert extensions["pymdownx.snippets"]["base_path"] == ["!relative"]
-    assert not extensions["pymdownx.snippets"].get("url_download")
+    assert extensions["snippets._site.includes"]["check_paths"] is True
+    assert extensions["snippets._site.includes"]["base_path"] == ["!relative"]
+    assert not extensions["snippets._site.includes"].get("url_download")
 
 
 def test_addresses_come_from_the_environment():

@@ -2,14 +2,15 @@
 
 import functools
 import inspect
-import re
+import json
 import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from snippets._lab.draw.figure import Drawn
-from snippets._lab.draw.fragment import fragment
+from snippets._lab.draw.fragment import NUMBERS, fragment
 from snippets._lab.draw.pictures import Pictured, picture_fragment
 from snippets._lab.draw.shared_figures import mutants, report
 from snippets._lab.results import store
@@ -50,6 +51,7 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
     files: dict[Path, str] = {}
+    numbers: dict[str, dict[str, Any]] = {}  # room → figure → its numbers
     unknown: list[str] = []  # figures that data which cannot be read belongs to
 
     def draw(room: str, name: str, make: Callable[[], dict[str, str]], waits: bool) -> None:
@@ -57,6 +59,9 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
             return unknown.append(f"{room}/{name}")
         try:
             for file, text in make().items():
+                if file == NUMBERS:
+                    numbers.setdefault(room, {}).update(json.loads(text))
+                    continue
                 if out / room / file in files:
                     raise DataError(f"two figures of {room} are called {name}")
                 files[out / room / file] = text
@@ -85,6 +90,9 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
     if by_name:
         left = ", ".join(f"{post}/{result}" for post, result in sorted(by_name))
         faults.append(f"no figures.py draws these results: {left}")
+    for room, of_room in numbers.items():
+        text = json.dumps(of_room, ensure_ascii=False, indent=1)
+        files[out / room / NUMBERS] = text + "\n"
     changed = [p for p, text in files.items() if not p.exists() or p.read_bytes() != text.encode()]
     gone = [p for p in out.rglob("*") if p.is_file() and p not in files]
     strange = [p for p in gone if p.suffix not in (".md", ".json", ".part")]
@@ -105,8 +113,10 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
 
 
 def _made_by(path: Path, out: Path, figure: str) -> bool:
-    """Whether a file is one of a figure's: room/name.md, .json or name_sentences.md."""
-    return re.sub(r"(_sentences)?\.\w+$", "", path.relative_to(out).as_posix()) == figure
+    """Whether a file is one of a figure's: room/name.md, what is named after it, its numbers."""
+    room, _, name = figure.partition("/")
+    own = path.name == NUMBERS or f"{path.stem}_".startswith(f"{name}_")
+    return path.parent == out / room and own
 
 
 def figure_functions(room: str) -> dict[str, Drawn]:

@@ -2,6 +2,10 @@
 
 For each result of a room, `figures.py` of the room has a function of the same name. It gets the
 results of every device that has data, the reference device first, and returns a Figure.
+
+A page writes its sentences by hand and names a number where it stands:
+`{{ room.figure.name }}`. Words that other data would make wrong, "ahead in every case", are a claim
+of the figure: while it does not hold, nothing is drawn, and the error names the page and the words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +18,15 @@ from snippets._lab.results.store import Result
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure function returns. Finding, caption and sentences are Markdown."""
+    """What a figure function returns. Finding and caption are Markdown."""
 
     finding: str  # the title: one sentence that the chart shows
     caption: str  # what is drawn, and under which conditions
     table: list[dict[str, Any]]  # the numbers, one row a dict; [] if the widget shows all
     plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure
+    numbers: Mapping[str, str | int] = field(default_factory=dict)  # what a page may name, as text
+    claims: Mapping[str, bool] = field(default_factory=dict)  # "docs/….md: its words" → they hold
     sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
     widget: str = ""  # HTML instead of a chart, for what Plotly does not draw
     pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown, to show elsewhere

@@ -1,31 +1,42 @@
-"""What a page includes of a figure: chart, finding, caption, folded table, provenance, sentences.
+"""What a page includes of a figure: chart, finding, caption; and, on a page of their own, its data.
 
 It depends on data and drawing code only. Whether the code behind a number has changed since is
-worked out when the site is built: beside each link to a raw result stands an empty mark for it.
+worked out when the site is built: beside each result that is named stands an empty mark for it.
 """
 
 import html
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from snippets._lab.draw import units
 from snippets._lab.draw.chart import place
 from snippets._lab.draw.specification import specification
 from snippets._lab.draw.still import still
-from snippets._lab.draw.tables import table
+from snippets._lab.draw.tables import cell, listed, table
 from snippets._lab.draw.units import count, percent
-from snippets._lab.draw.words import cell, listed
 from snippets._lab.results.store import DataError, Result
 
 if TYPE_CHECKING:
     from snippets._lab.draw.figure import Figure
 
+NUMBERS = "numbers.json"  # of a room: what its figures say of themselves, put together
 DIGITS = 6  # significant digits in a figure's specification
 MARKUP = re.compile(r"<[a-z/!?]|\]\(\s*\w*script:", re.IGNORECASE)
 INCLUDE = re.compile("--8<--")
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+WORD = re.compile(r"[^\W\d_]+")
+# The words in a number's text: units, and what stands between the ends of a range.
+UNITS = {"to", "under", "e"} | {
+    word
+    for unit in vars(units).values()
+    if isinstance(unit, units.Unit)
+    for _, name in unit.steps
+    for word in WORD.findall(name)
+}
 TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
 # What figures.css makes of a figure's text: characters a line, and its pixels, of title, caption;
 # and the pixels of the rule, the gaps and the folded lines.
@@ -52,33 +63,36 @@ def fragment(
             if own and r.place == "gpu" and (other := function([r]))
         ]
     except Exception as error:
-        read = ", ".join(f"{r.folder}/{room}/{name}.json" for r in results if r.post == room)
-        read = read or "the results of all posts"
+        own_files = [f"{r.folder}/{room}/{name}.json" for r in results if r.post == room]
+        told = ", ".join(own_files) or "the results of all posts"
         text = f"{type(error).__name__}: {error}"
-        raise DataError(f"figure {name} of {room} cannot be drawn from {read}: {text}") from error
-    texts = (figure.finding, figure.caption, *figure.sentences.values())
+        raise DataError(f"figure {name} of {room} cannot be drawn from {told}: {text}") from error
+    pieces = [text for text in figure.pieces.values() if not text.startswith("<")]
+    texts = (figure.finding, figure.caption, *figure.sentences.values(), *pieces)
     check_sentences(f"figure {name} of {room}", texts)
     files = {}
     also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
-    raw = raw_results(results, own)
     also += "".join(
         f" While this was measured {cell(r.label)} was slowed by {listed(r.device['slowdowns'])}."
         for r in results
         if r.device.get("slowdowns")
     )
-    caption = f"{figure.caption}{also} {whence(results) if own else 'Raw results:'} {raw}."
+    devices = listed(f"{cell(r.label)}, {r.date}{stale_mark(r)}" for r in results)
+    also += f" {whence(results)} {devices}." if own else stale_mark(*results)
+    caption = f"{figure.caption}{also}"
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
-    # What is folded is no part of the <figure>, where a caption comes first or last.
     tall, tall_on_a_phone = (
         (place(figure.plot, phone).height for phone in (False, True)) if figure.plot else (0, 0)
     )
     kind = "am-figure"
     if figure.plot and not figure.widget and not figure.open_table:
         kind += f' am-chart" style="{room_of(figure, caption, tall, tall_on_a_phone)}'
-    lines = [f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
+    path = path_of(function)
+    source = made_by(path)
+    lines = [source, "", f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
     lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
     if figure.plot:
-        files[f"{name}.json"] = dumps(specification(figure.plot))
+        files[f"{name}.json"] = dumps({"made_by": path, **specification(figure.plot)})
         summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
         lines += [
             f'<div class="am-plot" style="--am-height: {tall}px; --am-height-narrow: '
@@ -90,23 +104,27 @@ def fragment(
     if figure.widget:
         lines += ["", figure.widget, ""]
     for piece, text in figure.pieces.items():
-        origin = f'<p class="am-origin" markdown>Recorded in {raw}.</p>'
-        files[f"{name}_{piece}.md"] = f"{text}\n\n{origin}\n"
+        if text.startswith("<"):  # a widget, shown on another page
+            raw = listed(raw_link(r, f"{cell(r.label)}, {r.date}") for r in results)
+            text += f'\n\n<p class="am-origin" markdown>Recorded in {raw}.</p>'
+        files[f"{name}_{piece}.md"] = f"{source}\n\n{text}\n"
     for file, value in figure.extra_files.items():
-        files[file] = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":")) + "\n"
+        made = _rounded({"made_by": path, **value})
+        files[file] = json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
     if figure.open_table:
         lines += ["<div markdown>", "", *table(figure.table), "", "</div>"]
     lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
-    if figure.table and not figure.open_table:
-        lines += folded("am-data", "The numbers as a table", table(figure.table))
-    lines += folded(
-        "am-data am-provenance", "Where these numbers come from", provenance_table(results)
-    )
     lines.append("</div>")
+    rows = [] if figure.open_table else figure.table
+    files[f"{name}_data.md"] = data_of(source, figure.finding, rows, results)
     files[f"{name}.md"] = "\n".join(lines) + "\n"
+    if figure.numbers or figure.claims:
+        check_claims(name, figure.claims)
+        files[NUMBERS] = numbers_of(name, path, figure.numbers, results, [*figure.claims])
     if figure.sentences:
         files[f"{name}_sentences.md"] = (
-            "\n".join(
+            f"{source}\n"
+            + "\n".join(
                 f"<!-- --8<-- [start:{section}] -->\n{text}\n<!-- --8<-- [end:{section}] -->"
                 for section, text in figure.sentences.items()
             )
@@ -129,6 +147,32 @@ def room_of(figure: "Figure", caption: str, tall: int, tall_on_a_phone: int) -> 
     return f"--am-room: {heights[0]}px; --am-room-narrow: {heights[1]}px"
 
 
+def numbers_of(
+    figure: str,
+    path: str,
+    numbers: Mapping[str, str | int],
+    results: Sequence[Result],
+    claims: Sequence[str] = (),
+) -> str:
+    """A figure's part of the room's numbers.json: name → text, and the results it came from.
+
+    Raises DataError for a text that is no number with its unit.
+    """
+    shown = {name: cell(value) for name, value in numbers.items()}
+    for name, text in shown.items():
+        number = re.search(r"\d", text) and UNITS.issuperset(WORD.findall(text))
+        if not number or not NAME.fullmatch(name):
+            raise DataError(f"{name!r}: {text!r} is no number; a page has the words around it")
+    read = [f"{r.folder}/{r.post}/{r.result}.json" for r in results]
+    return dumps({figure: {"made_by": path, "from": read, "numbers": shown, "claims": claims}})
+
+
+def check_claims(name: str, claims: Mapping[str, bool]) -> None:
+    """Raise DataError that names each claim which the data no longer bear out."""
+    if wrong := [claim for claim, holds in claims.items() if not holds]:
+        raise DataError(f"figure {name} no longer bears out: {'; '.join(wrong)}; rewrite the words")
+
+
 def check_sentences(what: str, texts: Iterable[str]) -> None:
     """Raise DataError for a sentence that holds markup or an include: it is from data."""
     for text in texts:
@@ -142,30 +186,42 @@ def whence(results: Sequence[Result]) -> str:
     return {"compiler": "For", "interpreter": "Run in"}.get("".join(places), "Measured on")
 
 
-def raw_results(results: Sequence[Result], own: bool) -> str:
-    """Links to the files of results: a figure's `own` by device and date, others by name.
-
-    Where two have the same name, with the device.
-    """
-    names = [f"{r.post}/{r.result}" for r in results]
-
-    def told(r: Result, name: str) -> str:
-        if own:
-            return f"{cell(r.label)}, {r.date}"
-        return cell(name) + (f" ({cell(r.label)})" if names.count(name) > 1 else "")
-
-    return listed(
-        f"[{told(r, name)}](/data/{r.folder}/{r.post}/{r.result}.json){{ .am-raw }}" + stale_mark(r)
-        for r, name in zip(results, names, strict=True)
-    )
+def raw_link(result: Result, text: str) -> str:
+    """A link to the file of a result, and whether its code has changed since."""
+    path = f"/data/{result.folder}/{result.post}/{result.result}.json"
+    return f"[{text}]({path}){stale_mark(result)}"
 
 
-def stale_mark(result: Result) -> str:
-    """An empty mark beside a raw result, which the site fills where the code has changed since."""
-    return (
-        f'<span class="am-stale" data-result="{result.folder}/{result.post}/{result.result}">'
-        "</span>"
-    )
+def stale_mark(*results: Result) -> str:
+    """An empty mark, which the site fills where the code of a result has changed since."""
+    names = " ".join(f"{r.folder}/{r.post}/{r.result}" for r in results)
+    return f'<span class="am-stale" data-result="{names}"></span>' if names else ""
+
+
+def path_of(function: Callable[..., Any]) -> str:
+    """Where a function stands: "snippets/flash_attention/figures.py:ladder"."""
+    return f"{function.__module__.replace('.', '/')}.py:{function.__name__}"
+
+
+def made_by(path: str) -> str:
+    """What made a file, as a comment in it: the build leaves it out."""
+    return f"<!-- made by {path}; make figures -->"
+
+
+def data_of(
+    source: str, finding: str, rows: Sequence[Mapping[str, Any]], results: Sequence[Result]
+) -> str:
+    """What the page of numbers says of a figure: its table, raw results, and how to renew them."""
+    lines = [source, "", finding, ""]
+    if rows:
+        lines += [*table([dict(row) for row in rows]), ""]
+    for r in results:
+        target = "bench" if r.place == "gpu" else "bench-cpu"
+        raw = raw_link(r, f"{r.folder}/{cell(r.post)}/{cell(r.result)}.json")
+        lines.append(f"- {raw}, renewed by `make {target} POST={r.post} RESULT={r.result}`")
+    if results:
+        lines += ["", *provenance_table(results)]
+    return "\n".join(lines) + "\n"
 
 
 def dumps(specification_: dict[str, Any]) -> str:
@@ -187,18 +243,6 @@ def _rounded(value: Any) -> Any:
     raise DataError(f"a figure holds a {kind.__module__}.{kind.__name__}; give it plain numbers")
 
 
-def folded(css: str, title: str, lines: list[str]) -> list[str]:
-    """Lines of Markdown below a summary."""
-    return [
-        f'<details class="{css}" markdown>',
-        f"<summary>{title}</summary>",
-        "",
-        *lines,
-        "",
-        "</details>",
-    ]
-
-
 def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
@@ -209,7 +253,14 @@ def _slowed(slowdowns: dict[str, float]) -> dict[str, str]:
     return {"slowed by": listed(told)} if told else {}
 
 
-def provenance_table(results: list[Result]) -> list[str]:
+def _regimes(result: Result) -> dict[str, str]:
+    """The line about how times were taken, where there are any."""
+    timed = [r for r in result.rows if "ms_samples" in r]
+    names = dict.fromkeys(str(r.get("regime", "queued")) for r in timed)
+    return {"timed": ", ".join(names)} if names else {}
+
+
+def provenance_table(results: Sequence[Result]) -> list[str]:
     """One row a device: what it is, what ran on it, which code."""
     rows = []
     several = len({(r.post, r.result) for r in results}) > 1
@@ -220,6 +271,7 @@ def provenance_table(results: list[Result]) -> list[str]:
             {
                 **({"result": f"{r.post}/{r.result}"} if several else {}),
                 "device": r.label,
+                **_regimes(r),
                 **({"GPUs in the machine": d["gpus"]} if d.get("gpus", 1) > 1 else {}),
                 "driver": d.get("driver"),
                 "power limit": f"{count(d['power_limit_w'])} W" if d.get("power_limit_w") else None,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from snippets._lab.draw import units
-from snippets._lab.draw.words import CODE
+from snippets._lab.draw.tables import CODE
 
 WITH_BOUND = re.compile(r"difference (?P<error>\S+) .*?allowed (?P<allowed>[\d.e+-]+)")
 AS_MULTIPLE = re.compile(r"difference (?P<error>\S+) from float64, (?P<times>\S+) times")

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snippets._lab.draw.fragment import (
+    NUMBERS,
     check_sentences,
-    folded,
-    provenance_table,
-    raw_results,
+    data_of,
+    made_by,
+    numbers_of,
+    path_of,
+    stale_mark,
 )
-from snippets._lab.draw.tables import table
 from snippets._lab.results.store import DataError, Result
 
 
@@ -29,6 +31,7 @@ class Picture:
     svg: str
     table: Sequence[Mapping[str, Any]] = ()  # the numbers in it, where they were measured
     sources: Sequence[Result] = field(default=())  # the results that hold them
+    numbers: Mapping[str, str | int] = field(default_factory=dict)  # as of a Figure
 
 
 Pictured = Callable[..., Picture | None]
@@ -55,24 +58,24 @@ def picture_fragment(
     if made is None:
         return {}
     check_sentences(f"picture {name} of {room}", (made.sees, made.caption))
-    sources = list(made.sources)
-    raw = f" Raw results: {raw_results(sources, own=False)}." if sources else ""
+    source = made_by(path_of(function))
     lines = [
+        source,
+        "",
         f'<div class="am-figure am-picture" id="figure-{room}-{name}" markdown>',
         "<figure markdown>",
         "",
         made.svg,
         "",
         "<figcaption markdown>",
-        f"**{made.sees}** {made.caption}{raw}".strip(),
+        f"**{made.sees}** {made.caption}{stale_mark(*made.sources)}".strip(),
         "</figcaption>",
         "</figure>",
+        "</div>",
     ]
-    if made.table:
-        rows = [dict(row) for row in made.table]
-        lines += folded("am-data", "The numbers as a table", table(rows))
-    if sources:
-        shown = provenance_table(sources)
-        lines += folded("am-data am-provenance", "Where these numbers come from", shown)
-    lines.append("</div>")
-    return {f"{name}.md": "\n".join(lines) + "\n"}
+    files = {f"{name}.md": "\n".join(lines) + "\n"}
+    if made.table or made.sources:
+        files[f"{name}_data.md"] = data_of(source, made.sees, made.table, made.sources)
+    if made.numbers:
+        files[NUMBERS] = numbers_of(name, path_of(function), made.numbers, made.sources)
+    return files

@@ -11,8 +11,7 @@ from snippets._lab.draw.identity import named
 from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import OF_THE_HOST, pick, values
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import host_time, rough_ratio
-from snippets._lab.draw.words import between
+from snippets._lab.draw.units import between, host_time, rough_ratio
 from snippets._lab.results.store import Result
 from snippets._lab.rooms import source_file
 
@@ -61,7 +60,7 @@ def _said_by_output(row: Mapping[str, Any]) -> str:
 def report(results: list[Result]) -> Figure:
     """What `python kernel.py` printed, word for word, in one section for each device."""
     command = f"python {source_file(results[0].post).name}"
-    sentences = {
+    printed = {
         r.folder: "\n".join(["```console", f"$ {command}", *(x["line"] for x in r.rows), "```"])
         for r in results
     }
@@ -69,7 +68,7 @@ def report(results: list[Result]) -> Figure:
         finding="The file checks itself.",
         caption=f"What `{command}` prints, the file lying alone in an empty folder.",
         table=[{"device": r.label, "line": x["line"]} for r in results for x in r.rows],
-        sentences=sentences,
+        pieces=printed,
     )
 
 

@@ -1,12 +1,17 @@
-"""The numbers below a chart: columns of one unit each, from rows."""
+"""The numbers below a chart: columns of one unit each, from rows; values as Markdown text."""
 
+import html
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from snippets._lab.draw.rows import TIME, Quantity, Row, pick
-from snippets._lab.draw.words import cell, yes
+from snippets._lab.draw.units import MINUS, count
 from snippets._lab.results.store import DataError
 
+# Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
+MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
+CODE = re.compile(r"`([^`]+)`")
 Column = str | Quantity | Callable[[Row], Any]
 
 
@@ -92,3 +97,52 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         f"| {' | '.join('---:' if n else '---' for n in numeric)} |",
         *(f"| {' | '.join(cell(r[h]) for h in heads)} |" for r in rows),
     ]
+
+
+class Prose(str):
+    """A sentence of our own, in which `…` is code; in other text a backtick is a backtick."""
+
+    __slots__ = ()
+
+
+def cell(value: Any) -> str:
+    """A value in a table or a sentence, with markup escaped."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}".replace("-", MINUS)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    parts = CODE.split(value) if isinstance(value, Prose) else [str(value)]  # text, code, text …
+    shown = [html.escape(part).translate(MARKDOWN) for part in parts]
+    shown[1::2] = [f"<code>{code}</code>" for code in shown[1::2]]
+    return "".join(shown)
+
+
+def listed(words: Iterable[Any]) -> str:
+    """Words as a sentence lists them: "a", "a and b", "a, b and c"; "a; b, or c; and d"."""
+    words = [word if isinstance(word, str) else cell(word) for word in words]
+    if len(words) > 2 and any(", " in word for word in words):
+        return "; ".join([*words[:-1], f"and {words[-1]}"])
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def yes(value: Any) -> str:
+    """ "yes" or "no"."""
+    return "yes" if value else "no"
+
+
+def case(row: Any, *axes: str) -> str:
+    """A case in words: "D 64, causal, N 16,384". Without axes, all of a case of a Comparison.
+
+    What is true is named, what is false left out; a word stands for itself.
+    """
+    of = row if isinstance(row, Mapping) else row._asdict()
+    told = []
+    for axis in axes or of:
+        value = of[axis]
+        if isinstance(value, bool):
+            told += [axis] * value
+        else:
+            told.append(value if isinstance(value, str) else f"{axis} {cell(value)}")
+    return ", ".join(told)

@@ -97,6 +97,21 @@ def change(gain: float) -> str:
     return f"{_sign(f'{whole:+d}') if whole else '0'} %"
 
 
+def many(number: int, thing: str, things: str = "") -> str:
+    """A number of things: "1 head", "16 heads", "16,384 keys"."""
+    return f"{count(number)} {thing if number == 1 else things or thing + 's'}"
+
+
+def between(values: Iterable[float], text: Callable[[float], str] = decimals) -> str:
+    """The range of some numbers: "0.77 to 0.92", "38 to 44 %"; one number where they agree."""
+    found = list(values)
+    low, high = text(min(found)), text(max(found))
+    if low == high:
+        return low
+    number, gap, unit = low.rpartition(" ")
+    return f"{number if gap and high.endswith(gap + unit) else low} to {high}"
+
+
 def power_of_ten(value: float) -> str:
     """A tick of an axis of errors: "1e−6"."""
     digits, power = f"{value:.0e}".split("e")

@@ -3,90 +3,24 @@
 What is in words.md reads as prose and holds fields; what decides between sentences is Python.
 """
 
-import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from snippets._lab.draw.rows import Gain
-from snippets._lab.draw.units import MINUS, change, count, decimals, ratio
+from snippets._lab.draw.tables import CODE, Prose, case, cell, listed, yes
+from snippets._lab.draw.units import MINUS, between, change, count, many, ratio
 from snippets._lab.results.store import DataError
 
-# Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
-MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
-CODE = re.compile(r"`([^`]+)`")
+__all__ = ["CODE", "Prose", "between", "case", "cell", "listed", "many", "yes"]
 FIELD = re.compile(r"\{(\w+)\}")
 HEAD = re.compile(r"^## (\S+)$", re.MULTILINE)
-
-
-class Prose(str):
-    """A sentence of our own, in which `…` is code; in other text a backtick is a backtick."""
-
-    __slots__ = ()
-
-
-def cell(value: Any) -> str:
-    """A value in a table or a sentence, with markup escaped."""
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.4g}".replace("-", MINUS)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return count(value)
-    parts = CODE.split(value) if isinstance(value, Prose) else [str(value)]  # text, code, text …
-    shown = [html.escape(part).translate(MARKDOWN) for part in parts]
-    shown[1::2] = [f"<code>{code}</code>" for code in shown[1::2]]
-    return "".join(shown)
-
-
-def listed(words: Iterable[Any]) -> str:
-    """Words as a sentence lists them: "a", "a and b", "a, b and c"; "a; b, or c; and d"."""
-    words = [word if isinstance(word, str) else cell(word) for word in words]
-    if len(words) > 2 and any(", " in word for word in words):
-        return "; ".join([*words[:-1], f"and {words[-1]}"])
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def many(number: int, thing: str, things: str = "") -> str:
-    """A number of things: "1 head", "16 heads", "16,384 keys"."""
-    return f"{count(number)} {thing if number == 1 else things or thing + 's'}"
 
 
 def how_often(number: int) -> str:
     """ "never", "once", "twice", "3 times"."""
     return {0: "never", 1: "once", 2: "twice"}.get(number, f"{count(number)} times")
-
-
-def yes(value: Any) -> str:
-    """ "yes" or "no"."""
-    return "yes" if value else "no"
-
-
-def case(row: Any, *axes: str) -> str:
-    """A case in words: "D 64, causal, N 16,384". Without axes, all of a case of a Comparison.
-
-    What is true is named, what is false left out; a word stands for itself.
-    """
-    of = row if isinstance(row, Mapping) else row._asdict()
-    told = []
-    for axis in axes or of:
-        value = of[axis]
-        if isinstance(value, bool):
-            told += [axis] * value
-        else:
-            told.append(value if isinstance(value, str) else f"{axis} {cell(value)}")
-    return ", ".join(told)
-
-
-def between(values: Iterable[float], text: Callable[[float], str] = decimals) -> str:
-    """The range of some numbers: "0.77 to 0.92", "38 to 44 %"; one number where they agree."""
-    found = list(values)
-    low, high = text(min(found)), text(max(found))
-    if low == high:
-        return low
-    number, gap, unit = low.rpartition(" ")
-    return f"{number if gap and high.endswith(gap + unit) else low} to {high}"
 
 
 def faster(value: float) -> str:

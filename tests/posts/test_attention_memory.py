@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
 from snippets._lab.results import store
@@ -27,6 +26,7 @@ from snippets.attention_memory import bench, exercise, figures, module
 from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
 from snippets.attention_memory.module import attention_memory, largest_length
 from tests.floors import some
+from tests.made_up import result
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -430,7 +430,7 @@ def test_what_is_probed_is_one_attention(shape, mask):
     assert tensors[0].requires_grad is ("gradient" in shape)
 
 
-# The calculator's table of cases, and figures of invented results.
+# The calculator's table of cases, and what figures make of rows.
 
 
 def test_every_case_of_the_calculator_is_exact():
@@ -457,57 +457,8 @@ def test_every_card_has_the_page_that_states_its_memory():
         assert {name, f"DGX {name}"} & linked, card
 
 
-# Round numbers that no device has: nothing here is a measurement.
-CEILINGS = {
-    name: {f"per_s_p{p}": value for p in (20, 50, 80)}
-    for name, value in {
-        "read": 1e12,
-        "write": 1e12,
-        "copy": 1e12,
-        "fma_float32": 1e13,
-        "matmul_float16": 1e14,
-    }.items()
-}
-
-
-def invented(name, rows, device="Invented One"):
-    versions = dict.fromkeys(store.VERSIONS, "0")
-    return store.Result(
-        post="attention_memory",
-        result=name,
-        place="gpu",
-        folder=store.folder_name(device),
-        device={"name": device},
-        versions=versions,
-        commit="unknown",
-        seed=0,
-        measured_at="2000-01-01T00:00:00Z",
-        source_hash="0" * 16,
-        rows=rows,
-        ceilings=CEILINGS,
-    )
-
-
-def invented_peaks():
-    for N, backward in itertools.product((1024, 2048, 4096), (False, True)):
-        said = attention_memory(1, 16, N, 64, torch.float16, backward=backward)
-        case = {"dtype": "float16", "heads": 16, "D": 64, "backward": backward, "N": N}
-        for form in ("eager", "fused"):
-            case[f"bytes_{form}"] = said[form] - 3 * said["q"]
-        logsumexp = 0 if backward else said["logsumexp"]
-        for name, asked in {
-            "torch:eager": case["bytes_eager"],
-            "torch:math": 2 * case["bytes_eager"],
-            "torch:flash": case["bytes_fused"],
-            "torch:cudnn": case["bytes_fused"] + 8192,
-            "flash_attention": case["bytes_fused"] - logsumexp,
-        }.items():
-            peaks = {"bytes_peak": asked + 512, "bytes_requested": asked}
-            yield {"implementation": name, **case, **peaks}
-        yield {"implementation": "torch:efficient", **case, "error": "No <available> kernel"}
-
-
-def invented_hierarchy():
+def walked():
+    """Rows of a device with round numbers that no device has."""
     yield {
         "kind": "sizes",
         "multiprocessors": 100,
@@ -527,154 +478,17 @@ def ms(seconds):
     return {f"ms_p{p}": seconds * 1e3 for p in (20, 50, 80)}
 
 
-def invented_intensity(slower=1.0):
-    for D, N in itertools.product((64, 128), (2048, 8192)):
-        case = {"heads": 16, "M": N, "N": N, "D": D}
-        for name, work in bench._eager_work(16, N, D).items():
-            yield row_of(name, work, case | {"work": bench.WORK[name]}, slower)
-        work = bench._fused_work(16, M=N, N=N, D=D)
-        yield row_of("torch:sdpa", work, case | {"work": "SDPA"}, slower)
-    for N in (2048, 16_384):
-        case = {"heads": 64, "M": 1, "N": N, "D": 128, "work": "decode"}
-        yield row_of("torch:sdpa", bench._fused_work(64, M=1, N=N, D=128), case, slower)
-
-
-def row_of(name, work, case, slower):
-    flops, moved = work
-    seconds = max(flops / 1e14, moved / 1e12) * 1.25 * slower
-    about = {"implementation": name, "dtype": "float16", "product": name != "softmax"}
-    return {**about, **case, **ms(seconds), "flops": flops, "bytes_moved": moved}
-
-
-def invented_backends():
-    for dtype, mask, shape in itertools.product(bench.DTYPES, bench.MASKS, bench.SHAPES):
-        half = dtype != "float32"
-        taken = "flash" if half and mask in ("none", "causal") else "efficient"
-        taken = "math" if shape == "D 256" and not half else taken
-        yield {
-            "kind": "chosen",
-            "dtype": dtype,
-            "mask": mask,
-            "shape": shape,
-            "batch": bench.BATCH,
-            "heads": bench.HEADS,
-            "M": bench.SHAPES[shape][0],
-            "N": bench.KEYS,
-            "backend": taken,
-            "kernel": "void flash_kernel<true, *>(Params&)",
-            "possible": ["flash"] * half,
-        }
-    for dtype, name in itertools.product(bench.DTYPES, bench.FORCED):
-        refused = "No `available` kernel." if dtype == "float32" and name[0] == "F" else ""
-        about = {"dtype": dtype, "mask": "none", "shape": "D 64", "forced": name}
-        yield {"kind": "forced", **about, "refused": refused}
-
-
-INVENTED = {
-    "peak_memory": invented_peaks,
-    "hierarchy": invented_hierarchy,
-    "intensity": invented_intensity,
-    "backends": invented_backends,
-}
-
-
-def drawn(name, *results):
-    results = results or [invented(name, list(INVENTED[name]()))]
-    return getattr(figures, name)(list(results))
-
-
-@pytest.mark.parametrize("name", INVENTED)
-def test_figures_are_drawn_of_one_device_and_of_two(name):
-    rows = list(INVENTED[name]())
-    both = [invented(name, rows), invented(name, rows, "Invented Two")]
-    for results in (both[:1], both):
-        files = fragment("attention_memory", name, getattr(figures, name), results)
-        text = "".join(files.values())
-        assert "None" not in text
-        assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
-        assert "Invented One" in text
-
-
-def test_the_peaks_are_told_as_they_fall():
-    said = drawn("peak_memory").sentences
-    assert "4.0× for eager PyTorch and PyTorch math" in said["growth"]
-    halved = "2.0× for FlashAttention-2 (PyTorch), PyTorch cuDNN and `flash_attention`."
-    assert halved in said["growth"]
-    assert "to the byte" in said["formula"]
-    assert "the same, to the byte, at every N, and 4 N × N tensors" in said["training"]
-    assert "so the one in the softmax's backward is all" in said["training"]
-    assert "more is workspace" in said["training"], "of cuDNN"
-    assert said["bump"] == ""
-    assert "2.0× what eager holds" in said["math"]
-    assert "computes in float32" in said["math"]
-    assert "the formula's bytes for FlashAttention-2 (PyTorch)" in said["fused"]
-    assert "the logsumexp, 262.1 kB, less for `flash_attention`" in said["fused"]
-    assert "8.19 kB more for PyTorch cuDNN" in said["fused"]
-    off = [r | {"bytes_requested": 3} if "bytes_peak" in r else r for r in invented_peaks()]
-    assert (
-        "something other" in drawn("peak_memory", invented("peak_memory", off)).sentences["formula"]
-    )
-
-
-def test_a_difference_from_the_formula_is_told():
-    def training(change):
-        rows = list(invented_peaks())
-        for row in rows:
-            if row["implementation"] == "torch:eager" and row["backward"]:
-                row["bytes_requested"] += change(2 * row["heads"] * row["N"] ** 2)
-            elif row["implementation"] == "torch:cudnn":
-                row["bytes_requested"] = row["bytes_fused"]
-        return drawn("peak_memory", invented("peak_memory", rows)).sentences["training"]
-
-    assert "at every N exactly one N × N tensor less." in training(lambda square: -square)
-    assert "at every N exactly 2 N × N tensors more." in training(lambda square: 2 * square)
-    assert "the difference is at most" in training(lambda square: 64)
-    assert "workspace" not in training(lambda square: 0)
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_what_is_not_seen_from_outside_is_told(inside):
-    rows = list(bench.counted(Lab("interpreter")))
-    assert all(r["eager_formula"] == r["eager_counted"] for r in some(rows))
-    for row in some(rows):
+def test_what_is_not_seen_from_outside_is_the_square_of_the_softmax():
+    for row in some(bench.counted(Lab("interpreter"))):
+        assert row["eager_formula"] == row["eager_counted"]
         hidden = row["square"] if row["backward"] else 0
         assert row["eager_counted"] - row["eager_seen"] == hidden
-        if not inside:
-            row["eager_counted"] = row["eager_seen"]
-    figure = figures.counted([invented("counted", rows)])
-    said = figure.sentences["training"]
-    if inside:
-        assert said.startswith("A training step takes 282.4 GB.")
-        assert "we see 213.7 GB. The backward of the softmax allocates the other 68.7 GB, a" in said
-        assert figure.finding.endswith("to the byte.")
-    else:
-        assert said.endswith("three N × N tensors.")
-        assert figure.finding.endswith("the formulas are off.")
-
-
-def test_what_an_operation_takes_for_itself_is_told():
-    rows = list(invented_peaks())
-    for row in rows:
-        square = 2 * row["heads"] * row["N"] ** 2
-        if row["implementation"] == "torch:eager" and row["backward"]:
-            row["bytes_requested"] += square
-        if row["implementation"] == "torch:flash" and row["N"] == 1024 and not row["backward"]:
-            row["bytes_requested"] += 3 * 4 * row["heads"] * row["N"] * (row["D"] + 1) + 24
-    said = drawn("peak_memory", invented("peak_memory", rows)).sentences
-    assert "at every N exactly one N × N tensor more" in said["training"]
-    assert "FlashAttention-2 (PyTorch) at N 1024" in said["bump"]
-    assert "it splits the keys into 3 parts" in said["bump"]
-
-
-def test_peaks_are_drawn_where_a_card_has_no_fused_kernel():
-    rows = [r for r in invented_peaks() if r["implementation"] in ("torch:eager", "torch:math")]
-    figure = drawn("peak_memory", invented("peak_memory", rows))
-    assert "nothing that was measured" in figure.finding
-    assert "No fused kernel" in figure.sentences["fused"]
 
 
 def test_the_levels_are_found_on_the_walk():
-    figure = drawn("hierarchy")
+    ceilings = {"read": {"per_s_p50": 1e12}, "fma_float32": {"per_s_p50": 1e13}}
+    rows = list(walked())
+    figure = figures.hierarchy([result("attention_memory", "hierarchy", rows, ceilings=ceilings)])
     rates = {row["level"]: row["bandwidth"] for row in figure.table}
     assert rates == {
         "registers": "40 TB/s",
@@ -683,51 +497,3 @@ def test_the_levels_are_found_on_the_walk():
         "L2": "5 TB/s",
         "HBM": "1 TB/s",
     }
-    assert "L2 5.0×" in figure.sentences["times"]
-    assert "registers of a multiprocessor up to N 362" in figure.sentences["one_head"]
-
-
-def test_the_verdict_follows_the_clock():
-    said = drawn("intensity").sentences
-    assert "softmax has 1.25 FLOP per byte and reaches 80 % of memory's ceiling" in said["steps"]
-    assert "one query against a cache 80 % of memory's" in said["claim_bound"]
-    assert "fused, with many queries, 80 % of arithmetic's" in said["claim_bound"]
-    assert "moves at 78 to 104 % of memory's ceiling" in said["softmax"]
-    slow = drawn("intensity", invented("intensity", list(invented_intensity(slower=3)))).sentences
-    assert "reaches 27 % of memory's" in slow["claim_bound"]
-    assert "moves at 26 to 35 % of memory's ceiling" in slow["softmax"]
-    mixed = list(invented_intensity())
-    mixed[-1] |= {key: 3 * value for key, value in mixed[-1].items() if key.startswith("ms")}
-    figure = drawn("intensity", invented("intensity", mixed))
-    assert figure.finding.endswith("one query against a cache, 27 to 80 % of memory's.")
-    assert "it reaches 27 to 80 % of memory's ceiling" in figure.sentences["decode"]
-
-
-def test_the_backends_are_told_by_dtype_and_mask():
-    figure = drawn("backends")
-    said = figure.sentences
-    assert (
-        "In float16 and bfloat16 it takes *flash* for every shape with no mask and is_causal; "
-        "it takes *efficient* for every shape with bool mask and float mask."
-    ) in said["rule"]
-    assert (
-        "In float32 it takes *efficient*, but *math* for D 256, whatever the mask" in said["rule"]
-    )
-    assert "float32, D 256, any mask" in said["math"]
-    assert said["forced"].startswith(
-        "Some combinations were refused: float32 by `FLASH_ATTENTION`."
-    )
-    assert said["forced"].endswith("`No available kernel.`")
-
-
-def test_sizes_are_read_aloud():
-    sizes = (0, 999, 1000, 1_073_741_824, 999_949, 999_950, 10**27 * 5)
-    assert [figures.size(x) for x in sizes] == [
-        "0 bytes",
-        "999 bytes",
-        "1 kB",
-        "1.07 GB",
-        "1.00 MB",
-        "1.00 MB",
-        "5000 YB",
-    ]

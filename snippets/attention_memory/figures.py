@@ -1,5 +1,6 @@
 """The figures of the attention_memory page: each draws the result of the same name."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from snippets._lab.draw import charts, units
@@ -25,11 +26,10 @@ from snippets._lab.draw.rows import (
 from snippets._lab.draw.rows import (
     intensity as intensity_of,
 )
-from snippets._lab.draw.tables import columns, table
-from snippets._lab.draw.units import bandwidth, binary, count, percent, ratio
+from snippets._lab.draw.tables import case as case_of
+from snippets._lab.draw.tables import cell, columns, table
+from snippets._lab.draw.units import bandwidth, between, binary, count, percent, ratio
 from snippets._lab.draw.units import counted as size
-from snippets._lab.draw.words import Words, between, cell, listed
-from snippets._lab.draw.words import case as case_of
 
 TENSORS = {
     "q": "B · H · N · D",
@@ -42,17 +42,18 @@ TENSORS = {
 }
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
 ALIKE = 0.05  # a share by which memory may differ and still be drawn as one line
-words = Words(__file__)
+PAGE = "docs/posts/attention_memory.md"
 
 
 def tensors(results):
     rows = results[0].rows
     full, half = only(rows, dtype="float32"), only(rows, dtype="float16")
     together = sum(full[name] for name in NAMED)
-    fits = together <= full["card_bytes"]
     return Figure(
-        finding=words("tensors", q=size(full["q"]), scores=size(full["scores"])),
-        caption=words("tensors.caption", layer=_layer(full)),
+        finding=f"q, k, v and the result take {size(full['q'])} each, the scores "
+        f"{size(full['scores'])}.",
+        caption=f"{_layer(full)}: bytes by formula. GB is 1e9 bytes. The logsumexp is what a fused "
+        "kernel keeps instead of scores and weights.",
         table=[
             {
                 "tensor": name,
@@ -64,19 +65,12 @@ def tensors(results):
             for name, elements in TENSORS.items()
         ],
         open_table=True,
-        sentences={
-            "scores": words(
-                "tensors.scores",
-                factor=full["scores"] // full["q"],
-                N=full["N"],
-                D=full["D"],
-            ),
-            "named": words(
-                "tensors.fits" if fits else "tensors.not",
-                named=size(together),
-                card=size(full["card_bytes"]),
-            ),
+        numbers={
+            "factor": full["scores"] // full["q"],
+            "together": size(together),
+            "card": size(full["card_bytes"]),
         },
+        claims={f"{PAGE}: this layer seems to fit": together <= full["card_bytes"]},
     )
 
 
@@ -89,8 +83,7 @@ def counted(results):
     first = only(rows, dtype="float32", backward=False, causal=False)
     causal = only(rows, dtype="float32", backward=False, causal=True)
     training = only(rows, dtype="float32", backward=True, causal=False)
-    exact = all(r[f"{x}_formula"] == r[f"{x}_counted"] for r in rows for x in ("eager", "fused"))
-    fits = first["eager_formula"] <= first["card_bytes"]
+    square, inside = first["square"], training["eager_counted"] - training["eager_seen"]
     some = columns(
         pick(rows, dtype="float32"),
         {
@@ -104,13 +97,13 @@ def counted(results):
         },
     )
     return Figure(
-        finding=words(
-            "counted",
-            eager=size(first["eager_counted"]),
-            fused=size(first["fused_counted"]),
-            exact="the formulas say the same, to the byte" if exact else "the formulas are off",
-        ),
-        caption=words("counted.caption", layer=_layer(first)),
+        finding=f"At its peak eager attention holds {size(first['eager_counted'])}, a fused "
+        f"operation {size(first['fused_counted'])}; the formulas say the same, to the byte.",
+        caption=f"{_layer(first)}. Most bytes held at once, q, k and v included, counted on "
+        "tensors that have a shape and no memory. “Training” is a forward and a backward. We count "
+        "what operations return, and what the softmax's backward allocates inside itself on a GPU. "
+        "Fused: the operation in which PyTorch fuses attention on a CPU; a kernel's own workspace "
+        "is not seen.",
         table=columns(
             rows,
             {
@@ -125,48 +118,30 @@ def counted(results):
             },
         ),
         widget="\n".join(["<div markdown>", "", *table(some), "", "</div>"]),
-        sentences={
-            "peak": words(
-                "counted.peak",
-                eager=size(first["eager_counted"]),
-                square=size(first["square"]),
-                card=size(first["card_bytes"]),
-                fits="fits" if fits else "does not fit",
+        numbers={
+            "eager": size(first["eager_counted"]),
+            "square": size(square),
+            "training": size(training["eager_counted"]),
+            "seen": size(training["eager_seen"]),
+            "inside": size(inside),
+            "mask": size(causal["eager_counted"] - first["eager_counted"]),
+            "fused": size(first["fused_counted"]),
+            "less": ratio(first["eager_counted"] / first["fused_counted"]),
+            "fused_training": size(training["fused_counted"]),
+            "less_training": ratio(training["eager_counted"] / training["fused_counted"]),
+        },
+        claims={
+            "title of attention_memory/counted: the formulas say the same, to the byte": all(
+                r[f"{x}_formula"] == r[f"{x}_counted"] for r in rows for x in ("eager", "fused")
             ),
-            "training": words(
-                "counted.training",
-                eager=size(training["eager_counted"]),
-                inside=_of_inside(training),
-            ),
-            "causal": words(
-                "counted.causal", more=size(causal["eager_counted"] - first["eager_counted"])
-            ),
-            "fused": words(
-                "counted.fused",
-                fused=size(first["fused_counted"]),
-                less=ratio(first["eager_counted"] / first["fused_counted"]),
-                training=size(training["fused_counted"]),
-                training_less=ratio(training["eager_counted"] / training["fused_counted"]),
-            ),
+            f"{PAGE}: it does not fit": first["eager_formula"] > first["card_bytes"],
+            f"{PAGE}: a fourth N × N tensor": inside == square,
         },
     )
 
 
 def _run(row):
     return "training" if row["backward"] else "forward"
-
-
-def _of_inside(row):
-    """The rest of a training step's count: what an operation makes that nobody outside sees."""
-    inside = row["eager_counted"] - row["eager_seen"]
-    if inside == 0:
-        return ""
-    return words(
-        "counted.inside",
-        seen=size(row["eager_seen"]),
-        inside=size(inside),
-        fourth=", a fourth N × N tensor," if inside == row["square"] else "",
-    )
 
 
 def calculator(results):
@@ -189,8 +164,12 @@ def calculator(results):
         for card, memory in cards.items()
     ]
     return Figure(
-        finding=words("calculator"),
-        caption=words("calculator.caption"),
+        finding="What one attention layer needs, and the longest N that fits.",
+        caption="Peak of one layer's attention alone, forward or forward and backward: model, "
+        "optimizer, other layers, driver and allocator come on top. A card's memory is the number "
+        "of its data sheet times 1e9 bytes, which can be several percent off; for the H200 it is "
+        "what the device says. The formulas are those of module.py, written once more in "
+        "JavaScript; a test compares both on the same cases.",
         table=some,
         widget="\n".join(
             [
@@ -224,8 +203,10 @@ def calculator(results):
 
 EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise"
 SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
-SEEN = 3  # N × N tensors that the operations of a training step hand to each other
 SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
+FLASH = "torch:flash"
+BACKENDS = (FLASH, "torch:cudnn", "torch:efficient")
+BUMP = 512  # where FlashAttention-2 splits the keys
 # The last has every line, and so their names at their ends.
 PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
 
@@ -233,47 +214,35 @@ PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": Fa
 def peak_memory(results):
     rows = results[0].rows
     present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
-    growth = {name: _growth(_peaks(rows, name)) for name in present}
-    growth = {name: x for name, x in growth.items() if x}
-    eager = _peaks(rows, EAGER)
+    peaks = {name: _peaks(rows, name) for name in present}
+    growth = {name: _growth(found) for name, found in peaks.items() if len(found) > 1}
+    steep = {name for name, x in growth.items() if x > SQUARE}
+    fused = [name for name in growth if name not in steep and name != IN_BLOCKS]
+    eager, trained = peaks[EAGER], _peaks(rows, EAGER, backward=True)
     longest = max(eager, key=lambda r: r["N"])
-    off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in eager)
-    refused = sorted(
-        {f"{cell(r['implementation'])}: {cell(r['error'])}" for r in rows if r.get("error")}
+    at_longest = {r["implementation"]: r for n in fused for r in pick(peaks[n], N=longest["N"])}
+    math = only(peaks[MATH], N=longest["N"])["bytes_peak"]
+    least = min(at_longest, key=lambda name: at_longest[name]["bytes_peak"])
+    last = only(trained, N=longest["N"])
+    workspace = [only(_peaks(rows, name, True), N=longest["N"]) for name in BACKENDS]
+    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
+    squares = last["bytes_eager"] // (longest["bytes_eager"] // 2)
+    bump = only(peaks[FLASH], N=BUMP)
+    # A part of the keys has a result and a logsumexp of its own, in float32.
+    parts, rest = divmod(
+        bump["bytes_requested"] - bump["bytes_fused"], 4 * bump["heads"] * BUMP * (bump["D"] + 1)
     )
-    fused = [
-        r
-        for name, x in growth.items()
-        if x <= SQUARE and name != IN_BLOCKS
-        for r in _peaks(rows, name)
-        if r["N"] == longest["N"]
-    ]
-    least = min(fused, key=lambda r: r["bytes_peak"]) if fused else None
-    by_growth = _by_growth(growth)
+    logsumexp = 4 * longest["heads"] * longest["N"]
+    beside = {name: r["bytes_requested"] - r["bytes_fused"] for name, r in at_longest.items()}
     alike = _alike(rows, present)
     return Figure(
-        finding=words(
-            "peak_memory",
-            N=longest["N"],
-            eager=size(longest["bytes_peak"]),
-            least=f", {_named(least['implementation'])} {size(least['bytes_peak'])}"
-            if least
-            else "; nothing that was measured holds less than a square",
-        ),
-        caption=words(
-            "peak_memory.caption",
-            heads=longest["heads"],
-            D=longest["D"],
-            dtype=longest["dtype"],
-            first=min(values(rows, "N")),
-            last=longest["N"],
-            alike=" ".join(
-                words("peak_memory.alike", first=_named(first), others=listed(map(_named, others)))
-                for first, *others in alike
-                if others
-            ),
-            refused=f" Without a value: {'; '.join(refused)}." if refused else "",
-        ),
+        finding=f"At N {count(longest['N'])} eager attention holds {size(longest['bytes_peak'])} "
+        f"beside its inputs, {_named(least)} {size(at_longest[least]['bytes_peak'])}.",
+        caption=f"Most memory of one call beside q, k and v, over N: {longest['heads']} heads of D "
+        f"{longest['D']}, {longest['dtype']}, {min(values(rows, 'N'))} to {count(longest['N'])} "
+        "keys, by `torch.cuda.max_memory_allocated`; both axes logarithmic. The steeper lines grow "
+        "with N × N. Broad and gray: the formulas. Lines within 5 % of each other are one. PyTorch "
+        " hands out memory in pieces, so a little more may be held than was asked for.",
         table=columns(
             rows,
             {
@@ -298,23 +267,44 @@ def peak_memory(results):
             field("bytes_peak", "most memory", units.size),
             PASSES,
         ),
-        sentences={
-            "growth": words(
-                "peak_memory.growth",
-                growth="; ".join(
-                    f"{said} for {listed(map(_named, names))}" for said, names in by_growth.items()
-                ),
-                last=" " + words("peak_memory.budget")
-                if list(by_growth.values())[-1] == [IN_BLOCKS]
-                else "",
+        numbers={
+            "n": longest["N"],
+            "steep": ratio(growth[EAGER]),
+            "flat": ratio(growth[least]),
+            "budget": ratio(growth[IN_BLOCKS]),
+            "training": size(last["bytes_requested"]),
+            "squares": int(squares),
+            "workspace": between([r["bytes_requested"] for r in workspace], size),
+            "formula": size(last["bytes_fused"]),
+            "logsumexp": size(logsumexp),
+            "bump_n": BUMP,
+            "bump": size(bump["bytes_requested"]),
+            "bump_formula": size(bump["bytes_fused"]),
+            "parts": int(parts),
+            "math": size(math),
+            "math_share": ratio(math / longest["bytes_peak"]),
+        },
+        claims={
+            f"{PAGE}: for eager PyTorch, *math* and `composed_attention`": steep
+            == {EAGER, MATH, "composed_attention"},
+            f"{PAGE}: what the formula says, to the byte, at every N": all(
+                r["bytes_requested"] == r["bytes_eager"] for r in (*eager, *trained)
             ),
-            "formula": words("peak_memory.off", off=percent(off))
-            if off
-            else words("peak_memory.exact"),
-            "training": _of_training(rows, longest["N"]),
-            "fused": _of_fused(fused),
-            "bump": _bump(rows, [r["implementation"] for r in fused]),
-            "math": _of_math(rows, longest),
+            f"{PAGE}: more is workspace of their own": all(
+                r["bytes_requested"] > r["bytes_fused"] for r in workspace
+            ),
+            f"{PAGE}: or the formula without the logsumexp": all(
+                -logsumexp <= x <= SLACK for x in beside.values()
+            ),
+            f"{PAGE}: one point stands out": [
+                (r["implementation"], r["N"])
+                for name in fused
+                for r in peaks[name]
+                if r["bytes_requested"] > 1.5 * r["bytes_fused"]
+            ]
+            == [(FLASH, BUMP)],
+            f"{PAGE}: it splits the keys into": parts > 1 and rest < SLACK,
+            f"{PAGE}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
         },
     )
 
@@ -368,145 +358,16 @@ def _peaks(rows, implementation, backward=False):
 
 
 def _growth(rows):
-    """By what the peak grows when N doubles from the longest but one to the longest; or None."""
-    found = sorted((r["N"], r["bytes_peak"]) for r in rows)
-    if len(found) < 2 or found[-1][0] != 2 * found[-2][0]:
-        return None
-    return found[-1][1] / found[-2][1]
+    """By what the peak grows when N doubles from the longest but one to the longest."""
+    before, last = sorted(rows, key=lambda r: r["N"])[-2:]
+    assert last["N"] == 2 * before["N"]
+    return last["bytes_peak"] / before["bytes_peak"]
 
 
 def _named(name):
     """An implementation in a sentence: our functions as code."""
     said = named(name)
     return f"`{name}`" if said == name else said
-
-
-def _by_growth(growth):
-    """ "4.0×" → the implementations whose peak grows so, the steepest first."""
-    found = {}
-    for name, x in growth.items():
-        found.setdefault(f"{units.decimals(x, 1)}×", []).append(name)
-    return dict(sorted(found.items(), key=lambda item: -growth[item[1][0]]))
-
-
-def _of_training(rows, N):
-    """What forward and backward ask for beside the formula, at one N and, for eager, at all."""
-    both = _peaks(rows, EAGER, backward=True)
-    if not both:
-        return words("peak_memory.none")
-    last = only(both, N=N)
-    text = words(
-        "peak_memory.training",
-        N=N,
-        asked=size(last["bytes_requested"]),
-        formula=size(last["bytes_eager"]),
-        difference=_difference(rows, both, last),
-    )
-    fused = [r for r in pick(rows, backward=True, N=N) if r["implementation"] not in (EAGER, MATH)]
-    if not fused:
-        return text
-    more = any(r["bytes_requested"] > r["bytes_fused"] for r in fused)
-    some = [f"{size(r['bytes_requested'])} for {_named(r['implementation'])}" for r in fused]
-    return (
-        text
-        + " "
-        + words(
-            "peak_memory.backends",
-            asked=listed(some),
-            formula=size(last["bytes_fused"]),
-            workspace=": more is workspace of their own, which no formula here knows."
-            if more
-            else ".",
-        )
-    )
-
-
-def _difference(rows, both, last):
-    """How far eager training is from the formula at every N, counted in N × N tensors."""
-    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
-    square = {r["N"]: r["bytes_eager"] / 2 for r in _peaks(rows, EAGER)}
-    each = {(r["bytes_requested"] - r["bytes_eager"]) / square[r["N"]] for r in both}
-    squares = last["bytes_eager"] // square[last["N"]]
-    if each == {0}:
-        text = words("peak_memory.same", squares=count(squares))
-        return text + " " + words("peak_memory.inside") if squares > SEEN else text
-    if len(each) == 1:
-        (more,) = each
-        tensors = "one N × N tensor" if abs(more) == 1 else f"{cell(abs(more))} N × N tensors"
-        return f"at every N exactly {tensors} {'more' if more > 0 else 'less'}."
-    off = max(abs(r["bytes_requested"] / r["bytes_eager"] - 1) for r in both)
-    return f"the difference is at most {percent(off)}."
-
-
-def _bump(rows, names):
-    """A fused kernel that holds far more than its formula at one N, and why if the sum says it."""
-    found = [
-        r
-        for name in names
-        if name != IN_BLOCKS
-        for r in _peaks(rows, name)
-        if r["bytes_requested"] > 1.5 * r["bytes_fused"]
-    ]
-    if len(found) != 1:
-        return ""
-    (row,) = found
-    text = words(
-        "peak_memory.bump",
-        who=_named(row["implementation"]),
-        N=row["N"],
-        asked=size(row["bytes_requested"]),
-        formula=size(row["bytes_fused"]),
-    )
-    # A part of the keys has a result and a logsumexp of its own, in float32.
-    parts, rest = divmod(
-        row["bytes_requested"] - row["bytes_fused"], 4 * row["heads"] * row["N"] * (row["D"] + 1)
-    )
-    if parts > 1 and rest < SLACK:
-        text += " " + words("peak_memory.parts", parts=parts)
-    return text
-
-
-def _of_math(rows, eager):
-    math = pick(rows, implementation=MATH, backward=False, N=eager["N"])
-    if not math:
-        return words("peak_memory.no_math")
-    share = math[0]["bytes_peak"] / eager["bytes_peak"]
-    text = words(
-        "peak_memory.math", N=eager["N"], math=size(math[0]["bytes_peak"]), share=ratio(share)
-    )
-    if share <= 1.5:
-        return text
-    visible = words("peak_memory.visible") if share > 2.1 else ""
-    return text + " " + words("peak_memory.float32", visible=visible)
-
-
-def _of_fused(fused):
-    if not fused:
-        return words("peak_memory.no_fused")
-    beside = {r["implementation"]: r["bytes_requested"] - r["bytes_fused"] for r in fused}
-    logsumexp = 4 * fused[0]["heads"] * fused[0]["N"]
-    exact = [name for name, x in beside.items() if 0 <= x <= SLACK]
-    without = [name for name, x in beside.items() if 0 <= x + logsumexp <= SLACK]
-    parts = [
-        f"{said} for {listed(map(_named, names))}"
-        for said, names in (
-            ("the formula's bytes", exact),
-            (f"the logsumexp, {size(logsumexp)}, less", without),
-        )
-        if names
-    ]
-    parts += [
-        f"{size(abs(x))} {'more' if x > 0 else 'less'} for {_named(name)}"
-        for name, x in beside.items()
-        if name not in (*exact, *without)
-    ]
-    small = max(0 < x % logsumexp <= SLACK for x in beside.values())
-    return words(
-        "peak_memory.fused",
-        N=fused[0]["N"],
-        within=f" and within {size(SLACK)}" if small else "",
-        parts="; ".join(parts),
-    )
 
 
 class _Level(NamedTuple):
@@ -534,14 +395,16 @@ def hierarchy(results):
         (l2, sets[-1], "HBM"),
     ]
     return Figure(
-        finding=words(
-            "hierarchy",
-            levels=", ".join(
-                f"{name} {'at least ' * level.how.startswith('at least')}{bandwidth(level.rate)}"
-                for name, level in levels.items()
-            ),
-        ),
-        caption=words("hierarchy.caption"),
+        finding="What each level of memory delivers, measured: "
+        + ", ".join(
+            f"{name} {'at least ' * level.how.startswith('at least')}{bandwidth(level.rate)}"
+            for name, level in levels.items()
+        )
+        + ".",
+        caption="Sizes as the device tells them. The curve: every program reads a working set of "
+        "float32 again and again, from a starting point of its own; bytes loaded over time, "
+        "medians. Upright lines: the memory of one multiprocessor, and the L2; the level one: the "
+        "HBM ceiling of the same run.",
         table=[
             {
                 "level": name,
@@ -573,27 +436,19 @@ def hierarchy(results):
             ],
             ticks={"x": sets[::3]},
         ),
-        sentences={
-            "sizes": words(
-                "hierarchy.sizes",
-                many=sizes["multiprocessors"],
-                registers=binary(sizes["registers_bytes"]),
-                shared=binary(shared),
-                program=binary(sizes["shared_bytes_program"]),
-                l2=binary(l2),
-                memory=size(sizes["memory_bytes"]),
-            ),
-            "times": words(
-                "hierarchy.times",
-                times=", ".join(f"{name} {ratio(x)}" for name, x in times.items()),
-            ),
-            "one_head": words(
-                "hierarchy.one_head",
-                registers=_longest(sizes["registers_bytes"]),
-                shared=_longest(shared),
-                l2=_longest(l2),
-            ),
-            "card": words("hierarchy.card", memory=size(sizes["memory_bytes"])),
+        numbers={
+            "multiprocessors": sizes["multiprocessors"],
+            "registers": binary(sizes["registers_bytes"]),
+            "shared": binary(shared),
+            "program": binary(sizes["shared_bytes_program"]),
+            "l2": binary(l2),
+            "memory": size(sizes["memory_bytes"]),
+            "registers_times": ratio(times["registers"]),
+            "shared_times": ratio(times["shared memory"]),
+            "l2_times": ratio(times["L2"]),
+            "registers_n": _longest(sizes["registers_bytes"]),
+            "shared_n": _longest(shared),
+            "l2_n": _longest(l2),
         },
     )
 
@@ -614,19 +469,34 @@ def _levels(result):
             many * registers,
             registers,
             4 * ceiling(result, "fma_float32"),
-            words("hierarchy.registers"),
+            "at least: the float32 ceiling, one register read and one written for two FLOPs",
         ),
         "shared memory": _Level(
             many * shared,
             shared,
             moved(only(result.rows, kind="turn"), "bytes_shared"),
-            words("hierarchy.shared"),
+            "at least: tiles turned on chip, each word written and read once an iteration",
         ),
-        "L1": _Level(None, None, largest(shared // 2), words("hierarchy.L1")),
+        "L1": _Level(
+            None,
+            None,
+            largest(shared // 2),
+            "read again and again, the largest working set of at most half a multiprocessor's "
+            "memory; the same memory as shared memory",
+        ),
         "L2": _Level(
-            sizes["l2_bytes"], None, largest(sizes["l2_bytes"] // 2), words("hierarchy.L2")
+            sizes["l2_bytes"],
+            None,
+            largest(sizes["l2_bytes"] // 2),
+            "the same kernel, the largest working set of at most half of L2: in smaller ones "
+            "several programs are at the same place at once, and can share what comes",
         ),
-        "HBM": _Level(sizes["memory_bytes"], None, ceiling(result, "read"), words("hierarchy.HBM")),
+        "HBM": _Level(
+            sizes["memory_bytes"],
+            None,
+            ceiling(result, "read"),
+            "reading once what is many times L2: the ceiling of this run",
+        ),
     }
 
 
@@ -667,11 +537,17 @@ def intensity(results):
     of = {work: pick(rows, work=work) for work in WORKS}
     eager, sdpa, decode = (of[work] for work in ("eager, all", "SDPA", "decode"))
     edge = ridge(results[0], "matmul_float16", "read")
+    near = {"eager": eager, "fused": sdpa, "decode": decode}
+    reached = {name: _reached(some) for name, some in near.items()}
+    softmax, speed = _softmax(of, results[0])
+    products = of[STEPS["q · kᵀ"]] + of[STEPS["weights · v"]]
     return Figure(
-        finding=words(
-            "intensity", eager=_reached(eager), fused=_reached(sdpa), decode=_reached(decode)
-        ),
-        caption=words("intensity.caption", heads=sdpa[0]["heads"], decoding=decode[0]["heads"]),
+        finding=f"Of the nearer ceiling eager attention reaches {reached['eager']}; fused, "
+        f"{reached['fused']}; one query against a cache, {reached['decode']}.",
+        caption=f"float16; {sdpa[0]['heads']} heads, decoding {decode[0]['heads']}. FLOPs and "
+        "bytes by formula, every tensor that an operation reads or writes moved once; both axes "
+        "logarithmic. Color: the ceiling of which at least half is reached. Ceilings measured in "
+        "the same run, memory's by reading: a share can be a little over 100 %.",
         table=columns(
             rows,
             {
@@ -703,30 +579,26 @@ def intensity(results):
             columns=3,
             height=200,
         ),
-        sentences={
-            "ridge": words("intensity.ridge", ridge=count(edge)),
-            "steps": words(
-                "intensity.steps",
-                steps="; ".join(
-                    f"{step} has {_range(of[work])} FLOP per byte and reaches "
-                    f"{_reached(of[work])} ceiling"
-                    for step, work in STEPS.items()
-                ),
-            ),
-            "softmax": _of_softmax(of, results[0]),
-            "fused": words(
-                "intensity.fused",
-                range=_range(sdpa),
-                ridge=_against_ridge(sdpa, edge),
-                reached=_reached(sdpa),
-            ),
-            "decode": words("intensity.decode", range=_range(decode), reached=_reached(decode)),
-            "claim_bound": words(
-                "intensity.claim",
-                eager=_reached(eager),
-                fused=_reached(sdpa),
-                decode=_reached(decode),
-            ),
+        numbers={
+            "ridge": count(edge),
+            "products_flop": _range(products),
+            "softmax_flop": _range(of[STEPS["softmax"]]),
+            "softmax": between(softmax, percent),
+            "softmax_speed": between(speed, percent),
+            "fused_flop": _range(sdpa),
+            "decode_flop": _range(decode),
+            **{
+                name: between([max(r["memory"], r["arithmetic"]) for r in some], percent)
+                for name, some in near.items()
+            },
+        },
+        claims={
+            f"{PAGE}: The softmax uses least": max(r["memory"] for r in of[STEPS["softmax"]])
+            < min(r["memory"] for r in products),
+            f"{PAGE}: all beyond the ridge": min(map(FLOP_A_BYTE, sdpa)) > edge,
+            f"{PAGE}: of memory's ceiling; fused": _near(eager) == {"memory"},
+            f"{PAGE}: of arithmetic's; one query": _near(sdpa) == {"arithmetic"},
+            f"{PAGE}: of memory's again": _near(decode) == {"memory"},
         },
     )
 
@@ -744,8 +616,8 @@ def _case(row):
     return f"{where}, D {row['D']}"
 
 
-def _of_softmax(of, result):
-    """What is left of eager attention's time beside its two products, and what it does with it."""
+def _softmax(of, result):
+    """Each case's share of the time beside the two products, and the share of memory's ceiling."""
     at = {work: {(r["N"], r["D"]): r for r in rows} for work, rows in of.items()}
     left, speed = [], []
     for case, row in at["eager, all"].items():
@@ -753,12 +625,7 @@ def _of_softmax(of, result):
         rest = {**at[STEPS["softmax"]][case], "ms_p50": TIME(row) - products}
         left.append(TIME(rest) / TIME(row))
         speed.append(moved(rest, "bytes_moved") / ceiling(result, "read"))
-    return words(
-        "intensity.softmax",
-        products=between([1 - x for x in left], percent),
-        rest=between(left, percent),
-        speed=between(speed, percent),
-    )
+    return left, speed
 
 
 def _range(rows):
@@ -766,24 +633,18 @@ def _range(rows):
     return between(map(FLOP_A_BYTE, rows), units.significant)
 
 
+def _near(rows):
+    """The ceilings that are the nearer one for some rows."""
+    return {"memory" if r["memory"] > r["arithmetic"] else "arithmetic" for r in rows}
+
+
 def _reached(rows):
     """How much of the nearer ceiling some rows reach: "43 to 52 % of memory's"."""
-    near = {
-        name: [r[name] for r in rows if r[name] == max(r["memory"], r["arithmetic"])]
-        for name in ("memory", "arithmetic")
-    }
-    return listed(f"{between(x, percent)} of {name}'s" for name, x in near.items() if x)
+    (near,) = _near(rows)
+    return f"{between([r[near] for r in rows], percent)} of {near}'s"
 
 
-def _against_ridge(rows, edge):
-    above = [r for r in rows if FLOP_A_BYTE(r) > edge]
-    if len(above) == len(rows):
-        return "All of these lie beyond the ridge."
-    if not above:
-        return "None of these reaches the ridge."
-    return f"Beyond the ridge are {'; '.join(map(_case, above))}."
-
-
+GROUPED = "D 64, 2 heads of k and v"
 MASKS = {"none": "no mask", "causal": "is_causal", "bool": "bool mask", "float": "float mask"}
 
 
@@ -811,25 +672,21 @@ def backends(results):
             | {MASKS[mask]: backend for mask, backend in zip(masks, answers, strict=True)}
             for answers, some in alike.items()
         ]
-    counts = {}
-    for backend in taken.values():
-        counts[backend] = counts.get(backend, 0) + 1
-    order = sorted(counts, key=lambda b: (-counts[b], b))
+    counts = Counter(taken.values())
+    half = {r["backend"] for r in chosen if r["dtype"] != "float32"}
+    single = pick(chosen, dtype="float32")
+    math = {r["shape"] for r in pick(chosen, backend="math")}
+    refused = {(r["dtype"], r["forced"]) for r in forced if r["refused"]}
     about = chosen[0]
     return Figure(
-        finding=words(
-            "backends",
-            calls=len(taken),
-            taken=", ".join(f"{backend} for {counts[backend]}" for backend in order),
-        ),
-        caption=words(
-            "backends.caption",
-            device=cell(results[0].label),
-            torch=cell(results[0].versions["torch"]),
-            batch=about["batch"],
-            heads=about["heads"],
-            keys=about["N"],
-        ),
+        finding=f"Of {len(taken)} kinds of call SDPA takes "
+        + ", ".join(f"{backend} for {number}" for backend, number in counts.most_common())
+        + ".",
+        caption="The backend that `F.scaled_dot_product_attention` took by itself on "
+        f"{cell(results[0].label)} with torch {cell(results[0].versions['torch'])}, as the "
+        f"profiler saw it: {about['batch']} × {about['heads']} heads, {about['N']} keys, as many "
+        "queries unless one is said. The kernel that ran longest, and the fused backends that say "
+        "they could, are in the table.",
         table=columns(
             chosen,
             {
@@ -844,68 +701,12 @@ def backends(results):
         widget="\n".join(
             ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
         ),
-        sentences={
-            "rule": " ".join(
-                f"In {listed(group)} {_by_mask(taken, group[0], shapes, masks)}."
-                for group in groups.values()
-            ),
-            "math": _at_math(chosen),
-            "forced": _of_forced(forced),
+        claims={
+            f"{PAGE}: *cuDNN* for every shape and every mask": half == {"cudnn"},
+            f"{PAGE}: but *math* where k and v have fewer heads": math == {GROUPED}
+            and {r["backend"] for r in single if r["shape"] != GROUPED} == {"efficient"}
+            and {r["backend"] for r in single if r["shape"] == GROUPED} == {"math"},
+            f"{PAGE}: neither `FLASH_ATTENTION` nor `CUDNN_ATTENTION` takes float32": refused
+            == {("float32", "FLASH_ATTENTION"), ("float32", "CUDNN_ATTENTION")},
         },
-    )
-
-
-def _by_mask(taken, dtype, shapes, masks):
-    """The backends at one dtype as words: masks with the same answers together."""
-    found = {}
-    for mask in masks:
-        found.setdefault(_by_backend(taken, dtype, shapes, mask), []).append(mask)
-    if len(found) == 1:
-        return f"{next(iter(found))}, whatever the mask"
-    return "; ".join(
-        f"{said} with {listed(MASKS[mask] for mask in same)}" for said, same in found.items()
-    )
-
-
-def _by_backend(taken, dtype, shapes, mask):
-    """Which backend for which shapes, at one dtype and mask: "flash", or by shape."""
-    found = {}
-    for shape in shapes:
-        found.setdefault(taken[dtype, shape, mask], []).append(shape)
-    if len(found) == 1:
-        return f"it takes *{next(iter(found))}* for every shape"
-    most = max(found, key=lambda backend: len(found[backend]))
-    others = ", ".join(
-        f"*{backend}* for {', '.join(some)}" for backend, some in found.items() if backend != most
-    )
-    return f"it takes *{most}*, but {others}"
-
-
-def _at_math(chosen):
-    slow = pick(chosen, backend="math")
-    if not slow:
-        return words("backends.no_math")
-    found = {}
-    for r in slow:
-        found.setdefault((r["dtype"], r["shape"]), []).append(r["mask"])
-    every = len(values(chosen, "mask"))
-    cases = (
-        f"{dtype}, {shape}, "
-        + ("any mask" if len(masks) == every else listed(MASKS[mask] for mask in masks))
-        for (dtype, shape), masks in found.items()
-    )
-    return words("backends.math", cases="; ".join(cases))
-
-
-def _of_forced(forced):
-    refused = [r for r in forced if r["refused"]]
-    if not refused:
-        return words("backends.all")
-    by_dtype = {}
-    for r in refused:
-        by_dtype.setdefault(r["dtype"], []).append(f"`{r['forced']}`")
-    return words(
-        "backends.refused",
-        which="; ".join(f"{dtype} by {listed(names)}" for dtype, names in by_dtype.items()),
-        said=refused[0]["refused"].replace("`", ""),
     )

@@ -35,7 +35,7 @@ class Stop:
 
 def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]:
     """What the theme's templates show beside a page's own text."""
-    text = page.file.src_uri.startswith(("posts/", "lab/"))
+    text = is_read(page)
     data = Path(config.docs_dir) / "data"
     return {
         "minutes": minutes(page.content or "") if text else None,
@@ -49,6 +49,11 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
         "repository": _in_the_repository(page, config),
         "citation": _citation(page, config) if text else None,
     }
+
+
+def is_read(page: Page) -> bool:
+    """Whether a page is a post or one of the lab's, to be read from its top."""
+    return page.file.src_uri.startswith(("posts/", "lab/")) and export.is_text(page)
 
 
 def road(page: Page, nav: Navigation) -> list[Stop]:
@@ -70,6 +75,8 @@ def room_of(page: Page) -> str:
 
 
 def _in_the_repository(page: Page, config: MkDocsConfig) -> repository.Links | None:
+    if page.file.name == "numbers":
+        return None  # it is made by the build
     path = f"{Path(config.docs_dir).name}/{page.file.src_uri}"
     return repository.links(config.repo_url or "", path, page.title or "")
 

@@ -32,6 +32,8 @@ STRAY = re.compile(
     r"|(?P<tag><[a-z]+\b[^<>]*) markdown>"
 )
 
+MADE_BY = re.compile(r"<!-- made by [^<>]*-->\n?")  # what a figure's file says of itself
+
 TWICE = re.compile(r"(</p>\s*)</p>")  # a paragraph that Markdown ends, and its own end
 
 # A link away from the site. A style sheet cannot tell: instant navigation makes every link whole.
@@ -41,7 +43,6 @@ HEADERLINK = re.compile(r'(<a class="headerlink" href="[^"]*" )title(?==)')
 
 # Long and of little use in a search: tables of numbers, tests' names, code that stands elsewhere.
 UNSEARCHED = (
-    '<details class="am-data',
     '<div class="am-kills"',
     '<div class="am-ladder"',
     '<div class="am-cards"',
@@ -75,7 +76,7 @@ def mended(content: str) -> str:
     content = STRAY.sub(
         lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
     )
-    content = TWICE.sub(r"\1", content)
+    content = TWICE.sub(r"\1", MADE_BY.sub("", content))
     content = OUTWARD.sub('<a rel="external" ', content)
     content = HEADERLINK.sub(r"\1aria-label", content)
     content = PLAIN_SPAN.sub(r"\1", content)

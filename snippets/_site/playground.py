@@ -178,7 +178,8 @@ def _played(snippets: Path, room: str) -> set[str]:
     if not path.is_file():
         return set()
     examples = json.loads(path.read_text("utf-8")).values()
-    return {row["kernel"] for e in examples for row in e["problem"]["launches"]}
+    launches = [e["problem"]["launches"] for e in examples if isinstance(e, dict)]
+    return {row["kernel"] for of_one in launches for row in of_one}
 
 
 def _snippets(config: MkDocsConfig) -> Path:

@@ -1,9 +1,9 @@
 """Badges for results whose code has changed since they were measured.
 
 A figure depends on its data and on the code that draws it, and on nothing else. Whether the code
-behind the data has moved is therefore asked when the site is built: a figure's fragment names each
-result in an empty element (`<span class="am-stale" data-result="interpreter/coalescing/sectors">
-</span>`), and a page shows a badge there, or nothing.
+behind the data has moved is therefore asked when the site is built: a figure's fragment names its
+results in an empty element (`<span class="am-stale" data-result="interpreter/coalescing/sectors">
+</span>`), and a page shows a badge there if the code of one has changed, or nothing.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from snippets._lab.results import staleness, store
 
-PLACE = re.compile(r'\s*<span class="am-stale" data-result="(?P<result>[^"]+)"></span>')
+PLACE = re.compile(r'\s*<span class="am-stale" data-result="(?P<results>[^"]+)"></span>')
 BADGE = ' <span class="am-badge am-stale">code changed since</span>'
 
 
@@ -21,7 +21,11 @@ def shown(text: str, data: Path) -> str:
 
     Raises DataError for a result that `data` does not hold.
     """
-    return PLACE.sub(lambda match: BADGE if _is_stale(data, match["result"]) else "", text)
+
+    def badge(place: re.Match[str]) -> str:
+        return BADGE if any(_is_stale(data, name) for name in place["results"].split()) else ""
+
+    return PLACE.sub(badge, text)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.fragment import stale_mark
-from snippets._lab.draw.tables import table
 from snippets._lab.draw.words import cell, listed, many, yes
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import waiting
@@ -19,7 +18,7 @@ HOLDS = {
     "depends": "in some regimes only",
     "false": "in none",
 }
-SHOWN = 4  # regimes of each kind in the verdict itself; the table has all
+SHOWN = 4  # regimes of each kind in the verdict itself; the figure's data has all
 
 
 @from_all
@@ -121,24 +120,6 @@ def _entry(name, found):
         f"*Read here as:* {claim.read_as}",
         "",
         f"*Measured:* [the figure in *{title}*]({figure}), {measured}.",
-        "",
-        '<details class="am-data" markdown>',
-        "<summary>Regime by regime</summary>",
-        "",
-        *table(
-            [
-                {
-                    "device": r.label,
-                    "regime": c.regime,
-                    "measured": c.measured,
-                    "verdict": "true" if c.holds else "false",
-                }
-                for r, cases in found
-                for c in cases
-            ]
-        ),
-        "",
-        "</details>",
     ]
     return "\n".join(lines)
 

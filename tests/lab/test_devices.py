@@ -87,7 +87,7 @@ def test_a_reader_can_choose_a_device_in_the_legend(drawn):
 
 def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
     for result in measured():
-        text = (drawn / result.post / f"{result.result}.md").read_text("utf-8")
+        text = (drawn / result.post / f"{result.result}_data.md").read_text("utf-8")
         for name in NAMES:
             path = f"/data/{store.folder_name(name)}/{result.post}/{result.result}.json"
             assert path in text, f"{result.post}/{result.result}: {name}"

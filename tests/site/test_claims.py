@@ -12,7 +12,6 @@ import pytest
 from snippets._lab import rooms
 from snippets._lab.draw.draw_all import reference_first
 from snippets._lab.draw.fragment import fragment
-from snippets._lab.draw.words import cell
 from snippets._lab.results import store
 from snippets._lab.results.physics import percentiles
 from snippets._lab.results.store import DataError
@@ -252,10 +251,10 @@ def test_waiting_claims_appear_with_their_data_and_nothing_else(monkeypatch):
 
 
 def test_every_source_is_linked_with_its_provenance():
-    made = fragment("claims", "claims", page.claims, EVERYTHING)["claims.md"]
+    made = fragment("claims", "claims", page.claims, EVERYTHING)["claims_data.md"]
     for name in some(PUBLISHED):
         for r in some(page._measured(name, EVERYTHING)):
-            assert f"[{cell(f'{r.post}/{r.result}')}](/data/{r.folder}/" in made
+            assert f"](/data/{r.folder}/{r.post}/{r.result}.json)" in made
             assert r.source_hash in made
 
 

@@ -55,7 +55,7 @@ function resize(box) {
 
 function fail(box, file, error) {
   const textContent = `This figure cannot be drawn: ${file} ${error.message}. `
-    + "The numbers may still be in the table below.";
+    + "Its numbers may still be where the data link below leads.";
   box.replaceChildren(make("p", { className: "am-missing", textContent }));
   console.warn(textContent);
 }

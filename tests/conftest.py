@@ -25,7 +25,7 @@ if torch is not None:
 
 from hypothesis import HealthCheck, settings
 
-from snippets._site.checks.browser import program
+from snippets._site.browser import program
 from tests import progress
 
 settings.register_profile(

@@ -306,13 +306,10 @@ def _stale(options: argparse.Namespace) -> int:
     return 0
 
 
-BROWSER = {"page_speed": "make page-speed", "playground": "make mistakes"}
-
-
 def _renewal(result: store.Result, what: Sequence[str]) -> str:
     """The command that measures a result again, or removes what nothing measures any more."""
     if result.place == "browser":
-        return BROWSER[result.post]
+        return f"make {result.result}"
     if result.post not in rooms() or f"{result.post}/bench.py: {result.result} is gone" in what:
         return f"git rm docs/data/{result.folder}/{result.post}/{result.result}.json"
     command = "bench" if result.place == "gpu" else "bench-cpu"

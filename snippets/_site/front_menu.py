@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from mkdocs.structure.pages import Page
 
 from snippets._site import about
-from snippets._site.thumbnails import thumbnail
 
 LIST = re.compile(r'<ol class="am-road">.*?</ol>', re.DOTALL)
 ENTRY = re.compile(r"<li (?P<data>data-[^>]*)>(?P<name>[^<:]*): (?P<said>[^<]*)</li>")
@@ -76,7 +75,7 @@ def _rung(post: Page, timed: Timed | None, front: Page) -> str:
     text = post.meta.get("subtitle") or SENTENCE.split(post.meta.get("description", ""))[0]
     minutes = about.minutes(post.content or "")
     return (
-        f'<li>{thumbnail(post.file.name)}<div><a href="{address}">{title}</a>'
+        f'<li><div><a href="{address}">{title}</a>'
         f"<p>{html.escape(str(text), quote=False)}</p></div>"
         f"{timed.bar() if timed else '<span></span>'}"
         f'<span class="am-rung-minutes">{minutes} min</span></li>'

@@ -19,9 +19,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import rcssmin
 import rjsmin
-
-from snippets._site import styles
 
 SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
@@ -60,7 +59,7 @@ def pack(site: Path) -> str:
         packs[str(worker.relative_to(source))] = bundle(modules)
         packed |= {*modules}
     for sheet in sorted(path for pattern in SHEETS for path in source.glob(pattern)):
-        packs[sheet.relative_to(source).as_posix()] = styles.short(sheet.read_text("utf-8"))
+        packs[sheet.relative_to(source).as_posix()] = str(rcssmin.cssmin(sheet.read_text("utf-8")))
     digest = hashlib.sha256("".join(packs.values()).encode()).hexdigest()[:8]
     for name, text in packs.items():
         pack = source.parent / digest / name

@@ -16,7 +16,7 @@ from mkdocs.commands.build import build as mkdocs_build
 from mkdocs.config import load_config
 
 from snippets._lab.rooms import ROOT
-from snippets._site.checks.browser import LAPTOP, Server, chromium, program
+from snippets._site.browser import LAPTOP, Server, chromium, program
 
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
@@ -143,6 +143,14 @@ def measure_shift(page, *, fonts: bool = True) -> None:
     page.add_init_script(MEASURE_SHIFT)
     if not fonts:
         page.route(FONTS, lambda route: route.fulfill(body=b""))
+
+
+def slow_down(session) -> None:
+    """Slow down the CPU and the network of the page that a DevTools session belongs to."""
+    network = {"latency": 562.5, "downloadThroughput": 180_000, "uploadThroughput": 84_375}
+    session.send("Network.enable")
+    session.send("Network.emulateNetworkConditions", {"offline": False, **network})
+    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
 
 
 def switch_scheme(page, scheme: str) -> None:

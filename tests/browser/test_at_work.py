@@ -12,7 +12,7 @@ import pytest
 from snippets._lab.draw.scene import FILE, LAUNCHES
 from snippets._lab.rooms import FIGURES, ROOT
 from snippets._site import exercises, playground
-from snippets._site.checks.browser import LAPTOP, PHONE, Server
+from snippets._site.browser import LAPTOP, PHONE, Server
 from snippets._site.scripts import bundle, needed
 from tests.browser.browser import switch_scheme
 from tests.floors import some

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snippets._site.checks.browser import PHONE
+from snippets._site.browser import PHONE
 from tests.browser.browser import built, scratch_source
 from tests.floors import perhaps, some
 

@@ -6,7 +6,7 @@ One page holds them all: the fragments of the real pages, without the rest of a 
 import pytest
 
 from snippets._lab.rooms import FIGURES
-from snippets._site.checks.browser import PHONE
+from snippets._site.browser import PHONE
 from tests.browser.browser import built, scratch_source
 from tests.floors import some
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import built, scratch_source
 
 pytestmark = pytest.mark.browser

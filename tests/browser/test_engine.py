@@ -35,7 +35,7 @@ from snippets._lab.rooms import (
     rooms,
     source_file,
 )
-from snippets._site.checks.browser import Server
+from snippets._site.browser import Server
 from snippets._site.scripts import bundle, needed
 from tests.browser.engine_edits import EDITS
 from tests.browser.engine_idioms import (

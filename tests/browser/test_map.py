@@ -11,13 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from snippets._lab.rooms import ROOT
-from snippets._site.checks.browser import LAPTOP, PHONE
-from snippets._site.checks.page_speed import slow_down
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import (
     built,
     measure_shift,
     plotly_is_loaded,
     scratch_source,
+    slow_down,
     switch_scheme,
 )
 from tests.floors import perhaps, some

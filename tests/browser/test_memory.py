@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from snippets._lab.rooms import ROOT
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import built, switch_scheme
 from tests.floors import some
 

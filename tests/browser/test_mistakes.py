@@ -7,9 +7,9 @@ import pytest
 
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import ROOT
+from snippets._site import mistakes as check
 from snippets._site import mistakes_table, playground
-from snippets._site.checks import playground as check
-from snippets._site.checks.browser import Server
+from snippets._site.browser import Server
 from tests.floors import some
 
 pytest_plugins = ["tests.browser.browser"]

@@ -7,7 +7,7 @@ import pytest
 
 from snippets._lab.rooms import waiting
 from snippets._site import notebooks
-from snippets._site.checks.browser import PHONE
+from snippets._site.browser import PHONE
 from tests.browser.browser import switch_scheme
 from tests.floors import perhaps, some
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from tests.floors import some
 
 pytestmark = pytest.mark.browser

@@ -9,8 +9,8 @@ import zipfile
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from snippets._site import book, offline
-from snippets._site.checks.browser import LAPTOP, PHONE, addresses
+from snippets._site import offline
+from snippets._site.browser import LAPTOP, PHONE, Server, addresses
 from tests.browser.browser import NOWHERE
 from tests.floors import perhaps, some
 
@@ -226,8 +226,6 @@ def test_every_page_opens_from_a_file_without_an_error(open_page, from_file):
 
 
 def test_a_copy_that_is_served_is_whole(open_page, from_file):
-    from snippets._site.checks.browser import Server
-
     with Server(from_file, built_for=NOWHERE) as server:
         page = open_page()
         page.goto(server.address + "posts/coalescing/index.html")
@@ -236,18 +234,3 @@ def test_a_copy_that_is_served_is_whole(open_page, from_file):
         chart.scroll_into_view_if_needed()
         chart.locator(".main-svg").first.wait_for()
         assert page.wrong == []
-
-
-def test_the_book_has_every_page_in_order_and_its_links_lead_within(site_folder, open_page):
-    made = book.book(site_folder)
-    ids = re.findall(r'\bid="([^"]+)"', made)
-    assert len(ids) == len(set(ids)), "each name once"
-    inner = set(re.findall(r'<a\b[^>]*href="#([^"]+)"', made))
-    assert len(inner) > 100
-    assert not sorted(inner - set(ids))
-    order = book.order((site_folder / "index.html").read_text("utf-8"))
-    assert len(order) > 20
-    starts = [
-        made.index(f'id="{page.strip("/").replace("/", "-") or "start"}--page"') for page in order
-    ]
-    assert starts == sorted(starts)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import measure_shift, plotly_is_loaded, switch_scheme
 from tests.floors import some
 

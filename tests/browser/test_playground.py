@@ -10,9 +10,8 @@ import pytest
 
 from snippets._lab.rooms import ROOT, waiting
 from snippets._site import exercises, playground
-from snippets._site.checks.browser import LAPTOP, PHONE
-from snippets._site.checks.page_speed import slow_down
-from tests.browser.browser import switch_scheme
+from snippets._site.browser import LAPTOP, PHONE
+from tests.browser.browser import slow_down, switch_scheme
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser

@@ -17,7 +17,7 @@ from PIL import Image
 
 from snippets._lab.rooms import ROOT
 from snippets._site import unmeasured
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import build, scratch_source
 from tests.floors import some
 

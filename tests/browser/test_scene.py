@@ -12,7 +12,7 @@ import pytest
 
 from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
 from snippets._lab.rooms import ROOT
-from snippets._site.checks.browser import LAPTOP, PHONE
+from snippets._site.browser import LAPTOP, PHONE
 from snippets._site.scripts import bundle, needed
 from tests.browser.browser import built, measure_shift, scratch_source, switch_scheme
 from tests.floors import some

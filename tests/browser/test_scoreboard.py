@@ -6,7 +6,7 @@ While its page waits for a GPU the slider's HTML is put into another page of the
 import pytest
 
 from snippets._lab import rooms
-from snippets._site.checks.browser import PHONE
+from snippets._site.browser import PHONE
 from tests.browser.browser import switch_scheme
 from tests.floors import some
 

@@ -6,7 +6,7 @@ measures all pages; planted faults show that it finds what is too small.
 
 import pytest
 
-from snippets._site.checks.browser import PHONE, addresses, see_everything
+from snippets._site.browser import PHONE, addresses, see_everything
 from tests.floors import some
 
 pytestmark = pytest.mark.browser

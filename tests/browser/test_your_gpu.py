@@ -6,7 +6,7 @@ import re
 import pytest
 
 from snippets._lab.rooms import ROOT
-from snippets._site.checks.browser import PHONE
+from snippets._site.browser import PHONE
 from tests.browser.browser import switch_scheme
 from tests.floors import some
 

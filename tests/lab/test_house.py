@@ -106,7 +106,7 @@ def test_every_file_of_the_lab_is_in_the_plan():
         ("_lab.judge.oracle", "from snippets._lab.measure.timing import Flush", "_lab.measure"),
         ("_lab.draw.charts", "from snippets._lab.judge.oracle import make_qkv", "_lab.judge"),
         ("_lab.measure.session", "from snippets._lab import cli", "does not see _lab.cli"),
-        ("_lab.cli", "from snippets._site.checks import spelling", "does not see _site"),
+        ("_lab.cli", "from snippets._site import markup", "does not see _site"),
         ("_lab.judge.grid", "from snippets import flash_attention", "names the room"),
         ("_site.hook", "from snippets._lab.measure import machine", "does not see _lab.measure"),
         ("_site.hook", "from snippets.basic_attention import kernel", "names the room"),

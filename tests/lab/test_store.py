@@ -360,7 +360,7 @@ KINDS = {
     ),
     "report": made_up.result("some_attention", "report", [{"line": "largest 1e-07"}]),
     "browser": made_up.result(
-        "page_speed", "pages", [{"page": "", "run": 0, "shift": 0.1}], place="browser"
+        "playground", "mistakes", [{"page": "", "run": 0, "shift": 0.1}], place="browser"
     ),
 }
 

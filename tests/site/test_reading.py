@@ -30,7 +30,6 @@ from snippets._site import (
     repository,
     stale,
     tables,
-    thumbnails,
     unmeasured,
 )
 from tests import made_up
@@ -379,16 +378,16 @@ def room_of(post):
 
 
 def test_a_result_whose_code_has_changed_has_a_badge_and_another_has_none(tmp_path, monkeypatch):
-    stored = store.read(store.path_of("browser", "page_speed", "pages"))
-    place = '.<span class="am-stale" data-result="browser/page_speed/pages"></span>\nx'
-    now = replace(stored, **made_up.code_as_it_is("page_speed", "pages"))
+    stored = store.read(store.path_of("browser", "playground", "mistakes"))
+    place = '.<span class="am-stale" data-result="browser/playground/mistakes"></span>\nx'
+    now = replace(stored, **made_up.code_as_it_is("playground", "mistakes", "browser"))
     before = replace(now, code={}, source_hash="0" * 16)
     for found, badge in ((now, ""), (before, stale.BADGE), (now, "")):
         store.write(found, tmp_path)
         stale.forget()
         assert stale.shown(place, tmp_path) == f".{badge}\nx"
     with pytest.raises(store.DataError, match="is missing"):
-        stale.shown(place.replace("page_speed", "gone"), tmp_path)
+        stale.shown(place.replace("playground", "gone"), tmp_path)
 
 
 # Markdown versions.
@@ -473,12 +472,6 @@ def test_markdown_leaves_out_what_is_only_drawn_or_only_pressed():
 
 
 # Pictures.
-
-
-def test_each_post_of_the_road_has_a_drawing_of_its_own():
-    drawn = [thumbnails.thumbnail(post) for post in some(published())]
-    assert len(set(drawn)) == len(drawn)
-    assert thumbnails.thumbnail("another") not in drawn, "the triangle is for a new post"
 
 
 def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():

@@ -1,30 +1,17 @@
 """Pictures of each page in light and dark, on a laptop and on a phone."""
 
 import shutil
-import tempfile
 from pathlib import Path
 
-from snippets._site.checks.browser import (
-    LAPTOP,
-    PHONE,
-    Server,
-    addresses,
-    chromium,
-    see_everything,
-)
-from snippets._site.checks.page_speed import build
+from snippets._site.browser import LAPTOP, PHONE, Server, addresses, chromium, see_everything
 
 
-def screenshots(folder: Path, chosen: list[str] | None = None) -> list[Path]:
-    """Render each page, or only the chosen, in four ways into `folder`."""
+def screenshots(site: Path, folder: Path, chosen: list[str] | None = None) -> list[Path]:
+    """Render each page of a built site, or only the chosen, in four ways into `folder`."""
     made = []
+    pages = addresses(site, chosen)
     shutil.rmtree(folder, ignore_errors=True)
-    with (
-        tempfile.TemporaryDirectory() as built,
-        chromium() as browser,
-        Server(Path(built)) as server,
-    ):
-        pages = addresses(build(Path(built), address=server.address), chosen)
+    with chromium() as browser, Server(site) as server:
         for width, viewport in (("laptop", LAPTOP), ("phone", PHONE)):
             for scheme in ("light", "dark"):
                 context = browser.new_context(viewport=viewport, color_scheme=scheme)

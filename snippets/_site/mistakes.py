@@ -17,7 +17,7 @@ from typing import Any
 from snippets._lab.results import origin, staleness, store
 from snippets._lab.rooms import DATA, ROOT
 from snippets._site import playground
-from snippets._site.checks.browser import Server, chromium
+from snippets._site.browser import Server, chromium
 from snippets._site.scripts import SOURCE, bundle, needed
 
 FILE = "mistakes.toml"
@@ -128,7 +128,7 @@ def mistakes(advance: Callable[[str], None] = lambda _kernel: None) -> store.Res
                     advance(row["kernel"])
                 rows.append(row)
         version = browser.version
-    code = staleness.code_of("playground", "mistakes")
+    code = staleness.code_of("playground", "mistakes", "browser")
     return store.Result(
         post="playground",
         result="mistakes",

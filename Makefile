@@ -38,11 +38,11 @@ help: ## Print this list
 	@echo "  PYTHON=python3 uses an existing interpreter instead of .venv"
 
 .PHONY: serve
-serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (installs no torch); ADDRESS=… elsewhere
+serve: $(DOCS) ## Read the site at http://127.0.0.1:8000 (no torch); ADDRESS=… elsewhere
 	@$(PYTHON) -m snippets._site.serve $(ADDRESS)
 
 .PHONY: setup
-setup: $(ALL) ## Make .venv with everything the tests need
+setup: $(ALL) $(MODELS) ## Install all that any test needs, a small model included, in .venv
 
 # PyTorch's own index of CPU builds. `2.13.0+cpu` there is newer than `2.13.0`, so `pip` prefers it.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -67,22 +67,8 @@ test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU neede
 	$(PYTHON) -m pytest -m compiler --durations 10 $(ANYWHERE) tests
 
 .PHONY: site
-site: notebooks ## Build the site into site/, every warning an error
+site: notebooks ## Build the site into site/; to publish it, with SITE_URL=… REPO_URL=…
 	$(PYTHON) -m mkdocs build --strict
-
-.PHONY: release
-release: addresses ## Build the site to be published: site/, with links to SITE_URL and REPO_URL
-	@$(MAKE) --no-print-directory site
-
-.PHONY: addresses
-addresses:
-	@test -n "$(SITE_URL)" && test -n "$(REPO_URL)" || { echo "a release links to itself and to its source:" \
-	  "make release SITE_URL=https://… REPO_URL=https://…"; exit 2; }
-
-.PHONY: offline
-offline: notebooks ## Pack the site into attention-measured.zip, to be read without a server
-	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/offline
-	$(SITE) offline .cache/offline attention-measured.zip
 
 .PHONY: notebooks
 notebooks: $(ALL) ## Run the notebooks; the site shows what they print
@@ -113,62 +99,34 @@ TRITONS = $(shell sed -n '/^TRITONS = /s/[^0-9. ]//gp' snippets/your_gpu/bench.p
 	@mv $@.part $@
 
 .PHONY: train
-train: $(ALL) ## Train the language model with our kernels: 90 s on a GPU, a tiny one without; FRESH=1 begins again
+train: $(ALL) ## Train the language model, a tiny one without a GPU; FRESH=1 begins again
 	@$(PYTHON) -m snippets.language_model.train $(if $(FRESH),--fresh)
 
 .PHONY: capture-model
-capture-model: $(MODELS) ## Take queries, keys and weights from the model again (installs transformers)
+capture-model: $(ALL) $(MODELS) ## Take queries, keys and weights from a real model again
 	$(PYTHON) -m snippets.attention_weights.capture
-
-.PHONY: models
-models: $(MODELS) ## Install what make capture-model and its test need
 
 .PHONY: figures
 figures: $(ALL) ## Draw docs/figures from docs/data
 	$(LAB) figures
 
-# In this order, each whatever the others say: one run names all that is wrong.
-CHECKS = stale lint format types scripts figures words site
-
 .PHONY: check
-check: $(ALL) ## Stale results, lint, types, figures reproduce, spelling, strict build, HTML
-	@failed=; for each in $(CHECKS); do \
-	  echo "== $$each"; \
-	  $(MAKE) --no-print-directory --silent check-$$each || failed="$$failed $$each"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "== failed:$$failed"; exit 1; fi; \
-	echo "== all $(words $(CHECKS)) checks passed"
-
-.PHONY: $(CHECKS:%=check-%)
-check-stale: ; $(LAB) stale
-check-lint: ; $(PYTHON) -m ruff check snippets tests
-check-format: ; $(PYTHON) -m ruff format --check snippets tests
-check-types: ; $(PYTHON) -m mypy
-check-scripts: ; $(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts
-check-figures: ; $(LAB) figures --check
-check-words: ; $(dir $(PYTHON))codespell
-check-site:
-	$(PYTHON) -m mkdocs build --strict --site-dir .cache/site
-	$(SITE) check-html .cache/site
-
-.PHONY: links
-links: $(ALL) ## Follow every link that leads away from the site (asks the network)
-	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/site
-	$(SITE) links .cache/site
+check: $(ALL) ## Stale results, lint, types, figures, spelling, strict build, HTML
+	@failed=; run() { echo "== $$*"; "$$@" || failed="$$failed; $$*"; }; \
+	run $(LAB) stale; \
+	run $(PYTHON) -m ruff check snippets tests; \
+	run $(PYTHON) -m ruff format --check snippets tests; \
+	run $(PYTHON) -m mypy; \
+	run $(dir $(PYTHON))oxlint --deny-warnings docs/assets/javascripts; \
+	run $(LAB) figures --check; \
+	run $(dir $(PYTHON))codespell; \
+	run $(PYTHON) -m mkdocs build --strict --site-dir .cache/site; \
+	run $(SITE) check-html .cache/site; \
+	test -z "$$failed" || { echo "== failed$$failed"; exit 1; }
 
 .PHONY: mistakes
-mistakes: $(ALL) ## Ask the playground about typical mistakes and store what it says (needs chromium)
+mistakes: $(ALL) ## Store what the playground says of typical mistakes (needs chromium)
 	@$(SITE) mistakes
-
-.PHONY: screenshots
-screenshots: $(ALL) ## Render each page in light and dark, laptop and phone: .cache/screenshots
-	$(PYTHON) -m mkdocs build --quiet --strict --site-dir .cache/site
-	$(SITE) screenshots .cache/site $(PAGE)
-
-.PHONY: editor
-editor: ## Make the playground's vendored editor again (needs Node)
-	cd docs/assets/vendor/codemirror && npm ci --ignore-scripts --no-audit --no-fund \
-	  && npm run build && rm -rf node_modules
 
 .PHONY: new
 new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_window
@@ -176,12 +134,9 @@ new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_wind
 	@$(LAB) new "$(POST)" $(if $(LIKE),--like $(LIKE))
 
 .PHONY: mutants
-mutants: $(ALL) ## Show that the tests reject every wrong kernel
+mutants: $(ALL) ## Show that tests reject every wrong kernel, and diagnose names mistakes
 	$(LAB) mutants $(POST)
-
-.PHONY: test-diagnosis
-test-diagnosis: $(ALL) ## Show that make diagnose names mistakes, and names none wrongly
-	$(PYTHON) -m pytest -m diagnosis --durations 10 $(ANYWHERE) tests/lab/test_diagnose.py tests/lab/test_diagnosis.py
+	$(if $(POST),,$(PYTHON) -m pytest -m diagnosis --durations 10 $(ANYWHERE) $(wildcard tests/lab/test_diagnos*.py))
 
 .PHONY: diagnose
 diagnose: $(ALL) ## Name the mistake in your own kernel: make diagnose FILE=my_kernel.py

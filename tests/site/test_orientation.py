@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import zipfile
 from datetime import date
 from io import BytesIO

@@ -15,7 +15,6 @@ from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
-from snippets._lab.rooms import places_of
 from snippets.decode_attention import bench, exercise, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.checks import (
@@ -829,7 +828,7 @@ def test_a_tile_says_how_many_programs_a_multiprocessor_gets():
     assert 3 * held < facts.shared_processor, "a third one would fit"
 
 
-# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
+# What the calculator of the page is given.
 
 
 def timed(implementation, ms, **case):
@@ -837,66 +836,6 @@ def timed(implementation, ms, **case):
     return made_up.timed(
         ms, **(work | {"implementation": implementation, "dtype": "bfloat16"} | case)
     )
-
-
-def rows_of(name):
-    """Rows as the result of that name has them, ours being level with the others."""
-    ours, cudnn, flash = "decode_attention", "torch:cudnn", "torch:flash"
-    cells = [{"group": g, "batch": b, "N": n} for g in (1, 4) for b in (1, 64) for n in (512, 8192)]
-    if name in ("bandwidth", "small"):
-        names = (ours, cudnn, flash, f"{ours}:only reads")
-        return [timed(i, 0.2, **cell, calls=8) for cell in cells for i in names]
-    if name == "pages":
-        by_page = [f"pages of {n}" for n in (16, 64, 256)]
-        names = [ours, *(f"{ours}:{x}" for x in by_page), *(f"torch:flex:{x}" for x in by_page)]
-        case = {"N": 8192, "calls": 8}
-        return [timed(i, 0.3, batch=b, **case) for b in (4, 64) for i in names[: 4 + b // 16]] + [
-            timed(i, 0.1, batch=1, **case, bytes_compulsory=8e6) for i in names[:4]
-        ]
-    if name == "paged_loop":
-        names = [ours, *(f"{ours}:{loop}" for loop in bench.LOOPS)]
-        return [timed(i, 0.3, batch=16, N=8192, calls=8, page=256) for i in names]
-    if name == "splits":
-        return [
-            timed(f"{ours}:{n}", 1 / n, batch=b, N=8192, splits=n, chosen_by=[ours] * (n == 4))
-            for b in (1, 16)
-            for n in (1, 4, 8)
-        ]
-    if name == "ragged":
-        kinds = ("all alike", "one holds a quarter")
-        names = [ours, f"{ours}:8 splits"]
-        return [timed(i, 0.3, batch=16, kind=kind) for kind in kinds for i in names]
-    if name == "cold_and_warm":
-        more = {"calls": 32, "bytes_read": 1e9}
-        names = [f"{ours}:{how}" for how in ("warm", "cold")]
-        return [timed(i, 0.3, N=n, **more) for n in (512, 2048) for i in names]
-    if name == "intensity":
-        return [timed(ours, 0.3, M=m, group=g, rows=m * g) for m in (1, 64) for g in (1, 16)]
-    if name == "combining":
-        last = f"{ours}:last arriver"
-        names = [ours, f"{ours}:in order", last, f"{last}, in order"]
-        shape = {"batch": 1, "splits": 16, "calls": 8}
-        return [timed(i, 0.3, N=n, **shape) for n in (512, 2048) for i in names]
-    if name == "invariance":
-        names = [ours, f"{ours}:batch-invariant"]
-        return [timed(i, 0.3, batch=b, N=2048) for b in (1, 16) for i in names]
-    calls = ("one launch", "two launches", "two launches, paged")
-    return [timed(i, 0.03) for i in [*(f"{ours}:{call}" for call in calls), "torch:sdpa"]]
-
-
-ON_A_GPU = [name for name, places in places_of("decode_attention").items() if "gpu" in places]
-
-
-@pytest.mark.parametrize("name", [name for name in ON_A_GPU if name not in ("report", "tokens")])
-def test_figures_can_be_drawn_from_a_gpu(name):
-    pytest.importorskip("plotly")
-    from snippets._lab.draw.fragment import fragment
-    from snippets.decode_attention import figures
-
-    found = made_up.result("decode_attention", name, rows_of(name))
-    for results in ([found], [found, found]):
-        files = fragment("decode_attention", name, getattr(figures, name), results)
-        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
 
 
 def test_the_calculator_offers_the_bandwidth_of_each_gpu():
@@ -914,7 +853,6 @@ def test_the_calculator_offers_the_bandwidth_of_each_gpu():
     (device, per_second), *_ = with_one.extra_files["tokens_cases.json"]["measured"]
     assert device == "Some GPU"
     assert per_second == pytest.approx(6e8 / 0.25e-3)
-    assert "2.4 TB/s" in with_one.caption
 
 
 def test_a_step_reads_the_weights_once_and_every_cache():

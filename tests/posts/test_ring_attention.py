@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 
 from snippets._lab.child import Ended
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.mutants import MutantError
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
@@ -816,94 +815,48 @@ def timed(ms, **case):
     return made_up.timed(ms, **({"flops": 1e9, "ranks": 2, "N": 16_384, "causal": False} | case))
 
 
-def drawn(name, rows):
-    results, function = [made_up.result("ring_attention", name, rows)], getattr(figures, name)
-    assert f"{name}.md" in fragment("ring_attention", name, function, results)
-    return function(results)
+FAST, SLOW = {trials.OURS: 1.0, trials.HOPPER: 1.9}, {trials.CUDNN: 2.0, trials.GATHER: 1.1}
+# Figure → its rows, less what all of them have, and the numbers that its title tells of them.
+TOLD = {
+    "scaling": (
+        [{"ms": ms, "implementation": name} for name, ms in (FAST | SLOW).items()],
+        ["1.90×"],
+    ),
+    "graphs": ([{"ms": ms, "implementation": name} for name, ms in FAST.items()], ["1.90×"]),
+    "overlap": (
+        [
+            {"ms": ms, "implementation": trials.OURS, "part": part, "bytes_sent": 1e8}
+            for part, ms in {"transfers only": 0.5, "compute only": 2.0, "both": 2.1}.items()
+        ],
+        ["500 µs", "2 ms", "2.1 ms"],
+    ),
+    "training": (
+        [
+            {"ms": ms, "implementation": name}
+            for name, ms in {trials.OURS: 1.25, trials.CUDNN: 2.0, trials.ALONE: 3.0}.items()
+        ],
+        ["80 %"],
+    ),
+    "memory": (
+        [
+            {"implementation": name, "train": train, "ranks": ranks, "bytes_peak": peak, "ms": 1.0}
+            for name, ranks, peak in ((trials.OURS, 2, 6e8), (trials.ALONE, 1, 1e9))
+            for train in (False, True)
+        ],
+        ["60 %"],
+    ),
+}
 
 
-def test_the_figure_of_scaling_compares_with_the_fastest_on_one():
-    times = {trials.OURS: 1.0, trials.HOPPER: 1.9, trials.CUDNN: 2.0, trials.GATHER: 1.1}
-    rows = [
-        timed(ms * N / 1024 * (0.5 if causal else 1), implementation=name, N=N, causal=causal)
-        for name, ms in times.items()
-        for N in (16_384, 65_536)
-        for causal in (False, True)
-    ]
-    rows.append({"implementation": trials.THEIRS, "N": 16_384, "causal": True, "error": "wrong"})
-    rows.append(timed(20.0, implementation=trials.ALONE))  # at the shorter N only
-    found = drawn("scaling", rows)
-    assert "2 GPUs are 1.90× as fast as one" in found.finding
-    assert "no result that counts here: wrong" in found.sentences["theirs"]
-    assert "1.10×" in found.sentences["others"]
-    assert "n/a" in found.sentences["others"]  # nobody has timed the exchange of heads
-    rows.append(timed(80.0, implementation=trials.THEIRS, N=65_536, causal=True))
-    assert "takes 2.5× the time" in drawn("scaling", rows).sentences["theirs"]
-    half = [r for r in rows if not r["causal"]]
-    assert "n/a as fast with a causal one" in drawn("scaling", half).finding
-
-
-def test_the_figures_of_ways_timelines_and_graphs():
-    times = dict(zip(figures.WAYS, (2.0, 2.1, 2.6, 2.3, 2.4), strict=True))
-    rows = [
-        timed(ms, implementation=trials.OURS, way=way, causal=c, channels=4)
-        for way, ms in times.items()
-        for c in (False, True)
-    ]
-    assert figures.WAYS == trials.WAYS
-    found = drawn("ways", rows)
-    assert found.finding.count(f"{trials.COPIES} (N ") == 2
-    assert "DMA copies +5 %" in found.sentences["others"]
-    assert "fewer programs +15 % and" in found.sentences["others"].replace("\n", " ")
-    without = drawn("ways", [r for r in rows if r["way"] != trials.COPIES])
-    assert "DMA copies n/a" in without.sentences["others"]
-    rows = [
-        {"way": way, "what": what, "start_us": at, "end_us": at + 5.0, "N": 8, "causal": True}
-        for way in figures.WAYS[1:]
-        for at, what in enumerate(("step", "message"))
-    ]
-    rows = [r | {"implementation": trials.OURS, "dtype": "bfloat16"} for r in rows]
-    found = drawn("timelines", rows)
-    assert all(way in found.widget for way in some(figures.WAYS[1:]))
-    rows = [
-        timed(ms, implementation=name, causal=c)
-        for name, ms in {trials.OURS: 1.0, trials.HOPPER: 1.9}.items()
-        for c in (False, True)
-    ]
-    assert "2 GPUs are 1.90× as fast" in drawn("graphs", rows).finding
-
-
-def test_the_figure_of_mistakes_in_the_step_shows_each():
-    said = "largest difference 3.0 from float64, allowed 0.1"
-    rows = [m._asdict() | {"mutant": m.name, "message": said} for m in on_cpu.STEP_MUTANTS]
-    rows.append({"mutant": "unchanged kernel", "message": ""})
-    results = [made_up.result("ring_attention", "step_mutants", rows, place="interpreter")]
-    found = figures.step_mutants(results)
-    assert all(mutant.name in found.widget for mutant in some(on_cpu.STEP_MUTANTS))
-
-
-def test_the_figures_of_overlap_training_and_memory():
-    parts = {"transfers only": 0.5, "compute only": 2.0, "both": 2.1}
-    rows = [
-        timed(ms, implementation=trials.OURS, part=part, causal=c, bytes_sent=1e8)
-        for part, ms in parts.items()
-        for c in (False, True)
-    ]
-    found = drawn("overlap", rows)
-    assert "alone take 500 µs, the steps alone 2 ms, and both together 2.1 ms" in found.finding
-    assert "200 GB/s" in found.sentences["link"]
-    rows = [
-        timed(ms, implementation=name, causal=c)
-        for name, ms in {trials.OURS: 1.25, trials.CUDNN: 2.0, trials.ALONE: 3.0}.items()
-        for c in (False, True)
-    ]
-    assert "at 80 % of the ideal" in drawn("training", rows).finding
-    rows = [
-        {"implementation": n, "N": 8, "train": t, "ranks": r, "bytes_peak": b, "dtype": "bfloat16"}
-        for n, r, b in ((trials.OURS, 2, 6e8), (trials.ALONE, 1, 1e9))
-        for t in (False, True)
-    ]
-    assert "needs 60 % of the memory" in drawn("memory", rows).finding
+@pytest.mark.parametrize("name", TOLD)
+def test_the_titles_tell_the_numbers_of_the_rows(name):
+    rows, told = TOLD[name]
+    lengths = (16_384, 65_536) if name == "scaling" else (16_384,)
+    masks = (False,) if name == "memory" else (False, True)
+    cases = [{"N": N, "causal": causal} for N in lengths for causal in masks]
+    rows = [timed(**row | case) for row in rows for case in cases]
+    found = getattr(figures, name)([made_up.result("ring_attention", name, rows)]).finding
+    assert [number for number in told if number not in found] == []
 
 
 def test_the_simulator_knows_the_two_limits():

@@ -1,13 +1,14 @@
-"""The plan of the house, as assertions: who may import whom, and what must not be there twice."""
+"""Who may import whom, and whether what the texts name is there."""
 
 import ast
 import importlib
-import operator
 import re
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from tests.floors import some
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +19,8 @@ SEES = {name: set(LAB[:at]) for at, name in enumerate(LAB)} | {
     "_lab.skeleton": {"_lab.rooms"},
     "_lab.cli": {*LAB, "_lab.draw", "_lab.skeleton"},
     "_lab.__main__": {"_lab.cli"},
-    "_site": {"_lab.rooms", "_lab.child", "_lab.results", "_lab.draw"},
+    "_site": {"_lab.rooms", "_lab.child", "_lab.results", "_lab.draw", "_lab.judge.mutants"},
+    "_warps": {"_lab.judge"},
 }
 # A room's figures are drawn without torch; the facts about GPUs need none either.
 FIGURES = {"_lab.rooms", "_lab.results", "_lab.draw", "_lab.probe.gpus"}
@@ -54,7 +56,7 @@ def faults(source, module):
     elif module.endswith(".figures"):
         allowed = FIGURES
     else:
-        allowed = set().union(*SEES.values()) - {"_lab.cli", "_site"}
+        allowed = set().union({"_warps"}, *SEES.values()) - {"_lab.cli"}
     for line, name in imported(source, module):
         there = part(name)
         named = any(f"{name}.".startswith(f"snippets.{a}.") for a in allowed)
@@ -87,15 +89,14 @@ def test_imports_flow_one_way():
 
 
 def test_every_file_of_the_lab_is_in_the_plan():
-    parts = {part(m) for _, m in modules() if m.startswith(("snippets._lab.", "snippets._site."))}
-    parts -= {"_lab.__init__"}
+    parts = {part(m) for _, m in modules() if m.startswith("snippets._")}
+    parts -= {"__init__", "_lab.__init__"}
     assert parts == set(SEES)
 
 
 @pytest.mark.parametrize(
     ("module", "line", "fault"),
     [
-        ("_lab.rooms", "from snippets._lab.child import run", "does not see _lab.child"),
         ("_lab.results.store", "import snippets._lab.probe.compiled", "does not see _lab.probe"),
         (
             "_lab.results.store",
@@ -103,13 +104,8 @@ def test_every_file_of_the_lab_is_in_the_plan():
             "_lab.judge",
         ),
         ("_lab.probe.compiled", "from ..judge import oracle", "does not see _lab.judge"),
-        ("_lab.judge.oracle", "from snippets._lab.measure.timing import Flush", "_lab.measure"),
-        ("_lab.draw.charts", "from snippets._lab.judge.oracle import make_qkv", "_lab.judge"),
-        ("_lab.measure.session", "from snippets._lab import cli", "does not see _lab.cli"),
         ("_lab.cli", "from snippets._site import markup", "does not see _site"),
         ("_lab.judge.grid", "from snippets import flash_attention", "names the room"),
-        ("_site.hook", "from snippets._lab.measure import machine", "does not see _lab.measure"),
-        ("_site.hook", "from snippets.basic_attention import kernel", "names the room"),
         ("basic_attention.bench", "from snippets._site import hook", "does not see _site"),
         ("basic_attention.figures", "from snippets._lab.judge import oracle", "_lab.judge"),
     ],
@@ -120,86 +116,18 @@ def test_an_import_against_the_flow_is_found(module, line, fault):
     assert fault in found[0]
 
 
-def bodies(source):
-    """(name, line, body without docstring as text) of each function of eight statements or more."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-        inner = [n for statement in body for n in ast.walk(statement)]
-        if sum(isinstance(n, ast.stmt) for n in inner) >= 8:
-            yield node.name, node.lineno, "\n".join(map(ast.unparse, body))
-
-
-def by_body(sources):
-    """Functions by their body's text, as lists of "file:line name"."""
-    places = defaultdict(list)
-    for name, source in sources:
-        for function, line, body in bodies(source):
-            places[body].append(f"{name}:{line} {function}")
-    return places
-
-
-def repeated(places):
-    """Functions with the same body, of the places by body."""
-    return [where for where in places.values() if len(where) > 1]
-
-
-def stands_alone(path):
-    """A file that readers copy holds all that it needs, whoever else needs it too."""
-    return path.name in ("kernel.py", "module.py") and path.parent.parent.name == "snippets"
-
-
-def test_no_function_stands_in_two_places():
-    files = [*ROOT.glob("snippets/**/*.py"), *ROOT.glob("tests/*.py")]
-    sources = [
-        (str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-        for path in sorted(files)
-        if not stands_alone(path)
-    ]
-    places = by_body(sources)
-    assert sum(map(len, places.values())) > 300
-    found = repeated(places)
-    assert not found, "\n".join(map(" and ".join, found))
-
-
-def test_a_function_in_two_places_is_found():
-    body = "\n".join(f"    x{i} = {i}" for i in range(8))
-    sources = [("a.py", f"def f():\n{body}\n"), ("b.py", f'def g():\n    """Doc."""\n{body}\n')]
-    assert repeated(by_body(sources)) == [["a.py:1 f", "b.py:1 g"]]
-    shorter = [(name, source.replace("    x7 = 7\n", "")) for name, source in sources]
-    assert not repeated(by_body(shorter))
-
-
-def test_typography_is_left_to_the_formatter():
-    """Where a hand-set table reads better, `fmt: skip` says so; it is not a way to save lines."""
-    skip = re.compile(r"#\s*fmt:\s*(?:skip|off)\b")
-    counts = {
-        str(path.relative_to(ROOT)): len(skip.findall(path.read_text(encoding="utf-8")))
-        for path in [*ROOT.glob("snippets/**/*.py"), *ROOT.glob("tests/*.py")]
-        if path != Path(__file__)
-    }
-    assert len(counts) > 80
-    assert sum(counts.values()) <= 40, {name: n for name, n in counts.items() if n}
-
-
-def test_every_place_of_the_walk_exists():
-    """CONTRIBUTING.md follows one number from the clock to the page; each stop can be imported."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    walk = text.partition("### One number, from the clock to the page")[2].partition("\n## ")[0]
-    places = re.findall(r"`(snippets\.[\w.]+)`", walk)
-    assert len(places) >= 12
-    for place in places:
-        module, name = place, ""
-        while not (ROOT / module.replace(".", "/")).with_suffix(".py").exists():
-            module, _, last = module.rpartition(".")
-            name = f"{last}.{name}".rstrip(".")
-        assert operator.attrgetter(name)(importlib.import_module(module)), place
-
-
-def test_every_path_of_the_map_exists():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:snippets|tests|docs)/[\w./]+)`", text)
-    assert len(paths) >= 15
-    made_up = [p for p in paths if "new_attention" not in p and not (ROOT / p).exists()]
-    assert not made_up
+def test_what_the_texts_name_is_there():
+    """Paths and functions of CONTRIBUTING.md, and each target that a text tells to make."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for path in some(re.findall(r"`((?:snippets|tests|docs)/[\w./]+)`", text)):
+        assert (ROOT / path).exists(), path
+    for place in some(re.findall(r"`(snippets\.[\w.]+\.\w+)`", text)):
+        module, _, name = place.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), place
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    texts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", ".ci/run")]
+    texts += [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.md")]
+    for path in texts:
+        named = re.findall(r"(?:`|\$ |\brun: |\"|^)make ((?:[a-z-]+ ?)+)", path.read_text("utf-8"))
+        for target in {word for words in named for word in words.split()} - {"-n"}:
+            assert target in targets, f"{path.relative_to(ROOT)}: make {target}"

@@ -288,6 +288,8 @@ PARTS = {
     "writing": "without writing slots",
     "reading": "without reading slots",
 }
+
+
 LOADS, DOT = PARTS["loads"], PARTS["dot"]
 
 

@@ -34,6 +34,10 @@ ALLOWED = field("allowed", "useful bandwidth", units.bandwidth)
 PAGE = "docs/posts/coalescing.md"
 
 
+def _share_used(row):
+    return exact(row["bytes_used"] / (row["sectors"] * row["sector_bytes"]))
+
+
 def strides(results):
     measured = derived(results, _with_allowed)
     rows, peak = measured[0].rows, ceiling(results[0], "copy")
@@ -303,6 +307,9 @@ def transposed(results):
     )
 
 
+PER_REQUEST = Quantity("sectors per request", lambda r: r["sectors"] / r["requests"], units.number)
+
+
 def sectors(results):
     rows = results[0].rows
     dtypes = values(rows, "dtype")
@@ -345,11 +352,7 @@ def sectors(results):
     )
 
 
-PER_REQUEST = Quantity("sectors per request", lambda r: r["sectors"] / r["requests"], units.number)
-
-
-def _share_used(row):
-    return exact(row["bytes_used"] / (row["sectors"] * row["sector_bytes"]))
+LIMITS = ("memory", "arithmetic", "neither")
 
 
 def bound(results):
@@ -411,9 +414,6 @@ def bound(results):
             == [1],
         },
     )
-
-
-LIMITS = ("memory", "arithmetic", "neither")
 
 
 def _with_limits(result):

@@ -40,6 +40,35 @@ def _measured(results, name):
     return next(of, None)
 
 
+class Stage(NamedTuple):
+    """What a tile needs of one unit, in a drawing."""
+
+    lane: str
+    long: float
+    color: str
+
+
+class Costs(NamedTuple):
+    """Cycles of a multiprocessor for one tile of TILE."""
+
+    products: float
+    exponentials: float
+
+
+def _costs(result, D):
+    """What a tile of scores costs each unit, at the rates of the manuals."""
+    queries, keys_ = TILE
+    products, exponentials = A_CYCLE[result.device["capability"]]
+    return Costs(4 * queries * keys_ * D / products, queries * keys_ / exponentials)
+
+
+def _with_rates(results):
+    """A result of a GPU whose rates are known."""
+    result = _measured(results, "forward")
+    known = result is not None and result.device["capability"] in A_CYCLE
+    return result if known else None
+
+
 @picture
 def units(results):
     """Float32 cores and tensor cores side by side, as large as what they can do."""
@@ -103,89 +132,6 @@ def units(results):
     )
 
 
-class Stage(NamedTuple):
-    """What a tile needs of one unit, in a drawing."""
-
-    lane: str
-    long: float
-    color: str
-
-
-@picture
-def pipeline():
-    """Loads one iteration after the other, and loads that run ahead of the products."""
-    load, product, tiles = 3, 2, 5
-    first = Timeline(("load", "compute"), tiles * (load + product), y=30, left=64)
-    now, spans = 0, []
-    for tile in range(tiles):
-        spans += [
-            Span("load", now, now + load, K, str(tile)),
-            Span("compute", now + load, now + load + product, SCORES, str(tile)),
-        ]
-        now += load + product
-    alone = now
-    stages = 3
-    second = Timeline((*(f"buffer {i}" for i in range(stages)), "compute"), alone, y=126, left=64)
-    free, busy, ahead = [0.0] * stages, 0.0, []
-    for tile in range(tiles):
-        buffer = tile % stages
-        start = free[buffer]
-        begin = max(busy, start + load)
-        busy = free[buffer] = begin + product
-        ahead += [
-            Span(f"buffer {buffer}", start, start + load, K, str(tile)),
-            Span(f"buffer {buffer}", start + load, begin, K, "", PALE),
-            Span("compute", begin, busy, SCORES, str(tile)),
-        ]
-    drawn = [
-        words(0, 14, "num_stages=1", 12, 600, anchor="start"),
-        timeline(first, spans),
-        words(0, 114, f"num_stages={stages}", 12, 600, anchor="start"),
-        timeline(second, ahead),
-        line(f"M{second.at(busy):g} {second.y - 6:g}v{second.down + 12:g}", INK, 1.2, "3 3"),
-        words(second.at(busy) + 5, second.y - 8, "done", 10.5, anchor="start"),
-        time_arrow(second),
-    ]
-    about = (
-        f"Above, each of {tiles} tiles is loaded and then computed with. Below, {stages} buffers "
-        "are filled while earlier tiles are computed with."
-    )
-    return Picture(
-        sees="With more stages the next tiles load while this one is computed.",
-        caption="Numbers are tiles of keys; strong blue is a copy under way, pale blue a tile "
-        "that waits in shared memory. With one stage every tile pays for its load; with "
-        f"{stages} only the first one does, as long as the products take long enough to hide the "
-        "others. Durations are made up.",
-        svg=svg(PHONE, second.y + second.down + 24, about, drawn),
-    )
-
-
-class Costs(NamedTuple):
-    """Cycles of a multiprocessor for one tile of TILE."""
-
-    products: float
-    exponentials: float
-
-
-def _costs(result, D):
-    """What a tile of scores costs each unit, at the rates of the manuals."""
-    queries, keys_ = TILE
-    products, exponentials = A_CYCLE[result.device["capability"]]
-    return Costs(4 * queries * keys_ * D / products, queries * keys_ / exponentials)
-
-
-def _with_rates(results):
-    """A result of a GPU whose rates are known."""
-    result = _measured(results, "forward")
-    known = result is not None and result.device["capability"] in A_CYCLE
-    return result if known else None
-
-
-def _as_long(share):
-    """A share of a duration, in words."""
-    return "as long" if math.isclose(share, 1, rel_tol=0.02) else f"{decimals(share)} times as long"
-
-
 @picture
 def budget(results):
     """Where the cycles of a tile go: products and exponentials."""
@@ -240,28 +186,9 @@ def budget(results):
     )
 
 
-def _schedule(cost, programs, tiles):
-    """(unit, start, end, program, tile): each unit takes one at a time, whoever comes first."""
-    free = {"tensor cores": 0.0, "exponentials": 0.0}
-    ready, at, done = [0.0] * programs, [0] * programs, []
-    chain = [
-        ("tensor cores", cost.products / 2),
-        ("exponentials", cost.exponentials),
-        ("tensor cores", cost.products / 2),
-    ]
-    while any(a < tiles * len(chain) for a in at):
-        waiting = [i for i in range(programs) if at[i] < tiles * len(chain)]
-
-        def begins(i):
-            return max(ready[i], free[chain[at[i] % len(chain)][0]])
-
-        i = min(waiting, key=lambda i: (begins(i), ready[i], i))
-        unit, long = chain[at[i] % len(chain)]
-        start = begins(i)
-        ready[i] = free[unit] = start + long
-        done.append((unit, start, start + long, i, at[i] // len(chain)))
-        at[i] += 1
-    return done
+def _as_long(share):
+    """A share of a duration, in words."""
+    return "as long" if math.isclose(share, 1, rel_tol=0.02) else f"{decimals(share)} times as long"
 
 
 @picture
@@ -315,4 +242,77 @@ def two_programs(results):
         "each needs: a unit serves whoever comes first, and everything else is left out.",
         svg=svg(PHONE, y + 6, about, drawn),
         sources=[result],
+    )
+
+
+def _schedule(cost, programs, tiles):
+    """(unit, start, end, program, tile): each unit takes one at a time, whoever comes first."""
+    free = {"tensor cores": 0.0, "exponentials": 0.0}
+    ready, at, done = [0.0] * programs, [0] * programs, []
+    chain = [
+        ("tensor cores", cost.products / 2),
+        ("exponentials", cost.exponentials),
+        ("tensor cores", cost.products / 2),
+    ]
+    while any(a < tiles * len(chain) for a in at):
+        waiting = [i for i in range(programs) if at[i] < tiles * len(chain)]
+
+        def begins(i):
+            return max(ready[i], free[chain[at[i] % len(chain)][0]])
+
+        i = min(waiting, key=lambda i: (begins(i), ready[i], i))
+        unit, long = chain[at[i] % len(chain)]
+        start = begins(i)
+        ready[i] = free[unit] = start + long
+        done.append((unit, start, start + long, i, at[i] // len(chain)))
+        at[i] += 1
+    return done
+
+
+@picture
+def pipeline():
+    """Loads one iteration after the other, and loads that run ahead of the products."""
+    load, product, tiles = 3, 2, 5
+    first = Timeline(("load", "compute"), tiles * (load + product), y=30, left=64)
+    now, spans = 0, []
+    for tile in range(tiles):
+        spans += [
+            Span("load", now, now + load, K, str(tile)),
+            Span("compute", now + load, now + load + product, SCORES, str(tile)),
+        ]
+        now += load + product
+    alone = now
+    stages = 3
+    second = Timeline((*(f"buffer {i}" for i in range(stages)), "compute"), alone, y=126, left=64)
+    free, busy, ahead = [0.0] * stages, 0.0, []
+    for tile in range(tiles):
+        buffer = tile % stages
+        start = free[buffer]
+        begin = max(busy, start + load)
+        busy = free[buffer] = begin + product
+        ahead += [
+            Span(f"buffer {buffer}", start, start + load, K, str(tile)),
+            Span(f"buffer {buffer}", start + load, begin, K, "", PALE),
+            Span("compute", begin, busy, SCORES, str(tile)),
+        ]
+    drawn = [
+        words(0, 14, "num_stages=1", 12, 600, anchor="start"),
+        timeline(first, spans),
+        words(0, 114, f"num_stages={stages}", 12, 600, anchor="start"),
+        timeline(second, ahead),
+        line(f"M{second.at(busy):g} {second.y - 6:g}v{second.down + 12:g}", INK, 1.2, "3 3"),
+        words(second.at(busy) + 5, second.y - 8, "done", 10.5, anchor="start"),
+        time_arrow(second),
+    ]
+    about = (
+        f"Above, each of {tiles} tiles is loaded and then computed with. Below, {stages} buffers "
+        "are filled while earlier tiles are computed with."
+    )
+    return Picture(
+        sees="With more stages the next tiles load while this one is computed.",
+        caption="Numbers are tiles of keys; strong blue is a copy under way, pale blue a tile "
+        "that waits in shared memory. With one stage every tile pays for its load; with "
+        f"{stages} only the first one does, as long as the products take long enough to hide the "
+        "others. Durations are made up.",
+        svg=svg(PHONE, second.y + second.down + 24, about, drawn),
     )

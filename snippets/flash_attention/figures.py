@@ -25,35 +25,27 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, case, cell, columns, listed
 from snippets._lab.draw.units import (
+    between,
     change,
     count,
     decimals,
     flops,
     measured_ratio,
     percent,
+    ratio,
     share,
     size,
 )
-from snippets._lab.draw.words import (
-    Words,
-    between,
-    case,
-    cell,
-    faster,
-    idle,
-    in_cells,
-    listed,
-    pays,
-    useless,
-)
+from snippets._lab.draw.words import in_cells
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 OWN_TILE = "the kernel's table"
-words = Words(__file__)
+PAGE = "docs/posts/flash_attention.md"
+MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
 def _views(rows):
@@ -67,105 +59,40 @@ def _tokens(rows):
     return cell(rows[0]["batch"] * rows[0]["N"])
 
 
-# The whole kernel.
-
-
-def forward(results):
+def kernels(results):
     rows = results[0].rows
-    lengths = values(rows, "N")
-    main, half = (
-        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, FLASH, FLEX], ("D", "causal", "N"))
-        for dtype in ("bfloat16", "float16")
-    )
-    cudnn, flash, flex = (main[name] for name in main.others)
-    rates = {at: rate(main.row(OURS, at)) for at in main.cases}
-    masked = [rates[at] / rates[at._replace(causal=False)] for at in main.cases if at.causal]
-    top = max(rates, key=rates.get)
-    peak = ceiling(results[0], UNIT)
+    labels = {r["implementation"]: r["label"] for r in pick(rows)}
+    compared = Comparison(rows, OURS, labels)
+    far = compared.cases[-1]
+    gain = {name: compared[name][far] for name in labels if far in compared[name]}
+    first = next(name for name in gain if not name.startswith("torch"))
+
+    def against(at):
+        return lambda line: measured_ratio(x) if (x := compared[line["name"]].get(at)) else None
+
+    def time(at):
+        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
+
     return Figure(
-        finding=words(
-            "forward",
-            cudnn=cudnn.between(),
-            flash=flash.between(),
-            flex=f" and {flex.between()} of FlexAttention's" if flex else "",
+        finding=f"From “{labels[first]}” to tensor cores: {measured_ratio(gain[first])} at N "
+        f"{far.N}, on the same work.",
+        caption=f"{rows[0]['heads']} heads of N queries and keys, D {rows[0]['D']}, float16; time "
+        f"of one call, logarithmic: left is faster. {MEDIANS}",
+        table=columns(
+            [{"name": name, "kernel": label} for name, label in labels.items()],
+            {
+                "kernel": "kernel",
+                **{case(at): time(at) for at in compared.cases},
+                **{f"{case(at)}, against this kernel": against(at) for at in compared.cases},
+            },
         ),
-        caption=words(
-            "forward.caption",
-            tokens=_tokens(rows),
-            columns=rows[0]["heads"] * rows[0]["D"],
-            medians=words("medians"),
-        ),
-        table=_rates(rows, {"cuDNN": CUDNN, "FlashAttention-2": FLASH, "Flex": FLEX}),
-        plot=charts.lines(
-            results,
-            [CUDNN, OURS, FLEX, FLASH],
-            "N",
-            RATE,
-            [View(v.title, {**v.where, "dtype": "bfloat16"}) for v in _views(rows)],
-            log="x",
-        ),
-        sentences={
-            "cudnn": words(
-                "forward.cudnn",
-                lengths=listed(lengths),
-                rates="; ".join(
-                    listed([decimals(x) for x in cudnn.where(**v.where).values()]) + f" ({v.title})"
-                    for v in _views(rows)
-                ),
-                near=_told(cudnn.best),
-                standing=cudnn.standing(", and is "),
-            ),
-            "flash": words(
-                "forward.flash",
-                flash=flash.span(),
-                flex=f", and against FlexAttention, {flex.span()}" if flex else "",
-            ),
-            "half": words("forward.half", cudnn=half[CUDNN].between(), flash=half[FLASH].between()),
-            "peak": words(
-                "forward.peak",
-                best=_told(top),
-                rate=flops(rates[top]),
-                share=share(rates[top], peak),
-                peak=flops(peak),
-            ),
-            "masked": words("forward.masked", masked=between(masked)),
+        plot=charts.times(results, labels, values(rows, "N")),
+        numbers={
+            "first": measured_ratio(gain[first]),
+            "sdpa": ratio(1 / gain[SDPA]),
+            "tiled": ratio(gain[TILED]),
         },
     )
-
-
-def _told(at):
-    """A case of the grid in words: "D 64, no mask, N 4096"."""
-    return f"D {at.D}, {'causal' if at.causal else 'no mask'}, N {cell(at.N)}"
-
-
-def _rates(rows, others):
-    """A table: time and rate of the kernel, and of others, label → name, beside it."""
-    axes = ("dtype", "D", "causal", "N")
-    compared = Comparison(rows, OURS, others.values(), axes)
-
-    def at(row):
-        return compared.case(*(row[axis] for axis in axes))
-
-    def rate_of(name):
-        return Quantity("rate", lambda r: (x := compared.row(name, at(r))) and rate(x), units.flops)
-
-    def part_of(name):
-        against = compared[name]
-        return lambda r: decimals(against[at(r)]) if at(r) in against else None
-
-    return columns(
-        pick(rows, implementation=OURS),
-        {
-            **{axis: axis for axis in axes},
-            "time": TIME,
-            "this kernel": RATE,
-            **{label: rate_of(name) for label, name in others.items()},
-            **{f"of {label}": part_of(name) for label, name in others.items()},
-        },
-    )
-
-
-# What each step gives.
 
 
 # Steps that the data names in other words.
@@ -176,6 +103,107 @@ STEPS = {
     "more queries a program": "more queries per program",
     "warp specialisation": "warp specialization",
 }
+
+
+# What the page says of a step, and the verdicts that it says it from: D 64, D 128, each without a
+# mask and with one. Some steps need a mask.
+ALWAYS = "ahead ahead ahead ahead"
+
+
+VERDICTS = {
+    "exp by e": ("Powers of two pay in all four cases", ALWAYS),
+    "nothing in flight": ("Loads in flight pay in all four cases", ALWAYS),
+    "a mask on every tile": ("Leaving out the mask pays in all four cases", ALWAYS),
+    "two loops": ("One loop with a branch costs time at D 64 and pays at D 128", "behind ahead"),
+    "heads side by side": (
+        "Neighbors of one head pay in three cases and are undecided at D 128 without a mask",
+        "ahead ahead undecided ahead",
+    ),
+    "shortest rows first": (
+        "Longest rows first is undecided at D 64 and pays at D 128",
+        "undecided ahead",
+    ),
+    "pointers": ("Descriptors pay in all four cases", ALWAYS),
+    "lines in another order": (
+        "Our order pays with a mask and is undecided without one",
+        "undecided ahead undecided ahead",
+    ),
+    "taller tiles": (
+        "More queries per program are undecided at D 64 and cost time at D 128",
+        "undecided undecided behind behind",
+    ),
+    "large tiles": (
+        "Larger tiles on more warps cost time in all four cases",
+        "behind behind behind behind",
+    ),
+    "warp specialisation": (
+        "Warp specialization pays at D 128 without a mask and costs time in the other three cases",
+        "behind behind ahead behind",
+    ),
+}
+
+
+def ladder(results):
+    rows = results[0].rows
+    compared, found = _over_base(rows), _gains(rows)
+    step = {rung: r["step"] for rung, r in _steps(rows).items()}
+    best = max(found, key=lambda rung: max(found[rung].values()))
+    whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
+    return Figure(
+        finding=f"The step that matters most is “{step[best]}”, "
+        f"{change(max(found[best].values()))} at best.",
+        caption="How much faster the kernel is with a step than without it; everything else is "
+        f"unchanged. bfloat16, N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
+        table=_ladder_table(rows, compared, found),
+        plot=charts.bars(
+            derived(results, _drawn_gains),
+            [Series(OURS, step[rung], {"rung": rung}) for rung in found],
+            Quantity("faster with the step", "gain", units.gain),
+            _views(rows),
+            columns=2,
+        ),
+        numbers={"whole": whole.between()},
+        claims={
+            f"{PAGE}: {said}": [gain.word for gain in found[rung].values()] == verdicts.split()
+            for rung, (said, verdicts) in VERDICTS.items()
+        },
+        pieces={
+            rung.replace(" ", "_"): in_cells({case(at): [gain] for at, gain in of.items()})
+            for rung, of in found.items()
+        },
+    )
+
+
+def _ladder_table(rows, compared, gained):
+    """What each step gives and the times behind it, then the kernel's and cuDNN's."""
+    lines = [
+        {
+            "name": rung,
+            "step": r["step"],
+            "without it": "–" if r["kind"] == "further" else rung,
+        }
+        for rung, r in _steps(rows).items()
+    ]
+    ends = {compared.ours: compared.ours, OURS: "the kernel with its table", CUDNN: "cuDNN"}
+    lines += [{"name": name, "step": told, "without it": "–"} for name, told in ends.items()]
+
+    def gain(at):
+        return lambda line: (
+            change(found) if (found := gained.get(line["name"], {}).get(at)) else None
+        )
+
+    def time(at):
+        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
+
+    return columns(
+        lines,
+        {
+            "step": "step",
+            "without it": "without it",
+            **{case(at): gain(at) for at in sorted(compared.cases)},
+            **{f"{case(at)}, time": time(at) for at in sorted(compared.cases)},
+        },
+    )
 
 
 def _steps(rows):
@@ -214,103 +242,35 @@ def _drawn_gains(result):
             yield {"rung": rung, **at._asdict(), "gain": gain - 1}
 
 
-def _worth(faster):
-    """A step's gains as a sentence with a verdict."""
-    told = in_cells({case(at): [gain] for at, gain in faster.items()})
-    return words("ladder.step", gains=told, verdict=pays(faster.values()))
-
-
-def ladder(results):
+def scene(results):
     rows = results[0].rows
-    compared, found = _over_base(rows), _gains(rows)
-    step = {rung: r["step"] for rung, r in _steps(rows).items()}
-    best = max(found, key=lambda rung: max(found[rung].values()))
-    never = idle({rung: of.values() for rung, of in found.items()})
-    whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
-    N = rows[0]["N"]
+    masked = {
+        name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
+        for name in values(rows, "example")
+    }
+    full, causal = masked["every key"], masked["causal"]
+    first = next(r for r in rows if "scores" in r)
     return Figure(
-        finding=words(
-            "ladder",
-            step=step[best],
-            gain=change(max(found[best].values())),
-            idle=words("ladder.idle", idle=len(never), steps=len(found)) if never else "",
+        finding=f"Of the {len(full)} tiles of the full example {sum(full)} needs a mask, of the "
+        f"{len(causal)} of the causal one {sum(causal)}; one more is skipped.",
+        caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, "
+        "base 2: this page's kernel with smaller tiles, recorded in the interpreter between two "
+        "iterations of its loop; the kernel is not changed. The last accumulator divided by the "
+        "sum is, bit for bit, what the launcher returned.",
+        **drawn_scene(
+            "flash_attention",
+            rows,
+            "tiles",
+            "shared memory",
+            "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
+            "has collected so far.",
         ),
-        caption=words(
-            "ladder.caption",
-            N=N,
-            tokens=_tokens(rows),
-            medians=words("medians"),
-        ),
-        table=_ladder_table(rows, compared, found),
-        plot=charts.bars(
-            derived(results, _drawn_gains),
-            [Series(OURS, step[rung], {"rung": rung}) for rung in found],
-            Quantity("faster with the step", "gain", units.gain),
-            _views(rows),
-            columns=2,
-        ),
-        sentences={rung.replace(" ", "_"): _worth(of) for rung, of in found.items()}
-        | {
-            "useless": useless({step[rung]: of.values() for rung, of in found.items()}),
-            "whole": words("ladder.whole", whole=whole.between(), N=N),
+        numbers={"m": decimals(first["m"][0]), "l": decimals(first["l"][0])},
+        claims={
+            f"{PAGE}: the tiles of keys 0 to 11 need no mask": full == [False, False, False, True],
+            f"{PAGE}: keys 0 to 3 are visible to all four queries": causal == [False, True, True],
         },
     )
-
-
-def _ladder_table(rows, compared, gained):
-    """What each step gives and the times behind it, then the kernel's and cuDNN's."""
-    lines = [
-        {
-            "name": rung,
-            "step": r["step"],
-            "without it": "–" if r["kind"] == "further" else rung,
-        }
-        for rung, r in _steps(rows).items()
-    ]
-    ends = {compared.ours: compared.ours, OURS: "the kernel with its table", CUDNN: "cuDNN"}
-    lines += [{"name": name, "step": told, "without it": "–"} for name, told in ends.items()]
-
-    def gain(at):
-        return lambda line: (
-            change(found) if (found := gained.get(line["name"], {}).get(at)) else None
-        )
-
-    def time(at):
-        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
-
-    return columns(
-        lines,
-        {
-            "step": "step",
-            "without it": "without it",
-            **{case(at): gain(at) for at in sorted(compared.cases)},
-            **{f"{case(at)}, time": time(at) for at in sorted(compared.cases)},
-        },
-    )
-
-
-# Tiles.
-
-
-def _swept(rows):
-    """The rows that have a tile of their own, and not that of the kernel's table."""
-    return [r for r in rows if "BLOCK_M" in r]
-
-
-def _grid(r):
-    return r["D"], r["causal"], r["N"]
-
-
-def _shares(result):
-    """The swept rows, each with its part of the rate of its case's fastest."""
-    timed = pick(_swept(result.rows))
-    fastest = {at: min(TIME(r) for r in timed if _grid(r) == at) for at in map(_grid, timed)}
-    return [{**r, "share": fastest[_grid(r)] / TIME(r)} for r in timed]
-
-
-def _length(r):
-    """N 1024, causal"""
-    return case(r, "N", "causal")
 
 
 def sweep(results):
@@ -323,13 +283,12 @@ def sweep(results):
     }
     part = {(*_grid(r), r["implementation"]): r["share"] for r in shares}
     winners = {}
-    for r in sorted(pick(shares, share=1), key=_grid):
-        winners.setdefault((r["D"], r["implementation"]), []).append(_length(r))
+    for r in pick(shares, share=1):
+        winners.setdefault(r["implementation"], set()).add((r["D"], r["causal"]))
     behind = {
         _grid(r): TIME(r) / min(TIME(x) for x in pick(rows) if _grid(x) == _grid(r))
         for r in pick(rows, implementation=OURS)
     }
-    worst = max(behind, key=behind.get)
     left = {r["implementation"] for r in rows if r.get("error")}
     groups = [
         Series(OURS, case(where), where, shade=shade, symbol=symbol)
@@ -342,20 +301,11 @@ def sweep(results):
         for where in [{"N": N, "causal": causal}]
     ]
     return Figure(
-        finding=words(
-            "sweep",
-            slowest=percent(min(part.values())),
-            winners=len({tile for _, tile in winners}),
-            cases=len(behind),
-        ),
-        caption=words(
-            "sweep.caption",
-            tokens=_tokens(rows),
-            left=words("sweep.left", tiles=len(tiles), left=len(left))
-            if left
-            else words("sweep.fit"),
-            medians=words("medians"),
-        ),
+        finding=f"The tile decides: the slowest that runs does {percent(min(part.values()))} of "
+        f"the fastest one's rate, and {len(winners)} different tiles win the {len(behind)} cases.",
+        caption="Queries × keys of an iteration, warps, stages; a star gives loading to warps of "
+        f"their own. bfloat16, {_tokens(rows)} tokens. {len(left)} of {len(tiles)} tiles cannot "
+        f"run in every case; the table says why. {MEDIANS}",
         table=columns(
             rows,
             {
@@ -379,26 +329,37 @@ def sweep(results):
             log=False,
             ends=(0, 1.04),
         ),
-        sentences={
-            "fastest": words(
-                "sweep.fastest",
-                winners="; ".join(
-                    f"{_tile(tile)} (D {D}: {listed(where)})"
-                    for (D, tile), where in winners.items()
-                ),
-            ),
-            "own": words(
-                "sweep.own",
-                behind=between(behind.values()),
-                worst=""
-                if behind[worst] == 1
-                else words(
-                    "sweep.worst",
-                    case=case(dict(zip(("D", "causal", "N"), worst, strict=True))),
-                ),
-            ),
+        numbers={"own": between(behind.values())},
+        claims={
+            f"{PAGE}: The fastest tiles are 64 × 128 on 4 warps with 2 stages (D 64)": winners
+            == {
+                "64 × 128, 4 warps, 2 stages": {(64, False), (64, True)},
+                "128 × 128, 4 warps, 2 stages, specialised": {(128, False)},
+                "64 × 64, 4 warps, 3 stages": {(128, True)},
+            }
         },
     )
+
+
+def _swept(rows):
+    """The rows that have a tile of their own, and not that of the kernel's table."""
+    return [r for r in rows if "BLOCK_M" in r]
+
+
+def _grid(r):
+    return r["D"], r["causal"], r["N"]
+
+
+def _shares(result):
+    """The swept rows, each with its part of the rate of its case's fastest."""
+    timed = pick(_swept(result.rows))
+    fastest = {at: min(TIME(r) for r in timed if _grid(r) == at) for at in map(_grid, timed)}
+    return [{**r, "share": fastest[_grid(r)] / TIME(r)} for r in timed]
+
+
+def _tile(label):
+    """A tile's label as it is shown: the data spells one word otherwise."""
+    return label.replace("specialised", "specialized")
 
 
 def resources(results):
@@ -407,23 +368,12 @@ def resources(results):
     failed = [r for r in rows if r["error"]]
     spilled = [r["spill_store_bytes"] for r in rows if r["spill_store_bytes"]]
     registers = [r["registers"] for r in rows if r["registers"]]
-    targets = {}  # of each instruction
-    for result in shown:
-        for r in pick(result.rows, dtype="float16"):
-            targets.setdefault(r["tensor_core"], {})[target(result)] = True
-    told = [f"`{unit}` on {listed(found)}" for unit, found in targets.items() if unit != "none"]
-    told += [f"none on {listed(targets['none'])}"] if "none" in targets else []
     return Figure(
-        finding=words(
-            "resources",
-            fit=f"{len(failed)} of {len(rows)} kernels do not fit their GPU"
-            if failed
-            else f"All {len(rows)} kernels fit their GPU",
-            spill=f"{len(spilled)} spill, at most {max(spilled)} bytes per thread"
-            if spilled
-            else "none spills",
-        ),
-        caption=words("resources.caption"),
+        finding=f"All {len(rows)} kernels fit their GPU, and {len(spilled)} spills, at most "
+        f"{max(spilled)} bytes per thread.",
+        caption="Registers of a thread, shared memory of a program, and the instruction that "
+        "does the products; two numbers where a causal mask changes something: without | with. "
+        "All were compiled ahead of time, without such a GPU.",
         table=[
             {
                 "GPU": f"{target(result)} ({result.rows[0]['cards']})",
@@ -439,18 +389,20 @@ def resources(results):
             for mine in [[r for r in result.rows if r["dtype"] == dtype]]
         ],
         open_table=True,
-        sentences={
-            "instructions": words("resources.instructions", instructions="; ".join(told)),
-            "registers": words(
-                "resources.registers",
-                fewest=min(registers),
-                most=max(registers),
-                spilled=words(
-                    "resources.spills", spilled=len(spilled), kernels=len(rows), most=max(spilled)
-                )
-                if spilled
-                else ", and nothing is spilled",
-            ),
+        numbers={
+            "registers": between(registers, count),
+            "kernels": len(rows),
+            "most_spilled": max(spilled),
+        },
+        claims={
+            "title of flash_attention/resources: kernels fit their GPU, and 1 spills": not failed
+            and len(spilled) == 1,
+            f"{PAGE}: `mma` on sm_80, `wgmma` on sm_90 and `tcgen05` on sm_100; none on sm_75": {
+                target(result): r["tensor_core"]
+                for result in shown
+                for r in pick(result.rows, dtype="float16")
+            }
+            == {"sm_75": "none", "sm_80": "mma", "sm_90": "wgmma", "sm_100": "tcgen05"},
         },
     )
 
@@ -471,48 +423,80 @@ def _without_and_with(rows):
     return told + f", {spills} bytes spilled" * (spills > 0)
 
 
-def _tile(label):
-    """A tile's label as it is shown: the data spells one word otherwise."""
-    return label.replace("specialised", "specialized")
-
-
-# Beside others.
-
-
-def kernels(results):
+def forward(results):
     rows = results[0].rows
-    labels = {r["implementation"]: r["label"] for r in pick(rows)}
-    compared = Comparison(rows, OURS, labels)
-    far = compared.cases[-1]
-    gain = {name: compared[name][far] for name in labels if far in compared[name]}
-    first = next(name for name in gain if not name.startswith("torch"))
-    sdpa = f" and {faster(gain[SDPA])} than what SDPA chooses by itself" if SDPA in gain else ""
-    ahead = f"{measured_ratio(gain[first])} faster"
-    sentences = {"whole": words("kernels.whole", N=far.N, first=ahead, sdpa=sdpa)}
-    if TILED in gain:
-        sentences["cores"] = words("kernels.cores", N=far.N, faster=faster(gain[TILED]))
-
-    def against(at):
-        return lambda line: measured_ratio(x) if (x := compared[line["name"]].get(at)) else None
-
-    def time(at):
-        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
-
+    main, half = (
+        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, FLASH, FLEX], ("D", "causal", "N"))
+        for dtype in ("bfloat16", "float16")
+    )
+    cudnn, flash, flex = (main[name] for name in main.others)
+    rates = {at: rate(main.row(OURS, at)) for at in main.cases}
+    masked = [rates[at] / rates[at._replace(causal=False)] for at in main.cases if at.causal]
+    top = max(rates, key=rates.get)
+    peak = ceiling(results[0], UNIT)
     return Figure(
-        finding=words("kernels", first=labels[first], gain=measured_ratio(gain[first]), N=far.N),
-        caption=words(
-            "kernels.caption", heads=rows[0]["heads"], D=rows[0]["D"], medians=words("medians")
+        finding=f"In bfloat16 it does {cudnn.between()} of cuDNN's rate, {flash.between()} of "
+        f"that of FlashAttention-2 (PyTorch's flash backend) and {flex.between()} of "
+        "FlexAttention's.",
+        caption=f"Up is faster. bfloat16; float16 is in the table. {_tokens(rows)} tokens and "
+        f"{rows[0]['heads'] * rows[0]['D']} columns at every length: batch times N, and heads "
+        f"times D, stay the same. With a mask only the visible scores count as work. {MEDIANS}",
+        table=_rates(rows, {"cuDNN": CUDNN, "FlashAttention-2": FLASH, "Flex": FLEX}),
+        plot=charts.lines(
+            results,
+            [CUDNN, OURS, FLEX, FLASH],
+            "N",
+            RATE,
+            [View(v.title, {**v.where, "dtype": "bfloat16"}) for v in _views(rows)],
+            log="x",
         ),
-        table=columns(
-            [{"name": name, "kernel": label} for name, label in labels.items()],
-            {
-                "kernel": "kernel",
-                **{case(at): time(at) for at in compared.cases},
-                **{f"{case(at)}, against this kernel": against(at) for at in compared.cases},
+        numbers={
+            **{
+                f"cudnn_{D}{'_causal' * causal}": between(cudnn.where(D=D, causal=causal).values())
+                for D in (64, 128)
+                for causal in (False, True)
             },
-        ),
-        plot=charts.times(results, labels, values(rows, "N")),
-        sentences=sentences,
+            "flash": between(flash.values(), ratio),
+            "flex": between(flex.values(), ratio),
+            "half_cudnn": between(half[CUDNN].values()),
+            "half_flash": between(half[FLASH].values(), ratio),
+            "best": flops(rates[top]),
+            "best_share": share(rates[top], peak),
+            "peak": flops(peak),
+            "masked": between(masked),
+        },
+        claims={
+            f"{PAGE}: closest at D 64 with a causal mask and 16,384 keys": cudnn.best
+            == (64, True, 16384),
+            f"{PAGE}: Its best cell, D 128 without a mask at N 16,384": top == (128, False, 16384),
+        },
+    )
+
+
+def _rates(rows, others):
+    """A table: time and rate of the kernel, and of others, label → name, beside it."""
+    axes = ("dtype", "D", "causal", "N")
+    compared = Comparison(rows, OURS, others.values(), axes)
+
+    def at(row):
+        return compared.case(*(row[axis] for axis in axes))
+
+    def rate_of(name):
+        return Quantity("rate", lambda r: (x := compared.row(name, at(r))) and rate(x), units.flops)
+
+    def part_of(name):
+        against = compared[name]
+        return lambda r: decimals(against[at(r)]) if at(r) in against else None
+
+    return columns(
+        pick(rows, implementation=OURS),
+        {
+            **{axis: axis for axis in axes},
+            "time": TIME,
+            "this kernel": RATE,
+            **{label: rate_of(name) for label, name in others.items()},
+            **{f"of {label}": part_of(name) for label, name in others.items()},
+        },
     )
 
 
@@ -524,23 +508,14 @@ def roofline(results):
     one = [r for r in ours if r.get("M") == 1]
     many = [r for r in ours if "M" not in r]
     reached = {r["N"]: rate(r) / min(peak, intensity(r) * memory) for r in many}
-    shares = [f"{percent(x)} at N {cell(N)}" for N, x in sorted(reached.items())]
-    streamed = [f"{share(moved(r), memory)} of the bandwidth at N {cell(r['N'])}" for r in one]
     last, first = max(reached), min(reached)
     return Figure(
-        finding=words(
-            "roofline",
-            last=last,
-            peak=percent(reached[last]),
-            first=first,
-            memory=percent(reached[first]),
-        ),
-        caption=words(
-            "roofline.caption",
-            **{name: many[0][name] for name in ("D", "heads", "batch")},
-            one=one[0]["batch"],
-            medians=words("medians"),
-        ),
+        finding=f"At N {last} the kernel does {percent(reached[last])} of what the tensor cores "
+        f"of this GPU do at best, at N {first} {percent(reached[first])} of what its memory "
+        "allows.",
+        caption="bfloat16, D 128, 16 heads, no mask, batch 4 (16 where there is one query). "
+        "Bytes: each tensor once. The slope is the fastest measured traffic with memory, the "
+        f"flat part a plain bfloat16 matrix product, both of the same run. {MEDIANS}",
         table=columns(
             pick(rows),
             {
@@ -561,16 +536,13 @@ def roofline(results):
                 Series(SDPA, f"{named(SDPA)}, one query", {"implementation": SDPA, "M": 1}),
             ],
         ),
-        sentences={
-            "ridge": words(
-                "roofline.ridge",
-                ridge=count(meet),
-                peak=flops(peak),
-                memory=units.bandwidth(memory),
-                N=count(2 * meet),
-            ),
-            "rest": words("roofline.rest", shares=listed(shares)),
-            "one": words("roofline.one", shares=listed(streamed)),
+        numbers={
+            "ridge": count(meet),
+            "peak": flops(peak),
+            "memory": units.bandwidth(memory),
+            "ridge_keys": count(2 * meet),
+            **{f"reached_{N}": percent(reached[N]) for N in (128, 1024, 8192)},
+            **{f"one_{r['N']}": share(moved(r), memory) for r in one},
         },
     )
 
@@ -578,6 +550,41 @@ def roofline(results):
 def _at_all_queries(name):
     """The rows of an implementation with as many queries as keys."""
     return lambda r: r["implementation"] == name and "M" not in r
+
+
+def memory(results):
+    rows = results[0].rows
+    peak = field("peak_bytes", "allocated at the peak", units.size)
+    at = {(r["implementation"], r["N"]): r for r in pick(rows)}
+    ours = {N: at[OURS, N] for N in values(rows, "N")}
+    near, far = ours[min(ours)], ours[max(ours)]
+    extra = max(r["peak_bytes"] - r["result_bytes"] for r in ours.values())
+    both = max(N for N in ours if (EAGER, N) in at)
+    return Figure(
+        finding=f"At N {cell(far['N'])} a call allocates {peak.text(far)}: its result, and "
+        "nothing else.",
+        caption="Bytes allocated at the peak of a call, beyond its inputs. bfloat16, "
+        f"{far['heads']} heads, D {far['D']}; both axes logarithmic.",
+        table=beside(
+            rows,
+            ["N"],
+            {"this kernel": OURS, "eager PyTorch": EAGER},
+            peak,
+            more=lambda at: {"the result, bytes": at[OURS]["result_bytes"]},
+        ),
+        plot=charts.lines(results, [OURS, EAGER], "N", peak),
+        numbers={
+            "longer": far["N"] // near["N"],
+            "more": count(far["peak_bytes"] / near["peak_bytes"]),
+            "eager": peak.text(at[EAGER, both]),
+            "times": count(at[EAGER, both]["peak_bytes"] / ours[both]["peak_bytes"]),
+            "matrix": size(far["N"] ** 2 * far["heads"] * 2),
+        },
+        claims={
+            "title of flash_attention/memory: its result, and nothing else": extra <= 0,
+            f"{PAGE}: at N 16,384": both == 16384,
+        },
+    )
 
 
 def ragged(results):
@@ -594,16 +601,12 @@ def ragged(results):
     }
     kept = [rates[shared, causal, N] / x for (h, causal, N), x in rates.items() if h == own]
 
-    def told(x):
-        return f"lose at most {percent(x)}" if x > 0 else "lose nothing"
-
     return Figure(
-        finding=words("ragged", lost=told(max(lost.values())), kept=told(1 - min(kept))),
-        caption=words(
-            "ragged.caption",
-            **{name: rows[0][name] for name in ("D", "batch", "heads")},
-            medians=words("medians"),
-        ),
+        finding="Where each head has its own keys, lengths that are not a multiple of the tile "
+        f"lose at most {percent(max(lost.values()))} against the next multiple; heads that share "
+        f"keys lose at most {percent(1 - min(kept))} against heads with their own.",
+        caption=f"bfloat16, D {rows[0]['D']}, batch {rows[0]['batch']}, {rows[0]['heads']} heads; "
+        f"work counted for the length as it is. {MEDIANS}",
         table=columns(
             sorted(pick(rows), key=lambda r: (-r["heads_kv"], r["causal"], r["N"])),
             {
@@ -631,15 +634,13 @@ def ragged(results):
             upright=True,
             texts=False,
         ),
-        sentences={
-            "cells": words(
-                "ragged.cells",
-                cells="; ".join(
-                    f"{change(1 - x)} at N {N}{', causal' if causal else ''}"
-                    for (causal, N), x in lost.items()
-                ),
-            ),
-            "shared": words("ragged.shared", kept=between(kept)),
+        numbers={
+            **{
+                f"lost_{N}{'_causal' * causal}": percent(lost[causal, N])
+                for N in (1000, 4095)
+                for causal in (False, True)
+            },
+            "shared": between(kept),
         },
     )
 
@@ -658,26 +659,16 @@ def error(results):
         )
         for dtype in values(rows, "dtype")
     }
-    eager = words("error.eager", against="; ".join(f"{x} ({d})" for d, x in against.items()))
     fused = [
         r["largest"] / beside_ours(r, OURS)["largest"]
         for r in rows
         if r["implementation"] not in (OURS, EAGER, "torch:math")
     ]
-    if fused:
-        eager += " " + words("error.fused", beside=between(fused))
     return Figure(
-        finding=words(
-            "error",
-            closer=sum(r["mean"] <= other["mean"] for r, other in cells),
-            cells=len(cells),
-        ),
-        caption=words(
-            "error.caption",
-            where="Two heads."
-            if result.place == "gpu"
-            else "Recorded in the interpreter, where bfloat16 is computed in float32.",
-        ),
+        finding="On average over a result it is as close to float64 as eager PyTorch or closer "
+        f"in {sum(r['mean'] <= other['mean'] for r, other in cells)} of {len(cells)} cells.",
+        caption="Largest difference from attention in float64 of the same rounded inputs, a dot "
+        "for each length and head dimension; left is better. Two heads.",
         table=columns(
             rows,
             {
@@ -690,7 +681,7 @@ def error(results):
             },
         ),
         plot=charts.errors(results),
-        sentences={"eager": eager},
+        numbers={**against, "fused": between(fused)},
     )
 
 
@@ -698,93 +689,13 @@ def host_time(results):
     host = shared_figures.host(results, [OURS, SDPA])
     one = results[0].rows[0]
     return Figure(
-        finding=words("host_time", ours=host.ours, times=host.times),
-        caption=words("host_time.caption", heads=one["heads"], N=one["N"]),
+        finding=f"A call keeps the host busy for {host.ours}, {host.times} as long as one of "
+        "PyTorch's SDPA.",
+        caption="The host's own time for a call, among many back to back, while the GPU's work "
+        f"is shorter: bfloat16, no mask, {one['heads']} heads, {one['N']} queries and keys. Below "
+        'the whole calls, parts of ours, each made by itself. "Found by Triton" is the launch '
+        "without the kept kernel.",
         table=host.table,
         plot=host.plot,
-        sentences={"kept": words("host_time.kept", kept=host.kept, asked=host.asked)},
+        numbers={"kept": host.kept, "asked": host.asked},
     )
-
-
-def memory(results):
-    rows = results[0].rows
-    peak = field("peak_bytes", "allocated at the peak", units.size)
-    at = {(r["implementation"], r["N"]): r for r in pick(rows)}
-    ours = {N: at[OURS, N] for N in values(rows, "N")}
-    near, far = ours[min(ours)], ours[max(ours)]
-    extra = max(r["peak_bytes"] - r["result_bytes"] for r in ours.values())
-    both = max(N for N in ours if (EAGER, N) in at)
-    eager = at[EAGER, both]
-    return Figure(
-        finding=words(
-            "memory",
-            N=far["N"],
-            peak=peak.text(far),
-            extra="nothing else" if extra <= 0 else size(extra),
-        ),
-        caption=words("memory.caption", heads=far["heads"], D=far["D"]),
-        table=beside(
-            rows,
-            ["N"],
-            {"this kernel": OURS, "eager PyTorch": EAGER},
-            peak,
-            more=lambda at: {"the result, bytes": at[OURS]["result_bytes"]},
-        ),
-        plot=charts.lines(results, [OURS, EAGER], "N", peak),
-        sentences={
-            "linear": words(
-                "memory.linear",
-                longer=far["N"] // near["N"],
-                more=count(far["peak_bytes"] / near["peak_bytes"]),
-                eager=peak.text(eager),
-                both=both,
-                times=count(eager["peak_bytes"] / ours[both]["peak_bytes"]),
-                N=far["N"],
-                matrix=size(far["N"] ** 2 * far["heads"] * 2),
-            ),
-        },
-    )
-
-
-def scene(results):
-    rows = results[0].rows
-    masked = {
-        name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
-        for name in values(rows, "example")
-    }
-    full, causal = masked["every key"], masked["causal"]
-    last = only([r for r in rows if "result" in r], example="causal")
-    skipped = -(-last["keys"] // last["tile"]) - len(causal)
-    first = next(r for r in rows if "scores" in r)
-    return Figure(
-        finding=words(
-            "scene",
-            full=len(full),
-            masked=sum(full),
-            need="needs" if sum(full) == 1 else "need",
-            causal=len(causal),
-            causal_masked=sum(causal),
-            skipped={0: "none is", 1: "one more is"}.get(skipped, f"{skipped} more are"),
-        ),
-        caption=words("scene.caption"),
-        **drawn_scene("flash_attention", rows, "tiles", "shared memory", words("scene.about")),
-        sentences={
-            "masked": words(
-                "scene.masked",
-                full=_keys_of(rows, "every key", masked=False),
-                tail=_keys_of(rows, "every key", masked=True),
-                visible=_keys_of(rows, "causal", masked=False),
-                cut=_keys_of(rows, "causal", masked=True),
-                skipped="never loaded" if skipped else "not there",
-            ),
-            "base": words("scene.base", m=decimals(first["m"][0]), l=decimals(first["l"][0])),
-        },
-    )
-
-
-def _keys_of(rows, example, masked):
-    """The keys of the tiles with a mask, or of those without: "0 to 11", "12 and 13"."""
-    chosen = [r["start"] for r in rows if r["example"] == example and r.get("masked") is masked]
-    last = only([r for r in rows if "result" in r], example=example)
-    first, end = min(chosen), min(max(chosen) + last["tile"], last["keys"])
-    return f"{first} {'and' if end - first == 2 else 'to'} {end - 1}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from markdown import Markdown
 
+from snippets._lab.draw import draw_all
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.results.store import DataError
@@ -71,11 +72,17 @@ def test_the_words_that_a_figure_vouches_for_stand_on_their_page():
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_claim_that_no_longer_holds_names_its_page_and_its_words():
+def test_a_claim_that_no_longer_holds_names_its_page_and_its_words(monkeypatch, tmp_path):
     figure = Figure("Fast.", "Times.", [{"a": 1}], claims={"docs/x.md: ahead": False, "b": True})
-    results = [made_up.result("coalescing", "strides", [{"a": 1}])]
-    with pytest.raises(DataError, match=r"no longer bears out: docs/x\.md: ahead; rewrite"):
-        fragment("coalescing", "strides", lambda _: figure, results)
+    of_room = draw_all.figure_functions("coalescing") | {"bound": lambda _: figure}
+    monkeypatch.setattr(draw_all, "rooms", lambda: ["coalescing"])
+    monkeypatch.setattr(draw_all, "pictures", lambda room: {})
+    monkeypatch.setattr(
+        draw_all, "figure_functions", lambda _: of_room | {"bound": lambda _: figure}
+    )
+    with pytest.raises(DataError, match=r"bound of coalescing no .*'docs/x\.md: ahead': rew"):
+        draw_all.draw_all(out=tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("text", ["faster", "ahead in 9 of 12 cases", "12 cases", "–", "<b>1</b>"])

@@ -61,6 +61,12 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
             for file, text in make().items():
                 if file == NUMBERS:
                     numbers.setdefault(room, {}).update(json.loads(text))
+                    claims = numbers[room][name]["claims"]
+                    faults.extend(
+                        f"figure {name} of {room} no longer bears out {claim!r}: rewrite the words"
+                        for claim, holds in claims.items()
+                        if not holds
+                    )
                     continue
                 if out / room / file in files:
                     raise DataError(f"two figures of {room} are called {name}")

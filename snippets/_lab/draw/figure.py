@@ -5,7 +5,7 @@ results of every device that has data, the reference device first, and returns a
 
 A page writes its sentences by hand and names a number where it stands:
 `{{ room.figure.name }}`. Words that other data would make wrong, "ahead in every case", are a claim
-of the figure: while it does not hold, nothing is drawn, and the error names the page and the words.
+of the figure: while it does not hold, `make figures` fails and names the page and the words.
 """
 
 from collections.abc import Callable, Mapping, Sequence

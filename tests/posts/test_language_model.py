@@ -597,56 +597,14 @@ def run_of(name, end, **case):
 
 def test_the_figure_of_the_losses_measures_distances_at_the_end():
     ends = {"flash_backward": 1.003, "torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
-    rows = [
-        {
-            "implementation": name,
-            "seed": seed,
-            "losses": [5.0] * 40 + [end] * 10,
-            "held_out": end,
-            "seconds_in_all": 4.0,
-        }
-        for name, end in ends.items()
-        for seed in (0, 1)
-    ]
-    drawn = figures.losses(result("losses", rows))
-    assert "at most 0.0030 nats" in drawn.finding
-    assert "0.0020 apart" in drawn.finding.replace("\n", " ")
-    assert "1.50×" in drawn.sentences["bound"]
+    rows = [run_of(name, end, seed=seed) for name, end in ends.items() for seed in (0, 1)]
+    for row in rows:
+        row["losses"][:40] = [5.0] * 40
     rows.append({"implementation": "torch:math", "seed": 2, "error": "out of memory"})
     rows.append({**rows[0], "seed": 2, "losses": [9.0] * 50})  # not compared: others lack its seed
     drawn = figures.losses(result("losses", rows))
     assert len(drawn.table) == 9
-    assert "at most 0.0030 nats" in drawn.finding
-
-
-@pytest.mark.parametrize(("again", "told"), [(1.001, "outside"), (1.004, "within")])
-def test_runs_that_were_made_again_widen_the_bound(again, told):
-    """Backends that happen to end alike say little; how far one ends from itself counts as well."""
-
-    def rows(name, end, **case):
-        return [run_of(name, end, seed=seed, **case) for seed in (0, 1)]
-
-    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
-    there = [row for name, end in ends for row in rows(name, end)]
-    there += rows("torch:cudnn", again, again=True)
-    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.005)]))
-    assert f"{told} the bound" in drawn.sentences["bound"].replace("\n", " ")
-    assert len(drawn.table) == 10
-    assert sum("again" in f"{row['attention']}" for row in drawn.table) == 2
-    drawn = figures.losses(result("losses", [*there, *rows("flash_backward", 1.02)]))
-    assert "outside the bound" in drawn.sentences["bound"].replace("\n", " ")
-
-
-@pytest.mark.parametrize(
-    ("end", "told"), [(1.001, "within the bound as well"), (1.005, "outside the bound: three")]
-)
-def test_what_the_bound_would_be_without_the_second_runs_is_told(end, told):
-    ends = zip(figures.BACKENDS, (1.0, 1.001, 1.0), strict=True)
-    once = [*(run_of(*pair) for pair in ends), run_of(figures.OURS, end)]
-    again = run_of("torch:cudnn", 1.004, again=True)
-    drawn = figures.losses(result("losses", [*once, again]))
-    assert told in drawn.sentences["bound"].replace("\n", " ")
-    assert "first runs" not in figures.losses(result("losses", once)).sentences["bound"]
+    assert [number for number in ("0.0030", "0.0020") if number not in drawn.finding] == []
 
 
 def test_the_bound_passes_chance_and_finds_a_shift():
@@ -701,26 +659,6 @@ def test_a_comparison_seed_by_seed_is_wrong_one_time_in_twenty_and_finds_a_shift
     assert 0.925 < covered < 0.97
 
 
-def test_the_comparison_seed_by_seed_is_told_either_way():
-    def rows(ends):
-        for name, losses in ends.items():
-            for seed, end in enumerate(losses):
-                yield run_of(name, end, seed=seed)
-
-    there = dict(zip(figures.BACKENDS, [(1.0, 2.0), (1.002, 2.002), (1.001, 2.001)], strict=True))
-    told = {
-        "Zero lies inside": (1.002, 2.000),
-        "Zero lies outside the interval of `flash_backward`": (1.0310, 2.0312),
-    }
-    for said, mine in told.items():
-        drawn = figures.losses(result("losses", list(rows({figures.OURS: mine, **there}))))
-        assert said in drawn.sentences["paired"].replace("\n", " ")
-    assert "0.0301 ± 0.0013 with" in drawn.sentences["paired"].replace("\n", " ")
-    alone = [r for r in rows({figures.OURS: mine, **there}) if r["seed"] == 0]
-    drawn = figures.losses(result("losses", alone))
-    assert "at least two seeds" in drawn.sentences["paired"]
-
-
 def test_the_faults_are_compared_seed_by_seed_as_ours_are():
     def rows(name, *ends, **case):
         return [run_of(name, end, seed=seed, **case) for seed, end in enumerate(ends)]
@@ -731,13 +669,10 @@ def test_the_faults_are_compared_seed_by_seed_as_ours_are():
     near = rows(figures.OURS, 1.0, 2.002, fault="scale 1.02")
     far = rows(figures.OURS, 1.1, 2.1, fault="Δ forgotten")
     drawn = figures.verdict([*losses, *result("faults", [*right, *near, *far])])
-    assert "“scale 1.02” cannot be told from chance" in drawn.sentences["paired"]
     assert [str(row["minus PyTorch's, paired"]) for row in drawn.table] == [
         "0.0010 ± 0.0127",
         "0.1000 ± 0.0000",
     ]
-    drawn = figures.verdict([*losses, *result("faults", [*right, *far])])
-    assert "all 1 are told from chance" in drawn.sentences["paired"]
 
 
 def test_the_figure_of_the_faults_names_the_smallest_distance():
@@ -746,7 +681,7 @@ def test_the_figure_of_the_faults_names_the_smallest_distance():
         for name, end in (("none", 1.0), ("scale 1.02", 1.02), ("Δ forgotten", 3.0))
     ]
     drawn = figures.faults(result("faults", rows))
-    assert "0.0200 to 2.00 nats" in drawn.finding
+    assert "0.0200 to 2.00" in drawn.finding
     assert len(drawn.table) == 2
 
 
@@ -756,57 +691,8 @@ def test_the_verdict_names_the_faults_that_the_bound_misses():
     faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
     wrong = result("faults", [run_of(figures.OURS, end, fault=f) for f, end in faults.items()])
     drawn = figures.verdict([*losses, *wrong])
-    assert drawn.finding.startswith("1 of 2 wrong backwards")
-    assert "which misses “scale 1.02”" in drawn.finding
     assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
-    assert "0.0100 nats" in drawn.sentences["twice"]
-    assert "“scale 1.02” is 0.0200 away" in drawn.sentences["twice"]
-    near = result("losses", [run_of(name, 1.0) for name in ends])
-    drawn = figures.verdict([*near, *wrong])
-    assert "All 2 wrong backwards" in drawn.finding
-    assert drawn.sentences["twice"].startswith("Repeated from the same seeds, the right runs end")
     assert figures.verdict(losses) is None
-
-
-def test_heads_that_were_ahead_before_are_named():
-    shares = {0: [[0.2, 0.1]], 100: [[0.6, 0.4]], 300: [[0.3, 0.7]]}
-    rows = [
-        {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": found}
-        for at, found in shares.items()
-        for kind in heads.TARGETS
-    ]
-    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
-    assert "matching bracket, layer 1 head 1 at step 100 (60 %)" in told.replace("\n", " ")
-    del rows[3:6]
-    told = figures.looked_at(result("looked_at", rows)).sentences["others"]
-    assert "is the best at each step" in told.replace("\n", " ")
-
-
-def test_the_other_figures_draw_what_was_measured():
-    rows = [
-        {"implementation": "flash_backward", "deterministic": on, "steps": 60, "weights": 9}
-        | {"weights_that_differ": 0 if on else 5, "losses": [[1.0], [1.0]]}
-        for on in (True, False)
-    ]
-    assert "the same bits" in figures.repeated(result("repeated", rows)).finding
-    rows[0]["weights_that_differ"] = 1
-    assert "differ" in figures.repeated(result("repeated", rows)).finding
-    row = {"implementation": "flash_backward", "losses": [2.0] * 30, "seconds_in_all": 40.0}
-    row |= {"validation": [[0, 5.5], [10, 1.5], [20, 1.6]]}
-    assert "at step 10: 1.500" in figures.training(result("training", [row])).finding
-    rows = [
-        {"step": at, "prompt": "def ", "temperature": 0.8, "text": f"def a{at}():\n```"}
-        for at in (0, 100, 1000, 2000)
-    ]
-    drawn = figures.samples(result("samples", rows))
-    assert drawn.sentences["end"].endswith("```text\ndef a2000():\n'''\n```")
-    early = figures.samples(result("samples", rows[:2])).sentences
-    assert early["thousand"].startswith("After 100 steps it writes:")
-    rows = [
-        {"step": at, "kind": kind, "even": 0.01, "positions": 9, "shares": [[0.1, at / 4000]]}
-        for at, kind in itertools.product((0, 2000), heads.TARGETS)
-    ]
-    assert figures.looked_at(result("looked_at", rows)).finding.count("50 %") == 3
 
 
 def test_the_maps_are_ordered_by_head_and_step():
@@ -820,29 +706,6 @@ def test_the_maps_are_ordered_by_head_and_step():
     assert data_of["heads"][1]["name"] == "indentation: layer 2, head 3"
     assert data_of["heads"][1]["weights"] == ["indentation0", "indentation1000"]
     assert figures.maps(result("losses", rows)) is None
-
-
-def test_the_figures_of_times_compare_the_same_length():
-    times = {"flash_backward": 1.0, "torch:cudnn": 0.8}
-    rows = [
-        made_up.timed(ms * (4 if part == "step" else 1), implementation=name, part=part, N=N)
-        | {"compiled": compiled, "peak_bytes": 2_000_000_000}
-        for name, ms in times.items()
-        for part, compiled in (("step", False), ("step", True), ("attention", False))
-        for N in (1024, 4096)
-    ]
-    drawn = figures.steps(result("steps", rows))
-    assert "25 %" in drawn.finding
-    assert "1.25×" in drawn.sentences["attention"]
-    assert "1.25×" in drawn.sentences["compiled"]
-    assert "2 GB" in drawn.sentences["memory"]
-    rows = [
-        made_up.timed(ms, way=way, batch=1, N=960, implementation="torch:sdpa")
-        for way, ms in (("ours, in a graph", 0.5), ("no cache", 2.0))
-    ]
-    drawn = figures.sampling(result("sampling", rows))
-    assert "ours, in a graph" in drawn.finding
-    assert "500 µs" in drawn.finding
 
 
 def test_a_map_is_packed_row_by_row():

@@ -24,7 +24,6 @@ from snippets._lab.rooms import ROOT
 from snippets.tiled_attention import bench, exercise, kernel
 from snippets.tiled_attention.kernel import tiled_attention
 from tests.floors import some
-from tests.made_up import result as result_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -502,45 +501,6 @@ def test_a_tile_that_spills_is_in_the_table_and_not_timed(monkeypatch):
     assert rows[1]["registers"] == 0
 
 
-# The figures of what only a GPU measures, drawn from made-up rows.
-
-
-def made_up(name, rows):
-    ceilings = {"fma_float32": {"per_s_p50": 5e13}}
-    return result_of("tiled_attention", name, list(rows), ceilings=ceilings)
-
-
-def timed(lab, function):
-    """The rows of a result with times that grow with the work and differ between names."""
-    rows = list(function(lab))
-    for i, row in enumerate(rows):
-        pairs = row.get("N", 1) ** 2 * row["D"] * row.get("heads", 1)
-        ms = pairs * (1 + i % 5) / 1e10 + 0.01
-        row |= {"ms_p20": ms, "ms_p50": ms, "ms_p80": ms, "flops": 4.0 * pairs}
-    return rows
-
-
-@pytest.mark.parametrize("name", ["forward", "one_tile", "causal", "tiles", "axes", "resources"])
-def test_figures_can_be_drawn_from_a_gpu(name):
-    pytest.importorskip("plotly")
-    from snippets._lab.draw.fragment import fragment
-    from snippets.tiled_attention import figures
-
-    lab = Lab()
-    lab.ran = [None] * 9  # nothing spills
-    lab.time_attention = functools.partial(without_running, lab)
-    rows = timed(lab, getattr(bench, name))
-    if name == "tiles":
-        rows[3] |= {"error": "> 20 s", "registers": None, "stack_bytes": None}
-    if name == "resources":
-        rows = [row | {"registers": 99} for row in rows]
-    result = made_up(name, rows)
-    for results in ([result], [result, result]):
-        files = fragment("tiled_attention", name, getattr(figures, name), results)
-        assert f"{name}.md" in files
-        assert not re.search(r"\b(nan|None|inf)\b", files[f"{name}.md"])
-
-
 def without_running(lab, case, names, variants=None):
     yield from ({"implementation": n, **case} for n in [*names, *(variants or {})])
 
@@ -553,100 +513,3 @@ def test_rows_of_the_sweep_know_the_tile_of_the_kernel():
         rows = list(bench.swept(lab, {"dtype": "float32", "D": D, "heads": 1, "N": 9}))
         (own,) = (row for row in rows if row.get("in_table"))
         assert (own["BLOCK_M"], own["BLOCK_N"], own["num_warps"]) == kernel.TILES[D]
-
-
-@pytest.mark.parametrize(
-    ("fastest", "ms", "stack", "standing", "spills"),
-    [
-        (None, None, 0, "1 ms at D 128, the fastest of all", "None of the fastest tiles spills"),
-        ("16 × 8, 4 warps", 0.01, 0, "100× the time of the fastest (16 × 8, 4", "None of the"),
-        (
-            "16 × 8, 4 warps",
-            0.99,
-            0,
-            "1.01× the time of the fastest (16 × 8, 4 warps)",
-            "None of the",
-        ),
-        ("16 × 8, 4 warps", 0.01, 24, "100× the time", "little (24 bytes of stack per thread at D"),
-    ],
-)
-def test_the_table_is_judged_by_the_sweep(fastest, ms, stack, standing, spills):
-    pytest.importorskip("plotly")
-    from snippets.tiled_attention import figures
-
-    rows = [{"implementation": "torch:sdpa", "D": D, "ms_p50": 0.1} for D in kernel.TILES]
-    for D in kernel.TILES:
-        for tile in bench.sweep(D):
-            name = bench.label(*tile)
-            about = dict(zip(("BLOCK_M", "BLOCK_N", "num_warps"), tile, strict=True))
-            about |= {"registers": 99, "spill_store_bytes": 0, "shared_bytes": 0, "stack_bytes": 0}
-            about["in_table"] = tile == kernel.TILES[D]
-            time = 1.0 if about["in_table"] else 2.0
-            if name == fastest:
-                time, about["stack_bytes"] = ms, stack
-            rows.append({"implementation": name, "D": D, "ms_p50": time, **about})
-    for row in rows:
-        row |= {"ms_p20": row["ms_p50"] - 0.005, "ms_p80": row["ms_p50"] + 0.005}
-    said = figures.tiles([made_up("tiles", rows)]).sentences
-    assert standing in said["chosen"]
-    assert spills in said["spills"]
-    assert "At D 64 the tile has 512 pairs for 256 threads, so each thread adds" in said["columns"]
-    assert "256 pairs for 512 threads: 2 threads share a score, add 64 of" in said["columns"]
-
-
-def test_a_block_of_queries_lacks_programs_where_it_is_behind():
-    pytest.importorskip("plotly")
-    from snippets.tiled_attention import figures
-
-    blocks = compared({(1, 64, 256): 0.5, (16, 64, 256): 2.0})
-    said = figures._behind(blocks, 100)
-    assert (
-        "times as long with 1 head of D 64 at N 256. There it has at most 16 programs for 100"
-        in said
-    )
-    assert "programs" not in figures._behind(blocks, 10), "then both lack none"
-    assert figures._behind(compared({(1, 64, 256): 1.5}), 100) == ""
-    about = {"threads": 256, "multiprocessor_registers": 65_536}
-    assert (
-        "256 threads of 193 registers. They are allocated in units of eight, so 200 each: 51,200"
-        in (figures._room(about | {"registers": 193}))
-    )
-    assert "so 2 fit beside each other" in figures._room(about | {"registers": 120})
-
-
-def compared(gains):
-    """Ours beside 32 keys at a time, so many times as fast in each case (heads, D, N)."""
-    from snippets._lab.draw.comparison import Comparison
-
-    other = "vectorized_attention:exercise"
-    rows = []
-    for (heads, D, N), gain in gains.items():
-        case = {"heads": heads, "D": D, "N": N}
-        blocks = heads * -(-N // kernel.TILES[D][0])
-        exactly = dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), 1.0)
-        rows += [
-            {"implementation": "tiled_attention", **exactly, "programs": blocks, **case},
-            {"implementation": other, **{name: gain for name in exactly}, **case},
-        ]
-    return Comparison(rows, "tiled_attention", [other], by=("heads", "D", "N"))[other]
-
-
-@pytest.mark.parametrize("faster", [True, False])
-def test_the_verdicts_follow_the_numbers(faster):
-    pytest.importorskip("plotly")
-    from snippets.tiled_attention import figures
-
-    rows = timed(Lab(), lambda lab: without_running_all(bench.one_tile))
-    for row in rows:
-        row["ms_p50"] = 1.0 if (row["implementation"] == "tiled_attention") == faster else 2.0
-    figure = figures.one_tile([made_up("one_tile", rows)])
-    assert ("2.0× faster" in figure.finding) == faster
-    assert ("2.0× slower" in figure.finding) != faster
-    assert ("less time from N 64 on" in figure.sentences["short"]) == faster
-    assert ("no less time anywhere" in figure.sentences["short"]) != faster
-
-
-def without_running_all(function):
-    lab = Lab()
-    lab.time_attention = functools.partial(without_running, lab)
-    return function(lab)

@@ -11,7 +11,6 @@ from snippets._lab.results.store import DataError
 from snippets._site import unmeasured
 from snippets.latency_hiding import drawings, figures
 from snippets.latency_hiding.bench import SETS, STEPS, WALK
-from tests.floors import some
 from tests.made_up import CEILINGS, result, timed
 
 MANY, L1, L2 = 132, 228 << 10, 60 << 20
@@ -129,35 +128,20 @@ def host_time():
 MADE = {f.__name__: f for f in (latency, hiding, littles_law, occupancy, waves, host_time)}
 
 
-def drawn(name):
-    return fragment("latency_hiding", name, getattr(figures, name), [MADE[name]()])
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("latency", ["16 ns (32 cycles) where L1", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
-        ("hiding", ["4,224 walkers take 1.00× the time of one"]),
-        ("littles_law", ["asks for 800 kB in flight"]),
-        ("occupancy", ["3 programs at once instead of 16"]),
-        ("waves", ["One more tile, 133, takes 2.0× the time"]),
-        ("host_time", ["The CPU needs 20 µs", "done with the smallest in 2 µs"]),
+        ("latency", ["16 ns (32 cycles)", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
+        ("hiding", ["4,224", "1.00×"]),
+        ("littles_law", ["800 kB"]),
+        ("occupancy", ["3 programs", "16"]),
+        ("waves", ["133", "2.0×"]),
+        ("host_time", ["20 µs", "2 µs"]),
     ],
 )
-def test_a_figure_says_what_the_model_does(name, said):
-    files = drawn(name)
-    for text in some(said):
-        assert text in files[f"{name}.md"]
-
-
-def test_the_law_is_told_where_it_holds():
-    sentences = drawn("littles_law")["littles_law_sentences.md"]
-    assert "read at 100 % of what the law says" in sentences
-
-
-def test_a_chain_that_failed_is_named():
-    assert "torch.compile failed" in drawn("host_time")["host_time_sentences.md"]
-    assert "no compiler" in drawn("host_time")["host_time.md"]
+def test_the_titles_tell_what_the_model_does(name, said):
+    finding = getattr(figures, name)([MADE[name]()]).finding
+    assert [number for number in said if number not in finding] == []
 
 
 def test_a_card_whose_levels_were_not_measured_is_refused():

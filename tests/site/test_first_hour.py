@@ -57,7 +57,6 @@ OF_THE_POST = (
     "the_file_a_reader_copies_needs_torch_and_triton_only",
     "a_room_imports_no_room",
     "figures_need_neither_torch_nor_triton",
-    "bench_needs_torch_triton_and_rich_only",
     "every_result_has_a_figure_of_the_same_name",
     "the_whole_file_is_one_click_away",
     "a_post_has_date_description_and_tags",

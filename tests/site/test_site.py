@@ -1,12 +1,11 @@
-"""The rules of the house (design, section 2) as assertions, for every room there is or will be.
+"""The rules of the house as assertions, for every room there is or will be.
 
-Files are read, never imported. At the end each rule is shown to fail on a copy with one fault.
+Files are read, never imported.
 """
 
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from snippets._lab.results import store
-from snippets._lab.rooms import FOR_SCRIPTS, drawn_from_all
+from snippets._lab.rooms import FOR_SCRIPTS
 from snippets._site.includes import whole
 from tests.floors import perhaps, some
 
@@ -49,7 +48,7 @@ TOP_LEVEL = {
 }
 
 INCLUDE = re.compile(r"^.*-+8<-+.*$", re.MULTILINE)
-QUOTED = re.compile(r'^\s*--8<-- "(?P<path>[^":]+)(?::(?P<section>[^"]*))?"\s*$')
+QUOTED = re.compile(r'^\s*--8<-- "(?P<path>[^":]+)(?::(?P<section>[a-zA-Z_]\w*))?"\s*$')
 MARKER = re.compile(r"^\s*(?:#|<!--) --8<-- \[(?P<edge>start|end):(?P<name>[^\]]*)\]", re.MULTILINE)
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<ticks>```+|~~~+)(?P<info>[^\n`]*)\n"
@@ -99,18 +98,6 @@ def parts():
 def waiting():
     """Posts and lab pages that mkdocs.yml keeps back: no GPU has measured all of them yet."""
     return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", read("mkdocs.yml"), re.MULTILINE)
-
-
-def unmeasured(room):
-    """The results of a room that are to be measured on a GPU, and that none has measured yet."""
-    timed = {
-        f.name
-        for f in functions(f"snippets/{room}/bench.py")
-        for d in f.decorator_list
-        if "measured_on" in ast.unparse(d) and "'gpu'" in ast.unparse(d)
-    }
-    found = (ROOT / "docs/data").glob(f"*/{room}/*.json")  # the compiler's lie one deeper
-    return (timed | {"report"}) - {p.stem for p in found if p.parts[-3] != "interpreter"}
 
 
 def fail_with(faults, what):
@@ -190,9 +177,7 @@ def includes(page):
     """(path, section or None) of every include of a page."""
     lines = [line.group() for line in INCLUDE.finditer(read(page))]
     parsed = [(line, QUOTED.match(line)) for line in lines]
-    wrong = [
-        line for line, match in perhaps(parsed, "prose alone includes nothing") if match is None
-    ]
+    wrong = [line for line, match in parsed if match is None]
     assert not wrong, f'{page}: not of the form --8<-- "file:section": {wrong}'
     return [(match["path"], match["section"]) for _, match in parsed]
 
@@ -260,10 +245,6 @@ def nav_pages(entry=None):
 # One slug, one spelling.
 
 
-def test_there_are_posts():
-    assert POSTS
-
-
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_slug_is_words_without_digits(room):
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", room)
@@ -300,7 +281,7 @@ def test_nothing_has_a_name_without_a_room():
         "test": [
             p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
             for p in below("tests/posts", "test_*.py")
-            if not p.stem.startswith("test_launchers")
+            if not p.stem.startswith(("test_launchers", "test_figures"))
         ],
     }
     assert all(named[kind] for kind in ("page", "figures", "data", "test"))
@@ -331,11 +312,6 @@ def test_nav_lists_every_post_once_and_is_the_only_order():
     on_disk = {p.relative_to("docs").as_posix() for p in pages()}
     held_back = {f"{'lab' if post in LAB_PAGES else 'posts'}/{post}.md" for post in waiting()}
     assert on_disk - held_back == {p for p in listed if p.endswith(".md")}
-
-
-def test_a_post_waits_only_for_measurements():
-    for post in perhaps(waiting(), "once all is measured, no page waits"):
-        assert unmeasured(post) - {"report"}, f"{post} is measured: publish its page"
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -389,34 +365,12 @@ def test_a_room_imports_no_room(room):
     for path in python_files(f"snippets/{room}"):
         for level, module, name in perhaps(imports(path), "a module may import nothing"):
             first, owner, *_ = [*module.split("."), name, ""]
-            if level == 0 and first == "snippets" and owner not in ("_lab", room):
+            if level == 0 and first == "snippets" and owner[0] != "_" and owner != room:
                 assert path.name in COMPOSES, f"{path} imports {module}.{name}"
                 imported.add(owner)
             assert level <= len(path.parts) - 2, f"{path} imports from outside its room"
     assert imported == set(uses(room)), "what it imports, and what its __init__.py says it USES"
     assert set(used_by(room)) <= set(ROOMS)
-
-
-def test_rooms_that_compose_each_other_are_found(monkeypatch):
-    monkeypatch.setitem(globals(), "uses", {"a": ("b",), "b": ("a",)}.get)
-    with pytest.raises(AssertionError, match="a → b → a"):
-        used_by("a")
-
-
-def test_the_lab_knows_no_room():
-    """Neither an import nor a literal handed to what imports by name."""
-    for path in python_files("snippets/_lab"):
-        for level, module, name in perhaps(imports(path), "a module may import nothing"):
-            strangers = {*module.split("."), name} & set(rooms())
-            assert not strangers, f"{path} imports {strangers}"
-            assert level < 2, f"{path} imports from outside the lab"
-        for call in perhaps(
-            (n for n in ast.walk(tree(path)) if isinstance(n, ast.Call)),
-            "a module may call nothing",
-        ):
-            if ast.unparse(call.func).split(".")[-1] in ("load", "import_module", "__import__"):
-                text = " ".join(ast.unparse(a) for a in call.args)
-                assert not [r for r in some(rooms()) if r in text], f"{path} loads {text}"
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -425,12 +379,6 @@ def test_figures_need_neither_torch_nor_triton(room):
     assert not packages(path) & {"torch", "triton", "numpy"}
     own = {name for level, module, name in imports(path) for name in (name, module) if level}
     assert not own & {"kernel", "module", "bench", "exercise"}, "those import torch"
-
-
-@pytest.mark.parametrize("room", BENCHED)
-def test_bench_needs_torch_triton_and_rich_only(room):
-    allowed = {"torch", "triton", "rich", "snippets", "."} | sys.stdlib_module_names
-    assert not packages(f"snippets/{room}/bench.py") - allowed
 
 
 @pytest.mark.parametrize("room", BENCHED)
@@ -453,7 +401,7 @@ def test_every_result_has_a_figure_of_the_same_name(room):
 
 
 def test_sections_are_closed_unique_and_of_a_size_to_read():
-    found = {p: sections(p) for p in python_files("snippets", "tests")}
+    found = {p: sections(p) for p in python_files("snippets", "tests/posts", "tests/lab")}
     assert sum(map(len, found.values())) >= 5, "no sections"
     wrong = [
         f"{path}: {name} has {len(lines)} lines"
@@ -470,43 +418,22 @@ def test_every_section_is_shown():
     shown = all_includes()
     hidden = [
         f"{path}:{name}"
-        for path in python_files("snippets", "tests")
+        for path in python_files("snippets", "tests/posts", "tests/lab")
         for name in sections(path)
         if (path.as_posix(), name) not in shown
     ]
     assert not hidden
 
 
-def waits_for_a_gpu(path, section):
-    """Whether a figure, or a section of its sentences, is to come from a GPU that was not there."""
-    found = re.fullmatch(r"docs/figures/(\w+)/(\w+?)(?:_sentences)?\.md", path)
-    if not found or not (ROOT / f"snippets/{found[1]}/bench.py").exists():
-        return False
-    if (ROOT / path).is_file() and section in sections(path):
-        return False
-    from_all = set(drawn_from_all(found[1]))
-    waits = unmeasured(found[1]) | (from_all if unmeasured(found[1]) else set())
-    return any(f"{found[2]}_".startswith(f"{name}_") for name in waits)
-
-
-def test_every_include_finds_its_named_section():
-    wrong = []
-    for page in pages():
-        for path, section in includes(page):
-            if (ROOT / path).is_file() and section is None and path.endswith(".md"):
-                continue
-            if waits_for_a_gpu(path, section):
-                continue  # the page says so
-            if not (ROOT / path).is_file():
-                wrong.append(f"{page} includes {path}, which is not there")
-            elif section in sections(path):
-                continue
-            elif path.endswith(".py") and (lines := whole(read(path), section)):
-                if lines[1] - lines[0] + 1 not in SECTION_LINES:
-                    wrong.append(f"{page}: {path}:{section} has lines {lines[0]} to {lines[1]}")
-            else:
-                wrong.append(f"{page}: {path} has no section {section!r}")
-    assert not wrong, "; ".join(wrong)
+def test_a_function_that_is_shown_whole_is_of_a_size_to_read():
+    """That there is one of this name is for the build to say."""
+    for path, name in all_includes():
+        if (
+            path.endswith(".py")
+            and name not in sections(path)
+            and (lines := whole(read(path), name))
+        ):
+            assert lines[1] - lines[0] + 1 in SECTION_LINES, f"{path}:{name} has lines {lines}"
 
 
 def fences():
@@ -565,6 +492,8 @@ def test_every_figure_is_on_a_page():
     assert figures, "no figures"
     for path in figures:
         assert path.suffix in (".md", ".json"), f"{path} is no figure"
+        if path.name == "numbers.json":
+            continue
         if path.suffix == ".json":
             beside = [p for p in figures if p.parent == path.parent and p.suffix == ".md"]
             link = f"/figures/{path.parent.name}/{path.name}"
@@ -604,36 +533,13 @@ def test_no_measured_number_is_typed():
         assert not typed, f"{page}: measured numbers come from docs/figures: {typed}"
 
 
-def test_what_counts_as_a_measured_number():
-    for text in (
-        "takes 12.7 µs",
-        "0.8 ms",
-        "4.4 TB/s",
-        "750 TFLOP/s",
-        "7.6× faster",
-        "1.5x",
-        "93 % of",
-        "95% of",
-        "3 times faster",
-        "2 times as fast",
-        "takes 20 seconds",
-        "1,200 GB/s",
-    ):
-        assert MEASURED.search(text), text
-    for text in (
-        "2048 bytes",
-        "32-byte sectors",
-        "255 registers",
-        "8000: one each",
-        "sm_90",
-        "N 1024",
-        "at most 16,384 keys",
-        "section 3.2.1",
-        "Python 3.11",
-        "four times",
-        "65,535 in the others",
-    ):
-        assert not MEASURED.search(text), text
+@pytest.mark.parametrize(
+    "text",
+    ["12.7 µs", "4.4 TB/s", "750 TFLOP/s", "7.6× faster", "1.5x", "93 % of", "3 times faster"],
+)
+def test_what_counts_as_a_measured_number(text):
+    assert MEASURED.search(text)
+    assert not MEASURED.search("2048 bytes of sm_90 at N 1024, section 3.2.1, four times in 65,535")
 
 
 def test_every_result_on_disk_is_valid_and_belongs_to_a_room():
@@ -743,28 +649,6 @@ def test_the_top_level_holds_only_what_it_should():
     assert not strangers, f"git tracks {strangers} beside the project's {sorted(TOP_LEVEL)}"
 
 
-def test_no_catch_all_places():
-    wrong = [
-        p
-        for p in files()
-        if p.name in ("utils.py", "helpers.py", "common.py", "misc.py")
-        or {"common", "helpers", "scripts", "utils"} & set(p.parts)
-    ]
-    assert not wrong
-
-
-def test_docs_hold_no_python_and_no_pictures_of_charts():
-    found = [p for p in files() if p.parts[0] == "docs"]
-    assert found
-    assert not [p for p in found if p.suffix == ".py"]
-    assert not [p for p in found if p.suffix in (".png", ".jpg", ".jpeg", ".gif", ".webp")]
-
-
-def test_no_empty_files():
-    empty = [p for p in files() if not (ROOT / p).read_bytes().strip()]
-    assert not empty
-
-
 def test_notebooks_are_stored_without_outputs():
     """There may be none yet; the faults below show that one with outputs is seen."""
     for path in files():
@@ -791,31 +675,6 @@ def test_inputs_are_refused_by_errors_and_not_by_assertions():
     for path in checked:
         lines = [n.lineno for n in ast.walk(tree(path)) if isinstance(n, ast.Assert)]
         assert not lines, f"{path}: assert in line {lines}"
-
-
-def test_no_silent_fallbacks():
-    for path in python_files("snippets", "tests"):
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ExceptHandler):
-                silent = all(
-                    isinstance(x, ast.Pass)
-                    or (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
-                    for x in node.body
-                )
-                assert not silent, f"{path}:{node.lineno}: an exception is swallowed"
-                assert node.type is not None, f"{path}:{node.lineno}: a bare except"
-
-
-def test_no_configuration_is_commented_out():
-    found = [p for p in files() if p.suffix in (".yml", ".yaml", ".toml")]
-    assert Path("mkdocs.yml") in found
-    for path in found:
-        lines = read(path).splitlines()
-        dead = [
-            x for x in some(lines) if re.match(r'\s*#\s*(-\s+)?[\w."-]+\s*(:|=|\s=\s)(\s|$)', x)
-        ]
-        dead += [x for x in lines if re.match(r"\s*#\s*(-\s+[\w.]+\s*$|\[[\w.-]+\]\s*$)", x)]
-        assert not dead, f"{path}: {dead}"
 
 
 def own_files_of_the_look():
@@ -853,39 +712,6 @@ def test_nothing_is_asked_of_a_third_party():
         assert not re.search(r"!\[[^\]]*\]\((https?:)?//", read(page)), page
 
 
-@pytest.mark.parametrize("path", own_files_of_the_look(), ids=str)
-def test_a_foreign_address_in_any_file_is_found(path):
-    """At its end, after its first line and after its last comment."""
-    text = read(path)
-    ends = {text.index("\n"), text.rfind("*/") + 2 or len(text), len(text)}
-    for fault in (
-        'fetch("https://cdn.example.com/x.json");',
-        "import(`//${host}/x.js`);",
-        "@import url(//fonts.example.com/x.css);",
-        '<script src="//cdn.example.com/x.js"></script>',
-        "new WebSocket('wss:' + host);",
-    ):
-        for at in ends:
-            assert THIRD_PARTY.search(f"{text[:at]}\n{fault}\n{text[at:]}"), fault
-
-
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_a_measured_number_after_any_include_is_found(page, monkeypatch):
-    text = read(page)
-    monkeypatch.setattr(sys.modules[__name__], "pages", lambda: [page])
-    marks = [m.start() for m in re.finditer(r"^ *```", text, re.MULTILINE)]
-    ends = [m.end() for m in INCLUDE.finditer(text) if sum(x < m.end() for x in marks) % 2 == 0]
-    places = sorted({len(text), *ends}, reverse=True)
-    for at in places:
-        text = f"{text[:at]}\n\nThe kernel takes 12.7 µs!\n\n{text[at:]}"
-    monkeypatch.setattr(sys.modules[__name__], "read", lambda _path: text)
-    assert prose(page).count("The kernel takes 12.7 µs!") == len(places)
-    with pytest.raises(AssertionError, match=r"12\.7 µs"):
-        test_no_measured_number_is_typed()
-    with pytest.raises(AssertionError, match=r"12\.7 µs!"):
-        test_prose_is_calm()
-
-
 def test_a_missing_include_stops_the_build():
     extensions = {
         name: options
@@ -900,518 +726,3 @@ def test_a_missing_include_stops_the_build():
 def test_addresses_come_from_the_environment():
     config = mkdocs()
     assert (config["site_url"], config["repo_url"]) == ("!ENV", "!ENV")
-
-
-# Each rule fails on a copy of the repository with one fault.
-
-
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("copy") / "house"
-    for path in files():
-        if "vendor" not in path.parts:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, folder / path)
-    subprocess.run(["git", "init", "-q", folder], check=True)
-    subprocess.run(["git", "-C", folder, "add", "--all"], check=True)
-    return folder
-
-
-def test_a_file_that_nobody_added_to_git_is_none_of_the_project(copy, monkeypatch):
-    """Such as `make test > test.log`, where the log names the folder."""
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", copy)
-    before = files()
-    strays = [
-        "test.log",
-        "docs/posts/.DS_Store",
-        "docs/figures/notes.txt",
-        "snippets/_lab/utils.py~",
-    ]
-    for name in strays:
-        (copy / name).write_text(str(copy))
-    try:
-        assert files() == before
-        test_every_figure_is_on_a_page()
-    finally:
-        for name in strays:
-            (copy / name).unlink()
-
-
-def test_without_git_the_checks_of_its_files_say_that_they_did_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(pytest.skip.Exception, match="NOT RUN: without a git repository"):
-        files()
-
-
-def replaced(old, new):
-    def change(text):
-        assert old in text, f"{old!r} is not there to be replaced"
-        return text.replace(old, new, 1)
-
-    return change
-
-
-def added(text):
-    return lambda before: before + text
-
-
-POST = "basic_attention"
-PAGE, ROOM = f"docs/posts/{POST}.md", f"snippets/{POST}"
-SHOWN = f'--8<-- "{ROOM}/kernel.py:softmax"'
-TYPED = "\n```python\na = 1\nb = 2\nc = 3\nd = 4\n```\n"
-NOTEBOOK = '{"cells": [{"cell_type": "code", "execution_count": 1, "outputs": [{}], "source": []}]}'
-DATA = f"docs/data/nvidia_h200/{POST}/forward.json"
-
-# what is wrong: (file, what happens to it (None: it is deleted), the rule, a part of what it says)
-FAULTS = {
-    "a digit in a slug": (
-        "snippets/flash2/__init__.py",
-        added('"""x"""'),
-        "a_slug_is_words_without_digits",
-        "flash2",
-    ),
-    "no page": (PAGE, None, "a_post_has_everything_under_its_one_name", PAGE),
-    "no test": (
-        f"tests/posts/test_{POST}.py",
-        None,
-        "a_post_has_everything_under_its_one_name",
-        "tests/posts/test_",
-    ),
-    "a page without a room": (
-        "docs/posts/old.md",
-        added("x"),
-        "nothing_has_a_name_without_a_room",
-        "'old'",
-    ),
-    "a test without a room": (
-        "tests/posts/test_old.py",
-        added("x"),
-        "nothing_has_a_name_without_a_room",
-        "'old'",
-    ),
-    "figures without a room": (
-        "docs/figures/old/x.md",
-        added("x"),
-        "nothing_has_a_name_without_a_room",
-        "'figures': ['o",
-    ),
-    "data without a room": (
-        "docs/data/some_gpu/old/x.json",
-        added("{}"),
-        "nothing_has_a_name_without_a_room",
-        "'data'",
-    ),
-    "launcher of another name": (
-        f"{ROOM}/kernel.py",
-        replaced(f"\ndef {POST}(", "\ndef attention("),
-        "launcher_and_kernel_carry_the_slug",
-        f"has no {POST}",
-    ),
-    "kernel of another name": (
-        f"{ROOM}/kernel.py",
-        replaced(f"def _{POST}_kernel", "def _my_kernel"),
-        "launcher_and_kernel_carry_the_slug",
-        "_my_kernel",
-    ),
-    "a page that nav does not list": (
-        "mkdocs.yml",
-        replaced(f"      - posts/{POST}.md\n", "      - index.md\n"),
-        "nav_lists_every_post_once_and_is_the_only_order",
-        "twice",
-    ),
-    "two posts of a room in the wrong order": (
-        "mkdocs.yml",
-        replaced(
-            "posts/warp_specialization.md\n      - posts/hopper_attention.md\n",
-            "posts/hopper_attention.md\n      - posts/warp_specialization.md\n",
-        ),
-        "a_room_of_two_posts_is_read_in_order",
-        "assert",
-    ),
-    "a page held back for no reason": (
-        "mkdocs.yml",
-        replaced("exclude_docs: |\n", "exclude_docs: |\n  /posts/vectorized_attention.md\n"),
-        "a_post_waits_only_for_measurements",
-        "vectorized_attention is measured",
-    ),
-    "a room without its page's path": (
-        f"{ROOM}/__init__.py",
-        replaced("docs/posts", "posts"),
-        "a_room_says_where_its_page_is",
-        PAGE,
-    ),
-    "a kernel that needs another package": (
-        f"{ROOM}/kernel.py",
-        added("\nimport numpy\n"),
-        "the_file_a_reader_copies_needs_torch_and_triton_only",
-        "numpy",
-    ),
-    "a kernel that needs its room": (
-        f"{ROOM}/kernel.py",
-        added("\ndef f():\n    from .bench import g\n"),
-        "the_file_a_reader_copies_needs_torch_and_triton_only",
-        "'.'",
-    ),
-    "a kernel that does not run alone": (
-        f"{ROOM}/kernel.py",
-        replaced('if __name__ == "__main__":', "if False:"),
-        "the_file_a_reader_copies_needs_torch_and_triton_only",
-        "__main__",
-    ),
-    "a room that imports a room": (
-        f"{ROOM}/bench.py",
-        added("\nfrom snippets.other_attention.kernel import x\n"),
-        "a_room_imports_no_room",
-        "snippets.other_attention",
-    ),
-    "a room that imports a room, relatively": (
-        f"{ROOM}/bench.py",
-        added("\nfrom ..other_attention import kernel\n"),
-        "a_room_imports_no_room",
-        "outside its room",
-    ),
-    "a lab that imports a room": (
-        "snippets/_lab/measure/session.py",
-        added(f"\nfrom snippets.{POST} import kernel\n"),
-        "the_lab_knows_no_room",
-        POST,
-    ),
-    "a lab that loads a room": (
-        "snippets/_lab/measure/session.py",
-        added(f"\nload('{POST}', 'kernel')\n"),
-        "the_lab_knows_no_room",
-        "loads",
-    ),
-    "figures that need torch": (
-        f"{ROOM}/figures.py",
-        added("\ndef f():\n    import torch\n"),
-        "figures_need_neither_torch_nor_triton",
-        "torch",
-    ),
-    "figures that import the kernel": (
-        f"{ROOM}/figures.py",
-        added("\nfrom .kernel import MAX_KEYS\n"),
-        "figures_need_neither_torch_nor_triton",
-        "those import torch",
-    ),
-    "a bench that needs pandas": (
-        f"{ROOM}/bench.py",
-        added("\nimport pandas.io\n"),
-        "bench_needs_torch_triton_and_rich_only",
-        "pandas",
-    ),
-    "a result without a figure": (
-        f"{ROOM}/bench.py",
-        added("\n@measured_on('gpu')\ndef more(lab): ...\n"),
-        "every_result_has_a_figure_of_the_same_name",
-        "more",
-    ),
-    "a section that never ends": (
-        f"{ROOM}/kernel.py",
-        replaced("    # --8<-- [end:softmax]\n", ""),
-        "sections_are_closed_unique_and_of_a_size_to_read",
-        "section softmax never ends",
-    ),
-    "a section that never starts": (
-        f"{ROOM}/kernel.py",
-        replaced("    # --8<-- [start:softmax]\n", ""),
-        "sections_are_closed_unique_and_of_a_size_to_read",
-        "softmax ends and never started",
-    ),
-    "two sections of one name": (
-        f"{ROOM}/kernel.py",
-        added("\n# --8<-- [start:softmax]\na\nb\n# --8<-- [end:softmax]\n"),
-        "sections_are_closed_unique_and_of_a_size_to_read",
-        "two sections are called softmax",
-    ),
-    "a section named by a number": (
-        f"{ROOM}/kernel.py",
-        added("\n# --8<-- [start:step3]\na\nb\n# --8<-- [end:step3]\n"),
-        "sections_are_closed_unique_and_of_a_size_to_read",
-        "'step3' is no name",
-    ),
-    "a section too long to read": (
-        f"{ROOM}/kernel.py",
-        added("\n# --8<-- [start:x]\n" + "a\n" * 41 + "# --8<-- [end:x]\n"),
-        "sections_are_closed_unique_and_of_a_size_to_read",
-        "41 lines",
-    ),
-    "a section that no page shows": (
-        PAGE,
-        replaced(SHOWN, ""),
-        "every_section_is_shown",
-        "kernel.py:softmax",
-    ),
-    "an include without its section": (
-        f"{ROOM}/kernel.py",
-        lambda text: text.replace(":softmax]", ":weights]"),
-        "every_include_finds_its_named_section",
-        "has no section 'softmax'",
-    ),
-    "an include of a missing file": (
-        PAGE,
-        replaced(SHOWN, SHOWN.replace("kernel.py", "core.py")),
-        "every_include_finds_its_named_section",
-        "which is not there",
-    ),
-    "an include by line numbers": (
-        PAGE,
-        replaced(SHOWN, SHOWN.replace("softmax", "3:9")),
-        "every_include_finds_its_named_section",
-        "has no section '3:9'",
-    ),
-    "an include of a whole file": (
-        PAGE,
-        replaced(":softmax", ""),
-        "every_include_finds_its_named_section",
-        "no section None",
-    ),
-    "an include in another form": (
-        PAGE,
-        replaced(SHOWN, SHOWN.replace('"', "")),
-        "every_section_is_shown",
-        "not of the form",
-    ),
-    "pasted code": (PAGE, added(TYPED), "code_of_more_than_three_lines_is_included", "typed code"),
-    "a title of another file": (
-        PAGE,
-        replaced(f'title="{ROOM}/kernel.py"', f'title="{ROOM}/bench.py"'),
-        "included_code_is_titled_with_its_file",
-        "bench.py",
-    ),
-    "no way to the whole file": (
-        PAGE,
-        lambda text: text.replace("{ .am-copy }", ""),
-        "the_whole_file_is_one_click_away",
-        "no Copy link",
-    ),
-    "a figure that no page shows": (
-        PAGE,
-        replaced(f'--8<-- "docs/figures/{POST}/error.md"', ""),
-        "every_figure_is_on_a_page",
-        "error.md is on no page",
-    ),
-    "a picture among the figures": (
-        f"docs/figures/{POST}/chart.svg",
-        added("x"),
-        "every_figure_is_on_a_page",
-        "is no figure",
-    ),
-    "a chart's data without a chart": (
-        f"docs/figures/{POST}/old.json",
-        added("{}"),
-        "every_figure_is_on_a_page",
-        "old.json belongs to no figure",
-    ),
-    "a figure without its data": (DATA, None, "every_figure_names_its_data", "forward.md"),
-    "a measured number in prose": (
-        PAGE,
-        added("\nThe kernel takes 12.7 µs.\n"),
-        "no_measured_number_is_typed",
-        "12.7 µs",
-    ),
-    "a tampered result": (
-        DATA,
-        replaced('"schema": 2', '"schema": 0'),
-        "every_result_on_disk_is_valid_and_belongs_to_a_room",
-        "has schema 0",
-    ),
-    "a result that no bench measures": (
-        f"{ROOM}/bench.py",
-        replaced("\ndef forward(", "\ndef backward("),
-        "every_result_on_disk_is_valid_and_belongs_to_a_room",
-        "forward: no such result",
-    ),
-    "a post without a description": (
-        PAGE,
-        replaced("\ndescription:", "\nsubject:"),
-        "a_post_has_date_description_and_tags",
-        "description",
-    ),
-    "a post without takeaways": (
-        PAGE,
-        replaced("!!! summary", "!!! note"),
-        "a_post_has_its_parts",
-        "lines to remember",
-    ),
-    "a post without its wrong kernels": (
-        PAGE,
-        replaced(f'--8<-- "docs/figures/{POST}/mutants.md"', ""),
-        "a_post_has_its_parts",
-        "the wrong kernels",
-    ),
-    "a post without an exercise": (
-        PAGE,
-        replaced("\n## Exercise", "\n## Homework"),
-        "a_post_has_its_parts",
-        "an exercise",
-    ),
-    "an answer for all to see": (
-        PAGE,
-        replaced("\n??? success", "\n!!! success"),
-        "a_post_has_its_parts",
-        "folded",
-    ),
-    "an answer that no test imports": (
-        f"tests/posts/test_{POST}.py",
-        replaced("import bench, exercise, kernel", "import bench, kernel"),
-        "a_post_has_its_parts",
-        "imports `exercise`",
-    ),
-    "a post without a next one": (
-        PAGE,
-        replaced("\n## What comes next", "\n## Outlook"),
-        "a_post_has_its_parts",
-        "what comes next",
-    ),
-    "an exclamation": (PAGE, added("\nSo fast!\n"), "prose_is_calm", "So fast!"),
-    "a stray folder": (
-        "examples/x.txt",
-        added("x"),
-        "the_top_level_holds_only_what_it_should",
-        "examples",
-    ),
-    "a drawer for everything": (
-        "snippets/_lab/utils.py",
-        added("x"),
-        "no_catch_all_places",
-        "utils.py",
-    ),
-    "Python among the pages": (
-        "docs/posts/x.py",
-        added("x"),
-        "docs_hold_no_python_and_no_pictures_of_charts",
-        "x.py",
-    ),
-    "a picture of a chart": (
-        f"docs/figures/{POST}/x.png",
-        added("x"),
-        "docs_hold_no_python_and_no_pictures_of_charts",
-        "x.png",
-    ),
-    "an empty file": ("docs/lab/soon.md", added("\n"), "no_empty_files", "soon.md"),
-    "a notebook with outputs": (
-        f"docs/notebooks/{POST}.ipynb",
-        lambda _before: NOTEBOOK,
-        "notebooks_are_stored_without_outputs",
-        "holds outputs",
-    ),
-    "a machine's path": (
-        "README.md",
-        added("\nSee /ho" + "me/me/x.\n"),
-        "no_path_of_somebodys_machine",
-        "README.md",
-    ),
-    "an assertion for validation": (
-        f"{ROOM}/kernel.py",
-        added("\ndef f(x):\n    assert x\n"),
-        "inputs_are_refused_by_errors_and_not_by_assertions",
-        "assert in line",
-    ),
-    "a swallowed exception": (
-        f"{ROOM}/bench.py",
-        added("\ntry:\n    import x\nexcept ImportError:\n    pass\n"),
-        "no_silent_fallbacks",
-        "an exception is swallowed",
-    ),
-    "a commented-out option": (
-        "mkdocs.yml",
-        added("\n#  - navigation.tabs\n"),
-        "no_configuration_is_commented_out",
-        "navigation.tabs",
-    ),
-    "fonts from a third party": (
-        "mkdocs.yml",
-        replaced("font: false", "font: {text: Roboto}"),
-        "nothing_is_asked_of_a_third_party",
-        "Material would fetch fonts",
-    ),
-    "a script from a third party": (
-        "mkdocs.yml",
-        replaced("extra_javascript:", "extra_javascript:\n  - https://cdn.example/x.js"),
-        "nothing_is_asked_of_a_third_party",
-        "is not served by the site",
-    ),
-    "a style from a third party": (
-        "docs/assets/stylesheets/text.css",
-        added("\n@import url(//fonts.example.com/x.css);\n"),
-        "nothing_is_asked_of_a_third_party",
-        "fonts.example.com",
-    ),
-    "a script that asks a third party": (
-        "docs/assets/javascripts/site/json.js",
-        added('// why\nfetch("https://cdn.example.com/x.json");\n'),
-        "nothing_is_asked_of_a_third_party",
-        "cdn.example.com",
-    ),
-    "a template that asks a third party": (
-        "snippets/_site/theme/main.html",
-        added('<script src="//cdn.example.com/x.js"></script>'),
-        "nothing_is_asked_of_a_third_party",
-        "cdn.example.com",
-    ),
-    "a picture from a third party": (
-        PAGE,
-        added("\n![](https://example.com/x.svg)\n"),
-        "nothing_is_asked_of_a_third_party",
-        PAGE,
-    ),
-    "includes that may vanish": (
-        "mkdocs.yml",
-        replaced("check_paths: true", "check_paths: false"),
-        "a_missing_include_stops_the_build",
-        "False",
-    ),
-    "an invented address": (
-        "mkdocs.yml",
-        replaced('site_url: !ENV [SITE_URL, ""]', "site_url: https://example.org"),
-        "addresses_come_from_the_environment",
-        "example.org",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_rules_can_fail(fault, copy, monkeypatch):
-    name, change, rule, message = FAULTS[fault]
-    path = copy / name
-    before = path.read_text("utf-8") if path.exists() else None
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", copy)
-    check = globals()[f"test_{rule}"]
-    subject = "flash2" if "flash2" in name else POST
-    try:
-        if change is None:
-            path.unlink()
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(change(before or ""), encoding="utf-8")
-            subprocess.run(["git", "-C", copy, "add", "--force", path], check=True)
-        with pytest.raises((AssertionError, store.DataError)) as caught:
-            check(*[subject] * check.__code__.co_argcount)
-    finally:
-        if before is None:
-            path.unlink()
-        else:
-            path.write_text(before, encoding="utf-8")
-    assert message in str(caught.value)
-
-
-def test_every_rule_is_shown_to_fail():
-    rules = {
-        name.removeprefix("test_")
-        for name, value in globals().items()
-        if name.startswith("test_") and callable(value)
-    }
-    about_the_tests = {
-        "there_are_posts",
-        "a_file_that_nobody_added_to_git_is_none_of_the_project",
-        "without_git_the_checks_of_its_files_say_that_they_did_not_run",
-        "what_counts_as_a_measured_number",
-        "a_foreign_address_in_any_file_is_found",
-        "a_measured_number_after_any_include_is_found",
-        "the_rules_can_fail",
-        "every_rule_is_shown_to_fail",
-        "rooms_that_compose_each_other_are_found",
-    }
-    assert {rule for _, _, rule, _ in FAULTS.values()} == rules - about_the_tests

@@ -27,6 +27,57 @@ SQUARE = 4_096  # queries and keys of `traffic`
 
 
 @picture
+def traffic(results):
+    """What the kernels of the chain read from HBM and write to it, beside a fused kernel."""
+    result = next(r for r in results if (r.post, r.result) == (ROOM, "memory_traffic"))
+    rows = pick(result.rows, dtype="float16", N=SQUARE)
+    fused = rows[0]["bytes_fused"]
+    most = max(max(r["bytes_stored"], r["bytes_moved"] - r["bytes_stored"]) for r in rows)
+    thick = 34 / most  # pixels for each byte
+    chain = [(r["label"].split(" = ")[0], r["bytes_moved"], r["bytes_stored"]) for r in rows]
+    # A fused kernel reads Q, K and V and writes a fourth tensor of their size.
+    shown = [(name, moved - stored, stored) for name, moved, stored in chain]
+    shown.append(("fused", fused * 3 // 4, fused // 4))
+    pitch, top, foot, drawn = PHONE / len(shown), 24, 150, []
+    for index, (name, read, written) in enumerate(shown):
+        x = index * pitch
+        middle = x + pitch / 2
+        lone = index == len(shown) - 1
+        color = identity("flash_attention" if lone else ROOM).color
+        drawn += [
+            labeled(x + 2, top, pitch - 4, 30, color, name, 10.5),
+            flow((middle - 14, foot - 2), (middle - 14, top + 36), read * thick, HBM, 62),
+            flow((middle + 16, top + 36), (middle + 16, foot - 2), written * thick, HBM, 34),
+            words(middle, foot + 48, size(read + written), 11, 600),
+        ]
+    total = sum(r["bytes_moved"] for r in rows)
+    drawn += [
+        box(0, foot + 2, PHONE, 26, HBM, PALE, 1),
+        words(PHONE / 2, foot + 19, "HBM", 11.5, 600),
+        line(f"M{PHONE - pitch:g} 14V{foot + 54}", LINES, 1, "3 3"),
+        words((PHONE - pitch) / 2, 14, f"the chain: {size(total)}", 11.5, 600),
+    ]
+    about = (
+        "; ".join(
+            f"{name} reads {size(read)} and writes {size(written)}" for name, read, written in shown
+        )
+        + "."
+    )
+    return Picture(
+        sees=f"The chain moves {ratio(total / fused)} the bytes of a fused kernel.",
+        caption=f"Arrows up are loads, arrows down are stores, as wide as their bytes. One head in "
+        f"float16, N {SQUARE}, D {rows[0]['D']}: the scores go to memory once and come back, the "
+        "weights too. A fused kernel reads Q, K and V and writes the output: its arrows are lines.",
+        svg=svg(PHONE, foot + 56, about, drawn),
+        table=[
+            {"kernel": name, "bytes read": read, "bytes written": wrote}
+            for name, read, wrote in shown
+        ],
+        sources=[result],
+    )
+
+
+@picture
 def reuse():
     """One tile of a product, with the rows of a and the columns of b that it needs."""
     side, n, tile = 13, 12, 4
@@ -76,19 +127,6 @@ def reuse():
     )
 
 
-def _plain(tile):
-    """Row after row."""
-    return divmod(tile, TILES)
-
-
-def _grouped(tile):
-    """Down GROUP rows of tiles, then one column on: as the kernel does."""
-    first = tile // (GROUP * TILES) * GROUP
-    height = min(TILES - first, GROUP)
-    within = tile % (GROUP * TILES)
-    return first + within % height, within // height
-
-
 @picture
 def grouped():
     """The tiles of the first programs in both orders, and what they load."""
@@ -131,52 +169,14 @@ def grouped():
     )
 
 
-@picture
-def traffic(results):
-    """What the kernels of the chain read from HBM and write to it, beside a fused kernel."""
-    result = next(r for r in results if (r.post, r.result) == (ROOM, "memory_traffic"))
-    rows = pick(result.rows, dtype="float16", N=SQUARE)
-    fused = rows[0]["bytes_fused"]
-    most = max(max(r["bytes_stored"], r["bytes_moved"] - r["bytes_stored"]) for r in rows)
-    thick = 34 / most  # pixels for each byte
-    chain = [(r["label"].split(" = ")[0], r["bytes_moved"], r["bytes_stored"]) for r in rows]
-    # A fused kernel reads Q, K and V and writes a fourth tensor of their size.
-    shown = [(name, moved - stored, stored) for name, moved, stored in chain]
-    shown.append(("fused", fused * 3 // 4, fused // 4))
-    pitch, top, foot, drawn = PHONE / len(shown), 24, 150, []
-    for index, (name, read, written) in enumerate(shown):
-        x = index * pitch
-        middle = x + pitch / 2
-        lone = index == len(shown) - 1
-        color = identity("flash_attention" if lone else ROOM).color
-        drawn += [
-            labeled(x + 2, top, pitch - 4, 30, color, name, 10.5),
-            flow((middle - 14, foot - 2), (middle - 14, top + 36), read * thick, HBM, 62),
-            flow((middle + 16, top + 36), (middle + 16, foot - 2), written * thick, HBM, 34),
-            words(middle, foot + 48, size(read + written), 11, 600),
-        ]
-    total = sum(r["bytes_moved"] for r in rows)
-    drawn += [
-        box(0, foot + 2, PHONE, 26, HBM, PALE, 1),
-        words(PHONE / 2, foot + 19, "HBM", 11.5, 600),
-        line(f"M{PHONE - pitch:g} 14V{foot + 54}", LINES, 1, "3 3"),
-        words((PHONE - pitch) / 2, 14, f"the chain: {size(total)}", 11.5, 600),
-    ]
-    about = (
-        "; ".join(
-            f"{name} reads {size(read)} and writes {size(written)}" for name, read, written in shown
-        )
-        + "."
-    )
-    return Picture(
-        sees=f"The chain moves {ratio(total / fused)} the bytes of a fused kernel.",
-        caption=f"Arrows up are loads, arrows down are stores, as wide as their bytes. One head in "
-        f"float16, N {SQUARE}, D {rows[0]['D']}: the scores go to memory once and come back, the "
-        "weights too. A fused kernel reads Q, K and V and writes the output: its arrows are lines.",
-        svg=svg(PHONE, foot + 56, about, drawn),
-        table=[
-            {"kernel": name, "bytes read": read, "bytes written": wrote}
-            for name, read, wrote in shown
-        ],
-        sources=[result],
-    )
+def _plain(tile):
+    """Row after row."""
+    return divmod(tile, TILES)
+
+
+def _grouped(tile):
+    """Down GROUP rows of tiles, then one column on: as the kernel does."""
+    first = tile // (GROUP * TILES) * GROUP
+    height = min(TILES - first, GROUP)
+    within = tile % (GROUP * TILES)
+    return first + within % height, within // height

@@ -22,9 +22,8 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, cell, columns
 from snippets._lab.draw.units import bandwidth, change, decimals, flops, ratio, share, size
-from snippets._lab.draw.words import Words, case, cell, faster
 
 OURS, EXERCISE, BASIC = "composed_attention", "composed_attention:exercise", "basic_attention"
 EAGER, SDPA = "torch:eager", "torch:sdpa"
@@ -32,47 +31,9 @@ EAGER, SDPA = "torch:eager", "torch:sdpa"
 MAKES = {"transpose": "k", "scores": "scores", "softmax": "weights", "values": "output"}
 BOTH = ["float32", "float16"]
 PANELS = {dtype: {"dtype": dtype} for dtype in BOTH}
-TYPICAL = 1024  # queries, of the sentences on a call of usual length
-SQUARE, LONG = 4096, 8192  # sides of matrices that the sentences name
+SQUARE, LONG = 4096, 8192  # sides of matrices that the page names
 PIECE = 512  # bytes: PyTorch's allocator rounds up to a multiple
-words = Words(__file__)
-
-
-def forward(results):
-    rows = results[0].rows
-    names = [OURS, BASIC, EAGER, SDPA]
-    compared = Comparison(rows, OURS, [BASIC, EAGER, SDPA], by=("dtype", "N"))
-    basic, eager, sdpa = (compared[name] for name in compared.others)
-    single, half = (compared.case(dtype, TYPICAL) for dtype in BOTH)
-    longest = values(rows, "N")[-1]
-    single_long, half_long = (compared.case(dtype, longest) for dtype in BOTH)
-    D = rows[0]["D"]
-    return Figure(
-        finding=words(
-            "forward", N=TYPICAL, D=D, basic=faster(basic[single]), sdpa=faster(sdpa[half])
-        ),
-        caption=words("forward.caption", D=D),
-        table=beside(rows, ["dtype", "N"], {named(name): name for name in names}),
-        plot=charts.lines(results, names, "N", TIME, PANELS),
-        sentences={
-            "basic": words("forward.basic", span=basic.span()),
-            "eager": words(
-                "forward.eager",
-                N=TYPICAL,
-                single=faster(eager[single]),
-                half=faster(eager[half]),
-                long=longest,
-                single_long=faster(eager[single_long]),
-                half_long=faster(eager[half_long]),
-            ),
-            "fused": words(
-                "forward.fused",
-                N=longest,
-                single=faster(sdpa[single_long]),
-                half=faster(sdpa[half_long]),
-            ),
-        },
-    )
+PAGE = "docs/posts/composed_attention.md"
 
 
 def _steps(rows):
@@ -103,98 +64,6 @@ def _with_sums(rows, summed):
     ]
 
 
-def kernels(results):
-    rows = _with_sums(results[0].rows, "ms_p50")
-    lengths = values(rows, "N")
-    short, most = lengths[0], lengths[-1]
-    steps = _steps(results[0].rows)
-
-    def at(step, dtype, N=most):
-        return only(rows, step=step, dtype=dtype, N=N)
-
-    def part(step, dtype, N=most):
-        return share(TIME(at(step, dtype, N)), TIME(at("all", dtype, N)))
-
-    largest = {d: max(pick(results[0].rows, dtype=d, N=most), key=TIME) for d in BOTH}
-    scores = at("scores", "float16")
-    labels = {r["label"]: r["step"] for r in rows}
-    return Figure(
-        finding=words(
-            "kernels",
-            N=most,
-            single=largest["float32"]["label"],
-            single_share=part(largest["float32"]["step"], "float32"),
-            half=largest["float16"]["label"],
-            half_share=part(largest["float16"]["step"], "float16"),
-        ),
-        caption=words("kernels.caption", heads=scores["heads"], D=scores["D"]),
-        table=beside(rows, ["dtype", "N"], labels, name="step"),
-        plot=charts.bars(
-            results,
-            _lengths(rows),
-            TIME,
-            PANELS,
-            groups=steps,
-            stacked=True,
-            as_share=True,
-            upright=True,
-            texts=False,
-            along="N",
-        ),
-        sentences={
-            "softmax": words(
-                "kernels.softmax",
-                N=most,
-                half=part("softmax", "float16"),
-                single=part("softmax", "float32"),
-                half_speed=bandwidth(moved(at("softmax", "float16"), "bytes_moved")),
-                single_speed=bandwidth(moved(at("softmax", "float32"), "bytes_moved")),
-            ),
-            "scores": words(
-                "kernels.scores",
-                N=most,
-                D=scores["D"],
-                rate=flops(rate(scores)),
-                share=share(rate(scores), ceiling(results[0], "matmul_float16")),
-            ),
-            "transpose": words(
-                "kernels.transpose",
-                first=part("transpose", "float16", short),
-                short=short,
-                last=part("transpose", "float16"),
-                long=most,
-            ),
-        },
-    )
-
-
-def matmul(results):
-    rows = results[0].rows
-    ours, torch = "composed_attention:matmul", "torch:matmul"
-    compared = Comparison(rows, ours, [torch], by=("dtype", "N"))
-    single, half = (compared.case(dtype, SQUARE) for dtype in BOTH)
-    return Figure(
-        finding=words(
-            "matmul",
-            N=SQUARE,
-            half=flops(rate(compared.row(ours, half))),
-            half_part=decimals(compared[torch][half]),
-            single=flops(rate(compared.row(ours, single))),
-            single_part=decimals(compared[torch][single]),
-        ),
-        caption=words("matmul.caption"),
-        table=_speeds(rows, ["dtype", "N"], RATE),
-        plot=charts.lines(
-            results,
-            [Series(ours, "tiled product"), torch],
-            "N",
-            RATE,
-            [View(dtype, {"dtype": dtype}, y=RATE.called(dtype)) for dtype in BOTH],
-            log="x",
-        ),
-    )
-
-
 def _speeds(rows, axes, speed):
     """A row for each time: the case, what was timed, the time and the speed."""
     return columns(
@@ -208,24 +77,142 @@ def _speeds(rows, axes, speed):
     )
 
 
+def forward(results):
+    rows = results[0].rows
+    names = [OURS, BASIC, EAGER, SDPA]
+    compared = Comparison(rows, OURS, names[1:], by=("dtype", "N"))
+    basic, eager, sdpa = (compared[name] for name in compared.others)
+    single, half, single_long, half_long = (
+        compared.case(dtype, N) for N in (1024, LONG) for dtype in BOTH
+    )
+    return Figure(
+        finding=f"At 1024 queries of 64 columns the four launches are {ratio(basic[single])} "
+        f"faster than one query per program in float32 and {ratio(1 / sdpa[half])} slower than "
+        "PyTorch's fused kernel in float16.",
+        caption="One head, D 64, time of one call, both axes logarithmic: down is faster. "
+        "Medians; L2 flushed before every call; all take turns. Eager PyTorch runs its own "
+        "scaling, matmul, softmax and matmul one after the other.",
+        table=beside(rows, ["dtype", "N"], {named(name): name for name in names}),
+        plot=charts.lines(results, names, "N", TIME, PANELS),
+        numbers={
+            "basic_least": ratio(1 / min(basic.values())),
+            "basic_most": ratio(max(basic.values())),
+            "eager_single": ratio(1 / eager[single]),
+            "eager_half": ratio(1 / eager[half]),
+            "eager_single_long": ratio(1 / eager[single_long]),
+            "eager_half_long": ratio(eager[half_long]),
+            "fused_single": ratio(sdpa[single_long]),
+            "fused_half": ratio(1 / sdpa[half_long]),
+        },
+        claims={
+            f"{PAGE}: slower than the same separate operations in PyTorch at N 1024": max(
+                eager[single], eager[half], eager[single_long]
+            )
+            < 1,
+            f"{PAGE}: faster in float16": eager[half_long] > 1,
+            f"{PAGE}: faster than PyTorch's fused kernel in float32": sdpa[single_long] > 1,
+        },
+    )
+
+
+def transpose(results):
+    rows = results[0].rows
+    ours, torch, copy = "composed_attention:transpose", "torch:transpose", "torch:clone"
+    compared = Comparison(rows, ours, [torch, copy], by=("dtype", "N"))
+    single, half = (compared.case(dtype, LONG) for dtype in BOTH)
+    return Figure(
+        finding=f"Transposing {LONG} × {LONG} runs at {decimals(compared[copy][single])} of a "
+        f"plain copy's speed in float32 and {decimals(compared[copy][half])} in float16.",
+        caption="Transposed copy of an N × N matrix, one read and one write counted; up is "
+        "faster. Medians; L2 flushed before every call; the three take turns.",
+        table=_speeds(rows, ["dtype", "N"], BANDWIDTH),
+        plot=charts.lines(
+            results,
+            [Series(ours, "tiled transpose"), torch, copy],
+            "N",
+            BANDWIDTH,
+            PANELS,
+            log="x",
+        ),
+        numbers={
+            "single": ratio(compared[torch][single]),
+            "half": ratio(compared[torch][half]),
+        },
+    )
+
+
+def matmul(results):
+    rows = results[0].rows
+    ours, torch = "composed_attention:matmul", "torch:matmul"
+    compared = Comparison(rows, ours, [torch], by=("dtype", "N"))
+    single, half = (compared.case(dtype, SQUARE) for dtype in BOTH)
+    return Figure(
+        finding=f"At {SQUARE}³ the tiled product does {flops(rate(compared.row(ours, half)))} in "
+        f"float16, {decimals(compared[torch][half])} of PyTorch's, and "
+        f"{flops(rate(compared.row(ours, single)))} in float32, "
+        f"{decimals(compared[torch][single])} of PyTorch's.",
+        caption="Product of two N × N matrices; up is faster, and the two panels have different "
+        "scales. Medians; L2 flushed before every call; the two take turns. Neither uses TF32 "
+        "for float32.",
+        table=_speeds(rows, ["dtype", "N"], RATE),
+        plot=charts.lines(
+            results,
+            [Series(ours, "tiled product"), torch],
+            "N",
+            RATE,
+            [View(dtype, {"dtype": dtype}, y=RATE.called(dtype)) for dtype in BOTH],
+            log="x",
+        ),
+    )
+
+
+def resources(results):
+    order = gpus_then_compiled(results)
+    main = next(r for r in order if r.place == "gpu" or r.folder.endswith("sm_90"))
+    rows = pick(main.rows)
+    half = [r for r in rows if "matmul" in r["kernel"] and r["dtype"] == "float16"]
+    units_of = ", ".join(dict.fromkeys(f"`{r['tensor_core']}`" for r in half))
+    return Figure(
+        finding=f"On {cell(main.label)} none of {len(rows)} configurations spills registers, and "
+        f"the float16 products run on tensor cores ({units_of}).",
+        caption="Every configuration of the tables, as compiled. Registers and spills are for "
+        "one thread, shared memory for one program.",
+        table=columns(
+            [{**r, "device": result.label} for result in order for r in result.rows],
+            {
+                "device": "device",
+                "kernel": lambda r: r["kernel"].strip("_").removesuffix("_kernel"),
+                "dtype": "dtype",
+                "tile": "size",
+                "warps": "num_warps",
+                "registers": "registers",
+                "spilled, bytes": "spill_store_bytes",
+                "shared memory, bytes": "shared_bytes",
+                "tensor core": "tensor_core",
+                "remark": "error",
+            },
+        ),
+        claims={
+            "title of composed_attention/resources: none of": not any(
+                r["spill_store_bytes"] for r in rows
+            )
+        },
+    )
+
+
 def softmax(results):
     rows = results[0].rows
     ours, torch, copy = "composed_attention:softmax", "torch:softmax", "torch:clone"
     compared = Comparison(rows, ours, [torch], by=("columns",))
     at = compared.case(SQUARE)
     chosen = compared.row(ours, at)
-    count = chosen["rows"]
     return Figure(
-        finding=words(
-            "softmax",
-            rows=count,
-            columns=SQUARE,
-            time=TIME.text(chosen),
-            speed=BANDWIDTH.text(chosen),
-            part=decimals(moved(chosen) / ceiling(results[0], "copy")),
-            faster=faster(compared[torch][at]),
-        ),
-        caption=words("softmax.caption", rows=count),
+        finding=f"{chosen['rows']} rows of {SQUARE} numbers take {TIME.text(chosen)}: "
+        f"{BANDWIDTH.text(chosen)}, {decimals(moved(chosen) / ceiling(results[0], 'copy'))} of "
+        f"the copy ceiling and {ratio(compared[torch][at])} faster than PyTorch's softmax.",
+        caption=f"Softmax of {chosen['rows']} rows, float32, one read and one write counted; up "
+        "is faster. Medians; L2 flushed before every call; the three take turns. The copy is "
+        "`x.clone()` of the same tensor; the ceiling is the best copy of this GPU, of 2 GiB.",
         table=_speeds(rows, ["columns"], BANDWIDTH),
         plot=charts.lines(
             results,
@@ -250,14 +237,11 @@ def alignment(results):
         return change(moved(faster) / moved(slower))
 
     return Figure(
-        finding=words(
-            "alignment",
-            odd=narrow["columns"],
-            odd_speed=BANDWIDTH.text(narrow),
-            even=wide["columns"],
-            even_speed=BANDWIDTH.text(wide),
-        ),
-        caption=words("alignment.caption", rows=narrow["rows"]),
+        finding=f"Rows of {narrow['columns']} numbers are read and written at "
+        f"{BANDWIDTH.text(narrow)}, rows of {wide['columns']} at {BANDWIDTH.text(wide)}.",
+        caption=f"Softmax of {narrow['rows']} rows, float32, one read and one write counted. Four "
+        "row lengths: for two of them the compiler knows that rows are aligned and loads four "
+        "numbers at once; for two the row fills its tile. Medians; L2 flushed before every call.",
         table=columns(
             rows,
             {
@@ -281,24 +265,13 @@ def alignment(results):
                 Series(OURS, f"{wide['numbers_a_load']} numbers per load", _wide),
             ],
         ),
-        sentences={
-            "question": words(
-                "alignment.question",
-                odd=narrow["columns"],
-                slots=units.count(narrow["slots"]),
-                masked=share(_masked(narrow)),
-            ),
-            "answer": words(
-                "alignment.answer",
-                odd=narrow["columns"],
-                even=wide["columns"],
-                wide=gain(narrow, wide),
-                odd_full=narrow_full["columns"],
-                even_full=wide_full["columns"],
-                wide_full=gain(narrow_full, wide_full),
-                full=gain(narrow, narrow_full),
-                full_wide=gain(wide, wide_full),
-            ),
+        numbers={
+            "slots": units.count(narrow["slots"]),
+            "masked": share(_masked(narrow)),
+            "wide": gain(narrow, wide),
+            "wide_full": gain(narrow_full, wide_full),
+            "full": gain(narrow, narrow_full),
+            "full_wide": gain(wide, wide_full),
         },
     )
 
@@ -316,191 +289,6 @@ def _wide(row):
     return row["numbers_a_load"] > 1
 
 
-def transpose(results):
-    rows = results[0].rows
-    ours, torch, copy = "composed_attention:transpose", "torch:transpose", "torch:clone"
-    compared = Comparison(rows, ours, [torch, copy], by=("dtype", "N"))
-    single, half = (compared.case(dtype, LONG) for dtype in BOTH)
-    return Figure(
-        finding=words(
-            "transpose",
-            N=LONG,
-            single=decimals(compared[copy][single]),
-            half=decimals(compared[copy][half]),
-        ),
-        caption=words("transpose.caption"),
-        table=_speeds(rows, ["dtype", "N"], BANDWIDTH),
-        plot=charts.lines(
-            results,
-            [Series(ours, "tiled transpose"), torch, copy],
-            "N",
-            BANDWIDTH,
-            PANELS,
-            log="x",
-        ),
-        sentences={
-            "torch": words(
-                "transpose.torch",
-                N=LONG,
-                single=faster(compared[torch][single]),
-                half=faster(compared[torch][half]),
-            ),
-        },
-    )
-
-
-def _without(result):
-    """The time without the transpose over the time with it, for each case."""
-    compared = Comparison(result.rows, OURS, [EXERCISE], by=("dtype", "N"))
-    return [{**c._asdict(), "over": over} for c, over in compared[EXERCISE].items()]
-
-
-def strides(results):
-    rows = results[0].rows
-    over = {(r["dtype"], r["N"]): r["over"] for r in _without(results[0])}
-    lengths = values(rows, "N")
-    least, most = min(over, key=over.get), max(over, key=over.get)
-    told = {
-        f"{name}_{where}": change(over[dtype, N])
-        for name, dtype in (("single", "float32"), ("half", "float16"))
-        for where, N in (("short", lengths[0]), ("long", lengths[-1]))
-    }
-    return Figure(
-        finding=words(
-            "strides",
-            best=change(over[least]),
-            best_case=_case(*least),
-            worst=change(over[most]),
-            worst_case=_case(*most),
-        ),
-        caption=words("strides.caption", heads=rows[0]["heads"], D=rows[0]["D"]),
-        table=beside(
-            rows,
-            ["dtype", "N"],
-            {named(OURS): OURS, named(EXERCISE): EXERCISE},
-            more=lambda at: {"change": change(over[at["dtype"], at["N"]])},
-        ),
-        plot=charts.lines(
-            derived(results, _without),
-            [Series(EXERCISE, dtype, {"dtype": dtype}, dtype=dtype) for dtype in BOTH],
-            "N",
-            field("over", "time over that with the transpose", units.fraction),
-            log="x",
-            references=[Reference("with the transpose", 1)],
-            from_zero=False,
-        ),
-        sentences={"saved": words("strides.saved", short=lengths[0], long=lengths[-1], **told)},
-    )
-
-
-def _case(dtype, N):
-    return case({"dtype": dtype, "N": N}, "dtype", "N")
-
-
-def memory_traffic(results):
-    rows = results[0].rows
-    totals = {
-        (r["dtype"], r["N"]): r for r in _with_sums(rows, "bytes_moved") if r["step"] == "all"
-    }
-
-    def at(step, dtype):
-        return only(rows, step=step, dtype=dtype, N=SQUARE)
-
-    def of_scores(dtype):
-        """What only hands the scores and the weights over: written and read, both."""
-        passed = at("softmax", dtype)["bytes_moved"]
-        kept = at("scores", dtype)["bytes_stored"] + at("softmax", dtype)["bytes_stored"]
-        return share(passed + kept, totals[dtype, SQUARE]["bytes_moved"])
-
-    half = totals["float16", SQUARE]
-    written = at("scores", "float16")["bytes_stored"]
-    recorded = [r for r in rows if r["bytes_stored_recorded"] is not None]
-    agree = recorded and all(r["bytes_stored_recorded"] == r["bytes_stored"] for r in recorded)
-    over_fused = Quantity(
-        "bytes over a fused kernel's", lambda r: r["bytes_moved"] / r["bytes_fused"], units.times
-    )
-    fused = [
-        {**r, "step": "fused", "label": "fused", "bytes_moved": r["bytes_fused"]}
-        for r in totals.values()
-    ]
-    every = [*rows, *totals.values(), *fused]
-    return Figure(
-        finding=words(
-            "memory_traffic",
-            N=SQUARE,
-            all=size(half["bytes_moved"]),
-            fused=size(half["bytes_fused"]),
-            ratio=ratio(over_fused(half)),
-        ),
-        caption=words(
-            "memory_traffic.caption",
-            D=half["D"],
-            agreement=words("memory_traffic.agrees", N=recorded[0]["N"])
-            if agree
-            else words("memory_traffic.disagrees"),
-        ),
-        table=beside(
-            every,
-            ["dtype", "N"],
-            {r["label"]: r["step"] for r in every},
-            field("bytes_moved", "bytes", size),
-            more=lambda of: {"ratio": ratio(over_fused(of["all"]))},
-            name="step",
-        ),
-        plot=charts.bars(
-            results,
-            _lengths(rows),
-            over_fused,
-            [View("", {"dtype": "float16"})],
-            groups=_steps(rows),
-            stacked=True,
-            upright=True,
-            texts=False,
-            along="N",
-        ),
-        sentences={
-            "scores": words(
-                "memory_traffic.scores",
-                N=SQUARE,
-                scores=size(written),
-                half=of_scores("float16"),
-                single=of_scores("float32"),
-            ),
-            "half": words(
-                "memory_traffic.half",
-                less=size(half["bytes_moved"] - written),
-                all=size(half["bytes_moved"]),
-            ),
-        },
-    )
-
-
-def launches(results):
-    rows = results[0].rows
-    names = values(rows, "implementation")
-    count = {name: only(rows, implementation=name, dtype="float16") for name in names}
-    ours = count[OURS]
-    return Figure(
-        finding=words(
-            "launches",
-            ours=ours["launches"],
-            eager=count[EAGER]["launches"],
-            sdpa=count[SDPA]["launches"],
-        ),
-        caption=words("launches.caption", heads=ours["heads"], N=ours["N"], D=ours["D"]),
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "implementation": lambda r: named(r["implementation"]),
-                "launches": "launches",
-                "kernels": lambda r: ", ".join(map(_shortened, r["kernels"])),
-            },
-        ),
-        widget=_in_turn(count),
-    )
-
-
 DOES = {  # part of a kernel's name → what it does
     "transpose": "Kᵀ",
     "softmax": "softmax",
@@ -512,6 +300,30 @@ DOES = {  # part of a kernel's name → what it does
     "gemm": "product",
     "nvjet": "product",
 }
+
+
+def launches(results):
+    rows = results[0].rows
+    names = values(rows, "implementation")
+    count = {name: only(rows, implementation=name, dtype="float16") for name in names}
+    ours = count[OURS]
+    return Figure(
+        finding=f"One call launches {ours['launches']} kernels; PyTorch's separate operations "
+        f"{count[EAGER]['launches']}, its fused attention {count[SDPA]['launches']}.",
+        caption="Kernels on the GPU's timeline during one call, in their order, by "
+        f"torch.profiler; float16, {ours['heads']} heads, N {ours['N']}, D {ours['D']}. Copies "
+        "and fills by the driver are not counted.",
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "implementation": lambda r: named(r["implementation"]),
+                "launches": "launches",
+                "kernels": lambda r: ", ".join(map(_shortened, r["kernels"])),
+            },
+        ),
+        widget=_in_turn(count),
+    )
 
 
 def _in_turn(count):
@@ -540,20 +352,138 @@ def _shortened(kernel):
     return kernel if len(kernel) < 48 else kernel[:45] + "…"
 
 
+def memory_traffic(results):
+    rows = results[0].rows
+    totals = {
+        (r["dtype"], r["N"]): r for r in _with_sums(rows, "bytes_moved") if r["step"] == "all"
+    }
+
+    def at(step, dtype):
+        return only(rows, step=step, dtype=dtype, N=SQUARE)
+
+    def of_scores(dtype):
+        """What only hands the scores and the weights over: written and read, both."""
+        passed = at("softmax", dtype)["bytes_moved"]
+        kept = at("scores", dtype)["bytes_stored"] + at("softmax", dtype)["bytes_stored"]
+        return share(passed + kept, totals[dtype, SQUARE]["bytes_moved"])
+
+    half = totals["float16", SQUARE]
+    written = at("scores", "float16")["bytes_stored"]
+    recorded = [r for r in rows if r["bytes_stored_recorded"] is not None]
+    over_fused = Quantity(
+        "bytes over a fused kernel's", lambda r: r["bytes_moved"] / r["bytes_fused"], units.times
+    )
+    fused = [
+        {**r, "step": "fused", "label": "fused", "bytes_moved": r["bytes_fused"]}
+        for r in totals.values()
+    ]
+    every = [*rows, *totals.values(), *fused]
+    return Figure(
+        finding=f"At N {SQUARE} in float16 the four kernels read and write "
+        f"{size(half['bytes_moved'])} per head where a fused kernel moves "
+        f"{size(half['bytes_fused'])}: {ratio(over_fused(half))} as much.",
+        caption="Bytes of one head of D 64 in float16, each tensor that a kernel reads or writes "
+        "counted once, over what any kernel must move: q, k and v in, the result out. Counted by "
+        "formula; what is stored agrees byte for byte, launch by launch, with what the "
+        f"interpreter recorded at N {recorded[0]['N']}. How much of it reaches memory and how "
+        "much stays in L2 is not counted here.",
+        table=beside(
+            every,
+            ["dtype", "N"],
+            {r["label"]: r["step"] for r in every},
+            field("bytes_moved", "bytes", size),
+            more=lambda of: {"ratio": ratio(over_fused(of["all"]))},
+            name="step",
+        ),
+        plot=charts.bars(
+            results,
+            _lengths(rows),
+            over_fused,
+            [View("", {"dtype": "float16"})],
+            groups=_steps(rows),
+            stacked=True,
+            upright=True,
+            texts=False,
+            along="N",
+        ),
+        numbers={
+            "scores": size(written),
+            "half": of_scores("float16"),
+            "single": of_scores("float32"),
+            "all": size(half["bytes_moved"]),
+            "less": size(half["bytes_moved"] - written),
+        },
+        claims={
+            "title of composed_attention/memory_traffic: agrees byte for byte": all(
+                r["bytes_stored_recorded"] == r["bytes_stored"] for r in recorded
+            )
+        },
+    )
+
+
+def kernels(results):
+    rows = _with_sums(results[0].rows, "ms_p50")
+    short, most = 256, SQUARE
+    steps = _steps(results[0].rows)
+
+    def at(step, dtype, N=most):
+        return only(rows, step=step, dtype=dtype, N=N)
+
+    def part(step, dtype, N=most):
+        return share(TIME(at(step, dtype, N)), TIME(at("all", dtype, N)))
+
+    scores = at("scores", "float16")
+    labels = {r["label"]: r["step"] for r in rows}
+    return Figure(
+        finding=f"At N {most} the most time goes into the scores in float32 "
+        f"({part('scores', 'float32')}) and into the softmax in float16 "
+        f"({part('softmax', 'float16')}).",
+        caption="Shares of the four launches in one call: 16 heads, D 64. Medians; events "
+        "between the launches; L2 flushed before the first only, so a step may find in L2 what "
+        "the previous one left there.",
+        table=beside(rows, ["dtype", "N"], labels, name="step"),
+        plot=charts.bars(
+            results,
+            _lengths(rows),
+            TIME,
+            PANELS,
+            groups=steps,
+            stacked=True,
+            as_share=True,
+            upright=True,
+            texts=False,
+            along="N",
+        ),
+        numbers={
+            "softmax_half": part("softmax", "float16"),
+            "softmax_single": part("softmax", "float32"),
+            "speed_half": bandwidth(moved(at("softmax", "float16"), "bytes_moved")),
+            "speed_single": bandwidth(moved(at("softmax", "float32"), "bytes_moved")),
+            "rate": flops(rate(scores)),
+            "rate_share": share(rate(scores), ceiling(results[0], "matmul_float16")),
+            "transpose_first": part("transpose", "float16", short),
+            "transpose_last": part("transpose", "float16"),
+        },
+        claims={
+            "title of composed_attention/kernels: the most time goes into the scores in float32": [
+                max(pick(results[0].rows, dtype=dtype, N=most), key=TIME)["step"] for dtype in BOTH
+            ]
+            == ["scores", "softmax"],
+        },
+    )
+
+
 def allocations(results):
     rows = results[0].rows
     names = [OURS, EXERCISE, EAGER, SDPA]
     peak = field("bytes_peak", "peak memory", size)
-    ours = pick(rows, implementation=OURS)
-    extra = [r["bytes_peak"] - _needed(r) for r in ours]
-    most = values(rows, "N")[-1]
-    at = {name: only(rows, implementation=name, dtype="float16", N=most) for name in names}
-    heads, D = ours[0]["heads"], ours[0]["D"]
+    extra = [r["bytes_peak"] - _needed(r) for r in pick(rows, implementation=OURS)]
+    at = {name: only(rows, implementation=name, dtype="float16", N=SQUARE) for name in names}
     return Figure(
-        finding=words("allocations")
-        if min(extra) >= 0 and max(extra) <= 3 * PIECE  # of three tensors, each rounded up
-        else words("allocations.more", extra=size(max(extra))),
-        caption=words("allocations.caption", heads=heads, D=D, piece=PIECE),
+        finding="A call allocates Kᵀ, the scores and the output, and nothing else.",
+        caption="Peak memory during one call besides its inputs, by "
+        "`torch.cuda.max_memory_allocated`; 16 heads, D 64; both axes logarithmic. PyTorch hands "
+        f"out memory in pieces of {PIECE} bytes.",
         table=columns(
             rows,
             {
@@ -567,15 +497,17 @@ def allocations(results):
             },
         ),
         plot=charts.lines(results, names, "N", peak, PANELS),
-        sentences={
-            "peak": words(
-                "allocations.peak",
-                N=most,
-                heads=heads,
-                ours=peak.text(at[OURS]),
-                eager=peak.text(at[EAGER]),
-                sdpa=peak.text(at[SDPA]),
-            ),
+        numbers={
+            "ours": peak.text(at[OURS]),
+            "eager": peak.text(at[EAGER]),
+            "sdpa": peak.text(at[SDPA]),
+        },
+        claims={
+            # of three tensors, each rounded up
+            "title of composed_attention/allocations: and nothing else": 0
+            <= min(extra)
+            <= max(extra)
+            <= 3 * PIECE,
         },
     )
 
@@ -584,35 +516,44 @@ def _needed(row):
     return row["bytes_scores"] + row["bytes_transposed_keys"] + row["bytes_result"]
 
 
-def resources(results):
-    order = gpus_then_compiled(results)
-    main = next(r for r in order if r.place == "gpu" or r.folder.endswith("sm_90"))
-    rows = pick(main.rows)
-    half = [r for r in rows if "matmul" in r["kernel"] and r["dtype"] == "float16"]
-    spilled = sum(bool(r["spill_store_bytes"]) for r in rows)
+def strides(results):
+    rows = results[0].rows
+    over = {(r["dtype"], r["N"]): r["over"] for r in _without(results[0])}
+    least, most = min(over, key=over.get), max(over, key=over.get)
     return Figure(
-        finding=words(
-            "resources",
-            device=cell(main.label),
-            spilled=spilled or "none",
-            configurations=len(rows),
-            spill="spills" if spilled <= 1 else "spill",
-            units=", ".join(dict.fromkeys(f"`{r['tensor_core']}`" for r in half)),
+        finding=f"Reading k through swapped strides changes the time by {change(over[least])} "
+        f"(float16, N 256) to {change(over[most])} (float32, N 4096).",
+        caption="16 heads, D 64, time of one call without the transpose over the time with it: "
+        "below 1 it is time saved. Medians; L2 flushed before every call; the two take turns.",
+        table=beside(
+            rows,
+            ["dtype", "N"],
+            {named(OURS): OURS, named(EXERCISE): EXERCISE},
+            more=lambda at: {"change": change(over[at["dtype"], at["N"]])},
         ),
-        caption=words("resources.caption"),
-        table=columns(
-            [{**r, "device": result.label} for result in order for r in result.rows],
-            {
-                "device": "device",
-                "kernel": lambda r: r["kernel"].strip("_").removesuffix("_kernel"),
-                "dtype": "dtype",
-                "tile": "size",
-                "warps": "num_warps",
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "shared memory, bytes": "shared_bytes",
-                "tensor core": "tensor_core",
-                "remark": "error",
-            },
+        plot=charts.lines(
+            derived(results, _without),
+            [Series(EXERCISE, dtype, {"dtype": dtype}, dtype=dtype) for dtype in BOTH],
+            "N",
+            field("over", "time over that with the transpose", units.fraction),
+            log="x",
+            references=[Reference("with the transpose", 1)],
+            from_zero=False,
         ),
+        numbers={
+            "half_short": change(over["float16", 256]),
+            "half_long": change(over["float16", 4096]),
+            "single_short": change(over["float32", 256]),
+            "single_long": change(over["float32", 4096]),
+        },
+        claims={
+            "title of composed_attention/strides: (float16, N 256)": least == ("float16", 256),
+            "title of composed_attention/strides: (float32, N 4096)": most == ("float32", 4096),
+        },
     )
+
+
+def _without(result):
+    """The time without the transpose over the time with it, for each case."""
+    compared = Comparison(result.rows, OURS, [EXERCISE], by=("dtype", "N"))
+    return [{**c._asdict(), "over": over} for c, over in compared[EXERCISE].items()]

@@ -1,7 +1,5 @@
 """The figures of the tiled_attention page: each draws the result of the same name."""
 
-from decimal import Decimal
-
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
@@ -21,15 +19,163 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import flops, number, ratio, share
-from snippets._lab.draw.words import Words, between, cell, faster, how_often, listed, many, span
+from snippets._lab.draw.tables import beside, cell, columns
+from snippets._lab.draw.units import (
+    MINUS,
+    between,
+    decimals,
+    flops,
+    many,
+    number,
+    ratio,
+    share,
+    thousands,
+)
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
 COMPOSED = "composed_attention"
 NEAR = 3  # times the fastest: what a chart of tiles has room for
-words = Words(__file__)
+PAGE = "docs/posts/tiled_attention.md"
+TURNS = "Medians; L2 flushed before every call; all take turns."
+
+
+def _swept(rows, **wanted):
+    """The rows of the sweep, without PyTorch's."""
+    return pick([r for r in rows if "BLOCK_M" in r], **wanted)
+
+
+def _own(rows, D):
+    """The row of the sweep with the tile of kernel.py's table."""
+    return only(_swept(rows), D=D, in_table=True)
+
+
+def _near(rows):
+    """The swept rows that a chart has room for, each with whether it is the table's own."""
+    for D in values(rows, "D"):
+        swept = _swept(rows, D=D)
+        fastest = min(r["ms_p50"] for r in swept)
+        for r in swept:
+            if r["ms_p50"] <= NEAR * fastest:
+                yield {**r, "kind": "spills" if r["stack_bytes"] else "fits"}
+        yield {**_own(rows, D), "kind": "own"}
+
+
+def _told(row):
+    return (
+        f"{row['implementation']}, {TIME.text(row)}<br>{row['registers']} registers, "
+        f"{row['stack_bytes']} bytes of stack"
+    )
+
+
+def scene(results):
+    rows = results[0].rows
+    tiles = [r for r in rows if r["example"] == "every key" and "scores" in r]
+    last = only([r for r in rows if "result" in r], example="every key")
+    one, two, three, four = ({k: v[0] for k, v in t.items() if isinstance(v, list)} for t in tiles)
+
+    parts = [round(x, 3) for x in (one["l"] * two["alpha"], sum(two["p"]), two["l"])]
+
+    def together(found):
+        return ", ".join(decimals(x) for x in found if x is not None)
+
+    return Figure(
+        finding="In 4 tiles query 0 finds a larger score twice after the first; each time the "
+        "sum and the accumulator are multiplied by α, and at the end they are right.",
+        caption="Four queries, 14 keys in tiles of four, four columns, small inputs: the first "
+        "program of the page's kernel with smaller tiles. Recorded in the interpreter, where a "
+        "kernel is a Python function and Python's own tracing reads its variables between two "
+        "iterations of the loop; the kernel is not changed. The last accumulator divided by the "
+        "sum is, bit for bit, what the launcher returned.",
+        **drawn_scene(
+            "tiled_attention",
+            rows,
+            "tiles",
+            "registers",
+            "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
+            "has collected so far.",
+            hero=True,
+        ),
+        numbers={
+            **{f"s{i}": decimals(s).replace(MINUS, "-") for i, s in enumerate(one["scores"])},
+            "first": together(one["scores"]),
+            "second": together(two["scores"]),
+            "fourth": together(four["scores"]),
+            "m": decimals(one["m"]),
+            "m2": decimals(two["m"]),
+            "best": decimals(max(three["scores"])),
+            "l1": decimals(one["l"]),
+            "l3": decimals(three["l"]),
+            "l4": decimals(four["l"]),
+            "alpha": decimals(two["alpha"]),
+            "alpha4": decimals(four["alpha"]),
+            "corrected": decimals(parts[0], 3),
+            "added": decimals(parts[1], 3),
+            "sum": decimals(parts[2], 3),
+            "acc": together(four["acc"]),
+            "row": together(last["result"][0]),
+        },
+        claims={
+            "title of tiled_attention/scene: twice after the first": [
+                t["alpha"] != 1 for t in (two, three, four)
+            ]
+            == [True, False, True],
+            f"{PAGE}: which makes": round(parts[0] + parts[1], 3) == parts[2],
+            f"{PAGE}: less than before although every term added is positive": four["l"]
+            < three["l"],
+        },
+    )
+
+
+def traffic(results):
+    rows = results[0].rows
+    at = {(r["implementation"], r["causal"]): r for r in rows}
+    ours, before, masked = at[OURS, False], at[BLOCKS, False], at[OURS, True]
+    return Figure(
+        finding=f"With {ours['BLOCK_M']} queries per program a head loads "
+        f"{thousands(ours['key_bytes'])} bytes of K; one query per program loads "
+        f"{thousands(before['key_bytes'])}, {ratio(before['key_bytes'] / ours['key_bytes'])} as "
+        "much.",
+        caption=f"One head, {ours['N']} queries and keys, D {ours['D']}, float32: recorded while "
+        "the interpreter ran the kernels. An instruction is one `tl.load` of the text.",
+        table=columns(
+            rows,
+            {
+                "kernel": "label",
+                "programs": "programs",
+                "loads": "loads",
+                "bytes of K": "key_bytes",
+                "bytes of V": "value_bytes",
+                "bytes loaded": "bytes_loaded",
+                "compulsory bytes": "bytes_compulsory",
+            },
+        ),
+        plot=charts.bars(
+            results[:1],
+            [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
+            views=[
+                View("load instructions per query", y=_each("loads", "load instructions")),
+                View("bytes loaded per query", y=_each("bytes_loaded", "loaded", units.size)),
+            ],
+        ),
+        numbers={
+            "programs": ours["programs"],
+            "programs_before": before["programs"],
+            "loads": ours["loads"],
+            "loads_before": before["loads"],
+            "bytes": thousands(ours["bytes_loaded"]),
+            "bytes_before": thousands(before["bytes_loaded"]),
+            "compulsory": thousands(ours["bytes_compulsory"]),
+            "masked": thousands(masked["key_bytes"]),
+            "full": thousands(ours["key_bytes"]),
+            "masked_share": units.exact(masked["key_bytes"] / ours["key_bytes"]),
+        },
+    )
+
+
+def _each(name, called, unit=units.number):
+    """A count for each query."""
+    return Quantity(called, lambda r: r[name] / r["N"], unit)
 
 
 def forward(results):
@@ -51,14 +197,11 @@ def forward(results):
         View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in widths
     ]
     return Figure(
-        finding=words(
-            "forward",
-            N=full.N,
-            heads=full.heads,
-            blocks=faster(blocks[full]),
-            sdpa=faster(sdpa[full]),
-        ),
-        caption=words("forward.caption"),
+        finding="With 16 heads of 4096 queries and keys, a block of queries per program is "
+        f"{ratio(blocks[full])} faster than one query per program with 32 keys at a time, and "
+        f"{ratio(1 / sdpa[full])} slower than PyTorch.",
+        caption="float32, time of one call, both axes logarithmic: down is faster. One head with "
+        f"few queries leaves most of the GPU idle. {TURNS}",
         table=beside(
             rows,
             ["heads", "D", "N"],
@@ -72,37 +215,23 @@ def forward(results):
         plot=charts.lines(
             results, [BASIC, BLOCKS, COMPOSED, OURS, SDPA], "N", TIME, panels, columns=2
         ),
-        sentences={
-            "earlier": words("forward.earlier", basic=basic.span(), blocks=blocks.span())
-            + _behind(blocks, results[0].device.get("multiprocessors")),
-            "composed": _beside_composed(composed, full),
-            "pytorch": words("forward.pytorch", sdpa=sdpa.span()),
-            "rate": words(
-                "forward.rate",
-                N=full.N,
-                D=full.D,
-                heads=full.heads,
-                rate=flops(reached),
-                share=share(reached, peak),
-                peak=flops(peak),
-            ),
+        numbers={
+            "basic": between(basic.values(), ratio),
+            "blocks": between(blocks.values(), ratio),
+            "composed": ratio(1 / composed[full]),
+            "sdpa_slower": ratio(max(1 / x for x in sdpa.values())),
+            "sdpa_faster": ratio(max(sdpa.values())),
+            "rate": flops(reached),
+            "share": share(reached, peak),
+            "peak": flops(peak),
         },
-    )
-
-
-def _beside_composed(composed, full):
-    """How it stands beside the kernels that write the scores to memory."""
-    if not composed:
-        return ""
-    text = words("forward.composed", span=composed.span())
-    if composed[full] > 1:
-        return text
-    return (
-        text
-        + " "
-        + words(
-            "forward.composed_faster", N=full.N, heads=full.heads, by=faster(1 / composed[full])
-        )
+        claims={
+            f"{PAGE}: Over all measured sizes this kernel is faster than": min(
+                *basic.values(), *blocks.values()
+            )
+            > 1,
+            f"{PAGE}: it is ahead nowhere": max(composed.values()) < 1.02,
+        },
     )
 
 
@@ -111,47 +240,16 @@ def _against(other, compared, case):
     return ratio(other[at]) if at in other else None
 
 
-def _behind(blocks, multiprocessors):
-    """Where a block of queries is slower than a query a program, and whether it lacks programs."""
-    behind = sorted(case for case, gain in blocks.items() if gain < 1)
-    if not behind:
-        return ""
-    lengths = {}  # of each number of heads and D
-    for case in behind:
-        lengths.setdefault((case.heads, case.D), []).append(case.N)
-    cells = [f"{many(h, 'head')} of D {D} at N {listed(some)}" for (h, D), some in lengths.items()]
-    text = " " + words(
-        "forward.behind",
-        cells=listed(cells),
-        times=between(1 / blocks[case] for case in behind),
-    )
-    programs = {case: blocks.ours[case]["programs"] for case in blocks}
-    if multiprocessors and all(
-        (programs[case] < multiprocessors) == (case in behind) for case in blocks
-    ):
-        most = max(programs[case] for case in behind)
-        text += " " + words("forward.programs", most=most, multiprocessors=multiprocessors)
-    return text
-
-
 def one_tile(results):
     rows = results[0].rows
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
-    lengths = values(rows, "N")
     gain = Comparison(rows, OURS, [ONE_TILE])[ONE_TILE]
-    ahead = [case.N for case, times in gain.items() if times > 1]
     return Figure(
-        finding=words("one_tile", first=lengths[0], last=lengths[-1], span=gain.span()),
-        caption=words("one_tile.caption"),
+        finding="Where all keys still fit one tile, N 64 to 512, the loop over tiles takes "
+        f"{between((1 / x for x in gain.values()), ratio)} the time of the single load.",
+        caption=f"One head, D 64, float32, both axes logarithmic. {TURNS}",
         table=beside(rows, ["N"], {named(name): name for name in names}),
         plot=charts.lines(results, names),
-        sentences={
-            "short": words("one_tile.nowhere")
-            if not ahead
-            else words("one_tile.on", N=ahead[0])
-            if ahead == [case.N for case in gain if ahead[0] <= case.N]
-            else words("one_tile.some", lengths=listed(ahead))
-        },
     )
 
 
@@ -168,10 +266,10 @@ def causal(results):
     full, unskipped = (compared[name] for name in compared.others)
     far = compared.case(lengths[-1])
     return Figure(
-        finding=words(
-            "causal" if full[far] > 1 else "causal.slower", N=far.N, saved=faster(full[far])
-        ),
-        caption=words("causal.caption"),
+        finding=f"At N 4096 the causal kernel is {ratio(full[far])} faster than the full one, "
+        "because it leaves the hidden tiles out.",
+        caption="16 heads, D 64, float32; N queries and keys. “No tile skipped” is the same "
+        f"kernel with the loop up to the last key. {TURNS}",
         table=beside(
             rows,
             ["N"],
@@ -183,12 +281,9 @@ def causal(results):
             shown,
             views=[View(f"N {units.count(N)}", {"N": N}, y=_time_at(N)) for N in lengths],
         ),
-        sentences={
-            "mask": words(
-                "causal.mask",
-                masking=faster(full[far] / unskipped[far]),
-                skipping=faster(unskipped[far]),
-            ),
+        numbers={
+            "masking": ratio(unskipped[far] / full[far]),
+            "skipping": ratio(unskipped[far]),
         },
     )
 
@@ -206,12 +301,14 @@ def axes(results):
     )
     gains = [TIME(last[D]) / TIME(first[D]) for D in widths]
     D = widths[0]
-    clean = not any(row["stack_bytes"] for row in rows)
     return Figure(
-        finding=words(
-            "axes", gain=span(gains), first=first[D]["shuffles"], last=last[D]["shuffles"]
-        ),
-        caption=words("axes.caption", device=cell(results[0].label), N=first[D]["N"]),
+        finding=f"Summed along the first axis the kernel is {between(gains, ratio)} faster than "
+        f"the same kernel summed along the last: {first[D]['shuffles']} shuffles instead of "
+        f"{last[D]['shuffles']} at D 64.",
+        caption=f"16 heads of {first[D]['N']} queries and keys, float32, tiles with which neither "
+        f"order spills; and instructions of the compiled kernel ({cell(results[0].label)}), "
+        "nearly all of them in its one loop. A shuffle hands a number from one thread of a warp "
+        "to another. Medians; L2 flushed before every call; the two take turns.",
         table=columns(
             [{**r, "target": result.label} for result in results for r in result.rows],
             {
@@ -242,118 +339,20 @@ def axes(results):
                 Series("context", "along the last", {"implementation": "last"}),
             ],
         ),
-        sentences={
-            "same": words(
-                "axes.same",
-                D=D,
-                tile=first[D]["tile"],
-                first_adds=first[D]["multiply_adds"],
-                last_adds=last[D]["multiply_adds"],
-                first_loads=first[D]["global_loads"],
-                last_loads=last[D]["global_loads"],
-                spills="neither spills" if clean else "some of them spill",
-            ),
-            "other": words(
-                "axes.other",
-                first=first[D]["shuffles"],
-                last=last[D]["shuffles"],
-                first_all=units.count(first[D]["instructions"]),
-                last_all=units.count(last[D]["instructions"]),
-            ),
-            "time": words("axes.time", gain=span(gains)),
+        numbers={
+            "tile": first[D]["tile"].partition(",")[0],
+            "first_adds": first[D]["multiply_adds"],
+            "last_adds": last[D]["multiply_adds"],
+            "first_loads": first[D]["global_loads"],
+            "last_loads": last[D]["global_loads"],
+            "first": first[D]["shuffles"],
+            "last": last[D]["shuffles"],
+            "first_all": first[D]["instructions"],
+            "last_all": last[D]["instructions"],
+            "gain": between(gains, ratio),
         },
+        claims={f"{PAGE}: neither spills": not any(row["stack_bytes"] for row in rows)},
     )
-
-
-def resources(results):
-    shown = gpus_then_compiled(results)
-    main = next(r for r in shown if r.place == "gpu" or r.folder.endswith("sm_90"))
-    first = pick(main.rows, D=64, dtype="float32", causal=False)[0]
-    told = [main, *(r for r in shown if r.place == "compiler")]  # whatever other cards there are
-    every = [x for r in told for x in pick(r.rows)]
-    failed = [x for r in told for x in r.rows if x["error"]]
-    spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
-    here = [x["registers"] for x in pick(main.rows)]
-    device = cell(main.label.split(",")[0])
-    return Figure(
-        finding=words(
-            "resources",
-            spill=words("resources.none", targets=len(told))
-            if not spilled
-            else words(
-                "resources.some",
-                spilled=len(spilled),
-                every=len(every),
-                most=max(x["spill_store_bytes"] for x in spilled),
-            ),
-            failed=f", and {len(failed)} cannot run" if failed else "",
-            device=device,
-            fewest=min(here),
-            most=max(here),
-        ),
-        caption=words("resources.caption"),
-        table=columns(
-            [{**x, "target": r.label} for r in shown for x in r.rows],
-            {
-                "target": "target",
-                "D": "D",
-                "dtype": "dtype",
-                "causal": "causal",
-                "registers": "registers",
-                "spill stores, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "shared, bytes": "shared_bytes",
-                "multiply-adds": "multiply_adds",
-                "shuffles": "shuffles",
-                "barriers": "barriers",
-                "remark": "error",
-            },
-        ),
-        sentences={
-            "room": _room(first),
-        },
-    )
-
-
-def _room(row):
-    """How many programs of a kernel a multiprocessor's registers hold."""
-    threads, registers = row["threads"], row["multiprocessor_registers"]
-    each = -(-row["registers"] // 8) * 8  # handed out by eights
-    programs = registers // (threads * each)
-    text = words(
-        "resources.room",
-        threads=threads,
-        used=row["registers"],
-        each=each,
-        taken=threads * each,
-        registers=registers,
-    )
-    if programs == 1:
-        return (
-            f"{text}, so no second one fits beside it, and nothing else runs there while it waits."
-        )
-    return f"{text}, so {programs} fit beside each other and one can work while another waits."
-
-
-def _swept(rows, **wanted):
-    """The rows of the sweep, without PyTorch's."""
-    return pick([r for r in rows if "BLOCK_M" in r], **wanted)
-
-
-def _own(rows, D):
-    """The row of the sweep with the tile of kernel.py's table."""
-    return only(_swept(rows), D=D, in_table=True)
-
-
-def _near(rows):
-    """The swept rows that a chart has room for, each with whether it is the table's own."""
-    for D in values(rows, "D"):
-        swept = _swept(rows, D=D)
-        fastest = min(r["ms_p50"] for r in swept)
-        for r in swept:
-            if r["ms_p50"] <= NEAR * fastest:
-                yield {**r, "kind": "spills" if r["stack_bytes"] else "fits"}
-        yield {**_own(rows, D), "kind": "own"}
 
 
 def tiles(results):
@@ -361,30 +360,19 @@ def tiles(results):
     widths = values(rows, "D")
     swept = {D: _swept(rows, D=D) for D in widths}
     best = {D: min(swept[D], key=TIME) for D in widths}
-    worst = {D: max(swept[D], key=TIME) for D in widths}
+    slowest = {D: ratio(TIME(max(swept[D], key=TIME)) / TIME(best[D])) for D in widths}
     used = {D: _own(rows, D) for D in widths}
     sdpa = {D: only(rows, implementation=SDPA, D=D) for D in widths}
-    left = [r for r in rows if r.get("error")]
     drawn = [(r["implementation"], r["D"]) for r in _near(rows)]
-    beyond = [
-        f"{r['implementation']} at D {D} ({TIME.text(r)})"
-        for D in widths
-        for r in swept[D]
-        if (r["implementation"], D) not in drawn
-    ]
-    taken = [f"{TIME.text(used[D])} at D {D}, {_standing(used[D], best[D])}" for D in widths]
-    ends = [
-        f"at D {D} from {TIME.text(best[D])} ({best[D]['implementation']}) to "
-        f"{TIME.text(worst[D])} ({worst[D]['implementation']})"
-        for D in widths
-    ]
+    beyond = [r for D in widths for r in swept[D] if (r["implementation"], D) not in drawn]
+    clean = {D: min(pick(swept[D], stack_bytes=0), key=TIME) for D in widths}
+    most = max(swept[128], key=lambda r: r["stack_bytes"])
     return Figure(
-        finding=f"The tile decides: {'; '.join(ends)}.",
-        caption=words(
-            "tiles.caption",
-            left=f"; {len(left)} tiles that do not run or spill more are in the table" * bool(left),
-            beyond=f"; beyond the chart: {listed(beyond)}" if beyond else "",
-        ),
+        finding=f"The tile decides: the slowest takes {slowest[64]} the time of the fastest at D "
+        f"64, {slowest[128]} at D 128 and {slowest[256]} at D 256.",
+        caption="16 heads of 1024 queries and keys, float32: queries × keys of a tile, and warps "
+        "of a program. A ring: the tile of the kernel's table. Open marks spill to the stack; "
+        f"{len(beyond)} tiles lie beyond the chart. {TURNS}",
         table=columns(
             [r for r in rows if "BLOCK_M" in r],
             {
@@ -419,209 +407,71 @@ def tiles(results):
             charts.views("D {}", "D", widths),
             log="",
         ),
-        sentences={
-            "chosen": words(
-                "tiles.chosen",
-                taken=listed(taken),
-                sdpa=listed([TIME.text(row) for row in sdpa.values()]),
+        numbers={
+            **{f"own_{D}": TIME.text(used[D]) for D in widths},
+            **{f"sdpa_{D}": TIME.text(sdpa[D]) for D in widths},
+            **{f"stack_{D}": best[D]["stack_bytes"] for D in widths},
+            **{f"clean_{D}": TIME.text(clean[D]) for D in widths},
+            "behind": ratio(TIME(used[128]) / TIME(best[128])),
+            "most_bytes": most["stack_bytes"],
+            "most_time": TIME.text(most),
+            **{f"pairs_{D}": used[D]["BLOCK_M"] * used[D]["BLOCK_N"] for D in widths},
+            "threads_64": 32 * used[64]["num_warps"],
+        },
+        claims={
+            f"{PAGE}: the fastest of all at D 64 and D 256": used[64] is best[64]
+            and used[256] is best[256],
+            f"{PAGE}: They spill a little": all(best[D]["stack_bytes"] for D in widths),
+            f"{PAGE}: 32 × 8 on 16 warps": most["implementation"] == "32 × 8, 16 warps",
+            f"{PAGE}: Two threads then share a score": all(
+                32 * used[D]["num_warps"] == 2 * used[D]["BLOCK_M"] * used[D]["BLOCK_N"]
+                for D in (128, 256)
             ),
-            "spills": _spilling(best, swept),
-            "columns": _columns(used.values()),
         },
     )
 
 
-def _told(row):
-    return (
-        f"{row['implementation']}, {TIME.text(row)}<br>{row['registers']} registers, "
-        f"{row['stack_bytes']} bytes of stack"
-    )
-
-
-def _standing(used, best):
-    """How a tile stands beside the fastest one."""
-    if used is best:
-        return "the fastest of all"
-    return f"{ratio(TIME(used) / TIME(best))} the time of the fastest ({best['implementation']})"
-
-
-def _columns(rows):
-    """Whether a thread sums whole columns: it does if there are pairs enough for all threads."""
-    told = []
-    for row in rows:
-        pairs, threads = row["BLOCK_M"] * row["BLOCK_N"], 32 * row["num_warps"]
-        parts = threads // pairs
-        told.append(
-            words(
-                "tiles.whole" if parts <= 1 else "tiles.parts",
-                D=row["D"],
-                pairs=pairs,
-                threads=threads,
-                **(
-                    {} if parts <= 1 else {"parts": units.count(parts), "length": row["D"] // parts}
-                ),
-            )
-        )
-    return " ".join(told)
-
-
-def _spilling(best, swept):
-    """Whether the fastest tiles are the largest that spill nothing, as one might expect."""
-    spilling = [D for D in best if best[D]["stack_bytes"]]
-    clean = {D: min(pick(swept[D], stack_bytes=0), key=TIME) for D in spilling}
-    if not spilling:
-        return words("tiles.clean")
-    fastest = [f"{best[D]['stack_bytes']} bytes of stack per thread at D {D}" for D in spilling]
-    text = words(
-        "tiles.spill_a_little",
-        fastest=listed(fastest),
-        clean=listed([f"{TIME.text(clean[D])} at D {D}" for D in spilling]),
-    )
-    most = max((r for D in best for r in swept[D]), key=lambda r: r["stack_bytes"])
-    if TIME(most) > 2 * TIME(best[most["D"]]):
-        text += " " + words(
-            "tiles.many",
-            bytes=most["stack_bytes"],
-            tile=most["implementation"],
-            time=TIME.text(most),
-            D=most["D"],
-        )
-    return text
-
-
-def traffic(results):
-    rows = results[0].rows
-    at = {(r["implementation"], r["causal"]): r for r in rows}
-    ours, before, masked = at[OURS, False], at[BLOCKS, False], at[OURS, True]
+def resources(results):
+    shown = gpus_then_compiled(results)
+    main = next(r for r in shown if r.place == "gpu" or r.folder.endswith("sm_90"))
+    first = pick(main.rows, D=64, dtype="float32", causal=False)[0]
+    told = [main, *(r for r in shown if r.place == "compiler")]  # whatever other cards there are
+    every = [x for r in told for x in pick(r.rows)]
+    spilled = [x for x in every if x["spill_store_bytes"] or x["stack_bytes"]]
+    here = between([x["registers"] for x in pick(main.rows)], units.count)
+    most = max(x["spill_store_bytes"] for x in spilled)
     return Figure(
-        finding=words(
-            "traffic",
-            queries=ours["BLOCK_M"],
-            ours=units.thousands(ours["key_bytes"]),
-            before=units.thousands(before["key_bytes"]),
-            keys=ratio(before["key_bytes"] / ours["key_bytes"]),
-        ),
-        caption=words("traffic.caption", N=ours["N"], D=ours["D"]),
+        finding=f"{len(spilled)} of {len(every)} compiled kernels spill, at most {most} bytes per "
+        f"thread; on {cell(main.label.split(',')[0])} they take {here} registers per thread, of "
+        "255.",
+        caption="Every row of the kernel's table as compiled, for the GPU and for each target: "
+        "registers, spills and stack of a thread, shared memory of a program, and machine "
+        "instructions.",
         table=columns(
-            rows,
+            [{**x, "target": r.label} for r in shown for x in r.rows],
             {
-                "kernel": "label",
-                "programs": "programs",
-                "loads": "loads",
-                "bytes of K": "key_bytes",
-                "bytes of V": "value_bytes",
-                "bytes loaded": "bytes_loaded",
-                "compulsory bytes": "bytes_compulsory",
+                "target": "target",
+                "D": "D",
+                "dtype": "dtype",
+                "causal": "causal",
+                "registers": "registers",
+                "spill stores, bytes": "spill_store_bytes",
+                "stack, bytes": "stack_bytes",
+                "shared, bytes": "shared_bytes",
+                "multiply-adds": "multiply_adds",
+                "shuffles": "shuffles",
+                "barriers": "barriers",
+                "remark": "error",
             },
         ),
-        plot=charts.bars(
-            results[:1],
-            [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
-            views=[
-                View("load instructions per query", y=_each("loads", "load instructions")),
-                View("bytes loaded per query", y=_each("bytes_loaded", "loaded", units.size)),
-            ],
-        ),
-        sentences={
-            "fall": words(
-                "traffic.fall",
-                N=ours["N"],
-                programs=ours["programs"],
-                programs_before=before["programs"],
-                loads=ours["loads"],
-                loads_before=before["loads"],
-                bytes=units.thousands(ours["bytes_loaded"]),
-                bytes_before=units.thousands(before["bytes_loaded"]),
-                compulsory=units.thousands(ours["bytes_compulsory"]),
-            ),
-            "causal": words(
-                "traffic.causal",
-                masked=units.thousands(masked["key_bytes"]),
-                full=units.thousands(ours["key_bytes"]),
-                share=units.exact(masked["key_bytes"] / ours["key_bytes"]),
-            ),
+        numbers={
+            "threads": first["threads"],
+            "used": first["registers"],
+            "taken": units.count(first["threads"] * (-(-first["registers"] // 8) * 8)),
+            "registers": first["multiprocessor_registers"],
+        },
+        claims={
+            f"{PAGE}: so no second one fits beside it": 2 * first["threads"] * first["registers"]
+            > first["multiprocessor_registers"],
         },
     )
-
-
-def _each(name, called, unit=units.number):
-    """A count for each query."""
-    return Quantity(called, lambda r: r[name] / r["N"], unit)
-
-
-def scene(results):
-    rows = results[0].rows
-    tiles = [r for r in rows if r["example"] == "every key" and "scores" in r]
-    last = only([r for r in rows if "result" in r], example="every key")
-    one, two, three, four = ({k: v[0] for k, v in t.items() if isinstance(v, list)} for t in tiles)
-
-    def numbers(found):
-        return ", ".join(_two(x) for x in found if x is not None)
-
-    terms = [f"e^{{{_math(s)} - {_math(one['m'], True)}}}" for s in one["scores"]]
-    moved = sum(t["alpha"] != 1 for t in (two, three, four))
-    alpha = f"\\alpha = e^{{{_math(one['m'])} - {_math(two['m'], True)}}} = {_math(two['alpha'])}"
-    return Figure(
-        finding=words("scene", tiles=len(tiles), moves=how_often(moved)),
-        caption=words("scene.caption"),
-        **drawn_scene(
-            "tiled_attention", rows, "tiles", "registers", words("scene.about"), hero=True
-        ),
-        sentences={
-            "first": words("scene.first", scores=numbers(one["scores"]), m=_math(one["m"]))
-            + f"\n\n$$\nl = {' + '.join(terms)} = {_math(one['l'])}.\n$$",
-            "second": words(
-                "scene.second", scores=numbers(two["scores"]), m=_two(two["m"]), l=_math(one["l"])
-            )
-            + f"\n\n$$\n{alpha}\n$$\n\n"
-            + _corrected(one, two),
-            "third": words(
-                "scene.third",
-                m=_two(two["m"]),
-                best=_two(max(three["scores"])),
-                l=_math(three["l"]),
-            ),
-            "fourth": words(
-                "scene.fourth",
-                scores=numbers(four["scores"]),
-                alpha=_math(four["alpha"]),
-                l=_math(four["l"]),
-                less=words("scene.less", alpha=_math(four["alpha"]))
-                if four["l"] < three["l"]
-                else ".",
-            ),
-            "end": words(
-                "scene.end",
-                acc=numbers(four["acc"]),
-                l=_two(four["l"]),
-                row=numbers(last["result"][0]),
-            ),
-        },
-    )
-
-
-def _corrected(one, two):
-    """The sum after the second tile, with as many decimals as make what is added add up."""
-    kept, added = one["l"] * two["alpha"], sum(two["p"])
-
-    def adds_up(n):
-        first, second, whole = (Decimal(units.decimals(x, n)) for x in (kept, added, two["l"]))
-        return first + second == whole
-
-    digits = next((n for n in range(2, 6) if adds_up(n)), 6)
-    told = {"corrected": kept, "added": added, "l": two["l"]}
-    return words(
-        "scene.corrected",
-        m=_two(two["m"]),
-        **{name: units.decimals(value, digits) for name, value in told.items()},
-    )
-
-
-def _two(value):
-    return units.decimals(value, 2)
-
-
-def _math(value, inside=False):
-    """Two decimals within a formula; a negative one in brackets where a minus stands before it."""
-    text = _two(value).replace(units.MINUS, "-")
-    return f"({text})" if inside and value < 0 else text

@@ -4,9 +4,8 @@ import html
 from collections import Counter
 
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.tables import table
-from snippets._lab.draw.units import binary, kib, plain, share, thousands
-from snippets._lab.draw.words import listed, many
+from snippets._lab.draw.tables import listed, table
+from snippets._lab.draw.units import binary, kib, many, plain, share, thousands
 from snippets._lab.probe.gpus import (
     AMD_SPECIFICATIONS,
     ARCHITECTURES,
@@ -18,6 +17,7 @@ from snippets._lab.probe.gpus import (
 )
 from snippets._lab.results.store import DataError
 
+PAGE = "docs/lab/your_gpu.md"
 SHOWN_FIRST = "H200"  # without a choice, and without a script
 DTYPES = ("float16", "bfloat16", "float32")
 STATIC = (
@@ -92,15 +92,38 @@ def kernels(results):
                 },
             }
         },
-        sentences={
+        pieces={
             "limits": "\n".join(
                 table([{"card": c.name, **{h: value for h, _, value in _limits(c)}} for c in CARDS])
             ),
             "sources": _sources(),
-            "bfloat": _about_bfloat(by_target),
-            "refused": _about_refusals(by_target),
-            "spills": _about_spills(shown),
-            "instruction": _about_instructions(by_target),
+        },
+        claims={
+            f"{PAGE}: `hopper_attention` refuses every call but on the H100 and H200": all(
+                _refused_altogether(rows) == ({"hopper_attention"} if target != "sm_90" else set())
+                for target, rows in by_target.items()
+            ),
+            f"{PAGE}: Only `flash_attention` refuses bfloat16, and only on the T4": all(
+                _unable([r for r in rows if r["dtype"] == "bfloat16"]) - _refused_altogether(rows)
+                == ({"flash_attention"} if target == "sm_75" else set())
+                for target, rows in by_target.items()
+            ),
+            f"{PAGE}: `tiled_attention` spills on every card": all(
+                ("tiled_attention", "spills") in {(r["launcher"], r["verdict"]) for r in rows}
+                for rows in shown.values()
+            ),
+            f"{PAGE}: `mma` on the A100, the L4 and the RTX 4090, `wgmma` on the H100 and H200, "
+            "`tcgen05` on the B200, `mfma` on the MI300X": {
+                target: _instructions(rows) for target, rows in by_target.items()
+            }
+            == {
+                "sm_75": {"none"},
+                "sm_80": {"mma"},
+                "sm_89": {"mma"},
+                "sm_90": {"wgmma"},
+                "sm_100": {"tcgen05"},
+                "gfx942": {"mfma"},
+            },
         },
     )
 
@@ -209,24 +232,6 @@ def _sources():
     return "\n".join(lines)
 
 
-def _about_bfloat(by_target):
-    """What refuses bfloat16, or does not compile with it, on which card."""
-    said = []
-    for target, rows in by_target.items():
-        mine = [r for r in rows if r["dtype"] == "bfloat16"]
-        able = {r["launcher"] for r in mine} - _unable(mine)
-        unable = _unable(mine) - _refused_altogether(rows)
-        if unable:
-            names = listed([f"`{name}`" for name in sorted(unable)])
-            rest = (
-                f" The other {len(able)} launchers compile: Triton converts by ordinary arithmetic."
-            )
-            said.append(
-                f"On the {_cards_of(target)}, {names} cannot take bfloat16.{rest * bool(able)}"
-            )
-    return " ".join(said) or "Every launcher takes bfloat16 on each of these cards."
-
-
 def _unable(rows):
     return {r["launcher"] for r in rows if r["refused"] or r.get("error")}
 
@@ -236,46 +241,10 @@ def _refused_altogether(rows):
     return {r["launcher"] for r in rows} - {r["launcher"] for r in rows if not r["refused"]}
 
 
-def _about_refusals(by_target):
-    """Which launchers are for some of the cards only."""
-    refusing = {}  # launcher → the cards
-    for target, rows in by_target.items():
-        for name in sorted(_refused_altogether(rows)):
-            refusing.setdefault(name, []).append(_cards_of(target))
-    said = " ".join(
-        f"`{name}` refuses every call on these cards: {', '.join(cards)}."
-        for name, cards in refusing.items()
-    )
-    return said or "No launcher refuses every call on one of these cards."
-
-
-def _about_spills(shown):
-    """Which kernels spill on which cards."""
-    said = []
-    for target, rows in shown.items():
-        names = sorted({r["launcher"] for r in rows if r["verdict"] == "spills"})
-        if names:
-            said.append(f"{_cards_of(target)} ({listed([f'`{n}`' for n in names])})")
-    return (
-        f"Kernels spill on these cards: {listed(said)}."
-        if said
-        else "No kernel spills on any card."
-    )
-
-
-def _about_instructions(by_target):
-    """What each card's float16 flash kernels multiply with."""
-    said = []
-    for target, rows in by_target.items():
-        names = {
-            r["tensor_core"]
-            for r in rows
-            if r["launcher"] == "flash_attention" and r["dtype"] == "float16" and r["kernel"]
-        }
-        used = sorted(names - {"none", None})
-        with_what = listed([f"`{name}`" for name in used]) if used else "none on tensor cores"
-        said.append(f"{_cards_of(target)}: {with_what}")
-    return f"The instruction that multiplies in `flash_attention`, in float16. {'; '.join(said)}."
+def _instructions(rows):
+    """What a card's float16 flash kernels multiply with."""
+    mine = [r for r in rows if (r["launcher"], r["dtype"]) == ("flash_attention", "float16")]
+    return {r["tensor_core"] for r in mine if r["kernel"]}
 
 
 def tritons(results):
@@ -331,7 +300,7 @@ def excerpts(results):
             }
             for r in rows
         ],
-        sentences={
+        pieces={
             post: "\n\n".join(_excerpt(r) for r in rows if r["post"] == post)
             for post in dict.fromkeys(r["post"] for r in rows)
         },

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import json
 import random
 import re
 import shutil
@@ -15,15 +14,13 @@ import torch
 import triton
 from packaging.requirements import Requirement
 
-from snippets._lab.draw.draw_all import reference_first
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge import grid
 from snippets._lab.judge.patch import occurs
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.probe.compiled import SHARED_LIMIT
-from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, Architecture, programs_at_once
+from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, programs_at_once
 from snippets._lab.results import store
-from snippets._lab.rooms import FIGURES, SNIPPETS, load
+from snippets._lab.rooms import SNIPPETS, load
 from snippets._site.kernels import language
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
@@ -394,13 +391,11 @@ def results(name="kernels"):
 
 def test_the_figure_says_what_the_data_say():
     figure = drawn.kernels(results())
+    assert all(figure.claims.values())
     data = figure.extra_files["kernels_cards.json"]
     assert [c["name"] for c in data["cards"]] == [c.name for c in CARDS]
-    assert json.dumps(data).isascii() or "×" in json.dumps(data, ensure_ascii=False)
-    assert len(json.dumps(data)) < 400_000
     for target in some(bench.TARGETS):
         rows = [dict(zip(data["columns"], row, strict=True)) for row in data["kernels"][target]]
-        assert len(rows) == len(stored(target))
         for shown, raw in zip(rows, stored(target), strict=True):
             assert (shown["verdict"] == "refused") == bool(raw["refused"])
             assert shown["registers"] == raw.get("registers")
@@ -409,81 +404,37 @@ def test_the_figure_says_what_the_data_say():
                 assert shown["at once"] >= 1
     refused = sum(bool(r["refused"]) for t in bench.TARGETS for r in stored(t))
     assert f"{refused} calls are refused" in figure.finding
-    assert "`flash_attention`" in figure.sentences["bfloat"]
-    assert "hopper" not in figure.sentences["bfloat"], "it refuses the card, not the dtype"
-    assert "`hopper_attention` refuses every call" in figure.sentences["refused"]
-    assert "H200" not in figure.sentences["refused"]
-    (hopper,) = [r for r in figure.table if r["launcher"] == "hopper_attention"]
-    assert (hopper["T4"], hopper["H100, H200"]) == ("none", "float16, bfloat16")
-    described = [row[data["columns"].index("kernel")] for row in data["kernels"]["sm_90"]]
-    assert {"128, 3 consumers, 3 stages", "128, 2 consumers, 2 stages"} <= set(described)
-    (flash,) = [r for r in figure.table if r["launcher"] == "flash_attention"]
-    assert flash["T4"] == "float16, float32"
-    assert flash["H100, H200"] == "all"
+    taken = {r["launcher"]: (r["T4"], r["H100, H200"]) for r in figure.table}
+    assert taken["hopper_attention"] == ("none", "float16, bfloat16")
+    assert taken["flash_attention"] == ("float16, float32", "all")
 
 
-def altered(change):
+@pytest.mark.parametrize(
+    ("change", "verdict", "claim"),
+    [
+        ({"error": "needs 300000 bytes", "shared_bytes": 300_000}, "does not fit", "spills"),
+        ({"error": "> 20 s", "shared_bytes": None}, "does not compile", "spills"),
+        ({"spill_store_bytes": 8}, "spills", None),
+        ({"kernel": None, "refused": "no"}, "refused", "refuses every call"),
+        ({"tensor_core": "mma"}, "fits", "`tcgen05`"),
+    ],
+)
+def test_other_data_give_other_verdicts_and_refute_claims(change, verdict, claim):
     found = results()
-    rows = [change(dict(r)) for r in found[0].rows]
-    return [dataclasses.replace(found[0], rows=rows), *found[1:]]
-
-
-def test_the_figure_changes_with_the_data():
-    def large(row):
-        return (
-            row
-            if row["refused"]
-            else row | {"error": "needs 300000 bytes of shared memory", "shared_bytes": 300_000}
-        )
-
-    def refused(row):
-        return row | {"kernel": None, "refused": "no"} if row["dtype"] == "bfloat16" else row
-
-    def spilling(row):
-        return row if row["refused"] else row | {"spill_store_bytes": 8, "spill_load_bytes": 8}
-
-    usual = drawn.kernels(results())
-    target = results()[0].folder.removeprefix("compiler/")
-    columns = usual.extra_files["kernels_cards.json"]["columns"]
-
-    def verdicts(change):
-        data = drawn.kernels(altered(change)).extra_files["kernels_cards.json"]
-        return {row[columns.index("verdict")] for row in data["kernels"][target]}
-
-    assert "does not fit" in verdicts(large)
-    assert "fits" not in verdicts(large)
-    assert "fits" not in verdicts(spilling)
-    bfloat = drawn.kernels(altered(refused)).sentences["bfloat"]
-    assert bfloat != usual.sentences["bfloat"]
-    every = drawn.kernels(altered(lambda row: row | {"kernel": None, "refused": "no"}))
-    assert every.sentences["refused"] != usual.sentences["refused"]
-    unknown = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes", "tensor_core")
-    capped = results()[0].rows[0] | dict.fromkeys(unknown)
-    capped |= {"blocks": {}, "kernel": "_x_kernel", "refused": None, "error": "> 20 s"}
-    shown = drawn._shown({"num_warps": 4} | capped, target)
-    assert (shown["verdict"], shown["reason"]) == ("does not compile", "> 20 s")
+    rows = [row if row["refused"] else row | change for row in found[0].rows]
+    figure = drawn.kernels([dataclasses.replace(found[0], rows=rows), *found[1:]])
+    data = figure.extra_files["kernels_cards.json"]
+    shown = data["kernels"][found[0].folder.removeprefix("compiler/")]
+    verdicts = {row[data["columns"].index("verdict")] for row in shown}
+    assert verdict in verdicts
+    assert verdict == "fits" or "fits" not in verdicts
+    refuted = [words for words, holds in figure.claims.items() if not holds]
+    assert claim is None or any(claim in words for words in refuted)
 
 
 def test_a_card_without_data_stops_the_figure():
     with pytest.raises(store.DataError, match="nothing was compiled for"):
         drawn.kernels(results()[1:])
-
-
-def test_what_is_not_stated_is_said():
-    assert drawn._known(None) == "not stated"
-    assert (drawn._known(1555), drawn._known(989.4)) == ("1,555", "989.4")
-    limits = drawn.kernels(results()).sentences["limits"]
-    assert limits.count("\n") == len(CARDS) + 1
-    assert ("not stated" in limits) == any(None in dataclasses.astuple(c) for c in CARDS)
-    sources = drawn.kernels(results()).sentences["sources"]
-    assert all(address in sources for c in CARDS for _, address in some(c.sources))
-
-
-def test_the_figures_on_disk_are_drawn_from_the_data():
-    for name in ("kernels", "excerpts"):
-        ordered = reference_first(results(name))
-        for file, text in some(fragment("your_gpu", name, getattr(drawn, name), ordered).items()):
-            assert (FIGURES / "your_gpu" / file).read_text("utf-8") == text, file
 
 
 # Excerpts.
@@ -619,15 +570,14 @@ def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
 def test_a_kernel_that_a_triton_refuses_is_named():
     result = STORED["tritons", "sm_90"]
     kernels = len(result.rows) // len(bench.TRITONS)
-    for error, finding, cell in (
-        (None, f"each compiles all {kernels} kernels.", f"{kernels} of {kernels}"),
-        ("why", f"1 compilation of {len(result.rows)} failed.", f"{kernels - 1} of {kernels}; "),
+    for error, cell in (
+        (None, f"{kernels} of {kernels}"),
+        ("why", f"{kernels - 1} of {kernels}; "),
     ):
         first, *others = result.rows
         changed = dataclasses.replace(result, rows=[first | {"error": error}, *others])
         figure = drawn.tritons([changed])
-        assert figure.finding.endswith(finding)
-        assert [row["Triton"] for row in figure.table] == [*bench.TRITONS]
+        assert ("failed" in figure.finding) == bool(error)
         named = f"{cell}{first['module']}: {first['kernel']}" if error else cell
         assert figure.table[0]["H100, H200"] == named
 
@@ -641,18 +591,3 @@ def test_the_versions_that_are_allowed_are_those_that_were_tried():
         (allowed,) = [Requirement(x).specifier for x in asked if x.startswith("triton")]
         assert f"{allowed}" == f"<{most[0]}.{most[1] + 1},>={least[0]}.{least[1]}"
         assert minor == {(3, x) for x in range(least[1], most[1] + 1)}
-
-
-def test_long_lists_of_registers_are_cut_and_short_ones_are_not():
-    assert (
-        bench.shortened("  mma { %r1, %r2, %r3, %r4 }, {%r5}")
-        == "mma { %r1, %r2, %r3, %r4 }, {%r5}"
-    )
-    assert bench.shortened("w {%r1,%r2,%r3,%r4,%r5,%r6}, %d;") == "w {%r1, …, %r6}, %d;"
-    assert bench.shortened("/*00b0*/   STL [R1], R2 ;") == "STL [R1], R2 ;"
-
-
-def test_an_architecture_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ARCHITECTURES["sm_90"].registers = 1
-    assert dataclasses.is_dataclass(Architecture)

@@ -338,8 +338,7 @@ class Session:
             return None  # missing, damaged or of an old schema: measure again
         now = self._versions(job.place)
         same = all(old.versions.get(p) == now[p] for p in ("torch", "triton"))
-        same = same and old.code == staleness.of_rows(job.code, old.place, old.rows)
-        return old if same else None
+        return old if same and old.code == job.code else None
 
     def _versions(self, place: str) -> dict[str, str]:
         """What a result is made with; one that was compiled, with the Triton that was timed."""
@@ -383,7 +382,6 @@ class Session:
             for row in rows:
                 physics.refuse_impossible(row, self._ceilings)
             job.device.update(watch.summary())  # type: ignore[union-attr]
-        code = staleness.of_rows(job.code, job.place, rows)
         result = store.Result(
             post=job.post,
             result=job.result,
@@ -394,10 +392,10 @@ class Session:
             commit=self.commit or origin.commit(),
             measured_at=origin.now(),
             seed=SEED,
-            source_hash=staleness.source_hash(code),
+            source_hash=staleness.source_hash(job.code),
             rows=rows,
             ceilings=self._ceilings if job.place == "gpu" else {},
-            code=code,
+            code=job.code,
         )
         if before and earlier:
             result = runs.added(before, result)

@@ -1,194 +1,187 @@
-"""What a file defines, each with a digest: equal on every Python, blind to comments and layout."""
+"""What a file defines, each with a text of what it does: equal on every Python.
+
+Comments, layout, docstrings, annotations, the wording of errors and the names of parameters and
+variables do not count: whoever renames an argument measures nothing again.
+"""
 
 import ast
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 DIGITS = 10  # of a definition's digest
 # Fields that say nothing about what the code does, or exist only in some versions of Python.
-IGNORED_FIELDS = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}
-SCOPES = (  # what is assigned inside stays inside
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.Lambda,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
-DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+IGNORED_FIELDS = {"ctx", "kind", "returns", "type_comment", "type_ignores", "type_params"}
+FIXED_FIELDS = {"attr", "module"}  # names that belong to no scope
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Names = Mapping[str, str]
+Import = tuple[str, str]  # module as it is written (".kernel", "snippets._lab.rooms"), name there
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A top-level name of a file: what it says, and what it uses."""
+    """A top-level name of a file: what it does, and what it uses."""
 
-    digest: str  # of all its statements, the wording of its errors apart
-    wording: str  # of its errors; "" where it raises none that is worded
-    uses: frozenset[str]  # names
-    parameters: frozenset[str]  # of a function: in a test they may name what pytest hands over
-    whole: frozenset[str]  # those of them that are used otherwise than by an attribute
+    text: str  # canonical, without the keywords of calls
+    keywords: tuple[
+        tuple[str, str, str], ...
+    ]  # (name that is called, its attribute or "", keyword)
+    free: frozenset[str]  # names of the file that it uses otherwise than by an attribute
     members: frozenset[tuple[str, str]]  # (name, attribute)
     strings: frozenset[str]  # each may be a competitor's name
-    marks: Mapping[str, object]  # keywords of its decorators, where they are constants
+    parameters: tuple[str, ...]  # of a function
 
 
-@dataclass(frozen=True)
-class Import:
-    """Where a name that is imported from the house comes from."""
+class Writer:
+    """Writes syntax trees; ast.dump, ast.unparse and tokenize differ between versions of Python.
 
-    module: str  # as it is written: ".kernel", "snippets._lab.rooms"
-    name: str  # there
-
-
-def canonical(node: object, worded: bool = True) -> str:
-    """Text of a syntax tree. ast.dump, ast.unparse and tokenize differ between Python versions.
-
-    Without `worded` the text of error messages is left out; what is worked out for them stays.
-    """
-    if isinstance(node, ast.Raise) and not worded:
-        node = ast.Raise(exc=_unworded(node.exc), cause=node.cause)
-    if isinstance(node, ast.AST):
-        fields = [
-            f"{name}={canonical(value, worded)}"
-            for name in sorted(node._fields)
-            if name not in IGNORED_FIELDS and (value := _comparable(node, name)) not in (None, [])
-        ]
-        return f"{type(node).__name__}({','.join(fields)})"
-    if isinstance(node, list):
-        return f"[{','.join(canonical(item, worded) for item in node)}]"
-    return f"{type(node).__name__}:{node!a}"  # !a: repr would depend on the Unicode tables
-
-
-def _unworded(node: ast.expr | None) -> ast.expr | None:
-    """What `raise` is given without the literal text in its arguments: a call, a sum, an f-string.
-
-    Nothing deeper is touched: a key, a format or what joins a list may decide more than a wording.
-    """
-    match node:
-        case ast.Call(func=func, args=args, keywords=keywords):
-            return ast.Call(func, [_unworded(a) or a for a in args], keywords)
-        case ast.BinOp(left=left, op=ast.Add() as op, right=right):
-            return ast.BinOp(_unworded(left) or left, op, _unworded(right) or right)
-        case ast.JoinedStr(values=values):
-            return ast.JoinedStr([v for v in values if not isinstance(v, ast.Constant)])
-        case ast.Constant(value=str()):
-            return ast.JoinedStr([])
-    return node
-
-
-def _comparable(node: ast.AST, name: str) -> object:
-    """A field of a node without docstrings, and without what only some Pythons put there."""
-    value = getattr(node, name, None)
-    if isinstance(node, ast.JoinedStr) and isinstance(value, list):
-        # Python 3.12 ends the format of f"{x:{y}}" with an empty constant; 3.11 and 3.13 do not.
-        return [v for v in value if not (isinstance(v, ast.Constant) and v.value == "")]
-    if name == "body" and isinstance(node, DOCUMENTED) and isinstance(value, list):
-        return value[1:] if _is_documented(node) else value
-    return value
-
-
-def _is_documented(node: ast.AST) -> bool:
-    match node:
-        case ast.Module(body=body) | ast.ClassDef(body=body):
-            pass
-        case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
-            pass
-        case _:
-            return False
-    match body[:1]:
-        case [ast.Expr(value=ast.Constant(value=str()))]:
-            return True
-    return False
-
-
-class Definitions(Mapping[str, Definition]):
-    """Every top-level name that a file defines; each is looked at when it is asked for.
-
-    An import counts where its name is used, so it has no definition of its own.
+    Names that a function binds are written as numbers, in the order in which it binds them. What
+    the code uses is noted on the way.
     """
 
-    def __init__(self, source: str) -> None:
-        self.statements: dict[str, list[ast.stmt]] = {}
-        for statement in _statements(source):
-            for name in _names_defined(statement):
-                self.statements.setdefault(name, []).append(statement)
-        self.libraries = _libraries(source)
-        self._known: dict[tuple[str, frozenset[str]], Definition] = {}
+    def __init__(self) -> None:
+        self.free: set[str] = set()
+        self.members: set[tuple[str, str]] = set()
+        self.strings: set[str] = set()
+        self.keywords: list[tuple[str, str, str]] = []
+        self._in_an_error = False
+        self._numbers = itertools.count()
 
-    def __getitem__(self, name: str) -> Definition:
-        return self.without(name, frozenset())
+    def write(self, node: object, names: Names) -> str:
+        """Text of a node; `names` are those that the functions around it bind."""
+        match node:
+            case list():
+                return f"[{','.join(filter(None, [self.write(item, names) for item in node]))}]"
+            case ast.Expr(value=ast.Constant(value=str())):
+                return ""  # a docstring
+            case ast.Constant(value=value):
+                if isinstance(value, str):
+                    self.strings.add(value)
+                    value = "" if self._in_an_error else value
+                return f"{value!a}"  # !a: repr would depend on the Unicode tables
+            case ast.JoinedStr(values=values):
+                # Python 3.12 ends the format of f"{x:{y}}" with an empty constant.
+                found = [self.write(value, names) for value in values]
+                return f"JoinedStr({','.join(text for text in found if text != repr(''))})"
+            case ast.Name(id=name):
+                if name not in names:
+                    self.free.add(name)
+                return names.get(name, name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name not in names:
+                self.members.add((name, attribute))
+                return f"{name}.{attribute}"
+            case ast.arg(arg=name, annotation=annotation):
+                # Triton compiles by this one annotation.
+                compiled = annotation is not None and "constexpr" in ast.dump(annotation)
+                return names.get(name, name) + (self.write(annotation, names) if compiled else "")
+            case ast.Call(keywords=[_, *_]):
+                return self._call(node, names)
+            case ast.Raise(exc=ast.Call() as error):
+                self._in_an_error = True
+                given = self.write([error.args, error.keywords], names)
+                self._in_an_error = False
+                return f"raise {self.write([error.func, node.cause], names)}{given}"
+            case ast.AST():
+                own = {name: f"%{next(self._numbers)}" for name in _bound(node)}
+                return self._fields(node, {**names, **own})
+        return f"{node!a}"
 
-    def without(self, name: str, keys: frozenset[str]) -> Definition:
-        """A definition in which the entries of these keys do not count, if it is a dictionary."""
-        found = [_without(s, keys) for s in self.statements[name]]
-        if found == self.statements[name]:
-            keys = frozenset()
-        if (name, keys) not in self._known:
-            self._known[name, keys] = _definition(found, self.libraries)
-        return self._known[name, keys]
+    def _fields(self, node: ast.AST, names: Names) -> str:
+        found = []
+        for field in sorted(set(node._fields) - IGNORED_FIELDS):
+            value = getattr(node, field, None)
+            if isinstance(value, str) and field not in FIXED_FIELDS:
+                value = names.get(value, value)
+            if value not in (None, []):
+                found.append(f"{field}={self.write(value, names)}")
+        return f"{type(node).__name__}({','.join(found)})"
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.statements)
-
-    def __len__(self) -> int:
-        return len(self.statements)
-
-
-@functools.lru_cache(maxsize=512)
-def definitions(source: str) -> Definitions:
-    """What a file defines."""
-    return Definitions(source)
-
-
-def _definition(found: list[ast.stmt], origin: Mapping[str, str]) -> Definition:
-    """Of the statements that define a name; `origin` says what imported names are."""
-    nodes = [node for statement in found for node in ast.walk(statement)]
-    own = set.intersection(*map(_own_names, found))
-    names = {n.id for n in nodes if isinstance(n, ast.Name)} - own
-    members, inside = set(), set()
-    for n in nodes:
-        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name):
-            members.add((n.value.id, n.attr))
-            inside.add(id(n.value))
-    whole = {n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in inside}
-    libraries = [f"{name}={origin[name]}" for name in sorted(names & origin.keys())]
-    full = canonical(found)
-    raises = any(isinstance(n, ast.Raise) for n in nodes)
-    says = canonical(found, worded=False) if raises else full
-    return Definition(
-        digest=digest([says, *libraries]),
-        wording=digest([full]) if full != says else "",
-        uses=frozenset(names),
-        parameters=frozenset(n.arg for n in nodes if isinstance(n, ast.arg)),
-        whole=frozenset(whole - own),
-        members=frozenset(members),
-        strings=frozenset(_strings(nodes)),
-        marks=dict(_marks(found)),
-    )
+    def _call(self, node: ast.Call, names: Names) -> str:
+        """A call with keywords: they are noted apart, if the file says whose they are."""
+        called = node.func.value if isinstance(node.func, ast.Subscript) else node.func  # a launch
+        match called:
+            case ast.Name(id=name) if name not in names:
+                of = [(name, "")]
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name not in names:
+                of = [(name, attribute)]
+            case _:
+                of = []
+        given = []
+        for keyword in node.keywords:
+            if keyword.arg:
+                self.keywords += [(*place, keyword.arg) for place in of]
+            name = "**" if keyword.arg is None else "" if of else keyword.arg
+            given.append(f"{name}={self.write(keyword.value, names)}")
+        return f"{self.write([node.func, node.args], names)}({','.join(given)})"
 
 
-def _own_names(statement: ast.stmt) -> set[str]:
-    """The parameters and variables of a function: they hide what the file defines by that name."""
-    if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return set()
-    found, shared = set(), set()
-    waiting: list[ast.AST] = [*statement.body]
-    for given in ast.walk(statement.args):
-        if isinstance(given, ast.arg):
-            found.add(given.arg)
+def _parameters(arguments: ast.arguments) -> list[str]:
+    """Names in order: those that may be given by a keyword come before *args and **kwargs."""
+    a = arguments
+    found = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+    return [x.arg for x in found if x]
+
+
+def _bound(scope: ast.AST) -> list[str]:
+    """The names that a function or comprehension binds, in order; none of any other node.
+
+    A name that is also used where the scope does not reach yet is left as it is.
+    """
+    if isinstance(scope, COMPREHENSIONS):
+        given: list[str] = []
+        inside: list[ast.AST] = [generator.target for generator in scope.generators]
+        outside: list[ast.expr | None] = [scope.generators[0].iter]
+    elif isinstance(scope, FUNCTIONS):
+        given = _parameters(scope.args)
+        inside = [scope.body] if isinstance(scope, ast.Lambda) else [*scope.body]
+        outside = [*scope.args.defaults, *scope.args.kw_defaults]
+        outside += getattr(scope, "decorator_list", [])
+    else:
+        return []
+    used = {n.id for node in outside if node for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return [name for name in dict.fromkeys(given + _stored(inside)) if name not in used]
+
+
+def _stored(waiting: list[ast.AST]) -> list[str]:
+    """The names that code assigns or defines, not counting the functions and classes in it."""
+    found, shared = [], set()
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        if isinstance(node, ast.Global):
-            shared.update(node.names)
-        if not isinstance(node, SCOPES):
-            waiting += ast.iter_child_nodes(node)
-    return found - shared
+        node = waiting.pop(0)
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str() as name):
+                found.append(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.append(name)
+            case ast.ClassDef(name=name):
+                found.append(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                shared.update(names)
+        if not isinstance(node, FUNCTIONS | COMPREHENSIONS | ast.ClassDef):
+            waiting[:0] = ast.iter_child_nodes(node)
+    return [name for name in found if name not in shared]
+
+
+@functools.lru_cache(maxsize=4096)
+def definition(source: str, name: str) -> Definition:
+    """What a file says of a name. Raises KeyError for one that it does not define."""
+    writer = Writer()
+    found = statements(source)[name]
+    libraries, _ = _imported(source)
+    texts = [writer.write(statement, {}) for statement in found]
+    used = writer.free | {name for name, _ in writer.members}
+    texts += [f"{name}={libraries[name]}" for name in sorted(used & libraries.keys())]
+    arguments = [s.args for s in found if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return Definition(
+        text="\n".join(texts),
+        keywords=tuple(writer.keywords),
+        free=frozenset(writer.free),
+        members=frozenset(writer.members),
+        strings=frozenset(writer.strings),
+        parameters=tuple(name for a in arguments for name in _parameters(a)),
+    )
 
 
 def digest(texts: Iterable[str]) -> str:
@@ -196,100 +189,46 @@ def digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:DIGITS]
 
 
-def _strings(nodes: list[ast.AST]) -> Iterator[str]:
-    documentation = {
-        id(node.body[0].value)  # type: ignore[attr-defined]
-        for node in nodes
-        if isinstance(node, DOCUMENTED) and _is_documented(node)
-    }
-    constants = (n for n in nodes if isinstance(n, ast.Constant) and id(n) not in documentation)
-    yield from (n.value for n in constants if isinstance(n.value, str))
-
-
-def _marks(found: list[ast.stmt]) -> Iterator[tuple[str, object]]:
-    """The keywords of decorators; a decorator that is no call is its own name."""
-    for statement in found:
-        for decorator in getattr(statement, "decorator_list", []):
-            if isinstance(decorator, ast.Call):
-                for keyword in decorator.keywords:
-                    if keyword.arg and isinstance(keyword.value, ast.Constant):
-                        yield keyword.arg, keyword.value.value
-            else:
-                yield ast.unparse(decorator), True
-
-
-def _without(statement: ast.stmt, keys: frozenset[str]) -> ast.stmt:
-    """An assignment of a dictionary without the entries of these keys; all else as it is."""
-    match statement:
-        case ast.Assign(targets=targets, value=ast.Dict(keys=names, values=values)):
-            kept = [
-                (name, value)
-                for name, value in zip(names, values, strict=True)
-                if not (isinstance(name, ast.Constant) and name.value in keys)
-            ]
-            if len(kept) == len(names):
-                return statement
-            table = ast.Dict([name for name, _ in kept], [value for _, value in kept])
-            return ast.Assign(targets, table)
-    return statement
-
-
-def _names_defined(statement: ast.stmt) -> list[str]:
-    match statement:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.If() | ast.Try() | ast.With():  # defines what any of its branches defines
-            inner = [s for s in ast.walk(statement) if isinstance(s, ast.stmt)]
-            return [name for s in inner if s is not statement for name in _names_defined(s)]
-        case ast.Assign(targets=targets):
-            return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-        case ast.AnnAssign(target=ast.Name(id=name)) | ast.AugAssign(target=ast.Name(id=name)):
-            return [name]
-    return []
-
-
-def _libraries(source: str) -> dict[str, str]:
-    """Name → what it is, for the top-level imports of what is not the house's."""
-    found = {}
-    for statement in _statements(source):
-        for node in ast.walk(statement) if isinstance(statement, ast.If | ast.Try) else [statement]:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    bound = alias.asname or alias.name.split(".")[0]
-                    found[bound] = alias.name if alias.asname else bound
-            elif isinstance(node, ast.ImportFrom) and not _of_the_house(node):
-                for alias in node.names:
-                    found[alias.asname or alias.name] = f"{node.module}:{alias.name}"
+@functools.lru_cache(maxsize=512)
+def statements(source: str) -> Mapping[str, list[ast.stmt]]:
+    """Every top-level name that a file defines. An import counts where its name is used."""
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in ast.parse(source).body:
+        for name in dict.fromkeys(_stored([statement])):
+            found.setdefault(name, []).append(statement)
     return found
 
 
 @functools.lru_cache(maxsize=512)
+def _imported(source: str) -> tuple[dict[str, str], dict[str, Import]]:
+    """What names are that a file imports: from libraries, and from the house."""
+    libraries, house = {}, {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.split(".")[0]
+                libraries[bound] = alias.name if alias.asname else bound
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                if node.level or module.partition(".")[0] == "snippets":
+                    house[alias.asname or alias.name] = module, alias.name
+                else:
+                    libraries[alias.asname or alias.name] = f"{module}:{alias.name}"
+    return libraries, house
+
+
 def imports(source: str) -> dict[str, Import]:
     """Name → where it comes from, for all that a file imports from the house, in functions too."""
-    return {
-        alias.asname or alias.name: Import("." * node.level + (node.module or ""), alias.name)
-        for statement in _statements(source)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.ImportFrom) and _of_the_house(node)
-        for alias in node.names
-    }
-
-
-def _of_the_house(node: ast.ImportFrom) -> bool:
-    return bool(node.level) or (node.module or "").partition(".")[0] == "snippets"
-
-
-@functools.lru_cache(maxsize=512)
-def _statements(source: str) -> tuple[ast.stmt, ...]:
-    return tuple(ast.parse(source).body)
+    return _imported(source)[1]
 
 
 def public_functions(source: str) -> list[str]:
     """Top-level public functions and classes, `main` apart: what a reader imports."""
     return [
-        s.name
-        for s in _statements(source)
-        if isinstance(s, ast.FunctionDef | ast.ClassDef)
-        and not s.name.startswith("_")
-        and s.name != "main"
+        name
+        for name, found in statements(source).items()
+        if isinstance(found[0], ast.FunctionDef | ast.ClassDef)
+        and not name.startswith("_")
+        and name != "main"
     ]

@@ -7,23 +7,23 @@ later, makes nothing stale; the next `make bench` measures it. The lab is not co
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from snippets._lab import rooms
 from snippets._lab.results.result import Code, Result
 from snippets._lab.results.source_hash import (
     Definition,
     Import,
-    definitions,
+    definition,
+    digest,
     imports,
     public_functions,
+    statements,
 )
 from snippets._lab.rooms import attention_rooms, interpreted, room_file, source_file, test_files
 
-WORDING = ", the wording of its errors"
-NUMERICAL = "pytest.mark.numerical"  # the tests that judge mutants
+NUMERICAL = "attr='numerical'"  # in the text of a test that judges mutants
 NOT_RECORDED = "measured before definitions were recorded"
 
 
@@ -34,7 +34,9 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
     """
     walk = Walk(room, place)
     if place == "browser":
-        walk.follow(rooms.SNIPPETS / "_site" / f"{result}.py", [result])  # what the site asks itself
+        walk.follow(
+            rooms.SNIPPETS / "_site" / f"{result}.py", [result]
+        )  # what the site asks itself
         return walk.code
     source = source_file(room)
     if source.exists():
@@ -45,7 +47,7 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
     if result == "mutants":
         walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
         for path in test_files(room):
-            walk.follow(path, _judging(definitions(walk.text(path))))
+            walk.follow(path, _judging(walk.text(path)))
     elif result in rooms.FOR_SCRIPTS:
         walk.follow(room_file(room, "problems.py"), [result])
         if result == "problems":
@@ -53,23 +55,10 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
     elif result != "report":
         bench = room_file(room, "bench.py")
         walk.follow(bench, [result])
-        if definitions(walk.text(bench))[result].marks.get("every_launcher"):
+        if "every_launcher" in {k for *_, k in definition(walk.text(bench), result).keywords}:
             for other in attention_rooms(place):
                 walk.follow(source_file(other), _launchers(source_file(other), other))
     return walk.code
-
-
-def of_rows(code: Code, place: str, rows: Sequence[Mapping[str, Any]]) -> Code:
-    """What of the code these rows depend on.
-
-    Where every row is a time on a GPU none holds the text of an error, which takes no time either.
-    """
-    if place != "gpu" or not all("ms_p50" in row for row in rows):
-        return code
-    return {
-        file: {name: value for name, value in found.items() if not name.endswith(WORDING)}
-        for file, found in code.items()
-    }
 
 
 def source_hash(code: Code) -> str:
@@ -92,11 +81,9 @@ def changed(result: Result) -> list[str]:
     for file, recorded in result.code.items():
         path = _path(file)
         for name, value in recorded.items():
-            now = walk.entries(path, name.removesuffix(WORDING)) if path.exists() else {}
-            if name not in now:
-                found.append(f"{file}: {name} is gone")
-            elif now[name] != value:
-                found.append(f"{file}: {name}")
+            now = walk.digest(path, name) if path.exists() else None
+            if now != value:
+                found.append(f"{file}: {name}" + (" is gone" if now is None else ""))
     return found
 
 
@@ -109,13 +96,13 @@ def is_stale(result: Result) -> bool:
 def _launchers(source: Path, room: str) -> list[str]:
     """The launcher called like its room; all public names of a file that has none."""
     text = source.read_text("utf-8")
-    return [room] if room in definitions(text) else public_functions(text)
+    return [room] if room in statements(text) else public_functions(text)
 
 
-def _judging(found: Mapping[str, Definition]) -> list[str]:
-    """The tests that judge mutants; all tests of a file that marks none."""
-    tests = [name for name in found if name.startswith("test_")]
-    return [name for name in tests if NUMERICAL in found[name].marks] or tests
+def _judging(text: str) -> list[str]:
+    """The tests of a file that judge mutants; all of them if it marks none."""
+    tests = [name for name in statements(text) if name.startswith("test_")]
+    return [name for name in tests if NUMERICAL in definition(text, name).text] or tests
 
 
 def _file(path: Path) -> str:
@@ -135,7 +122,7 @@ class Walk:
         self.room, self.place = room, place
         self.rooms = rooms.rooms()
         self.code: Code = {}
-        self._others = frozenset(self.rooms) - {room}
+        self._others = {other for other in self.rooms if other != room}
         self._texts: dict[Path, str] = {}
 
     def text(self, path: Path) -> str:
@@ -145,17 +132,19 @@ class Walk:
         return self._texts[path]
 
     def find(self, path: Path, name: str) -> Definition | None:
-        """A definition; of a table in the tests, the other rooms' entries do not count."""
-        found = definitions(self.text(path))
-        if name not in found:
-            return None
-        return found.without(name, self._others) if self._judges(path) else found[name]
+        """A definition; None if the file has none of this name."""
+        text = self.text(path)
+        return definition(text, name) if name in statements(text) else None
 
-    def entries(self, path: Path, name: str) -> dict[str, str]:
-        """The digests of a definition by name, as a result records them; empty if it is gone."""
+    def digest(self, path: Path, name: str) -> str | None:
+        """The digest of a definition; None if it is gone.
+
+        A keyword counts as the position of the parameter that it names.
+        """
         if (found := self.find(path, name)) is None:
-            return {}
-        return {name: found.digest} | ({name + WORDING: found.wording} if found.wording else {})
+            return None
+        keywords = [self._position(path, *keyword) for keyword in found.keywords]
+        return digest([found.text, *keywords])
 
     def follow(self, path: Path, names: Iterable[str]) -> None:
         """Record these definitions of a file and all that they use.
@@ -163,55 +152,69 @@ class Walk:
         Raises ValueError if the file does not define one of them.
         """
         waiting = [(path, name) for name in names]
-        if missing := [name for _, name in waiting if name not in definitions(self.text(path))]:
+        if missing := [name for _, name in waiting if name not in statements(self.text(path))]:
             raise ValueError(f"{_file(path)} has no top-level definition of {missing[0]!r}")
         seen = set()
         while waiting:
             path, name = waiting.pop()
-            if (path, name) in seen or (definition := self.find(path, name)) is None:
+            if (path, name) in seen or (found := self.find(path, name)) is None:
                 continue
             seen.add((path, name))
-            self.code.setdefault(_file(path), {}).update(self.entries(path, name))
-            waiting += self._used(path, definition)
+            if self._is_test(path) and name.isupper() and found.strings & self._others:
+                continue  # a table that each room adds a line to
+            self.code.setdefault(_file(path), {})[name] = str(self.digest(path, name))
+            waiting += self._used(path, found)
 
-    def _judges(self, path: Path) -> bool:
+    def _is_test(self, path: Path) -> bool:
         return path.is_relative_to(rooms.SNIPPETS.parent / "tests")
 
-    def _used(self, path: Path, definition: Definition) -> Iterator[tuple[Path, str]]:
+    def _used(self, path: Path, found: Definition) -> Iterator[tuple[Path, str]]:
         """(file, name) of all that a definition uses in files of rooms."""
         from_house = imports(self.text(path))
-        handed = definition.parameters if self._judges(path) else frozenset()
-        for name in definition.uses | handed:
-            if name not in from_house:
-                yield path, name
-                continue
-            there = self._origin(path, from_house[name])
+        handed = found.parameters if self._is_test(path) else ()  # pytest's fixtures
+        for name in sorted({*found.free, *handed}):
+            there = self._origin(path, from_house[name]) if name in from_house else (path, name)
             if isinstance(there, tuple):
                 yield there
-            elif there and name in definition.whole:
+            elif there:  # a module that is handed on
                 yield from ((there, n) for n in public_functions(self.text(there)))
-            elif there:
-                yield from ((there, member) for n, member in definition.members if n == name)
-        if not self._judges(path):  # a test names rooms in order to leave them out, or in
-            for text in definition.strings:
+        for name, attribute in sorted(found.members):
+            if there := self._member(path, name, attribute):
+                yield there
+        if not self._is_test(path):  # a test names rooms in order to leave them out, or in
+            for text in sorted(found.strings):
                 yield from self._competitor(text)
+
+    def _member(self, path: Path, name: str, attribute: str) -> tuple[Path, str] | None:
+        """Where the definition is that code calls `name.attribute`, or `name` if that is none."""
+        from_house = imports(self.text(path))
+        there = self._origin(path, from_house[name]) if name in from_house else (path, name)
+        return (there, attribute) if isinstance(there, Path) else there
+
+    def _position(self, path: Path, name: str, attribute: str, keyword: str) -> str:
+        """Which of a function's parameters a keyword names; the keyword, if that is not known."""
+        place = self._member(path, name, attribute)
+        found = self.find(*place) if place else None
+        if found is None or keyword not in found.parameters:
+            return keyword
+        return f"{found.parameters.index(keyword)}"
 
     def _origin(self, path: Path, imported: Import) -> Path | tuple[Path, str] | None:
         """The module that an import names, or the definition; None for what is of no room."""
-        dots = len(imported.module) - len(imported.module.lstrip("."))
+        dots = len(imported[0]) - len(imported[0].lstrip("."))
         base = path.parents[dots - 1] if dots else rooms.SNIPPETS.parent
-        place = base.joinpath(*filter(None, imported.module.lstrip(".").split(".")))
+        place = base.joinpath(*filter(None, imported[0].lstrip(".").split(".")))
         within = place.is_relative_to(rooms.SNIPPETS)
         if not within or _file(place).startswith("_"):
             return None
-        if (module := place / f"{imported.name}.py").exists():
+        if (module := place / f"{imported[1]}.py").exists():
             return module
         for there in (place.with_suffix(".py"), place / "__init__.py"):
             if there.exists():
                 text = self.text(there)
-                if imported.name in definitions(text):
-                    return there, imported.name
-                if again := imports(text).get(imported.name):  # it is handed on
+                if imported[1] in statements(text):
+                    return there, imported[1]
+                if again := imports(text).get(imported[1]):  # it is handed on
                     return self._origin(there, again)
         return None
 

@@ -1,26 +1,24 @@
 """What the playground says of typical mistakes: each is written into its kernel, and run.
 
-A room declares them in `mistakes.toml`, ten for each kernel: what a mistake is, the page's code and
-what stands there instead. In a headless Chromium the playground's own scripts try each on all of
+A room lists them in `PLAYGROUND` of its `mutants.py`, ten for each kernel: names of mutants, and
+slips that no test judges. In a headless Chromium the playground's own scripts try each on all of
 its kernel's problems, without a page around them. `make mistakes` stores the answers under
 docs/data; `snippets/_site/mistakes_table.py` makes of them what docs/playground.md shows.
 """
 
 import json
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from snippets._lab.judge.mutants import Mutant, MutantError, Slip, mutate
 from snippets._lab.results import origin, staleness, store
-from snippets._lab.rooms import DATA, ROOT
+from snippets._lab.rooms import DATA, ROOT, load, room_file, rooms
 from snippets._site import playground
 from snippets._site.browser import Server, chromium
 from snippets._site.scripts import SOURCE, bundle, needed
 
-FILE = "mistakes.toml"
 SCRIPTS = ("engine_room.js", "trial.js", "engine/recorded.js", "engine/worker.js")
 MOST_FAULTS = 2  # that a row keeps: one more read out of bounds says nothing new
 
@@ -47,62 +45,45 @@ TRY = """async ({ kernel, file, source }) => {
 }"""
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A typical mistake with a kernel of the site."""
+def declared() -> Iterator[tuple[str, Mutant | Slip]]:
+    """(kernel, mistake) of all rooms; a kernel as in basic_attention/kernel.py:_a_kernel.
 
-    kernel: str  # basic_attention/kernel.py:_basic_attention_kernel
-    what: str
-    old: str
-    new: str
-
-
-class Mistyped(store.DataError):
-    """A mistake is declared that cannot be made."""
-
-
-def declared() -> list[Mistake]:
-    """The mistakes of all rooms, in the order of their files."""
-    return [
-        Mistake(f"{path.parent.name}/{kernel}", what, *pair)
-        for path in sorted((ROOT / "snippets").glob(f"*/{FILE}"))
-        for kernel, entries in tomllib.loads(path.read_text("utf-8")).items()
-        for what, pair in entries.items()
-    ]
+    Raises MutantError if a mutant is named that the room has not.
+    """
+    for room in rooms():
+        module = load(room, "mutants") if room_file(room, "mutants.py").exists() else None
+        known = {mutant.name: mutant for mutant in getattr(module, "MUTANTS", ())}
+        for kernel, mistakes in getattr(module, "PLAYGROUND", {}).items():
+            for mistake in mistakes:
+                if isinstance(mistake, str) and mistake not in known:
+                    raise MutantError(f"{room}/mutants.py has no mutant {mistake!r}")
+                yield f"{room}/{kernel}", known.get(mistake, mistake)
 
 
 def opened(kernel: str) -> dict[str, Any]:
-    """A kernel as the editor opens it. Raises Mistyped if there is none that the page can run."""
+    """A kernel as the editor opens it. Raises MutantError if the page can run none of this name."""
     room, _, path = kernel.partition("/")
     found: dict[str, Any] = playground.opened(ROOT / "snippets" / room).get("kernels", {})
     if not found.get(path, {}).get("problems"):
-        raise Mistyped(f"{room}/{FILE}: the page runs no kernel {path}")
+        raise MutantError(f"{room}/mutants.py: the page runs no kernel {path}")
     return {**found[path], "name": path.partition(":")[2]}
 
 
-def with_mistake(text: str, mistake: Mistake) -> str:
-    """A kernel's text with the mistake in it. Raises Mistyped unless it fits exactly once."""
-    if text.count(mistake.old) != 1:
-        there = text.count(mistake.old)
-        raise Mistyped(f"{mistake.kernel}: {mistake.old!r} is there {there} times, not once")
-    return text.replace(mistake.old, mistake.new)
-
-
-def answers(page: Any, mistakes: list[Mistake]) -> Iterator[dict[str, Any]]:
-    """What the playground says of each; `page` has nothing on it but the scripts."""
-    for mistake in mistakes:
-        kernel = opened(mistake.kernel)
-        room = mistake.kernel.partition("/")[0]
+def answers(page: Any) -> Iterator[dict[str, Any]]:
+    """What the playground says of each mistake; `page` has nothing on it but the scripts."""
+    for name, mistake in declared():
+        kernel = opened(name)
+        room = name.partition("/")[0]
         path = store.path_of("interpreter", room, kernel["problems"])
         given = {
             "kernel": {name: kernel[name] for name in ("name", "text", "rest")},
             "file": json.loads(path.read_text("utf-8")),
-            "source": with_mistake(kernel["text"], mistake),
+            "source": mutate(kernel["text"], mistake),
         }
         said = page.evaluate(TRY, given)
         said["faults"] = said["faults"][:MOST_FAULTS]
         edit = {"old": mistake.old, "new": mistake.new}
-        yield {"kernel": mistake.kernel, "mistake": mistake.what, **edit, **said}
+        yield {"kernel": name, "mistake": mistake.name, **edit, **said}
 
 
 def laid_out(folder: Path) -> None:
@@ -123,7 +104,7 @@ def mistakes(advance: Callable[[str], None] = lambda _kernel: None) -> store.Res
         with Server(Path(folder)) as server:
             page = browser.new_page()
             page.goto(server.address)
-            for row in answers(page, declared()):
+            for row in answers(page):
                 if not rows or rows[-1]["kernel"] != row["kernel"]:
                     advance(row["kernel"])
                 rows.append(row)

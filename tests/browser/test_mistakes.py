@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from snippets._lab.judge.mutants import MutantError, mutate
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import ROOT
 from snippets._site import mistakes as check
 from snippets._site import mistakes_table, playground
 from snippets._site.browser import Server
+from snippets.coalescing.mutants import PLAYGROUND
 from tests.floors import some
 
 pytest_plugins = ["tests.browser.browser"]
@@ -28,16 +30,17 @@ def kernels_with_a_button():
                 yield f"{room.name}/{path}"
 
 
-def test_each_kernel_has_ten_mistakes_and_each_can_be_made():
-    declared = check.declared()
-    assert Counter(m.kernel for m in declared) == dict.fromkeys(kernels_with_a_button(), 10)
-    for mistake in some(declared, 100):
-        text = check.opened(mistake.kernel)["text"]
-        assert check.with_mistake(text, mistake) != text, mistake
-    with pytest.raises(check.Mistyped, match="is there 0 times, not once"):
-        check.with_mistake("", declared[0])
-    with pytest.raises(check.Mistyped, match="the page runs no kernel"):
+def test_each_kernel_has_ten_mistakes_and_each_can_be_made(monkeypatch):
+    declared = list(check.declared())
+    assert Counter(kernel for kernel, _ in declared) == dict.fromkeys(kernels_with_a_button(), 10)
+    for kernel, mistake in some(declared, 100):
+        text = check.opened(kernel)["text"]
+        assert mutate(text, mistake) != text, mistake
+    with pytest.raises(MutantError, match="the page runs no kernel"):
         check.opened("coalescing/kernel.py:_none")
+    monkeypatch.setitem(PLAYGROUND, "kernel.py:_coalescing_kernel", ["none"])
+    with pytest.raises(MutantError, match=r"coalescing/mutants\.py has no mutant 'none'"):
+        list(check.declared())
 
 
 def test_the_page_shows_what_was_said(tmp_path):
@@ -73,7 +76,7 @@ def test_the_playground_says_of_each_mistake_what_is_stored(browser, tmp_path):
     with Server(tmp_path) as server:
         page = browser.new_page()
         page.goto(server.address)
-        said = list(check.answers(page, check.declared()))
+        said = list(check.answers(page))
         page.close()
     stored = check.stored().rows
     changed = [(a, b) for a, b in zip(some(said, 100), stored, strict=True) if a != b]

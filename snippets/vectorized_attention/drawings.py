@@ -35,6 +35,60 @@ def _measured(results, name):
 
 
 @picture
+def loads(results):
+    """Many loads, each waited for, against three."""
+    result = _measured(results, "latency")
+    if result is None:
+        return None
+    slow, fast = (
+        only(result.rows, implementation=name, M=1, N=512)
+        for name in ("basic_attention", "vectorized_attention")
+    )
+    many = 2 * slow["N"] + 1
+    wait, work = 4, 1
+    spans, now = [], 0
+    order = [("q", Q), *(("k", K) for _ in range(KEYS)), *(("v", V) for _ in range(KEYS))]
+    for said, color in order:
+        spans += [
+            Span("a row", now, now + wait, LINES, "", 25),
+            Span("a row", now + wait, now + wait + work, color, said),
+        ]
+        now += wait + work
+    end, start = now, 0
+    for said, color, rows in (("q", Q, 1), ("K", K, KEYS), ("V", V, KEYS)):
+        long = wait + rows * work * 0.6
+        spans += [
+            Span("a tile", start, start + wait, LINES, "", 25),
+            Span("a tile", start + wait, start + long, color, said),
+        ]
+        start += long
+    over = Timeline(("a row", "a tile"), end, y=26, left=48)
+    drawn = [
+        words(0, 12, "one load for each key and value, or for all", 12, 600, anchor="start"),
+        timeline(over, spans),
+        time_arrow(over),
+        box(48, over.y + over.down + 28, 11, 11, LINES, 25, 1),
+        words(64, over.y + over.down + 37, "waiting for memory", 10.5, anchor="start"),
+    ]
+    about = (
+        f"Above, {2 * KEYS + 1} loads of a row, each waited for. Below, the same in three loads: "
+        "the query, all keys, all values."
+    )
+    return Picture(
+        sees="Wait three times instead of 2N + 1 times.",
+        caption="Each load costs a latency before its first byte arrives, however much it brings. "
+        f"Drawn for {KEYS} keys, not to scale. Measured with one query and {count(slow['N'])} "
+        f"keys: {count(many)} loads took {TIME.text(slow)}, {time(TIME(slow) / many)} each; three "
+        f"took {TIME.text(fast)}.",
+        svg=svg(PHONE, over.y + over.down + 46, about, drawn),
+        table=[
+            {"loads": n, "N": r["N"], "time": TIME.text(r)} for n, r in ((many, slow), (3, fast))
+        ],
+        sources=[result],
+    )
+
+
+@picture
 def addresses():
     """A column of rows and a row of columns become a grid of addresses."""
     rows, columns, side = 4, 5, 40
@@ -152,57 +206,3 @@ def tile_in_registers(results):
 def _held(row):
     """Numbers of a tile that a thread holds."""
     return row["N"] * row["D"] // (32 * row["num_warps"])
-
-
-@picture
-def loads(results):
-    """Many loads, each waited for, against three."""
-    result = _measured(results, "latency")
-    if result is None:
-        return None
-    slow, fast = (
-        only(result.rows, implementation=name, M=1, N=512)
-        for name in ("basic_attention", "vectorized_attention")
-    )
-    many = 2 * slow["N"] + 1
-    wait, work = 4, 1
-    spans, now = [], 0
-    order = [("q", Q), *(("k", K) for _ in range(KEYS)), *(("v", V) for _ in range(KEYS))]
-    for said, color in order:
-        spans += [
-            Span("a row", now, now + wait, LINES, "", 25),
-            Span("a row", now + wait, now + wait + work, color, said),
-        ]
-        now += wait + work
-    end, start = now, 0
-    for said, color, rows in (("q", Q, 1), ("K", K, KEYS), ("V", V, KEYS)):
-        long = wait + rows * work * 0.6
-        spans += [
-            Span("a tile", start, start + wait, LINES, "", 25),
-            Span("a tile", start + wait, start + long, color, said),
-        ]
-        start += long
-    over = Timeline(("a row", "a tile"), end, y=26, left=48)
-    drawn = [
-        words(0, 12, "one load for each key and value, or for all", 12, 600, anchor="start"),
-        timeline(over, spans),
-        time_arrow(over),
-        box(48, over.y + over.down + 28, 11, 11, LINES, 25, 1),
-        words(64, over.y + over.down + 37, "waiting for memory", 10.5, anchor="start"),
-    ]
-    about = (
-        f"Above, {2 * KEYS + 1} loads of a row, each waited for. Below, the same in three loads: "
-        "the query, all keys, all values."
-    )
-    return Picture(
-        sees="Wait three times instead of 2N + 1 times.",
-        caption="Each load costs a latency before its first byte arrives, however much it brings. "
-        f"Drawn for {KEYS} keys, not to scale. Measured with one query and {count(slow['N'])} "
-        f"keys: {count(many)} loads took {TIME.text(slow)}, {time(TIME(slow) / many)} each; three "
-        f"took {TIME.text(fast)}.",
-        svg=svg(PHONE, over.y + over.down + 46, about, drawn),
-        table=[
-            {"loads": n, "N": r["N"], "time": TIME.text(r)} for n, r in ((many, slow), (3, fast))
-        ],
-        sources=[result],
-    )

@@ -9,16 +9,17 @@ from snippets._lab.draw.rows import (
     TIME,
     Quantity,
     ceiling,
+    compiled,
     field,
     gpus_then_compiled,
     only,
     pick,
     rate,
+    target,
     values,
 )
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, case, columns
 from snippets._lab.draw.units import flops, percent, ratio, seconds, thousands, time
-from snippets._lab.draw.words import Words, case, cell, faster, listed
 
 OURS, BASIC, SDPA = "vectorized_attention", "basic_attention", "torch:sdpa"
 BLOCKS = "vectorized_attention:exercise"
@@ -31,7 +32,28 @@ LABELS = {
 SAME_ROW, CHAIN = "the same row each iteration", "each load waits"
 THREADS = 32  # of a warp
 INFINITE = float("inf")  # the time of what does not compile
-words = Words(__file__)
+PAGE = "docs/posts/vectorized_attention.md"
+
+
+def broadcasting(results):
+    rows = results[0].rows
+    expressions = dict(
+        zip(("sums", "addresses", "kernel"), values(rows, "expression"), strict=True)
+    )
+    sums, addresses = (pick(rows, expression=expressions[e])[0] for e in ("sums", "addresses"))
+    return Figure(
+        finding=f"Two aranges of 4 add up to a tile that ends at {sums['largest']}; row times 4 "
+        f"plus column ends at {addresses['largest']}.",
+        caption="Printed by the code on this page, in the interpreter.",
+        table=columns(rows, {"expression": "expression", "line": "line"}),
+        pieces={
+            name: "\n".join(
+                ["```text", e, "", *(r["line"] for r in pick(rows, expression=e)), "```"]
+            )
+            for name, e in expressions.items()
+        },
+        numbers={"sums": sums["largest"], "addresses": addresses["largest"]},
+    )
 
 
 def forward(results):
@@ -39,29 +61,25 @@ def forward(results):
     widths, lengths = values(rows, "D"), values(rows, "N")
     compared = Comparison(rows, OURS, [BASIC, SDPA], by=("N", "D"))
     basic, sdpa = (compared[name] for name in compared.others)
-    best, worst = basic.best, basic.worst
-    largest = max(compared.cases, key=lambda c: (_elements(c), c.D))
-    last = compared.case(lengths[-1], widths[-1])
+    best, worst = compared.case(256, 64), compared.case(512, 256)
+    last = compared.case(2048, 256)
     missing = {(r["N"], r["D"]): r["error"] for r in rows if r.get("error")}
-    limit = next((found for r in rows if (found := _limit(r))), "")
-    behind = sum(gain < 1 for gain in basic.values())
 
     def told(name, at):
         return time(compared.ms(name, at))
 
+    def faster(N, D):
+        return ratio(basic[N, D])
+
+    def slower(N, D):
+        return ratio(1 / basic[N, D])
+
     return Figure(
-        finding=words(
-            "forward",
-            best_by=faster(basic[best]),
-            best=case(best),
-            slower=f", and {faster(basic[worst])} at {case(worst)}" if behind else "",
-        ),
-        caption=words(
-            "forward.caption",
-            stopped=f" Shaded: compiling was stopped after {limit}, so there is no time."
-            if limit
-            else "",
-        ),
+        finding=f"One load for all keys is {faster(*best)} faster than one key at a time at N "
+        f"256, D 64, and {slower(*worst)} slower at N 512, D 256.",
+        caption="One head, float32, time of one call, both axes logarithmic: down is faster. "
+        "Medians; L2 flushed before every call; all take turns. Shaded: compiling was stopped "
+        "after 20 s, so there is no time.",
         table=beside(
             rows,
             ["N", "D"],
@@ -80,60 +98,40 @@ def forward(results):
             TIME,
             [_with_band(D, [N for N, d in missing if d == D], lengths) for D in widths],
         ),
-        sentences={
-            "best": words(
-                "forward.best",
-                best=case(best),
-                ours=told(OURS, best),
-                basic=told(BASIC, best),
-                by=faster(basic[best]),
-                sdpa=told(SDPA, best),
-            ),
-            "cliff": f"{'; '.join(_cliff(basic.where(D=D), D) for D in widths)}. "
-            + (
-                words("forward.some_behind", behind=behind, cases=len(basic))
-                if behind
-                else words("forward.none_behind", cases=len(basic))
-            ),
-            "edge": words(
-                "forward.edge",
-                largest=case(largest),
-                within=f"within {limit}" if limit else "in time",
-                basic=faster(basic[largest]),
-                sdpa=faster(sdpa[largest]),
-                missing=len(missing),
-                cases=len(lengths) * len(widths),
-            ),
-            "pytorch": words(
-                "forward.factor", least=ratio(min(sdpa.values())), most=ratio(max(sdpa.values()))
-            ),
-            "claim_speed": words(
-                "forward.claim_speed",
-                least=ratio(basic[worst]),
-                most=ratio(basic[best]),
-                inside=sum(3 <= x <= 5 for x in basic.values()),
-                cases=len(basic),
-            ),
-            "blocks": words(
-                "forward.blocks",
-                worst=case(worst),
-                blocks=told(BLOCKS, worst),
-                ours=told(OURS, worst),
-                basic=told(BASIC, worst),
-                best=case(best),
-                best_blocks=told(BLOCKS, best),
-                best_ours=told(OURS, best),
-                last=case(last),
-                last_blocks=told(BLOCKS, last),
-                last_sdpa=told(SDPA, last),
-            ),
+        numbers={
+            "ours": told(OURS, best),
+            "basic": told(BASIC, best),
+            "faster": faster(*best),
+            "sdpa": told(SDPA, best),
+            "behind": sum(gain < 1 for gain in basic.values()),
+            "cases": len(basic),
+            "faster_128": faster(256, 128),
+            "slower_128": slower(512, 128),
+            "faster_256": faster(64, 256),
+            "edge": slower(*worst),
+            "edge_sdpa": ratio(1 / sdpa[worst]),
+            "missing": len(missing),
+            "least": ratio(min(sdpa.values())),
+            "most": ratio(max(sdpa.values())),
+            "claim_least": ratio(basic[worst]),
+            "claim_inside": sum(3 <= gain <= 5 for gain in basic.values()),
+            "worst_blocks": told(BLOCKS, worst),
+            "worst_ours": told(OURS, worst),
+            "worst_basic": told(BASIC, worst),
+            "best_blocks": told(BLOCKS, best),
+            "last_blocks": told(BLOCKS, last),
+            "last_sdpa": told(SDPA, last),
+        },
+        claims={
+            "title of vectorized_attention/forward: at N 256, D 64": basic.best == best,
+            "title of vectorized_attention/forward: at N 512, D 256": basic.worst == worst,
+            f"{PAGE}: One of the largest tiles that compile within 20 s, N 512 and D 256": (
+                worst[0] * worst[1]
+            )
+            == max(N * D for N, D in basic),
+            f"{PAGE}: Every size compiles": last in compared.rows[BLOCKS],
         },
     )
-
-
-def _elements(tile):
-    """Of a tile of keys, a case of a Comparison."""
-    return tile.N * tile.D
 
 
 def _with_band(D, stopped, lengths):
@@ -143,319 +141,18 @@ def _with_band(D, stopped, lengths):
     return View(f"D {D}", {"D": D}, bands=bands)
 
 
-def _cliff(basic, D):
-    """How it does beside basic_attention at one D where that turns: before it, and after."""
-    slower = next((case for case in sorted(basic) if basic[case] < 1), None)
-    before = [case for case in sorted(basic) if slower is None or case < slower]
-    at = [*before[-1:], *([slower] if slower else [])]
-    return f"D {D}: {listed(f'{faster(basic[case])} at N {cell(case.N)}' for case in at)}"
-
-
-def _for_each_thread(row):
-    """Elements of the tile of keys that one thread has to hold."""
-    return row["N"] * row["D"] // (THREADS * row["num_warps"])
-
-
-def _first_spill(rows):
-    """The row with the smallest tile that spills; None if none does."""
-    spilled = [r for r in pick(rows) if r["stack_bytes"]]
-    return min(spilled, key=lambda r: (_for_each_thread(r), r["D"])) if spilled else None
-
-
-def _limit(row):
-    """Where compiling was stopped: "20 s"; empty where it was not."""
-    error = row.get("error") or ""
-    return error.removeprefix("> ") if error.startswith(">") else ""
-
-
-def _tile(row):
-    return case(row, "N", "D")
-
-
-def registers(results):
-    shown = gpus_then_compiled(results)
-    rows = shown[0].rows
-    good = pick(rows)
-    stopped = [r for r in rows if _limit(r)]
-    limit = _limit(stopped[0]) if stopped else ""
-    first, most = _first_spill(rows), max(good, key=lambda r: r["stack_bytes"])
-    whole = max((r for r in good if not r["stack_bytes"]), key=_for_each_thread)
-    slowest = max(good, key=lambda r: r["compile_seconds"])
-    few = min((r for r in good if r["stack_bytes"]), key=lambda r: r["registers"], default=most)
-    elsewhere = {cell(r.label.split(",")[0]): _first_spill(r.rows) for r in shown[1:]}
-    return Figure(
-        finding=words(
-            "registers",
-            whole=_tile(whole),
-            registers=whole["registers"],
-            first=_tile(first),
-            most=_tile(most),
-            bytes=thousands(most["stack_bytes"]),
-        )
-        if first
-        else words("registers.fits", registers=whole["registers"]),
-        caption=words(
-            "registers.caption",
-            dtype=whole["dtype"],
-            threads=THREADS * whole["num_warps"],
-            stopped=f" A tile that was stopped after {limit} is in the table." if stopped else "",
-        ),
-        table=columns(
-            [{**x, "device": r.label} for r in shown for x in r.rows],
-            {
-                "device": "device",
-                "N": "N",
-                "D": "D",
-                "registers": "registers",
-                "spill stores, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "time to compile": field("compile_seconds", unit=seconds),
-                "remark": "error",
-            },
-        ),
-        plot=charts.points(
-            shown,
-            [
-                Series(OURS, where={"D": D}, symbol=symbol)
-                for D, symbol in zip(
-                    values(rows, "D"), ("circle", "square", "diamond"), strict=True
-                )
-            ],
-            Quantity("elements of K a thread", _for_each_thread, units.whole),
-            views=[
-                View("registers per thread", y=field("registers", unit=units.whole)),
-                View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),
-                View("time to compile", y=field("compile_seconds", "time", seconds), log="xy"),
-            ],
-            log="x",
-            by_device=True,
-        ),
-        sentences={
-            "fit": words(
-                "registers.fit",
-                elements=_for_each_thread(whole),
-                whole=_tile(whole),
-                registers=whole["registers"],
-            )
-            + (
-                " "
-                + words(
-                    "registers.first",
-                    elements=_for_each_thread(first),
-                    first=_tile(first),
-                    bytes=thousands(first["stack_bytes"]),
-                )
-                if first
-                else ""
-            ),
-            "dodge": words("registers.no_spill")
-            if not first
-            else words(
-                "registers.few",
-                tile=_tile(few),
-                registers=few["registers"],
-                bytes=thousands(few["stack_bytes"]),
-            )
-            if few["registers"] < 128
-            else words("registers.many", registers=few["registers"]),
-            "seconds": words(
-                "registers.seconds",
-                least=seconds(min(r["compile_seconds"] for r in good)),
-                most=seconds(slowest["compile_seconds"]),
-                slowest=_tile(slowest),
-            )
-            + " "
-            + (
-                words("registers.stopped", limit=limit, tiles=listed(map(_tile, stopped)))
-                if stopped
-                else words("registers.all_compile")
-            ),
-            "elsewhere": words(
-                "registers.elsewhere",
-                targets="; ".join(
-                    f"{label} {_tile(row)}" if row else f"{label}: none"
-                    for label, row in elsewhere.items()
-                ),
-            )
-            if elsewhere
-            else words("registers.nowhere_else"),
-        },
-    )
-
-
-def remedies(results):
-    rows = results[0].rows
-    ours = [r for r in rows if "num_warps" in r]
-    usual, *more = values(ours, "num_warps")
-    by_warps = Comparison(ours, usual, more, by=("N", "D"), name="num_warps")
-    compiled = sorted({c for w in (usual, *more) for c in by_warps.rows[w]})
-    fastest = {
-        c: min((usual, *more), key=lambda w: by_warps.ms(w, c) or INFINITE) for c in compiled
-    }
-    saved = {c: by_warps.ms(usual, c) / by_warps.ms(fastest[c], c) for c in by_warps.cases}
-    gain = max(saved, key=saved.get)
-    last = max(compiled, key=lambda c: (_elements(c), c.D))
-    sdpa = {(r["N"], r["D"]): r for r in pick(rows, implementation=SDPA)}
-    behind = by_warps.ms(fastest[last], last) / TIME(sdpa[last])
-    unspilled = {
-        w: max(
-            (_elements(c) for c, r in by_warps.rows[w].items() if not r["stack_bytes"]), default=0
-        )
-        for w in (usual, *more)
-    }
-    return Figure(
-        finding=words(
-            "remedies",
-            tile=case(gain),
-            ours=time(by_warps.ms(usual, gain)),
-            usual=usual,
-            fastest=time(by_warps.ms(fastest[gain], gain)),
-            warps=fastest[gain],
-            saved=ratio(saved[gain]),
-        ),
-        caption=words("remedies.caption"),
-        table=columns(
-            sorted(ours, key=lambda r: (r["N"], r["D"], r["num_warps"])),
-            {
-                "N": "N",
-                "D": "D",
-                "warps": "num_warps",
-                "time": TIME,
-                "registers": "registers",
-                "stack, bytes": "stack_bytes",
-                "time to compile": field("compile_seconds", unit=seconds),
-                named(SDPA): Quantity("time", lambda r: TIME(sdpa[r["N"], r["D"]]), time),
-                "remark": lambda r: r.get("error"),
-            },
-        ),
-        plot=charts.lines(
-            results,
-            [
-                *(
-                    Series(OURS, f"{w} warps", {"num_warps": w}, shade=i)
-                    for i, w in enumerate((usual, *more))
-                ),
-                SDPA,
-            ],
-            "N",
-            TIME,
-            charts.views("D {}", "D", values(rows, "D")),
-        ),
-        sentences={
-            "moved": words(
-                "remedies.moved",
-                tiles=", ".join(
-                    f"{w} warps {thousands(n)} elements" if n else f"{w} warps none"
-                    for w, n in unspilled.items()
-                ),
-            ),
-            "still": words(
-                "remedies.still",
-                tile=case(last),
-                warps=fastest[last],
-                ours=time(by_warps.ms(fastest[last], last)),
-                sdpa=f"{ratio(behind)} PyTorch's {TIME.text(sdpa[last])}"
-                if behind >= 1
-                else f"PyTorch {TIME.text(sdpa[last])}",
-            ),
-        },
-    )
-
-
-def latency(results):
-    result, rows = results[0], results[0].rows
-    labels = {
-        BASIC: "one key at a time",
-        SAME_ROW: "the same, one row again and again",
-        CHAIN: "as many loads, each waits for the last",
-        OURS: "all keys in one load",
-    }
-    short, N = min(values(rows, "N")), max(values(rows, "N"))
-    programs, D = max(values(rows, "M")), rows[0]["D"]
-
-    def ms(implementation, M, keys):
-        return TIME(only(rows, implementation=implementation, M=M, N=keys))
-
-    def each(implementation, loops):
-        """Time of an iteration; the difference of two lengths leaves out what a launch costs."""
-        return (ms(implementation, 1, N) - ms(implementation, 1, short)) / (loops * (N - short))
-
-    iteration, step = each(BASIC, 2), each(CHAIN, 2)
-    one, full = ms(BASIC, 1, N), ms(BASIC, programs, N)
-    left = ms(SAME_ROW, programs, N) / full
-    reached = {
-        name: rate(only(rows, implementation=name, M=programs, N=N)) for name in (BASIC, OURS)
-    }
-    peak = ceiling(result, "fma_float32")
-    return Figure(
-        finding=words("latency", one=time(one), N=N, load=time(ms(OURS, 1, N))),
-        caption=words("latency.caption", N=N, D=D),
-        table=beside(rows, ["M", "N"], {label: name for name, label in labels.items()}),
-        plot=charts.bars(
-            results,
-            [Series(name, label, like=_drawn_like(name)) for name, label in labels.items()],
-            TIME,
-            [View("", {"M": 1, "N": N})],
-        ),
-        sentences={
-            "claim_trip": words(
-                "latency.claim_trip",
-                step=time(step),
-                loads=thousands(1 + 2 * N),
-                waits=time(ms(CHAIN, 1, N)),
-                loop=words(
-                    "latency.overlap" if step > iteration else "latency.no_overlap",
-                    iteration=time(iteration),
-                ),
-                programs=programs,
-                head=time(full),
-                times=ratio(full / one),
-            ),
-            "claim_stall": words("latency.claim_stall", left=percent(left), M=programs, D=D)
-            + " "
-            + _of_the_stall(left),
-            "claim_calculator": words(
-                "latency.claim_calculator",
-                peak=flops(peak),
-                M=programs,
-                D=D,
-                basic=flops(reached[BASIC]),
-                basic_share=percent(reached[BASIC] / peak),
-                ours=flops(reached[OURS]),
-                ours_share=percent(reached[OURS] / peak),
-            ),
-        },
-    )
-
-
-def _drawn_like(name):
-    return {SAME_ROW: BASIC, CHAIN: "context"}.get(name, name)
-
-
-def _of_the_stall(left):
-    """What it says about a memory stall that this share of the time is left without memory."""
-    if left <= 0.1:
-        return words("latency.agrees")
-    if left < 0.98:
-        return f"{words('latency.more_left')} {words('latency.far_rows', cost=percent(1 - left))}"
-    return f"{words('latency.more_left')} {words('latency.not_memory')}"
-
-
 def traffic(results):
     rows = results[0].rows
     names = (BASIC, OURS, BLOCKS)
     before, one, blocks = (only(rows, case="one program", implementation=i) for i in names)
     head, head_before = (only(rows, case="whole head", implementation=i) for i in (OURS, BASIC))
-    same = before["bytes_loaded"] == one["bytes_loaded"] == blocks["bytes_loaded"]
     loaded = thousands(one["bytes_loaded"])
     return Figure(
-        finding=words(
-            "traffic",
-            before=thousands(before["loads"]),
-            loads=one["loads"],
-            bytes=f"stay at {loaded}" if same else f"become {loaded}",
-        ),
-        caption=words("traffic.caption", N=one["N"], D=one["D"]),
+        finding=f"A program's loads fall from {thousands(before['loads'])} to {one['loads']}; its "
+        f"bytes stay at {loaded}.",
+        caption="One program, 1024 keys, D 64, float32: recorded while the interpreter ran the "
+        "kernels. An instruction is one `tl.load` of the text; the hardware splits each into "
+        "many requests.",
         table=columns(
             rows,
             {
@@ -488,76 +185,244 @@ def traffic(results):
                 ),
             ],
         ),
-        sentences={
-            "count": words(
-                "traffic.count",
-                N=one["N"],
-                D=one["D"],
-                loads=one["loads"],
-                before=thousands(before["loads"]),
-                elements=thousands(one["elements"]),
-                as_before="exactly as many as before"
-                if same
-                else f"before: {thousands(before['elements'])}",
-            ),
-            "slots": words(
-                "traffic.slots",
-                slots=thousands(one["selected_elements"]),
-                before=thousands(before["selected_elements"]),
-            ),
-            "claim_trips": words(
-                "traffic.claim_trips",
-                N=one["N"],
-                before=thousands(before["loads"]),
-                loads=one["loads"],
-                fewer=ratio(before["loads"] / one["loads"]),
-                bytes=words("traffic.same_bytes", bytes=loaded, sectors=thousands(one["sectors"]))
-                if same
-                else words(
-                    "traffic.other_bytes",
-                    before=thousands(before["bytes_loaded"]),
-                    bytes=loaded,
-                ),
-            ),
-            "claim_once": words(
-                "traffic.claim_once",
-                M=head["M"],
-                N=head["N"],
-                programs=head["programs"],
-                times=head["key_elements"] // (head["N"] * head["D"]),
-                loaded=thousands(head["bytes_loaded"]),
-                compulsory=thousands(head["bytes_compulsory"]),
-                basic="just as with one key at a time"
-                if head["bytes_loaded"] == head_before["bytes_loaded"]
-                else f"with one key at a time {thousands(head_before['bytes_loaded'])}",
-            ),
-            "blocks": words(
-                "traffic.blocks",
-                loads=blocks["loads"],
-                N=blocks["N"],
-                bytes="the same bytes" if same else f"{thousands(blocks['bytes_loaded'])} bytes",
-            ),
+        numbers={
+            "loads": one["loads"],
+            "before": thousands(before["loads"]),
+            "elements": thousands(one["elements"]),
+            "slots": thousands(one["selected_elements"]),
+            "slots_before": thousands(before["selected_elements"]),
+            "fewer": ratio(before["loads"] / one["loads"]),
+            "bytes": loaded,
+            "sectors": thousands(one["sectors"]),
+            "times": head["key_elements"] // (head["N"] * head["D"]),
+            "loaded": thousands(head["bytes_loaded"]),
+            "compulsory": thousands(head["bytes_compulsory"]),
+            "blocks": blocks["loads"],
+        },
+        claims={
+            "title of vectorized_attention/traffic: its bytes stay at": before["bytes_loaded"]
+            == one["bytes_loaded"]
+            == blocks["bytes_loaded"],
+            f"{PAGE}: just as with one key at a time": head["bytes_loaded"]
+            == head_before["bytes_loaded"],
         },
     )
 
 
-def broadcasting(results):
-    rows = results[0].rows
-    printed = {e: pick(rows, expression=e) for e in values(rows, "expression")}
-    blocks = {
-        e: "\n".join(["```text", e, "", *(r["line"] for r in lines), "```"])
-        for e, lines in printed.items()
+def latency(results):
+    result, rows = results[0], results[0].rows
+    labels = {
+        BASIC: "one key at a time",
+        SAME_ROW: "the same, one row again and again",
+        CHAIN: "as many loads, each waits for the last",
+        OURS: "all keys in one load",
     }
-    sums, addresses, kernel = printed
-    ends = {"sums": printed[sums][0]["largest"], "addresses": printed[addresses][0]["largest"]}
+    short, N = min(values(rows, "N")), max(values(rows, "N"))
+    programs, D = max(values(rows, "M")), rows[0]["D"]
+
+    def ms(implementation, M, keys):
+        return TIME(only(rows, implementation=implementation, M=M, N=keys))
+
+    def each(implementation, loops):
+        """Time of an iteration; the difference of two lengths leaves out what a launch costs."""
+        return (ms(implementation, 1, N) - ms(implementation, 1, short)) / (loops * (N - short))
+
+    iteration, step = each(BASIC, 2), each(CHAIN, 2)
+    one, full = ms(BASIC, 1, N), ms(BASIC, programs, N)
+    left = ms(SAME_ROW, programs, N) / full
+    reached = {
+        name: rate(only(rows, implementation=name, M=programs, N=N)) for name in (BASIC, OURS)
+    }
+    peak = ceiling(result, "fma_float32")
     return Figure(
-        finding=words("broadcasting", **ends),
-        caption=words("broadcasting.caption"),
-        table=columns(rows, {"expression": "expression", "line": "line"}),
-        sentences={
-            "sums": blocks[sums],
-            "addresses": blocks[addresses],
-            "kernel": blocks[kernel],
-            "claim_sum": words("broadcasting.claim_sum", **ends),
+        finding=f"One program takes {time(one)} for {N} keys one at a time and "
+        f"{time(ms(OURS, 1, N))} with all of them in one load.",
+        caption=f"One query and {N} keys of {D} columns in float32, so one program on the whole "
+        "GPU; L2 flushed, so that every row comes from memory. The second bar is the same "
+        "machine code, given tensors whose rows are all one row of memory. The third is a chain: "
+        "each load returns the address of the next row, and nothing is computed.",
+        table=beside(rows, ["M", "N"], {label: name for name, label in labels.items()}),
+        plot=charts.bars(
+            results,
+            [Series(name, label, like=_drawn_like(name)) for name, label in labels.items()],
+            TIME,
+            [View("", {"M": 1, "N": N})],
+        ),
+        numbers={
+            "step": time(step),
+            "loads": thousands(1 + 2 * N),
+            "waits": time(ms(CHAIN, 1, N)),
+            "iteration": time(iteration),
+            "head": time(full),
+            "times": ratio(full / one),
+            "left": percent(left),
+            "farther": percent(1 - left),
+            "peak": flops(peak),
+            "basic": flops(reached[BASIC]),
+            "basic_share": percent(reached[BASIC] / peak),
+            "ours": flops(reached[OURS]),
+            "ours_share": percent(reached[OURS] / peak),
+        },
+        claims={
+            f"{PAGE}: no less than such a load": iteration >= step,
+            f"{PAGE}: Were almost all of it waiting for memory": 0.1 < left < 0.98,
+        },
+    )
+
+
+def _drawn_like(name):
+    return {SAME_ROW: BASIC, CHAIN: "context"}.get(name, name)
+
+
+def registers(results):
+    shown = gpus_then_compiled(results)
+    rows = shown[0].rows
+    good = pick(rows)
+    first, most = _first_spill(rows), max(good, key=lambda r: r["stack_bytes"])
+    whole = max((r for r in good if not r["stack_bytes"]), key=_for_each_thread)
+    slowest = max(good, key=lambda r: r["compile_seconds"])
+    few = min((r for r in good if r["stack_bytes"]), key=lambda r: r["registers"])
+    elsewhere = {target(r): _tile(_first_spill(r.rows)) for r in compiled(results)}
+    return Figure(
+        finding=f"The tile fills the registers: {_tile(whole)} fits in {whole['registers']} per "
+        f"thread; {_tile(first)} spills, and {_tile(most)} keeps {thousands(most['stack_bytes'])} "
+        "bytes per thread in memory.",
+        caption="The compiler's own account, float32, over elements of the tile of keys divided "
+        "by the program's 128 threads; circles D 64, squares 128, diamonds 256. A thread may "
+        "have at most 255 registers; the stack is where spilled values live. A tile that was "
+        "stopped after 20 s is in the table. Gray: other GPUs, compiled ahead of time, while "
+        "other cores compiled too.",
+        table=columns(
+            [{**x, "device": r.label} for r in shown for x in r.rows],
+            {
+                "device": "device",
+                "N": "N",
+                "D": "D",
+                "registers": "registers",
+                "spill stores, bytes": "spill_store_bytes",
+                "stack, bytes": "stack_bytes",
+                "time to compile": field("compile_seconds", unit=seconds),
+                "remark": "error",
+            },
+        ),
+        plot=charts.points(
+            shown,
+            [
+                Series(OURS, where={"D": D}, symbol=symbol)
+                for D, symbol in zip(
+                    values(rows, "D"), ("circle", "square", "diamond"), strict=True
+                )
+            ],
+            Quantity("elements of K a thread", _for_each_thread, units.whole),
+            views=[
+                View("registers per thread", y=field("registers", unit=units.whole)),
+                View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),
+                View("time to compile", y=field("compile_seconds", "time", seconds), log="xy"),
+            ],
+            log="x",
+            by_device=True,
+        ),
+        numbers={
+            "elements": _for_each_thread(whole),
+            "whole": whole["registers"],
+            "first_elements": _for_each_thread(first),
+            "first_bytes": thousands(first["stack_bytes"]),
+            "few": few["registers"],
+            "few_bytes": thousands(few["stack_bytes"]),
+            "least": seconds(min(r["compile_seconds"] for r in good)),
+            "most": seconds(slowest["compile_seconds"]),
+        },
+        claims={
+            f"{PAGE}: some tile still fits (N 256, D 64": _tile(whole) == "N 256, D 64",
+            f"{PAGE}: the first one spills: N 512, D 64": _tile(first) == "N 512, D 64",
+            f"{PAGE}: for N 1024, D 64 it is": _tile(few) == "N 1024, D 64",
+            f"{PAGE}: for N 2048, D 64": _tile(slowest) == "N 2048, D 64",
+            f"{PAGE}: It was stopped after 20 s for N 2048, D 128 and N 1024, D 256": [
+                (_tile(r), r["error"]) for r in rows if (r.get("error") or "").startswith(">")
+            ]
+            == [("N 2048, D 128", "> 20 s"), ("N 1024, D 256", "> 20 s")],
+            f"{PAGE}: N 512, D 64 on sm_75, sm_80 and sm_90, and N 256, D 128 on sm_100": elsewhere
+            == dict.fromkeys(("sm_75", "sm_80", "sm_90"), "N 512, D 64")
+            | {"sm_100": "N 256, D 128"},
+        },
+    )
+
+
+def _for_each_thread(row):
+    """Elements of the tile of keys that one thread has to hold."""
+    return row["N"] * row["D"] // (THREADS * row["num_warps"])
+
+
+def _first_spill(rows):
+    """The row with the smallest tile that spills; None if none does."""
+    spilled = [r for r in pick(rows) if r["stack_bytes"]]
+    return min(spilled, key=lambda r: (_for_each_thread(r), r["D"])) if spilled else None
+
+
+def _tile(row):
+    return case(row, "N", "D")
+
+
+def remedies(results):
+    rows = results[0].rows
+    ours = [r for r in rows if "num_warps" in r]
+    usual, *more = values(ours, "num_warps")
+    by_warps = Comparison(ours, usual, more, by=("N", "D"), name="num_warps")
+    tile, last = by_warps.case(512, 128), by_warps.case(2048, 128)
+    sdpa = {(r["N"], r["D"]): r for r in pick(rows, implementation=SDPA)}
+    unspilled = {
+        w: max((N * D for (N, D), r in by_warps.rows[w].items() if not r["stack_bytes"]), default=0)
+        for w in (usual, *more)
+    }
+
+    def fastest(at):
+        return min(by_warps.ms(w, at) or INFINITE for w in (usual, *more))
+
+    return Figure(
+        finding=f"N 512, D 128 takes {time(by_warps.ms(4, tile))} on 4 warps and "
+        f"{time(by_warps.ms(32, tile))} on 32: a factor of "
+        f"{ratio(by_warps.ms(4, tile) / by_warps.ms(32, tile))}, from nothing but the number of "
+        "threads that share a tile.",
+        caption="The page's kernel with `num_warps` set; one head, float32. A missing point did "
+        "not compile in time. Medians; L2 flushed before every call; all take turns.",
+        table=columns(
+            sorted(ours, key=lambda r: (r["N"], r["D"], r["num_warps"])),
+            {
+                "N": "N",
+                "D": "D",
+                "warps": "num_warps",
+                "time": TIME,
+                "registers": "registers",
+                "stack, bytes": "stack_bytes",
+                "time to compile": field("compile_seconds", unit=seconds),
+                named(SDPA): Quantity("time", lambda r: TIME(sdpa[r["N"], r["D"]]), time),
+                "remark": lambda r: r.get("error"),
+            },
+        ),
+        plot=charts.lines(
+            results,
+            [
+                *(
+                    Series(OURS, f"{w} warps", {"num_warps": w}, shade=i)
+                    for i, w in enumerate((usual, *more))
+                ),
+                SDPA,
+            ],
+            "N",
+            TIME,
+            charts.views("D {}", "D", values(rows, "D")),
+        ),
+        numbers={
+            "unspilled": thousands(unspilled[8]),
+            "ours": time(by_warps.ms(32, last)),
+            "behind": ratio(by_warps.ms(32, last) / TIME(sdpa[last])),
+            "sdpa": TIME.text(sdpa[last]),
+        },
+        claims={
+            f"{PAGE}: with 8, 16 and 32 warps the largest": unspilled[4] == 0
+            and len({unspilled[w] for w in more}) == 1,
+            f"{PAGE}: the best choice (32 warps)": all(
+                by_warps.ms(32, at) == fastest(at) for at in (tile, last)
+            ),
         },
     )

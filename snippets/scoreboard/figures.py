@@ -22,20 +22,20 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, case, cell, columns, listed
 from snippets._lab.draw.units import (
+    between,
     count,
     decimals,
     flops,
+    many,
     measured_ratio,
-    percent,
     ratio,
     share,
     significant,
     size,
     thousands,
 )
-from snippets._lab.draw.words import Words, between, case, cell, listed, many, standing
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
@@ -63,9 +63,12 @@ from .regime_rows import (
     within,
 )
 
+PAGE, FLASH_PAGE, HOPPER_PAGE = (
+    "docs/lab/scoreboard.md",
+    "docs/posts/flash_attention.md",
+    "docs/posts/hopper_attention.md",
+)
 ROOFS = {"matmul_float16": "float16", "fma_float32": "float32"}  # names short enough for a phone
-NEGLIGIBLE = 0.1  # of the rounding of a result: smaller is not seen
-words = Words(__file__)
 
 
 def _lines(row):
@@ -84,17 +87,16 @@ def kernels(results):
     worst = max(pick(rows), key=lambda r: r["error_largest"])
     peak = ceiling(results[0], "matmul_float16")
     scale = flops.scale([rate(fast)])
+    steps = {r["implementation"]: TIME(r) for r in ours}
+    last, before = ([*map(TIME, pick(rows, implementation=name))] for name in (LAST, FLASH))
     return Figure(
-        finding=words(
-            "kernels",
-            slow_rate=scale.number(rate(slow)),
-            fast_rate=scale.text(rate(fast)),
-            N=N,
-            slow=slow["implementation"],
-            fast=fast["implementation"],
-            times=measured_ratio(TIME(slow) / TIME(fast)),
-        ),
-        caption=words("kernels.caption", heads=rows[0]["heads"], D=rows[0]["D"]),
+        finding=f"From {scale.number(rate(slow))} to {scale.text(rate(fast))}: at N {N} "
+        f"{fast['implementation']} is {measured_ratio(TIME(slow) / TIME(fast))} as fast as "
+        f"{slow['implementation']} on the same work.",
+        caption=f"{rows[0]['heads']} heads, D {rows[0]['D']}, float16, all in turn in one run; "
+        "right is faster. The gray lines are what the GPU reached at best in the same run: float32 "
+        "on its ordinary units, and a plain float16 product on its tensor cores. Every "
+        "implementation does the same work.",
         table=_board(results),
         plot=charts.dots(
             results,
@@ -106,34 +108,30 @@ def kernels(results):
             texts=True,
         ),
         open_table=True,
-        sentences={
-            "best": words(
-                "kernels.best",
-                N=N,
-                winner=named(winner["implementation"]),
-                rate=flops(rate(winner)),
-                share=share(rate(winner), peak),
-                fast=fast["implementation"],
-                times=ratio(TIME(fast) / TIME(winner)),
-            ),
-            "order": words(
-                "kernels.order",
-                N=N,
-                first=ours[0]["implementation"],
-                changes=", ".join(_change(before, after) for before, after in pairwise(ours)),
-            ),
-            "last": _last(rows),
-            "error": words(
-                "kernels.error",
-                error=units.error(worst["error_largest"]),
-                worst=named(worst["implementation"]),
-            ),
-            "memory": words(
-                "kernels.memory",
-                hungry=named(hungry["implementation"]),
-                peak=size(hungry["bytes_peak"]),
-                result=size(hungry["bytes_result"]),
-            ),
+        numbers={
+            "best": flops(rate(winner)),
+            "best_share": share(rate(winner), peak),
+            "behind": ratio(TIME(fast) / TIME(winner)),
+            **{
+                f"to_{name.partition('_')[0]}": ratio(max(change, 1 / change))
+                for (_, one), (name, two) in pairwise(steps.items())
+                for change in [one / two]
+            },
+            "last_short": ratio(before[0] / last[0]) if last else 0,
+            "error": units.error(worst["error_largest"]),
+            "memory": size(hungry["bytes_peak"]),
+            "result": size(hungry["bytes_result"]),
+        },
+        claims={
+            f"{PAGE}: the fastest is PyTorch's own SDPA": winner["implementation"] == "torch:sdpa",
+            f"{PAGE}: Each is faster than the one before, but for `tiled_attention`": [
+                name for (_, one), (name, two) in pairwise(steps.items()) if two > one
+            ]
+            == ["tiled_attention"],
+            f"{PAGE}: eager PyTorch has the largest error": worst["implementation"]
+            == "torch:eager",
+            f"{PAGE}: PyTorch's math backend takes the most memory": hungry["implementation"]
+            == "torch:math",
         },
     )
 
@@ -164,26 +162,6 @@ def _board(results):
     )
 
 
-def _change(before, after):
-    """How much faster or slower a kernel is than the one before it."""
-    faster = TIME(before) / TIME(after)
-    said = f"{ratio(max(faster, 1 / faster))} {'faster' if faster > 1 else 'slower'}"
-    return f"{after['implementation']} is {said}"
-
-
-def _last(rows):
-    """What the last kernel, for one architecture, adds to the one before it."""
-    step = max(r["step"] for r in rows if r["step"])
-    name = next(r["implementation"] for r in rows if r["step"] == step)
-    pairs = [(only(rows, N=r["N"], step=step - 1), r) for r in pick(rows, step=step)]
-    if not pairs:
-        reason = next(r["error"] for r in rows if r["step"] == step)
-        return words("kernels.not_here", last=name, reason=reason)
-    gains = [f"{ratio(TIME(before) / TIME(last))} at N {cell(last['N'])}" for before, last in pairs]
-    before = pairs[0][0]["implementation"]
-    return words("kernels.last", last=name, before=before, gains=", ".join(gains))
-
-
 # The front page.
 
 KERNELS, LARGE = ("scoreboard", "kernels"), ("hopper_attention", "forward")
@@ -192,8 +170,6 @@ WRONG = ("tiled_attention", "mutants")
 
 @from_all
 def claim(results):
-    if not front.has(results, KERNELS, LARGE):
-        return None
     small = front.result_of(results, *KERNELS)
     large = front.result_of(results, *LARGE, small.folder)
     N = max(values(small.rows, "N"))
@@ -203,26 +179,20 @@ def claim(results):
     best = max((found.row(LAST, at) for at in found.cases), key=rate)
     share_of_peak = share(rate(best), ceiling(large, "matmul_bfloat16"))
     told = [
-        (measured_ratio(TIME(first) / TIME(fast)), words("claim.faster")),
-        (front.of_cudnn(found[CUDNN]), words("claim.cudnn", standing=found[CUDNN].standing())),
-        (share_of_peak, words("claim.peak")),
+        (measured_ratio(TIME(first) / TIME(fast)), "as fast as our first kernel"),
+        (
+            front.of_cudnn(found[CUDNN]),
+            f"cuDNN's rate on work that fills the GPU{found[CUDNN].standing()}",
+        ),
+        (share_of_peak, "of this GPU's measured matmul peak, at best"),
     ]
     return Figure(
-        finding=words(
-            "claim",
-            slow=units.milliseconds(TIME(first)),
-            fast=units.milliseconds(TIME(fast)),
-        ),
-        caption=words(
-            "claim.caption",
-            device=small.label,
-            heads=first["heads"],
-            N=N,
-            D=first["D"],
-            tokens=best["batch"] * best["N"],
-            first=first["implementation"],
-            fast=fast["implementation"],
-        ),
+        finding=f"From {units.milliseconds(TIME(first))} to {units.milliseconds(TIME(fast))}, on "
+        "the same tensors.",
+        caption=f"{cell(small.label)}, queued: kernel time, with the host hidden. The times are "
+        f"{first['implementation']} and {fast['implementation']} on {first['heads']} heads of {N} "
+        f"queries and keys, D {first['D']}, float16. The other numbers are {LAST} on "
+        f"{count(best['batch'] * best['N'])} tokens in bfloat16.",
         table=[{"number": value, "what": what} for value, what in told],
         widget=front.numbers(told),
         sources=(small, large),
@@ -231,21 +201,17 @@ def claim(results):
 
 @from_all
 def road(results):
-    if not front.has(results, KERNELS):
-        return None
     result = front.result_of(results, *KERNELS)
     N = max(values(result.rows, "N"))
     rows = [r for r in result.rows if r["N"] == N and r["label"]]
     ours = [r for r in pick(rows) if r["step"]]
     first, fast = ours[0], min(ours, key=TIME)
     return Figure(
-        finding=words(
-            "road",
-            slow=units.milliseconds(TIME(first)),
-            fast=units.milliseconds(TIME(fast)),
-            times=measured_ratio(TIME(first) / TIME(fast)),
-        ),
-        caption=words("road.caption", device=result.label, heads=first["heads"], N=N, D=first["D"]),
+        finding=f"The same attention in {units.milliseconds(TIME(first))}, then in "
+        f"{units.milliseconds(TIME(fast))}: {measured_ratio(TIME(first) / TIME(fast))} as fast.",
+        caption=f"{cell(result.label)}, queued: {first['heads']} heads of {N} queries and keys, "
+        f"D {first['D']}, float16, all timed in one run. Bars are logarithmic and begin at "
+        "0.01 ms. Posts without a bar explain; they have no attention kernel to time.",
         table=columns(
             rows,
             {
@@ -262,8 +228,6 @@ def road(results):
 
 @from_all
 def ahead(results):
-    if not front.has(results, LARGE):
-        return None
     result = front.result_of(results, *LARGE)
     rows = pick(result.rows, dtype="bfloat16")
     lengths = values(rows, "N")
@@ -273,20 +237,11 @@ def ahead(results):
     rivals = BEST if found.best() else [CUDNN]
     best = found.best(rivals)
     return Figure(
-        finding=words(
-            "ahead",
-            ours=LAST,
-            between=best.between(),
-            best=found.the_best(rivals),
-            standing=best.standing(),
-        ),
-        caption=words(
-            "ahead.caption",
-            device=result.label,
-            tokens=one["batch"] * one["N"],
-            columns=one["heads"] * one["D"],
-            N=N,
-        ),
+        finding=f"With the GPU full, {LAST} reaches {best.between()} times the rate of "
+        f"{found.the_best(rivals)}{best.standing()}.",
+        caption=f"{cell(result.label)}, queued, bfloat16: {count(one['batch'] * one['N'])} tokens "
+        f"and {one['heads'] * one['D']} columns in every case; the bars show N {N}, the data all "
+        "lengths. Longer is faster. With a causal mask only visible scores count as work.",
         table=columns(
             [
                 dict(zip(CELL, at, strict=True)) | {n: found.row(n, at) for n in front.BESIDE}
@@ -314,8 +269,10 @@ def proof(results):
     row = only(result.rows, mutant=front.SHOWN)
     error, allowed = (float(x) for x in re.findall(r"(?:difference|allowed) (\S+)", row["message"]))
     return Figure(
-        finding=words("proof", times=ratio(error / allowed)),
-        caption=words("proof.caption", post=result.post, count=len(result.rows)),
+        finding="Spoil one line of the running softmax, and the result is off by "
+        f"{ratio(error / allowed)} what the test allows.",
+        caption=f"One of {len(result.rows)} wrong versions of {result.post}, word for word as "
+        "recorded; the tests reject every one, and the right kernel passes them all.",
         table=[{"part": part, "recorded": row[part]} for part in PARTS],
         widget=front.proof(row, error, allowed),
         sources=(result,),
@@ -323,64 +280,6 @@ def proof(results):
 
 
 PARTS = ("mutant", "old", "new", "killed_by", "message", "derived", "diagnosis")
-
-
-def ladder(results):
-    every = results[0].rows
-    rows = pick(every)
-    unrecorded = {r["implementation"]: r["error"] for r in every if r.get("error")}
-    paths = {r["implementation"]: source_file(r["implementation"]) for r in every}
-    lines = {name: lines_of_code(path) for name, path in paths.items()}
-    first, last = rows[0], rows[-1]
-    facts = {
-        r["implementation"]: words(
-            "ladder.fact",
-            lines=lines[r["implementation"]],
-            launches=many(r["launches"], "launch", "launches"),
-            each=significant(r["loads"] / r["programs"]),
-            bytes=thousands(r["bytes_loaded"]),
-        )
-        for r in rows
-    }
-    facts |= {name: f"{lines[name]} lines of code. {why}." for name, why in unrecorded.items()}
-    return Figure(
-        finding=words(
-            "ladder",
-            first=first["implementation"],
-            last=last["implementation"],
-            first_bytes=thousands(first["bytes_loaded"]),
-            last_bytes=thousands(last["bytes_loaded"]),
-            first_lines=lines[first["implementation"]],
-            last_lines=lines[last["implementation"]],
-            more=listed([f"{name} has {lines[name]}" for name in unrecorded]),
-        ),
-        caption=words(
-            "ladder.caption",
-            **{name: first[name] for name in ("M", "N", "D", "dtype")},
-            unrecorded=" ".join(f"{name}: {why}." for name, why in unrecorded.items()),
-        ),
-        table=columns(
-            every,
-            {
-                "kernel": "implementation",
-                "lines of code": lambda r: lines[r["implementation"]],
-                "launches": lambda r: r.get("launches"),
-                "programs": lambda r: r.get("programs"),
-                "loads per program": Quantity("", _over("loads", "programs")),
-                "bytes loaded": lambda r: r.get("bytes_loaded"),
-                "of the compulsory": Quantity(
-                    "", _over("bytes_loaded", "bytes_compulsory"), units.times
-                ),
-            },
-        ),
-        open_table=True,
-        widget=steps_html(paths, facts),
-    )
-
-
-def _over(count, whole):
-    """One count of a row over another, where there are any."""
-    return lambda r: r[count] / r[whole] if count in r else None
 
 
 # Regimes.
@@ -392,20 +291,20 @@ def regimes(results):
     beside_others = {regime: within(rows, regime) for regime in there}
     if LAST not in names:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    cudnn = _three({regime: found[CUDNN] for regime, found in beside_others.items()})
+    queued = beside_others[QUEUED]
+    best = {regime: x.best() or x[CUDNN] for regime, x in beside_others.items()}
+    cudnn = {regime: x[CUDNN] for regime, x in beside_others.items()}
+    flash = {
+        regime: Comparison(pick(rows, regime=regime), FLASH, by=CELL)[CUDNN] for regime in there
+    }
+    hot = [r for r in rows if r.get("regime") == SUSTAINED and r.get("readings")]
+    at = ", ".join(count(N) for N in values(pick(rows, regime=SUSTAINED), "N"))
     return Figure(
-        finding=words("regimes.best", ours=LAST, **_best(beside_others, names), cudnn=cudnn)
-        if beside_others[QUEUED].best()
-        else words("regimes", ours=LAST, found=cudnn),
-        caption=words(
-            "regimes.caption",
-            tokens=rows[0]["batch"] * rows[0]["N"],
-            columns=rows[0]["heads"] * rows[0]["D"],
-            sustained=listed(values(pick(rows, regime=SUSTAINED), "N")),
-            missing="".join(f" Not timed: {told}." for told in missing(rows)),
-        )
-        if SUSTAINED in there
-        else "",
+        finding=f"Relative to the rate of {queued.the_best(called=names.get) or 'cuDNN'}, {LAST} "
+        f"reaches {_in_each(best)}. Relative to cuDNN's rate it reaches {_in_each(cudnn)}.",
+        caption=f"bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
+        f"{rows[0]['heads'] * rows[0]['D']} columns in every cell; right is faster. Sustained at "
+        f"N {at}: three seconds back to back, the first not counted." + _not_timed(rows),
         table=_cells(rows, names),
         plot=charts.dots(
             derived(results, lambda result: beside_cudnn(result, ("regime", *CELL))),
@@ -419,8 +318,69 @@ def regimes(results):
             {regime: {"regime": regime} for regime in there[:3]},
             **_beside_cudnn(names),
         ),
-        sentences=_about_regimes(results[0], beside_others, names),
+        numbers={
+            **{
+                f"{name}_{regime.rpartition(' ')[2]}": x.between()
+                for name, found in (("best", best), ("cudnn", cudnn), ("flash", flash))
+                for regime, x in found.items()
+                if regime in (SUSTAINED, QUEUED, AS_CALLED)
+            },
+            "graph": cudnn[IN_A_GRAPH].between(),
+            "compiled": cudnn[COMPILED].between(),
+            "host": units.host_time(_host(rows, LAST)),
+            "host_cudnn": units.host_time(_host(rows, CUDNN)),
+            "watts": between([r["power_w"] for r in hot], units.watts),
+            "clock": between([r["sm_clock_mhz"] for r in hot], units.megahertz),
+            "limit": units.watts(results[0].device["power_limit_w"]),
+        }
+        if hot
+        else {},
+        claims={
+            f"{PAGE}: that limit holds the clock down all the time": all(
+                r["power_capped"] > 0.95 for r in hot
+            ),
+            f"{PAGE}: neither heat nor the hardware slows it": not any(
+                r.get("slowdowns") for r in hot
+            ),
+            f"{HOPPER_PAGE}: behind in every cell sustained, and in none as called": _all(
+                best[SUSTAINED], "behind"
+            )
+            and not _any(best[AS_CALLED], "behind"),
+            f"{HOPPER_PAGE}: ahead in every cell sustained, and behind in none queued": _all(
+                cudnn[SUSTAINED], "ahead"
+            )
+            and not _any(cudnn[QUEUED], "behind"),
+            f"{FLASH_PAGE}: behind in every cell sustained, and ahead in none as called": _all(
+                flash[SUSTAINED], "behind"
+            )
+            and not _any(flash[AS_CALLED], "ahead"),
+        }
+        if hot
+        else {},
     )
+
+
+def _in_each(found):
+    """How many times as fast in each regime: "0.95 to 0.97 sustained, 0.99 to 1.17 queued"."""
+    return listed(f"{found[x].between()} {x}" for x in (SUSTAINED, QUEUED, AS_CALLED) if x in found)
+
+
+def _all(against, word):
+    return all(gain.word == word for gain in against.values())
+
+
+def _any(against, word):
+    return any(gain.word == word for gain in against.values())
+
+
+def _host(rows, name):
+    """What a call costs the host, in the median of the cells."""
+    called = pick(rows, implementation=name, regime=AS_CALLED)
+    return statistics.median(r["ms_host"] for r in called)
+
+
+def _not_timed(rows):
+    return "".join(f" Not timed: {told}." for told in missing(rows))
 
 
 def _beside_cudnn(names):
@@ -459,88 +419,11 @@ def _cells(rows, names):
             "regime": "regime",
             **{told: rate_of(name) for name, told in names.items()},
             **quotients,
-            "power": lambda line: seen(line["rows"], "power_w", "W"),
-            "SM clock": lambda line: seen(line["rows"], "sm_clock_mhz", "MHz"),
+            "power": lambda line: seen(line["rows"], "power_w", units.watts),
+            "SM clock": lambda line: seen(line["rows"], "sm_clock_mhz", units.megahertz),
             "remark": lambda line: remark(line["rows"]),
         },
     )
-
-
-def _about_regimes(result, beside_others, names):
-    """The sentences about regimes: what each costs whom, and where a package stands."""
-    rows = pick(result.rows)
-    hosts = {
-        name: statistics.median(
-            r["ms_host"] for r in pick(rows, implementation=name, regime=AS_CALLED)
-        )
-        for name in names
-    }
-    hot = [r for r in rows if r.get("regime") == SUSTAINED and r.get("readings")]
-    said = {
-        "host": words(
-            "regimes.host",
-            hosts=listed(f"{units.host_time(ms)} ({names[name]})" for name, ms in hosts.items()),
-        ),
-        "remedies": words(
-            "regimes.remedies",
-            found=listed(
-                f"{beside_others[regime][CUDNN].between()} {regime}"
-                for regime in (AS_CALLED, IN_A_GRAPH, COMPILED)
-                if regime in beside_others
-            ),
-            ours=LAST,
-        ),
-        "power": words(
-            "regimes.power",
-            limit=f"{count(result.device['power_limit_w'])} W"
-            if result.device.get("power_limit_w")
-            else "not told",
-            watts=seen(hot, "power_w", "W"),
-            clocks=seen(hot, "sm_clock_mhz", "MHz"),
-            capped=between([r["power_capped"] for r in hot], percent),
-            slowed=_slowed(hot),
-        )
-        if hot
-        else words("regimes.unread"),
-    }
-    for name, key in ((LAST, "hopper"), (FLASH, "flash")):
-        beside_cudnn_ = {
-            regime: Comparison(pick(rows, regime=regime), name, by=CELL)[CUDNN]
-            for regime in beside_others
-        }
-        said[key] = words("regimes.kernel", name=name, found=_three(beside_cudnn_))
-    queued = beside_others[QUEUED].best()
-    said["package"] = (
-        words("regimes.package", ours=LAST, **_best(beside_others, names), worst=case(queued.worst))
-        if queued
-        else words("regimes.no_package", missing="; ".join(missing(result.rows)))
-    )
-    return said
-
-
-def _best(beside_others, names):
-    """What the best there is is called, and where ours stands beside it in each regime."""
-    return {
-        "best": beside_others[QUEUED].the_best(called=names.get),
-        "found": _three({regime: x.best() for regime, x in beside_others.items()}),
-    }
-
-
-def _three(found):
-    """How many times as fast in each regime, and the verdicts: "0.9 to 1.1 queued (ahead in …)"."""
-    told, all_lengths = [], len({at.N for x in found.values() for at in x})
-    for regime in (SUSTAINED, QUEUED, AS_CALLED):
-        if x := found.get(regime):
-            lengths = sorted({at.N for at in x})
-            where = f" at N {listed(lengths)}" * (len(lengths) < all_lengths)
-            told.append(f"{x.between()} {regime}{where}{x.standing(' (', ')')}")
-    return listed(told)
-
-
-def _slowed(rows):
-    """What slowed the GPU beside its power limit, in a sentence."""
-    found = sorted({word for r in rows for word in r.get("slowdowns", ())})
-    return words("regimes.slowed", what=listed(found)) if found else words("regimes.not_slowed")
 
 
 def launchers(results):
@@ -557,13 +440,11 @@ def launchers(results):
     }
     worst = max(called, key=called.get)
     return Figure(
-        finding=words(
-            "launchers",
-            fast=named(fast),
-            queued=TIME.text(mine[QUEUED]),
-            called=units.host_time(TIME(mine[AS_CALLED])),
-        ),
-        caption=words("launchers.caption", heads=one["heads"], N=one["N"], D=one["D"]),
+        finding=f"{named(fast)} takes {TIME.text(mine[QUEUED])} queued and "
+        f"{units.host_time(TIME(mine[AS_CALLED]))} as called: on small work the host is most of "
+        "it.",
+        caption=f"{one['heads']} heads, N {one['N']}, D {one['D']}, float16; time of one call, "
+        "left is faster.",
         table=columns(
             [
                 {"name": name, **{r["regime"]: r for r in pick(rows, implementation=name)}}
@@ -580,10 +461,10 @@ def launchers(results):
         plot=charts.dots(
             results, names, TIME, {regime: {"regime": regime} for regime in there}, columns=2
         ),
-        sentences={
-            "called": words(
-                "launchers.called", worst=named(worst), times=units.rough_ratio(called[worst])
-            ),
+        numbers={"worst": units.rough_ratio(called[worst])},
+        claims={
+            f"{PAGE}: `composed_attention` loses the most to the host": worst
+            == "composed_attention"
         },
     )
 
@@ -611,19 +492,12 @@ def training(results):
     versions = {r["implementation"]: r["version"] for r in pick(rows) if r.get("version")}
     told = {n: f"{named(n)} {versions[n]}" if n in versions else named(n) for n in shown}
     return Figure(
-        finding=words(
-            "training",
-            ours=TRAINED,
-            between=best.between(),
-            best=compared.the_best(rivals, told.get),
-            standing=best.standing(),
-        ),
-        caption=words(
-            "training.caption",
-            tokens=rows[0]["batch"] * rows[0]["N"],
-            columns=rows[0]["heads"] * rows[0]["D"],
-            missing="".join(f" Not timed: {told}." for told in missing(rows)),
-        ),
+        finding=f"Forward and backward together, {TRAINED} reaches {best.between()} times the rate "
+        f"of {compared.the_best(rivals, told.get)}{best.standing()}.",
+        caption=f"bfloat16, queued: {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
+        f"{rows[0]['heads'] * rows[0]['D']} columns in every case. hopper_backward stands for "
+        "hopper_attention and its backward, flash_backward for flash_attention and its own; both "
+        "run through autograd, as the others do. Higher is faster." + _not_timed(rows),
         table=beside(
             rows,
             list(CELL),
@@ -648,18 +522,12 @@ def training(results):
             columns=2,
             log="x",
         ),
-        sentences={
-            "standing": words(
-                "training.standing",
-                between=compared[CUDNN].between(),
-                standing=compared[CUDNN].standing(),
-            ),
-            "triton": words("training.triton", between=compared[TRITON].between()),
+        numbers={
+            "cudnn": compared[CUDNN].between(),
+            "triton": compared[TRITON].between(),
         },
+        claims={f"{PAGE}: behind in none of the cases": not _any(compared[CUDNN], "behind")},
     )
-
-
-LEAST = 0.9  # of the best's rate: what a kernel should do whatever the grid
 
 
 def _grid_of(row):
@@ -679,8 +547,6 @@ def grids(results):
     best = compared.best(rivals)
     if not best:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    at_each = {at.grid: gain for at, gain in best.items()}
-    below = [grid for grid, gain in at_each.items() if gain < LEAST]
     lines = {r["grid"]: {"grid": r["grid"], "N": r["N"], "rows": []} for r in rows}
     for r in rows:
         lines[r["grid"]]["rows"].append(r)
@@ -690,17 +556,12 @@ def grids(results):
         return Quantity("time", lambda line: line.get(name) and TIME(line[name]), units.time)
 
     return Figure(
-        finding=words(
-            "grids",
-            ours=LAST,
-            best=compared.the_best(rivals, names.get),
-            between=between(at_each.values()),
-            standing=standing(at_each.values(), " (", ")"),
-            worst=min(at_each, key=at_each.get),
-        ),
-        caption=words(
-            "grids.caption", missing="".join(f" Not timed: {told}." for told in missing(rows))
-        ),
+        finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
+        f"of {compared.the_best(rivals, names.get)}{best.standing(' (', ')')}, least at "
+        f"{best.worst.grid}.",
+        caption="bfloat16, queued. Where several heads share keys, the second number counts the "
+        "heads of keys. At the bottom, one head without a mask whose queries make one tile of 128 "
+        "more or less than this GPU has multiprocessors. Right is faster." + _not_timed(rows),
         table=columns(
             lines.values(),
             {
@@ -720,18 +581,59 @@ def grids(results):
             OF_CUDNN,
             **_beside_cudnn(names),
         ),
-        sentences={
-            "least": words("grids.below", least=percent(LEAST), below=listed(below))
-            if below
-            else words("grids.reached", least=percent(LEAST)),
-            "standing": words(
-                "grids.standing",
-                ours=LAST,
-                between=compared[CUDNN].between(),
-                standing=compared[CUDNN].standing(),
-            ),
-        },
+        numbers={"best": best.between(), "cudnn": compared[CUDNN].between()},
+        claims={f"{PAGE}: ahead of it everywhere": _all(compared[CUDNN], "ahead")},
     )
+
+
+def ladder(results):
+    every = results[0].rows
+    rows = pick(every)
+    unrecorded = {r["implementation"]: r["error"] for r in every if r.get("error")}
+    paths = {r["implementation"]: source_file(r["implementation"]) for r in every}
+    lines = {name: lines_of_code(path) for name, path in paths.items()}
+    first, last = rows[0], rows[-1]
+    facts = {
+        r["implementation"]: f"{lines[r['implementation']]} lines of code, "
+        f"{many(r['launches'], 'launch', 'launches')}; a program loads "
+        f"{significant(r['loads'] / r['programs'])} times, all of them "
+        f"{thousands(r['bytes_loaded'])} bytes."
+        for r in rows
+    }
+    facts |= {name: f"{lines[name]} lines of code. {why}." for name, why in unrecorded.items()}
+    return Figure(
+        finding=f"On one small head, the programs of {first['implementation']} load "
+        f"{thousands(first['bytes_loaded'])} bytes and those of {last['implementation']} "
+        f"{thousands(last['bytes_loaded'])}. The kernels have {lines[first['implementation']]} "
+        f"and {lines[last['implementation']]} lines of code; "
+        + listed(f"{name} has {lines[name]}" for name in unrecorded)
+        + ".",
+        caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}: recorded while "
+        "the interpreter ran the kernels. Lines without comments and docstrings, of the kernels "
+        "alone. A load is one executed `tl.load`; with tiles it brings many rows. "
+        + " ".join(f"{name}: {why}." for name, why in unrecorded.items()),
+        table=columns(
+            every,
+            {
+                "kernel": "implementation",
+                "lines of code": lambda r: lines[r["implementation"]],
+                "launches": lambda r: r.get("launches"),
+                "programs": lambda r: r.get("programs"),
+                "loads per program": Quantity("", _over("loads", "programs")),
+                "bytes loaded": lambda r: r.get("bytes_loaded"),
+                "of the compulsory": Quantity(
+                    "", _over("bytes_loaded", "bytes_compulsory"), units.times
+                ),
+            },
+        ),
+        open_table=True,
+        widget=steps_html(paths, facts),
+    )
+
+
+def _over(count, whole):
+    """One count of a row over another, where there are any."""
+    return lambda r: r[count] / r[whole] if count in r else None
 
 
 KINDS = ("effect", "kernel", "PyTorch")  # from top to bottom
@@ -760,15 +662,14 @@ def budget(results):
     stored, weights, exp, exp2 = (at(name) for name in ("stored", "weights", "exp", "exp2"))
     tf32, plain = at("tf32", "float32"), at("torch:eager", "float32")
     real = [r["error_largest"] for r in pick(rows, implementation="torch:eager, TF32", N=N)]
-    said = "as much as" if exp2 == exp else "less than" if exp2 < exp else "more than"
     called = {r["implementation"]: _called(r) for kind in KINDS for r in pick(rows, kind=kind)}
     return Figure(
-        finding=words(
-            "budget",
-            **{name: units.error(at(name)) for name in ("stored", "weights", "exp", "exp2")},
-            said=said,
-        ),
-        caption=words("budget.caption", N=N, D=rows[0]["D"]),
+        finding=f"In float16 storing the result costs {units.error(stored)} and weights of 16 bits "
+        f"cost {units.error(weights)}; taking exp2 instead of exp costs {units.error(exp2)}, exp "
+        f"itself {units.error(exp)}.",
+        caption=f"N {N}, D {rows[0]['D']}; largest difference from float64 attention of the same "
+        "rounded inputs. Gray: PyTorch models with all in float64 except the one effect. Colored: "
+        "what really runs, with all its effects together.",
         table=columns(
             [{**r, "device": x.label} for x in shown for r in pick(x.rows)],
             {
@@ -791,24 +692,17 @@ def budget(results):
             field("error_largest", ERROR.name, units.difference),
             {dtype: {"dtype": dtype, "N": N} for dtype in values(rows, "dtype")},
         ),
-        sentences={
-            "tf32": words(
-                "budget.tf32",
-                tf32=units.error(tf32),
-                real=words("budget.real", real=units.error(real[0]), device=cell(result.label))
-                if real
-                else "",
-                plain=units.error(plain),
-                less=ratio((real[0] if real else tf32) / plain),
-            ),
-            "weights": words("budget.weights", times=ratio(weights / stored)),
-            "exp": words(
-                "budget.exp",
-                exp2=units.error(exp2),
-                exp=units.error(exp),
-                verdict="beside the rounding of a 16-bit result neither is seen"
-                if max(exp, exp2) < NEGLIGIBLE * stored
-                else "not small beside the rounding of the result",
-            ),
+        numbers={
+            "weights": ratio(weights / stored),
+            "exp": units.error(exp),
+            "exp2": units.error(exp2),
+            "tf32": units.error(tf32),
+            "real": units.error(real[0] if real else tf32),
+            "plain": units.error(plain),
+            "less": ratio((real[0] if real else tf32) / plain),
+        },
+        claims={
+            f"{PAGE}: neither is seen beside the rounding of a 16-bit result": max(exp, exp2)
+            < stored / 10
         },
     )

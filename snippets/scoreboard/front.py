@@ -9,8 +9,8 @@ import math
 from snippets._lab.draw import units
 from snippets._lab.draw.identity import BEST, identity, named
 from snippets._lab.draw.rows import TIME, pick, rate
+from snippets._lab.draw.tables import case
 from snippets._lab.draw.units import decimals, flops, ratio
-from snippets._lab.draw.words import case
 from snippets._lab.results.store import DataError
 
 FROM_MS = 0.01  # where the logarithmic bars begin
@@ -25,12 +25,6 @@ def result_of(results, post, name, device=""):
     if not found:
         raise DataError(f"{post}/{name} is not measured on {device or 'a GPU'}")
     return found[0]
-
-
-def has(results, *wanted):
-    """Whether a GPU has measured each of these (post, result)."""
-    there = {(r.post, r.result) for r in results if r.place == "gpu"}
-    return there.issuperset(wanted)
 
 
 def numbers(told):

@@ -4,8 +4,8 @@ from snippets._lab.draw import units
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, pick
-from snippets._lab.draw.units import count, decimals
-from snippets._lab.draw.words import listed
+from snippets._lab.draw.tables import listed
+from snippets._lab.draw.units import between, decimals
 
 QUEUED, SUSTAINED, AS_CALLED = "queued", "sustained", "as called"
 IN_A_GRAPH, COMPILED = "in a CUDA graph", "under torch.compile"
@@ -81,9 +81,6 @@ def missing(rows):
 
 
 def seen(rows, name, unit):
-    """The range of a reading over some rows: "512–690 W"; None where nobody read it."""
+    """The range of a reading over some rows: "512 to 690 W"; None where nobody read it."""
     found = [r[name] for r in pick(rows) if r.get(name) is not None]
-    if not found:
-        return None
-    low, high = count(min(found)), count(max(found))
-    return f"{low if low == high else f'{low}–{high}'} {unit}"
+    return between(found, unit) if found else None

@@ -12,7 +12,6 @@ import torch
 
 from snippets._lab import rooms
 from snippets._lab.draw import units
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only
 from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
 from snippets._lab.results import store
@@ -267,8 +266,8 @@ def test_code_comes_from_the_file(name):
 def test_lines_of_code_leave_out_what_is_none(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(
-        '@triton.jit\ndef _k(\n    a,\n):\n    """Text."""\n    # why\n    x = (\n'
-        "        1\n    )\n\n    return x  # [N]\n\ndef launcher():\n    return 1\n",
+        '@gluon.jit(do_not_specialize=["N"])\ndef _k(\n    a,\n):\n    """Text."""\n    # why\n'
+        "    x = (\n        1\n    )\n\n    return x  # [N]\n\ndef launcher():\n    return 1\n",
         "utf-8",
     )
     assert differences.lines_of_code(path) == 4
@@ -278,16 +277,6 @@ def test_lines_of_code_leave_out_what_is_none(tmp_path):
         differences.lines_of_code(path)
 
 
-@pytest.mark.parametrize(
-    "decorator", ["triton.jit", "gluon.jit", 'triton.jit(do_not_specialize=["N"])', "gluon.jit()"]
-)
-def test_a_kernel_is_what_either_language_compiles(tmp_path, decorator):
-    path = tmp_path / "kernel.py"
-    path.write_text(f"@{decorator}\ndef _k(N):\n    return N\n", "utf-8")
-    assert differences.lines_of_code(path) == 1
-    assert differences.kernel_lines(path) == ["def _k(…):", "    return N"]
-
-
 def test_a_difference_gives_both_sides_back():
     before, after = (differences.kernel_lines(rooms.source_file(n)) for n in KERNELS[:2])
     rows = differences.difference(before, after)
@@ -295,11 +284,6 @@ def test_a_difference_gives_both_sides_back():
     assert len([x for s, x in rows if s != "+"]) == len(before)
     assert {s for s, _ in rows} == {"-", "+", " "}
     assert differences.difference(after, after) == [(" ", x) for x in after]
-
-
-def test_a_comment_alone_is_no_difference():
-    found = differences.difference(["x = 1  # [N]", "# one"], ["x = 1  # [M]", "# two"])
-    assert found == [(" ", "x = 1  # [M]"), ("-", "# one"), ("+", "# two")]
 
 
 def test_steps_are_html_without_markup_of_the_code(tmp_path):
@@ -314,67 +298,6 @@ def test_steps_are_html_without_markup_of_the_code(tmp_path):
 
 
 # The figures.
-
-
-def board(rows):
-    ceilings = {
-        name: {"per_s_p20": rate, "per_s_p50": rate, "per_s_p80": rate}
-        for name, rate in (("read", 4e12), ("matmul_float16", 8e14), ("fma_float32", 6e13))
-    }
-    return store.Result(
-        post="scoreboard",
-        result="kernels",
-        place="gpu",
-        folder="made_up",
-        device={"name": "made up"},
-        versions=dict.fromkeys(store.VERSIONS, "0"),
-        commit="unknown",
-        measured_at="2000-01-01T00:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=rows,
-        ceilings=ceilings,
-    )
-
-
-def test_the_board_is_drawn_from_made_up_rows(rows):
-    figure = page.kernels([board(rows)])
-    last = [r for r in figure.table if r["N"] == 4096]
-    first = [r["kernel"] for r in last][:3]
-    assert first == ["vectorized_attention", "hopper_attention", "basic_attention"]
-    assert last[0]["remark"] == "too many keys for one load"
-    assert last[-1]["times the best"] == "1.00×"
-    assert "16× as fast" not in figure.finding
-    assert "8.0× as fast" in figure.finding
-    for name, text in some(figure.sentences.items()):
-        assert re.search(r"\d", text) or name == "last"
-    made = fragment("scoreboard", "kernels", page.kernels, [board(rows)])
-    assert set(made) == {"kernels.json", "kernels.md", "kernels_sentences.md"}
-
-
-def test_the_board_says_what_each_kernel_changes(rows):
-    said = page.kernels([board(rows)]).sentences
-    assert "after basic_attention, composed_attention is 2.0× faster, tiled_att" in said["order"]
-    assert said["last"] == "hopper_attention does not run on this GPU: it is for Hopper."
-    flash = [r for r in rows if r["implementation"] == "flash_attention"]
-    faster = [
-        {**row, **bench.about(bench.LAST), "implementation": bench.LAST}
-        | spread(row["ms_p50"] / factor)
-        for row, factor in zip(flash, (1, 4), strict=True)
-    ]
-    timed = [r for r in rows if not r.get("error")]
-    said = page.kernels([board(timed + faster)]).sentences
-    assert said["last"].endswith(": 1.00× at N 1024, 4.0× at N 4096.")
-    assert said["order"].endswith(
-        "flash_attention is 2.0× faster, hopper_attention is 4.0× faster."
-    )
-
-
-def test_two_cards_share_the_board(rows):
-    other = replace(board(rows), folder="other", device={"name": "Other <b>"})
-    made = fragment("scoreboard", "kernels", page.kernels, [board(rows), other])
-    assert "Other <b>" not in made["kernels.json"]
-    assert "Other" in made["kernels.json"]
 
 
 def test_the_ladder_counts_what_was_recorded():
@@ -397,14 +320,10 @@ def test_the_ladder_counts_what_was_recorded():
 
 def test_the_budget_says_what_its_rows_say():
     result = measured("budget")
-    figure = page.budget([result])
     row = only(result.rows, implementation="weights", dtype="float16")
-    assert units.error(row["error_largest"]) in figure.finding
-    swapped = [dict(r) for r in result.rows]
-    for r in swapped:
-        if r["implementation"] == "exp2":
-            r["error_largest"] *= 0.01
-    assert " less than exp itself" in page.budget([replace(result, rows=swapped)]).finding
+    assert units.error(row["error_largest"]) in page.budget([result]).finding
+    rows = [r | {"error_largest": 1.0} if r["implementation"] == "exp2" else r for r in result.rows]
+    assert not all(page.budget([replace(result, rows=rows)]).claims.values())
 
 
 def test_recorded_errors_are_within_rounding():

@@ -190,6 +190,8 @@ binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
 kib = Unit(((1024.0, "KiB"),))  # a column of sizes in one of hardware's units
 bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
 flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")), few=1e-6)  # from FLOP a second
+watts = Unit(((1.0, "W"),), count)
+megahertz = Unit(((1.0, "MHz"),), count)
 number = Unit(((1.0, ""),))
 whole = Unit(((1.0, ""),), count)
 fraction = Unit(((1.0, ""),), decimals)

@@ -2,7 +2,8 @@
 
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.fragment import stale_mark
-from snippets._lab.draw.words import cell, listed, many, yes
+from snippets._lab.draw.tables import cell, listed, yes
+from snippets._lab.draw.units import many
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import waiting
 
@@ -60,22 +61,13 @@ def claims(results):
             ]
         ),
         sources=tuple(used.values()),
-        sentences={
-            "teaser": _teaser(groups),
-            "waiting": f"{many(left, 'further sentence waits', 'further sentences wait')} for "
-            "measurements."
-            if (left := len(CLAIMS) - len(judged))
-            else "No sentence waits for its measurement.",
+        claims={
+            f"docs/index.md: [{said}](lab/claims.md#{name})": name in groups[word]
+            for name, word, said in (
+                ("attention_is_memory_bound", "depends", WORDS["depends"]),
+                ("memory_is_linear_instead_of_quadratic", "true", WORDS["true"]),
+            )
         },
-    )
-
-
-def _teaser(groups):
-    """For the front page: the first sentence of each verdict, with a link to all about it."""
-    return "\n".join(
-        f"- “{CLAIMS[names[0]].sentence}” [{WORDS[word]}](/lab/claims.md#{names[0]})."
-        for word, names in groups.items()
-        if names
     )
 
 

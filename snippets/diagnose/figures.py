@@ -5,7 +5,7 @@ from difflib import unified_diff
 
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import only
-from snippets._lab.draw.words import Prose, many
+from snippets._lab.draw.tables import Prose
 
 EXAMPLES = {  # section of the page → the case that it shows
     "strides": "rows: V with K's strides",
@@ -19,17 +19,12 @@ EXAMPLES = {  # section of the page → the case that it shows
 def kernels(results):
     rows = results[0].rows
     verdicts = Counter(row["verdict"] for row in rows)
-    wrong = verdicts["wrong name"]
-    unnamed = [row["case"] for row in rows if row["verdict"] == "no name"]
-    nameless = many(len(unnamed), "stays", "stay") if unnamed else "none stays"
-    misnamed = many(wrong, "gets", "get") if wrong else "none gets"
-    left = f" Without the name that was planted: {'; '.join(unnamed)}." if unnamed else ""
     return Figure(
         finding=f"Of {len(rows)} kernels, {verdicts['right']} get the right verdict, "
-        f"{nameless} without a name, and {misnamed} a wrong one.",
+        f"{verdicts['no name']} stay without a name, and {verdicts['wrong name']} get a wrong one.",
         caption="Each line is a kernel that is right, or a copy of it with pieces of its code "
-        "replaced; all ran in Triton's interpreter. A verdict is right if all that was planted is "
-        f"named and nothing else.{left}",
+        "replaced; all ran in Triton's interpreter. A verdict is right if all that was planted "
+        "is named and nothing else.",
         table=[
             {
                 "kernel": row["style"],
@@ -40,7 +35,7 @@ def kernels(results):
             for row in rows
         ],
         open_table=True,
-        sentences={name: _example(only(rows, case=case)) for name, case in EXAMPLES.items()},
+        pieces={name: _example(only(rows, case=case)) for name, case in EXAMPLES.items()},
     )
 
 
@@ -67,8 +62,8 @@ def mistakes(results):
     rounding = sum(row["seen"] == "rounding" for row in rows)
     return Figure(
         finding=f"{len(rows)} mistakes have a name, {rounding} of them mistakes of rounding.",
-        caption="A mistake may be made in several ways, or with several tile sizes: each way has a "
-        "model of its own, which says what a kernel with it returns.",
+        caption="A mistake may be made in several ways, or with several tile sizes: each way has "
+        "a model of its own, which says what a kernel with it returns.",
         table=[
             {
                 "mistake": row["mistake"],

@@ -6,19 +6,17 @@ from typing import Any, NamedTuple
 from snippets._lab.draw.drawings import LINES, MUTED, PHONE, STRONG, box, svg, words
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity, named
-from snippets._lab.draw.rows import TIME, ceiling, gpus, moved, only, pick, rate, target
-from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import count, host_time, percent, time
-from snippets._lab.draw.words import Words, case, many
+from snippets._lab.draw.rows import TIME, ceiling, gpus, moved, only, rate, target
+from snippets._lab.draw.tables import case, columns
+from snippets._lab.draw.units import count, host_time, many, percent, time
 from snippets._lab.results.store import DataError
 
 from .experiments import EXPERIMENTS, VERDICTS, outcome
 
-say = Words(__file__)
+PAGE = "docs/lab/find_the_bottleneck.md"
 HALF = 0.5  # of a ceiling: what reaches it is limited by it
 HOPPER = "sm_90"  # the target whose compiled kernels say which units they use
 BAR = 11  # pixels: how tall
-LISTED = ("vectorized_attention", "coalescing", "flash_attention")  # by the page, in words
 
 
 class Shown(NamedTuple):
@@ -76,14 +74,12 @@ def ceilings(results):
     }
     limits = Counter(r["limit"] for r in rows)
     return Figure(
-        finding=say(
-            "ceilings",
-            all=many(len(rows), "kernel"),
-            memory=many(limits["memory"], "is", "are"),
-            arithmetic=many(limits["arithmetic"], "is", "are"),
-            neither=many(limits["neither"], "reaches", "reach"),
-        ),
-        caption=say("ceilings.caption"),
+        finding=f"Of {many(len(rows), 'kernel')}, {many(limits['memory'], 'is', 'are')} limited by "
+        f"memory and {many(limits['arithmetic'], 'is', 'are')} limited by arithmetic; "
+        f"{many(limits['neither'], 'reaches', 'reach')} half of neither ceiling.",
+        caption="Memory: each tensor counted once, over the time, as a share of what the same run "
+        "reads at best. Arithmetic: FLOPs over the time, as a share of what the units that the "
+        "kernel uses do at best. From half of a ceiling on we say that it limits. Queued calls.",
         table=columns(
             rows,
             {
@@ -97,12 +93,9 @@ def ceilings(results):
             },
         ),
         open_table=True,
-        sentences={
-            "host": say(
-                "host",
-                gpu=time(empty["gpu"]["ms_p50"] / empty["gpu"]["launches"]),
-                host=host_time(empty["host"]["ms_p50"] / empty["host"]["launches"]),
-            ),
+        numbers={
+            "gpu": time(empty["gpu"]["ms_p50"] / empty["gpu"]["launches"]),
+            "host": host_time(empty["host"]["ms_p50"] / empty["host"]["launches"]),
         },
         sources=(*sources.values(), launches, compiled),
     )
@@ -151,15 +144,18 @@ def experiments(results):
             )
     counts = {verdict: sum(r["found"].verdict == verdict for r in rows) for verdict in VERDICTS}
     spilling = next(r for r in rows if r["kernel"] == "vectorized_attention")
+    before, after = spilling["before"], spilling["after"]
+    compiled = _of(results, "vectorized_attention", "registers", HOPPER)
+    fits, spills = (only(compiled.rows, D=64, N=N) for N in (256, 512))
+    flash = [r["found"].verdict for r in rows if r["kernel"] == "flash_attention"]
     return Figure(
-        finding=say(
-            "experiments",
-            all=many(len(rows), "suspicion"),
-            causes=many(counts["cause"], "is a cause", "are causes"),
-            parts=many(counts["part"], "explains", "explain"),
-            refuted=many(counts["refuted"], "explains", "explain"),
-        ),
-        caption=say("experiments.caption"),
+        finding=f"Of {many(len(rows), 'suspicion')}, "
+        f"{many(counts['cause'], 'is a cause', 'are causes')}; "
+        f"{many(counts['part'], 'explains', 'explain')} less than a fifth of the time, and "
+        f"{many(counts['refuted'], 'explains', 'explain')} nothing.",
+        caption="Empty bars: the time before the change. Full bars and numbers: what is left of it "
+        "after one change, in color where that is a cause. A cause saves at least a fifth of the "
+        "time. What several changes save does not add up.",
         table=[
             {
                 "kernel": named(r["kernel"]),
@@ -173,58 +169,33 @@ def experiments(results):
             for r in rows
         ],
         widget=_bars(rows),
-        sentences={
-            **{kernel: _list(kernel, rows) for kernel in LISTED},
-            "loads": _told(rows[0]),
-            "spills": _about_spills(spilling),
-            "compiled": _about_compiled(results),
+        numbers={
+            "registers": fits["registers"],
+            "spilling": spills["registers"],
+            "spilled": f"{spills['spill_store_bytes'] + spills['spill_load_bytes']} bytes",
+            "loads": percent(rows[0]["found"].left),
+            "stack": f"{count(before['stack_bytes'])} bytes",
+            "time": time(before["ms_p50"]),
+            "stack_left": f"{count(after['stack_bytes'])} bytes",
+            "time_left": time(after["ms_p50"]),
+            "stride": percent(next(r["found"].left for r in rows if r["kernel"] == "coalescing")),
+            **{
+                name: percent(r["found"].left)
+                for name, r in zip(
+                    ("flight", "exp", "masks", "queries"),
+                    [r for r in rows if r["kernel"] == "flash_attention"],
+                    strict=True,
+                )
+            },
         },
-        sources=(*sources.values(), _of(results, "vectorized_attention", "registers", HOPPER)),
-    )
-
-
-def _list(kernel, rows):
-    """The experiments on one kernel: the suspicion, the change, and what is left of the time."""
-    return "\n".join(f"- {_told(r)}" for r in rows if r["kernel"] == kernel)
-
-
-def _told(row):
-    """One experiment in three sentences."""
-    return (
-        f"*Suspicion:* {row['it'].hypothesis}. *Experiment:* {row['it'].change}. "
-        f"{percent(row['found'].left)} of the time is left: **{VERDICTS[row['found'].verdict]}**."
-    )
-
-
-def _about_spills(row):
-    before, after = row["before"], row["after"]
-    return say(
-        "spills",
-        tile=case(before, "N", "D"),
-        warps=before["num_warps"],
-        stack=count(before["stack_bytes"]),
-        more=after["num_warps"],
-        left=count(after["stack_bytes"]),
-        time=time(before["ms_p50"]),
-        faster=time(after["ms_p50"]),
-    )
-
-
-def _about_compiled(results):
-    """The largest tile that fits and the next one, as the compiler reports them."""
-    rows = pick(_of(results, "vectorized_attention", "registers", HOPPER).rows, D=64)
-    spilling = [r for r in rows if r["stack_bytes"]]
-    fitting = [r for r in rows if not r["stack_bytes"]]
-    if not spilling or not fitting:
-        raise DataError("no tile spills, or all do: there is nothing to tell apart")
-    fits, spills = max(fitting, key=lambda r: r["N"]), min(spilling, key=lambda r: r["N"])
-    return say(
-        "compiled",
-        fits=case(fits, "N", "D"),
-        registers=fits["registers"],
-        spills=case(spills, "N", "D"),
-        most=spills["registers"],
-        bytes=count(spills["spill_store_bytes"] + spills["spill_load_bytes"]),
+        claims={
+            f"{PAGE}: and nothing spills": not fits["stack_bytes"] and bool(spills["stack_bytes"]),
+            f"{PAGE}: the loads are less than a fifth of it": rows[0]["found"].verdict == "part",
+            f"{PAGE}: the spills were the cause": spilling["found"].verdict == "cause",
+            f"{PAGE}: Only the first is a cause; the last makes it slower": flash
+            == ["cause", "part", "part", "refuted"],
+        },
+        sources=(*sources.values(), compiled),
     )
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from snippets._lab.draw.rows import ceiling, moved, only, pick, rate, values
-from snippets._lab.draw.units import count, percent, ratio, share, time
-from snippets._lab.draw.words import many
+from snippets._lab.draw.units import count, many, percent, ratio, share, time
 from snippets._lab.results.store import DataError, Result
 
 SDPA, EAGER, CUDNN, FLASH = "torch:sdpa", "torch:eager", "torch:cudnn", "torch:flash"

@@ -5,9 +5,8 @@ from collections import Counter
 
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.rows import OF_THE_HOST, TIME, device_name
-from snippets._lab.draw.tables import Numeral, table
+from snippets._lab.draw.tables import Numeral, case, listed, table
 from snippets._lab.draw.units import ratio, rough_ratio
-from snippets._lab.draw.words import case, listed, many
 from snippets._lab.results.store import VERSIONS, DataError
 
 CALLED = {
@@ -17,13 +16,9 @@ CALLED = {
     "cuda": "CUDA",
     "cudnn": "cuDNN",
 }
-LINKED = 3  # files: every result of the table has one, and a list of all would be the caption
-LARGEST, FOLDED = 15, 100  # moves that are shown, and that the folded table has
+LINKED = 3  # files: every result of the table has one
+LARGEST, LISTED = 15, 100  # moves that are shown, and that the figure's data have
 NONE = ("none", "absent", "unknown")  # where a version does not apply
-NOTHING_YET = (
-    "No time has been measured twice since files began to keep what they replace: the next `make "
-    "bench` makes the first entry."
-)
 
 
 @from_all
@@ -46,20 +41,16 @@ def versions(results):
         for (post, where), found in groups.items()
     ]
     mixed = sum(any(len(_each(found, name)) > 1 for name in VERSIONS) for found in groups.values())
-    said = (
-        "each with one set of versions" if not mixed else f"{mixed} of them with several versions"
-    )
     first = min(oldest.values(), key=lambda r: r.measured_at)
     return Figure(
-        finding=f"{many(len(groups), 'set', 'sets')} of results, {said}; the oldest is of "
-        f"{first.date}.",
+        finding=f"{len(groups)} sets of results, {mixed} of them with several versions; the "
+        f"oldest is of {first.date}.",
         caption="A row for each post and place, from the provenance of its results: the versions "
-        "with which they were last measured, and the day since which all of them have been. Where "
-        "a cell has two versions, only some results have been measured with the newer one. "
-        "Linked are the oldest results of each place.",
+        "with which they were last measured, and the day since which all of them have been. "
+        "Where a cell has two versions, only some results have been measured with the newer one.",
         table=rows,
         open_table=True,
-        sources=_oldest_of_each_place(oldest),
+        sources=_first(sorted(oldest.values(), key=lambda r: r.measured_at), results),
     )
 
 
@@ -67,12 +58,19 @@ def versions(results):
 def renewals(results):
     """A row for each measurement that replaced another, the latest first."""
     found = _renewals(results)
+    again = [
+        change
+        for _, (_, versions), entry in found
+        if entry["changed"] == [] and entry["versions"] == versions
+        for change in entry["moved"]
+    ]
     return Figure(
-        finding=_said(found) if found else NOTHING_YET,
+        finding=f"{len(found)} new measurements; with the same code and versions, now ÷ before is "
+        f"{_range(again)}.",
         caption="A row for each file of times that another one replaced, the latest first: what "
         "differs in versions and in code, how many times are in both, and the range of now ÷ "
         "before over the times that are kept, the farthest among them. Both sides are single "
-        "measurements, so a quotient has no verdict. Linked are the latest.",
+        "measurements, so a quotient has no verdict.",
         table=[
             {
                 "result": f"{new.post}/{new.result}",
@@ -104,7 +102,6 @@ def moves(results):
     faster, slower = (
         sum(sign * math.log(_quotient(change)) > 0 for _, _, change in every) for sign in (-1, 1)
     )
-    said = f"{many(faster, 'time')} became shorter, {many(slower, 'time')} longer."
     rows = [
         {
             "result": f"{new.post}/{new.result}",
@@ -119,11 +116,11 @@ def moves(results):
     ]
     largest = ["<div markdown>", "", *table(rows[:LARGEST]), "", "</div>"] if rows else []
     return Figure(
-        finding=said if every else "No time has moved.",
-        caption=f"The largest {LARGEST} changes; the table below has up to {FOLDED}, the files of "
-        "the results all that are kept. Of the host's times one digit is shown: more do not "
-        "repeat. Now ÷ before: below 1 it is faster than it was. Linked are the first of them.",
-        table=rows[:FOLDED] or [{"result": "–"}],
+        finding=f"{faster} times became shorter, {slower} longer.",
+        caption=f"The largest {LARGEST} changes; this figure's data have up to {LISTED}, the "
+        "files of the results all that are kept. Of the host's times one digit is shown: more do "
+        "not repeat. Now ÷ before: below 1 it is faster than it was.",
+        table=rows[:LISTED] or [{"result": "–"}],
         widget="\n".join(largest),
         sources=_first((result for result, _, _ in every), results),
     )
@@ -155,14 +152,6 @@ def _where(result):
     return {"interpreter": "interpreter", "compiler": "compiler"}.get(result.place, result.label)
 
 
-def _oldest_of_each_place(oldest):
-    """One result for each place, to be linked: with all of them a caption would be a list."""
-    places = {}
-    for (_, where), result in oldest.items():
-        places[where] = min(places.get(where, result), result, key=lambda r: r.measured_at)
-    return tuple(places[where] for where in sorted(places))
-
-
 def _each(found, name):
     return Counter(r.versions[name] for r in found)
 
@@ -192,18 +181,6 @@ def _case(found):
     """What was timed, in words: the implementation first, labels left out."""
     axes = {k: v for k, v in found.items() if k != "label"}
     return case(axes, *sorted(axes, key=lambda name: name != "implementation"))
-
-
-def _said(found):
-    """How far times moved where nothing else did."""
-    again = [
-        change
-        for _, (_, versions), entry in found
-        if entry["changed"] == [] and entry["versions"] == versions
-        for change in entry["moved"]
-    ]
-    told = f"; with the same code and versions, now ÷ before is {_range(again)}" if again else ""
-    return f"{many(len(found), 'new measurement')}{told}."
 
 
 def _range(moved):

@@ -5,7 +5,6 @@ from snippets._lab.draw.fragment import stale_mark
 from snippets._lab.draw.tables import cell, listed, yes
 from snippets._lab.draw.units import many
 from snippets._lab.results.store import DataError
-from snippets._lab.rooms import waiting
 
 from .sentences import CLAIMS, cases_of, verdict
 
@@ -24,11 +23,7 @@ SHOWN = 4  # regimes of each kind in the verdict itself; the figure's data has a
 
 @from_all
 def claims(results):
-    kept_back = waiting()
-    published = [name for name, claim in CLAIMS.items() if claim.post not in kept_back]
-    judged = {
-        name: [(r, cases_of(name, r)) for r in _measured(name, results)] for name in published
-    }
+    judged = {name: [(r, cases_of(name, r)) for r in _measured(name, results)] for name in CLAIMS}
     groups = {word: [] for word in WORDS}
     for name, found in judged.items():
         groups[verdict([c for _, cases in found for c in cases])].append(name)

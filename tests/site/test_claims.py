@@ -1,7 +1,4 @@
-"""Every popular sentence has fresh data behind it, and its verdict follows the data, not the text.
-
-A claim whose post still waits for a GPU is judged on rows made up here, which are stored nowhere.
-"""
+"""Every popular sentence has fresh data behind it, and its verdict follows the data."""
 
 import copy
 import re
@@ -20,7 +17,6 @@ from snippets.claims.sentences import CLAIMS, Case, cases_of, verdict
 from tests.floors import some
 
 EVERYTHING = reference_first(list(store.scan()))
-PUBLISHED = [name for name, claim in CLAIMS.items() if claim.post not in rooms.waiting()]
 
 
 def where(**wanted):
@@ -86,54 +82,9 @@ ALTERED = {
     "a_stride_of_two_halves_the_efficiency": scaled("ms_p50", 3, stride=2),
 }
 
-CEILINGS = {
-    name: {"per_s_p20": rate, "per_s_p50": rate, "per_s_p80": rate}
-    for name, rate in (("read", 4e12), ("matmul_float16", 8e14), ("fma_float32", 6e13))
-}
-
-
-def _intensity(implementation, M, N, ms, moved):
-    return {"implementation": implementation, "M": M, "N": N, "D": 64, "ms_p50": ms,
-            "flops": 4 * M * N * 64, "bytes_moved": moved}  # fmt: skip
-
-
-# Rows of posts that no GPU has measured yet, made up: round numbers that no card ever gave.
-MADE_UP = {
-    "multi_head_attention/empty_launch": [
-        {"implementation": "empty", "clock": clock, "launches": 100, "ms_p50": ms}
-        for clock, ms in (("host", 0.7), ("gpu", 0.2))
-    ],
-    "multi_head_attention/head_dim": [
-        {"implementation": "torch:matmul", "operation": "scores", "dtype": "float16", "D": D,
-         "ms_p50": ms} for D, ms in ((65, 5.0), (66, 4.0), (68, 1.0), (72, 1.0))
-    ],
-    "attention_memory/intensity": [
-        _intensity("eager", 1000, 1000, 1.0, 3_000_000_000),
-        _intensity("softmax", 1000, 1000, 1.0, 3_000_000_000),
-        _intensity("torch:sdpa", 1000, 1000, 1.0, 3_000_000),
-        _intensity("torch:sdpa", 1, 9000, 1.0, 3_000_000_000),
-    ],
-    "flash_attention/roofline": [
-        {"implementation": name, "N": N, "ms_p50": ms * N}
-        for N in (100, 200)
-        for name, ms in (("torch:eager", 3.0), ("flash_attention", 1.0), ("torch:cudnn", 0.5))
-    ],
-}  # fmt: skip
-
-
-def made_up(name):
-    """A result of made-up rows for a claim, on a card of no maker."""
-    claim = CLAIMS[name]
-    return replace(
-        EVERYTHING[0], post=claim.post, result=claim.result, place="gpu", folder="made_up",
-        device={"name": "made up"}, ceilings=CEILINGS,
-        rows=copy.deepcopy(MADE_UP[f"{claim.post}/{claim.result}"]),
-    )  # fmt: skip
-
 
 def result_of(name):
-    """What decides a claim: measured, or made up while the post waits."""
-    return page._measured(name, EVERYTHING)[0] if name in PUBLISHED else made_up(name)
+    return page._measured(name, EVERYTHING)[0]
 
 
 def test_every_claim_has_an_alteration():
@@ -152,11 +103,6 @@ def test_every_claim_says_who_says_it_and_quotes_a_few_words(name):
     assert f"[{said.title}]({said.address})" in entry
     assert f"“{said.words}”" in entry
     assert said.about in entry, "a claim speaks of less than what is made of it"
-
-
-def test_no_source_says_two_things():
-    quoted = [claim.said.words for claim in CLAIMS.values()]
-    assert len(set(quoted)) == len(quoted)
 
 
 def time_again(rows, before):
@@ -185,7 +131,7 @@ def test_another_measurement_gives_another_verdict(name, tmp_path):
     # --8<-- [end:flips]
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_every_claim_has_data_and_says_where_they_are_old(name):
     text = (rooms.FIGURES / "claims/claims.md").read_text("utf-8")
     for result in some(page._measured(name, EVERYTHING)):
@@ -195,7 +141,7 @@ def test_every_claim_has_data_and_says_where_they_are_old(name):
         assert len(set(regimes)) == len(regimes) > 0
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_missing_data_stops_the_page(name):
     claim = CLAIMS[name]
     left = [r for r in EVERYTHING if (r.post, r.result) != (claim.post, claim.result)]
@@ -210,19 +156,6 @@ def test_rows_that_cannot_decide_are_named(name):
         cases_of(name, result)
 
 
-def test_each_verdict_has_a_mark_for_code_that_changed_since():
-    """Empty here: whether it has is worked out when the site is built."""
-    widget = page.claims(EVERYTHING).widget
-    marks = re.findall(r'<span class="am-stale" data-result="([^"]+)"></span>', widget)
-    wanted = [
-        f"{r.folder}/{r.post}/{r.result}"
-        for name in PUBLISHED
-        for r in page._measured(name, EVERYTHING)
-    ]
-    assert sorted(marks) == sorted(wanted)
-    assert wanted
-
-
 def test_a_verdict_is_one_of_three():
     yes, no = Case("a", True, "1"), Case("b", False, "2")
     assert [verdict(x) for x in ([yes], [no], [yes, no])] == ["true", "false", "depends"]
@@ -234,24 +167,17 @@ def anchors(widget):
 
 def test_the_page_has_an_anchor_and_a_link_for_each_claim():
     widget = page.claims(EVERYTHING).widget
-    assert sorted(anchors(widget)) == sorted(PUBLISHED)
-    assert sorted(re.findall(r"\]\(#(\w+)\)", widget)) == sorted(PUBLISHED)
-    for name in PUBLISHED:
+    assert sorted(anchors(widget)) == sorted(CLAIMS)
+    assert sorted(re.findall(r"\]\(#(\w+)\)", widget)) == sorted(CLAIMS)
+    for name in CLAIMS:
         claim = CLAIMS[name]
         assert f"(/posts/{claim.post}.md#figure-{claim.post}-{claim.result})" in widget
         assert (rooms.ROOT / f"docs/figures/{claim.post}/{claim.result}.md").exists()
 
 
-def test_waiting_claims_appear_with_their_data_and_nothing_else(monkeypatch):
-    waiting = [made_up(name) for name in CLAIMS if name not in PUBLISHED]
-    monkeypatch.setattr(page, "waiting", list)
-    figure = page.claims([*EVERYTHING, *waiting])
-    assert sorted(anchors(figure.widget)) == sorted(CLAIMS)
-
-
 def test_every_source_is_linked_with_its_provenance():
     made = fragment("claims", "claims", page.claims, EVERYTHING)["claims_data.md"]
-    for name in some(PUBLISHED):
+    for name in some(CLAIMS):
         for r in some(page._measured(name, EVERYTHING)):
             assert f"](/data/{r.folder}/{r.post}/{r.result}.json)" in made
             assert r.source_hash in made
@@ -265,15 +191,3 @@ def test_a_second_card_gets_its_own_verdict():
     other = replace(result, folder="other", device={**result.device, "name": "Other"}, rows=rows)
     widget = page.claims([*EVERYTHING, other]).widget
     assert "**False wherever it was measured on Other:**" in widget
-
-
-def test_the_data_decide_where_a_sentence_stands():
-    name = "a_launch_takes_microseconds"
-    (result,) = page._measured(name, EVERYTHING)
-    rows = copy.deepcopy(result.rows)
-    ALTERED[name](rows)
-    altered = [replace(r, rows=rows) if r is result else r for r in EVERYTHING]
-    before, after = (page.claims(x).widget.split("\n### ")[0] for x in (EVERYTHING, altered))
-    line = f"- [{CLAIMS[name].sentence}](#{name})"
-    assert before.index(line) > before.index("True wherever")
-    assert after.index(line) < after.index("True wherever")

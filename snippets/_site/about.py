@@ -4,9 +4,9 @@ where on the road it stands, where its source is and how to cite it.
 
 import functools
 import math
+import re
 from dataclasses import dataclass
 from datetime import date, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,14 @@ from snippets._lab.results import store
 from snippets._lab.rooms import rooms
 from snippets._site import citing, export, repository, unmeasured
 
-UNREAD_TAGS = {"table", "math", "text", "button", "label"}
-UNREAD_CLASSES = {"am-plot", "am-gain", "filename"}  # charts, bars beside a sentence, paths of code
+FOLDED = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)  # the innermost
+CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+LOOKED_AT = re.compile(
+    r'<(table|math|text|button|label|(?:em|span)(?= class="(?:am-gain|filename)))\b.*?</\1>'
+    r'|<div class="am-preview"[^\n]*|<a class="am-source".*?</a>',
+    re.DOTALL,
+)
+TAG = re.compile(r"<[^>]+>")
 WORDS_A_MINUTE = 220
 CODE_LINES_A_MINUTE = 20
 
@@ -104,49 +110,11 @@ def minutes(content: str, *, folded: bool = False) -> int:
     """Minutes to read a page's HTML: its words and its lines of code, with or without what is
     folded. Tables, formulas and the words of drawings and charts are looked at and not counted.
     """
-    reading = _Reading(folded)
-    reading.feed(content)
-    reading.close()
-    words = sum(len(text.split()) for text in reading.prose)
-    lines = sum(len("".join(block).strip().splitlines()) for block in reading.code)
-    return math.ceil(words / WORDS_A_MINUTE + lines / CODE_LINES_A_MINUTE)
-
-
-class _Reading(HTMLParser):
-    """What of a page is read: its prose, and its blocks of code, each in pieces."""
-
-    def __init__(self, folded: bool) -> None:
-        super().__init__()
-        self.folded = folded
-        self.prose: list[str] = []
-        self.code: list[list[str]] = []
-        self._inside = ""  # the tag of code, or of what is not read
-        self._depth = 0  # of that tag in itself
-        self._is_code = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._inside:
-            self._depth += tag == self._inside
-            return
-        classes = set((dict(attrs).get("class") or "").split())
-        self._is_code = tag == "pre"
-        closed = tag == "details" and not self.folded
-        if self._is_code or closed or tag in UNREAD_TAGS or classes & UNREAD_CLASSES:
-            self._inside, self._depth = tag, 1
-            if self._is_code:
-                self.code.append([])
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._inside:
-            self._depth -= 1
-            if not self._depth:
-                self._inside, self._is_code = "", False
-
-    def handle_data(self, data: str) -> None:
-        if self._is_code:
-            self.code[-1].append(data)
-        elif not self._inside:
-            self.prose.append(data)
+    while not folded and (left := FOLDED.sub("", content)) != content:
+        content = left
+    code = "".join(match[0] for match in CODE.finditer(content))
+    words = TAG.sub(" ", LOOKED_AT.sub(" ", CODE.sub(" ", content))).split()
+    return math.ceil(len(words) / WORDS_A_MINUTE + code.count("\n") / CODE_LINES_A_MINUTE)
 
 
 def last_measured(data: Path, post: str) -> dict[str, str] | None:

@@ -21,11 +21,24 @@ from mkdocs.structure.pages import Page
 
 from snippets._site import includes, stale
 from snippets._site.cards import card
-from snippets._site.plain import without_html
 from snippets._site.reference import IDENTIFIER
 
 CODE = re.compile(r"^ *```[^\n]*\n.*?^ *```[^\S\n]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 KEPT = "\0"  # where a piece of code is, until it is put back
+# Of HTML: what is only drawn or pressed, drawings, code, and what keeps to one line.
+UNSAID = re.compile(
+    r'^ *<\w+\b[^>\n]*aria-hidden="true".*?$|<!--.*?-->|<(button|label|style)\b.*?</\1>',
+    re.MULTILINE | re.DOTALL,
+)
+DRAWING = re.compile(r'<svg\b(?:[^>]*\baria-label="([^"]*)")?[^>]*>.*?</svg>', re.DOTALL)
+LISTING = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+IN_ONE_LINE = re.compile(r"<(table|li)\b.*?</\1>", re.DOTALL)
+TAG = re.compile(r"<(?P<name>/?[a-z][a-z0-9]*)\b[^<>]*>")
+MARKS = {
+    **dict.fromkeys(("/div", "/p", "/span", "/b", "/small", "br"), " "),
+    **{"tr": "\n| ", "/th": " | ", "/td": " | ", "/thead": "\n| --- |", "li": "\n- "},
+    **{"code": " `", "/code": "` ", "del": "[-", "/del": "-]", "ins": "{+", "/ins": "+}"},
+}
 
 # What this build has seen so far: a page's Markdown by its source path, and the pages in order.
 _markdown: dict[str, str] = {}
@@ -120,10 +133,24 @@ def as_markdown(text: str, source: str) -> str:
     return re.sub(KEPT, lambda _: next(code), text).strip() + "\n"
 
 
+def without_html(text: str) -> str:
+    """Text in which a table has a row a line, a list an entry a line, a drawing its label."""
+    text = UNSAID.sub("", text)
+    text = DRAWING.sub(lambda m: f"*Diagram: {m[1]}*" if m[1] else "", text)
+    text = LISTING.sub(_listing, text)
+    text = IN_ONE_LINE.sub(lambda m: " ".join(m[0].split()), text)
+    return TAG.sub(lambda m: MARKS.get(m["name"], ""), text)
+
+
+def _listing(block: re.Match[str]) -> str:
+    code = TAG.sub("", block[0].replace("</span>", "\n"))  # each line is an element of its own
+    return f"\n```\n{code.rstrip()}\n```\n"
+
+
 def _character(entity: re.Match[str]) -> str:
     text = html.unescape(entity[0])
     makes_a_link = text == "]" and entity.string[entity.end() :].startswith("(")
-    return entity[0] if text in "|<>&" or makes_a_link else text
+    return entity[0] if text in "|&" or makes_a_link else text
 
 
 def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:

@@ -6,27 +6,16 @@ import re
 from dataclasses import dataclass
 
 PAGE = "reference/glossary.md"
-# Where no word is marked: links, code, titles, formulas, tables, and what a widget draws.
-UNMARKED = {
-    "a",
-    "button",
-    "code",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "label",
-    "math",
-    "pre",
-    "summary",
-    "svg",
-    "table",
-}
-UNMARKED_TEXT = re.compile(r'class="[^"]*\b(?:am-lead|am-finding|admonition-title)\b')
-PREDICTION = re.compile(r'^<div class="am-predict"')
+# Where no word is marked: links, code, titles, formulas, tables, what a widget draws, and answers
+# of a prediction, which become buttons. Of other elements the tags.
+LEFT_ALONE = re.compile(
+    r"<(?P<whole>a|button|code|h[1-6]|label|math|pre|summary|svg|table)\b.*?</(?P=whole)>|<!--.*?-->"
+    r'|<p\b[^>]*class="[^"]*\b(?:am-lead|am-finding|admonition-title)\b.*?</p>'
+    r'|<div class="am-predict".*?</ul>|<(?P<tag>/?[a-z][a-z0-9]*)[^>]*>',
+    re.DOTALL,
+)
 TEXT = {"p", "li", "dd"}
-TAG = re.compile(r"(<!--.*?-->|<[^>]+>)", re.DOTALL)
-NAME = re.compile(r"</?([a-z][a-z0-9]*)")
+INLINE = {"span", "em", "strong", "b", "i", "small", "sub", "sup", "br", "wbr", "abbr", "kbd"}
 ENTRY = re.compile(
     r"^(?P<terms>\w[^\n]*(?:\n\w[^\n]*)*?) \{ #(?P<id>[\w-]+)(?P<plain> \.am-plain)? \}\n"
     r":   (?P<text>[^\n]+(?:\n    [^\n]+)*)",
@@ -79,9 +68,6 @@ def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> 
         return content
     pattern, owner = _spellings(entries)
     seen = {entry.id for entry in entries if page in entry.pages}
-    depth = dict.fromkeys(("text", "unmarked"), 0)
-    quiet = ""  # the tag of a paragraph that is a title
-    answers = ""  # of a prediction, which become buttons: "expected", or "open"
 
     def link(match: re.Match[str]) -> str:
         entry = owner[match[0]]
@@ -91,22 +77,11 @@ def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> 
         title = html.escape(entry.text, quote=True)
         return f'<a class="am-term" href="{url}#{entry.id}" title="{title}">{match[0]}</a>'
 
-    parts = TAG.split(content)
-    for number, part in enumerate(parts):
-        if number % 2:  # a tag, or a comment
-            if not (tag := NAME.match(part)):
-                continue
-            name, step = tag[1], -1 if part.startswith("</") else 1
-            if PREDICTION.search(part):
-                answers = "expected"
-            elif name == "ul" and answers == ("expected" if step > 0 else "open"):
-                depth["unmarked"] += step
-                answers = "open" if step > 0 else ""
-            if name in UNMARKED:
-                depth["unmarked"] += step
-            elif name in TEXT:
-                depth["text"] += step
-                quiet = part if step > 0 and UNMARKED_TEXT.search(part) else ""
-        elif depth["text"] > 0 and not depth["unmarked"] and not quiet:
-            parts[number] = pattern.sub(link, part)
-    return "".join(parts)
+    made, end, in_text = [], 0, False
+    for part in LEFT_ALONE.finditer(content):
+        between = content[end : part.start()]
+        made += [pattern.sub(link, between) if in_text else between, part[0]]
+        end = part.end()
+        if part["tag"] and part["tag"].lstrip("/") not in INLINE:
+            in_text = part["tag"] in TEXT
+    return "".join([*made, content[end:]])

@@ -2,38 +2,34 @@
 
 mkdocs-jupyter turns a notebook into a page, but cannot do these:
 
-- run it when, and only when, something that it uses has changed: `make notebooks` does that,
-  outside docs/, and the page shows the executed copy if it belongs to the code as it is now;
+- run it when, and only when, code that it may use has changed: `make notebooks` does that, outside
+  docs/, and the page shows the executed copy if it belongs to the code as it is now;
 - leave out half a megabyte of style and scripts, some of them from elsewhere: the page is put
   together again from its text, code and outputs, in the elements that other pages have;
 - hold a notebook back together with its post, and offer it for download with the address in it
   from which its first cell installs.
 """
 
-import ast
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
-import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from bs4 import BeautifulSoup, Tag
-from jupyter_client.manager import AsyncKernelManager
+from bs4 import BeautifulSoup
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
-from mkdocs.structure.toc import AnchorLink
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -44,12 +40,14 @@ NOTEBOOKS = ROOT / "docs" / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
 RECORD = "attention_measured"  # in an executed copy's metadata: what it was made from
 PACKAGES = ("torch", "triton", "numpy")  # whose versions an output may depend on
+# Modules of rooms that no notebook uses.
+UNUSED = {"bench.py", "figures.py", "drawings.py"}
 CELL_SECONDS = 120
 REPOSITORY = 'REPOSITORY = ""'  # a line of the first cell
+OURS = ("TRITON_INTERPRET", "ATTENTION_MEASURED_SOURCE", "PYTHONPATH")
 
 # The folder of this process with what mkdocs-jupyter reads; it goes when the process does.
 _made: list[tempfile.TemporaryDirectory[str]] = []
-_shown: list[str] = []  # posts whose notebook is in the site that is being built
 
 
 class NotebookError(Exception):
@@ -67,68 +65,32 @@ def posts(folder: Path = NOTEBOOKS) -> list[str]:
     return found
 
 
-def code(notebook: Any) -> str:
-    """All code of a notebook, as one program."""
-    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-
-
-def used(program: str, root: Path = ROOT) -> list[Path]:
-    """The files below snippets/ that a program imports, directly or through each other."""
-    found: set[Path] = set()
-    todo = [(program, "")]  # a text, and the package that it is in
-    while todo:
-        text, package = todo.pop()
-        for name in _imported(text, package):
-            parts = name.split(".")
-            if parts[0] != "snippets":
-                continue
-            for end in range(1, len(parts) + 1):
-                module = root.joinpath(*parts[:end])
-                for path in (module / "__init__.py", module.with_suffix(".py")):
-                    if path.is_file() and path not in found:
-                        found.add(path)
-                        inside = ".".join(path.parent.relative_to(root).parts)
-                        todo.append((path.read_text("utf-8"), inside))
-    return sorted(found)
-
-
-def _imported(text: str, package: str) -> Iterable[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            yield from (f"{base}.{alias.name}" for alias in node.names)  # a module, or in one
-
-
 def source_of(path: Path, root: Path = ROOT) -> str:
-    """A hash of a notebook and of every file that it uses."""
+    """A hash of a notebook and of the code of rooms and of the lab."""
+    files = [f for f in sorted((root / "snippets").rglob("*.py")) if f.name not in UNUSED]
     digest = hashlib.sha256(path.read_bytes())
-    for file in used(code(nbformat.read(path, as_version=4)), root):
-        digest.update(b"\0" + file.relative_to(root).as_posix().encode() + b"\0")
-        digest.update(file.read_bytes())
+    for file in (f for f in files if "_site" not in f.parts):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that are there; a site can be built without them."""
-    installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
-    known = {name: importlib.metadata.version(name) for name in PACKAGES if name in installed}
+    installed = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions()}
+    known = {name: installed[name] for name in PACKAGES if name in installed}
     return {"python": platform.python_version(), **known}
 
 
 def executed(path: Path, cache: Path = CACHE, root: Path = ROOT) -> Any | None:
     """The cached copy of a notebook with its outputs; None if there is none that is up to date."""
-    copy = cache / path.name
-    if not copy.exists():
+    if not (cache / path.name).exists():
         return None
-    notebook = nbformat.read(copy, as_version=4)
+    notebook = nbformat.read(cache / path.name, as_version=4)
     record = notebook.metadata.get(RECORD, {})
     now = versions()
     if "torch" not in now:  # nothing here could have run it, so only its source can be compared
         now = record.get("versions", {})
-    same = record.get("source") == source_of(path, root) and record.get("versions") == now
-    return notebook if same else None
+    return notebook if record == {"source": source_of(path, root), "versions": now} else None
 
 
 def run(notebook: Any, folder: Path, environment: Mapping[str, str]) -> None:
@@ -137,24 +99,17 @@ def run(notebook: Any, folder: Path, environment: Mapping[str, str]) -> None:
     Raises NotebookError for a cell that raises (nbclient's default, unlike mkdocs-jupyter's) or
     takes longer than two minutes.
     """
-    resources = {"metadata": {"path": str(folder)}}
-    with tempfile.TemporaryDirectory(prefix="kernel-") as private:
-        # Sockets in a folder of our own: ports can be taken, and others can listen.
-        manager = AsyncKernelManager(
-            transport="ipc", connection_file=str(Path(private) / "kernel.json")
-        )
-        client = NotebookClient(
-            notebook,
-            km=manager,
-            timeout=CELL_SECONDS,
-            resources=resources,
-            record_timing=False,
-            coalesce_streams=True,  # what a cell prints is one output
-        )
-        try:
-            client.execute(env=dict(environment), cleanup_kc=True)
-        except (CellExecutionError, TimeoutError) as error:
-            raise NotebookError(str(error)) from error
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        resources={"metadata": {"path": str(folder)}},
+        record_timing=False,
+        coalesce_streams=True,  # what a cell prints is one output
+    )
+    try:
+        client.execute(env=dict(environment), cleanup_kc=True)
+    except (CellExecutionError, TimeoutError) as error:
+        raise NotebookError(str(error)) from error
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
@@ -162,8 +117,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 
     The interpreter is not switched on here: a notebook does that.
     """
-    ours = ("TRITON_INTERPRET", "ATTENTION_MEASURED_SOURCE", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
     own = {"CUDA_VISIBLE_DEVICES": "", "IPYTHONDIR": str(folder)}
     return {**kept, **own, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **settings}
 
@@ -202,9 +156,9 @@ def run_all() -> int:
 
 def give(files: Files, config: MkDocsConfig) -> None:
     """Give mkdocs-jupyter the executed copies, and nothing of a post that waits."""
-    folder = Path(_temporary())
+    _made[:] = _made or [tempfile.TemporaryDirectory(prefix="notebooks-")]
+    folder = Path(_made[0].name)
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    _shown.clear()
     for post in posts():
         file = files.get_file_from_path(f"notebooks/{post}.ipynb")
         if file is None:
@@ -214,12 +168,11 @@ def give(files: Files, config: MkDocsConfig) -> None:
             continue
         path = NOTEBOOKS / f"{post}.ipynb"
         notebook = executed(path) or nbformat.read(path, as_version=4)
-        copy = folder / file.src_uri
-        copy.write_text(nbformat.writes(addressed(notebook, config.repo_url)), "utf-8")
+        copy = nbformat.writes(addressed(notebook, config.repo_url))
+        (folder / file.src_uri).write_text(copy, "utf-8")
         # No File.generated: mkdocs-jupyter asks a file for the folder that it is in.
         here, there = str(folder), config.site_dir
         files.append(File(file.src_uri, here, there, config.use_directory_urls))
-        _shown.append(post)
 
 
 def is_notebook(page: Page) -> bool:
@@ -229,7 +182,7 @@ def is_notebook(page: Page) -> bool:
 
 def source(page: Page) -> str:
     """A page's text with what it says about itself: search finds the post, not its notebook too."""
-    notebook = _read(page)
+    notebook = nbformat.read(page.file.abs_src_path, as_version=4)
     text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     title = text.partition("\n")[0].removeprefix("# ")
     about = f"{title}. Its code in cells to run and to change, with a GPU or without."
@@ -259,41 +212,27 @@ def leave_post(page: Page) -> None:
 
 
 def as_page(content: str, page: Page, files: Files, repository: str | None) -> str:
-    """Put a page together from what its cells hold, and leave everything else.
+    """A page put together from what its cells hold, and what stands above them.
 
-    `repository` is its address, where one is known: a download installs from there.
-
-    Raises NotebookError where that cannot be done.
+    What is downloaded installs the code from the address of the `repository`. Without one its first
+    cell could only fail, so there is none to download. Raises NotebookError.
     """
     post = page.file.name
-    body = rebuilt(content, list(_flat(page.toc)))
     about = files.get_file_from_path(f"posts/{post}.md")
     if about is None:
         raise NotebookError("there is no post of this name")
-    row = (
-        f"{offered(post, about.url_relative_to(page.file), repository)}\n"
-        f'<p class="am-run">{said(_read(page))}</p>'
-    )
-    head, end, rest = body.partition("</h1>")
-    return f"{head}{end}\n{row}{rest}"
-
-
-def offered(post: str, about: str, repository: str | None) -> str:
-    """The line above a notebook: a download where it would work, else how to run it from here.
-
-    What is downloaded installs the code from the repository's address. Without one its first cell
-    could only fail, so there is none to download.
-    """
-    path = f"docs/notebooks/{post}.ipynb"
     download = f'<a href="../{post}.ipynb" download>Download</a> ' if repository else ""
     run = (
         "Downloaded, it installs the code of the series first."
         if repository
         else "To run it, open it from a checkout, in Jupyter or an editor that runs notebooks."
     )
+    notebook = nbformat.read(page.file.abs_src_path, as_version=4)
+    head, end, rest = rebuilt(content).partition("</h1>")
     return (
-        f'<div class="am-file"><p><code>{path}</code> {download}'
-        f'<a href="{about}">The post</a></p></div>\n<p class="am-run">{run}</p>'
+        f'{head}{end}\n<div class="am-file"><p><code>docs/notebooks/{post}.ipynb</code> {download}'
+        f'<a href="{about.url_relative_to(page.file)}">The post</a></p></div>\n'
+        f'<p class="am-run">{run}</p>\n<p class="am-run">{said(notebook)}</p>{rest}'
     )
 
 
@@ -304,11 +243,12 @@ def card_path(page: Page) -> str:
 
 def publish(config: MkDocsConfig) -> None:
     """Publish each notebook for download, as it is stored but for the address, if one is known."""
-    for post in _shown if config.repo_url else ():
-        stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
-        copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(nbformat.writes(addressed(stored, config.repo_url)) + "\n", "utf-8")
+    for post in posts() if config.repo_url else ():
+        if post not in waiting():
+            stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
+            copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(nbformat.writes(addressed(stored, config.repo_url)) + "\n", "utf-8")
 
 
 def addressed(notebook: Any, repository: str | None) -> Any:
@@ -335,69 +275,32 @@ def said(notebook: Any) -> str:
     return escape(f"The outputs come from a CPU: {', '.join(known)}.")
 
 
-def rebuilt(content: str, anchors: list[AnchorLink]) -> str:
+def rebuilt(content: str) -> str:
     """A page of mkdocs-jupyter in the elements of this site: text, code and printed output.
 
-    Raises NotebookError for headings that differ from the table of contents, and for outputs that
-    are not text.
+    Raises NotebookError for outputs that are not text.
     """
     soup = BeautifulSoup(content, "html.parser")
+    for head in soup.select("h1, h2, h3"):  # its table of contents has other names than it
+        for link in head.select("a.anchor-link"):
+            link.decompose()
+        head["id"] = slugify(head.get_text(), "-")
+        link = soup.new_tag(
+            "a", string="#", attrs={"class": "headerlink", "href": f"#{head['id']}"}
+        )
+        link["aria-label"] = "Link to this section"
+        head.append(link)
     parts = []
-    for cell in soup.select(".jp-Cell:not(.jp-Cell .jp-Cell)"):  # code cells are wrapped twice
-        if "jp-MarkdownCell" in _classes(cell):
-            parts += [text.decode_contents().strip() for text in cell.select(".jp-MarkdownOutput")]
-            continue
-        for block in cell.select(".jp-InputArea .highlight-ipynb pre"):
-            inner = block.decode_contents().strip()
-            parts.append(
-                f'<div class="language-python highlight"><pre><code>{inner}\n</code></pre></div>'
-            )
-        for output in cell.select(".jp-OutputArea-output"):
-            printed = output.select("pre")
-            if len(printed) != 1 or output.select("img, svg, table, script, iframe"):
-                raise NotebookError("a cell has an output that is not text")
-            text = escape(printed[0].get_text().strip("\n"), quote=False)
+    kinds = ".jp-MarkdownOutput, .jp-InputArea .highlight-ipynb pre, .jp-OutputArea-output"
+    for part in soup.select(kinds):
+        if part.name == "pre":
+            code = f"<pre><code>{part.decode_contents().strip()}\n</code></pre>"
+            parts.append(f'<div class="language-python highlight">{code}</div>')
+        elif "jp-MarkdownOutput" in part.get_attribute_list("class"):
+            parts.append(part.decode_contents().strip())
+        elif len(part.select("pre")) != 1 or part.select("img, svg, table, script, iframe"):
+            raise NotebookError("a cell has an output that is not text")
+        else:
+            text = escape(part.get_text().strip("\n"), quote=False)
             parts.append(f'<pre class="am-output" tabindex="0">{text}</pre>')
-    if not parts:
-        raise NotebookError("the page has no cells")
-    page = "\n".join(parts)
-    return _headed(page, anchors)
-
-
-def _headed(page: str, anchors: list[AnchorLink]) -> str:
-    """Headings as on other pages: with the table of contents' names, and a link to themselves."""
-    names = iter([anchor.id for anchor in anchors])
-
-    def head(match: re.Match[str]) -> str:
-        level, text = match[1], match[2]
-        text = re.sub(r'<a class="anchor-link".*?</a>', "", text).strip()
-        name = next(names, None)
-        if name is None:
-            raise NotebookError(f"the table of contents lacks the heading {text!r}")
-        link = f'<a class="headerlink" href="#{name}" aria-label="Link to this section">#</a>'
-        return f'<h{level} id="{name}">{text}{link}</h{level}>'
-
-    page = re.sub(r"<h([1-6])\b[^>]*>(.*?)</h\1>", head, page, flags=re.DOTALL)
-    if (left := next(names, None)) is not None:
-        raise NotebookError(f"the table of contents has {left!r}, and the page no such heading")
-    return page
-
-
-def _flat(links: Iterable[AnchorLink]) -> Iterable[AnchorLink]:
-    for link in links:
-        yield link
-        yield from _flat(link.children)
-
-
-def _classes(tag: Tag) -> list[str]:
-    return list(tag.get_attribute_list("class"))
-
-
-def _read(page: Page) -> Any:
-    return nbformat.read(page.file.abs_src_path, as_version=4)
-
-
-def _temporary() -> str:
-    if not _made:
-        _made.append(tempfile.TemporaryDirectory(prefix="notebooks-"))
-    return _made[0].name
+    return "\n".join(parts)

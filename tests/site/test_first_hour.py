@@ -13,7 +13,7 @@ import snippets
 from snippets._lab import cli
 from snippets._lab.draw import identity
 from snippets._lab.judge.mutants import mutate
-from snippets._lab.rooms import ROOT, load_file, on_a_gpu, places_of, rooms
+from snippets._lab.rooms import ROOT, load_file, on_a_gpu, places_of
 from snippets._lab.skeleton.write import CannotBegin, new_post
 from snippets._site import unmeasured
 from tests import made_up
@@ -203,11 +203,6 @@ def test_a_page_shows_what_has_been_measured(page, house, monkeypatch):
     assert not unmeasured.nothing_measured(house / "docs/data", NAME)
 
 
-def test_only_figures_of_a_room_can_wait(page):
-    for line in ('--8<-- "docs/figures/no_room/forward.md"', include("no_result.md")):
-        assert line in page(f"\n{line}\n")
-
-
 def test_whether_a_gpu_has_measured_is_read_from_the_folders(tmp_path):
     for folder in ("interpreter", "compiler/sm_90", "browser"):
         (tmp_path / folder / NAME).mkdir(parents=True)
@@ -216,11 +211,6 @@ def test_whether_a_gpu_has_measured_is_read_from_the_folders(tmp_path):
     (tmp_path / "some_gpu" / NAME).mkdir(parents=True)
     (tmp_path / "some_gpu" / NAME / "forward.json").touch()
     assert on_a_gpu(tmp_path, NAME, "forward")
-
-
-def test_every_result_of_every_room_has_a_place():
-    gpu = [room for room in rooms() if ("gpu",) in places_of(room).values()]
-    assert len(gpu) >= 8
 
 
 # What is said.
@@ -239,32 +229,3 @@ def test_bench_without_a_gpu_says_one_sentence(monkeypatch, capsys):
     said = capsys.readouterr().out.strip()
     assert said.startswith("There is no GPU that torch can use: timings stay as they are")
     assert "\n" not in said
-
-
-def test_all_parts_that_a_page_lacks_are_told_at_once(house, monkeypatch):
-    monkeypatch.setattr(test_site, "ROOT", house)
-    page = house / f"docs/posts/{NAME}.md"
-    text = page.read_text("utf-8")
-    try:
-        page.write_text(text.partition("## How it is tested")[0], "utf-8")
-        with pytest.raises(AssertionError) as caught:
-            test_site.test_a_post_has_its_parts(NAME)
-    finally:
-        page.write_text(text, "utf-8")
-    first, *parts = str(caught.value).splitlines()
-    assert first == f"docs/posts/{NAME}.md lacks parts:"
-    assert len(parts) == 6
-    assert "  - lines to remember: a box that begins with `!!! summary`" in parts
-
-
-@pytest.mark.parametrize(
-    "name", ["build/lib/x.py", "dist/x.whl", "my_kernel.py", "site/index.html"]
-)
-def test_what_a_reader_leaves_behind_is_ignored(name):
-    done = subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", name])
-    assert done.returncode == 0
-
-
-def test_kernels_of_the_series_are_not_ignored():
-    for name in ("snippets/my_attention/kernel.py", "tests/posts/test_my_attention.py"):
-        assert subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", name]).returncode == 1

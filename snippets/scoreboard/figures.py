@@ -52,6 +52,7 @@ from .regime_rows import (
     OF_CUDNN,
     PACKAGES,
     QUEUED,
+    REGIMES,
     SUSTAINED,
     beside_cudnn,
     missing,
@@ -242,21 +243,11 @@ def ahead(results):
         caption=f"{cell(result.label)}, queued, bfloat16: {count(one['batch'] * one['N'])} tokens "
         f"and {one['heads'] * one['D']} columns in every case; the bars show N {N}, the data all "
         "lengths. Longer is faster. With a causal mask only visible scores count as work.",
-        table=columns(
-            [
-                dict(zip(CELL, at, strict=True)) | {n: found.row(n, at) for n in front.BESIDE}
-                for at in found.cases
-            ],
-            {
-                **{axis: axis for axis in CELL},
-                **{
-                    named(name): Quantity(
-                        "rate", lambda line, name=name: line[name] and rate(line[name]), units.flops
-                    )
-                    for name in front.BESIDE
-                    if found[name] or name == LAST
-                },
-            },
+        table=beside(
+            rows,
+            CELL,
+            {named(name): name for name in front.BESIDE if found[name] or name == LAST},
+            RATE,
         ),
         widget=front.bars(rows, N),
         sources=(result,),
@@ -390,40 +381,31 @@ def _beside_cudnn(names):
     return {"groups": others, "log": False, "references": [line]}
 
 
-def _cells(rows, names):
-    """A line for each cell and regime: the rates, their quotients, power and clock."""
-    timed = [r for r in rows if "regime" in r]
-    order = {regime: i for i, regime in enumerate(regimes_of(rows))}
-    lines = sorted(
-        {(*(r[axis] for axis in CELL), order[r["regime"]], r["regime"]) for r in pick(timed)}
-    )
-    table = []
-    for *cell_, _, regime in lines:
-        at = dict(zip(CELL, cell_, strict=True))
-        here = [r for r in timed if r["regime"] == regime and all(r[a] == at[a] for a in CELL)]
-        by_name = {r["implementation"]: r for r in pick(here)}
-        table.append({**at, "regime": regime, "rows": here, **dict.fromkeys(names), **by_name})
-
-    def rate_of(name):
-        return Quantity("rate", lambda line: line[name] and rate(line[name]), units.flops)
-
-    quotients = {
-        f"{named(LAST)} ÷ {told}": quotient(name)
+def _quotients(names, at, ours=LAST):
+    """How many times as fast ours is as cuDNN and as each package, in one case of a table."""
+    return {
+        f"{named(ours)} ÷ {told}": quotient(name, ours)(at)
         for name, told in names.items()
         if name in (CUDNN, *PACKAGES)
     }
-    return columns(
-        table,
-        {
-            **{axis: axis for axis in CELL},
-            "regime": "regime",
-            **{told: rate_of(name) for name, told in names.items()},
-            **quotients,
-            "power": lambda line: seen(line["rows"], "power_w", units.watts),
-            "SM clock": lambda line: seen(line["rows"], "sm_clock_mhz", units.megahertz),
-            "remark": lambda line: remark(line["rows"]),
-        },
-    )
+
+
+def _cells(rows, names):
+    """A line for each cell and regime: the rates, their quotients, power and clock."""
+    timed = [r for r in rows if r.get("regime") in REGIMES]
+    timed.sort(key=lambda r: (*(r[axis] for axis in CELL), REGIMES.index(r["regime"])))
+
+    def more(at):
+        here = [at[name] for name in names if at[name]]
+        return {
+            **_quotients(names, at),
+            "power": seen(here, "power_w", units.watts),
+            "SM clock": seen(here, "sm_clock_mhz", units.megahertz),
+            "remark": remark(here),
+        }
+
+    called = {told: name for name, told in names.items()}
+    return beside(timed, [*CELL, "regime"], called, RATE, more)
 
 
 def launchers(results):
@@ -503,11 +485,7 @@ def training(results):
             list(CELL),
             {label: name for name, label in told.items()},
             RATE,
-            more=lambda at: {
-                f"÷ {told[name]}": quotient(name, TRAINED)(at)
-                for name in (CUDNN, *PACKAGES)
-                if name in told
-            },
+            more=lambda at: _quotients(told, at, TRAINED),
         ),
         plot=charts.lines(
             results,
@@ -547,14 +525,6 @@ def grids(results):
     best = compared.best(rivals)
     if not best:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    lines = {r["grid"]: {"grid": r["grid"], "N": r["N"], "rows": []} for r in rows}
-    for r in rows:
-        lines[r["grid"]]["rows"].append(r)
-        lines[r["grid"]] |= {} if r.get("error") else {r["implementation"]: r}
-
-    def time_of(name):
-        return Quantity("time", lambda line: line.get(name) and TIME(line[name]), units.time)
-
     return Figure(
         finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
         f"of {compared.the_best(rivals, names.get)}{best.standing(' (', ')')}, least at "
@@ -562,22 +532,15 @@ def grids(results):
         caption="bfloat16, queued. Where several heads share keys, the second number counts the "
         "heads of keys. At the bottom, one head without a mask whose queries make one tile of 128 "
         "more or less than this GPU has multiprocessors. Right is faster." + _not_timed(rows),
-        table=columns(
-            lines.values(),
-            {
-                "grid": "grid",
-                "N": "N",
-                **{told: time_of(name) for name, told in names.items()},
-                **{
-                    f"{named(LAST)} ÷ {told}": quotient(name)
-                    for name, told in names.items()
-                    if name in (CUDNN, *PACKAGES)
-                },
-            },
+        table=beside(
+            rows,
+            ["grid", "N"],
+            {told: name for name, told in names.items()},
+            more=lambda at: _quotients(names, at),
         ),
         plot=charts.dots(
             derived(shown, lambda result: beside_cudnn(result, ["grid"])),
-            [Series(LAST, at, {"grid": at}) for at in lines],
+            [Series(LAST, at, {"grid": at}) for at in values(rows, "grid")],
             OF_CUDNN,
             **_beside_cudnn(names),
         ),

@@ -20,7 +20,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, columns, yes
+from snippets._lab.draw.tables import columns, yes
 from snippets._lab.draw.units import (
     bandwidth,
     between,
@@ -81,12 +81,6 @@ def forward(results):
         "faster in float16.",
         caption="One head, time of one call, both axes logarithmic: down is faster. Medians; L2 "
         "flushed before every call; both take turns.",
-        table=beside(
-            rows,
-            ["dtype", "N", "D"],
-            {named(OURS): OURS, named(SDPA): SDPA},
-            more=lambda c: {"PyTorch faster by": ratio(TIME(c[OURS]) / TIME(c[SDPA]))},
-        ),
         plot=charts.lines(
             results,
             [
@@ -139,22 +133,6 @@ def traffic(results):
         finding=f"For one row of output a program loads {elements} elements and selects {slots} "
         "slots.",
         caption="One program, 1024 keys, D 512: recorded while the interpreter ran the kernel.",
-        table=columns(
-            results[0].rows,
-            {
-                "case": "case",
-                "M": "M",
-                "N": "N",
-                "D": "D",
-                "programs": "programs",
-                "loads": "loads",
-                "elements": "elements",
-                "bytes loaded": "bytes_loaded",
-                "compulsory bytes": "bytes_compulsory",
-                "32-byte sectors": "sectors",
-                "slots rewritten": "selected_elements",
-            },
-        ),
         plot=charts.bars(
             derived(
                 results[:1],
@@ -188,7 +166,6 @@ def reuse(results):
     one, two = (only(rows, implementation=name, N=1024) for name in (OURS, PAIRS))
     rate, feed = moved(one, "bytes_loaded"), ceiling(result, "read")
     tensor = one["bytes_compulsory"] / 4  # q, k, v and the result are alike
-    beside_one = {r["N"]: r for r in pick(rows, implementation=PAIRS)}
     return Figure(
         finding=f"The kernel loads {ratio(one['bytes_loaded'] / (3 * tensor))} the bytes of q, k "
         f"and v, at {percent(rate / feed)} of the rate that memory alone could feed.",
@@ -196,25 +173,6 @@ def reuse(results):
         "float32; the title is about N 1024. Dashed: what this GPU reads from memory at best, "
         "measured in the same run. Loaded bytes come mostly from caches; they are not memory "
         "traffic.",
-        table=columns(
-            [
-                {
-                    **r,
-                    "loaded_by_pairs": beside_one[r["N"]]["bytes_loaded"],
-                    "ms_of_pairs": TIME(beside_one[r["N"]]),
-                }
-                for r in pick(rows, implementation=OURS)
-            ],
-            {
-                "N": "N",
-                "loaded": field("bytes_loaded", unit=size),
-                "compulsory": field("bytes_compulsory", unit=size),
-                "smaller than L2": "fits_l2",
-                "time": TIME,
-                "loaded by pairs": field("loaded_by_pairs", unit=size),
-                "time of pairs": field("ms_of_pairs", unit=time),
-            },
-        ),
         plot=charts.lines(
             results,
             [OURS, PAIRS],
@@ -318,7 +276,6 @@ def ablation(results):
         caption="D 64, float32. Each bar is the time that is left with one part taken out; the "
         "result is then wrong. Parts overlap in time, so their savings need not add up to the "
         "whole.",
-        table=beside(rows, ["heads", "N"], {label: name for name, label in names.items()}),
         plot=charts.bars(
             derived(results, shares),
             [Series(name, name, like=OURS) for name in less],
@@ -362,9 +319,6 @@ def warps(results):
         f"{time(ms(1, 1024, 16))} instead of {time(ms(4, 1024, 16))}.",
         caption="D 64, float32, the same kernel with `num_warps` of 1, 2, 4 and 8; both axes "
         "logarithmic. Medians; L2 flushed before every call; the four take turns.",
-        table=beside(
-            rows, ["heads", "N"], {many(n, "warp"): n for n in (1, 2, 4, 8)}, name="num_warps"
-        ),
         plot=charts.lines(
             results,
             [
@@ -397,19 +351,6 @@ def registers(results):
         caption="The compiled kernel, D 64, float32. A thread may have at most 255 registers; "
         "where values spill, the register count says nothing. The launcher refuses more than "
         "16,384 keys; the last point lifts that limit.",
-        table=columns(
-            [{**x, "device": r.label} for r in shown for x in r.rows],
-            {
-                "device": "device",
-                "keys": "N",
-                "D": "D",
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "shared memory, bytes": "shared_bytes",
-                "remark": "error",
-            },
-        ),
         plot=charts.lines(
             shown,
             [Series(OURS, where={"D": 64})],
@@ -439,11 +380,6 @@ def heads(results):
         finding=f"Two heads take {ratio(ours[2] / ours[1])} the time of one: the GPU is already "
         f"busy. PyTorch computes eight heads in {ratio(sdpa[8] / sdpa[1])} the time of one.",
         caption="N 1024, D 64, float32. A flat line means there was room to spare.",
-        table=beside(
-            [{**r, "programs": r["heads"] * r["N"]} for r in rows],
-            ["heads", "programs"],
-            {named(OURS): OURS, named(SDPA): SDPA},
-        ),
         plot=charts.lines(results, [OURS, SDPA], "heads", TIME),
         numbers={"two": ratio(ours[2] / ours[1])},
     )

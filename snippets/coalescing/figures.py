@@ -81,19 +81,6 @@ def strides(results):
         "dashed line is what this GPU copies at best, measured in the same run; open marks are "
         "what is left of it if whole 32-byte sectors move. The result is larger than L2, which "
         "is flushed before each call. Medians.",
-        table=columns(
-            ours.values(),
-            {
-                "dtype": "dtype",
-                "stride": "stride",
-                "time": TIME,
-                "useful": USEFUL,
-                "of the copy ceiling": Quantity("", lambda r: USEFUL(r) / peak, percent),
-                "if whole sectors move": ALLOWED,
-                "several a lane": Quantity("", lambda r: TIME(_beside(rows, r, WIDE)), time),
-                "PyTorch": Quantity("", lambda r: TIME(_beside(rows, r)), time),
-            },
-        ),
         plot=charts.lines(
             measured,
             [OURS, Series(WIDE, "several elements per lane", shade=1), CLONE, whole],
@@ -280,19 +267,6 @@ def transposed(results):
         "each element counted once; one program for each line, except “by tiles” (the exercise) "
         "and PyTorch. The dashed line is what this GPU reads at best, measured in the same run. "
         "L2 flushed before every call.",
-        table=columns(
-            sorted(pick(rows), key=lambda r: (dtypes.index(r["dtype"]), -r["side"])),
-            {
-                "dtype": "dtype",
-                "side": "side",
-                "read": "read",
-                "time": TIME,
-                "bandwidth": BANDWIDTH,
-                "against rows": lambda r: ratio(
-                    slower(r["dtype"], r["side"], by=r["implementation"])
-                ),
-            },
-        ),
         plot=charts.bars(
             results,
             [
@@ -380,19 +354,6 @@ def bound(results):
         "formulas: every operand and result moves once. An operation is “limited by” the ceiling "
         "that it comes closest to, provided it reaches at least half of it; otherwise by "
         "neither. Ceilings measured in the same run.",
-        table=columns(
-            rows,
-            {
-                "new tokens": "tokens",
-                "operation": "operation",
-                "calls a layer": "calls",
-                "FLOP per byte": INTENSITY,
-                "time": TIME,
-                "of memory's ceiling": field("memory", unit=percent),
-                "of arithmetic's ceiling": field("arithmetic", unit=percent),
-                "limited by": "limit",
-            },
-        ),
         plot=charts.roofline(
             limited,
             [Series(by, "", {"limit": by}, joined=False, told=_told) for by in LIMITS],

@@ -22,7 +22,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, cell, columns
+from snippets._lab.draw.tables import cell, columns
 from snippets._lab.draw.units import bandwidth, change, decimals, flops, ratio, share, size
 
 OURS, EXERCISE, BASIC = "composed_attention", "composed_attention:exercise", "basic_attention"
@@ -64,19 +64,6 @@ def _with_sums(rows, summed):
     ]
 
 
-def _speeds(rows, axes, speed):
-    """A row for each time: the case, what was timed, the time and the speed."""
-    return columns(
-        rows,
-        {
-            **{axis: axis for axis in axes},
-            "implementation": lambda r: named(r["implementation"]),
-            "time": TIME,
-            speed.name: speed,
-        },
-    )
-
-
 def forward(results):
     rows = results[0].rows
     names = [OURS, BASIC, EAGER, SDPA]
@@ -92,7 +79,6 @@ def forward(results):
         caption="One head, D 64, time of one call, both axes logarithmic: down is faster. "
         "Medians; L2 flushed before every call; all take turns. Eager PyTorch runs its own "
         "scaling, matmul, softmax and matmul one after the other.",
-        table=beside(rows, ["dtype", "N"], {named(name): name for name in names}),
         plot=charts.lines(results, names, "N", TIME, PANELS),
         numbers={
             "basic_least": ratio(1 / min(basic.values())),
@@ -125,7 +111,6 @@ def transpose(results):
         f"plain copy's speed in float32 and {decimals(compared[copy][half])} in float16.",
         caption="Transposed copy of an N × N matrix, one read and one write counted; up is "
         "faster. Medians; L2 flushed before every call; the three take turns.",
-        table=_speeds(rows, ["dtype", "N"], BANDWIDTH),
         plot=charts.lines(
             results,
             [Series(ours, "tiled transpose"), torch, copy],
@@ -154,7 +139,6 @@ def matmul(results):
         caption="Product of two N × N matrices; up is faster, and the two panels have different "
         "scales. Medians; L2 flushed before every call; the two take turns. Neither uses TF32 "
         "for float32.",
-        table=_speeds(rows, ["dtype", "N"], RATE),
         plot=charts.lines(
             results,
             [Series(ours, "tiled product"), torch],
@@ -213,7 +197,6 @@ def softmax(results):
         caption=f"Softmax of {chosen['rows']} rows, float32, one read and one write counted; up "
         "is faster. Medians; L2 flushed before every call; the three take turns. The copy is "
         "`x.clone()` of the same tensor; the ceiling is the best copy of this GPU, of 2 GiB.",
-        table=_speeds(rows, ["columns"], BANDWIDTH),
         plot=charts.lines(
             results,
             [Series(ours, "row softmax"), torch, copy],
@@ -242,17 +225,6 @@ def alignment(results):
         caption=f"Softmax of {narrow['rows']} rows, float32, one read and one write counted. Four "
         "row lengths: for two of them the compiler knows that rows are aligned and loads four "
         "numbers at once; for two the row fills its tile. Medians; L2 flushed before every call.",
-        table=columns(
-            rows,
-            {
-                "columns": "columns",
-                "numbers per load": "numbers_a_load",
-                "slots": "slots",
-                "masked": lambda r: share(_masked(r)),
-                "time": TIME,
-                BANDWIDTH.name: BANDWIDTH,
-            },
-        ),
         plot=charts.bars(
             results,
             [
@@ -373,11 +345,6 @@ def memory_traffic(results):
     over_fused = Quantity(
         "bytes over a fused kernel's", lambda r: r["bytes_moved"] / r["bytes_fused"], units.times
     )
-    fused = [
-        {**r, "step": "fused", "label": "fused", "bytes_moved": r["bytes_fused"]}
-        for r in totals.values()
-    ]
-    every = [*rows, *totals.values(), *fused]
     return Figure(
         finding=f"At N {SQUARE} in float16 the four kernels read and write "
         f"{size(half['bytes_moved'])} per head where a fused kernel moves "
@@ -387,14 +354,6 @@ def memory_traffic(results):
         "formula; what is stored agrees byte for byte, launch by launch, with what the "
         f"interpreter recorded at N {recorded[0]['N']}. How much of it reaches memory and how "
         "much stays in L2 is not counted here.",
-        table=beside(
-            every,
-            ["dtype", "N"],
-            {r["label"]: r["step"] for r in every},
-            field("bytes_moved", "bytes", size),
-            more=lambda of: {"ratio": ratio(over_fused(of["all"]))},
-            name="step",
-        ),
         plot=charts.bars(
             results,
             _lengths(rows),
@@ -433,7 +392,6 @@ def kernels(results):
         return share(TIME(at(step, dtype, N)), TIME(at("all", dtype, N)))
 
     scores = at("scores", "float16")
-    labels = {r["label"]: r["step"] for r in rows}
     return Figure(
         finding=f"At N {most} the most time goes into the scores in float32 "
         f"({part('scores', 'float32')}) and into the softmax in float16 "
@@ -441,7 +399,6 @@ def kernels(results):
         caption="Shares of the four launches in one call: 16 heads, D 64. Medians; events "
         "between the launches; L2 flushed before the first only, so a step may find in L2 what "
         "the previous one left there.",
-        table=beside(rows, ["dtype", "N"], labels, name="step"),
         plot=charts.bars(
             results,
             _lengths(rows),
@@ -484,18 +441,6 @@ def allocations(results):
         caption="Peak memory during one call besides its inputs, by "
         "`torch.cuda.max_memory_allocated`; 16 heads, D 64; both axes logarithmic. PyTorch hands "
         f"out memory in pieces of {PIECE} bytes.",
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "N": "N",
-                "implementation": lambda r: named(r["implementation"]),
-                "peak, bytes": "bytes_peak",
-                "Kᵀ + scores + result, bytes": lambda r: (
-                    _needed(r) if r["implementation"] == OURS else None
-                ),
-            },
-        ),
         plot=charts.lines(results, names, "N", peak, PANELS),
         numbers={
             "ours": peak.text(at[OURS]),
@@ -517,7 +462,6 @@ def _needed(row):
 
 
 def strides(results):
-    rows = results[0].rows
     over = {(r["dtype"], r["N"]): r["over"] for r in _without(results[0])}
     least, most = min(over, key=over.get), max(over, key=over.get)
     return Figure(
@@ -525,12 +469,6 @@ def strides(results):
         f"(float16, N 256) to {change(over[most])} (float32, N 4096).",
         caption="16 heads, D 64, time of one call without the transpose over the time with it: "
         "below 1 it is time saved. Medians; L2 flushed before every call; the two take turns.",
-        table=beside(
-            rows,
-            ["dtype", "N"],
-            {named(OURS): OURS, named(EXERCISE): EXERCISE},
-            more=lambda at: {"change": change(over[at["dtype"], at["N"]])},
-        ),
         plot=charts.lines(
             derived(results, _without),
             [Series(EXERCISE, dtype, {"dtype": dtype}, dtype=dtype) for dtype in BOTH],

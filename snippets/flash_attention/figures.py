@@ -6,7 +6,6 @@ from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
-    INTENSITY,
     RATE,
     TIME,
     Quantity,
@@ -25,7 +24,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, case, cell, columns, listed
+from snippets._lab.draw.tables import case, cell, listed
 from snippets._lab.draw.units import (
     between,
     change,
@@ -43,7 +42,6 @@ from snippets._lab.draw.words import in_cells
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
-OWN_TILE = "the kernel's table"
 PAGE = "docs/posts/flash_attention.md"
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
@@ -67,25 +65,11 @@ def kernels(results):
     gain = {name: compared[name][far] for name in labels if far in compared[name]}
     first = next(name for name in gain if not name.startswith("torch"))
 
-    def against(at):
-        return lambda line: measured_ratio(x) if (x := compared[line["name"]].get(at)) else None
-
-    def time(at):
-        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
-
     return Figure(
         finding=f"From “{labels[first]}” to tensor cores: {measured_ratio(gain[first])} at N "
         f"{far.N}, on the same work.",
         caption=f"{rows[0]['heads']} heads of N queries and keys, D {rows[0]['D']}, float16; time "
         f"of one call, logarithmic: left is faster. {MEDIANS}",
-        table=columns(
-            [{"name": name, "kernel": label} for name, label in labels.items()],
-            {
-                "kernel": "kernel",
-                **{case(at): time(at) for at in compared.cases},
-                **{f"{case(at)}, against this kernel": against(at) for at in compared.cases},
-            },
-        ),
         plot=charts.times(results, labels, values(rows, "N")),
         numbers={
             "first": measured_ratio(gain[first]),
@@ -154,7 +138,6 @@ def ladder(results):
         f"{change(max(found[best].values()))} at best.",
         caption="How much faster the kernel is with a step than without it; everything else is "
         f"unchanged. bfloat16, N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
-        table=_ladder_table(rows, compared, found),
         plot=charts.bars(
             derived(results, _drawn_gains),
             [Series(OURS, step[rung], {"rung": rung}) for rung in found],
@@ -170,38 +153,6 @@ def ladder(results):
         pieces={
             rung.replace(" ", "_"): in_cells({case(at): [gain] for at, gain in of.items()})
             for rung, of in found.items()
-        },
-    )
-
-
-def _ladder_table(rows, compared, gained):
-    """What each step gives and the times behind it, then the kernel's and cuDNN's."""
-    lines = [
-        {
-            "name": rung,
-            "step": r["step"],
-            "without it": "–" if r["kind"] == "further" else rung,
-        }
-        for rung, r in _steps(rows).items()
-    ]
-    ends = {compared.ours: compared.ours, OURS: "the kernel with its table", CUDNN: "cuDNN"}
-    lines += [{"name": name, "step": told, "without it": "–"} for name, told in ends.items()]
-
-    def gain(at):
-        return lambda line: (
-            change(found) if (found := gained.get(line["name"], {}).get(at)) else None
-        )
-
-    def time(at):
-        return Quantity("time", lambda line: compared.ms(line["name"], at), units.time)
-
-    return columns(
-        lines,
-        {
-            "step": "step",
-            "without it": "without it",
-            **{case(at): gain(at) for at in sorted(compared.cases)},
-            **{f"{case(at)}, time": time(at) for at in sorted(compared.cases)},
         },
     )
 
@@ -305,21 +256,7 @@ def sweep(results):
         f"the fastest one's rate, and {len(winners)} different tiles win the {len(behind)} cases.",
         caption="Queries × keys of an iteration, warps, stages; a star gives loading to warps of "
         f"their own. bfloat16, {_tokens(rows)} tokens. {len(left)} of {len(tiles)} tiles cannot "
-        f"run in every case; the table says why. {MEDIANS}",
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "causal": "causal",
-                "N": "N",
-                "tile": lambda r: _tile(r["implementation"]) if "BLOCK_M" in r else OWN_TILE,
-                "time": TIME,
-                "of the fastest": Quantity(
-                    "", lambda r: part.get((*_grid(r), r["implementation"])), units.fraction
-                ),
-                "remark": lambda r: r.get("error"),
-            },
-        ),
+        f"run in every case. {MEDIANS}",
         plot=charts.dots(
             derived(results, _shares),
             [Series(OURS, told, {"implementation": tile}) for tile, told in tiles.items()],
@@ -355,11 +292,6 @@ def _shares(result):
     timed = pick(_swept(result.rows))
     fastest = {at: min(TIME(r) for r in timed if _grid(r) == at) for at in map(_grid, timed)}
     return [{**r, "share": fastest[_grid(r)] / TIME(r)} for r in timed]
-
-
-def _tile(label):
-    """A tile's label as it is shown: the data spells one word otherwise."""
-    return label.replace("specialised", "specialized")
 
 
 def resources(results):
@@ -438,10 +370,9 @@ def forward(results):
         finding=f"In bfloat16 it does {cudnn.between()} of cuDNN's rate, {flash.between()} of "
         f"that of FlashAttention-2 (PyTorch's flash backend) and {flex.between()} of "
         "FlexAttention's.",
-        caption=f"Up is faster. bfloat16; float16 is in the table. {_tokens(rows)} tokens and "
+        caption=f"Up is faster. bfloat16. {_tokens(rows)} tokens and "
         f"{rows[0]['heads'] * rows[0]['D']} columns at every length: batch times N, and heads "
         f"times D, stay the same. With a mask only the visible scores count as work. {MEDIANS}",
-        table=_rates(rows, {"cuDNN": CUDNN, "FlashAttention-2": FLASH, "Flex": FLEX}),
         plot=charts.lines(
             results,
             [CUDNN, OURS, FLEX, FLASH],
@@ -473,33 +404,6 @@ def forward(results):
     )
 
 
-def _rates(rows, others):
-    """A table: time and rate of the kernel, and of others, label → name, beside it."""
-    axes = ("dtype", "D", "causal", "N")
-    compared = Comparison(rows, OURS, others.values(), axes)
-
-    def at(row):
-        return compared.case(*(row[axis] for axis in axes))
-
-    def rate_of(name):
-        return Quantity("rate", lambda r: (x := compared.row(name, at(r))) and rate(x), units.flops)
-
-    def part_of(name):
-        against = compared[name]
-        return lambda r: decimals(against[at(r)]) if at(r) in against else None
-
-    return columns(
-        pick(rows, implementation=OURS),
-        {
-            **{axis: axis for axis in axes},
-            "time": TIME,
-            "this kernel": RATE,
-            **{label: rate_of(name) for label, name in others.items()},
-            **{f"of {label}": part_of(name) for label, name in others.items()},
-        },
-    )
-
-
 def roofline(results):
     rows = results[0].rows
     memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
@@ -516,18 +420,6 @@ def roofline(results):
         caption="bfloat16, D 128, 16 heads, no mask, batch 4 (16 where there is one query). "
         "Bytes: each tensor once. The slope is the fastest measured traffic with memory, the "
         f"flat part a plain bfloat16 matrix product, both of the same run. {MEDIANS}",
-        table=columns(
-            pick(rows),
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "M": lambda r: r.get("M", r["N"]),
-                "N": "N",
-                "FLOP per byte": INTENSITY,
-                "rate": RATE,
-                "bytes moved": Quantity("", moved, units.bandwidth),
-                "time": TIME,
-            },
-        ),
         plot=charts.roofline(
             results,
             [
@@ -565,13 +457,6 @@ def memory(results):
         "nothing else.",
         caption="Bytes allocated at the peak of a call, beyond its inputs. bfloat16, "
         f"{far['heads']} heads, D {far['D']}; both axes logarithmic.",
-        table=beside(
-            rows,
-            ["N"],
-            {"this kernel": OURS, "eager PyTorch": EAGER},
-            peak,
-            more=lambda at: {"the result, bytes": at[OURS]["result_bytes"]},
-        ),
         plot=charts.lines(results, [OURS, EAGER], "N", peak),
         numbers={
             "longer": far["N"] // near["N"],
@@ -607,21 +492,6 @@ def ragged(results):
         f"keys lose at most {percent(1 - min(kept))} against heads with their own.",
         caption=f"bfloat16, D {rows[0]['D']}, batch {rows[0]['batch']}, {rows[0]['heads']} heads; "
         f"work counted for the length as it is. {MEDIANS}",
-        table=columns(
-            sorted(pick(rows), key=lambda r: (-r["heads_kv"], r["causal"], r["N"])),
-            {
-                "heads of keys": "heads_kv",
-                "causal": "causal",
-                "N": "N",
-                "rate": RATE,
-                "of the round length": lambda r: decimals(
-                    rate(r) / rates[r["heads_kv"], r["causal"], round_of[r["N"]]]
-                ),
-                "of heads with their own keys": lambda r: decimals(
-                    rate(r) / rates[own, r["causal"], r["N"]]
-                ),
-            },
-        ),
         plot=charts.bars(
             results,
             [Series(OURS, f"N {N}", {"N": N}) for N in lengths],
@@ -669,17 +539,6 @@ def error(results):
         f"in {sum(r['mean'] <= other['mean'] for r, other in cells)} of {len(cells)} cells.",
         caption="Largest difference from attention in float64 of the same rounded inputs, a dot "
         "for each length and head dimension; left is better. Two heads.",
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "dtype": "dtype",
-                "D": "D",
-                "N": "N",
-                "largest": field("largest", unit=units.difference),
-                "mean": field("mean", unit=units.difference),
-            },
-        ),
         plot=charts.errors(results),
         numbers={**against, "fused": between(fused)},
     )
@@ -695,7 +554,6 @@ def host_time(results):
         f"is shorter: bfloat16, no mask, {one['heads']} heads, {one['N']} queries and keys. Below "
         'the whole calls, parts of ours, each made by itself. "Found by Triton" is the launch '
         "without the kept kernel.",
-        table=host.table,
         plot=host.plot,
         numbers={"kept": host.kept, "asked": host.asked},
     )

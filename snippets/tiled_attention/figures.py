@@ -4,7 +4,6 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     TIME,
     Quantity,
@@ -19,7 +18,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, cell, columns
+from snippets._lab.draw.tables import cell, columns
 from snippets._lab.draw.units import (
     MINUS,
     between,
@@ -138,18 +137,6 @@ def traffic(results):
         "much.",
         caption=f"One head, {ours['N']} queries and keys, D {ours['D']}, float32: recorded while "
         "the interpreter ran the kernels. An instruction is one `tl.load` of the text.",
-        table=columns(
-            rows,
-            {
-                "kernel": "label",
-                "programs": "programs",
-                "loads": "loads",
-                "bytes of K": "key_bytes",
-                "bytes of V": "value_bytes",
-                "bytes loaded": "bytes_loaded",
-                "compulsory bytes": "bytes_compulsory",
-            },
-        ),
         plot=charts.bars(
             results[:1],
             [Series(r["implementation"], r["label"], {"label": r["label"]}) for r in rows],
@@ -186,13 +173,6 @@ def forward(results):
     full = compared.case(heads[-1], widths[0], lengths[-1])
     reached = rate(compared.row(OURS, full))
     peak = ceiling(results[0], "fma_float32")
-    names = {
-        "one key at a time": BASIC,
-        "32 keys at a time": BLOCKS,
-        "three kernels": COMPOSED,
-        "a block of queries": OURS,
-        "PyTorch SDPA": SDPA,
-    }
     panels = [
         View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in widths
     ]
@@ -202,16 +182,6 @@ def forward(results):
         f"{ratio(1 / sdpa[full])} slower than PyTorch.",
         caption="float32, time of one call, both axes logarithmic: down is faster. One head with "
         f"few queries leaves most of the GPU idle. {TURNS}",
-        table=beside(
-            rows,
-            ["heads", "D", "N"],
-            names,
-            more=lambda case: {
-                "against 32 keys": _against(blocks, compared, case),
-                "against three kernels": _against(composed, compared, case),
-                "against PyTorch": _against(sdpa, compared, case),
-            },
-        ),
         plot=charts.lines(
             results, [BASIC, BLOCKS, COMPOSED, OURS, SDPA], "N", TIME, panels, columns=2
         ),
@@ -235,11 +205,6 @@ def forward(results):
     )
 
 
-def _against(other, compared, case):
-    at = compared.case(case["heads"], case["D"], case["N"])
-    return ratio(other[at]) if at in other else None
-
-
 def one_tile(results):
     rows = results[0].rows
     names = [ONE_TILE, BLOCKS, OURS, SDPA]
@@ -248,7 +213,6 @@ def one_tile(results):
         finding="Where all keys still fit one tile, N 64 to 512, the loop over tiles takes "
         f"{between((1 / x for x in gain.values()), ratio)} the time of the single load.",
         caption=f"One head, D 64, float32, both axes logarithmic. {TURNS}",
-        table=beside(rows, ["N"], {named(name): name for name in names}),
         plot=charts.lines(results, names),
     )
 
@@ -270,12 +234,6 @@ def causal(results):
         "because it leaves the hidden tiles out.",
         caption="16 heads, D 64, float32; N queries and keys. “No tile skipped” is the same "
         f"kernel with the loop up to the last key. {TURNS}",
-        table=beside(
-            rows,
-            ["N"],
-            {s.name: s.key for s in shown},
-            more=lambda case: {"full by causal": ratio(full[compared.case(case["N"])])},
-        ),
         plot=charts.bars(
             results,
             shown,
@@ -309,23 +267,6 @@ def axes(results):
         f"order spills; and instructions of the compiled kernel ({cell(results[0].label)}), "
         "nearly all of them in its one loop. A shuffle hands a number from one thread of a warp "
         "to another. Medians; L2 flushed before every call; the two take turns.",
-        table=columns(
-            [{**r, "target": result.label} for result in results for r in result.rows],
-            {
-                "target": "target",
-                "D": "D",
-                "tile": "tile",
-                "summed axis": "implementation",
-                "time": TIME,
-                "registers": "registers",
-                "stack, bytes": "stack_bytes",
-                "instructions": "instructions",
-                "multiply-adds": "multiply_adds",
-                "shuffles": "shuffles",
-                "barriers": "barriers",
-                "loads from memory": "global_loads",
-            },
-        ),
         plot=charts.bars(
             results,
             [Series(OURS, f"D {D}", {"D": D}) for D in widths],

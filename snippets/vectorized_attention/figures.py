@@ -18,7 +18,7 @@ from snippets._lab.draw.rows import (
     target,
     values,
 )
-from snippets._lab.draw.tables import beside, case, columns
+from snippets._lab.draw.tables import case, columns
 from snippets._lab.draw.units import flops, percent, ratio, seconds, thousands, time
 
 OURS, BASIC, SDPA = "vectorized_attention", "basic_attention", "torch:sdpa"
@@ -80,17 +80,6 @@ def forward(results):
         caption="One head, float32, time of one call, both axes logarithmic: down is faster. "
         "Medians; L2 flushed before every call; all take turns. Shaded: compiling was stopped "
         "after 20 s, so there is no time.",
-        table=beside(
-            rows,
-            ["N", "D"],
-            {LABELS[name]: name for name in (BASIC, OURS, BLOCKS, SDPA)},
-            more=lambda at: {
-                "one load faster than one key by": ratio(basic[at["N"], at["D"]])
-                if at[OURS]
-                else None,
-                "remark": missing.get((at["N"], at["D"])),
-            },
-        ),
         plot=charts.lines(
             results,
             [Series(name, label) for name, label in LABELS.items()],
@@ -153,22 +142,6 @@ def traffic(results):
         caption="One program, 1024 keys, D 64, float32: recorded while the interpreter ran the "
         "kernels. An instruction is one `tl.load` of the text; the hardware splits each into "
         "many requests.",
-        table=columns(
-            rows,
-            {
-                "case": "case",
-                "kernel": lambda r: LABELS[r["implementation"]],
-                "M": "M",
-                "N": "N",
-                "D": "D",
-                "loads": "loads",
-                "elements": "elements",
-                "bytes loaded": "bytes_loaded",
-                "compulsory bytes": "bytes_compulsory",
-                "32-byte sectors": "sectors",
-                "slots written by where": "selected_elements",
-            },
-        ),
         plot=charts.bars(
             results[:1],
             [Series(name, LABELS[name]) for name in names],
@@ -241,7 +214,6 @@ def latency(results):
         "GPU; L2 flushed, so that every row comes from memory. The second bar is the same "
         "machine code, given tensors whose rows are all one row of memory. The third is a chain: "
         "each load returns the address of the next row, and nothing is computed.",
-        table=beside(rows, ["M", "N"], {label: name for name, label in labels.items()}),
         plot=charts.bars(
             results,
             [Series(name, label, like=_drawn_like(name)) for name, label in labels.items()],
@@ -289,22 +261,8 @@ def registers(results):
         "bytes per thread in memory.",
         caption="The compiler's own account, float32, over elements of the tile of keys divided "
         "by the program's 128 threads; circles D 64, squares 128, diamonds 256. A thread may "
-        "have at most 255 registers; the stack is where spilled values live. A tile that was "
-        "stopped after 20 s is in the table. Gray: other GPUs, compiled ahead of time, while "
-        "other cores compiled too.",
-        table=columns(
-            [{**x, "device": r.label} for r in shown for x in r.rows],
-            {
-                "device": "device",
-                "N": "N",
-                "D": "D",
-                "registers": "registers",
-                "spill stores, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "time to compile": field("compile_seconds", unit=seconds),
-                "remark": "error",
-            },
-        ),
+        "have at most 255 registers; the stack is where spilled values live. Gray: other GPUs, "
+        "compiled ahead of time, while other cores compiled too.",
         plot=charts.points(
             shown,
             [
@@ -385,20 +343,6 @@ def remedies(results):
         "threads that share a tile.",
         caption="The page's kernel with `num_warps` set; one head, float32. A missing point did "
         "not compile in time. Medians; L2 flushed before every call; all take turns.",
-        table=columns(
-            sorted(ours, key=lambda r: (r["N"], r["D"], r["num_warps"])),
-            {
-                "N": "N",
-                "D": "D",
-                "warps": "num_warps",
-                "time": TIME,
-                "registers": "registers",
-                "stack, bytes": "stack_bytes",
-                "time to compile": field("compile_seconds", unit=seconds),
-                named(SDPA): Quantity("time", lambda r: TIME(sdpa[r["N"], r["D"]]), time),
-                "remark": lambda r: r.get("error"),
-            },
-        ),
         plot=charts.lines(
             results,
             [

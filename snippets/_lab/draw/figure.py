@@ -22,7 +22,7 @@ class Figure:
 
     finding: str  # the title: one sentence that the chart shows
     caption: str  # what is drawn, and under which conditions
-    table: list[dict[str, Any]]  # the numbers, one row a dict; [] if the widget shows all
+    table: Sequence[Mapping[str, Any]] = ()  # a row a dict, where it is not what the chart draws
     plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure
     numbers: Mapping[str, str | int] = field(default_factory=dict)  # what a page may name, as text

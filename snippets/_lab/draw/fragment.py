@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snippets._lab.draw import units
-from snippets._lab.draw.chart import place
-from snippets._lab.draw.specification import specification
-from snippets._lab.draw.still import still
-from snippets._lab.draw.tables import cell, listed, table
+from snippets._lab.draw.chart import specification
+from snippets._lab.draw.tables import cell, drawn, listed, table
 from snippets._lab.draw.units import count, percent
 from snippets._lab.results.store import DataError, Result
 
@@ -81,9 +79,10 @@ def fragment(
     also += f" {whence(results)} {devices}." if own else stale_mark(*results)
     caption = f"{figure.caption}{also}"
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
-    tall, tall_on_a_phone = (
-        (place(figure.plot, phone).height for phone in (False, True)) if figure.plot else (0, 0)
-    )
+    plot = specification(figure.plot) if figure.plot else {}
+    layout = plot.get("layout", {"height": 0})
+    tall = layout["height"]
+    tall_on_a_phone = layout.get("meta", {}).get("narrow", {}).get("height", tall)
     kind = "am-figure"
     if figure.plot and not figure.widget and not figure.open_table:
         kind += f' am-chart" style="{room_of(figure, caption, tall, tall_on_a_phone)}'
@@ -92,13 +91,12 @@ def fragment(
     lines = [source, "", f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
     lines += ["<figure markdown>", '<p class="am-finding" markdown>', figure.finding, "</p>"]
     if figure.plot:
-        files[f"{name}.json"] = dumps({"made_by": path, **specification(figure.plot)})
+        files[f"{name}.json"] = dumps({"made_by": path, **plot})
         summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
         lines += [
             f'<div class="am-plot" style="--am-height: {tall}px; --am-height-narrow: '
             f'{tall_on_a_phone}px" role="group" aria-label="{summary}" markdown>',
             f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
-            still(figure.plot),
             "</div>",
         ]
     if figure.widget:
@@ -115,7 +113,8 @@ def fragment(
         lines += ["<div markdown>", "", *table(figure.table), "", "</div>"]
     lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
     lines.append("</div>")
-    rows = [] if figure.open_table else figure.table
+    rows = figure.table or (drawn(figure.plot) if figure.plot else [])
+    rows = [] if figure.open_table else rows
     files[f"{name}_data.md"] = data_of(source, figure.finding, rows, results)
     files[f"{name}.md"] = "\n".join(lines) + "\n"
     if figure.numbers or figure.claims:

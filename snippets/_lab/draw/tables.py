@@ -1,13 +1,17 @@
 """The numbers below a chart: columns of one unit each, from rows; values as Markdown text."""
 
 import html
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snippets._lab.draw.rows import TIME, Quantity, Row, pick
 from snippets._lab.draw.units import MINUS, count
 from snippets._lab.results.store import DataError
+
+if TYPE_CHECKING:
+    from snippets._lab.draw.chart import Chart
 
 # Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
 MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
@@ -86,7 +90,7 @@ def _in_one_unit(
     return said, [None if x is None else Numeral(scale.number(x)) for x in numbers]
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines of a Markdown table; numbers are set to the right."""
     if not rows:
         raise DataError("a figure has an empty table")
@@ -97,6 +101,33 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         f"| {' | '.join('---:' if n else '---' for n in numeric)} |",
         *(f"| {' | '.join(cell(r[h]) for h in heads)} |" for r in rows),
     ]
+
+
+def drawn(chart: "Chart") -> list[dict[str, Any]]:
+    """The numbers of a chart as it reads them out: a row for each place, a column for each name."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for panel in chart.panels:
+        title = re.sub(r",[^,]*$", "", (panel.y if panel.x.names else panel.x).title)
+        for trace in panel.traces:
+            for said in itertools.chain(*map(_each, trace.hovertext)):
+                head, *more = html.unescape(said).split("<br>")
+                name = trace.name or title
+                if trace.type == "heatmap":
+                    place, _, value = head.rpartition(": ")
+                elif head == trace.name:  # of a line
+                    place, _, value = more[0].rpartition(": ")
+                else:  # a bar or a dot: its place, and its group's name
+                    place, value = head.removesuffix(f", {trace.name}"), more[0]
+                row = rows.setdefault((panel.title, place), {"": panel.title, "at": place})
+                row[name] = f"{row[name]}; {value}" if name in row else value
+    heads = dict.fromkeys(head for row in rows.values() for head in row)
+    if not any(row[""] for row in rows.values()):
+        del heads[""]
+    return [{head: row.get(head) for head in heads} for row in rows.values()]
+
+
+def _each(said: str | Sequence[str]) -> Sequence[str]:
+    return [said] if isinstance(said, str) else said
 
 
 class Prose(str):

@@ -6,6 +6,7 @@ import from it before pytest sees the plugin, and its assertions bring their own
 """
 
 import fcntl
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,11 +18,29 @@ from mkdocs.config import load_config
 
 from snippets._lab.rooms import ROOT
 from snippets._site.browser import LAPTOP, Server, chromium, program
+from tests.browser.widgets import WIDGETS, is_built
 
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
 NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
 FONTS = "**/assets/fonts/*.woff2"
+# The contrast of text with its background, for each element, as WCAG 2 defines it.
+CONTRAST = """all => {
+  const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const channels = (color) => {
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((c) => c / 255);
+  };
+  const light = (color) => channels(color)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  return all.map((element) => {
+    const { color, backgroundColor } = getComputedStyle(element);
+    const [low, high] = [color, backgroundColor].map(light).sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  });
+}"""
 MEASURE_SHIFT = """window.shift = 0;
 new PerformanceObserver(list => list.getEntries().forEach(e => { window.shift += e.value; }))
   .observe({type: "layout-shift", buffered: true});"""
@@ -130,6 +149,20 @@ def open_page(browser):
         context.close()
 
 
+@pytest.fixture
+def opened(open_page, site):
+    """Opens a widget's page: the page, and the box that is built."""
+
+    def opened(name, query="", viewport=LAPTOP, clock=False, **options):
+        page = open_page(viewport, **options)
+        if clock:
+            page.clock.install()
+        assert page.goto(f"{site}{WIDGETS[name].page}{query}").status == 200
+        return page, is_built(page, name)
+
+    return opened
+
+
 def plotly_is_loaded(page) -> bool:
     return page.evaluate("typeof Plotly !== 'undefined'")
 
@@ -160,3 +193,34 @@ def switch_scheme(page, scheme: str) -> None:
             return
         page.locator("label.md-header__button[for^='__palette']:visible").click()
     assert page.locator("body").get_attribute("data-md-color-scheme") == scheme
+
+
+def away_and_back(page) -> None:
+    """Go to another page by instant navigation, and back: the document stays the same."""
+    title = page.title()
+    page.evaluate("window.sameDocument = true")
+    others = page.locator(".md-nav--primary a.md-nav__link:not(.md-nav__link--active, [href*='#'])")
+    others.first.evaluate("link => link.click()")  # also where a page hides its navigation
+    page.wait_for_function("title => document.title !== title", arg=title)
+    page.go_back()
+    page.wait_for_function("title => document.title === title", arg=title)
+    assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
+
+
+def apart(one, two, close: float, where: str = "") -> str:
+    """Where two values of JSON differ: the first place, or nothing."""
+    if isinstance(two, dict):
+        if not isinstance(one, dict) or one.keys() != two.keys():
+            return f"{where}: {one} for {two}"
+        found = (apart(one[key], two[key], close, f"{where}.{key}") for key in two)
+    elif isinstance(two, list):
+        if not isinstance(one, list) or len(one) != len(two):
+            return f"{where}: {one} for {two}"
+        pairs = enumerate(zip(one, two, strict=True))
+        found = (apart(a, b, close, f"{where}[{n}]") for n, (a, b) in pairs)
+    elif type(two) in (int, float) and type(one) in (int, float):
+        same = math.isclose(one, two, rel_tol=close, abs_tol=close)
+        return "" if same else f"{where}: {one} for {two}"
+    else:
+        return "" if one == two else f"{where}: {one} for {two}"
+    return next(filter(None, found), "")

@@ -1,49 +1,19 @@
 """The barriers to be played by hand: every way that the simulation found can be taken."""
 
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 
-from snippets._site.browser import PHONE
-from tests.browser.browser import built, scratch_source
+from snippets._lab.rooms import FIGURES
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
-ROOT = Path(__file__).resolve().parents[2]
-FIGURE = "docs/figures/hopper_attention/barriers.md"
-WALKS = json.loads((ROOT / FIGURE).with_name("barriers_walks.json").read_text("utf-8"))["walks"]
+FILE = FIGURES / "hopper_attention" / "barriers_walks.json"
+WALKS = json.loads(FILE.read_text("utf-8"))["walks"]
 BOX = ".am-barriers"
-WORDS = f"{BOX} [role=status]"
 STUCK = "one mistake stops everybody before the first event"
-
-
-@pytest.fixture(scope="session")
-def scratch(tmp_path_factory):
-    pages = {"index.md": f'# Barriers\n\n--8<-- "{FIGURE}"'}
-    source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["data", "figures"])
-    with built(source, tmp_path_factory.mktemp("scratch")) as address:
-        yield address
-
-
-@pytest.fixture
-def board(open_page, scratch):
-    """Opens the page with the board built."""
-
-    def board(clock=False, **options):
-        page = open_page(**options)
-        if clock:
-            page.clock.install()
-        assert page.goto(scratch).status == 200
-        page.locator(BOX).scroll_into_view_if_needed()
-        page.locator(WORDS).wait_for()
-        return page
-
-    return board
-
 
 READY = f"""() => [...document.querySelectorAll('{BOX} [data-event]')]
     .filter((b) => b.ariaDisabled === "false").map((b) => b.dataset.event).sort()"""
@@ -73,8 +43,9 @@ def shortest(walk):
     return events, states
 
 
-def test_each_way_into_trouble_can_be_played_and_says_what_went_wrong(board):
-    page = board()
+def test_each_way_into_trouble_can_be_played_and_says_what_went_wrong(opened):
+    page, box = opened("barriers")
+    words = box.locator("[role=status]")
     for walk in some(WALKS):
         events, (_, states) = taken_out(page, walk), shortest(walk)
         ready = page.evaluate(PRESS, events)
@@ -82,58 +53,38 @@ def test_each_way_into_trouble_can_be_played_and_says_what_went_wrong(board):
             ways = [walk["events"][event] for event, _ in walk["ways"][there]]
             assert before == sorted(ways), (walk["removed"], there)
         assert page.evaluate(READY) == [], "nobody can act once all is over"
-        said = page.locator(WORDS).inner_text()
         if walk["trouble"] is None:
-            assert "everybody is done" in said
+            assert "everybody is done" in words.inner_text()
         else:
-            assert walk["diagnosis"] in said
+            assert walk["diagnosis"] in words.inner_text()
             last = states[-1]
-            assert (walk["faults"][~last] in said.lower()) if last < 0 else "Deadlock" in said
-        code = page.locator(f"{BOX} del")
-        assert code.is_visible() == bool(walk["change"])
+            fault = walk["faults"][~last] if last < 0 else "deadlock"
+            assert fault in words.inner_text().lower()
+        assert box.locator("del").is_visible() == bool(walk["change"])
     assert page.wrong == []
 
 
-def test_it_goes_back_starts_over_and_shows_how_it_fails(board):
-    page = board(clock=True)
+def test_it_plays_goes_back_starts_over_and_shows_how_it_fails(opened):
+    page, box = opened("barriers", clock=True)
+    words = box.locator("[role=status]")
+
+    def push(name, milliseconds=0):
+        box.get_by_role("button", name=name, exact=True).click()
+        page.clock.run_for(milliseconds)
+
+    push("Play at random", 60_000)
+    assert "everybody is done" in words.inner_text(), "the kernel as it is comes to its end"
     walk = WALKS[-1]
     events = taken_out(page, walk)
-    page.get_by_role("button", name="Show how it fails").click()
-    page.clock.run_for(1000 * (len(events) + 2))
-    assert page.locator(f"{WORDS}[data-end]").get_attribute("data-end") == "fault"
-    page.get_by_role("button", name="Back", exact=True).click()
+    push("Show how it fails", 1000 * (len(events) + 2))
+    assert words.get_attribute("data-end") == "fault"
+    push("Back")
     assert events[-1] in page.evaluate(READY)
-    page.get_by_role("button", name="Start over").click()
+    push("Start over")
     assert page.evaluate(READY) == ["producer"]
-    page.get_by_role("button", name="Play at random").click()
-    page.clock.run_for(2000)
-    page.get_by_role("button", name="Pause").click()
-    held = page.locator(WORDS).inner_text()
+    push("Play at random", 2000)
+    push("Pause")
+    held = words.inner_text()
     page.clock.run_for(5000)
-    assert page.locator(WORDS).inner_text() == held
+    assert words.inner_text() == held
     assert page.wrong == []
-
-
-def test_the_kernel_as_it_is_always_comes_to_its_end(board):
-    page = board(clock=True)
-    page.get_by_role("button", name="Play at random").click()
-    page.clock.run_for(1000 * 60)
-    assert "everybody is done" in page.locator(WORDS).inner_text()
-    assert page.wrong == []
-
-
-def test_it_fits_a_phone_and_answers_a_finger(board):
-    page = board(viewport=PHONE, has_touch=True, is_mobile=True)
-    page.locator(f"{BOX} [data-event=producer]").tap()
-    assert "copy of tile 0" in page.locator(WORDS).inner_text()
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    heights = page.locator(f"{BOX} :is(button, select)").evaluate_all(
-        "all => all.filter((e) => e.checkVisibility()).map((e) => e.offsetHeight)"
-    )
-    assert min(heights) >= 44
-    assert page.wrong == []
-
-
-def test_the_script_is_small():
-    script = ROOT / "docs/assets/javascripts/widgets/barriers.js"
-    assert len(gzip.compress(script.read_bytes())) <= 8_000

@@ -1,9 +1,5 @@
-"""The kernel at work in a real browser, on pages made of the figures alone.
+"""The kernel at work in a real browser: what each step shows, how it plays, how it looks."""
 
-The figures are those that the posts include, tested before a post is published and after.
-"""
-
-import gzip
 import json
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -11,22 +7,21 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
-from snippets._lab.rooms import ROOT
+from snippets._lab.rooms import FIGURES, ROOT
 from snippets._site.browser import LAPTOP, PHONE
-from snippets._site.scripts import bundle, needed
-from tests.browser.browser import built, measure_shift, scratch_source, switch_scheme
+from tests.browser.browser import CONTRAST, measure_shift, switch_scheme
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
-FIGURES = "docs/figures/{}_attention/scene.md"
-HERO = "docs/figures/tiled_attention/scene_hero.md"
-FIGURE = FIGURES.format("tiled")
-DATA = ROOT / "docs/figures/tiled_attention/scene_steps.json"
-FULL, CAUSAL = json.loads(DATA.read_text("utf-8"))["examples"]
-ROOMS = ["basic", "flash", "hopper"]
-STEPS = 3 * len(FULL["tiles"]) + 1
+PAGES = {
+    "front": "",
+    "tiled": "posts/tiled_attention/",
+    "basic": "posts/basic_attention/",
+    "flash": "posts/flash_attention/",
+    "hopper": "posts/hopper_attention/",
+}
 BOX = ".am-scene"
 BOARD = f"{BOX} [data-part=board]"
 RANGE = f"{BOX} input[type=range]"
@@ -35,34 +30,29 @@ CANVAS = f"{BOX} canvas[role=img]"
 AA = 4.5  # contrast of text, WCAG 2.2
 LONG_MS = 3400  # a step of the player with its rest, and a little more
 TURN_MS = 1700  # the same where nothing moves
+UNFOLD = "document.querySelectorAll('details:has(.am-scene)').forEach(d => { d.open = true; })"
 CALM = {"reduced_motion": "reduce"}  # steps are shown at once
 
 
-@pytest.fixture(scope="session")
-def scratch(tmp_path_factory):
-    """A site with this site's configuration and the figures; the rest of its pages are left out."""
-    prose = "A paragraph to scroll past. " * 300
-    pages = {
-        "index.md": f'# Steps\n\n{prose}\n\n--8<-- "{FIGURE}"\n\n{prose}',
-        "other.md": "# Another page\n\nNothing to play here.",
-        "hero.md": f'# Front\n\n--8<-- "{HERO}"\n\n{prose}',
-    }
-    for room in ROOMS:
-        pages[f"{room}.md"] = f'# Room\n\n--8<-- "{FIGURES.format(room)}"'
-    source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["data", "figures"])
-    with built(source, tmp_path_factory.mktemp("scratch")) as address:
-        yield address
+def recorded(room):
+    file = FIGURES / f"{room}_attention" / "scene_steps.json"
+    return json.loads(file.read_text("utf-8"))["examples"]
+
+
+FULL, CAUSAL = recorded("tiled")
+STEPS = 3 * len(FULL["tiles"]) + 1
 
 
 @pytest.fixture
-def player(open_page, scratch):
-    """Opens the page with the scene built; `link` is what follows the address."""
+def player(open_page, site):
+    """Opens a page with its scene built."""
 
-    def player(viewport=LAPTOP, link="", clock=False, **options):
+    def player(viewport=LAPTOP, on="tiled", query="", clock=False, **options):
         page = open_page(viewport, **(CALM | options))
         if clock:
             page.clock.install()
-        assert page.goto(scratch + link).status == 200
+        assert page.goto(f"{site}{PAGES[on]}{query}").status == 200
+        page.evaluate(UNFOLD)
         page.locator(BOX).scroll_into_view_if_needed()
         page.locator(BOARD).wait_for()
         page.evaluate("document.fonts.ready")  # its words are drawn anew then
@@ -160,17 +150,6 @@ def test_every_step_shows_what_was_recorded(player):
     assert page.wrong == []
 
 
-def test_the_words_are_those_of_the_chosen_query(player):
-    page = player()
-    page.locator(RANGE).fill("3")
-    for query in (2, 0):
-        page.get_by_role("button", name=f"Query {query}").click()
-        assert f"query {query}." in page.locator(WORDS).inner_text()
-        pressed = page.locator(f"{BOX} [data-part=queries] [aria-pressed=true]")
-        assert pressed.all_inner_texts() == [str(query)]
-        assert page.locator(f"{BOX} .am-scene-chosen th").first.inner_text() == str(query)
-
-
 def test_the_causal_mask_hides_keys_and_skips_a_tile(player):
     page = player()
     page.get_by_role("button", name="causal", exact=True).click()
@@ -182,7 +161,7 @@ def test_the_causal_mask_hides_keys_and_skips_a_tile(player):
     assert page.wrong == []
 
 
-def test_keys_step_and_play(player):
+def test_keys_step_and_it_plays_to_the_end(player):
     page = player(clock=True, reduced_motion="no-preference")
     page.locator(BOARD).focus()
     top = page.evaluate("scrollY")
@@ -204,26 +183,17 @@ def test_keys_step_and_play(player):
     page.clock.run_for(2 * LONG_MS)
     assert step(page) == at
     assert page.evaluate("scrollY") == top, "these keys do not scroll the page"
-    page.locator(RANGE).focus()
-    page.keyboard.press("ArrowRight")
+    page.locator(RANGE).press("ArrowRight")
     assert step(page) == at + 1
-    assert page.wrong == []
-
-
-def test_it_plays_to_the_end_stops_and_begins_again(player):
-    page = player(clock=True)
-    page.clock.run_for(3 * TURN_MS)
-    assert step(page) == 0, "nothing plays by itself"
     page.get_by_role("button", name="Play").click()
-    page.clock.run_for(TURN_MS * (STEPS + 2))
+    page.clock.run_for(LONG_MS * (STEPS + 2))
     assert step(page) == STEPS
-    play = page.get_by_role("button", name="Play")
-    assert play.is_visible()
-    play.click()
-    assert step(page) == 0
+    page.get_by_role("button", name="Play").click()
+    assert step(page) == 0, "it begins again"
     page.get_by_role("button", name="Step forward").click()  # takes over from the player
-    page.clock.run_for(2 * TURN_MS)
+    page.clock.run_for(2 * LONG_MS)
     assert step(page) == 1
+    assert page.wrong == []
 
 
 def address(page):
@@ -240,48 +210,15 @@ def test_the_address_names_the_step_and_a_link_leads_to_it(player):
     page.wait_for_function("() => location.search.includes('query=2')")
     assert address(page) == {"step": "5", "query": "2", "mask": "every key"}
     assert page.evaluate("history.length") == entries, "the history fills up"
-    page = player(link="?step=4&query=1&mask=causal")
+    page = player(query="?step=4&query=1&mask=causal")
     assert step(page) == 4
     follows(snapshot(page), CAUSAL)
     assert "query 1." in page.locator(WORDS).inner_text()
-    page = player(link="?step=9999&query=70&mask=none")
+    page = player(query="?step=9999&query=70&mask=none")
     assert step(page) == STEPS
-    page = player(link="?step=-1&query=x")
+    page = player(query="?step=-1&query=x")
     assert step(page) == 0
     assert page.wrong == []
-
-
-def test_it_fits_a_phone_and_answers_a_finger(player):
-    page = player(PHONE, has_touch=True, is_mobile=True)
-    page.get_by_role("button", name="Step forward").tap()
-    assert step(page) == 1
-    page.locator(RANGE).fill("9")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    overflow = page.locator(f"{BOX} :is(table, ol, button)").evaluate_all(
-        "all => all.filter(e => e.getBoundingClientRect().right > innerWidth).length"
-    )
-    assert overflow == 0
-    sizes = page.locator(f"{BOX} button").evaluate_all(
-        "all => all.map(b => Math.min(b.offsetWidth, b.offsetHeight))"
-    )
-    assert min(sizes) >= 44
-    assert page.wrong == []
-
-
-CONTRAST = """cell => {
-  const channels = (color) => {
-    const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-    context.fillStyle = color;
-    context.fillRect(0, 0, 1, 1);
-    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((c) => c / 255);
-  };
-  const light = (color) => channels(color)
-    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const style = getComputedStyle(cell);
-  const [high, low] = [light(style.color), light(style.backgroundColor)].sort((a, b) => b - a);
-  return (high + 0.05) / (low + 0.05);
-}"""
 
 
 def test_numbers_can_be_read_in_both_schemes(player):
@@ -292,9 +229,8 @@ def test_numbers_can_be_read_in_both_schemes(player):
         switch_scheme(page, scheme)
         cell = page.locator(f"{BOX} td.am-scene-score[style*='--am-level: 1;']").first
         colors[scheme] = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
-        numbers = page.locator(f"{BOX} td:is(.am-scene-score, .am-scene-acc)").evaluate_all(
-            f"all => all.map({CONTRAST})"
-        )
+        cells = page.locator(f"{BOX} td:is(.am-scene-score, .am-scene-acc)")
+        numbers = cells.evaluate_all(CONTRAST)
         assert len(numbers) == FULL["queries"] * (FULL["tile"] + FULL["columns"])
         assert min(numbers) >= AA, scheme
     assert colors["default"] != colors["slate"]
@@ -358,9 +294,9 @@ SAME = """box => {
 }"""
 
 
-@pytest.mark.parametrize(("page_of", "at"), [("", 6), ("basic/", 23), ("flash/", 6)])
-def test_the_picture_without_a_script_is_the_stage(player, page_of, at):
-    page = player(link=f"{page_of}?step={at}")
+@pytest.mark.parametrize(("on", "at"), [("tiled", 6), ("basic", 23), ("flash", 6)])
+def test_the_picture_without_a_script_is_the_stage(player, on, at):
+    page = player(on=on, query=f"?step={at}")
     same = page.locator(BOX).evaluate(SAME)
     assert same["count"] > 60
     assert same["different"] == []
@@ -386,20 +322,26 @@ def test_the_lines_that_ran_are_lit(player):
     assert line["y"] + line["height"] <= box["y"] + box["height"] + 1, "out of sight"
 
 
-def test_a_click_on_a_row_chooses_its_query(player):
-    page = player(link="?step=6")
+def test_the_words_are_those_of_the_chosen_query(player):
+    page = player(query="?step=6")
+    words, pressed = (
+        page.locator(WORDS),
+        page.locator(f"{BOX} [data-part=queries] [aria-pressed=true]"),
+    )
+    for query in (2, 0):
+        page.get_by_role("button", name=f"Query {query}").click()
+        assert f"query {query}." in words.inner_text()
+        assert pressed.all_inner_texts() == [str(query)]
+        assert page.locator(f"{BOX} .am-scene-chosen th").first.inner_text() == str(query)
     box = page.locator(CANVAS).bounding_box()
-    for _ in range(2):  # the second row of the lane, and outside of it
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.325)
-        assert "query 1." in page.locator(WORDS).inner_text()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.95)
-    assert "query 1." in page.locator(WORDS).inner_text()
+    for at in (0.325, 0.95, 0.325):  # the second row of the lane, and outside of it
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * at)
+        assert "query 1." in words.inner_text()
 
 
 def test_a_kernel_of_one_query_goes_key_by_key(player):
-    page = player(link="basic/")
-    data = json.loads((ROOT / "docs/figures/basic_attention/scene_steps.json").read_text("utf-8"))
-    (example,) = data["examples"]
+    page = player(on="basic")
+    (example,) = recorded("basic")
     keys = example["keys"]
     views = walk(page)
     assert len(views) == 2 * len(keys) + 3
@@ -414,9 +356,8 @@ def test_a_kernel_of_one_query_goes_key_by_key(player):
 
 
 def test_parts_that_work_side_by_side_stand_at_their_lines(player):
-    page = player(link="hopper/")
-    data = json.loads((ROOT / "docs/figures/hopper_attention/scene_steps.json").read_text("utf-8"))
-    (example,) = data["examples"]
+    page = player(on="hopper")
+    (example,) = recorded("hopper")
     times = sorted({t for s in example["spans"] for t in (s["start"], s["end"])})
     views = walk(page)
     assert len(views) == len(times)
@@ -444,7 +385,7 @@ def test_parts_that_work_side_by_side_stand_at_their_lines(player):
 
 
 def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
-    page = player(link="hero/", clock=True, reduced_motion="no-preference")
+    page = player(on="front", clock=True, reduced_motion="no-preference")
     words = page.locator(WORDS)
     assert words.get_attribute("aria-live") == "off", "nobody is told of what moves by itself"
     page.clock.run_for(LONG_MS)
@@ -455,7 +396,7 @@ def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
     assert step(page) == at
     assert words.get_attribute("aria-live") == "polite"
     assert address(page) == {}, "the front page's address stays its own"
-    page = player(link="hero/", clock=True)
+    page = player(on="front", clock=True)
     at = step(page)
     page.clock.run_for(TURN_MS)
     assert step(page) == at > 0, "where motion is not welcome it stands still"
@@ -477,87 +418,23 @@ CUT = """box => {
 }"""
 
 
-@pytest.mark.parametrize("link", ["", "hero/", *(f"{room}/" for room in ROOMS)])
+@pytest.mark.parametrize("on", PAGES)
 @pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
-def test_no_line_of_the_listing_is_cut_at_its_top(player, link, viewport):
-    page = player(viewport, link)
+def test_no_line_of_the_listing_is_cut_at_its_top(player, on, viewport):
+    page = player(viewport, on)
     steps = page.locator(BOX).evaluate("box => Number(box.querySelector('input[type=range]').max)")
     assert steps > 3
     assert page.locator(BOX).evaluate(CUT) == []
     assert page.wrong == []
 
 
-MOUNT = """async (recording) => {
-  const [script] = performance.getEntriesByType('resource').map((e) => e.name)
-    .filter((name) => name.endsWith('/widgets/scene.js'));
-  const { mount } = await import(script);
-  const page = document.querySelector(".md-content__inner");
-  const box = page.appendChild(document.createElement("div"));
-  box.className = 'am-scene mounted';
-  try {
-    mount(box, recording);
-    return 'mounted';
-  } catch (error) {
-    return error.message;
-  }
-}"""
-
-
-def test_a_recording_from_elsewhere_can_be_mounted(player):
-    page = player(link="?step=3")
-    recording = json.loads(DATA.read_text("utf-8"))
-    recording["examples"] = recording["examples"][1:]
-    assert page.evaluate(MOUNT, recording) == "mounted"
-    box = page.locator(".mounted")
-    assert box.locator("input").input_value() == "0", "the address is the other scene's"
-    box.get_by_role("button", name="Step forward").click()
-    view = consistent(box.evaluate(SNAPSHOT))
-    follows(view, CAUSAL)
-    page.wait_for_timeout(400)
-    assert address(page) == {"step": "3"}
-    recording["examples"][0]["tiles"][0]["p"] = []
-    assert "is not a recording" in page.evaluate(MOUNT, recording)
-    assert page.wrong == []
-
-
-def test_nothing_jumps_when_the_stage_comes(open_page, scratch):
+def test_nothing_jumps_when_the_stage_comes(open_page, site):
     page = open_page()
     measure_shift(page)
-    page.goto(scratch + "hero/")
+    page.goto(site)
     page.locator(BOARD).wait_for()
     page.get_by_role("button", name="Step forward").click()
     assert page.evaluate("shift") <= 0.02
-
-
-# The words that each task draws, and whether the stage is in sight by then.
-# A task ends before a timer that it set.
-WORDS_OF_TASKS = """
-  window.tasks = [];
-  let task;
-  const { fillText } = CanvasRenderingContext2D.prototype;
-  CanvasRenderingContext2D.prototype.fillText = function (...all) {
-    if (!task) {
-      tasks.push(task = { words: 0, inSight: document.querySelector('.am-scene-live') !== null });
-      setTimeout(() => { task = undefined; });
-    }
-    task.words += 1;
-    fillText.apply(this, all);
-  };
-"""
-
-
-@pytest.mark.parametrize("link", ["hero/", "flash/", "hopper/"])
-def test_the_first_picture_is_painted_in_several_tasks_while_the_poster_stands(
-    open_page, scratch, link
-):
-    page = open_page(**CALM)
-    page.add_init_script(WORDS_OF_TASKS)
-    page.goto(scratch + link)
-    page.locator(BOARD).wait_for()
-    words = [task["words"] for task in page.evaluate("tasks") if not task["inSight"]]
-    assert sum(some(words)) > 15
-    assert max(words) < 0.6 * sum(words), words
-    assert page.wrong == []
 
 
 def test_colors_are_those_of_the_charts():
@@ -570,66 +447,11 @@ def test_colors_are_those_of_the_charts():
         assert color == wanted[known if known in wanted else known.replace("-", " ")], name
 
 
-@pytest.mark.parametrize("room", ["tiled", *ROOMS])
-def test_a_recording_is_small(room):
-    assert (ROOT / f"docs/figures/{room}_attention/scene_steps.json").stat().st_size <= 60_000
-
-
-def test_the_script_is_small(tmp_path):
-    source = ROOT / "docs/assets/javascripts"
-    modules = needed(source / "widgets/scene.js")
-    script = bundle(modules).encode()
-    assert len(gzip.compress(script, 9)) <= 25_000
-
-
-def test_it_survives_instant_navigation(player):
-    page = player()
-    page.evaluate("window.sameDocument = true")
-    page.get_by_role("button", name="Play").click()
-    page.locator(".md-nav--primary a[href$='other/']").first.evaluate("link => link.click()")
-    page.get_by_role("heading", name="Another page").wait_for()
-    page.go_back()
-    page.get_by_role("heading", name="Steps").wait_for()
-    page.locator(BOX).scroll_into_view_if_needed()
-    page.locator(BOARD).wait_for()
-    assert page.evaluate("window.sameDocument"), "the page was loaded anew: no instant navigation"
-    page.get_by_role("button", name="Step forward").click()
-    follows(snapshot(page), FULL)
-    assert page.wrong == []
-
-
-def test_without_a_script_there_is_a_table(open_page, scratch):
-    page = open_page(java_script_enabled=False)
-    page.goto(scratch)
-    table = page.locator(f"{BOX} table")
-    assert table.is_visible()
-    assert table.locator("tbody tr").count() == len(FULL["tiles"])
-
-
-@pytest.mark.parametrize("broken", ["missing", "truncated", "nonsense"])
-def test_a_recording_that_cannot_be_read_is_named_and_the_table_stays(open_page, scratch, broken):
-    page = open_page()
-    nonsense = json.dumps({"examples": [{**FULL, "tiles": [{"start": 0}]}]})
-    answer = {
-        "missing": {"status": 404},
-        "truncated": {"body": '{"examples": ['},
-        "nonsense": {"body": nonsense},
-    }[broken]
-    page.route("**/scene_steps.json", lambda route: route.fulfill(**answer))
-    page.goto(scratch)
-    page.locator(BOX).scroll_into_view_if_needed()
-    message = page.locator(f"{BOX} .am-missing")
-    message.wait_for()
-    assert "scene_steps.json" in message.inner_text()
-    assert page.locator(f"{BOX} table").first.is_visible()
-    assert page.locator(BOARD).count() == 0
-
-
-def test_the_recording_is_small_and_asked_for_only_when_it_is_near(open_page, scratch):
+def test_the_recording_is_asked_for_only_when_it_is_near(open_page, site):
     page = open_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(scratch, wait_until="networkidle")
+    page.goto(site + PAGES["tiled"], wait_until="networkidle")
     assert not [url for url in asked if "scene_steps" in url]
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(BOARD).wait_for()
@@ -651,13 +473,11 @@ LATE = 0.1  # of all frames, at most, in the best of some rounds
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("room", ["", "basic", "tiled", "flash", "hopper"])
-def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, room):
+@pytest.mark.parametrize("on", PAGES)
+def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, on):
     page = open_page(bypass_csp=True)
-    page.goto(f"{site}posts/{room}_attention/" if room else site)
-    page.evaluate(
-        "() => document.querySelectorAll('details').forEach((fold) => (fold.open = true))"
-    )
+    page.goto(site + PAGES[on])
+    page.evaluate(UNFOLD)
     box = page.locator("[data-widget=scene]").first
     box.scroll_into_view_if_needed()
     pause, play = (box.get_by_role("button", name=name) for name in ("Pause", "Play"))
@@ -674,17 +494,16 @@ def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, ro
         frames = some(page.evaluate(FRAMES), 30)
         assert box.inner_text() != before, "it stood still: no frame was drawn anew"
         shares.append(sum(ms > 1.5 * FRAME_MS for ms in frames) / len(frames))
-    print(f"\n{room or 'front page'}: late frames {min(shares):.1%}, of all frames")
+    print(f"\n{on}: late frames {min(shares):.1%}, of all frames")
     assert min(shares) <= LATE
 
 
-@pytest.mark.parametrize("touch", [False, True], ids=["mouse", "touch"])
 @pytest.mark.parametrize("width", [360, 390, 560, 1366])
-def test_the_front_page_keeps_room_for_the_scene(open_page, site, width, touch):
+def test_the_front_page_keeps_room_for_the_scene(open_page, site, width):
     """What follows the poster stands where it will stand when the script has come."""
     places = []
     for comes in (False, True):
-        page = open_page(viewport={"width": width, "height": 850}, has_touch=touch)
+        page = open_page(viewport={"width": width, "height": 850}, has_touch=width < 1000)
         if not comes:
             page.route("**/widgets/scene*.js", lambda route: route.abort())
         page.goto(site)

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from snippets._lab.judge import grid
 from snippets._lab.judge.patch import occurs
-from snippets._lab.measure.session import Lab, jobs
+from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import SHARED_LIMIT
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, programs_at_once
 from snippets._lab.results import store
@@ -250,16 +250,6 @@ def test_a_refusal_becomes_a_row_and_the_same_kernel_is_compiled_once(monkeypatc
 # What is recorded.
 
 
-def test_results_are_measured_for_their_own_targets():
-    found = {(job.result, job.target) for job in jobs("compiler", "your_gpu")}
-    assert found == {
-        *(("kernels", target) for target in bench.TARGETS),
-        *(("tritons", target) for target in ("sm_80", "sm_90")),
-        ("excerpts", "sm_90"),
-    }
-    assert found == set(STORED)
-
-
 @pytest.mark.parametrize("target", bench.TARGETS)
 def test_every_launcher_and_dtype_is_recorded(target):
     seen = {(r["launcher"], r["dtype"]) for r in stored(target)}
@@ -363,23 +353,6 @@ def test_the_recorded_numbers_are_those_of_a_launch():
         (found,) = compiler.resources(basic_attention, tensors, target="sm_80")
     for name in ("registers", "spill_store_bytes", "stack_bytes", "shared_bytes", "tensor_core"):
         assert getattr(found, name) == row[name], name
-
-
-def test_tensor_cores_of_each_card():
-    def of(target, launcher="flash_attention", dtype="float16"):
-        mine = [r for r in stored(target) if (r["launcher"], r["dtype"]) == (launcher, dtype)]
-        return {r["tensor_core"] for r in mine if r["kernel"]}
-
-    want = {
-        "sm_75": "none",
-        "sm_80": "mma",
-        "sm_89": "mma",
-        "sm_90": "wgmma",
-        "sm_100": "tcgen05",
-        "gfx942": "mfma",
-    }
-    assert {target: of(target) for target in want} == {t: {name} for t, name in want.items()}
-    assert of("sm_90", "tiled_attention") == {"none"}
 
 
 # What is drawn.
@@ -502,17 +475,6 @@ def test_an_excerpt_is_found_below_its_line_of_python(file):
 def test_an_instruction_that_is_absent_or_of_another_line_is_refused(file, pattern, python):
     with pytest.raises(LookupError, match="stems from a line with"):
         bench.excerpt(PTX, file, pattern, python)
-
-
-def test_a_statement_of_several_lines_is_one_and_a_block_is_not(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text("def f():\n    if x:\n        load(\n            a, b\n        )  # why\n")
-    found = bench.statements(path.read_text())
-    assert found[3] == found[4] == found[5] == "load(\n    a, b\n)  # why"
-    assert (found[1], found[2]) == ("def f():", "if x:")
-    ptx = "\t.loc\t1 4 8  // kernel.py:4:8\n\tcp.async.bulk.tensor [%r1];\n"
-    python, _, count = bench.excerpt(ptx, str(path), r"cp\.async", "load(")
-    assert (python, count) == (found[3], 1)
 
 
 @pytest.mark.compiler

@@ -9,7 +9,6 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import (
-    RATE,
     TIME,
     Quantity,
     ceiling,
@@ -243,19 +242,6 @@ def peak_memory(results):
         "keys, by `torch.cuda.max_memory_allocated`; both axes logarithmic. The steeper lines grow "
         "with N × N. Broad and gray: the formulas. Lines within 5 % of each other are one. PyTorch "
         " hands out memory in pieces, so a little more may be held than was asked for.",
-        table=columns(
-            rows,
-            {
-                "run": lambda r: "forward and backward" if r["backward"] else "forward",
-                "N": "N",
-                "implementation": "implementation",
-                "peak, bytes": lambda r: r.get("bytes_peak"),
-                "asked for, bytes": lambda r: r.get("bytes_requested"),
-                "eager formula, bytes": "bytes_eager",
-                "fused formula, bytes": "bytes_fused",
-                "no value because": lambda r: r.get("error"),
-            },
-        ),
         plot=charts.lines(
             derived(results, _with_formulas),
             [
@@ -548,22 +534,6 @@ def intensity(results):
         "bytes by formula, every tensor that an operation reads or writes moved once; both axes "
         "logarithmic. Color: the ceiling of which at least half is reached. Ceilings measured in "
         "the same run, memory's by reading: a share can be a little over 100 %.",
-        table=columns(
-            rows,
-            {
-                "work": "work",
-                "queries": "M",
-                "keys": "N",
-                "D": "D",
-                "FLOP per byte": FLOP_A_BYTE,
-                "time": TIME,
-                "rate": RATE,
-                "bandwidth": over("bytes_moved"),
-                "of memory's ceiling": field("memory", unit=percent),
-                "of arithmetic's ceiling": field("arithmetic", unit=percent),
-                "at least half of": "limit",
-            },
-        ),
         plot=charts.roofline(
             limited,
             [

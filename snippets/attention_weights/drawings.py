@@ -139,58 +139,6 @@ def first_sees(m_, n_, align):
 
 
 @picture
-def triangle():
-    """Causal masks where queries and keys differ in number, in both alignments."""
-    drawn, side = [], 17
-    sizes = ((4, 7), (7, 4))
-    tops = (46, 46 + 4 * side + 58)
-    empty = 0
-    for column, align in enumerate(("bottom_right", "top_left")):
-        x = 30 + column * 172
-        corner = align.replace("_", " ")
-        drawn.append(words(x, 14, corner, 12, 600, anchor="start"))
-        for (m_, n_), top in zip(sizes, tops, strict=True):
-            first = first_sees(m_, n_, align)
-            grid = square(x, top, m_, n_, side)
-            drawn += [
-                cells(
-                    grid,
-                    lambda row, key, first=first: (
-                        (SCORES, STRONG) if key < first + row else (LINES, 14)
-                    ),
-                ),
-                bracket(x, top - 6, grid.across, f"N = {n_} keys", "above"),
-                words(x - 6, top + grid.down / 2 + 4, f"M={m_}", 10, color=MUTED, anchor="end"),
-            ]
-            nothing = [row for row in range(m_) if first + row <= 0]
-            if nothing:
-                empty = len(nothing)
-                tall = empty * side - 1
-                drawn.append(bracket(x + grid.across + 6, top, tall, "no key:", "right", 10))
-                middle = top + tall / 2 + 3.5
-                drawn.append(
-                    words(
-                        x + grid.across + 11, middle + 13, "zeros", 10, color=MUTED, anchor="start"
-                    )
-                )
-    foot = tops[1] + 7 * side + 12
-    shown = (Key(SCORES, STRONG, "seen by the query"), Key(LINES, 14, "hidden"))
-    drawn.append(keys(30, foot, 300, shown))
-    about = (
-        "Four causal masks. Aligned at the bottom right, the last query sees all keys: with 4 "
-        "queries and 7 keys the first query sees 4; with 7 queries and 4 keys the first "
-        f"{empty} queries see none. Aligned at the top left, query m sees keys 0 to m."
-    )
-    return Picture(
-        sees="The causal triangle ends in one corner or starts in the other.",
-        caption="A row is a query, a column a key. Bottom right, the default here: the last query "
-        "sees every key, as when a few new tokens follow many old ones. Top left: query *m* sees "
-        "keys 0 to *m*. The two differ only where M and N do. A query that sees no key gets zeros.",
-        svg=svg(344, foot + 18, about, drawn),
-    )
-
-
-@picture
 def spread():
     """Scores that spread as √d, and what a softmax makes of them."""
     normal = NormalDist()
@@ -242,4 +190,56 @@ def spread():
         "is one of eight keys. Right: their weights. Divided by √d, the scores of "
         "any head spread alike. Computed from the normal distribution, not measured.",
         svg=svg(344, top - 20, about, drawn),
+    )
+
+
+@picture
+def triangle():
+    """Causal masks where queries and keys differ in number, in both alignments."""
+    drawn, side = [], 17
+    sizes = ((4, 7), (7, 4))
+    tops = (46, 46 + 4 * side + 58)
+    empty = 0
+    for column, align in enumerate(("bottom_right", "top_left")):
+        x = 30 + column * 172
+        corner = align.replace("_", " ")
+        drawn.append(words(x, 14, corner, 12, 600, anchor="start"))
+        for (m_, n_), top in zip(sizes, tops, strict=True):
+            first = first_sees(m_, n_, align)
+            grid = square(x, top, m_, n_, side)
+            drawn += [
+                cells(
+                    grid,
+                    lambda row, key, first=first: (
+                        (SCORES, STRONG) if key < first + row else (LINES, 14)
+                    ),
+                ),
+                bracket(x, top - 6, grid.across, f"N = {n_} keys", "above"),
+                words(x - 6, top + grid.down / 2 + 4, f"M={m_}", 10, color=MUTED, anchor="end"),
+            ]
+            nothing = [row for row in range(m_) if first + row <= 0]
+            if nothing:
+                empty = len(nothing)
+                tall = empty * side - 1
+                drawn.append(bracket(x + grid.across + 6, top, tall, "no key:", "right", 10))
+                middle = top + tall / 2 + 3.5
+                drawn.append(
+                    words(
+                        x + grid.across + 11, middle + 13, "zeros", 10, color=MUTED, anchor="start"
+                    )
+                )
+    foot = tops[1] + 7 * side + 12
+    shown = (Key(SCORES, STRONG, "seen by the query"), Key(LINES, 14, "hidden"))
+    drawn.append(keys(30, foot, 300, shown))
+    about = (
+        "Four causal masks. Aligned at the bottom right, the last query sees all keys: with 4 "
+        "queries and 7 keys the first query sees 4; with 7 queries and 4 keys the first "
+        f"{empty} queries see none. Aligned at the top left, query m sees keys 0 to m."
+    )
+    return Picture(
+        sees="The causal triangle ends in one corner or starts in the other.",
+        caption="A row is a query, a column a key. Bottom right, the default here: the last query "
+        "sees every key, as when a few new tokens follow many old ones. Top left: query *m* sees "
+        "keys 0 to *m*. The two differ only where M and N do. A query that sees no key gets zeros.",
+        svg=svg(344, foot + 18, about, drawn),
     )

@@ -8,15 +8,14 @@ from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
-from snippets._lab.draw.tables import beside, columns
+from snippets._lab.draw.tables import beside, cell, columns, listed, yes
 from snippets._lab.draw.units import count, decimals, percent, ratio, size, time
-from snippets._lab.draw.words import Words, cell, listed, yes
 
 from .static_map import light_map
 
 OURS, CAUSAL, EAGER = "attention_weights", "attention_weights, causal", "torch:eager"
 WITH, WITHOUT = "with 1/√d", "without"
-words = Words(__file__)
+PAGE = "docs/posts/attention_weights.md"
 
 
 def _heads(places):
@@ -54,15 +53,12 @@ def attention_map(results):
     given = [weights[query][key] for r in first for weights in r["weights"]]
     asks, answers = _word(tokens[query]), _word(tokens[key])
     return Figure(
-        finding=words(
-            "attention_map",
-            layer=layer,
-            head=head,
-            query=asks,
-            share=percent(weight),
-            key=answers,
-        ),
-        caption=words("attention_map.caption", heads=len(given), device=cell(result.label)),
+        finding=f"In layer {layer} head {head}, {asks} gives {percent(weight)} of its attention to "
+        f"{answers}.",
+        caption=f"The weights of all {len(given)} heads of all-MiniLM-L6-v2, computed by [a kernel "
+        f"you can read](/posts/attention_weights.md#kernel) on {cell(result.label)} from queries "
+        "and keys captured in the model. A row is a query and sums to one; a stronger color means "
+        "more. Layers and heads count from zero.",
         table=columns(
             [
                 {
@@ -88,30 +84,18 @@ def attention_map(results):
         f'aria-label="Interactive attention map" markdown>\n{links}\n\n'
         f"{light_map(tokens, first[layer]['weights'][head], layer, head, query)}\n\n</div>",
         extra_files=files,
-        sentences={
-            "model": words(
-                "attention_map.model",
-                difference=units.error(max(r["difference_largest"] for r in result.rows)),
-                share=percent(max(r["difference_of_allowed"] for r in result.rows)),
-            ),
-            "it": words(
-                "attention_map.it",
-                found=len(found),
-                heads=len(given),
-                key=answers,
-                query=asks,
-                where=listed(f"layer {x} head {y} ({decimals(w)})" for w, x, y in found),
-                mean=decimals(mean(given)),
-                tokens=len(tokens),
-                equal=decimals(1 / len(tokens)),
-            ),
-            "size": words(
-                "attention_map.size",
-                text=_word(first[0]["text"]),
-                tokens=len(tokens),
-                heads=len(given),
-                weights=units.thousands(len(tokens) ** 2 * len(given)),
-            ),
+        numbers={
+            "difference": units.error(max(r["difference_largest"] for r in result.rows)),
+            "of_bound": percent(max(r["difference_of_allowed"] for r in result.rows)),
+            "heads": len(given),
+            "found": len(found),
+            "most": decimals(max(found)[0]),
+            "mean": decimals(mean(given)),
+            "equal": decimals(1 / len(tokens)),
+        },
+        claims={
+            f"{PAGE}: layer 5 head 11 gives it most": max(found)[1:] == (5, 11),
+            f"{PAGE}: no more than an equal share": mean(given) < 1.1 / len(tokens),
         },
     )
 
@@ -169,15 +153,11 @@ def claims(results):
     sat, it = only(rows, name="sat"), only(rows, name="it")
     soft, still = only(rows, name="it_is_the_mat"), only(rows, name="it_is_still_the_cat")
     return Figure(
-        finding=words(
-            "claims",
-            token=_word("sat"),
-            attended=said(sat, "attended"),
-            ignored=said(sat, "ignored"),
-            agree=len(sat["agree"]),
-            heads=sat["heads"],
-        ),
-        caption=words("claims.caption"),
+        finding=f"{_word('sat')} attends to {said(sat, 'attended')} and ignores "
+        f"{said(sat, 'ignored')} in {len(sat['agree'])} of {sat['heads']} heads.",
+        caption="A head agrees if each token that should be attended to gets more than an equal "
+        "share and each that should be ignored gets less. Looked up in the model's own weights; "
+        "layers and heads count from zero.",
         table=columns(
             rows,
             {
@@ -192,39 +172,20 @@ def claims(results):
             },
         ),
         open_table=True,
-        sentences={
-            "sat": words(
-                "claims.sat",
-                agree=_heads(sat["agree"]),
-                heads=sat["heads"],
-                attended=said(sat, "attended"),
-                mean_attended=decimals(sat["mean_attended"]),
-                token=_word("sat"),
-                ignored=said(sat, "ignored"),
-                mean_ignored=decimals(sat["mean_ignored"]),
-                start=_word(sat["tokens"][0]),
-                mean_first=decimals(sat["mean_first"]),
-            ),
-            "it": words(
-                "claims.it",
-                strongest=_heads(it["strongest_key"]),
-                token=_word("it"),
-                attended=said(it, "attended"),
-                most=decimals(it["most"]),
-                head=_heads([it["head_of_most"]]),
-            ),
-            "control": words(
-                "claims.control",
-                text=_word(soft["text"]),
-                still_head=_heads([still["head_of_most"]]),
-                cat=said(still, "attended"),
-                still_most=decimals(still["most"]),
-                before=decimals(it["most"]),
-                strongest=_heads(still["strongest_key"]),
-                mat=said(soft, "attended"),
-                most=decimals(soft["most"]),
-                head=_heads([soft["head_of_most"]]),
-            ),
+        numbers={
+            "agree": len(sat["agree"]),
+            "attended": decimals(sat["mean_attended"]),
+            "ignored": decimals(sat["mean_ignored"]),
+            "start": decimals(sat["mean_first"]),
+            "still": decimals(still["most"]),
+            "before": decimals(it["most"]),
+            "cat_heads": len(still["strongest_key"]),
+            "mat": decimals(soft["most"]),
+        },
+        claims={
+            f"{PAGE}: only in the first layer and the last": {layer for layer, _ in sat["agree"]}
+            == {0, 5},
+            f"{PAGE}: Still layer 5 head 11 gives": still["head_of_most"] == [5, 11],
         },
     )
 
@@ -236,10 +197,11 @@ def heads_of_the_model(results):
     back, ahead = (max(rows, key=lambda r, k=k: r[k]) for k in ("to_previous", "to_next"))
     sharp, flat = min(rows, key=entropy), max(rows, key=entropy)
     return Figure(
-        finding=words(
-            "heads_of_the_model", half=sum(r["to_first"] > 0.5 for r in rows), heads=len(rows)
-        ),
-        caption=words("heads_of_the_model.caption"),
+        finding=f"{sum(r['to_first'] > 0.5 for r in rows)} of {len(rows)} heads give more than "
+        "half of their attention to the start token.",
+        caption="Share of the attention that goes to `[CLS]`, averaged over the queries of the "
+        "map's sentences. Point at a head to see the entropy of its rows; 1 means equal weights. "
+        "Layers and heads count from zero.",
         table=columns(
             rows,
             {
@@ -258,30 +220,24 @@ def heads_of_the_model(results):
         plot=charts.heatmap(
             results, "head", "layer", share, told=lambda r: f"entropy {entropy.text(r)}"
         ),
-        sentences={
-            "first": words(
-                "heads_of_the_model.first", mean=decimals(mean(r["to_first"] for r in rows))
-            ),
-            "previous": words(
-                "heads_of_the_model.previous",
-                back=_one_head(back).capitalize(),
-                to_previous=decimals(back["to_previous"]),
-                ahead=_one_head(ahead).capitalize(),
-                to_next=decimals(ahead["to_next"]),
-            ),
-            "spread": words(
-                "heads_of_the_model.spread",
-                sharp=_one_head(sharp),
-                lowest=entropy.text(sharp),
-                flat=_one_head(flat),
-                highest=entropy.text(flat),
-            ),
+        numbers={
+            "mean": decimals(mean(r["to_first"] for r in rows)),
+            "to_previous": decimals(back["to_previous"]),
+            "to_next": decimals(ahead["to_next"]),
+            "sharp": entropy.text(sharp),
+            "flat": entropy.text(flat),
+        },
+        claims={
+            f"{PAGE}: Layer 0 head 2 looks at the token before": _place(back) == (0, 2),
+            f"{PAGE}: layer 1 head 8 at the token after": _place(ahead) == (1, 8),
+            f"{PAGE}: The sharpest head is that first one": _place(sharp) == (0, 2),
+            f"{PAGE}: the flattest is its neighbor, head 3": _place(flat) == (0, 3),
         },
     )
 
 
-def _one_head(row):
-    return _heads([(row["layer"], row["head"])])
+def _place(row):
+    return row["layer"], row["head"]
 
 
 def _over_seeds(rows):
@@ -315,22 +271,22 @@ def scaling(results):
 
     def below(name):
         """From which width on a quantity is smaller without the scale than with it."""
-        found = [d for d in widths if at[name, d, False] < at[name, d, True]]
-        return f"from d {min(found)}" if found else "at no width measured"
+        return min(d for d in widths if at[name, d, False] < at[name, d, True])
 
     last = widths[-1]
     peak = max(widths, key=lambda d: at["gradient_norm", d, False])
     left = at["gradient_norm_median", last, False]
     ends = ("lowest", "highest")
+    deviation = {scaled: at["logits_deviation", 64, scaled] for scaled in (False, True)}
     return Figure(
-        finding=words(
-            "scaling",
-            d=last,
-            deviation=count(at["logits_deviation", last, False]),
-            left=percent(at["entropy_relative", last, False]),
-            kept=percent(min(at["entropy_relative", d, True] for d in widths)),
-        ),
-        caption=words("scaling.caption", keys=keys, draws=len(values(rows, "seed"))),
+        finding=f"Without 1/√d, scores of {last} columns have a standard deviation of "
+        f"{count(at['logits_deviation', last, False])} and the softmax keeps "
+        f"{percent(at['entropy_relative', last, False])} of its entropy; with it, at least "
+        f"{percent(min(at['entropy_relative', d, True] for d in widths))} at every width.",
+        caption=f"{keys} queries and keys drawn from N(0, 1), in float64; median of "
+        f"{len(values(rows, 'seed'))} draws, bars from the lowest to the highest. Entropy relative "
+        "to equal weights; the gradient is the matrix of ∂weight/∂score of a row, its norm the "
+        "root of the sum of squares, averaged over rows (dotted: the row in the middle).",
         table=columns(
             [{"d": d, "scaled": scaled} for d in widths for scaled in (False, True)],
             {
@@ -381,30 +337,51 @@ def scaling(results):
             ],
             log="x",
         ),
-        sentences={
-            "deviation": words(
-                "scaling.deviation",
-                without=decimals(at["logits_deviation", 64, False]),
-                scaled=decimals(at["logits_deviation", 64, True]),
-            ),
-            "weight": words(
-                "scaling.weight",
-                keys=keys,
-                without=decimals(at["largest_weight", 64, False]),
-                scaled=decimals(at["largest_weight", 64, True], 3),
-            ),
-            "gradient": words(
-                "scaling.gradient",
-                highest=decimals(at["gradient_norm", peak, False]),
-                peak=peak,
-                scaled=decimals(at["gradient_norm", peak, True]),
-                below=below("gradient_norm"),
-                typical=below("gradient_norm_median"),
-                last=last,
-                left=decimals(left, 4),
-                share=percent(left / at["gradient_norm_median", last, True]),
-            ),
+        numbers={
+            "keys": keys,
+            "deviation": decimals(deviation[False]),
+            "deviation_scaled": decimals(deviation[True]),
+            "largest": decimals(at["largest_weight", 64, False]),
+            "largest_scaled": decimals(at["largest_weight", 64, True], 3),
+            "gradient": decimals(at["gradient_norm", peak, False]),
+            "gradient_scaled": decimals(at["gradient_norm", peak, True]),
+            "peak": peak,
+            "below": below("gradient_norm"),
+            "below_typical": below("gradient_norm_median"),
+            "last": last,
+            "left_share": percent(left / at["gradient_norm_median", last, True]),
         },
+        claims={
+            f"{PAGE}: More than one half": at["largest_weight", 64, False] > 0.5,
+            f"{PAGE}: the gradient does not simply vanish": at["gradient_norm", peak, False]
+            > at["gradient_norm", peak, True],
+        },
+    )
+
+
+def error(results):
+    rows = results[0].rows
+    largest = field("error_largest", "largest difference from float64", units.difference)
+    theirs = field("pytorch_error_largest", unit=units.difference)
+    return Figure(
+        finding=f"The kernel is as close to float64 as eager PyTorch or closer in "
+        f"{sum(largest(r) <= theirs(r) for r in rows)} of {len(rows)} cases.",
+        caption="Largest difference of a weight from the float64 softmax of the same rounded "
+        f"inputs, over that of eager PyTorch: below 1 the kernel is closer. D {rows[0]['D']}; the "
+        "differences themselves are in the table. The kernel keeps float32 inside and rounds once; "
+        "eager PyTorch rounds the scores to the input's dtype.",
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "N": "N",
+                "largest": largest,
+                "mean": field("error_mean", unit=units.difference),
+                f"{named(EAGER)}, largest": theirs,
+                "allowed": field("allowed", unit=units.difference),
+            },
+        ),
+        plot=charts.closeness(results, OURS, EAGER),
     )
 
 
@@ -424,10 +401,10 @@ def forward(results):
         return ratio(1 / compared[EAGER][compared.case(dtype, N)])
 
     return Figure(
-        finding=words(
-            "forward", N=usual, single=behind(usual), half=behind(usual, dtype="float16")
-        ),
-        caption=words("forward.caption", heads=heads, D=D),
+        finding=f"At {usual} queries the kernel takes {behind(usual)} the time of eager PyTorch in "
+        f"float32 and {behind(usual, dtype='float16')} in float16.",
+        caption=f"{heads} heads, D {D}; the weights only, no values. Both axes logarithmic: down "
+        "is faster. Medians; L2 is flushed before every call, and the three take turns.",
         table=beside(
             rows,
             ["dtype", "N"],
@@ -444,44 +421,17 @@ def forward(results):
             TIME,
             charts.views("{}", "dtype", values(rows, "dtype")),
         ),
-        sentences={
-            "small": words("forward.small", N=few, ratio=behind(few)),
-            "causal": words(
-                "forward.causal",
-                N=usual,
-                causal=time(causal),
-                full=time(ours),
-                share=percent(causal / ours),
-            ),
-            "eager": words("forward.eager", N=usual, eager=time(eager)),
-            "square": words(
-                "forward.square",
-                N=large["N"],
-                heads=heads,
-                weights=size(large["bytes_of_weights"]),
-                times=count(large["bytes_of_weights"] / given),
-            ),
+        numbers={
+            "few": few,
+            "small": behind(few),
+            "n": usual,
+            "ours": time(ours),
+            "causal": time(causal),
+            "causal_share": percent(causal / ours),
+            "eager": time(eager),
+            "last": large["N"],
+            "heads": heads,
+            "weights": size(large["bytes_of_weights"]),
+            "times": count(large["bytes_of_weights"] / given),
         },
-    )
-
-
-def error(results):
-    rows = results[0].rows
-    largest = field("error_largest", "largest difference from float64", units.difference)
-    theirs = field("pytorch_error_largest", unit=units.difference)
-    return Figure(
-        finding=words("error", closer=sum(largest(r) <= theirs(r) for r in rows), cases=len(rows)),
-        caption=words("error.caption", D=rows[0]["D"]),
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "N": "N",
-                "largest": largest,
-                "mean": field("error_mean", unit=units.difference),
-                f"{named(EAGER)}, largest": theirs,
-                "allowed": field("allowed", unit=units.difference),
-            },
-        ),
-        plot=charts.closeness(results, OURS, EAGER),
     )

@@ -8,9 +8,17 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
-from snippets._lab.draw.tables import Numeral, beside, columns, table
-from snippets._lab.draw.units import decimals, millions, percent, ratio, size, time
-from snippets._lab.draw.words import Prose, Words, between, listed, many, yes
+from snippets._lab.draw.tables import Numeral, Prose, beside, columns, table, yes
+from snippets._lab.draw.units import (
+    between,
+    decimals,
+    many,
+    millions,
+    percent,
+    ratio,
+    size,
+    time,
+)
 
 OURS, HOPPER, EAGER = "flash_backward", "hopper_backward", "torch:eager"
 BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
@@ -25,7 +33,7 @@ FACTOR = 1.5  # how much farther ours may be from a backend than two backends ar
 # Student's t for 95 % intervals, by degrees of freedom from 1. More seeds take the last, which
 # makes their intervals a little too wide.
 STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-words = Words(__file__)
+PAGE = "docs/posts/language_model.md"
 
 
 def _measured(result):
@@ -80,20 +88,6 @@ def _once(rows):
     return [r for r in rows if not r.get("again")]
 
 
-def _bound(rows):
-    """What the bound says of ours, and what it would say without second runs, if there are any."""
-    yield _judged(rows, "losses.within", "losses.outside", seeds=_seeds(rows))
-    if len(_once(rows)) < len(rows):
-        yield _judged(_once(rows), "losses.once.within", "losses.once.outside")
-
-
-def _judged(rows, within, outside, **fields):
-    """One of two sections of words.md."""
-    ours, theirs = _distances(rows)
-    section = within if ours <= FACTOR * theirs else outside
-    return words(section, times=ratio(ours / theirs), **fields)
-
-
 def _singly(rows):
     """The same of single runs from one seed."""
     ones = [_distances(pick(rows, seed=seed)) for seed in values(rows, "seed")]
@@ -103,13 +97,11 @@ def _singly(rows):
 def _paired(rows, compared):
     """(mean, half of its 95 % interval) of rows minus the mean of PyTorch's runs, seed by seed.
 
-    None with fewer than two seeds in common. Pairing takes out what a seed does to all runs, and
-    the interval takes its width from how much the differences scatter from seed to seed.
+    Pairing takes out what a seed does to all runs, and the interval takes its width from how much
+    the differences scatter from seed to seed.
     """
     there = [r for r in compared if r["implementation"] in BACKENDS]
     apart = [_end(row) - _mean(same) for row in rows if (same := pick(there, seed=row["seed"]))]
-    if len(apart) < 2:
-        return None
     t = STUDENT[min(len(apart) - 1, len(STUDENT)) - 1]
     return statistics.fmean(apart), t * statistics.stdev(apart) / len(apart) ** 0.5
 
@@ -125,25 +117,6 @@ def _told_apart(found):
     return abs(mean) > half
 
 
-def _paired_ours(rows):
-    """What the comparison seed by seed says of ours."""
-    found = {
-        name: paired
-        for name in (OURS, HOPPER)
-        if (paired := _paired(pick(rows, implementation=name), rows))
-    }
-    if not found:
-        return words("losses.paired.none")
-    intervals = listed(f"{_interval(paired)} with `{name}`" for name, paired in found.items())
-    apart = [name for name, paired in found.items() if _told_apart(paired)]
-    if apart:
-        outcome = words("losses.paired.apart", names=listed(f"`{name}`" for name in apart))
-    else:
-        largest = max(abs(mean) + half for mean, half in found.values())
-        outcome = words("losses.paired.same", largest=_four(largest))
-    return f"{words('losses.paired', intervals=intervals)} {outcome}"
-
-
 def _mean(rows):
     """The loss at the end, the mean of the seeds; None without a run."""
     return statistics.fmean(map(_end, rows)) if rows else None
@@ -153,7 +126,9 @@ def losses(results):
     result = results[0]
     rows = _complete(_measured(result))
     ours, theirs = _distances(rows)
-    singly = dict(zip(("ours", "theirs"), map(_four, _singly(rows)), strict=True))
+    once = _distances(_once(rows))
+    alone, alone_theirs = _singly(rows)
+    paired = {name: _paired(pick(rows, implementation=name), rows) for name in (OURS, HOPPER)}
     text, model = _about(result, "text"), _about(result, "model")
     drawn = derived(results, lambda r: _curves(_measured(r)))
     panels = [
@@ -166,15 +141,14 @@ def losses(results):
         if pick(drawn[0].rows, implementation=name)
     ]
     return Figure(
-        finding=words("losses", ours=_four(ours), theirs=_four(theirs), seeds=_seeds(rows)),
-        caption=words(
-            "losses.caption",
-            smoothed=SMOOTHED,
-            parameters=millions(model["parameters"]),
-            files=many(text["files"], "file"),
-            size=size(text["bytes"]),
-            python=text["python"],
-        ),
+        finding=f"Over {_seeds(rows)}, our curves end at most {_four(ours)} nats per byte from "
+        f"any of PyTorch's; two of PyTorch's end up to {_four(theirs)} apart.",
+        caption=f"The loss of each step, means of the seeds and of {SMOOTHED} steps, and how far "
+        "each curve is from the mean of PyTorch's three backends. A model of "
+        f"{millions(model['parameters'])} parameters, bfloat16 products, the same first weights "
+        f"and the same bytes in the same order for each seed. {many(text['files'], 'file')} of "
+        f"Python {text['python']}'s standard library, {size(text['bytes'])}. The table has all "
+        "seeds. Eager PyTorch in float32 takes the first steps only.",
         table=columns(
             _measured(result),
             {
@@ -187,10 +161,20 @@ def losses(results):
             },
         ),
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
-        sentences={
-            "bound": " ".join(_bound(rows)),
-            "singly": words("losses.singly", **singly),
-            "paired": _paired_ours(rows),
+        numbers={
+            "flash": _interval(paired[OURS]),
+            "hopper": _interval(paired[HOPPER]),
+            "largest": _four(max(abs(mean) + half for mean, half in paired.values())),
+            "seeds": len(values(rows, "seed")),
+            "times": ratio(ours / theirs),
+            "times_once": ratio(once[0] / once[1]),
+            "alone": _four(alone),
+            "alone_theirs": _four(alone_theirs),
+        },
+        claims={
+            f"{PAGE}: Zero lies inside both": not any(map(_told_apart, paired.values())),
+            f"{PAGE}: within the bound of one and a half": ours <= FACTOR * theirs,
+            f"{PAGE}: outside the bound": once[0] > FACTOR * once[1],
         },
     )
 
@@ -239,12 +223,11 @@ def faults(results):
         for i, fault in enumerate(ends)
     ]
     return Figure(
-        finding=words(
-            "faults",
-            least=_four(min(apart.values())),
-            most=decimals(max(apart.values()), 2),
-        ),
-        caption=words("faults.caption", smoothed=SMOOTHED, seeds=_seeds(rows)),
+        finding=f"The wrong curves end {_four(min(apart.values()))} to "
+        f"{decimals(max(apart.values()), 2)} nats per byte away from the right one.",
+        caption="The same runs as above, through backwards with one mistake each; means of "
+        f"{_seeds(rows)} and of {SMOOTHED} steps. The distance is the difference of the means "
+        "over the last fifth of the steps.",
         table=_table_of_faults(rows, apart),
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
     )
@@ -285,70 +268,87 @@ def verdict(results):
     rows = _measured(mine["faults"])
     ends = _ends_by_fault(rows)
     apart = {fault: abs(end - ends[RIGHT]) for fault, end in ends.items() if fault != RIGHT}
-    missed = [fault for fault, distance in apart.items() if distance <= bound]
     # The same runs, as they were made for the other figure.
     again = _mean(pick(compared, implementation=OURS))
-    near = (
-        words("verdict.near", fault=f"“{fault}”", apart=_four(abs(ends[fault] - again)))
-        for fault in missed
-    )
     paired = {fault: _paired(pick(rows, fault=fault), compared) for fault in apart}
-    finding = words("verdict", faults=len(apart))
-    if missed:
-        finding = words(
-            "verdict.missed",
-            found=len(apart) - len(missed),
-            faults=len(apart),
-            missed=listed(f"“{fault}”" for fault in missed),
-        )
     return Figure(
-        finding=finding,
-        caption=words("verdict.caption", bound=_four(bound), seeds=_seeds(rows)),
+        finding=f"All {len(apart)} wrong backwards fall outside the bound.",
+        caption=f"The bound is {_four(bound)} nats per byte: one and a half times the largest "
+        f"distance between two of PyTorch's curves, each the mean of {_seeds(rows)}. A loss curve "
+        "is a coarse check: [the tests of the backward](/posts/flash_backward.md#train) compare "
+        "each number of a gradient with float64.",
         table=_table_of_faults(
             rows,
             apart,
             **{
                 "outside the bound": lambda fault: yes(apart[fault] > bound),
-                "minus PyTorch's, paired": lambda fault: _cell(paired[fault]),
+                "minus PyTorch's, paired": lambda fault: Numeral(_interval(paired[fault])),
             },
         ),
         open_table=True,
-        sentences={
-            "twice": " ".join(
-                (
-                    words("verdict.twice", apart=_four(abs(ends[RIGHT] - again)))
-                    if ends[RIGHT] != again
-                    else words("verdict.same"),
-                    *near,
-                )
+        numbers={"again": _four(abs(ends[RIGHT] - again))},
+        claims={
+            "title of language_model/verdict: wrong backwards fall outside the bound": min(
+                apart.values()
+            )
+            > bound,
+            f"{PAGE}: no interval in the last column has zero inside": all(
+                map(_told_apart, paired.values())
             ),
-            "paired": _paired_faults(paired),
         },
         sources=(mine["losses"], mine["faults"]),
     )
 
 
-def _cell(paired):
-    return Numeral(_interval(paired)) if paired else "–"
+def training(results):
+    row = only(_measured(results[0]))
+    lowest = min(row["validation"], key=lambda pair: pair[1])
+    parameters = millions(_about(results[0], "model")["parameters"])
+    drawn = derived(results, lambda r: _learned(_measured(r)))
+    series = [
+        Series(row["implementation"], "learned from", {"text": "learned from"}),
+        Series(row["implementation"], "held out", {"text": "held out"}, shade=2),
+    ]
+    return Figure(
+        finding=f"The held-out loss is lowest at step {lowest[0]}: {decimals(lowest[1], 3)} nats "
+        "per byte.",
+        caption="One run of `make train`. The loss on the text that it learns from, means of "
+        f"{SMOOTHED} steps, and on files that it never sees.",
+        table=[
+            {"step": at, "held out, nats per byte": decimals(loss, 4)}
+            for at, loss in row["validation"]
+        ],
+        plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
+        numbers={
+            "steps": len(row["losses"]),
+            "seconds": f"{decimals(row['seconds_in_all'], 0)} s",
+            "parameters": parameters,
+        },
+        claims={
+            f"{PAGE}: with the gradients of `hopper_backward`": row["implementation"] == HOPPER
+        },
+    )
 
 
-def _paired_faults(paired):
-    """Which of the wrong backwards the comparison seed by seed finds."""
-    if not all(paired.values()):
-        return words("losses.paired.none")
-    missed = [fault for fault, found in paired.items() if not _told_apart(found)]
-    if missed:
-        return words("verdict.paired.missed", missed=listed(f"“{fault}”" for fault in missed))
-    return words("verdict.paired", faults=len(paired))
+def _learned(rows):
+    for row in rows:
+        yield from _points(row["losses"], text="learned from")
+        for at, loss in row["validation"]:
+            yield {"text": "held out", "step": at, "loss": loss}
 
 
 def repeated(results):
     rows = _measured(results[0])
     exact = only(rows, deterministic=True)
-    key = "repeated" if exact["weights_that_differ"] == 0 else "repeated.not"
     return Figure(
-        finding=words(key, steps=exact["steps"]),
-        caption=words("repeated.caption"),
+        finding=f"With the deterministic backward, two runs of {exact['steps']} steps end with "
+        "the same bits.",
+        caption="Two runs from the same seed, side by side on the same GPU. All weights are "
+        "compared bit by bit.",
+        claims={
+            "title of language_model/repeated: end with the same bits": exact["weights_that_differ"]
+            == 0,
+        },
         table=columns(
             rows,
             {
@@ -362,53 +362,86 @@ def repeated(results):
     )
 
 
-def training(results):
-    row = only(_measured(results[0]))
-    lowest = min(row["validation"], key=lambda pair: pair[1])
-    seconds = decimals(row["seconds_in_all"], 0)
-    parameters = millions(_about(results[0], "model")["parameters"])
-    drawn = derived(results, lambda r: _learned(_measured(r)))
-    series = [
-        Series(row["implementation"], "learned from", {"text": "learned from"}),
-        Series(row["implementation"], "held out", {"text": "held out"}, shade=2),
-    ]
+def steps(results):
+    result = results[0]
+    rows = _measured(result)
+    names = [OURS, HOPPER, *BACKENDS]
+    plain = [r for r in rows if not r["compiled"]]
+    parts = {
+        "one training step": {"part": "step", "compiled": False},
+        "its attention alone": {"part": "attention", "compiled": False},
+    }
+    panels = [View(title, where) for title, where in parts.items()]
+    shares = [_share(plain, HOPPER, N) for N in values(plain, "N")]
+    longest = max(pick(plain, part="step", implementation=HOPPER), key=lambda r: r["N"])
+    over = {name: _over_cudnn(rows, name, "attention", False) for name in (OURS, HOPPER)}
+    whole = _over_cudnn(rows, HOPPER, "step", True)
+    given = {name: name for name in names}
     return Figure(
-        finding=words("training", loss=decimals(lowest[1], 3), step=lowest[0]),
-        caption=words("training.caption", smoothed=SMOOTHED),
-        table=[
-            {"step": at, "held out, nats per byte": decimals(loss, 4)}
-            for at, loss in row["validation"]
-        ],
-        plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
-        sentences={
-            "seconds": words(
-                "training.seconds",
-                steps=len(row["losses"]),
-                seconds=seconds,
-                kernel=f"`{row['implementation']}`",
-            ),
-            "front": words("training.front", parameters=parameters, seconds=seconds),
+        finding=f"`{HOPPER}` takes {between(shares, percent)} of a training step.",
+        caption="Down is faster. 16,384 tokens a step at every length, 8 heads of queries, 2 of "
+        "keys, D 64, bfloat16. A step is forward, backward and AdamW; its attention is forward "
+        "and backward of all six layers.",
+        table=beside(rows, ["part", "compiled", "N"], given, TIME),
+        plot=charts.lines(derived(results, _measured), names, "N", TIME, panels, columns=2),
+        numbers={
+            "n": longest["N"],
+            "memory": size(longest["peak_bytes"]),
+            "flash": between(over[OURS], ratio),
+            "hopper": between(over[HOPPER], ratio),
+            "compiled": between(whole, ratio),
         },
+        claims={f"{PAGE}: less than cuDNN's at every length": max(over[HOPPER] + whole) < 1},
     )
 
 
-def _learned(rows):
-    for row in rows:
-        yield from _points(row["losses"], text="learned from")
-        for at, loss in row["validation"]:
-            yield {"text": "held out", "step": at, "loss": loss}
+def _share(rows, name, N):
+    """The part of a step that its attention takes."""
+    case = {"implementation": name, "N": N}
+    whole, part = (only(rows, part=p, **case)["ms_p50"] for p in ("step", "attention"))
+    return part / whole
+
+
+def _over_cudnn(rows, name, part, compiled):
+    """Times of one of ours over cuDNN's, one for each length that both have."""
+    quotients = []
+    for N in values(rows, "N"):
+        found = {
+            r["implementation"]: r["ms_p50"]
+            for r in pick(rows, part=part, compiled=compiled)
+            if r["N"] == N
+        }
+        if found.keys() >= {name, "torch:cudnn"}:
+            quotients.append(found[name] / found["torch:cudnn"])
+    return quotients
+
+
+def sampling(results):
+    rows = _measured(results[0])
+    ways = values(rows, "way")
+    one = [r for r in rows if r["batch"] == min(values(rows, "batch"))]
+    longest = max(values(one, "N"))
+    by = {r["way"]: r["ms_p50"] for r in one if r["N"] == longest}
+    fastest = min(by, key=by.__getitem__)
+    return Figure(
+        finding=f"The fastest way to the next byte is {fastest}: {time(by[fastest])} after "
+        f"{longest} bytes.",
+        caption="Time from one byte to the next, host included. The cache has room for 1024 "
+        "bytes; without a cache each byte costs a forward pass over all bytes before it.",
+        table=beside(rows, ["batch", "N"], {way: way for way in ways}, TIME, name="way"),
+        open_table=True,
+    )
 
 
 def samples(results):
     rows = _measured(results[0])
     prompt = rows[0]["prompt"]
-    there = values(rows, "step")
-    # A run that stops early has no step 1000: the last one before it is shown instead.
-    wanted = {"beginning": 0, "hundred": 100, "thousand": 1000, "end": max(there)}
-    at = {name: max(step for step in there if step <= wish) for name, wish in wanted.items()}
+    last = max(values(rows, "step"))
     return Figure(
-        finding=words("samples"),
-        caption=words("samples.caption", temperature=rows[0]["temperature"]),
+        finding="The same prompts, from before the first step to after the last.",
+        caption="What the model says after a prompt, byte by byte through `decode_attention` and "
+        f"its cache, at temperature {rows[0]['temperature']} with the same random numbers at each "
+        "step. Bytes that are not printable ASCII are shown as dots.",
         table=columns(
             rows,
             {
@@ -417,10 +450,15 @@ def samples(results):
                 "what it says": lambda r: _code(r["text"]),
             },
         ),
-        sentences={
-            name: f"{words('samples.at', step=step)}\n\n"
-            + _quoted(only(rows, step=step, prompt=prompt)["text"])
-            for name, step in at.items()
+        numbers={"last": last},
+        pieces={
+            name: _quoted(only(rows, step=step, prompt=prompt)["text"])
+            for name, step in (
+                ("beginning", 0),
+                ("hundred", 100),
+                ("thousand", 1000),
+                ("end", last),
+            )
         },
     )
 
@@ -457,8 +495,12 @@ def looked_at(results):
     series = [Series(OURS, kind, {"kind": kind}, shade=i) for i, kind in enumerate(kinds)]
     largest = {kind: _at(ends[kind], best[kind]) for kind in kinds}
     return Figure(
-        finding=words("looked_at", **{_field(kind): percent(x) for kind, x in largest.items()}),
-        caption=words("looked_at.caption"),
+        finding=f"At the end one head has {percent(largest['previous byte'])} of its weight on "
+        f"the previous byte, one {percent(largest['matching bracket'])} on the matching bracket, "
+        f"and one {percent(largest['indentation'])} on the indentation of the current line.",
+        caption="Each line follows the head that ends with the largest share. A closing bracket "
+        "looks for the one that opened it; a line break looks at the indentation of its line. "
+        "Means over held-out text.",
         table=columns(
             sorted(rows, key=lambda r: (kinds.index(r["kind"]), r["step"])),
             {
@@ -472,31 +514,12 @@ def looked_at(results):
             },
         ),
         plot=charts.lines(drawn, series, STEP, SHARE, log=""),
-        sentences={"others": _others(rows, best)},
+        claims={
+            f"{PAGE}: another head is ahead at first": any(
+                _best(r["shares"]) != best[r["kind"]] for r in rows if r["step"]
+            ),
+        },
     )
-
-
-def _others(rows, best):
-    """The first step at which another head was ahead of the one that ends best, by kind."""
-    ahead = {}
-    for row in sorted(rows, key=lambda r: r["step"]):
-        kind, place = row["kind"], _best(row["shares"])
-        if row["step"] and place != best[kind] and kind not in ahead:
-            ahead[kind] = words(
-                "looked_at.ahead",
-                kind=kind,
-                layer=place[0] + 1,
-                head=place[1] + 1,
-                step=row["step"],
-                share=percent(_at(row, place)),
-            )
-    if not ahead:
-        return words("looked_at.same")
-    return words("looked_at.moved", heads="; ".join(ahead.values()))
-
-
-def _field(kind):
-    return kind.partition(" ")[0]
 
 
 def _best(shares):
@@ -536,8 +559,11 @@ def maps(results):
         for r in first
     ]
     return Figure(
-        finding=words("maps"),
-        caption=words("maps.caption"),
+        finding="Move the slider: what three heads look at before the first step, and as they "
+        "learn.",
+        caption="Where one byte looks: the stronger the color behind a byte, the larger its "
+        "weight. The text is short and the model has never seen it. Each head is the one that "
+        "ends with the largest share of its kind.",
         table=shown,
         widget="\n".join(
             [
@@ -551,86 +577,4 @@ def maps(results):
         ),
         extra_files={"maps_steps.json": {"text": first[0]["text"], "steps": steps, "heads": heads}},
         sources=found[:1],
-    )
-
-
-def steps(results):
-    result = results[0]
-    rows = _measured(result)
-    names = [name for name in (OURS, HOPPER, *BACKENDS) if pick(rows, implementation=name)]
-    best = HOPPER if HOPPER in names else OURS
-    plain = [r for r in rows if not r["compiled"]]
-    parts = {
-        "one training step": {"part": "step", "compiled": False},
-        "its attention alone": {"part": "attention", "compiled": False},
-    }
-    panels = [View(title, where) for title, where in parts.items()]
-    shares = [_share(plain, best, N) for N in values(plain, "N")]
-    given = {name: name for name in names}
-    return Figure(
-        finding=words("steps", shares=between(shares, percent)),
-        caption=words("steps.caption"),
-        table=beside(rows, ["part", "compiled", "N"], given, TIME),
-        plot=charts.lines(derived(results, _measured), names, "N", TIME, panels, columns=2),
-        sentences={
-            "memory": words(
-                "steps.memory",
-                ours=size(_longest(plain, best)["peak_bytes"]),
-                N=_longest(plain, best)["N"],
-            ),
-            "attention": words(
-                "steps.attention",
-                times=listed(
-                    f"{_over_cudnn(rows, name, 'attention', False)} with `{name}`"
-                    for name in (OURS, HOPPER)
-                    if name in names
-                ),
-            ),
-            "compiled": words("steps.compiled", times=_over_cudnn(rows, best, "step", True)),
-        },
-    )
-
-
-def _share(rows, name, N):
-    """The part of a step that its attention takes."""
-    case = {"implementation": name, "N": N}
-    whole, part = (only(rows, part=p, **case)["ms_p50"] for p in ("step", "attention"))
-    return part / whole
-
-
-def _longest(rows, name):
-    return max(pick(rows, part="step", implementation=name), key=lambda r: r["N"])
-
-
-def _over_cudnn(rows, name, part, compiled):
-    """Times of one of ours over cuDNN's, of the lengths where both are there; in words."""
-    quotients = []
-    for N in values(rows, "N"):
-        found = {
-            r["implementation"]: r["ms_p50"]
-            for r in pick(rows, part=part, compiled=compiled)
-            if r["N"] == N
-        }
-        if name in found and "torch:cudnn" in found:
-            quotients.append(found[name] / found["torch:cudnn"])
-    return between(quotients, ratio) if quotients else "–"
-
-
-def sampling(results):
-    rows = _measured(results[0])
-    ways = values(rows, "way")
-    one = [r for r in rows if r["batch"] == min(values(rows, "batch"))]
-    longest = max(values(one, "N"))
-    by = {r["way"]: r["ms_p50"] for r in one if r["N"] == longest}
-    fastest = min(by, key=by.__getitem__)
-    return Figure(
-        finding=words(
-            "sampling",
-            fastest=fastest,
-            time=time(by[fastest]),
-            N=longest,
-        ),
-        caption=words("sampling.caption"),
-        table=beside(rows, ["batch", "N"], {way: way for way in ways}, TIME, name="way"),
-        open_table=True,
     )

@@ -38,6 +38,64 @@ def _slabs(x, y, wide, tall, said=""):
 
 
 @picture
+def launches_timeline(results):
+    """Host and GPU of the loop and of the batched layer, to scale."""
+    counted, timed = _measured(results, "launches"), _measured(results, "layer_time")
+    if counted is None or timed is None:
+        return None
+    case = {"heads": MANY, "passes": "forward"}
+    small = {**case, "size": "small"}
+    spans, table = [], []
+    calls = {
+        name: only(timed.rows, implementation=name, clock="host", **small)["ms_p50"]
+        for name in (LOOP, WIDE)
+    }
+    lanes = ["loop: host", "GPU", "batched: host", "GPU "]
+    over = Timeline(lanes, calls[LOOP] * 1.02, left=86, tall=20)
+    for (host, gpu), name in zip((lanes[:2], lanes[2:]), (LOOP, WIDE), strict=True):
+        number = only(counted.rows, implementation=name, **case)["launches"]
+        busy = only(timed.rows, implementation=name, clock="gpu", **small)["ms_p50"]
+        each, own = calls[name] / number, busy / number
+        for i in range(number):
+            spans.append(Span(host, i * each, (i + 0.85) * each, HOST, percent=50))
+            spans.append(Span(gpu, (i + 0.85) * each, (i + 0.85) * each + own, GPU))
+        table.append(
+            {
+                "layer": "loop" if name == LOOP else "batched",
+                "launches": count(number),
+                "a call": time(calls[name]),
+                "GPU busy": f"{time(busy)}, {percent(busy / calls[name])}",
+            }
+        )
+    shown = [Key(HOST, 50, "a launch (host)"), Key(GPU, STRONG, "a kernel (GPU)")]
+    top = over.down + 30
+    drawn = [timeline(over, spans), time_arrow(over), keys(86, top, 258, shown)]
+    loop, wide = table
+    about = (
+        f"Two timelines. The loop makes {loop['launches']} launches in {loop['a call']} while "
+        f"the GPU "
+        f"is busy for {loop['GPU busy']}; the batched layer makes {wide['launches']} in "
+        f"{wide['a call']}."
+    )
+    return Picture(
+        sees="The GPU waits between the loop's launches; the batched layer is done long before.",
+        caption=f"One forward call with {MANY} heads on the small input. Launches were counted "
+        f"and both "
+        "clocks measured; that all launches of a call take equally long, and all kernels, is a "
+        "simplification of the drawing.",
+        svg=svg(344, top + 22, about, drawn),
+        table=table,
+        sources=[counted, timed],
+    )
+
+
+def _measured(results, name):
+    """A result of this page that a GPU measured."""
+    of = (r for r in results if (r.post, r.result, r.place) == (ROOM, name, "gpu"))
+    return next(of, None)
+
+
+@picture
 def split():
     """One wide projection, cut into heads, which attend apart and are joined again."""
     x, top, tall = 12, 36, 56
@@ -161,61 +219,3 @@ def strip(results):
 def cell_list(numbers):
     """A list of sizes as one reads it."""
     return f"[{', '.join(map(cell, numbers))}]"
-
-
-@picture
-def launches_timeline(results):
-    """Host and GPU of the loop and of the batched layer, to scale."""
-    counted, timed = _measured(results, "launches"), _measured(results, "layer_time")
-    if counted is None or timed is None:
-        return None
-    case = {"heads": MANY, "passes": "forward"}
-    small = {**case, "size": "small"}
-    spans, table = [], []
-    calls = {
-        name: only(timed.rows, implementation=name, clock="host", **small)["ms_p50"]
-        for name in (LOOP, WIDE)
-    }
-    lanes = ["loop: host", "GPU", "batched: host", "GPU "]
-    over = Timeline(lanes, calls[LOOP] * 1.02, left=86, tall=20)
-    for (host, gpu), name in zip((lanes[:2], lanes[2:]), (LOOP, WIDE), strict=True):
-        number = only(counted.rows, implementation=name, **case)["launches"]
-        busy = only(timed.rows, implementation=name, clock="gpu", **small)["ms_p50"]
-        each, own = calls[name] / number, busy / number
-        for i in range(number):
-            spans.append(Span(host, i * each, (i + 0.85) * each, HOST, percent=50))
-            spans.append(Span(gpu, (i + 0.85) * each, (i + 0.85) * each + own, GPU))
-        table.append(
-            {
-                "layer": "loop" if name == LOOP else "batched",
-                "launches": count(number),
-                "a call": time(calls[name]),
-                "GPU busy": f"{time(busy)}, {percent(busy / calls[name])}",
-            }
-        )
-    shown = [Key(HOST, 50, "a launch (host)"), Key(GPU, STRONG, "a kernel (GPU)")]
-    top = over.down + 30
-    drawn = [timeline(over, spans), time_arrow(over), keys(86, top, 258, shown)]
-    loop, wide = table
-    about = (
-        f"Two timelines. The loop makes {loop['launches']} launches in {loop['a call']} while "
-        f"the GPU "
-        f"is busy for {loop['GPU busy']}; the batched layer makes {wide['launches']} in "
-        f"{wide['a call']}."
-    )
-    return Picture(
-        sees="The GPU waits between the loop's launches; the batched layer is done long before.",
-        caption=f"One forward call with {MANY} heads on the small input. Launches were counted "
-        f"and both "
-        "clocks measured; that all launches of a call take equally long, and all kernels, is a "
-        "simplification of the drawing.",
-        svg=svg(344, top + 22, about, drawn),
-        table=table,
-        sources=[counted, timed],
-    )
-
-
-def _measured(results, name):
-    """A result of this page that a GPU measured."""
-    of = (r for r in results if (r.post, r.result, r.place) == (ROOM, name, "gpu"))
-    return next(of, None)

@@ -1,7 +1,6 @@
 """The figures of the multi_head_attention page: each draws the result of the same name."""
 
 import itertools
-import re
 
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
@@ -17,9 +16,8 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import count, decimals, flops, ratio, time
-from snippets._lab.draw.words import Words, between, faster, listed, many, yes
+from snippets._lab.draw.tables import beside, columns, listed, yes
+from snippets._lab.draw.units import between, decimals, flops, ratio, time
 
 from .journey import journey
 
@@ -37,97 +35,122 @@ FORMS = [
 NAMES = {form.key: form.name for form in FORMS}
 COLUMNS = {form.name: form.key for form in FORMS}
 FORWARD, BOTH = "forward", "forward and backward"
-words = Words(__file__)
-
-
-def launches(results):
-    rows = results[0].rows
-
-    def counts(implementation, passes=FORWARD):
-        found = pick(rows, implementation=implementation, passes=passes)
-        return {r["heads"]: r["launches"] for r in found}
-
-    loop, wide, fused, sdpa = (counts(name) for name in (LOOP, WIDE, FUSED, SDPA))
-    few, most = sorted(loop)[min(1, len(loop) - 2)], max(loop)  # one head is a case of its own
-    shown = next(r for r in rows if r["implementation"] == WIDE and r["kernels"])
-    heads = shown["heads"]
-    return Figure(
-        finding=words("launches", heads=heads, loop=loop[heads], wide=wide[heads]),
-        caption=words(
-            "launches.caption",
-            B=shown["B"],
-            N=shown["N"],
-            E=shown["E"],
-            dtype=shown["dtype"],
-        ),
-        table=beside(rows, ["passes", "heads"], COLUMNS, field("launches", unit=units.whole)),
-        plot=charts.lines(
-            results,
-            FORMS,
-            "heads",
-            field("launches", "kernels launched", units.whole),
-            charts.views("{}", "passes", values(rows, "passes")),
-        ),
-        sentences={
-            "slope": words(
-                "launches.slope",
-                slope=units.significant((loop[most] - loop[few]) / (most - few), 2),
-                loop_few=loop[few],
-                few=many(few, "head"),
-                loop_many=loop[most],
-                many=most,
-                wide=_of_wide(wide),
-            ),
-            "backward": words(
-                "launches.backward",
-                heads=heads,
-                loop=counts(LOOP, BOTH)[heads],
-                wide=counts(WIDE, BOTH)[heads],
-            ),
-            "kernels": words("launches.kernels", kernels=len(shown["kernels"]), heads=heads)
-            + "\n\n"
-            + _listing(shown["kernels"]),
-            "fused": words(
-                "launches.fused",
-                heads=heads,
-                fused=fused[heads],
-                wide=wide[heads],
-                sdpa=sdpa[heads],
-            ),
-            "claim": _of_claim(loop[8], wide[8]),
-        },
-    )
-
-
-def _of_wide(wide):
-    """How many kernels the vectorized layer launches, by its number of heads."""
-    few, most = min(wide), max(wide)
-    if len(set(wide.values())) == 1:
-        return f"{wide[most]}, whatever the number of heads."
-    others = [launched for heads, launched in wide.items() if heads > few]
-    if wide[few] >= min(others):
-        return f"{between(wide.values(), count)}."
-    return words("launches.one_head", wide=between(others, count), few=few, wide_few=wide[few])
-
-
-def _of_claim(loop, wide):
-    """“48 launches and more for a loop of 8 heads, about 6 when vectorized”, judged."""
-    first, second = loop >= 48, 5 <= wide <= 7
-    if second:
-        said = "the second does too." if first else "the second does."
-    else:
-        said = words("launches.forgets") if wide > 7 else "the second is too many."
-    return words(
-        "launches.claim",
-        loop=loop,
-        wide=wide,
-        first="holds" if first else "does not hold here",
-        second=said,
-    )
+PAGE = "docs/posts/multi_head_attention.md"
 
 
 def _listing(kernels):
     return "\n".join(["```text", *(k if len(k) < 90 else f"{k[:88]}…" for k in kernels), "```"])
+
+
+def _torch_version(result):
+    return result.versions["torch"].split("+")[0]
+KINDS = {  # the field of a row → the place that it is the share of
+    "to_first": "the start token, [CLS]",
+    "to_last": "the end token, [SEP]",
+    "to_self": "itself",
+    "to_previous": "the token before",
+    "to_next": "the token after",
+}
+MOST = 0.5  # from this share on a head attends to one place
+NONE = "none of these"
+STRONGEST = field("distance_strongest", "distance to the strongest key, tokens", units.number)
+ENTROPY = field("entropy_relative", "entropy, 1 = equal weights", units.fraction)
+
+
+def _place(row):
+    return row["layer"], row["head"]
+
+
+def _with_kinds(result):
+    """The rows, each with the place that gets more than half of the head's attention."""
+    for row in pick(result.rows):
+        best = max(KINDS, key=lambda key: row[key])
+        yield {**row, "mostly": KINDS[best] if row[best] > MOST else NONE}
+
+
+def _entry(place, groups):
+    return f"{place} ({len(groups[place])})"
+
+
+def _told(row):
+    return (
+        f"layer {row['layer']} head {row['head']}<br>strongest key {decimals(STRONGEST(row), 1)} "
+        f"tokens away<br>mean distance {decimals(row['distance_mean'], 1)}<br>elsewhere than its "
+        f"neighbors {decimals(row['elsewhere'])}<br>entropy {decimals(ENTROPY(row))}"
+    )
+
+
+def heads(results):
+    told = derived(results, _with_kinds)
+    rows = told[0].rows
+    groups = {place: pick(rows, mostly=place) for place in (*KINDS.values(), NONE)}
+    near = [r for r in rows if STRONGEST(r) < 1.5]
+    sharp, flat = min(rows, key=ENTROPY), max(rows, key=ENTROPY)
+    layers = {layer: pick(rows, layer=layer) for layer in values(rows, "layer")}
+    elsewhere = {
+        layer: sum(r["elsewhere"] for r in found) / len(found) for layer, found in layers.items()
+    }
+    least, most = min(elsewhere, key=elsewhere.get), max(elsewhere, key=elsewhere.get)
+    alone = max(rows, key=lambda r: r["elsewhere"])
+    counted = {
+        place.replace("[", "`[").replace("]", "]`"): len(found)
+        for place, found in groups.items()
+        if found and place != NONE
+    }
+    return Figure(
+        finding=f"Of {len(rows)} heads so many give more than half of their attention to one "
+        f"place: {listed(f'{number} to {place}' for place, number in counted.items())}; the other "
+        f"{len(groups[NONE])} spread it more widely.",
+        caption="One point a head: how far the key with the largest weight is from the query, "
+        "and the entropy of its rows relative to equal weights, averaged over the queries of "
+        f"{len(rows[0]['sentences'])} sentences. Colored by which of five places gets more than "
+        "half of the attention, if one does. From the weights published with the attention map.",
+        table=columns(
+            rows,
+            {
+                "layer": "layer",
+                "head": "head",
+                "strongest key, tokens away": lambda r: decimals(STRONGEST(r), 1),
+                "mean distance": lambda r: decimals(r["distance_mean"], 1),
+                "entropy of log N": lambda r: decimals(ENTROPY(r)),
+                "elsewhere than its layer": lambda r: decimals(r["elsewhere"]),
+                "mostly to": "mostly",
+            },
+        ),
+        plot=charts.points(
+            told,
+            [
+                *(
+                    Series(ROOM, _entry(place, groups), {"mostly": place}, shade=i, told=_told)
+                    for i, place in enumerate(KINDS.values())
+                ),
+                Series("context", _entry(NONE, groups), {"mostly": NONE}, told=_told),
+            ],
+            STRONGEST,
+            ENTROPY,
+            log="",
+            ends={"y": (0, 1)},
+        ),
+        numbers={
+            "sharp": decimals(ENTROPY(sharp)),
+            "flat": decimals(ENTROPY(flat)),
+            "near": len(near),
+            "heads": len(rows),
+            "least": decimals(elsewhere[least]),
+            "most": decimals(elsewhere[most]),
+            "alone": decimals(alone["elsewhere"]),
+        },
+        claims={
+            f"{PAGE}: The sharpest head is layer 0 head 2": _place(sharp) == (0, 2),
+            f"{PAGE}: the flattest its neighbor, head 3": _place(flat) == (0, 3),
+            f"{PAGE}: (layer 4)": least == 4,
+            f"{PAGE}: (layer 0)": most == 0,
+            f"{PAGE}: The one that differs most from its neighbors is the sharpest one": _place(
+                alone
+            )
+            == (0, 2),
+        },
+    )
 
 
 CLOCKS = {"gpu": "on the GPU", "host": "from call to call"}
@@ -151,14 +174,17 @@ def layer_time(results):
     called = {name: at(name, "large", "host") for name in NAMES}
     busy, most = at(LOOP, "small", "gpu"), max(values(rows, "heads"))
     fastest = min(large, key=large.get)
+    each = {name: _large(rows, name) for name in (LOOP, WIDE, SDPA)}
+    ahead = {heads for heads, ms in each[LOOP].items() if each[WIDE][heads] > 1.05 * ms}
+    behind = {heads for heads, ms in each[SDPA].items() if ms > 1.05 * each[WIDE][heads]}
     return Figure(
-        finding=words(
-            "layer_time",
-            heads=8,
-            loop=units.host_time(small[LOOP]),
-            wide=units.host_time(small[WIDE]),
-        ),
-        caption=words("layer_time.caption", dtype=rows[0]["dtype"], **_first_upper(sizes)),
+        finding="With 8 heads on the small input a call of the loop takes "
+        f"{units.host_time(small[LOOP])} and one of the vectorized layer "
+        f"{units.host_time(small[WIDE])}.",
+        caption=f"Forward pass in {rows[0]['dtype']}. On the GPU: between two events, with the "
+        "launches already queued, L2 flushed before. From call to call: the host's clock over "
+        f"several calls, what your script waits for. {'; '.join(sizes.values()).capitalize()}. "
+        "Medians; all take turns; both axes logarithmic.",
         table=beside(
             [{**r, "clock": CLOCKS[r["clock"]], "pass": r["passes"]} for r in rows],
             ["size", "clock", "pass", "heads"],
@@ -178,105 +204,93 @@ def layer_time(results):
             ],
             columns=2,
         ),
-        sentences={
-            "small": words(
-                "layer_time.small",
-                heads=8,
-                ratio=loop_by_wide(8),
-                one=loop_by_wide(1),
-                many=loop_by_wide(most),
-                most=most,
-                both=loop_by_wide(8, BOTH),
-            ),
-            "waits": words(
-                "layer_time.waits",
-                busy=time(busy),
-                call=units.host_time(small[LOOP]),
-                verdict=words(
-                    "layer_time.bound" if small[LOOP] > 1.2 * busy else "layer_time.keeps_up"
-                ),
-            ),
-            "large": words(
-                "layer_time.large",
-                heads=8,
-                loop=time(large[LOOP]),
-                wide=time(large[WIDE]),
-                loop_called=time(called[LOOP]),
-                wide_called=time(called[WIDE]),
-                verdict=words(
-                    "layer_time.longer" if called[LOOP] > 1.2 * large[LOOP] else "layer_time.hidden"
-                ),
-                few=_few(rows),
-            ),
-            "sdpa": words(
-                "layer_time.sdpa",
-                heads=8,
-                fastest=NAMES[fastest],
-                time=time(large[fastest]),
-                against=""
-                if fastest == WIDE
-                else f", {faster(large[WIDE] / large[fastest])} than the plain vectorized layer",
-                scores=" The scores never go through memory there."
-                if fastest in (SDPA, TORCH)
-                else "",
-                wide=_wide_heads(rows),
-            ),
-            "fused": words(
-                "layer_time.fused",
-                small=time(small[FUSED]),
-                small_wide=time(small[WIDE]),
-                large=time(large[FUSED]),
-                large_wide=time(large[WIDE]),
-            ),
+        numbers={
+            "ratio": loop_by_wide(8),
+            "one": loop_by_wide(1),
+            "many": loop_by_wide(most),
+            "both": loop_by_wide(8, BOTH),
+            "busy": time(busy),
+            "call": units.host_time(small[LOOP]),
+            "loop": time(large[LOOP]),
+            "wide": time(large[WIDE]),
+            "loop_called": time(called[LOOP]),
+            "wide_called": time(called[WIDE]),
+            "loop_two": time(each[LOOP][2]),
+            "wide_two": time(each[WIDE][2]),
+            "torch": time(large[TORCH]),
+            "torch_times": ratio(large[WIDE] / large[TORCH]),
+            "sdpa_one": time(each[SDPA][1]),
+            "wide_one": time(each[WIDE][1]),
+            "fused_small": time(small[FUSED]),
+            "wide_small": time(small[WIDE]),
+            "fused": time(large[FUSED]),
+        },
+        claims={
+            f"{PAGE}: the layer is *launch-bound*": small[LOOP] > 1.2 * busy,
+            f"{PAGE}: still shorter than their launches": called[LOOP] > 1.2 * large[LOOP],
+            f"{PAGE}: With 2 and 4 heads the GPU finishes the loop sooner": ahead == {2, 4},
+            f"{PAGE}: `torch.nn.MultiheadAttention` is the fastest": fastest == TORCH,
+            f"{PAGE}: With a single head of 1024 columns it is the other way around": behind == {1},
         },
     )
 
 
-def _first_upper(sizes):
-    return {size: said[0].upper() + said[1:] for size, said in sizes.items()}
-
-
-def _large(rows, implementation, passes=FORWARD):
-    """Heads → time on the GPU, on the large input."""
-    wanted = {"size": "large", "clock": "gpu", "passes": passes}
+def _large(rows, implementation):
+    """Heads → time on the GPU, forward, on the large input."""
+    wanted = {"size": "large", "clock": "gpu", "passes": FORWARD}
     return {r["heads"]: TIME(r) for r in pick(rows, implementation=implementation, **wanted)}
 
 
-def _few(rows):
-    """Where the loop keeps the GPU busy for less time than the vectorized layer, or nothing."""
-    loop, wide = _large(rows, LOOP), _large(rows, WIDE)
-    ahead = [heads for heads in sorted(loop) if wide[heads] > 1.05 * loop[heads]]
-    if not ahead:
-        return ""
-    most = max(ahead, key=lambda heads: wide[heads] / loop[heads])
-    return " " + words(
-        "layer_time.few",
-        heads=listed(ahead),
-        loop=time(loop[most]),
-        wide=time(wide[most]),
-        most=most,
-    )
+def launches(results):
+    rows = results[0].rows
 
+    def counts(implementation, passes=FORWARD):
+        found = pick(rows, implementation=implementation, passes=passes)
+        return {r["heads"]: r["launches"] for r in found}
 
-def _wide_heads(rows):
-    """With which number of heads SDPA is behind the plain layer, or nothing."""
-    plain, sdpa = _large(rows, WIDE), _large(rows, SDPA)
-    behind = [heads for heads in sorted(plain) if sdpa[heads] > 1.05 * plain[heads]]
-    if not behind:
-        return ""
-    heads = behind[0]
-    return " " + words(
-        "layer_time.wide",
-        heads=many(heads, "head"),
-        width=next(r["E"] for r in rows if r["size"] == "large") // heads,
-        sdpa=time(sdpa[heads]),
-        plain=time(plain[heads]),
-        sdpa_both=time(_large(rows, SDPA, BOTH)[heads]),
-        plain_both=time(_large(rows, WIDE, BOTH)[heads]),
+    loop, wide, fused, sdpa = (counts(name) for name in (LOOP, WIDE, FUSED, SDPA))
+    few, most = sorted(loop)[1], max(loop)  # one head is a case of its own
+    shown = next(r for r in rows if r["implementation"] == WIDE and r["kernels"])
+    heads = shown["heads"]
+    return Figure(
+        finding=f"With {heads} heads the loop launches {loop[heads]} kernels for one forward "
+        f"pass, the vectorized layer {wide[heads]}.",
+        caption="Kernels on the GPU's timeline, counted by `torch.profiler` during one call, "
+        f"copies and fills of memory apart. B {shown['B']}, N {shown['N']}, E {shown['E']}, "
+        f"{shown['dtype']}, no mask. Both axes logarithmic.",
+        table=beside(rows, ["passes", "heads"], COLUMNS, field("launches", unit=units.whole)),
+        plot=charts.lines(
+            results,
+            FORMS,
+            "heads",
+            field("launches", "kernels launched", units.whole),
+            charts.views("{}", "passes", values(rows, "passes")),
+        ),
+        numbers={
+            "slope": units.significant((loop[most] - loop[few]) / (most - few), 2),
+            "few": loop[few],
+            "loop": loop[heads],
+            "most": loop[most],
+            "wide": wide[heads],
+            "wide_one": wide[1],
+            "both_loop": counts(LOOP, BOTH)[heads],
+            "both_wide": counts(WIDE, BOTH)[heads],
+            "fused": fused[heads],
+            "sdpa": sdpa[heads],
+        },
+        claims={
+            f"{PAGE}: From 2 heads on": few == 2 and heads == 8 and most == 32,
+            f"{PAGE}: with any number of heads but one": len(set(wide.values()) - {wide[1]}) == 1
+            and wide[1] < wide[heads],
+            f"{PAGE}: The first half holds": loop[8] >= 48 and wide[8] > 7,
+        },
+        pieces={"kernels": _listing(shown["kernels"])},
     )
 
 
 A_LAUNCH = field("launch_p50", "time per launch", units.time)
+
+
 LAUNCHES = {"host": "from launch to launch, host", "gpu": "on the GPU, queue full"}
 
 
@@ -287,12 +301,12 @@ def empty_launch(results):
     host = {r["implementation"]: A_LAUNCH(r) for r in pick(rows, clock="host")}
     gpu = {r["implementation"]: A_LAUNCH(r) for r in pick(rows, clock="gpu")}
     return Figure(
-        finding=words(
-            "empty_launch",
-            host=between(host.values(), units.host_time),
-            gpu=between(gpu.values(), time),
-        ),
-        caption=words("empty_launch.caption", launches=rows[0]["launches"]),
+        finding="One launch after the other takes the host "
+        f"{between(host.values(), units.host_time)} each; the GPU, with a full queue, "
+        f"{between(gpu.values(), time)}.",
+        caption=f"{rows[0]['launches']} launches in a row, divided by their number: on the host's "
+        "clock until all are done, and between two events on the GPU while the queue is full. "
+        "Medians, thin lines from p20 to p80.",
         table=beside(
             [{**r, "launched": r["implementation"]} for r in rows],
             ["launched"],
@@ -314,17 +328,13 @@ def empty_launch(results):
                 for clock, said in LAUNCHES.items()
             ],
         ),
-        sentences={
-            "empty": words(
-                "empty_launch.empty", host=units.host_time(host[names[0]]), gpu=time(gpu[names[0]])
-            ),
-            "claim": words(
-                "empty_launch.claim",
-                host="; ".join(f"{name}: {units.host_time(ms)}" for name, ms in host.items()),
-                verdict=_five_to_ten(host),
-                gpu=between(gpu.values(), time),
-            ),
+        numbers={
+            "host": units.host_time(host[names[0]]),
+            "gpu": time(gpu[names[0]]),
+            "all_host": between(host.values(), units.host_time),
+            "all_gpu": between(gpu.values(), time),
         },
+        claims={f"{PAGE}: too low for Triton and for a product": min(host.values()) >= 0.009},
     )
 
 
@@ -335,23 +345,201 @@ def _a_launch(result):
         yield {**row, **{f"launch_{p}": ms for p, ms in times.items()}}
 
 
-def _five_to_ten(host):
-    """For which of some launches the claim of 5 to 10 µs holds; times in milliseconds."""
-    low, high = 0.005, 0.01
-    inside = [name for name, ms in host.items() if low <= ms <= high]
-    if len(inside) == len(host):
-        return "holds for all four"
-    if inside:
-        sides = {"below" if ms < low else "above" for n, ms in host.items() if n not in inside}
-        others = len(host) - len(inside)
-        return f"holds for {listed(inside)}; the other {others} lie {listed(sorted(sides))} it"
-    if max(host.values()) < low:
-        return "is too high"
-    return "is too low" if min(host.values()) > high else "holds for none of them"
+def contiguity(results):
+    rows = {r["expression"]: r for r in results[0].rows}
+    B, H, N, D = results[0].rows[0]["sizes"]
+    before, turned = rows["out"], rows["out.transpose(1, 2)"]
+    copy = rows["out.transpose(1, 2).contiguous()"]
+    raised = next(r for r in rows.values() if r["raised"])
+    return Figure(
+        finding=f"After `transpose` a `view` raises; `contiguous()` copies {copy['bytes_copied']} "
+        "bytes, every one there is, and then it works.",
+        caption=f"Ways to merge the heads of `out`, [B, H, N, D] = [{B}, {H}, {N}, {D}] in "
+        f"float32, and what each gives: run by PyTorch {_torch_version(results[0])}, not typed.",
+        table=columns(
+            rows.values(),
+            {
+                "expression": "expression",
+                "shape": _unless_raised(lambda r: str(tuple(r["shape"]))),
+                "strides": _unless_raised(lambda r: str(tuple(r["stride"]))),
+                "contiguous": _unless_raised(lambda r: yes(r["contiguous"])),
+                "bytes copied": _unless_raised(lambda r: r["bytes_copied"]),
+                "result": _outcome,
+            },
+        ),
+        open_table=True,
+        numbers={"bytes": f"{copy['bytes_copied']} bytes"},
+        claims={
+            f"{PAGE}: shape (2, 3, 5, 4), strides (60, 20, 4, 1)": _layout(before)
+            == ((2, 3, 5, 4), (60, 20, 4, 1)),
+            f"{PAGE}: shape (2, 5, 3, 4), strides (60, 4, 20, 1)": _layout(turned)
+            == ((2, 5, 3, 4), (60, 4, 20, 1)),
+            f"{PAGE}: the strides are (60, 12, 4, 1) again": tuple(copy["stride"])
+            == (60, 12, 4, 1),
+            f"{PAGE}: `reshape` copies them too, silently": rows[
+                "out.transpose(1, 2).reshape(B, N, H * D)"
+            ]["bytes_copied"]
+            == copy["bytes_copied"],
+            f"{PAGE}: `out.view(B, N, H * D)`, without the transpose, raises no error": rows[
+                "out.view(B, N, H * D)"
+            ]["right"]
+            is False,
+        },
+        pieces={
+            "error": "\n".join(
+                ["```pycon", f">>> {raised['expression']}", *_wrapped(raised["raised"]), "```"]
+            )
+        },
+    )
+
+
+def _layout(row):
+    return tuple(row["shape"]), tuple(row["stride"])
+
+
+def _unless_raised(column):
+    return lambda row: None if row["raised"] else column(row)
+
+
+def _wrapped(text, width=78):
+    """Lines of an error message that fit a phone's scrolling box."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if len(lines[-1]) + len(word) < width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def _outcome(row):
+    if row["raised"]:
+        return row["raised"].split(":")[0]
+    return {True: "right", False: "wrong numbers", None: None}[row["right"]]
+
+
+def shapes(results):
+    rows = results[0].rows
+    letters = dict(pair.split("=") for pair in rows[0]["letters"])
+    by_size = {int(size): letter for letter, size in letters.items()}
+
+    def named(shape):
+        return f"[{', '.join(by_size[size] for size in shape)}]"
+
+    wide, loop = pick(rows, form="vectorized"), pick(rows, form="loop")
+    lanes = {
+        lane: [(r["operation"], r["shape"]) for r in pick(wide, lane=lane)]
+        for lane in ("W_q", "W_k", "W_v")
+    }
+    main = pick(wide, lane="W_q")
+    copied = [r for r in wide if r["operation"] == "contiguous" and not r["same_memory"]]
+    views = pick(wide, same_memory=True)
+    return Figure(
+        finding=f"From {named(rows[0]['x'])} and back in {len(main)} steps; {len(views)} of the "
+        f"layer's {len(wide)} operations move nothing and only view the same memory in another "
+        "shape or order.",
+        caption="The path of the queries through `MultiHeadAttentionVectorized`, recorded while "
+        f"it ran with {', '.join(f'{a} = {b}' for a, b in letters.items() if a != 'H·D')}. Keys "
+        "and values take the same first three steps. A dashed arrow: the result lies in the same "
+        "memory.",
+        table=columns(
+            rows,
+            {
+                "form": "form",
+                "step": "step",
+                "operation": "operation",
+                "from": lambda r: " and ".join(map(named, r["inputs"])),
+                "to": lambda r: named(r["shape"]),
+                "strides": lambda r: str(tuple(r["stride"])),
+                "same memory": "same_memory",
+            },
+        ),
+        widget=f'<div class="am-journey">{journey(main, rows[0]["x"], by_size)}</div>',
+        numbers={
+            "loop": len(loop),
+            "wide": len(wide),
+            "new": len(wide) - len(views),
+        },
+        claims={
+            f"{PAGE}: With 3 heads the loop creates": letters["H"] == "3",
+            f"{PAGE}: One step copies without computing": len(copied) == 1,
+            "title of multi_head_attention/shapes: the same first three steps": all(
+                steps[1:3] == lanes["W_q"][1:3] for steps in lanes.values()
+            ),
+        },
+    )
+
+
+RIGHT = 1e-6  # a difference below this is rounding
+
+
+def masks(results):
+    rows = {r["convention"]: r for r in results[0].rows}
+    kinds = {name: r["hidden_row"] for name, r in rows.items()}
+    theirs = [name for name in rows if name.startswith("nn.")]
+    nan = [name for name, kind in kinds.items() if kind == "NaN"]
+    wrong, added = (
+        [r[given]["difference"] for r in rows.values() if r[given].get("difference", 0) > RIGHT]
+        for given in ("given_bool", "given_float")
+    )
+    return Figure(
+        finding=f"A query that sees no key gets NaN from {len(nan)} of {len(rows)} calls: "
+        f"{'; '.join(map(_call, nan))}.",
+        caption=f"The same visibility, {rows['this page']['visible']} with 1 for a visible key, "
+        "in each convention; then a query that sees no key; then this page's mask (0 hides) "
+        "passed unchanged, as bool and as float: the largest difference of the result from the "
+        "right one. The same weights everywhere, in float64 on a CPU, PyTorch "
+        f"{_torch_version(results[0])}.",
+        table=columns(
+            rows.values(),
+            {
+                "call": "convention",
+                "the mask": lambda r: ", ".join(map(_mark, r["mask"])),
+                "a query that sees nothing": "hidden_row",
+                "given this page's bool mask": lambda r: _handed(r["given_bool"]),
+                "given 1.0 and 0.0": lambda r: _handed(r["given_float"]),
+            },
+        ),
+        open_table=True,
+        numbers={
+            "wrong": len(wrong),
+            "most": decimals(max(wrong), 1),
+            "added": len(added),
+        },
+        claims={
+            f"{PAGE}: `nn.MultiheadAttention` gives NaN": [kinds[name] for name in theirs]
+            == ["NaN", "zeros", "NaN"],
+        },
+    )
+
+
+def _call(name):
+    """“nn.MultiheadAttention, eval()” → `nn.MultiheadAttention` with `eval()`, as Markdown."""
+    of, *options = (f"`{part}`" for part in name.split(", "))
+    return f"{of} with {listed(options)}" if options else of
+
+
+def _mark(value):
+    return {"-inf": "-∞", "0.0": "0"}.get(value, value)
+
+
+def _handed(found):
+    if "raised" in found:
+        return found["raised"].split(":")[0]
+    if found["result"] == "NaN":
+        return "NaN"
+    difference = found["difference"]
+    return "right" if difference < RIGHT else f"wrong by {decimals(difference, 1)}"
 
 
 DTYPES = ("float16", "bfloat16", "float32")
+
+
 TF32 = "torch:matmul, TF32"
+
+
+BACKENDS = ("cudnn", "flash", "fmha_cutlass", "softmax")  # parts of the names of SDPA's kernels
 
 
 def head_dim(results):
@@ -366,15 +554,6 @@ def head_dim(results):
     def odd(operation, dtype):  # one column more than 64, beside 64
         return ratio(TIME(at(operation, dtype, 65)) / TIME(at(operation, dtype, 64)))
 
-    def surely(D):  # without tensor cores 16 bits are at most twice as fast: two in one instruction
-        limits = {dtype: fma if dtype == "float32" else 2 * fma for dtype in DTYPES}
-        rates = {(op, dtype): rate(at(op, dtype, D)) for op in labels for dtype in DTYPES}
-        above = {case: found for case, found in rates.items() if found > limits[case[1]]}
-        return (
-            "; ".join(f"{labels[op]} in {d} ({flops(found)})" for (op, d), found in above.items())
-            or "none"
-        )
-
     fma, half = ceiling(result, "fma_float32"), ceiling(result, "matmul_float16")
     tf32 = only(rows, operation="scores", dtype="float32", D=64, implementation=TF32)
     whole = TIME(at("attention", "float32", 64)) / TIME(at("attention", "float16", 64))
@@ -387,17 +566,16 @@ def head_dim(results):
         for D in (64, 65)
     }
     worst = {op: _worst(rows, op, "float16") for op in labels}
+    half_types = [(op, dtype) for op in labels for dtype in ("float16", "bfloat16")]
+    rates = {D: [rate(at(*case, D)) for case in half_types] for D in (64, 65)}
     near = {width: field("D", f"D, around {width}", units.number) for width in widths}
     return Figure(
-        finding=words(
-            "head_dim", scores=odd("scores", "float16"), attention=odd("attention", "float16")
-        ),
-        caption=words(
-            "head_dim.caption",
-            widths=listed(widths),
-            heads=rows[0]["batch"] * rows[0]["heads"],
-            N=rows[0]["N"],
-        ),
+        finding=f"In float16 the scores of heads of 65 columns take {odd('scores', 'float16')} "
+        f"the time of 64, SDPA {odd('attention', 'float16')}.",
+        caption=f"Time over the width of a head around {listed(widths)}; diamonds are multiples "
+        f"of 8. {rows[0]['batch'] * rows[0]['heads']} heads of {rows[0]['N']} tokens. Scores and "
+        "values are products of whole matrices, which go through memory; SDPA is PyTorch's fused "
+        "attention. Medians, L2 flushed before each call.",
         table=beside(
             [{**r, "operation": r["label"]} for r in rows if r["implementation"] != TF32],
             ["operation", "D"],
@@ -420,47 +598,44 @@ def head_dim(results):
             columns=len(widths),
             height=220,
         ),
-        sentences={
-            "odd": " ".join(
-                words(
-                    "head_dim.odd",
-                    operation=label[0].upper() + label[1:],
-                    half=odd(op, "float16"),
-                    single=odd(op, "float32"),
-                )
-                for op, label in labels.items()
-            ),
-            "worst": words(
-                "head_dim.worst",
-                worst="; ".join(
-                    f"{labels[op]}, D {D}, {ratio(slower)}" for op, (D, slower) in worst.items()
-                ),
-            ),
-            "names": words("head_dim.names")
-            + "\n\n"
-            + _listing(names["scores", "float16", 64])
-            + "\n\nand D 65:\n\n"
-            + _listing(names["scores", "float16", 65]),
-            "backend": _backend(names),
-            "reaches": words(
-                "head_dim.reaches",
-                fma=flops(fma),
-                even=surely(64),
-                odd=surely(65),
-                tf32=flops(rate(tf32)),
-                float32=flops(rate(at("scores", "float32", 64))),
-                by_name=_by_name(names["scores", "float16", 65]),
-            ),
-            "claim": words(
-                "head_dim.claim",
-                half=ratio(half / fma),
-                plain=ratio(half / ceiling(result, "matmul_float32")),
-                middle=ratio(ceiling(result, "matmul_tf32") / fma),
-                whole=ratio(whole),
-                verdict=words("head_dim.near")
-                if 6 <= whole <= 10
-                else ". No single factor covers these.",
-            ),
+        numbers={
+            **{f"{op}_half": odd(op, "float16") for op in labels},
+            **{f"{op}_single": odd(op, "float32") for op in labels},
+            "worst": between([slower for _, slower in worst.values()], ratio),
+            "fma": flops(fma),
+            "even": between(rates[64], flops),
+            "tf32": flops(rate(tf32)),
+            "single": flops(rate(at("scores", "float32", 64))),
+            "matmul": ratio(half / fma),
+            "matmul_torch": ratio(half / ceiling(result, "matmul_float32")),
+            "matmul_tf32": ratio(ceiling(result, "matmul_tf32") / fma),
+            "attention": ratio(whole),
+            "kernels_odd": len(names["attention", "float16", 65]),
+            "kernels_odd_single": len(names["attention", "float32", 65]),
+        },
+        claims={
+            # Without tensor cores 16 bits are at most twice as fast: two in one instruction.
+            f"{PAGE}: so all of these run on tensor cores": min(rates[64]) > 2 * fma,
+            f"{PAGE}: at D 65 none does": max(rates[65]) <= 2 * fma,
+            f"{PAGE}: `tensorop` in its name": "tensorop" in names["scores", "float16", 65][0],
+            f"{PAGE}: `align1`": "align1" in names["scores", "float16", 65][0],
+            f"{PAGE}: from one kernel of cuDNN to": _took(names["attention", "float16", 64])
+            == ("cudnn", 1),
+            f"{PAGE}: of PyTorch's flash backend": _took(names["attention", "float16", 65])[0]
+            == "flash",
+            f"{PAGE}: from memory-efficient attention to": _took(names["attention", "float32", 64])[
+                0
+            ]
+            == "fmha_cutlass",
+            f"{PAGE}: separate products with a softmax between": _took(
+                names["attention", "float32", 65]
+            )[0]
+            == "softmax",
+            f"{PAGE}: No single factor covers these": not 6 <= whole <= 10,
+        },
+        pieces={
+            "kernel_64": _listing(names["scores", "float16", 64]),
+            "kernel_65": _listing(names["scores", "float16", 65]),
         },
     )
 
@@ -489,40 +664,10 @@ def _of_dtype(dtype, multiple=1):
     )
 
 
-def _by_name(kernels):
-    """What the name of a product's kernel says about tensor cores, or nothing."""
-    found = [re.search(r"tensorop.*?align(\d+)", name) for name in kernels]
-    aligned = [match[1] for match in found if match]
-    if not aligned:
-        return ""
-    loads = "a single element" if aligned[0] == "1" else f"{aligned[0]} elements"
-    return " " + words("head_dim.by_name", align=aligned[0], loads=loads)
-
-
-BACKENDS = {  # part of a kernel's name → who wrote it
-    "cudnn": "cuDNN",
-    "flash": "flash",
-    "fmha_cutlass": "memory-efficient attention",
-    "softmax": "separate products with a softmax between",
-}
-
-
-def _backend(names):
-    """What SDPA runs at D 64 and at D 65, by the names of its kernels, in one sentence a dtype."""
-    said = []
-    for dtype in ("float16", "float32"):
-        kernels = [names["attention", dtype, D] for D in (64, 65)]
-        took = [_written_by(found) for found in kernels]
-        counts = [many(len(found), "kernel") for found in kernels]
-        if all(took) and took[0] != took[1]:
-            said.append(
-                f"in {dtype} {took[0]} at D 64 ({counts[0]}) and {took[1]} at D 65 ({counts[1]})"
-            )
-    return words("head_dim.backend", said=", and ".join(said)) if said else ""
-
-
-def _written_by(kernels):
-    return next((who for part, who in BACKENDS.items() if any(part in k for k in kernels)), "")
+def _took(kernels):
+    """(the backend that wrote the kernels, how many there are)."""
+    who = next((part for part in BACKENDS if any(part in k for k in kernels)), "")
+    return who, len(kernels)
 
 
 def _product(rows, operation, dtype):
@@ -536,317 +681,3 @@ def _worst(rows, operation, dtype):
     at = {D: TIME(r) for D, r in _product(rows, operation, dtype).items() if D <= 72}
     slower = {D: ms / at[-(-D // 8) * 8] for D, ms in at.items() if D % 8}
     return max(slower.items(), key=lambda item: item[1])
-
-
-def shapes(results):
-    rows = results[0].rows
-    letters = dict(pair.split("=") for pair in rows[0]["letters"])
-    by_size = {int(size): letter for letter, size in letters.items()}
-
-    def named(shape):
-        return f"[{', '.join(by_size[size] for size in shape)}]"
-
-    wide, loop = pick(rows, form="vectorized"), pick(rows, form="loop")
-    lanes = {
-        lane: [(r["operation"], r["shape"]) for r in pick(wide, lane=lane)]
-        for lane in ("W_q", "W_k", "W_v")
-    }
-    same = all(steps[1:3] == lanes["W_q"][1:3] for steps in lanes.values())
-    main = pick(wide, lane="W_q")
-    copied = [r for r in wide if r["operation"] == "contiguous" and not r["same_memory"]]
-    views = pick(wide, same_memory=True)
-    return Figure(
-        finding=words(
-            "shapes",
-            x=named(rows[0]["x"]),
-            steps=len(main),
-            views=len(views),
-            operations=len(wide),
-        ),
-        caption=words(
-            "shapes.caption",
-            letters=", ".join(f"{a} = {b}" for a, b in letters.items() if a != "H·D"),
-            same="Keys and values take the same first three steps. " if same else "",
-        ),
-        table=columns(
-            rows,
-            {
-                "form": "form",
-                "step": "step",
-                "operation": "operation",
-                "from": lambda r: " and ".join(map(named, r["inputs"])),
-                "to": lambda r: named(r["shape"]),
-                "strides": lambda r: str(tuple(r["stride"])),
-                "same memory": "same_memory",
-            },
-        ),
-        widget=f'<div class="am-journey">{journey(main, rows[0]["x"], by_size)}</div>',
-        sentences={
-            "count": words(
-                "shapes.count",
-                heads=letters["H"],
-                loop=len(loop),
-                wide=len(wide),
-                new=len(wide) - len(views),
-            ),
-            "copies": words("shapes.one_copy", copy=copied[0]["operation"])
-            if len(copied) == 1
-            else words("shapes.copies", copies=len(copied)),
-        },
-    )
-
-
-def contiguity(results):
-    rows = {r["expression"]: r for r in results[0].rows}
-    B, H, N, D = results[0].rows[0]["sizes"]
-    before, turned = rows["out"], rows["out.transpose(1, 2)"]
-    copy = rows["out.transpose(1, 2).contiguous()"]
-    raised = next(r for r in rows.values() if r["raised"])
-    wrong = [r for r in rows.values() if r.get("right") is False]
-    silent = [r for r in rows.values() if r.get("right") and "contiguous" not in r["expression"]]
-    return Figure(
-        finding=words("contiguity", bytes=copy["bytes_copied"]),
-        caption=words("contiguity.caption", B=B, H=H, N=N, D=D, torch=_torch_version(results[0])),
-        table=columns(
-            rows.values(),
-            {
-                "expression": "expression",
-                "shape": _unless_raised(lambda r: str(tuple(r["shape"]))),
-                "strides": _unless_raised(lambda r: str(tuple(r["stride"]))),
-                "contiguous": _unless_raised(lambda r: yes(r["contiguous"])),
-                "bytes copied": _unless_raised(lambda r: r["bytes_copied"]),
-                "result": _outcome,
-            },
-        ),
-        open_table=True,
-        sentences={
-            "error": "\n".join(
-                ["```pycon", f">>> {raised['expression']}", *_wrapped(raised["raised"]), "```"]
-            ),
-            "strides": words(
-                "contiguity.strides",
-                before_shape=str(tuple(before["shape"])),
-                before=str(tuple(before["stride"])),
-                turned_shape=str(tuple(turned["shape"])),
-                turned=str(tuple(turned["stride"])),
-            ),
-            "copies": words(
-                "contiguity.copies",
-                bytes=copy["bytes_copied"],
-                B=B,
-                H=H,
-                N=N,
-                D=D,
-                stride=str(tuple(copy["stride"])),
-                silent=words(
-                    "contiguity.silent",
-                    expression=silent[0]["expression"].removeprefix("out."),
-                    bytes=silent[0]["bytes_copied"],
-                )
-                if silent
-                else "",
-            ),
-            "wrong": words("contiguity.wrong", expression=wrong[0]["expression"]) if wrong else "",
-        },
-    )
-
-
-def _torch_version(result):
-    return result.versions["torch"].split("+")[0]
-
-
-def _unless_raised(column):
-    return lambda row: None if row["raised"] else column(row)
-
-
-def _wrapped(text, width=78):
-    """Lines of an error message that fit a phone's scrolling box."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if len(lines[-1]) + len(word) < width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
-
-
-def _outcome(row):
-    if row["raised"]:
-        return row["raised"].split(":")[0]
-    return {True: "right", False: "wrong numbers", None: None}[row["right"]]
-
-
-RIGHT = 1e-6  # a difference below this is rounding
-
-
-def masks(results):
-    rows = {r["convention"]: r for r in results[0].rows}
-    kinds = {name: r["hidden_row"] for name, r in rows.items()}
-    theirs = [name for name in rows if name.startswith("nn.")]
-    nan = [name for name, kind in kinds.items() if kind == "NaN"]
-    wrong, added = (
-        [r[given]["difference"] for r in rows.values() if r[given].get("difference", 0) > RIGHT]
-        for given in ("given_bool", "given_float")
-    )
-    train, evaluate = (kinds[name] for name in theirs[1:3])
-    return Figure(
-        finding=words("masks", nan=len(nan), calls=len(rows), names="; ".join(map(_call, nan)))
-        if nan
-        else words("masks.none"),
-        caption=words(
-            "masks.caption",
-            visible=str(rows["this page"]["visible"]),
-            torch=_torch_version(results[0]),
-        ),
-        table=columns(
-            rows.values(),
-            {
-                "call": "convention",
-                "the mask": lambda r: ", ".join(map(_mark, r["mask"])),
-                "a query that sees nothing": "hidden_row",
-                "given this page's bool mask": lambda r: _handed(r["given_bool"]),
-                "given 1.0 and 0.0": lambda r: _handed(r["given_float"]),
-            },
-        ),
-        open_table=True,
-        sentences={
-            "hidden": "; ".join(f"{_call(name)} gives {kinds[name]}" for name in theirs) + ".",
-            "same": words("masks.same", train=train)
-            if train == evaluate
-            else words("masks.differs", train=train, evaluate=evaluate),
-            "silent": words(
-                "masks.silent",
-                wrong=len(wrong),
-                most=decimals(max(wrong), 1),
-                added=len(added),
-            )
-            if wrong and added
-            else "",
-        },
-    )
-
-
-def _call(name):
-    """“nn.MultiheadAttention, eval()” → `nn.MultiheadAttention` with `eval()`, as Markdown."""
-    of, *options = (f"`{part}`" for part in name.split(", "))
-    return f"{of} with {listed(options)}" if options else of
-
-
-def _mark(value):
-    return {"-inf": "-∞", "0.0": "0"}.get(value, value)
-
-
-def _handed(found):
-    if "raised" in found:
-        return found["raised"].split(":")[0]
-    if found["result"] == "NaN":
-        return "NaN"
-    difference = found["difference"]
-    return "right" if difference < RIGHT else f"wrong by {decimals(difference, 1)}"
-
-
-KINDS = {  # the field of a row → the place that it is the share of
-    "to_first": "the start token, [CLS]",
-    "to_last": "the end token, [SEP]",
-    "to_self": "itself",
-    "to_previous": "the token before",
-    "to_next": "the token after",
-}
-MOST = 0.5  # from this share on a head attends to one place
-NONE = "none of these"
-STRONGEST = field("distance_strongest", "distance to the strongest key, tokens", units.number)
-ENTROPY = field("entropy_relative", "entropy, 1 = equal weights", units.fraction)
-
-
-def heads(results):
-    told = derived(results, _with_kinds)
-    rows = told[0].rows
-    groups = {place: pick(rows, mostly=place) for place in (*KINDS.values(), NONE)}
-    near = [r for r in rows if STRONGEST(r) < 1.5]
-    sharp, flat = min(rows, key=ENTROPY), max(rows, key=ENTROPY)
-    layers = {layer: pick(rows, layer=layer) for layer in values(rows, "layer")}
-    elsewhere = {
-        layer: sum(r["elsewhere"] for r in found) / len(found) for layer, found in layers.items()
-    }
-    least, most = min(elsewhere, key=elsewhere.get), max(elsewhere, key=elsewhere.get)
-    alone = max(rows, key=lambda r: r["elsewhere"])
-    one_place = [(place, found) for place, found in groups.items() if found and place != NONE]
-    counted = [
-        f"{len(found)} "
-        + ("give more than half of their attention to " if i == 0 else "to ")
-        + place.replace("[", "`[").replace("]", "]`")
-        for i, (place, found) in enumerate(one_place)
-    ]
-    return Figure(
-        finding=words("heads", heads=len(rows), counted=listed(counted), others=len(groups[NONE])),
-        caption=words("heads.caption", sentences=len(rows[0]["sentences"])),
-        table=columns(
-            rows,
-            {
-                "layer": "layer",
-                "head": "head",
-                "strongest key, tokens away": lambda r: decimals(STRONGEST(r), 1),
-                "mean distance": lambda r: decimals(r["distance_mean"], 1),
-                "entropy of log N": lambda r: decimals(ENTROPY(r)),
-                "elsewhere than its layer": lambda r: decimals(r["elsewhere"]),
-                "mostly to": "mostly",
-            },
-        ),
-        plot=charts.points(
-            told,
-            [
-                *(
-                    Series(ROOM, _entry(place, groups), {"mostly": place}, shade=i, told=_told)
-                    for i, place in enumerate(KINDS.values())
-                ),
-                Series("context", _entry(NONE, groups), {"mostly": NONE}, told=_told),
-            ],
-            STRONGEST,
-            ENTROPY,
-            log="",
-            ends={"y": (0, 1)},
-        ),
-        sentences={
-            "range": words(
-                "heads.range",
-                sharp_layer=sharp["layer"],
-                sharp_head=sharp["head"],
-                sharp=decimals(ENTROPY(sharp)),
-                flat_layer=flat["layer"],
-                flat_head=flat["head"],
-                flat=decimals(ENTROPY(flat)),
-                near=len(near),
-                heads=len(rows),
-            ),
-            "elsewhere": words(
-                "heads.elsewhere",
-                least=decimals(elsewhere[least]),
-                least_layer=least,
-                most=decimals(elsewhere[most]),
-                most_layer=most,
-                layer=alone["layer"],
-                head=alone["head"],
-                alone=decimals(alone["elsewhere"]),
-            ),
-        },
-    )
-
-
-def _with_kinds(result):
-    """The rows, each with the place that gets more than half of the head's attention."""
-    for row in pick(result.rows):
-        best = max(KINDS, key=lambda key: row[key])
-        yield {**row, "mostly": KINDS[best] if row[best] > MOST else NONE}
-
-
-def _entry(place, groups):
-    return f"{place} ({len(groups[place])})"
-
-
-def _told(row):
-    return (
-        f"layer {row['layer']} head {row['head']}<br>strongest key {decimals(STRONGEST(row), 1)} "
-        f"tokens away<br>mean distance {decimals(row['distance_mean'], 1)}<br>elsewhere than its "
-        f"neighbors {decimals(row['elsewhere'])}<br>entropy {decimals(ENTROPY(row))}"
-    )

@@ -596,14 +596,15 @@ def run_of(name, end, **case):
 
 
 def test_the_figure_of_the_losses_measures_distances_at_the_end():
-    ends = {"flash_backward": 1.003, "torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
+    ends = {name: 1.003 for name in (figures.OURS, figures.HOPPER)}
+    ends |= {"torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
     rows = [run_of(name, end, seed=seed) for name, end in ends.items() for seed in (0, 1)]
     for row in rows:
         row["losses"][:40] = [5.0] * 40
     rows.append({"implementation": "torch:math", "seed": 2, "error": "out of memory"})
     rows.append({**rows[0], "seed": 2, "losses": [9.0] * 50})  # not compared: others lack its seed
     drawn = figures.losses(result("losses", rows))
-    assert len(drawn.table) == 9
+    assert len(drawn.table) == 11
     assert [number for number in ("0.0030", "0.0020") if number not in drawn.finding] == []
 
 
@@ -687,9 +688,11 @@ def test_the_figure_of_the_faults_names_the_smallest_distance():
 
 def test_the_verdict_names_the_faults_that_the_bound_misses():
     ends = {"flash_backward": 1.01, "torch:flash": 1.0, "torch:cudnn": 1.002, "torch:math": 1.02}
-    losses = result("losses", [run_of(name, end) for name, end in ends.items()])
+    seeds = (0, 1)
+    losses = result("losses", [run_of(n, end, seed=s) for n, end in ends.items() for s in seeds])
     faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
-    wrong = result("faults", [run_of(figures.OURS, end, fault=f) for f, end in faults.items()])
+    rows = [run_of(figures.OURS, end, fault=f, seed=s) for f, end in faults.items() for s in seeds]
+    wrong = result("faults", rows)
     drawn = figures.verdict([*losses, *wrong])
     assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
     assert figures.verdict(losses) is None

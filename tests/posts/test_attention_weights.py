@@ -20,7 +20,7 @@ from snippets._lab.judge.oracle import (
 )
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
-from snippets.attention_weights import bench, capture, exercise, kernel
+from snippets.attention_weights import bench, capture, exercise
 from snippets.attention_weights.kernel import attention_weights
 from tests import made_up
 from tests.floors import some
@@ -95,37 +95,6 @@ def test_any_shape(leading, M, N, D, dtype, mask, transposed, seed):
     options = {"causal": True, "align": mask} if mask else {}
     visible = causal_mask(M, N, align=mask, device=DEVICE) if mask else None
     assert_weights(attention_weights(q, k, **options), q, k, mask=visible)
-
-
-def qk(**changes):
-    """Valid arguments with some replaced."""
-    q, k = make_qk(2, M=3, N=5, D=8)
-    return {"q": q, "k": k} | changes
-
-
-def ones(*shape, **options):
-    return torch.ones(*shape, device=DEVICE, **options)
-
-
-REFUSED = {
-    "wide head": (lambda: {n: ones(2, 1025) for n in "qk"}, ValueError, "at most 1024"),
-    "many keys": (lambda: {"q": ones(2, 8), "k": ones(16_385, 8)}, ValueError, "16385 keys"),
-    "many programs": (
-        lambda: {"q": ones(1, 1).expand(2**31, 1), "k": ones(1, 1)},
-        ValueError,
-        "2147483648 programs; at most 2147483647",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(case, monkeypatch):
-    arguments, error, message = REFUSED[case]
-    arguments = arguments()
-    monkeypatch.setattr(kernel, "_attention_weights_kernel", None)  # a launch: another TypeError
-    with pytest.raises(error) as caught:
-        attention_weights(**arguments)
-    assert message in str(caught.value)
 
 
 @pytest.mark.numerical

@@ -1,9 +1,6 @@
 """The walk, the copy and the tiles against PyTorch; what they compile to; and what they refuse."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +19,7 @@ from snippets.latency_hiding.kernel import (
     latency_hiding,
     work_on_tiles,
 )
+from tests.refusals import assert_refused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -124,106 +122,86 @@ TILES = torch.ones(3, 64, device=DEVICE)
 REFUSED = {
     "links a list": (
         lambda: latency_hiding([0], STARTS, steps=1),
-        TypeError,
-        "links has type list",
+        TypeError("links has type list"),
     ),
     "links of int64": (
         lambda: latency_hiding(LINKS.long(), STARTS, steps=1),
-        TypeError,
-        "links is torch.int64; torch.int32 is allowed",
+        TypeError("links is torch.int64; torch.int32 is allowed"),
     ),
     "links outside": (
         lambda: latency_hiding(LINKS + len(LINKS), STARTS, steps=1),
-        ValueError,
-        "links points outside links, which has 128 elements",
+        ValueError("links points outside links, which has 128 elements"),
     ),
     "a negative start": (
         lambda: latency_hiding(LINKS, STARTS - 1, steps=1),
-        ValueError,
-        "starts points outside links",
+        ValueError("starts points outside links"),
     ),
     "no walker": (
         lambda: latency_hiding(LINKS, STARTS[:0], steps=1),
-        ValueError,
-        "starts has shape (0,); no dimension may be 0",
+        ValueError("starts has shape (0,); no dimension may be 0"),
     ),
     "links apart": (
         lambda: latency_hiding(LINKS[::2], STARTS, steps=1),
-        ValueError,
-        "links has strides (2,); it must be contiguous",
+        ValueError("links has strides (2,); it must be contiguous"),
     ),
     "elsewhere": (
         lambda: latency_hiding(LINKS.to("meta"), STARTS, steps=1),
-        ValueError,
-        "links is on meta; the kernel needs a CUDA device",
+        ValueError("links is on meta; the kernel needs a CUDA device"),
     ),
     "fewer than no steps": (
         lambda: latency_hiding(LINKS, STARTS, steps=-1),
-        ValueError,
-        "steps is -1; 0 to 2147483647 is allowed",
+        ValueError("steps is -1; 0 to 2147483647 is allowed"),
     ),
     "steps a float": (
         lambda: latency_hiding(LINKS, STARTS, steps=1.0),
-        TypeError,
-        "steps has type float; it must be an int",
+        TypeError("steps has type float; it must be an int"),
     ),
     "block 3": (
         lambda: latency_hiding(LINKS, STARTS, steps=1, block=3),
-        ValueError,
-        "block is 3; it must be a power of two",
+        ValueError("block is 3; it must be a power of two"),
     ),
     "64 warps": (
         lambda: latency_hiding(LINKS, STARTS, steps=1, num_warps=64),
-        ValueError,
-        "num_warps is 64; 1 to 32 is allowed",
+        ValueError("num_warps is 64; 1 to 32 is allowed"),
     ),
     "copy of a matrix": (
         lambda: copy_in_flight(TILES, programs=1),
-        ValueError,
-        "x has shape (3, 64); 1 dimension is allowed",
+        ValueError("x has shape (3, 64); 1 dimension is allowed"),
     ),
     "no program": (
         lambda: copy_in_flight(TILES[0], programs=0),
-        ValueError,
-        "programs is 0; 1 to 2147483647 is allowed",
+        ValueError("programs is 0; 1 to 2147483647 is allowed"),
     ),
     "loads beyond a tile": (
         lambda: copy_in_flight(TILES[0], programs=1, loads=4_096, num_warps=4),
-        ValueError,
-        "loads is 4096; 1 to 2048 is allowed",
+        ValueError("loads is 4096; 1 to 2048 is allowed"),
     ),
     "gradient": (
         lambda: work_on_tiles(TILES.clone().requires_grad_(), steps=1),
-        ValueError,
-        "x requires grad",
+        ValueError("x requires grad"),
     ),
     "tiles of 63": (
         lambda: work_on_tiles(TILES[:, :63].contiguous(), steps=1),
-        ValueError,
-        "the width of x is 63; it must be a power of two",
+        ValueError("the width of x is 63; it must be a power of two"),
     ),
     "half precision": (
         lambda: work_on_tiles(TILES.half(), steps=1),
-        TypeError,
-        "x is torch.float16",
+        TypeError("x is torch.float16"),
     ),
     "more work than is held": (
         lambda: hold_and_wait(LINKS, STARTS, TILES[0], steps=1, work=128),
-        ValueError,
-        "work is 128; 0 to 64 is allowed",
+        ValueError("work is 128; 0 to 64 is allowed"),
     ),
-    "half a line": (lambda: cycle(64, device=DEVICE), ValueError, "a positive multiple of 128"),
+    "half a line": (lambda: cycle(64, device=DEVICE), ValueError("a positive multiple of 128")),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case, monkeypatch):
-    call, error, message = REFUSED[case]
+    call, error = REFUSED[case]
     for name in ("_latency_hiding_kernel", "_copy_kernel", "_tiles_kernel", "_held_kernel"):
         monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
-    with pytest.raises(error) as caught:
-        call()
-    assert message in str(caught.value)
+    assert_refused(error, call)
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
@@ -231,16 +209,6 @@ def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
     monkeypatch.setattr(kernel, "INTERPRETED", False)
     with pytest.raises(ValueError, match="TRITON_INTERPRET=1"):
         latency_hiding(LINKS, STARTS, steps=1)
-
-
-def test_the_file_runs_alone(tmp_path):
-    copy = tmp_path / "kernel.py"
-    copy.write_bytes(Path(kernel.__file__).read_bytes())
-    done = subprocess.run(
-        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "\nOK\n" in done.stdout
 
 
 # What the experiments rest on, seen in the compiled code.

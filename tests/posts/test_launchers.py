@@ -36,6 +36,7 @@ from snippets._lab.judge.oracle import (
 )
 from snippets._lab.rooms import interpreted, load, room_file, rooms
 from tests.floors import some
+from tests.refusals import assert_refused
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
@@ -504,183 +505,151 @@ SCALE = "scale is {}; it must lie between 2^-64 and 2^64"
 REFUSED = {
     "not a tensor": (
         lambda r, D: {"k": [1.0]},
-        TypeError,
-        "k has type list; it must be a torch.Tensor",
+        TypeError("k has type list; it must be a torch.Tensor"),
     ),
     "an array": (
         lambda r, D: {"q": np.ones((2, 3, D), np.float32)},
-        TypeError,
-        "q has type numpy.ndarray; it must be a torch.Tensor",
+        TypeError("q has type numpy.ndarray; it must be a torch.Tensor"),
     ),
-    "sparse": (sparse, TypeError, "k is torch.sparse_coo; it must be dense, torch.strided"),
-    "nested": (nested, TypeError, "k is nested; it must be dense, torch.strided"),
+    "sparse": (sparse, TypeError("k is torch.sparse_coo; it must be dense, torch.strided")),
+    "nested": (nested, TypeError("k is nested; it must be dense, torch.strided")),
     "jagged": (
         lambda r, D: nested(r, D, torch.jagged),
-        TypeError,
-        "k is nested; it must be dense, torch.strided",
+        TypeError("k is nested; it must be dense, torch.strided"),
     ),
-    "quantized": (quantized, TypeError, "k is torch.quint8; {dtypes} are allowed"),
+    "quantized": (quantized, TypeError("k is torch.quint8; {dtypes} are allowed")),
     "complex": (
         lambda r, D: {"q": ones(r, 2, 3, D).cfloat()},
-        TypeError,
-        "q is torch.complex64; {dtypes} are allowed",
+        TypeError("q is torch.complex64; {dtypes} are allowed"),
     ),
     "float64": (
         lambda r, D: {"q": ones(r, 2, 3, D).double()},
-        TypeError,
-        "q is torch.float64; {dtypes} are allowed",
+        TypeError("q is torch.float64; {dtypes} are allowed"),
     ),
     "integers": (
         lambda r, D: {"k": ones(r, 2, 5, D).int()},
-        TypeError,
-        "k is torch.int32; {dtypes} are allowed",
+        TypeError("k is torch.int32; {dtypes} are allowed"),
     ),
     "two dtypes": (
         lambda r, D: {"k": ones(r, 2, 5, D, dtype=other_dtype(r))},
-        TypeError,
-        "k is {other} but q is {dtype}; cast them to one dtype",
+        TypeError("k is {other} but q is {dtype}; cast them to one dtype"),
     ),
     "two devices": (
         lambda r, D: {"k": ones(r, 2, 5, D, device="meta")},
-        ValueError,
-        "k is on meta but q is on {device}; move one of them",
+        ValueError("k is on meta but q is on {device}; move one of them"),
     ),
     "another device": (
         lambda r, D: everywhere(lambda _: ones(r, 2, 5, D, device="meta")),
-        ValueError,
-        "q is on meta; the kernel needs {needs}",
+        ValueError("q is on meta; the kernel needs {needs}"),
     ),
     "no dimension": (
         lambda r, D: {"q": ones(r)},
-        ValueError,
-        "q has shape (); {least} to 4 dimensions are allowed",
+        ValueError("q has shape (); {least} to 4 dimensions are allowed"),
     ),
     "one dimension": (
         lambda r, D: {"q": ones(r, D)},
-        ValueError,
-        "q has shape ({D},); 2 to 4 dimensions are allowed",
+        ValueError("q has shape ({D},); 2 to 4 dimensions are allowed"),
     ),
     "five dimensions": (
         lambda r, D: {"q": ones(r, 1, 1, 2, 3, D)},
-        ValueError,
-        "q has shape (1, 1, 2, 3, {D}); {least} to 4 dimensions are allowed",
+        ValueError("q has shape (1, 1, 2, 3, {D}); {least} to 4 dimensions are allowed"),
     ),
     "no query": (
         lambda r, D: {"q": ones(r, 2, 0, D)},
-        ValueError,
-        "q has shape (2, 0, {D}); no dimension may be 0",
+        ValueError("q has shape (2, 0, {D}); no dimension may be 0"),
     ),
     "no key": (
         lambda r, D: {"k": ones(r, 2, 0, D)},
-        ValueError,
-        "k has shape (2, 0, {D}); no dimension may be 0",
+        ValueError("k has shape (2, 0, {D}); no dimension may be 0"),
     ),
     "no batch": (
         lambda r, D: {"q": ones(r, 0, 3, D)},
-        ValueError,
-        "q has shape (0, 3, {D}); no dimension may be 0",
+        ValueError("q has shape (0, 3, {D}); no dimension may be 0"),
     ),
     "other heads": (
         lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
-        ValueError,
-        "k has shape (3, 5, {D}); with q (2, 3, {D}) it must be (2, N, {D})",
+        ValueError("k has shape (3, 5, {D}); with q (2, 3, {D}) it must be (2, N, {D})"),
     ),
     "no multiple of heads": (
         lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
-        ValueError,
-        "q has 2 heads and k 3; q's must be a multiple of k's",
+        ValueError("q has 2 heads and k 3; q's must be a multiple of k's"),
     ),
     "other batch": (
         lambda r, D: {"q": ones(r, 1, 2, 3, D)} | {n: ones(r, 4, 2, 5, D) for n in "kv"},
-        ValueError,
-        "k has shape (4, 2, 5, {D}); with q (1, 2, 3, {D}) it must be (1, {heads}, N, {D})",
+        ValueError(
+            "k has shape (4, 2, 5, {D}); with q (1, 2, 3, {D}) it must be (1, {heads}, N, {D})"
+        ),
     ),
     "lower rank": (
         lambda r, D: {n: ones(r, 5, D) for n in "kv"},
-        ValueError,
-        "k has shape (5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+        ValueError("k has shape (5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
     ),
     "higher rank": (
         lambda r, D: {n: ones(r, 1, 2, 5, D) for n in "kv"},
-        ValueError,
-        "k has shape (1, 2, 5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+        ValueError("k has shape (1, 2, 5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
     ),
     "other head dimension": (
         lambda r, D: {n: ones(r, 2, 5, 2 * D) for n in "kv"},
-        ValueError,
-        "k has shape (2, 5, {2D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+        ValueError("k has shape (2, 5, {2D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
     ),
     "v unlike k": (
         lambda r, D: {"v": ones(r, 2, 4, D)},
-        ValueError,
-        "v has shape (2, 4, {D}); it must be k's, (2, 5, {D})",
+        ValueError("v has shape (2, 4, {D}); it must be k's, (2, 5, {D})"),
     ),
     "gradient": (
         lambda r, D: {"k": ones(r, 2, 5, D, requires_grad=True)},
-        ValueError,
-        "k requires grad and there is no backward; use torch.no_grad()",
+        ValueError("k requires grad and there is no backward; use torch.no_grad()"),
     ),
     "negated": (
         lambda r, D: {"k": torch._neg_view(ones(r, 2, 5, D))},
-        ValueError,
-        "k is a negated view; use k.resolve_neg()",
+        ValueError("k is a negated view; use k.resolve_neg()"),
     ),
     "scale a string": (
         lambda r, D: {"scale": "1"},
-        TypeError,
-        "scale has type str; it must be a number or None",
+        TypeError("scale has type str; it must be a number or None"),
     ),
     "scale a bool": (
         lambda r, D: {"scale": True},
-        TypeError,
-        "scale has type bool; it must be a number or None",
+        TypeError("scale has type bool; it must be a number or None"),
     ),
     "scale a tensor": (
         lambda r, D: {"scale": torch.tensor(0.5)},
-        TypeError,
-        "scale has type torch.Tensor; it must be a number or None",
+        TypeError("scale has type torch.Tensor; it must be a number or None"),
     ),
     "scale a decimal": (
         lambda r, D: {"scale": Decimal(1)},
-        TypeError,
-        "scale has type decimal.Decimal; it must be a number or None",
+        TypeError("scale has type decimal.Decimal; it must be a number or None"),
     ),
-    "scale not finite": (lambda r, D: {"scale": math.nan}, ValueError, SCALE.format("nan")),
-    "scale infinite": (lambda r, D: {"scale": math.inf}, ValueError, SCALE.format("inf")),
-    "scale zero": (lambda r, D: {"scale": 0}, ValueError, SCALE.format("0.0")),
-    "scale negative": (lambda r, D: {"scale": -0.5}, ValueError, SCALE.format("-0.5")),
-    "scale too small": (lambda r, D: {"scale": 1e-46}, ValueError, SCALE.format("1e-46")),
-    "scale too large": (lambda r, D: {"scale": 1e37}, ValueError, SCALE.format("1e+37")),
-    "scale beyond floats": (lambda r, D: {"scale": 10**400}, ValueError, SCALE.format("inf")),
+    "scale not finite": (lambda r, D: {"scale": math.nan}, ValueError(SCALE.format("nan"))),
+    "scale infinite": (lambda r, D: {"scale": math.inf}, ValueError(SCALE.format("inf"))),
+    "scale zero": (lambda r, D: {"scale": 0}, ValueError(SCALE.format("0.0"))),
+    "scale negative": (lambda r, D: {"scale": -0.5}, ValueError(SCALE.format("-0.5"))),
+    "scale too small": (lambda r, D: {"scale": 1e-46}, ValueError(SCALE.format("1e-46"))),
+    "scale too large": (lambda r, D: {"scale": 1e37}, ValueError(SCALE.format("1e+37"))),
+    "scale beyond floats": (lambda r, D: {"scale": 10**400}, ValueError(SCALE.format("inf"))),
     "causal a number": (
         lambda r, D: {"causal": 1},
-        TypeError,
-        "causal has type int; it must be a bool, True or False",
+        TypeError("causal has type int; it must be a bool, True or False"),
     ),
     "causal of numpy": (
         lambda r, D: {"causal": np.True_},
-        TypeError,
-        "causal has type {numpy bool}; it must be a bool, True or False",
+        TypeError("causal has type {numpy bool}; it must be a bool, True or False"),
     ),
     "causal a mask": (
         lambda r, D: {"causal": causal_mask(3, 5)},
-        TypeError,
-        "causal has type torch.Tensor; it must be a bool, True or False",
+        TypeError("causal has type torch.Tensor; it must be a bool, True or False"),
     ),
     "align misspelled": (
         lambda r, D: {"align": "bottom-right"},
-        ValueError,
-        "align is 'bottom-right'; it must be 'bottom_right' or 'top_left'",
+        ValueError("align is 'bottom-right'; it must be 'bottom_right' or 'top_left'"),
     ),
     "align an array": (
         lambda r, D: {"align": np.array([1, 2])},
-        ValueError,
-        "align is array([1, 2]); it must be 'bottom_right' or 'top_left'",
+        ValueError("align is array([1, 2]); it must be 'bottom_right' or 'top_left'"),
     ),
     "return_lse a number": (
         lambda r, D: {"return_lse": 1},
-        TypeError,
-        "return_lse has type int; it must be a bool, True or False",
+        TypeError("return_lse has type int; it must be a bool, True or False"),
     ),
 }
 OPTIONS = {"v", "causal", "align", "return_lse"}  # not every launcher has these arguments
@@ -731,14 +700,47 @@ def sentence(room, pattern):
 @pytest.mark.filterwarnings("ignore:.*(prototype stage|deprecated):UserWarning")  # odd tensors
 @each(asked)
 def test_refusals(room, case):
-    change, error, pattern = REFUSED[case]
+    change, error = REFUSED[case]
     D = of(room).D
     usual = {"q": ones(room, 2, 3, D), "k": ones(room, 2, 5, D), "v": ones(room, 2, 5, D)}
     arguments = usual | change(room, D)
     arguments = {name: x for name, x in arguments.items() if name in parameters(room)}
-    with running(room) as run, no_launch(room), pytest.raises(error) as caught:
-        run(**arguments)
-    assert str(caught.value) == sentence(room, pattern)
+    wanted = sentence(room, f"{error}")
+    with running(room) as run, no_launch(room):
+        assert assert_refused(type(error)(wanted), run, **arguments) == wanted
+
+
+PROGRAMS = "2147483648 programs; at most 2147483647"
+# What is too much for a launcher: the shapes of q and of k and v, and what the error says.
+LIMITS = [
+    ("attention_weights", (2, 1025), (2, 1025), "at most 1024"),
+    ("attention_weights", (2, 8), (16_385, 8), "16385 keys"),
+    ("attention_weights", (2**31, 1), (1, 1), PROGRAMS),
+    ("basic_attention", (2, 1025), (2, 1025), "at most 1024"),
+    ("basic_attention", (2, 8), (16_385, 8), "16385 keys"),
+    ("basic_attention", (2**31, 1), (1, 1), PROGRAMS),
+    ("vectorized_attention", (2, 1025), (2, 1025), "at most 1024"),
+    (
+        "vectorized_attention",
+        *((2, 64), (16_385, 64)),
+        "k has 16385 keys of 64 columns, a tile of 32768 x 64 = 2097152 elements; at most 1048576",
+    ),
+    ("vectorized_attention", (2, 65), (8193, 65), "a tile of 16384 x 128"),
+    ("vectorized_attention", (2**31, 1), (1, 1), PROGRAMS),
+    ("tiled_attention", (2, 257), (2, 257), "257; at most 256"),
+    ("tiled_attention", (2**35, 1), (1, 1), PROGRAMS),
+    ("flash_attention", (1, 1, 2, 264), (1, 1, 2, 264), "dimension 264"),
+    ("flash_attention", (1, 1, 2, 8), (1, 1, 2, 8), "dimension 8"),
+    ("flash_attention", (1, 1, 2, 20), (1, 1, 2, 20), "in steps of 8"),
+    ("flash_attention", (1, 2, 2**30, 16), (1, 2, 5, 16), "fewer than 2^31"),
+]
+
+
+@pytest.mark.parametrize(("room", "q", "k", "said"), LIMITS)
+def test_what_is_too_much_is_refused(room, q, k, said):
+    q, k = (ones(room, 1, shape[-1]).expand(shape) for shape in (q, k))
+    with no_launch(room):
+        assert_refused(ValueError(said), call, room, q, k, k)
 
 
 def test_every_refusal_is_asked_for():

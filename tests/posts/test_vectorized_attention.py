@@ -63,37 +63,6 @@ def ones(*shape, **options):
     return torch.ones(*shape, device=DEVICE, **options)
 
 
-REFUSED = {
-    "wide head": (lambda: {n: ones(2, 1025) for n in "qkv"}, ValueError, "at most 1024"),
-    "tile beyond the limit": (
-        lambda: {"q": ones(2, 64)} | {n: ones(16_385, 64) for n in "kv"},
-        ValueError,
-        "k has 16385 keys of 64 columns, a tile of 32768 x 64 = 2097152 elements; at most 1048576",
-    ),
-    "columns round up too": (
-        lambda: {"q": ones(2, 65)} | {n: ones(8193, 65) for n in "kv"},
-        ValueError,
-        "a tile of 16384 x 128",
-    ),
-    "many programs": (
-        lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError,
-        "2147483648 programs; at most 2147483647",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(case, monkeypatch):
-    arguments, error, message = REFUSED[case]
-    arguments = arguments()
-    # A launch would be a TypeError.
-    monkeypatch.setattr(kernel, "_vectorized_attention_kernel", None)
-    with pytest.raises(error) as caught:
-        vectorized_attention(**arguments)
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize(("N", "D"), [(1024, 1024), (16_384, 64), (16_384, 33), (8192, 128)])
 def test_a_tile_at_the_limit_is_launched(N, D, monkeypatch):
     launched = []

@@ -145,14 +145,6 @@ def shares():
 SLOTS, HEADS, WORK = 8, 6, 8  # programs at once, heads of keys, tiles of each
 
 
-def finished(splits):
-    """The turn and the slot of each program: (slot, start, end), a tile taking 1."""
-    share = -(-WORK // splits)
-    for program in range(HEADS * splits):
-        turn = program // SLOTS
-        yield program % SLOTS, turn * share, (turn + 1) * share
-
-
 @picture
 def turns():
     """The same work in one, two and four splits on a GPU that runs eight programs at once."""
@@ -185,24 +177,56 @@ def turns():
     )
 
 
+def finished(splits):
+    """The turn and the slot of each program: (slot, start, end), a tile taking 1."""
+    share = -(-WORK // splits)
+    for program in range(HEADS * splits):
+        turn = program // SLOTS
+        yield program % SLOTS, turn * share, (turn + 1) * share
+
+
+PAGES, POOL = 5, 12
+
+
+@picture
+def table():
+    """The page table of a sequence, and where its pages lie in the pool."""
+    page = random.Random(1).sample(range(POOL), PAGES)
+    side = 28
+    pool = Grid(4, 146, 1, POOL, side, side)
+    entries = Grid(102, 74, 1, PAGES, side, 22)
+    logical = Grid(102, 26, 1, PAGES, side, 22)
+    drawn = [
+        words(96, 41, "keys, in order", 11, 600, anchor="end"),
+        words(96, 89, "page table", 11, 600, anchor="end"),
+        words(0, 194, "pool of pages, for all sequences", 11, 600, anchor="start"),
+        cells(logical, lambda _, n: (K, STRONG)),
+        cells(entries, lambda _, n: (LINES, 30)),
+        cells(pool, lambda _, n: (K, STRONG) if n in page else (LINES, 12)),
+    ]
+    for n, at in enumerate(page):
+        x, y = entries.middle(0, n)
+        first, _ = logical.middle(0, n)
+        to, _ = pool.middle(0, at)
+        drawn += [
+            words(first, logical.middle(0, n)[1] + 4, f"{n}", 11),
+            straight((first, 50), (x, 72), MUTED),
+            words(x, y + 4, f"{at}", 11),
+            line(f"M{x:g} 98L{to:g} 144", MUTED),
+            words(to, pool.middle(0, at)[1] + 4, f"{n}", 11),
+        ]
+    listing = ", ".join(map(str, page))
+    about = f"The pages of a sequence lie at the places {listing} of a pool of {POOL} pages."
+    return Picture(
+        numbers={"key": 37, "row": 37 % 16, "page": 37 // 16},
+        sees="The table says where each page of a sequence lies.",
+        caption="A page holds a fixed number of keys of every head. A sequence that grows takes "
+        "any free page, so no memory is kept for tokens that may never come.",
+        svg=svg(PHONE, 202, about, drawn),
+    )
+
+
 LOADS, ANSWERS, BUFFERS, SHOWN = 6, 1, 2, 24  # times that a tile and the table take; what is drawn
-
-
-def in_flight(ahead):
-    """Lane, start, end and number of each load of a tile, and of the look-ups of their pages."""
-    free = [LOADS / BUFFERS * n - (0 if ahead else ANSWERS) for n in range(BUFFERS)]
-    known = 0.0  # when the page of the next tile is
-    for tile in range(SHOWN):
-        now = free[tile % BUFFERS]
-        if not ahead:
-            yield "table", now, now + ANSWERS, tile
-            known = now + ANSWERS
-        start = max(now, known)
-        yield f"buffer {tile % BUFFERS + 1}", start, start + LOADS, tile
-        if ahead:
-            known = start + ANSWERS
-            yield "table", start, known, tile + 1
-        free[tile % BUFFERS] = start + LOADS
 
 
 @picture
@@ -241,41 +265,18 @@ def ahead():
     )
 
 
-PAGES, POOL = 5, 12
-
-
-@picture
-def table():
-    """The page table of a sequence, and where its pages lie in the pool."""
-    page = random.Random(1).sample(range(POOL), PAGES)
-    side = 28
-    pool = Grid(4, 146, 1, POOL, side, side)
-    entries = Grid(102, 74, 1, PAGES, side, 22)
-    logical = Grid(102, 26, 1, PAGES, side, 22)
-    drawn = [
-        words(96, 41, "keys, in order", 11, 600, anchor="end"),
-        words(96, 89, "page table", 11, 600, anchor="end"),
-        words(0, 194, "pool of pages, for all sequences", 11, 600, anchor="start"),
-        cells(logical, lambda _, n: (K, STRONG)),
-        cells(entries, lambda _, n: (LINES, 30)),
-        cells(pool, lambda _, n: (K, STRONG) if n in page else (LINES, 12)),
-    ]
-    for n, at in enumerate(page):
-        x, y = entries.middle(0, n)
-        first, _ = logical.middle(0, n)
-        to, _ = pool.middle(0, at)
-        drawn += [
-            words(first, logical.middle(0, n)[1] + 4, f"{n}", 11),
-            straight((first, 50), (x, 72), MUTED),
-            words(x, y + 4, f"{at}", 11),
-            line(f"M{x:g} 98L{to:g} 144", MUTED),
-            words(to, pool.middle(0, at)[1] + 4, f"{n}", 11),
-        ]
-    listing = ", ".join(map(str, page))
-    about = f"The pages of a sequence lie at the places {listing} of a pool of {POOL} pages."
-    return Picture(
-        sees="The table says where each page of a sequence lies.",
-        caption="A page holds a fixed number of keys of every head. A sequence that grows takes "
-        "any free page, so no memory is kept for tokens that may never come.",
-        svg=svg(PHONE, 202, about, drawn),
-    )
+def in_flight(ahead):
+    """Lane, start, end and number of each load of a tile, and of the look-ups of their pages."""
+    free = [LOADS / BUFFERS * n - (0 if ahead else ANSWERS) for n in range(BUFFERS)]
+    known = 0.0  # when the page of the next tile is
+    for tile in range(SHOWN):
+        now = free[tile % BUFFERS]
+        if not ahead:
+            yield "table", now, now + ANSWERS, tile
+            known = now + ANSWERS
+        start = max(now, known)
+        yield f"buffer {tile % BUFFERS + 1}", start, start + LOADS, tile
+        if ahead:
+            known = start + ANSWERS
+            yield "table", start, known, tile + 1
+        free[tile % BUFFERS] = start + LOADS

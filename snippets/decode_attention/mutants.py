@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "empty split is NaN",
-        "offset = tl.where(largest == float('-inf'), 0.0, largest)",
+        'offset = tl.where(largest == float("-inf"), 0.0, largest)',
         "offset = largest * 1.0",
         "A sequence without keys subtracts -inf from -inf: NaN where zeros belong.",
     ),

@@ -56,11 +56,10 @@ def order() -> list[str]:
     return [source.stem for source in sources if source.parts[0] == "posts"]
 
 
-def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> str:
-    """Keep a page's text for its Markdown version; returns it with its includes and badges."""
+def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> None:
+    """Keep a page's text, with its includes and badges, for its Markdown version."""
     text = stale.shown(_resolve(markdown, config), Path(config.docs_dir) / "data")
     _markdown[page.file.src_uri] = as_markdown(text, page.file.src_uri)
-    return text
 
 
 def write(config: MkDocsConfig) -> None:

@@ -9,8 +9,7 @@
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
 - `packing`, with `scripts`, puts what a browser waits for before it paints into one style, one
-  script and one policy;
-- `reload` keeps, while pages are served, what a change leaves as it was.
+  script and one policy.
 """
 
 from collections.abc import Callable
@@ -45,7 +44,6 @@ from snippets._site import (
     playground,
     published,
     reference,
-    reload,
     repository,
     search,
     stale,
@@ -53,10 +51,12 @@ from snippets._site import (
     unmeasured,
 )
 
+_command: list[str] = []  # of MkDocs: build or serve
+
 
 def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-    """Remember what pages were made of, where they will be made again."""
-    reload.begin(command)
+    """Remember whether pages are served: MkDocs adds a script of its own to them."""
+    _command[:] = [command]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -69,10 +69,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.extra_css += [path.relative_to(docs).as_posix() for path in found]
     listed = config.plugins["material/tags"].config
     listed.tags_sort_by = listed.listings_tags_sort_by = _as_a_reader_sorts
-    root = docs.parent
-    if reload.changed([*root.glob("snippets/**/*.py"), *root.glob("docs/data/**/*.json")]):
-        stale.forget()
-    reload.index_again(config)
+    stale.forget()
     return config
 
 
@@ -111,8 +108,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> Environment:
-    """Compile the theme's templates once while pages are served; remember them for files' pages."""
-    reload.compile_once(env)
+    """Remember the theme's templates for the pages of files."""
     listings.draw(env, files)
     return env
 
@@ -134,30 +130,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = playground.listed(markdown, config, export.order())
     except (DataError, exercises.ExerciseError, named_numbers.UnknownNumber) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    text = export.remember_text(markdown, page, config)
-    markdown = playground.marked(reference.linked(markdown, page, files))
-    words = files.get_file_from_path(glossary.PAGE)
-    reload.reuse(
-        page,
-        config,
-        files,
-        text,
-        markdown,
-        words.content_string if words else "",
-        notebooks.shown_as(page),
-    )
-    return markdown
+    export.remember_text(markdown, page, config)
+    return playground.marked(reference.linked(markdown, page, files))
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change a page's HTML, one subject after the other."""
-    if not reload.remembered(page):
-        content = _changed(content, page, config, files)
-        reload.remember(page, content)
-    return numbering.numbered(content, page, files)
-
-
-def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     try:
         if notebooks.is_notebook(page):
             content = notebooks.as_page(content, page, files, config.repo_url)
@@ -169,7 +147,7 @@ def _changed(content: str, page: Page, config: MkDocsConfig, files: Files) -> st
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = playground.shown(content, config)
-    content = tables.folded(content)
+    content = numbering.numbered(tables.folded(content), page, files)
     words = files.get_file_from_path(glossary.PAGE)
     if words is None or not about.is_read(page):
         return content
@@ -213,6 +191,6 @@ def on_post_build(config: MkDocsConfig) -> None:
     notebooks.publish(config)
     try:
         search.pack(Path(config.site_dir))
-        packing.pack(Path(config.site_dir), config.extra_css, served=reload.serving())
+        packing.pack(Path(config.site_dir), config.extra_css, served=_command == ["serve"])
     except packing.PackingError as error:
         raise PluginError(str(error)) from error

@@ -190,11 +190,6 @@ def source(page: Page) -> str:
     return f"---\n{head}\nsearch:\n  exclude: true\n---\n\n{text}\n"
 
 
-def shown_as(page: Page) -> str:
-    """What a notebook's page is made from; nothing for other pages."""
-    return Path(page.file.abs_src_path).read_text("utf-8") if is_notebook(page) else ""
-
-
 def place_beside_post(page: Page, nav: Navigation) -> None:
     """Show a notebook, which is in no navigation, as a part of its post: the post's entry is the
     active one, the page before is the post, and the page after is the one that follows it.

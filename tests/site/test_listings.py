@@ -46,14 +46,6 @@ def test_each_line_has_a_number_and_an_address():
         assert line.count("<span") == line.count("</span>")
 
 
-def test_a_link_to_view_leads_to_the_page_and_the_others_to_the_file():
-    row = (
-        '<a href="../../snippets/a/kernel.py">View</a> '
-        '<a class="am-copy" href="../../snippets/a/kernel.py">Copy</a>'
-    )
-    assert listings.viewed(row) == row.replace('kernel.py">View', 'kernel.html">View')
-
-
 @pytest.mark.parametrize(
     ("session", "commands"),
     [

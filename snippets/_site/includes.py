@@ -6,6 +6,7 @@ is missing, or that two functions have, stops the build as a missing section doe
 """
 
 import ast
+import re
 from typing import Any
 
 from markdown import Markdown
@@ -33,6 +34,8 @@ def whole(source: str, name: str) -> tuple[int, int] | None:
 
 class Preprocessor(SnippetPreprocessor):
     """Shows a marked section, or else the whole function of that name."""
+
+    RE_LETTER = re.compile("[a-z_]", re.IGNORECASE)  # with which a name begins: also a private one
 
     def extract_section(self, section: str, lines: list[str]) -> list[str]:
         markers = [match for line in lines if (match := self.match_section(line))]

@@ -174,7 +174,6 @@ def _peak(lab, case, attention):
     return {"bytes_peak": peak, "bytes_requested": asked}
 
 
-# --8<-- [start:walk]
 @triton.jit
 def _walk_kernel(x_ptr, out_ptr, n_tiles, iterations, BLOCK: tl.constexpr):
     """Each program reads `iterations` tiles in turn, and round again; all start apart."""
@@ -185,10 +184,8 @@ def _walk_kernel(x_ptr, out_ptr, n_tiles, iterations, BLOCK: tl.constexpr):
         acc += tl.load(x_ptr + tl.cast(tile, tl.int64) * BLOCK + offs)
         tile = tl.where(tile + 1 == n_tiles, 0, tile + 1)
     tl.store(out_ptr + tl.program_id(0), tl.sum(acc, axis=0))
-    # --8<-- [end:walk]
 
 
-# --8<-- [start:turn]
 @triton.jit
 def _turn_kernel(x_ptr, out_ptr, iterations, SIDE: tl.constexpr):
     """x ← xᵀ + y on chip: an iteration writes the tile to shared memory and reads it turned."""
@@ -198,7 +195,6 @@ def _turn_kernel(x_ptr, out_ptr, iterations, SIDE: tl.constexpr):
     for _ in range(iterations):
         x = tl.trans(x) + y  # neighbours in a column become neighbours in a row: threads trade
     tl.store(out_ptr + tl.program_id(0) * SIDE * SIDE + offs, x)
-    # --8<-- [end:turn]
 
 
 WALK_ITERATIONS, TURN_ITERATIONS = 1024, 2048
@@ -216,7 +212,6 @@ def _turn(x, out, iterations):
     return out
 
 
-# --8<-- [start:hierarchy]
 @measured_on("gpu")
 def hierarchy(lab):
     """Sizes as the device tells them; bandwidth of reading a working set again and again."""
@@ -249,7 +244,6 @@ def hierarchy(lab):
     for case in lab.each(dtype=["float32"], tile=[SIDE]):
         for row in lab.time(case, calls, flops=0, bytes_compulsory=out.numel() * 4):
             yield {"kind": "turn", **row, "bytes_shared": moved}
-            # --8<-- [end:hierarchy]
 
 
 # --8<-- [start:work]
@@ -385,7 +379,6 @@ def _sdpa_call(case, device):
     return [x.requires_grad_(gradient) for x in (q, k, v)], options
 
 
-# --8<-- [start:backends]
 @measured_on("gpu")
 def backends(lab):
     """Which backend SDPA takes, which it could take, and what it says to one that it cannot."""
@@ -410,7 +403,6 @@ def backends(lab):
             yield row | {"refused": str(error).splitlines()[0]}
         else:
             yield row | {"refused": ""}
-            # --8<-- [end:backends]
 
 
 FORCED = {
@@ -421,12 +413,10 @@ FORCED = {
 }
 
 
-# --8<-- [start:force]
 def _forced(backend, q, k, v, **options):
     """Scaled dot-product attention by one backend; RuntimeError where that one cannot."""
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(q, k, v, **options)
-        # --8<-- [end:force]
 
 
 def _possible(tensors, options):

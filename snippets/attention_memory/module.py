@@ -29,7 +29,6 @@ CARDS = {
 }
 
 
-# --8<-- [start:eager]
 def eager_attention(q, k, v, *, causal=False):
     """softmax(q kᵀ / √D) v in separate operations; q, k, v and the result are [B, H, N, D]."""
     N, D = q.shape[-2:]
@@ -41,10 +40,8 @@ def eager_attention(q, k, v, *, causal=False):
     weights = scores.softmax(-1)  # [B, H, N, N], while the scores are still there
     del scores
     return weights @ v  # [B, H, N, D]
-    # --8<-- [end:eager]
 
 
-# --8<-- [start:formula]
 def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=False):
     """Bytes of each tensor of attention, and the most that is held at once.
 
@@ -72,10 +69,8 @@ def attention_memory(B, H, N, D, dtype=torch.float32, *, causal=False, backward=
     named |= dict.fromkeys(("scores", "weights"), square)
     named |= {"mask": mask, "logsumexp": logsumexp}
     return named | {"eager": 3 * rows + eager, "fused": 3 * rows + fused}
-    # --8<-- [end:formula]
 
 
-# --8<-- [start:largest]
 def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eager", **options):
     """The largest N whose peak fits into `memory` bytes; 0 where not even one token does.
 
@@ -97,7 +92,6 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
         middle = (largest + beyond) // 2
         largest, beyond = (middle, beyond) if fits(middle) else (largest, middle)
     return largest
-    # --8<-- [end:largest]
 
 
 # --8<-- [start:refusals]
@@ -162,7 +156,6 @@ def _is_tensor(value):
     # --8<-- [end:listener]
 
 
-# --8<-- [start:counted]
 def counted_peak(function, *args, inside=None, **options):
     """Most bytes that a call holds at once in new tensors; for tensors on "meta" or the CPU.
 
@@ -173,10 +166,8 @@ def counted_peak(function, *args, inside=None, **options):
     with _Allocations(inside or {}) as allocations:
         function(*args, **options)
     return allocations.peak
-    # --8<-- [end:counted]
 
 
-# --8<-- [start:measured]
 def measured_peak(function, *args, **options):
     """Most bytes that a call holds at once on the current GPU beside what is there already."""
     function(*args, **options)  # libraries ask for their workspaces now, and keep them
@@ -186,15 +177,12 @@ def measured_peak(function, *args, **options):
     function(*args, **options)
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
-    # --8<-- [end:measured]
 
 
-# --8<-- [start:training]
 def training_step(attention, q, k, v, **options):
     """Forward and backward: the gradients of q, k and v, for a gradient of ones."""
     out = attention(q, k, v, **options)
     return torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
-    # --8<-- [end:training]
 
 
 def main():

@@ -25,13 +25,11 @@ def check(device):
             assert_attention(exercise.basic_attention(q, k, v), q, k, v)
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time of one head against PyTorch, over length, head dimension and dtype."""
     for case in lab.each(dtype=["float32", "float16"], D=[64, 128, 256], N=LENGTHS):
         yield from lab.time_attention(case, ["basic_attention", "torch:sdpa"])
-        # --8<-- [end:forward]
 
 
 @measured_on("gpu")
@@ -54,11 +52,9 @@ def reuse(lab):
             yield row
 
 
-# --8<-- [start:bytes_loaded]
 def _bytes_loaded(M, N, D, itemsize):
     """Bytes that the M programs of a head load: each its query and every key and value."""
     return M * (1 + 2 * N) * D * itemsize
-    # --8<-- [end:bytes_loaded]
 
 
 def _bytes_loaded_by_pairs(M, N, D, itemsize):
@@ -111,17 +107,14 @@ def _variant(changes):
     return variant("basic_attention", changes)
 
 
-# --8<-- [start:ablation]
 @measured_on("gpu")
 def ablation(lab):
     """Time with one part left out, whose results are wrong on purpose."""
     variants = {f"without {part}": _variant(changes) for part, changes in PARTS.items()}
     for case in lab.each(**TAKEN_APART):
         yield from lab.time_attention(case, ["basic_attention"], variants)
-        # --8<-- [end:ablation]
 
 
-# --8<-- [start:left]
 @measured_on("compiler", targets=["sm_90"])
 def left(lab):
     """What an iteration of each loop still does, with one part left out: its machine code."""
@@ -130,10 +123,8 @@ def left(lab):
         (found,) = lab.compiler.resources(kernel_, lab.qkv(case), target=lab.target)
         for loop, counts in zip(("keys", "values"), loops(found.sass()), strict=True):
             yield {**case, "loop": loop, **counts}
-            # --8<-- [end:left]
 
 
-# --8<-- [start:warps]
 @measured_on("gpu")
 def warps(lab):
     """Time of the same kernel on 1 to 8 warps a program: one head, and enough for the GPU."""
@@ -145,7 +136,6 @@ def warps(lab):
         named = {f"basic_attention:{n} warps": call for n, call in variants.items()}
         for row in lab.time_attention(case, [], named):
             yield {**row, "num_warps": int(row["implementation"].split(":")[1].split()[0])}
-            # --8<-- [end:warps]
 
 
 @measured_on("gpu")

@@ -89,7 +89,6 @@ def _basic_attention_kernel(
     # --8<-- [end:store]
 
 
-# --8<-- [start:launcher]
 def basic_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each query.
 
@@ -120,10 +119,8 @@ def basic_attention(q, k, v, *, scale=None):
             *tensors, *strides, H=H, M=M, N=N, D=D, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
         )
     return out
-    # --8<-- [end:launcher]
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k, v):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v)
@@ -143,10 +140,8 @@ def _check_inputs(q, k, v):
             f"q has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
         )
     _check_device("q", q)
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -181,7 +176,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refused_tensors]
 
 
 def _check_device(name, x):

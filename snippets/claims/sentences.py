@@ -334,7 +334,6 @@ def multiples_of_sixteen_bytes_are_more_efficient(result):
     return cases
 
 
-# --8<-- [start:judge]
 @claim(
     "A stride of 2 halves the efficiency of loads.",
     said=Source(
@@ -355,4 +354,3 @@ def a_stride_of_two_halves_the_efficiency(result):
         regime = f"{r['implementation']}, {r['dtype']}"
         cases.append(Case(regime, 0.45 <= efficiency <= 0.55, share(efficiency)))
     return cases
-    # --8<-- [end:judge]

@@ -37,7 +37,6 @@ def check(device):
             assert_sums(column_sums(x), x, dim=0, block=BLOCK_M)
 
 
-# --8<-- [start:strides]
 @measured_on("gpu")
 def strides(lab):
     """Time of a copy of the same number of elements, read further and further apart."""
@@ -58,7 +57,6 @@ def strides(lab):
         about = {"elements": n, "element_bytes": size, "sector_bytes": SECTOR}
         for row in lab.time(case, calls, flops=0, bytes_compulsory=moved):
             yield {**row, **about, "bytes_useful": 2 * n * size}
-            # --8<-- [end:strides]
 
 
 def _several_a_lane():
@@ -105,14 +103,12 @@ def _instructions(ptx, kind):
     # --8<-- [end:layout]
 
 
-# --8<-- [start:bytes_of_sectors]
 def _bytes_of_sectors(n, stride, itemsize):
     """Bytes of the 32-byte sectors that n elements lie in, `stride` elements apart."""
     if stride * itemsize >= SECTOR:
         return n * SECTOR  # each element in a sector of its own
     last_byte = ((n - 1) * stride + 1) * itemsize
     return math.ceil(last_byte / SECTOR) * SECTOR
-    # --8<-- [end:bytes_of_sectors]
 
 
 SUMS = {  # implementation → which lines it reads, and how
@@ -144,7 +140,6 @@ def transposed(lab):
             yield {**row, "read": SUMS[row["implementation"]], **about}
 
 
-# --8<-- [start:lanes]
 @measured_on("interpreter")
 def lanes(lab):
     """Where the lanes of one request read, for each stride: recorded in the interpreter."""
@@ -163,7 +158,6 @@ def lanes(lab):
             "lane_bytes": request,  # the first byte each lane reads
             "sectors": len(_touched(request)),
         }
-        # --8<-- [end:lanes]
 
 
 # --8<-- [start:requests]
@@ -186,7 +180,6 @@ def _touched(request):
     # --8<-- [end:requests]
 
 
-# --8<-- [start:sectors]
 @measured_on("interpreter")
 def sectors(lab):
     """Sectors for each request of 32 lanes: this page's kernels, and attention's loads."""
@@ -210,7 +203,6 @@ def sectors(lab):
                 "sector_bytes": SECTOR,
                 "bytes_used": sum(len(set(r)) for r in full) * tensor.element_size(),
             }
-            # --8<-- [end:sectors]
 
 
 class _Read(NamedTuple):
@@ -306,7 +298,6 @@ def _normal(*shape):
     # --8<-- [end:operations]
 
 
-# --8<-- [start:layer]
 def _layer(tokens, *, width, heads, context):
     """A transformer layer's operations by name: `tokens` new tokens, `context` keys."""
     x, y, hidden = _normal(tokens, width), _normal(tokens, width), _normal(tokens, 4 * width)
@@ -328,7 +319,6 @@ def _layer(tokens, *, width, heads, context):
             functools.partial(torch.softmax, dim=-1), scores, calls=0, flops=5
         ),
     }
-    # --8<-- [end:layer]
 
 
 @measured_on("gpu")

@@ -73,7 +73,6 @@ def _line_sums_kernel(
     # --8<-- [end:line]
 
 
-# --8<-- [start:launcher]
 def coalescing(x, *, stride):
     """Every stride-th element of x, side by side: a copy whose reads step by `stride`.
 
@@ -100,10 +99,8 @@ def coalescing(x, *, stride):
     with torch.cuda.device_of(x):  # launch where the tensor is; nothing for a CPU tensor
         _coalescing_kernel[(triton.cdiv(n, BLOCK),)](x, out, step, n, BLOCK=BLOCK)
     return out
-    # --8<-- [end:launcher]
 
 
-# --8<-- [start:line_sums]
 def line_sums(x, *, dim):
     """The sums of a matrix along one dimension, one program for each sum.
 
@@ -130,7 +127,6 @@ def line_sums(x, *, dim):
             x, out, *lines.stride(), length=lines.shape[1], BLOCK=BLOCK
         )
     return out
-    # --8<-- [end:line_sums]
 
 
 # --8<-- [start:refusals]

@@ -96,14 +96,12 @@ def _assert_within(out, want, pytorch, slack):
     # --8<-- [end:checks]
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time of one head, over length and dtype."""
     names = ["composed_attention", "basic_attention", "torch:eager", "torch:sdpa"]
     for case in lab.each(dtype=DTYPES, D=[64], N=[16, 64, *LENGTHS, 8192]):
         yield from lab.time_attention(case, names)
-        # --8<-- [end:forward]
 
 
 # --8<-- [start:steps]
@@ -157,7 +155,6 @@ def kernels(lab):
             }
 
 
-# --8<-- [start:time_steps]
 def time_steps(calls, flush, rounds=40):
     """Times of calls one after the other; L2 is flushed before the first of a round only."""
     for _ in range(3):
@@ -181,7 +178,6 @@ def time_steps(calls, flush, rounds=40):
         name: Times([mark[i].elapsed_time(mark[i + 1]) for mark in marks])
         for i, name in enumerate(calls)
     }
-    # --8<-- [end:time_steps]
 
 
 def _random(*shape, dtype):

@@ -104,7 +104,6 @@ def scores(q, k, *, scale=None):
     return out
 
 
-# --8<-- [start:strides]
 def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v without a copy of k; contract as in kernel.py."""
     _check_inputs(q, k, v)
@@ -118,4 +117,3 @@ def composed_attention(q, k, v, *, scale=None):
     _run_matmul(q, k.mT, scores, scale)  # a view: strides swapped, no copy
     _run_softmax(scores, weights)
     return _run_matmul(weights, v, out)
-    # --8<-- [end:strides]

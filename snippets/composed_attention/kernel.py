@@ -237,7 +237,6 @@ def _sizes(x):
     return math.prod(x.shape[:-2]), x.shape[-2] if x.dim() > 1 else 1, x.shape[-1]
 
 
-# --8<-- [start:choose_tile]
 def _choose_tile(matrices, M, N, K, a):
     """The first tile that pays, is not twice the result, and leaves enough programs."""
     tiles, shared = FLOAT32_TILES, math.inf
@@ -254,7 +253,6 @@ def _choose_tile(matrices, M, N, K, a):
         if fits and K >= tile.min_K and programs >= ENOUGH_PROGRAMS:
             break  # otherwise the last one is taken
     return tile._replace(num_stages=stages)
-    # --8<-- [end:choose_tile]
 
 
 def transpose(x):
@@ -287,7 +285,6 @@ def softmax(x):
     return _run_softmax(x, x.new_empty(x.shape))
 
 
-# --8<-- [start:launcher]
 def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v from a transpose, a product, a softmax and another product.
 
@@ -319,10 +316,8 @@ def composed_attention(q, k, v, *, scale=None):
     _run_matmul(q, k_t, scores, scale)  # [..., M, N]
     _run_softmax(scores, weights)  # [..., M, N]
     return _run_matmul(weights, v, out)  # [..., M, D]
-    # --8<-- [end:launcher]
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k, v):
     """Raise for what is not attention, wherever it would run."""
     _check_tensors(1, q=q, k=k, v=v)
@@ -331,10 +326,8 @@ def _check_inputs(q, k, v):
         raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:check_launch]
 def _check_launch(name, x, *results, keys=1):
     """Raise for what the kernels cannot do: the device, the row, the number of programs."""
     _check_device(name, x)
@@ -346,10 +339,8 @@ def _check_launch(name, x, *results, keys=1):
         raise ValueError(
             f"{name} has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
         )
-    # --8<-- [end:check_launch]
 
 
-# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -384,7 +375,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refused_tensors]
 
 
 def _check_device(name, x):

@@ -30,7 +30,6 @@ def sources(case):
     return before, after
 
 
-# --8<-- [start:verdict]
 def verdict(case, found):
     """What a diagnosis is worth: "right", "no name", or "wrong name" (the one that must not be).
 
@@ -47,7 +46,6 @@ def verdict(case, found):
     if planted <= named and set(case.memory) <= set(found.memory) and case.says in found.text():
         return "right"
     return "no name"
-    # --8<-- [end:verdict]
 
 
 def answered(case):

@@ -46,14 +46,12 @@ VERDICTS = {
 }
 
 
-# --8<-- [start:outcome]
 def outcome(before: Any, after: Any) -> Outcome:
     """What the times of a kernel before and after one change say about the hypothesis."""
     left = TIME(after) / TIME(before)
     if left >= 1:
         return Outcome(left, "refuted")
     return Outcome(left, "cause" if 1 - left >= LARGE else "part")
-    # --8<-- [end:outcome]
 
 
 BASIC = "basic_attention"

@@ -90,7 +90,6 @@ OTHER_ORDER = [  # the order in which one would write it: sum, correction, round
 # --8<-- [end:order]
 
 
-# --8<-- [start:rung]
 class Rung(NamedTuple):
     """A variant of the kernel: one step taken back, or one step further."""
 
@@ -99,7 +98,6 @@ class Rung(NamedTuple):
     config: TileConfig = TileConfig(64, 64, 4, 3)  # for both head dimensions; spills nothing
     further: bool = False
     only_causal: bool = False  # without a mask all rows are equally long, and there is one loop
-    # --8<-- [end:rung]
 
 
 BASE = "all of the above"  # the kernel as it is, with one tile for all cases

@@ -87,7 +87,6 @@ def merge(outs, lses):
     return out
 
 
-# --8<-- [start:merge]
 def flash_attention(q, k, v, *, scale=None, parts=3):
     """Attention from `parts` pieces of k and v [..., Hkv, N, D], each by a launch of its own.
 
@@ -99,4 +98,3 @@ def flash_attention(q, k, v, *, scale=None, parts=3):
     outs, lses = map(torch.stack, zip(*results, strict=True))  # [parts, ..., H, M, D] and [.., M]
     shares = lses.softmax(dim=0)  # [parts, ..., H, M]
     return (shares[..., None] * outs).sum(dim=0).to(q.dtype)  # [..., H, M, D]
-    # --8<-- [end:merge]

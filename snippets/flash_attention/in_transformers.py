@@ -99,7 +99,6 @@ def _runs(seen, kept, start):
     return torch.cat([begin, begin + count], dim=-1)
 
 
-# --8<-- [start:pieces]
 def _cut(runs, options):
     """Yield (queries, keys, causal): as many queries of a sequence as one launch can compute."""
     start, before = 0, None
@@ -116,7 +115,6 @@ def _cut(runs, options):
             yield slice(start, stop), keys, causal
             before = keys
         start = stop
-    # --8<-- [end:pieces]
 
 
 def _sequences(runs, kept, options):

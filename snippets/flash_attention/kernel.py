@@ -29,7 +29,6 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 
-# --8<-- [start:tiles]
 class TileConfig(NamedTuple):
     """How the work of one program is cut, and on how many warps it runs."""
 
@@ -38,7 +37,6 @@ class TileConfig(NamedTuple):
     num_warps: int  # 32 threads each
     num_stages: int  # iterations whose loads are in flight at once
     warp_specialize: bool = False  # one warp loads, the others compute
-    # --8<-- [end:tiles]
 
 
 # --8<-- [start:table]
@@ -83,7 +81,6 @@ CONFIGURATIONS = {"_tile_config": TILE_CONFIGS}  # what a test may choose instea
 # --8<-- [end:table]
 
 
-# --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
     x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
@@ -109,7 +106,6 @@ def _load_rows(
             mask = mask & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
         tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
-    # --8<-- [end:load_rows]
 
 
 @triton.jit(do_not_specialize=["N"])  # N = 1 as a constant crashes the assembler of Triton 3.6.0
@@ -366,7 +362,6 @@ def _device_of(x):
     return torch.cuda.device(x.device)
 
 
-# --8<-- [start:scratch]
 def _with_scratch(launch, device):
     """Launch a kernel that makes a descriptor: Triton asks for memory to put it in."""
 
@@ -375,7 +370,6 @@ def _with_scratch(launch, device):
         launch()
 
     contextvars.copy_context().run(run)  # in the caller's own context his allocator stays
-    # --8<-- [end:scratch]
 
 
 # --8<-- [start:architecture]
@@ -440,7 +434,6 @@ def _can_use_tma(architecture, *tensors):
     # --8<-- [end:descriptors]
 
 
-# --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -475,10 +468,8 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_shapes]
 def _check_inputs(q, k, v, causal, align, return_lse=False):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v)
@@ -505,7 +496,6 @@ def _check_inputs(q, k, v, causal, align, return_lse=False):
         raise TypeError(
             f"return_lse has type {_type_name(return_lse)}; it must be a bool, True or False"
         )
-    # --8<-- [end:refused_shapes]
 
 
 def _check_mask(causal, align="bottom_right"):

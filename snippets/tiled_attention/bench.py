@@ -33,7 +33,6 @@ def check(device):
             assert_attention(out, q, k, v)
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time of one head over length and dimension; and of 16 heads, which fill the GPU."""
@@ -43,7 +42,6 @@ def forward(lab):
         blocks = case["heads"] * triton.cdiv(case["N"], kernel._tiles(case["D"])[0])
         for row in lab.time_attention(case, names):
             yield row | ({"programs": blocks} if row["implementation"] == OURS else {})
-        # --8<-- [end:forward]
 
 
 @measured_on("gpu")
@@ -266,7 +264,6 @@ def example():
     return (q * 5).round() / 5, (k * 10).round() / 10, (v * 10).round() / 10
 
 
-# --8<-- [start:scene]
 @measured_on("interpreter")
 def scene(lab):
     """The kernel's own variables, tile by tile, for its first program: four queries, four keys."""
@@ -288,4 +285,3 @@ def scene(lab):
         inputs = {"q": q[:4].tolist(), "k": k.tolist(), "v": v.tolist(), "all_queries": len(q)}
         whole |= {"result": out[:4].tolist()} | recorded.launch(out, program)
         yield case | sizes | inputs | whole
-        # --8<-- [end:scene]

@@ -94,7 +94,6 @@ def tiled_attention_with_lse(q, k, v, *, scale=None):
     return out, lse
 
 
-# --8<-- [start:merge]
 def merge(out_a, lse_a, out_b, lse_b):
     """Attention over two sets of keys from attention over each: out [..., M, D], lse [..., M]."""
     m = torch.maximum(lse_a, lse_b)
@@ -103,4 +102,3 @@ def merge(out_a, lse_a, out_b, lse_b):
     total = (a + b).clamp(min=torch.finfo(torch.float32).tiny)
     out = (out_a * (a / total)[..., None] + out_b * (b / total)[..., None]).to(out_a.dtype)
     return out, m + (a + b).log()
-    # --8<-- [end:merge]

@@ -124,7 +124,6 @@ def _tiled_attention_kernel(
     # --8<-- [end:finish]
 
 
-# --8<-- [start:launcher]
 def tiled_attention(q, k, v, *, scale=None, causal=False):
     """softmax(q kᵀ · scale) v with a running softmax: any M and N, nothing of size M · N.
 
@@ -167,7 +166,6 @@ def tiled_attention(q, k, v, *, scale=None, causal=False):
             num_warps=num_warps,
         )
     return out
-    # --8<-- [end:launcher]
 
 
 def _tiles(D):
@@ -175,7 +173,6 @@ def _tiles(D):
     return next(tiles for widest, tiles in TILES.items() if widest >= D)
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k, v, causal):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v)
@@ -194,10 +191,8 @@ def _check_inputs(q, k, v, causal):
         )
     _check_mask(causal)
     _check_device("q", q)
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -232,7 +227,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refused_tensors]
 
 
 def _check_mask(causal, align="bottom_right"):

@@ -26,7 +26,6 @@ def check(device):
             assert_attention(exercise.vectorized_attention(q, k, v), q, k, v)
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time of one head over length and dimension; what does not compile in time says so."""
@@ -37,7 +36,6 @@ def forward(lab):
         else:
             names.insert(0, "vectorized_attention")
         yield from lab.time_attention(case, names)
-        # --8<-- [end:forward]
 
 
 @measured_on("gpu", "compiler")
@@ -101,7 +99,6 @@ def remedies(lab):
             yield {**row, **about}
 
 
-# --8<-- [start:chain]
 @triton.jit
 def _chain_kernel(next_ptr, out_ptr, N):
     """One program loads from N rows; each load brings the address of the next."""
@@ -109,7 +106,6 @@ def _chain_kernel(next_ptr, out_ptr, N):
     for _ in range(N - 1):
         at = tl.load(next_ptr + at)
     tl.store(out_ptr, at)
-    # --8<-- [end:chain]
 
 
 def _next_rows(N, D):
@@ -131,11 +127,9 @@ def _chain(N, D, device="cuda"):
     return follow
 
 
-# --8<-- [start:same_row]
 def _same_row(q, k, v):
     """basic_attention, the same machine code: a step from key to key is 0 elements in memory."""
     return resolve("basic_attention")(q, *(x[..., :1, :].expand_as(x) for x in (k, v)))
-    # --8<-- [end:same_row]
 
 
 @measured_on("gpu")
@@ -183,7 +177,6 @@ def traffic(lab):
         }
 
 
-# --8<-- [start:grids]
 @triton.jit
 def _grids_kernel(sums_ptr, addresses_ptr):
     rows = tl.arange(0, 4)  # [4]: 0, 1, 2, 3
@@ -191,7 +184,6 @@ def _grids_kernel(sums_ptr, addresses_ptr):
     addresses = rows[:, None] * 4 + columns[None, :]  # [4, 1] and [1, 4] make [4, 4]
     tl.store(sums_ptr + addresses, rows[:, None] + columns[None, :])
     tl.store(addresses_ptr + addresses, addresses)
-    # --8<-- [end:grids]
 
 
 def _grids():

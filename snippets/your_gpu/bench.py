@@ -208,7 +208,6 @@ def specialised(launch):
     return launch.kernel, str(constants(launch)), str(sizes), str(blocks)
 
 
-# --8<-- [start:kernels]
 @measured_on("compiler", targets=TARGETS, every_launcher=True)
 def kernels(lab):
     """What each kernel needs that a launcher launches on a card, or why it refuses."""
@@ -228,7 +227,6 @@ def kernels(lab):
         else:
             blocks = {k: v for k, v in constants(launch).items() if k.startswith(TILING)}
             yield {**about, "blocks": blocks, **lab.compiler.compiled(launch).as_row()}
-        # --8<-- [end:kernels]
 
 
 # Of each that pyproject.toml allows, the version that everything was tried with.
@@ -470,7 +468,6 @@ POINTS = [
 ]
 
 
-# --8<-- [start:excerpts]
 @measured_on("compiler", targets=("sm_90",))
 def excerpts(lab):
     """The instruction that shows each post's point, and the line of Python that made it."""
@@ -494,7 +491,6 @@ def excerpts(lab):
             "lines": lines,
             "instructions": count,
         }
-        # --8<-- [end:excerpts]
 
 
 SHOWN = 3  # lines of an excerpt
@@ -504,7 +500,6 @@ SOURCE = re.compile(
 )
 
 
-# --8<-- [start:excerpt]
 def excerpt(code, file, pattern, python):
     """(Python line, first instructions, how many there are) of `pattern` below a line of `file`.
 
@@ -526,7 +521,6 @@ def excerpt(code, file, pattern, python):
     if not found:
         raise LookupError(f"no {pattern!r} stems from a line with {python!r}")
     return found[0][0], [text for _, text in found[:SHOWN]], len(found)
-    # --8<-- [end:excerpt]
 
 
 def statements(source):

@@ -156,7 +156,7 @@ PART = 1
 
 
 @x.jit
-def one(a):
+def _one(a):
     # --8<-- [start:load]
     b = a
     # --8<-- [end:load]
@@ -172,7 +172,7 @@ class Two:
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("one", ["@x.jit", "def one(a):", "    b = a", "    return b"]),
+        ("_one", ["@x.jit", "def _one(a):", "    b = a", "    return b"]),
         ("Two", ["class Two:", "    def method(self):", "        return 2"]),
         ("method", ["def method(self):", "    return 2"]),
         ("part", ["PART = 1"]),
@@ -187,7 +187,7 @@ def test_an_include_names_a_section_or_a_whole_function(tmp_path, name, lines):
     ("name", "source", "said"),
     [
         ("three", SOURCE, "'three' could not be located"),
-        ("one", SOURCE + "\n\ndef one():\n    pass\n", "2 functions are called 'one'"),
+        ("_one", SOURCE + "\n\ndef _one():\n    pass\n", "2 functions are called '_one'"),
         ("one", "no Python {", "'one' could not be located"),
     ],
 )

@@ -164,7 +164,6 @@ def assert_some_rows(
     return assert_attention(ends(out)[:, rows], ends(q)[:, rows], ends(k), ends(v), mask=mask)
 
 
-# --8<-- [start:bound_weights]
 def weights_deviation(
     out: Tensor,
     q: Tensor,
@@ -180,7 +179,6 @@ def weights_deviation(
     want = eager_weights(q.double(), k.double(), scale=scale, mask=mask)
     same = eager_weights(q, k, scale=scale, mask=mask)
     return _measured(out, want, same, q, k, scale, 1.0)
-    # --8<-- [end:bound_weights]
 
 
 def assert_weights(

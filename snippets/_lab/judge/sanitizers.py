@@ -117,7 +117,6 @@ def hazards(output: str) -> list[Hazard]:
     ]
 
 
-# --8<-- [start:handed_over]
 def handed_over(found: list[Hazard]) -> bool:
     """Whether all hazards are Triton's way to start the warps of a warp-specialized kernel.
 
@@ -132,7 +131,6 @@ def handed_over(found: list[Hazard]) -> bool:
             return False
         bases[hazard.before[0], hazard.after[0]].add(hazard.byte - reader)
     return bool(found) and all(len(base) == 1 for base in bases.values())
-    # --8<-- [end:handed_over]
 
 
 if __name__ == "__main__":

@@ -44,7 +44,6 @@ class Taken:
         return {**self.times.as_row(), **self.beside}
 
 
-# --8<-- [start:sustained]
 def sustained(call: Callable[[], object], watch: ClockWatch) -> Taken:
     """Call again and again for SECONDS, without a pause and without a flush; the first of them
     brings the GPU to its power and its temperature and is not counted.
@@ -75,7 +74,6 @@ def sustained(call: Callable[[], object], watch: ClockWatch) -> Taken:
             **watch.between(began + DISCARDED, time.monotonic()),
         },
     )
-    # --8<-- [end:sustained]
 
 
 def _mark() -> Any:
@@ -84,7 +82,6 @@ def _mark() -> Any:
     return event
 
 
-# --8<-- [start:as_called]
 def as_called(calls: Mapping[str, Callable[[], object]], flush: Flush) -> dict[str, Taken]:
     """Time calls by the host's clock, one at a time: from the call until its result is there.
 
@@ -108,7 +105,6 @@ def as_called(calls: Mapping[str, Callable[[], object]], flush: Flush) -> dict[s
         )
         for name, pairs in taken.items()
     }
-    # --8<-- [end:as_called]
 
 
 def _warm_ms(call: Callable[[], object]) -> float:
@@ -137,7 +133,6 @@ def in_a_graph(call: Callable[[], torch.Tensor]) -> Callable[[], object]:
     return graph.replay
 
 
-# --8<-- [start:operator]
 @functools.cache
 def operator(name: str) -> Callable[..., torch.Tensor]:
     """An implementation as an operator of PyTorch: q, k, v, causal → result.
@@ -162,7 +157,6 @@ def operator(name: str) -> Callable[..., torch.Tensor]:
     made = torch.library.custom_op(f"attention_measured_lab::{name}", run, mutates_args=())
     made.register_fake(fake)
     return made
-    # --8<-- [end:operator]
 
 
 def compiled(name: str, backend: str = "inductor") -> Attention:

@@ -63,7 +63,6 @@ def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
         yield from (*names[first:], *names[:first])
 
 
-# --8<-- [start:host]
 def time_host(
     competitors: Mapping[str, Callable[[], object]], calls: int = 100
 ) -> dict[str, Times]:
@@ -84,10 +83,8 @@ def time_host(
                 samples[name].append(taken)
     torch.cuda.synchronize()
     return {name: Times(taken, "host") for name, taken in samples.items()}
-    # --8<-- [end:host]
 
 
-# --8<-- [start:interleave]
 def time_interleaved(
     competitors: Mapping[str, Callable[[], object]], flush: Flush
 ) -> dict[str, Times]:
@@ -120,4 +117,3 @@ def time_interleaved(
         events[name].append((start, end))
     torch.cuda.synchronize()
     return {name: Times([s.elapsed_time(e) for s, e in pairs]) for name, pairs in events.items()}
-    # --8<-- [end:interleave]

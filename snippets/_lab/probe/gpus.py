@@ -132,7 +132,6 @@ CARDS = (
 )  # fmt: skip
 
 
-# --8<-- [start:programs]
 def programs_at_once(
     target: str, registers: int, num_warps: int, shared_bytes: int
 ) -> tuple[int, str]:
@@ -157,7 +156,6 @@ def programs_at_once(
     # A launch is checked as if its warps filled all quarters alike.
     fits = fits and _up(num_warps, PARTS) * per_warp <= limits.registers
     return (allowed[reason] if fits else 0), reason
-    # --8<-- [end:programs]
 
 
 def _up(value: int, unit: int) -> int:

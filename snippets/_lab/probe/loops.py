@@ -14,7 +14,6 @@ OTHERS = "others"  # addresses, comparisons, moves, the loop itself
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+ )?((\w+).*?);")
 
 
-# --8<-- [start:loops]
 def loops(sass: str) -> list[dict[str, int]]:
     """For each loop of a kernel, in the order of the code: kind → instructions an iteration.
 
@@ -35,4 +34,3 @@ def loops(sass: str) -> list[dict[str, int]]:
             raise ValueError(f"a loop has {counts['loads']} loads an iteration: it is unrolled")
         found.append(counts | {OTHERS: len(body) - sum(counts.values())})
     return found
-    # --8<-- [end:loops]

@@ -38,7 +38,6 @@ def memory_ceiling(ceilings: dict[str, Any]) -> float:
     return max(float(ceilings[way]["per_s_p80"]) for way in ("read", "write", "copy"))
 
 
-# --8<-- [start:gate]
 def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
     """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread,
     of which at most MOST_SLACK is granted.
@@ -59,4 +58,3 @@ def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
             raise PhysicsError(
                 f"{amount / seconds:.3g} {what} where the device does {ceiling:.3g}: {row}"
             )
-    # --8<-- [end:gate]

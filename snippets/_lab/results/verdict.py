@@ -29,17 +29,14 @@ class Verdict:
     low: float
     high: float
 
-    # --8<-- [start:word]
     @property
     def word(self) -> str:
         """*level* if the whole interval lies within 1 %, even where it excludes 1."""
         if self.low >= 1 - MARGIN and self.high <= 1 + MARGIN:
             return "level"
         return "ahead" if self.low > 1 else "behind" if self.high < 1 else "undecided"
-        # --8<-- [end:word]
 
 
-# --8<-- [start:verdict]
 def verdicts(pairs: Iterable[Pair]) -> list[Verdict | None]:
     """A verdict on each pair of timed rows, ours first; None for one with fewer than three runs.
 
@@ -63,7 +60,6 @@ def verdicts(pairs: Iterable[Pair]) -> list[Verdict | None]:
         intervals.append(Verdict(*map(math.exp, (middle, low, high))))
     there = iter(intervals)
     return [next(there) if len(each) >= RUNS else None for each in found]
-    # --8<-- [end:verdict]
 
 
 def verdict(ours: Row, other: Row) -> Verdict | None:

@@ -49,44 +49,6 @@ def by_hand(q, k, v, do):
 
 
 @picture
-def example():
-    """P, dP, Δ and dS of three queries and three keys, with their numbers."""
-    p, dp, delta, ds = by_hand(**EXAMPLE)
-    side, left, top = 34, 20, 40
-    right, below = left + 3 * side + 64, top + 3 * side + 56
-    places = [
-        ("P", "weights", p, left, top, "the forward's weights"),
-        ("dP = dO Vᵀ", "v", dp, right, top, "what each weight is worth"),
-        ("Δ", "output", [[d] for d in delta], left, below, "rows of P · dP, added up"),
-        ("dS = P · (dP − Δ)", "scores", ds, right, below, "rows add up to 0"),
-    ]
-    drawn = []
-    for said, tensor, rows, x, y, note in places:
-        grid = square(x, y, 3, len(rows[0]), side, 2)
-        color = identity(tensor).color
-        drawn.append(cells(grid, lambda *_, color=color: (color, PALE)))
-        drawn.append(numbers(grid, lambda i, j, rows=rows: decimals(rows[i][j], 2), 10.5))
-        drawn.append(words(x, y - 8, said, 12, 600, anchor="start"))
-        drawn.append(words(x, y + grid.down + 15, note, 10.5, color=MUTED, anchor="start"))
-    about = (
-        "Four small tables of numbers for three queries and three keys: P, dP, the row sums delta "
-        "of their product, and dS, which is P times dP less delta. Each row of dS adds up to zero."
-    )
-    return Picture(
-        sees="A score's gradient is its weight times how far the weight's gradient lies above the "
-        "row's average.",
-        caption="Three queries (rows) and three keys (columns), worked out with D = 2 and scale 1. "
-        "Each row of dS adds up to 0: a softmax only moves weight from one key to another.",
-        svg=svg(PHONE, below + 3 * side + 24, about, drawn),
-        table=[
-            {"query": i, "key": j, "P": p[i][j], "dP": dp[i][j], "Δ": delta[i], "dS": ds[i][j]}
-            for i in range(3)
-            for j in range(3)
-        ],
-    )
-
-
-@picture
 def walk():
     """Two kernels: a program of one keeps keys and goes down, of the other queries, and across."""
     side, top, tile = 112, 78, 112 / TILES
@@ -129,6 +91,44 @@ def walk():
 
 
 @picture
+def example():
+    """P, dP, Δ and dS of three queries and three keys, with their numbers."""
+    p, dp, delta, ds = by_hand(**EXAMPLE)
+    side, left, top = 34, 20, 40
+    right, below = left + 3 * side + 64, top + 3 * side + 56
+    places = [
+        ("P", "weights", p, left, top, "the forward's weights"),
+        ("dP = dO Vᵀ", "v", dp, right, top, "what each weight is worth"),
+        ("Δ", "output", [[d] for d in delta], left, below, "rows of P · dP, added up"),
+        ("dS = P · (dP − Δ)", "scores", ds, right, below, "rows add up to 0"),
+    ]
+    drawn = []
+    for said, tensor, rows, x, y, note in places:
+        grid = square(x, y, 3, len(rows[0]), side, 2)
+        color = identity(tensor).color
+        drawn.append(cells(grid, lambda *_, color=color: (color, PALE)))
+        drawn.append(numbers(grid, lambda i, j, rows=rows: decimals(rows[i][j], 2), 10.5))
+        drawn.append(words(x, y - 8, said, 12, 600, anchor="start"))
+        drawn.append(words(x, y + grid.down + 15, note, 10.5, color=MUTED, anchor="start"))
+    about = (
+        "Four small tables of numbers for three queries and three keys: P, dP, the row sums delta "
+        "of their product, and dS, which is P times dP less delta. Each row of dS adds up to zero."
+    )
+    return Picture(
+        sees="A score's gradient is its weight times how far the weight's gradient lies above the "
+        "row's average.",
+        caption="Three queries (rows) and three keys (columns), worked out with D = 2 and scale 1. "
+        "Each row of dS adds up to 0: a softmax only moves weight from one key to another.",
+        svg=svg(PHONE, below + 3 * side + 24, about, drawn),
+        table=[
+            {"query": i, "key": j, "P": p[i][j], "dP": dp[i][j], "Δ": delta[i], "dS": ds[i][j]}
+            for i in range(3)
+            for j in range(3)
+        ],
+    )
+
+
+@picture
 def one_pass():
     """A program keeps a tile of keys; queries go past, and a tile of dQ goes back for each."""
     left, top, wide = 120, 78, 168
@@ -166,16 +166,6 @@ def one_pass():
     )
 
 
-def schedule(lengths, places):
-    """(place, start) of each program, taken in turn by the place that is free first."""
-    free, found = [0] * places, []
-    for length in lengths:
-        place = min(range(places), key=lambda i: (free[i], i))
-        found.append((place, free[place]))
-        free[place] += length
-    return found
-
-
 @picture
 def longest_first():
     """Three heads with a causal mask on five places: head after head, and longest first."""
@@ -210,3 +200,13 @@ def longest_first():
         svg=svg(PHONE, top - 24, about, drawn),
         table=[{"order": said, "steps": steps} for said, steps in ends.items()],
     )
+
+
+def schedule(lengths, places):
+    """(place, start) of each program, taken in turn by the place that is free first."""
+    free, found = [0] * places, []
+    for length in lengths:
+        place = min(range(places), key=lambda i: (free[i], i))
+        found.append((place, free[place]))
+        free[place] += length
+    return found

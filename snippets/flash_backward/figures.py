@@ -7,8 +7,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import RATE, TIME, compiled, gains, pick, rate, values
 from snippets._lab.draw.tables import beside
-from snippets._lab.draw.units import count, flops, percent
-from snippets._lab.draw.words import Words, between, listed, pays
+from snippets._lab.draw.units import between, flops, percent
 
 OURS, REPEATABLE = "flash_backward", "flash_backward, deterministic"
 TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ = (
@@ -38,7 +37,74 @@ SMALLEST, WARPS, MERGED, APART, BY_TMA, NARROW, AGAIN, HALF, KEPT, TOGETHER = (
 )
 ONE_PASS = MERGED, APART, BY_TMA, NARROW
 KEY_KERNEL = "_flash_backward_kernel"
-words = Words(__file__)
+PAGE = "docs/posts/flash_backward.md"
+
+
+def _bar(name):
+    """Our bar under the name of its variant alone."""
+    return Series(OURS, name.partition(", ")[2] or "as it is", {"implementation": name})
+
+
+def _panels(rows, **further):
+    return [
+        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal, **further})
+        for D in values(rows, "D")
+        for causal in (False, True)
+    ]
+
+
+def rungs(results):
+    timed = {r["implementation"]: r for r in results[0].rows if "error" not in r}
+    rows = list(timed.values())
+    names = {name.partition(", ")[2]: name for name in timed}
+    best = max(ONE_PASS, key=lambda rung: rate(timed[names[rung]]))
+    steps = {
+        "warps": (SMALLEST, WARPS),
+        "one": (WARPS, MERGED),
+        "apart": (MERGED, APART),
+        "tma": (APART, BY_TMA),
+        "narrow": (BY_TMA, NARROW),
+        "again": (best, AGAIN),
+        "half": (AGAIN, HALF),
+        "kept": (HALF, KEPT),
+    }
+    pairs = {
+        name: (timed[names[after]], timed[names[before]]) for name, (before, after) in steps.items()
+    }
+    verdict = {name: gain.word for name, gain in gains(pairs).items()}
+    rates = {rung: flops(rate(timed[name])) for rung, name in names.items()}
+    return Figure(
+        finding=f"From {rates[SMALLEST]} on the first rung to {rates[KEPT]} on the last, at N "
+        f"{values(rows, 'N')[0]}.",
+        caption="Longer is faster. float16, D 128, no mask, 16 heads. All launches of a rung are "
+        "counted, from dO to the three gradients, and always five products as its work. The last "
+        "bar takes the fourth rung away from the sixth.",
+        table=beside(rows, ["N"], names, RATE),
+        plot=charts.bars(results, [_bar(name) for name in timed], RATE),
+        numbers={
+            "first": rates[SMALLEST],
+            "warps": rates[WARPS],
+            "one": rates[MERGED],
+            "apart": rates[APART],
+            "tma": rates[BY_TMA],
+            "narrow": rates[NARROW],
+            "again": rates[AGAIN],
+            "half": rates[HALF],
+            "kept": rates[KEPT],
+            "together": rates[TOGETHER],
+        },
+        claims={
+            f"{PAGE}: It pays: the clock goes from": verdict["warps"] == "ahead",
+            f"{PAGE}: Yet it pays": verdict["one"] == "ahead",
+            f"{PAGE}: The clock sees no difference": verdict["apart"] == "level",
+            f"{PAGE}: and the rate rises to": verdict["tma"] == "ahead",
+            f"{PAGE}: The clock says no": verdict["narrow"] == "behind",
+            f"{PAGE}: Compared with the fastest kernel of one pass, the fifth rung": best == BY_TMA
+            and verdict["again"] == "ahead",
+            f"{PAGE}: The clock does not decide": verdict["half"] == "undecided",
+            f"{PAGE}: This last rung pays": verdict["kept"] == "ahead",
+        },
+    )
 
 
 def registers(results):
@@ -50,8 +116,11 @@ def registers(results):
         spilled[r["rung"]] = max(spilled[r["rung"]], r["spill_store_bytes"])
     shared = {r["rung"]: r["shared_bytes"] for r in widest if r["kernel"] == KEY_KERNEL}
     return Figure(
-        finding=words("registers", first=spilled[SMALLEST], last=spilled[KEPT]),
-        caption=words("registers.caption", triton=result.versions["triton"]),
+        finding=f"At D 128 without a mask the first rung spills {spilled[SMALLEST]} bytes per "
+        f"thread, the last {spilled[KEPT]}.",
+        caption="What the compiler gives each kernel on an H100 or H200, float16. A thread has "
+        "255 registers at most; what does not fit is written to local memory and read back. "
+        f"Compiled ahead of time with Triton {result.versions['triton']}: no GPU has run here.",
         table=[
             {
                 "rung": r["rung"],
@@ -66,66 +135,19 @@ def registers(results):
             for r in sorted(rows, key=lambda r: -r["D"])
         ],
         open_table=True,
-        sentences={
-            "first": words("registers.first", spilled=spilled[SMALLEST]),
-            "warps": words("registers.warps", before=spilled[SMALLEST], spilled=spilled[WARPS]),
-            "one": words("registers.one", before=spilled[WARPS], spilled=spilled[MERGED]),
-            "tma": words("registers.tma", before=spilled[APART], spilled=spilled[BY_TMA]),
-            "again": words("registers.again", before=spilled[BY_TMA], spilled=spilled[AGAIN]),
-            "half": words(
-                "registers.half", before=count(shared[AGAIN]), shared=count(shared[HALF])
-            ),
+        numbers={
+            "first": f"{spilled[SMALLEST]} bytes",
+            "warps": f"{spilled[WARPS]} bytes",
+            "one": f"{spilled[MERGED]} bytes",
+            "apart": f"{spilled[APART]} bytes",
+            "tma": f"{spilled[BY_TMA]} bytes",
+            "shared": f"{shared[AGAIN]:,} bytes",
+            "half": f"{shared[HALF]:,} bytes",
+        },
+        claims={
+            f"{PAGE}: nothing is added to memory, and nothing spills": spilled[AGAIN] == 0,
         },
     )
-
-
-def rungs(results):
-    timed = {r["implementation"]: r for r in results[0].rows if "error" not in r}
-    rows = list(timed.values())
-    names = {name.partition(", ")[2]: name for name in timed}
-    steps = {
-        "warps": (SMALLEST, WARPS),
-        "one": (WARPS, MERGED),
-        "apart": (MERGED, APART),
-        "tma": (APART, BY_TMA),
-        "narrow": (BY_TMA, NARROW),
-        "again": (max(ONE_PASS, key=lambda rung: rate(timed[names[rung]])), AGAIN),
-        "half": (AGAIN, HALF),
-        "kept": (HALF, KEPT),
-    }
-    faster = gains(
-        {
-            name: (timed[names[after]], timed[names[before]])
-            for name, (before, after) in steps.items()
-        }
-    )
-    return Figure(
-        finding=words(
-            "rungs",
-            N=values(rows, "N")[0],
-            first=flops(rate(timed[names[SMALLEST]])),
-            last=flops(rate(timed[names[KEPT]])),
-        ),
-        caption=words("rungs.caption"),
-        table=beside(rows, ["N"], names, RATE),
-        plot=charts.bars(results, [_bar(name) for name in timed], RATE),
-        sentences={
-            name: words("rungs.step", **_rates(timed, *steps[name]), verdict=pays([gain], "; "))
-            for name, gain in faster.items()
-        }
-        | {"together": words("rungs.together", **_rates(timed, NARROW, TOGETHER))},
-    )
-
-
-def _bar(name):
-    """Our bar under the name of its variant alone."""
-    return Series(OURS, name.partition(", ")[2] or "as it is", {"implementation": name})
-
-
-def _rates(timed, *rungs):
-    """The rates of two rungs, for a sentence."""
-    before, after = (flops(rate(timed[f"{OURS}, {rung}"])) for rung in rungs)
-    return {"before": before, "after": after}
 
 
 def dq(results):
@@ -137,17 +159,20 @@ def dq(results):
     shares = [ms[QUERIES][case] / (ms[ONE][case] - ms[NO_DQ][case]) for case in cases]
     added = {case: 1 - ms[NOT_ADDED][case] / ms[ONE][case] for case in cases}
     return Figure(
-        finding=words("dq", share=between(shares, percent)),
-        caption=words("dq.caption", N=values(rows, "N")[0]),
+        finding=f"A kernel of its own finds dQ in {between(shares, percent)} of the time that dQ "
+        "costs in one pass.",
+        caption=f'Shorter is faster. bfloat16, N {values(rows, "N")[0]}; medians. "dK and dV '
+        'alone" and "dQ alone" are the two kernels of two passes, each timed by itself. "One '
+        'pass" has its fastest tiles. "dQ not added" adds to rows beyond the end of dQ, which '
+        'the hardware drops: all instructions stay, and no sum is written. "No dQ" leaves out '
+        "the product and the addition.",
         table=beside(rows, ["D", "causal", "N"], {_part(name): name for name in names}, TIME),
         plot=charts.bars(results, [*map(_bar, names[:-1]), CUDNN], TIME, _panels(rows), columns=2),
-        sentences={
-            "added": words(
-                "dq.added",
-                narrow=between([x for case, x in added.items() if case.D == 64], percent),
-                wide=between([x for case, x in added.items() if case.D == 128], percent),
-            ),
-            "passes": words("dq.passes", rate=_rates_of(rows, QUERIES), keys=_rates_of(rows, KEYS)),
+        numbers={
+            "narrow": between([x for case, x in added.items() if case.D == 64], percent),
+            "wide": between([x for case, x in added.items() if case.D == 128], percent),
+            "queries": _rates_of(rows, QUERIES),
+            "keys": _rates_of(rows, KEYS),
         },
     )
 
@@ -162,58 +187,47 @@ def _rates_of(rows, name):
     return between([rate(r) for r in rows if r["implementation"] == name], flops)
 
 
-def _panels(rows, **further):
-    return [
-        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal, **further})
-        for D in values(rows, "D")
-        for causal in (False, True)
-    ]
-
-
-def _beside_the_tutorial(rows):
-    """Triton's tutorial and our kernel as shares of cuDNN's rate; "" where there is no tutorial."""
-    half = pick(rows, dtype="float16")
-    shares = {
-        name: Comparison(half, name, [CUDNN], by=("D", "causal", "N"))[CUDNN]
-        for name in (OURS, TUTORIAL)
-    }
-    if not shares[TUTORIAL]:
-        return ""
-    told = {
-        f"{who}{D}": shares[name].where(D=D).between()
-        for who, name in (("ours", OURS), ("theirs", TUTORIAL))
-        for D in (64, 128)
-    }
-    return words("backward.tutorial", **told)
-
-
 def backward(results):
     rows = [r for r in results[0].rows if r["dtype"] == "bfloat16"]
     compared = Comparison(
         rows, OURS, [REPEATABLE, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N")
     )
     shown = [OURS, *(name for name in compared.others if compared[name])]
+    cudnn = compared[CUDNN]
+    others = {
+        name: Against(compared.rows[of], compared.rows[CUDNN])
+        for name, of in (("fa4", FA4), ("flex", FLEX), ("flash", FLASH))
+        if of in compared.rows
+    }
+    half = pick(results[0].rows, dtype="float16")
+    in_half = {
+        name: Comparison(half, name, [CUDNN], by=("D", "causal", "N"))[CUDNN]
+        for name in (OURS, TUTORIAL)
+    }
     return Figure(
-        finding=words("backward", cudnn=compared[CUDNN].between()),
-        caption=words("backward.caption"),
+        finding=f"It does {cudnn.between()} of cuDNN's rate.",
+        caption="Up is faster. bfloat16; 16,384 tokens and 2,048 columns at every length: batch "
+        "times N, and heads times D, stay the same. Five products are counted as work, and with "
+        "a mask only the visible scores. Medians; L2 flushed before every call; all take turns.",
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(
             results, shown, "N", RATE, _panels(rows, dtype="bfloat16"), columns=2, log="x"
         ),
-        sentences={
-            "tutorial": _beside_the_tutorial(results[0].rows),
-            "order": words(
-                "backward.order", share=between([*compared[REPEATABLE].values()], percent)
-            ),
-            "others": words(
-                "backward.others",
-                full=compared[CUDNN].where(causal=False).between(),
-                causal=compared[CUDNN].where(causal=True).between(),
-                others=listed(
-                    f"{named(other)} {rates.between()}"
-                    for other in (FA4, FLEX, FLASH)
-                    if (rates := Against(compared.rows.get(other, {}), compared.rows[CUDNN]))
-                ),
+        numbers={
+            "full": cudnn.where(causal=False).between(),
+            "causal": cudnn.where(causal=True).between(),
+            **{name: against.between() for name, against in others.items()},
+            "repeatable": between([*compared[REPEATABLE].values()], percent),
+            **{
+                f"{who}_{D}": in_half[name].where(D=D).between()
+                for who, name in (("ours", OURS), ("tutorial", TUTORIAL))
+                for D in (64, 128)
+                if in_half[name]
+            },
+        },
+        claims={
+            f"{PAGE}: FlashAttention-4 is faster than cuDNN in every case": all(
+                x > 1 for name, against in others.items() if name == "fa4" for x in against.values()
             ),
         },
     )

@@ -37,9 +37,9 @@ UNITS = {"to", "under", "e"} | {
 }
 TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
 # What figures.css makes of a figure's text: characters a line, and its pixels, of title, caption;
-# and the pixels of the rule, the gaps and the folded lines.
-WIDE = ((84, 26), (127, 21.4), 84)
-NARROW = ((42, 23.5), (56, 21.4), 120)
+# and the pixels of the rule and the gaps.
+WIDE = ((84, 26), (127, 21.4), 36)
+NARROW = ((42, 23.5), (56, 21.4), 36)
 
 
 def fragment(

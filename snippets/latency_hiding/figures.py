@@ -18,16 +18,17 @@ from snippets._lab.draw.rows import (
 from snippets._lab.draw.tables import beside, columns, table
 from snippets._lab.draw.units import (
     bandwidth,
+    between,
     binary,
     count,
     flops,
+    many,
     percent,
     ratio,
     size,
     thousands,
     time,
 )
-from snippets._lab.draw.words import Words, between, listed, many
 from snippets._lab.results.store import DataError
 
 from . import model
@@ -37,8 +38,45 @@ LAW = 0.8  # of the law's line: a copy that reaches this share follows it
 FULL = 0.9  # of the ceiling: a copy that reaches this share has filled the pipe
 # Results of ex2 a cycle and multiprocessor: CUDA C++ Programming Guide, arithmetic instructions.
 EXPONENTIALS = {"7.5": 16, "8.0": 16, "8.6": 16, "8.9": 16, "9.0": 16, "10.0": 16}
-words = Words(__file__)
+PAGE = "docs/posts/latency_hiding.md"
 STEP = field("step_ms", "time per step", time)
+HELD = field("held", "numbers held by a thread", units.whole)
+
+
+@from_all
+def gpu(results):
+    """The GPU that was measured first, with what was measured of it."""
+    sizes = next(r for r in results if (r.post, r.result) == ("attention_memory", "hierarchy"))
+    of = [r for r in results if r.folder == sizes.folder and r.post == OURS]
+    measured = {r.result: r for r in of}
+    steps = model.levels(measured["latency"]) if "latency" in measured else {}
+    processors = only(sizes.rows, kind="sizes")["multiprocessors"]
+    levels = memories(sizes, lambda level: time(STEP(steps[level])) if level in steps else "")
+    exponentials = EXPONENTIALS.get(sizes.device["capability"])
+    work = {
+        "tensor cores": flops(ceiling(sizes, "matmul_float16")),
+        "float32 cores": flops(ceiling(sizes, "fma_float32")),
+        "exponential units": f"{exponentials} per cycle" if exponentials else "",
+    }
+    used = [sizes, *(r for r in of if r.result == "latency")]
+    return Figure(
+        finding=f"An {sizes.label} is {processors} multiprocessors around a shared cache.",
+        caption="One streaming multiprocessor, and what all of them share. Sizes are those that "
+        "the device reports (of L1, what programs can have of it as shared memory). Rates were "
+        "measured and are those of all multiprocessors together; latencies are those of a single "
+        "load that the next one waits for. Exponentials per cycle and multiprocessor are those "
+        "of NVIDIA's programming guide. A multiprocessor holds at most 64 warps: 16 for each of "
+        "its four schedulers, each of which starts at most one instruction per cycle.",
+        table=[
+            *(
+                {"what": x.name, "size": x.size, "rate": x.rate, "latency": x.latency}
+                for x in levels
+            ),
+            *({"what": k, "size": "", "rate": v, "latency": ""} for k, v in work.items()),
+        ],
+        widget=drawn_gpu((sizes.label, processors), levels, tuple(work.values())),
+        sources=used,
+    )
 
 
 def latency(results):
@@ -47,11 +85,17 @@ def latency(results):
     rows, l2 = steps[0].rows, results[0].device["l2_bytes"]
     sets, l1 = values(rows, "set_bytes"), rows[0]["shared_bytes"]
     bands = [(sets[0], l1, "shared memory"), (l1, l2, "L2"), (l2, sets[-1], "HBM")]
-    told = {name: _told(row) for name, row in levels.items()}
-    far = rows[-1]
+    l2_level, hbm, far = levels["L2"], levels["HBM"], rows[-1]
+    grown = [r for r in rows if STEP(r) > 1.1 * STEP(l2_level)]
+    first = min(r["set_bytes"] for r in grown if r["set_bytes"] > l2_level["set_bytes"])
     return Figure(
-        finding=words("latency", **told),
-        caption=words("latency.caption", lines=128),
+        finding=f"A load that waits for the previous one takes {_told(levels['L1'])} where L1 has "
+        f"the data, {_told(l2_level)} where L2 has it, and {_told(hbm)} where only HBM does.",
+        caption="One walker, one load at a time: time of a step over the size of the memory it "
+        "walks through, one 128-byte line after another in random order. A step is a load, the "
+        "address computed from its result, and the loop around both. A long walk minus a short "
+        "one, so that the launch and the first, cold steps do not count. Cycles at the clock of "
+        "the same run.",
         table=columns(
             rows,
             {
@@ -73,44 +117,28 @@ def latency(results):
             ],
             ticks={"x": [n for n in sets if (n & (n - 1)) == 0][::3]},
         ),
-        sentences={
-            "times": words(
-                "latency.times",
-                L2=ratio(STEP(levels["L2"]) / STEP(levels["L1"])),
-                HBM=ratio(STEP(levels["HBM"]) / STEP(levels["L1"])),
-            ),
-            "work": words(
-                "latency.work",
-                latency=time(STEP(levels["HBM"])),
-                flops=units.rough(
-                    model.amount(
-                        ceiling(results[0], "fma_float32") / results[0].device["multiprocessors"],
-                        STEP(levels["HBM"]),
-                    ),
-                    digits=2,
+        numbers={
+            "l2_times": ratio(STEP(l2_level) / STEP(levels["L1"])),
+            "hbm_times": ratio(STEP(hbm) / STEP(levels["L1"])),
+            "hbm": time(STEP(hbm)),
+            "flops": units.rough(
+                model.amount(
+                    ceiling(results[0], "fma_float32") / results[0].device["multiprocessors"],
+                    STEP(hbm),
                 ),
+                digits=2,
             ),
-            "edge": _edge(rows, levels["L2"], l2),
-            "far": words(
-                "latency.farther" if STEP(far) > 1.1 * STEP(levels["HBM"]) else "latency.steady",
-                near=binary(levels["HBM"]["set_bytes"]),
-                near_step=time(STEP(levels["HBM"])),
-                set=binary(far["set_bytes"]),
-                step=time(STEP(far)),
-            ),
+            "l2": binary(l2),
+            "edge": binary(first),
+            "near": binary(hbm["set_bytes"]),
+            "far": binary(far["set_bytes"]),
+            "far_step": time(STEP(far)),
+        },
+        claims={
+            f"{PAGE}: and yet steps take longer from": first < l2,
+            f"{PAGE}: the size no longer matters": STEP(far) <= 1.1 * STEP(hbm),
         },
     )
-
-
-def _edge(rows, level, l2):
-    """Where in L2's size the times begin to grow."""
-    slower = [
-        r for r in rows if r["set_bytes"] > level["set_bytes"] and STEP(r) > 1.1 * STEP(level)
-    ]
-    first = min(slower, key=lambda r: r["set_bytes"])
-    if first["set_bytes"] >= l2:
-        return words("latency.sharp", l2=binary(l2))
-    return words("latency.edge", l2=binary(l2), first=binary(first["set_bytes"]))
 
 
 def _told(row):
@@ -129,12 +157,12 @@ def hiding(results):
     few = min((r for r in ours if r["walkers"] > 1), key=lambda r: r["walkers"])
     pair = only(rows, implementation=TWO, lanes=1, programs=few["programs"])
     return Figure(
-        finding=words(
-            "hiding",
-            many=thousands(most["walkers"]),
-            longer=ratio(STEP(most) / STEP(one)),
-        ),
-        caption=words("hiding.caption", set=binary(one["set_bytes"]), steps=one["steps"]),
+        finding=f"{thousands(most['walkers'])} walkers take {ratio(STEP(most) / STEP(one))} the "
+        "time of one: the GPU waits for all of them at once.",
+        caption=f"The same walk by one walker and by many, through {binary(one['set_bytes'])}, "
+        f"{one['steps']} steps each; both axes logarithmic. Left: time of a step. Right: bytes of "
+        "the 32-byte sectors that the steps fetch, a second. “One walker per warp”: one load "
+        "instruction brings one sector. “One walker per lane”: it brings 32.",
         table=columns(
             rows,
             {
@@ -166,33 +194,27 @@ def hiding(results):
             ],
             columns=2,
         ),
-        sentences={
-            "one": words("hiding.one", step=time(STEP(one)), rate=bandwidth(one["sectors_per_s"])),
-            "many": words(
-                "hiding.many",
-                many=thousands(most["walkers"]),
-                step=time(STEP(most)),
-                times=ratio(most["sectors_per_s"] / one["sectors_per_s"]),
-            ),
-            "end": words(
-                "hiding.end",
-                all=thousands(all_["walkers"]),
-                step=time(STEP(all_)),
-                rate=bandwidth(best["sectors_per_s"]),
-                share=percent(best["sectors_per_s"] / ceiling(results[0], "read")),
-            ),
-            "exercise": words(
-                "hiding.exercise",
-                walkers=thousands(few["walkers"]),
-                programs=thousands(few["programs"] // 2),
-                step=time(STEP(few)),
-                two=time(STEP(pair)),
-            ),
+        numbers={
+            "one": time(STEP(one)),
+            "one_rate": bandwidth(one["sectors_per_s"]),
+            "walkers": thousands(most["walkers"]),
+            "many": time(STEP(most)),
+            "times": ratio(most["sectors_per_s"] / one["sectors_per_s"]),
+            "all": thousands(all_["walkers"]),
+            "all_step": time(STEP(all_)),
+            "best": bandwidth(best["sectors_per_s"]),
+            "share": percent(best["sectors_per_s"] / ceiling(results[0], "read")),
+            "few": thousands(few["walkers"]),
+            "few_step": time(STEP(few)),
+            "pair": time(STEP(pair)),
+            "programs": thousands(few["programs"] // 2),
         },
     )
 
 
 READ = field("read_per_s", "read bandwidth", bandwidth)
+
+
 IN_FLIGHT = field("bytes_in_flight", "bytes in flight", size)
 
 
@@ -210,15 +232,15 @@ def littles_law(results):
     first = min(full, key=IN_FLIGHT)
     loads = values(rows, "loads")
     shapes = dict(zip(loads, ("circle", "square", "diamond", "triangle-up"), strict=True))
-    same = _alike(rows)
+    alike = _alike(rows)
     return Figure(
-        finding=words(
-            "littles_law",
-            needed=size(needed),
-            full=percent(READ(first) / limit),
-            first=size(IN_FLIGHT(first)),
-        ),
-        caption=words("littles_law.caption", latency=time(step)),
+        finding=f"With the latency of a lone load Little's law asks for {size(needed)} in flight; "
+        f"the first copy to reach {percent(READ(first) / limit)} of the ceiling has "
+        f"{size(IN_FLIGHT(first))}.",
+        caption="Copies in float32, L2 flushed before each, both axes logarithmic. Across: bytes "
+        "asked for and not yet there, which the launch decides: programs × threads × loads per "
+        "thread × 16 bytes. The dashed line is Little's law: bytes in flight over the latency of "
+        f"a single load ({time(step)}, measured in the same run).",
         table=columns(
             sorted(rows, key=lambda r: (IN_FLIGHT(r), r["num_warps"])),
             {
@@ -259,41 +281,27 @@ def littles_law(results):
                 Reference("half the copy ceiling", lambda r: ceiling(r, "copy") / 2),
             ],
         ),
-        sentences={
-            "needed": words(
-                "littles_law.needed",
-                latency=time(step),
-                rate=bandwidth(limit),
-                needed=size(needed),
-                one=size(needed / processors),
-            ),
-            "below": words(
-                "littles_law.below",
-                quarter=size(needed / 4),
-                shares=between([READ(r) / r["law"] for r in sparse], percent),
-                turn=between([r["turn_ms"] for r in sparse if r["loads"] == 1], time),
-                latency=time(step),
-            ),
-            "alike": words("littles_law.alike", **same),
+        numbers={
+            "latency": time(step),
+            "rate": bandwidth(limit),
+            "needed": size(needed),
+            "one": size(needed / processors),
+            "quarter": size(needed / 4),
+            "shares": between([READ(r) / r["law"] for r in sparse], percent),
+            "turn": between([r["turn_ms"] for r in sparse if r["loads"] == 1], time),
+            "alike": size(IN_FLIGHT(alike[0])),
+            "ways": len(alike),
+            "alike_rate": between(map(READ, alike), bandwidth),
         },
     )
 
 
 def _alike(rows):
-    """The same bytes in flight in the most different ways: how far apart their speeds lie."""
+    """The rows with the same bytes in flight in the most different ways."""
     by = {}
     for row in rows:
         by.setdefault(row["bytes_in_flight"], []).append(row)
-    ways = max((x for x in by.values() if x[0]["programs_sm"]), key=len)
-    return {
-        "ways": len(ways),
-        "bytes": size(IN_FLIGHT(ways[0])),
-        "slow": bandwidth(min(map(READ, ways))),
-        "fast": bandwidth(max(map(READ, ways))),
-    }
-
-
-HELD = field("held", "numbers held by a thread", units.whole)
+    return max((x for x in by.values() if x[0]["programs_sm"]), key=len)
 
 
 def occupancy(results):
@@ -304,18 +312,15 @@ def occupancy(results):
     spread = [TIME(r) for r in computes]
     narrow = only(rows, kind="waits", num_warps=1, held=few["held"])
     return Figure(
-        finding=words(
-            "occupancy",
-            waits=ratio(TIME(most) / TIME(few)),
-            computes=ratio(max(spread) / min(spread)),
-            most=few["programs_at_once"],
-            few=most["programs_at_once"],
-        ),
-        caption=words(
-            "occupancy.caption",
-            programs=thousands(few["programs"]),
-            each=few["programs"] // processors,
-        ),
+        finding=f"With four warps per program, {most['programs_at_once']} programs at once "
+        f"instead of {few['programs_at_once']} make the kernel that waits take "
+        f"{ratio(TIME(most) / TIME(few))} as long; the one that computes changes by "
+        f"{ratio(max(spread) / min(spread))} at most.",
+        caption=f"{thousands(few['programs'])} programs, {few['programs'] // processors} for each "
+        "multiprocessor. Each holds some numbers in registers for as long as it runs, and the "
+        "more it holds, the fewer fit at once. The one that waits follows links through HBM; the "
+        "one that computes does multiply-adds in registers. Registers are those of the compiled "
+        "kernel, programs at once follow from them by NVIDIA's rules.",
         table=columns(
             rows,
             {
@@ -346,33 +351,26 @@ def occupancy(results):
             charts.views("it {}", "kind", ["waits", "computes"]),
             columns=2,
         ),
-        sentences={
-            "waits": words(
-                "occupancy.waits",
-                held=few["held"],
-                registers=few["registers"],
-                fit=few["programs_at_once"],
-                time=TIME.text(few),
-                held_most=most["held"],
-                registers_most=most["registers"],
-                fit_most=most["programs_at_once"],
-                time_most=TIME.text(most),
-                expected=ratio(few["programs_at_once"] / most["programs_at_once"]),
-                measured=ratio(TIME(most) / TIME(few)),
-            ),
-            "computes": words(
-                "occupancy.computes",
-                few=min(r["programs_at_once"] for r in computes),
-                most=max(r["programs_at_once"] for r in computes),
-                ratio=ratio(max(spread) / min(spread)),
-            ),
-            "limit": words(
-                "occupancy.limit",
-                registers=narrow["registers"],
-                fit=narrow["programs_at_once"],
-                limit=narrow["limit"],
-                time=TIME.text(narrow),
-            ),
+        numbers={
+            "held": few["held"],
+            "registers": few["registers"],
+            "fit": few["programs_at_once"],
+            "time": TIME.text(few),
+            "held_most": most["held"],
+            "registers_most": most["registers"],
+            "fit_most": most["programs_at_once"],
+            "time_most": TIME.text(most),
+            "expected": ratio(few["programs_at_once"] / most["programs_at_once"]),
+            "measured": ratio(TIME(most) / TIME(few)),
+            "computes_fit": between([r["programs_at_once"] for r in computes], count),
+            "computes": ratio(max(spread) / min(spread)),
+            "narrow_registers": narrow["registers"],
+            "narrow_fit": narrow["programs_at_once"],
+            "narrow": TIME.text(narrow),
+        },
+        claims={
+            f"{PAGE}: the limit is the number of programs": narrow["limit"] == "programs",
+            f"{PAGE}: its times hardly differ": max(spread) / min(spread) < 1.1,
         },
     )
 
@@ -395,8 +393,11 @@ def calculator(results):
     )
     names = ("target", "registers", "num_warps", "shared_bytes", "fits", "limit")
     return Figure(
-        finding=words("calculator"),
-        caption=words("calculator.caption"),
+        finding="How many programs fit depends on what each needs.",
+        caption="Programs of one kernel on one multiprocessor, by NVIDIA's rules: registers are "
+        "given to warps in units of 256, a quarter of them to each scheduler; shared memory is "
+        "given to programs, with 1 KiB of each for the driver. A grid with fewer programs fills "
+        "less.",
         table=some,
         widget="\n".join(
             [
@@ -436,10 +437,11 @@ def waves(results):
     )
     apart = [ms(t, PERSISTENT) / ms(t) for t in values(rows, "tiles")]
     return Figure(
-        finding=words(
-            "waves", tiles=processors, more=processors + 1, longer=ratio(TIME(beyond) / TIME(one))
-        ),
-        caption=words("waves.caption", many=processors),
+        finding=f"{processors} tiles fill the GPU once. One more tile, {processors + 1}, takes "
+        f"{ratio(TIME(beyond) / TIME(one))} the time.",
+        caption="Time over the number of tiles, each the same work; a multiprocessor holds one "
+        f"program of the first two kernels at a time, and the GPU has {processors}. Vertical "
+        f"lines: multiples of {processors}.",
         table=beside(rows, ["tiles"], {name: name for name in (WHOLE, PERSISTENT, HALVES)}),
         plot=charts.lines(
             results,
@@ -464,31 +466,18 @@ def waves(results):
                 for n in (1, 2, 3)
             ],
         ),
-        sentences={
-            "flat": words(
-                "waves.flat",
-                quarter=min(values(rows, "tiles")),
-                few=time(ms(min(values(rows, "tiles")))),
-                many=processors,
-                full=TIME.text(one),
-            ),
-            "step": words(
-                "waves.step",
-                more=processors + 1,
-                time=TIME.text(beyond),
-                idle=percent(1 - (processors + 1) / (2 * processors)),
-            ),
-            "persistent": words(
-                "waves.persistent",
-                ratios=between(apart),
-            ),
-            "halves": words(
-                "waves.halves",
-                more=processors + 1,
-                whole=TIME.text(beyond),
-                half=time(ms(processors + 1, HALVES)),
-            ),
+        numbers={
+            "quarter": min(values(rows, "tiles")),
+            "quarter_time": time(ms(min(values(rows, "tiles")))),
+            "full": processors,
+            "full_time": TIME.text(one),
+            "more": processors + 1,
+            "more_time": TIME.text(beyond),
+            "idle": percent(1 - (processors + 1) / (2 * processors)),
+            "persistent": between(apart, ratio),
+            "halves": time(ms(processors + 1, HALVES)),
         },
+        claims={f"{PAGE}: below one wave, tiles are free": TIME(one) < 1.1 * ms(33)},
     )
 
 
@@ -496,6 +485,8 @@ WALL, HOST = (
     field("wall_ms_p50", "time per launch", time),
     field("host_ms_p50", "CPU time", units.host_time),
 )
+
+
 QUEUED, EACH, GRAPH = "queued", "waiting for each", "CUDA graph"
 
 
@@ -513,12 +504,12 @@ def host_time(results):
     hidden = [r for r in pick(queue, mode=QUEUED) if WALL(r) <= 1.1 * r["gpu_ms"]]
     chains = {r["way"]: r for r in rows if r["kind"] == "chain"}
     return Figure(
-        finding=words(
-            "host_time",
-            launch=HOST.text(launcher),
-            gpu=time(min(r["gpu_ms"] for r in queue)),
-        ),
-        caption=words("host_time.caption"),
+        finding=f"The CPU needs {HOST.text(launcher)} to start this page's kernel, and the GPU is "
+        f"done with the smallest in {time(min(r['gpu_ms'] for r in queue))}.",
+        caption="Time a launch, until the last of a hundred is done, over the GPU's own time for "
+        "one; both axes logarithmic. Waiting for each: the CPU asks for one, waits for it, asks "
+        "for the next. Queued: it asks for a hundred and then waits. CUDA graph: a hundred "
+        "recorded launches, replayed together; what one of them takes is the GPU's own time.",
         table=[
             *(
                 {
@@ -563,70 +554,22 @@ def host_time(results):
             field("gpu_ms", "the GPU's time for one launch", time),
             WALL,
         ),
-        sentences={
-            "calls": words(
-                "host_time.calls",
-                add=HOST.text(add),
-                launcher=HOST.text(launcher),
-                direct=HOST.text(direct),
-            ),
-            "queue": words(
-                "host_time.queue",
-                least=time(min(r["gpu_ms"] for r in queue)),
-                each=units.host_time(wall(EACH, least)),
-                queued=units.host_time(wall(QUEUED, least)),
-                graph=time(wall(GRAPH, least)),
-                longest=time(max(r["gpu_ms"] for r in queue)),
-                queued_longest=time(wall(QUEUED, longest)),
-            ),
-            "hidden": words("host_time.hidden", gpu=time(min(r["gpu_ms"] for r in hidden)))
-            if hidden
-            else words("host_time.never"),
-            "graph": words(
-                "host_time.graph",
-                one=HOST.text(add),
-                all=HOST.text(graph),
-                launches=graph["launches"],
-                each=time(WALL(graph) / graph["launches"]),
-            ),
-            "chain": words(
-                "host_time.chain",
-                operations=chains["eager"]["operations"],
-                ways=listed(
-                    f"{way} {WALL.text(r) if not r.get('error') else 'failed'}"
-                    for way, r in chains.items()
-                ),
-            ),
+        numbers={
+            "add": HOST.text(add),
+            "launcher": HOST.text(launcher),
+            "direct": HOST.text(direct),
+            "least": time(min(r["gpu_ms"] for r in queue)),
+            "each": units.host_time(wall(EACH, least)),
+            "queued": units.host_time(wall(QUEUED, least)),
+            "longest": time(max(r["gpu_ms"] for r in queue)),
+            "queued_longest": time(wall(QUEUED, longest)),
+            "hidden": time(min(r["gpu_ms"] for r in hidden)),
+            "launches": graph["launches"],
+            "graph": HOST.text(graph),
+            "graph_each": time(WALL(graph) / graph["launches"]),
+            "operations": chains["eager"]["operations"],
+            "eager": WALL.text(chains["eager"]),
+            "graphed": WALL.text(chains["CUDA graph"]),
+            "compiled": WALL.text(chains["torch.compile"]),
         },
-    )
-
-
-@from_all
-def gpu(results):
-    """The GPU that was measured first, with what was measured of it."""
-    sizes = next(r for r in results if (r.post, r.result) == ("attention_memory", "hierarchy"))
-    of = [r for r in results if r.folder == sizes.folder and r.post == OURS]
-    measured = {r.result: r for r in of}
-    steps = model.levels(measured["latency"]) if "latency" in measured else {}
-    processors = only(sizes.rows, kind="sizes")["multiprocessors"]
-    levels = memories(sizes, lambda level: time(STEP(steps[level])) if level in steps else "")
-    exponentials = EXPONENTIALS.get(sizes.device["capability"])
-    work = {
-        "tensor cores": flops(ceiling(sizes, "matmul_float16")),
-        "float32 cores": flops(ceiling(sizes, "fma_float32")),
-        "exponential units": f"{exponentials} per cycle" if exponentials else "",
-    }
-    used = [sizes, *(r for r in of if r.result == "latency")]
-    return Figure(
-        finding=words("gpu", name=sizes.label, many=processors),
-        caption=words("gpu.caption"),
-        table=[
-            *(
-                {"what": x.name, "size": x.size, "rate": x.rate, "latency": x.latency}
-                for x in levels
-            ),
-            *({"what": k, "size": "", "rate": v, "latency": ""} for k, v in work.items()),
-        ],
-        widget=drawn_gpu((sizes.label, processors), levels, tuple(work.values())),
-        sources=used,
     )

@@ -7,8 +7,8 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
-from snippets._lab.draw.tables import beside, cell, columns, listed, yes
+from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
+from snippets._lab.draw.tables import cell, columns, listed
 from snippets._lab.draw.units import count, decimals, percent, ratio, size, time
 
 from .static_map import light_map
@@ -202,21 +202,6 @@ def heads_of_the_model(results):
         caption="Share of the attention that goes to `[CLS]`, averaged over the queries of the "
         "map's sentences. Point at a head to see the entropy of its rows; 1 means equal weights. "
         "Layers and heads count from zero.",
-        table=columns(
-            rows,
-            {
-                "layer": "layer",
-                "head": "head",
-                "to [CLS]": share,
-                "to [SEP]": field("to_last", unit=units.fraction),
-                "to itself": field("to_self", unit=units.fraction),
-                "to the token before": field("to_previous", unit=units.fraction),
-                "to the token after": field("to_next", unit=units.fraction),
-                "distance, tokens": lambda r: decimals(r["distance_tokens"], 1),
-                "entropy, nats": field("entropy_nats", unit=units.fraction),
-                "of log N": entropy,
-            },
-        ),
         plot=charts.heatmap(
             results, "head", "layer", share, told=lambda r: f"entropy {entropy.text(r)}"
         ),
@@ -266,9 +251,6 @@ def scaling(results):
     drawn = derived(results, lambda result: _over_seeds(result.rows))
     at = {(r["name"], r["d"], r["scaled"]): r["median"] for r in drawn[0].rows}
 
-    def of(name):
-        return Quantity(name, lambda r: at[name, r["d"], r["scaled"]])
-
     def below(name):
         """From which width on a quantity is smaller without the scale than with it."""
         return min(d for d in widths if at[name, d, False] < at[name, d, True])
@@ -287,19 +269,6 @@ def scaling(results):
         f"{len(values(rows, 'seed'))} draws, bars from the lowest to the highest. Entropy relative "
         "to equal weights; the gradient is the matrix of ∂weight/∂score of a row, its norm the "
         "root of the sum of squares, averaged over rows (dotted: the row in the middle).",
-        table=columns(
-            [{"d": d, "scaled": scaled} for d in widths for scaled in (False, True)],
-            {
-                "d": "d",
-                "scale": lambda r: WITH if r["scaled"] else WITHOUT,
-                "deviation of the scores": of("logits_deviation"),
-                "entropy, nats": of("entropy_nats"),
-                "of log N": of("entropy_relative"),
-                "largest weight": of("largest_weight"),
-                "gradient, mean row": of("gradient_norm"),
-                "gradient, median row": of("gradient_norm_median"),
-            },
-        ),
         plot=charts.lines(
             drawn,
             [
@@ -387,7 +356,6 @@ def error(results):
 
 def forward(results):
     rows = results[0].rows
-    names = {named(name): name for name in (OURS, CAUSAL, EAGER)}
     heads, D, lengths = rows[0]["heads"], rows[0]["D"], values(rows, "N")
     compared = Comparison(rows, OURS, [CAUSAL, EAGER], by=("dtype", "N"))
     few, usual = lengths[0], 1024
@@ -405,15 +373,6 @@ def forward(results):
         f"float32 and {behind(usual, dtype='float16')} in float16.",
         caption=f"{heads} heads, D {D}; the weights only, no values. Both axes logarithmic: down "
         "is faster. Medians; L2 is flushed before every call, and the three take turns.",
-        table=beside(
-            rows,
-            ["dtype", "N"],
-            names,
-            more=lambda case: {
-                "the weights": size(case[OURS]["bytes_of_weights"]),
-                "smaller than L2": yes(case[OURS]["fits_l2"]),
-            },
-        ),
         plot=charts.lines(
             results,
             [OURS, Series(CAUSAL, dash="dash", symbol="circle-open"), EAGER],

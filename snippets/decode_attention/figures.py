@@ -6,7 +6,6 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     BANDWIDTH,
     OF_THE_HOST,
@@ -25,7 +24,7 @@ from snippets._lab.draw.rows import (
     target,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, listed, table
+from snippets._lab.draw.tables import columns, table
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import between, count, many, percent, ratio, rough_ratio, size, time
 
@@ -132,13 +131,6 @@ def traffic(results):
         f"every key {ratio(alone['key_bytes'] / shared['key_bytes'])} as often.",
         caption="Bytes of keys that programs load in Triton's interpreter over the bytes that "
         "there are: eight query heads, 64 keys, D 64, float32.",
-        table=beside(
-            rows,
-            ["group"],
-            {"a program for the group": True, "a launch for each head": False},
-            field("key_bytes", "keys loaded", units.size),
-            name="shared",
-        ),
         plot=charts.lines(
             results,
             [
@@ -185,16 +177,6 @@ def splits(results):
             "adapted": percent(max(x for rule, x in losses.items() if "every" not in rule)),
             "rivals": len([rule for rule in losses if "every" not in rule]),
         },
-        table=columns(
-            rows,
-            {
-                "sequences": "batch",
-                "keys": "N",
-                "splits": "splits",
-                "time": TIME,
-                "chosen by": lambda r: listed(r["chosen_by"]) if r["chosen_by"] else "–",
-            },
-        ),
         plot=charts.lines(
             results,
             [Series(OURS, where={})],
@@ -265,13 +247,6 @@ def rules(results):
         "this kernel at once; from a batch of 64 on the tiles are smaller, and more programs "
         "fit. Both axes are logarithmic. FlashInfer's rule knows all lengths; here they are "
         "alike.",
-        table=beside(
-            rows,
-            ("batch", "N"),
-            {rule: rule for rule in values(rows, "rule")},
-            field("splits", "splits", units.whole),
-            name="rule",
-        ),
         plot=charts.lines(
             results,
             [
@@ -309,7 +284,6 @@ def combining(results):
         "in L2; the time of one call. “Early”: the launch does not wait until the kernel in "
         "front of it has ended. The last arriver leaves its counters at 0 for the next call.",
         numbers={"early": between(against[late].values(), ratio)},
-        table=beside(rows, ("batch", "N", "splits"), names, OF_A_CALL),
         plot=charts.lines(
             results,
             [
@@ -353,12 +327,6 @@ def bandwidth(results):
             * min(speed for name, speed in speeds.items() if name != FLASH)
             > speeds[FLASH]
         },
-        table=beside(
-            rows,
-            CASE,
-            {named(n): n for n in there} | {ONLY_READS: READER},
-            BANDWIDTH,
-        ),
         plot=charts.lines(
             results,
             [
@@ -383,7 +351,6 @@ def small(results):
         f"{time(max(map(OF_A_CALL, ours)))}.",
         caption="The same, in a CUDA graph. The calls of a graph take caches in turn that "
         "together are four times as large as L2, so that none is found there. Time of one call.",
-        table=beside(rows, CASE, {named(n): n for n in there}, OF_A_CALL),
         plot=charts.lines(
             results,
             [Series(name, joined=False) for name in there],
@@ -411,7 +378,6 @@ def cold_and_warm(results):
             "cold": time(OF_A_CALL(against.other[against.best])),
         },
         claims={f"{PAGE}: A little: with": against[against.best] < 1.25},
-        table=beside(rows, ["N"], {"from L2": warm, "from memory": cold}, OF_A_CALL),
         plot=charts.lines(
             results,
             [Series(warm, "the same cache", shade=1), Series(cold, "other caches in turn")],
@@ -448,17 +414,6 @@ def intensity(results):
             "more": more["rows"],
             "longer": TIME.text(more),
         },
-        table=columns(
-            rows,
-            {
-                "new tokens": "M",
-                "group": "group",
-                "rows per key": "rows",
-                "time": TIME,
-                "keys and values": BANDWIDTH,
-                "arithmetic": RATE,
-            },
-        ),
         plot=charts.lines(
             results,
             [Series(OURS, joined=False)],
@@ -510,9 +465,6 @@ def pages(results):
             "flex": between(gains, ratio),
         },
         claims={f"{PAGE}: A little": 0 < max(behind.values()) < 0.1},
-        table=beside(
-            rows, ("batch", "N"), {label: name for name, label in looks.items()}, BANDWIDTH
-        ),
         plot=charts.bars(
             results,
             [Series(name, label, shade=_shade(name, names)) for name, label in looks.items()],
@@ -585,11 +537,6 @@ def ragged(results):
         f"{ratio(max(slower))} as long when the lengths differ.",
         caption="One new token, four query heads on each of eight heads of keys, D 128, "
         "bfloat16, pages of 64. The number of keys in all sequences together is always the same.",
-        table=beside(
-            rows,
-            ("batch", "kind"),
-            {_splits_of(name): name for name in names},
-        ),
         plot=charts.bars(
             results,
             [Series(OURS, kind, {"kind": kind}) for kind in values(rows, "kind")],
@@ -617,7 +564,6 @@ def invariance(results):
         f"{between(against.values(), ratio)} as long as with our rule.",
         caption="One new token, four query heads on each of eight heads of keys, D 128, "
         "bfloat16, L2 flushed.",
-        table=beside(rows, ("batch", "N"), {"by the rule": OURS, "every 1,024 keys": same}),
         plot=charts.lines(
             results,
             [Series(OURS, "by the rule"), Series(same, "every 1,024 keys", shade=1)],
@@ -639,7 +585,6 @@ def host_time(results):
         f"{rough_ratio(TIME(two) / TIME(sdpa))} as long as one of PyTorch's SDPA.",
         caption="One sequence of 512 keys: the GPU's work is short, and the queue takes all "
         "calls. Lengths and pages are on the GPU, and no call waits for it.",
-        table=columns(rows, {"call": "implementation", "time": OF_THE_HOST}),
         plot=charts.bars(results, [Series(key, name) for name, key in names.items()], OF_THE_HOST),
     )
 

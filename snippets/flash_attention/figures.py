@@ -24,7 +24,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import case, cell, listed
+from snippets._lab.draw.tables import case, cell, in_cells, listed
 from snippets._lab.draw.units import (
     between,
     change,
@@ -37,7 +37,6 @@ from snippets._lab.draw.units import (
     share,
     size,
 )
-from snippets._lab.draw.words import in_cells
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"

@@ -7,7 +7,7 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import TIME, Quantity, derived, field, only, pick, values
+from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
 from snippets._lab.draw.tables import Numeral, Prose, beside, columns, table, yes
 from snippets._lab.draw.units import (
     between,
@@ -314,10 +314,6 @@ def training(results):
         "per byte.",
         caption="One run of `make train`. The loss on the text that it learns from, means of "
         f"{SMOOTHED} steps, and on files that it never sees.",
-        table=[
-            {"step": at, "held out, nats per byte": decimals(loss, 4)}
-            for at, loss in row["validation"]
-        ],
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
         numbers={
             "steps": len(row["losses"]),
@@ -376,13 +372,11 @@ def steps(results):
     longest = max(pick(plain, part="step", implementation=HOPPER), key=lambda r: r["N"])
     over = {name: _over_cudnn(rows, name, "attention", False) for name in (OURS, HOPPER)}
     whole = _over_cudnn(rows, HOPPER, "step", True)
-    given = {name: name for name in names}
     return Figure(
         finding=f"`{HOPPER}` takes {between(shares, percent)} of a training step.",
         caption="Down is faster. 16,384 tokens a step at every length, 8 heads of queries, 2 of "
         "keys, D 64, bfloat16. A step is forward, backward and AdamW; its attention is forward "
         "and backward of all six layers.",
-        table=beside(rows, ["part", "compiled", "N"], given, TIME),
         plot=charts.lines(derived(results, _measured), names, "N", TIME, panels, columns=2),
         numbers={
             "n": longest["N"],
@@ -501,18 +495,6 @@ def looked_at(results):
         caption="Each line follows the head that ends with the largest share. A closing bracket "
         "looks for the one that opened it; a line break looks at the indentation of its line. "
         "Means over held-out text.",
-        table=columns(
-            sorted(rows, key=lambda r: (kinds.index(r["kind"]), r["step"])),
-            {
-                "looks at": "kind",
-                "step": "step",
-                "layer": lambda r: best[r["kind"]][0] + 1,
-                "head": lambda r: best[r["kind"]][1] + 1,
-                "share of its weight": Quantity("", lambda r: _at(r, best[r["kind"]]), percent),
-                "even weights": field("even", unit=percent),
-                "positions": "positions",
-            },
-        ),
         plot=charts.lines(drawn, series, STEP, SHARE, log=""),
         claims={
             f"{PAGE}: another head is ahead at first": any(

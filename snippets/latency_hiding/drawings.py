@@ -22,8 +22,7 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import ceiling, only
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
-from snippets._lab.draw.units import bandwidth, exact, percent, size, time
-from snippets._lab.draw.words import many
+from snippets._lab.draw.units import bandwidth, exact, many, percent, size, time
 
 from . import model
 

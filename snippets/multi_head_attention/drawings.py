@@ -19,9 +19,9 @@ from snippets._lab.draw.grids import Grid, cells
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import only
+from snippets._lab.draw.tables import cell
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, percent, time
-from snippets._lab.draw.words import cell
 
 ROOM = "multi_head_attention"
 HEADS = [identity(ROOM, shade).color for shade in (1, 2, 3)]  # of three heads, everywhere here

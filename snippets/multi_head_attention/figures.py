@@ -6,7 +6,6 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import (
-    RATE,
     TIME,
     ceiling,
     derived,
@@ -16,7 +15,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, listed, yes
+from snippets._lab.draw.tables import columns, listed, yes
 from snippets._lab.draw.units import between, decimals, flops, ratio, time
 
 from .journey import journey
@@ -33,7 +32,6 @@ FORMS = [
     Series(TORCH, "torch.nn.MultiheadAttention", like="torch:efficient"),
 ]
 NAMES = {form.key: form.name for form in FORMS}
-COLUMNS = {form.name: form.key for form in FORMS}
 FORWARD, BOTH = "forward", "forward and backward"
 PAGE = "docs/posts/multi_head_attention.md"
 
@@ -44,6 +42,8 @@ def _listing(kernels):
 
 def _torch_version(result):
     return result.versions["torch"].split("+")[0]
+
+
 KINDS = {  # the field of a row → the place that it is the share of
     "to_first": "the start token, [CLS]",
     "to_last": "the end token, [SEP]",
@@ -105,18 +105,6 @@ def heads(results):
         "and the entropy of its rows relative to equal weights, averaged over the queries of "
         f"{len(rows[0]['sentences'])} sentences. Colored by which of five places gets more than "
         "half of the attention, if one does. From the weights published with the attention map.",
-        table=columns(
-            rows,
-            {
-                "layer": "layer",
-                "head": "head",
-                "strongest key, tokens away": lambda r: decimals(STRONGEST(r), 1),
-                "mean distance": lambda r: decimals(r["distance_mean"], 1),
-                "entropy of log N": lambda r: decimals(ENTROPY(r)),
-                "elsewhere than its layer": lambda r: decimals(r["elsewhere"]),
-                "mostly to": "mostly",
-            },
-        ),
         plot=charts.points(
             told,
             [
@@ -185,11 +173,6 @@ def layer_time(results):
         "launches already queued, L2 flushed before. From call to call: the host's clock over "
         f"several calls, what your script waits for. {'; '.join(sizes.values()).capitalize()}. "
         "Medians; all take turns; both axes logarithmic.",
-        table=beside(
-            [{**r, "clock": CLOCKS[r["clock"]], "pass": r["passes"]} for r in rows],
-            ["size", "clock", "pass", "heads"],
-            COLUMNS,
-        ),
         plot=charts.lines(
             results,
             FORMS,
@@ -258,7 +241,6 @@ def launches(results):
         caption="Kernels on the GPU's timeline, counted by `torch.profiler` during one call, "
         f"copies and fills of memory apart. B {shown['B']}, N {shown['N']}, E {shown['E']}, "
         f"{shown['dtype']}, no mask. Both axes logarithmic.",
-        table=beside(rows, ["passes", "heads"], COLUMNS, field("launches", unit=units.whole)),
         plot=charts.lines(
             results,
             FORMS,
@@ -307,13 +289,6 @@ def empty_launch(results):
         caption=f"{rows[0]['launches']} launches in a row, divided by their number: on the host's "
         "clock until all are done, and between two events on the GPU while the queue is full. "
         "Medians, thin lines from p20 to p80.",
-        table=beside(
-            [{**r, "launched": r["implementation"]} for r in rows],
-            ["launched"],
-            {"host": "host", "GPU": "gpu"},
-            A_LAUNCH,
-            name="clock",
-        ),
         plot=charts.bars(
             each,
             [Series(ROOM, name, {"implementation": name}) for name in names],
@@ -576,13 +551,6 @@ def head_dim(results):
         f"of 8. {rows[0]['batch'] * rows[0]['heads']} heads of {rows[0]['N']} tokens. Scores and "
         "values are products of whole matrices, which go through memory; SDPA is PyTorch's fused "
         "attention. Medians, L2 flushed before each call.",
-        table=beside(
-            [{**r, "operation": r["label"]} for r in rows if r["implementation"] != TF32],
-            ["operation", "D"],
-            {dtype: dtype for dtype in DTYPES},
-            more=lambda case: {"rate in float16": RATE.text(case["float16"])},
-            name="dtype",
-        ),
         plot=charts.lines(
             results,
             [*map(_line, DTYPES), *map(_eights, DTYPES)],

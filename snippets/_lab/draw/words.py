@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from snippets._lab.draw.rows import Gain
-from snippets._lab.draw.tables import CODE, Prose, case, cell, listed, yes
-from snippets._lab.draw.units import MINUS, between, change, count, many, ratio
+from snippets._lab.draw.tables import CODE, Prose, case, cell, in_cells, listed, yes
+from snippets._lab.draw.units import between, change, count, many, ratio
 from snippets._lab.results.store import DataError
 
-__all__ = ["CODE", "Prose", "between", "case", "cell", "listed", "many", "yes"]
+__all__ = ["CODE", "Prose", "between", "case", "cell", "in_cells", "listed", "many", "yes"]
 FIELD = re.compile(r"\{(\w+)\}")
 HEAD = re.compile(r"^## (\S+)$", re.MULTILINE)
 
@@ -91,22 +91,6 @@ def useless(gains: Mapping[str, Iterable[Gain]]) -> str:
     }
     said = " ".join(f"{what}: {listed(steps)}." for what, steps in told.items() if steps)
     return said if idle(gains) or open_ else f"Every step pays somewhere. {said}".strip()
-
-
-def in_cells(gains: Mapping[str, Sequence[Gain]]) -> str:
-    """Gains as small bars, a cell for each case: Markdown that figures.css draws.
-
-    What takes longer is hatched, and gray what no verdict tells from 1.
-    """
-    return " ".join(
-        f"_{' '.join(map(_bar, found))} *{name}*_{{ .am-gain }}" for name, found in gains.items()
-    )
-
-
-def _bar(gain: Gain) -> str:
-    kind = gain.word if gain.word in ("ahead", "behind") else "open"
-    down = ".am-less " * (change(gain)[0] == MINUS)
-    return f'**{change(gain)}**{{ .am-{kind} {down}style="--gain: {round(100 * abs(gain - 1))}" }}'
 
 
 class Words:

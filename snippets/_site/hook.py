@@ -143,7 +143,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         content = moved.anchored(content, page.meta.get("moved", {}))
     except (notebooks.NotebookError, moved.MovedError, DataError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    content = listings.viewed(html_fixes.mended(content))
+    content = listings.viewed(html_fixes.fixed(content))
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = playground.shown(content, config)
@@ -176,12 +176,12 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Put right what the theme's templates have too much or too little of."""
     if notebooks.is_notebook(page):
         notebooks.leave_post(page)
-    return html_fixes.mended_template(output)
+    return html_fixes.fixed_template(output)
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
     """The same for the 404 page, which is made from a template."""
-    return html_fixes.mended_template(output) if template_name.endswith(".html") else output
+    return html_fixes.fixed_template(output) if template_name.endswith(".html") else output
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -71,8 +71,8 @@ TEMPLATE = {
 }
 
 
-def mended(content: str) -> str:
-    """A page's HTML, mended as this module's docstring says."""
+def fixed(content: str) -> str:
+    """A page's HTML, fixed as this module's docstring says."""
     content = STRAY.sub(
         lambda m: (m["block"] or "") + (f"{m['tag']}>" if m["tag"] else ""), content
     )
@@ -110,7 +110,7 @@ def typed(session: str) -> str:
     return "\n".join(commands)
 
 
-def mended_template(page: str) -> str:
+def fixed_template(page: str) -> str:
     """A whole page of the theme with what it has too much or too little of put right."""
     for mark, other in TEMPLATE.items():
         page = page.replace(mark, other)

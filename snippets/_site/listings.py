@@ -72,8 +72,8 @@ def write(config: MkDocsConfig) -> None:
             "path": file.src_uri,
             "name": file.src_uri.rpartition("/")[2],
             "from": next((page for page in nav.pages if page.file.name == match[1]), None),
-            "code": html_fixes.mended(lines(file.content_string)),
+            "code": html_fixes.fixed(lines(file.content_string)),
             "lines": file.content_string.count("\n"),
         }
         path = (Path(config.site_dir) / file.src_uri).with_suffix(".html")
-        path.write_text(html_fixes.mended_template(template.render(context)), "utf-8")
+        path.write_text(html_fixes.fixed_template(template.render(context)), "utf-8")

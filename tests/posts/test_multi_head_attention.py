@@ -25,7 +25,6 @@ from snippets.multi_head_attention.module import (
     AttentionHead,
     MultiHeadAttention,
     MultiHeadAttentionVectorized,
-    masked_softmax,
 )
 from tests import made_up
 from tests.floors import some
@@ -114,21 +113,6 @@ def test_equals_pytorch(form, mask):
     modules, x, mask = make(), tokens(), masks(2, 5)[mask]
     assert_layer(modules[form](x, mask), modules["loop"], x, mask)
     # --8<-- [end:test]
-
-
-def test_wrong_layers_would_be_seen():
-    """Attention here is far from uniform, and the bound far below any mistake."""
-    loop, x = make()["loop"], tokens()
-    for head in some(loop.heads):
-        weights = masked_softmax(head.W_q(x) @ head.W_k(x).mT * head.scale)
-        assert (weights - 1 / 5).abs().max() > 0.3
-        head.W_q.weight.data.mul_(1 + 1e-9)
-    with pytest.raises(NumericalMismatch):
-        assert_layer(loop(x), make()["loop"], x)
-    with pytest.raises(NumericalMismatch):
-        assert_layer(torch.full_like(x, torch.nan), loop, x)
-    with pytest.raises(NumericalMismatch, match="result is"):
-        assert_layer(loop(x)[:, :1], loop, x)
 
 
 @pytest.mark.numerical
@@ -511,7 +495,7 @@ def test_check_passes_and_sees_a_wrong_form(device, monkeypatch):
         bench.check(device)
 
 
-@pytest.mark.skipif(ON_GPU, reason="evidence comes from a CPU")
+@pytest.mark.skipif(ON_GPU, reason="these results come from a CPU")
 @pytest.mark.parametrize("name", ["shapes", "contiguity", "heads"])
 def test_published_evidence_is_what_the_code_gives(name):
     published = store.read(store.path_of("interpreter", "multi_head_attention", name), DATA)

@@ -68,5 +68,5 @@ def test_a_console_block_carries_its_commands():
         '<span class="gp">$ </span>make <span class="s">&quot;a&quot;</span>\n'
         '<span class="go">12 passed</span>\n</code></pre></div>'
     )
-    assert 'data-copy="make &quot;a&quot;"' in html_fixes.mended(block)
-    assert "data-copy" not in html_fixes.mended(block.replace("console", "python"))
+    assert 'data-copy="make &quot;a&quot;"' in html_fixes.fixed(block)
+    assert "data-copy" not in html_fixes.fixed(block.replace("console", "python"))

@@ -175,24 +175,24 @@ def test_code_is_light_and_says_its_lines():
         '<span class="n">a</span><span class="w"> </span><span class="o">=</span>\n'
         '<span class="kn">b</span>\n</code></pre></div>'
     )
-    made = html_fixes.mended(text)
+    made = html_fixes.fixed(text)
     assert 'style="--am-lines: 2; --am-columns: 3"' in made
     assert '<code>a <i>=</i>\n<span class="kn">b</span>' in made
     links = '<a href="https://x.org">x</a> <a class="y" href="../z/">z</a>'
-    marked = html_fixes.mended(links)
+    marked = html_fixes.fixed(links)
     assert marked == links.replace("<a href", '<a rel="external" href')
     stray = '<p><div class="x" markdown>\n<a href="y">z</a>\n</div></p>\n<p>t</p>'
     opened = '<p><div class="x">\n</p>\n<table></table>'
-    assert html_fixes.mended(opened) == '<div class="x">\n\n<table></table>'
-    assert html_fixes.mended(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
+    assert html_fixes.fixed(opened) == '<div class="x">\n\n<table></table>'
+    assert html_fixes.fixed(stray) == '<div class="x">\n<a href="y">z</a>\n</div>\n<p>t</p>'
 
 
 def test_an_indent_goes_where_it_does_not_show():
     page = "<ul>\n    <li>a  b\n\t</li></ul>\n  <p>c"
-    assert html_fixes.mended_template(page) == "<ul>\n<li>a  b\n</li></ul>\n<p>c"
+    assert html_fixes.fixed_template(page) == "<ul>\n<li>a  b\n</li></ul>\n<p>c"
     for tag in ("pre", "code", "script", "textarea"):
         kept = f"<{tag}>x\n    y</{tag}>"
-        assert html_fixes.mended_template(f"\n  {kept}\n  ") == f"\n{kept}\n"
+        assert html_fixes.fixed_template(f"\n  {kept}\n  ") == f"\n{kept}\n"
 
 
 # Tables.

@@ -304,7 +304,7 @@ class Job:
 
 @dataclass
 class Session:
-    """One run of bench or evidence: what its results share."""
+    """One run of bench or bench-cpu: what its results share."""
 
     data: Path = DATA
     commit: str = ""

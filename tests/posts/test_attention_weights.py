@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import math
 import os
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import (
-    NumericalMismatch,
     TrivialInputs,
     assert_weights,
     causal_mask,
@@ -116,19 +114,6 @@ def test_exercise_has_an_entropy_where_weights_round_to_zero():
     weights, entropy = exercise.attention_weights(q, k)
     assert weights.eq(0).any()
     assert entropy.isfinite().all()
-
-
-@pytest.mark.parametrize("wrong", ["equal", "shifted", "nan"])
-def test_the_yardstick_rejects(wrong):
-    q, k = make_qk(M=3, N=5, D=16)
-    right = eager_weights(q, k)
-    out = {
-        "equal": torch.full_like(right, 1 / 5),
-        "shifted": right.roll(1, -1),
-        "nan": right * math.nan,
-    }[wrong]
-    with pytest.raises(NumericalMismatch):
-        assert_weights(out, q, k)
 
 
 def test_the_yardstick_refuses_inputs_that_prove_nothing():

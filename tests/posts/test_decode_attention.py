@@ -737,15 +737,8 @@ def test_what_pages_need_is_done_ahead(monkeypatch):
 # The checks themselves.
 
 
-def test_the_checks_can_fail():
+def test_what_is_not_appended_is_seen():
     cache = make([40, 0], page=16)
-    out, lse = decode(cache, return_lse=True)
-    for wrong in (out[:1], out + 1e-3, out * math.nan, out.flip(1)):
-        with pytest.raises(NumericalMismatch):
-            assert_decoded(wrong, cache)
-    for wrong in (lse + 1e-3, lse * math.nan, lse.nan_to_num(0.0)):
-        with pytest.raises(NumericalMismatch):
-            assert_decoded(out, cache, lse=wrong)
     with pytest.raises(NumericalMismatch):
         assert_appended(cache, cache, cache.k[:2, :, :1] + 1, cache.v[:2, :, :1])
 

@@ -9,14 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
+from snippets._lab.judge.oracle import causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.probe.interpreter import descriptors_add
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import bench, exercise, figures, kernel, op
 from snippets.flash_backward.checks import (
     assert_gradients,
-    eager_gradients,
     error_of_weights,
     forward,
 )
@@ -315,16 +314,6 @@ def test_two_passes_say_what_they_take(changes, words):
 
 def test_the_bench_checks_what_it_measures():
     bench.check(DEVICE)
-
-
-def test_the_judge_knows_zeros_and_the_wrong_shape():
-    q, k, v, grad_out = heads(37, 70, 16, dtype=torch.float32)
-    with pytest.raises(NumericalMismatch, match="grad_q"):
-        assert_gradients([torch.zeros_like(x) for x in (q, k, v)], q, k, v, grad_out)
-    right = eager_gradients(q, k, v, grad_out)
-    assert_gradients(right, q, k, v, grad_out)
-    with pytest.raises(NumericalMismatch, match="shape"):
-        assert_gradients([x[..., :1] for x in right], q, k, v, grad_out)
 
 
 # As a function to train with.

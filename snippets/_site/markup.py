@@ -3,10 +3,11 @@
 HTML is read by a parser that follows the standard and reports where a browser would have to guess.
 What a parser does not judge is asked here: each id is unique, what refers to an id finds it, no
 control lies in another, text holds no block, a picture has a text, and no reader sees Markdown's
-backticks instead of code. Links inside the site must lead to a file, and to an id in it; links to
-elsewhere are followed on demand only.
+backticks instead of code, or braces instead of a number. Links inside the site must lead to a file,
+and to an id in it; links to elsewhere are followed on demand only.
 """
 
+import re
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -24,6 +25,7 @@ TEXT_ONLY = {"h1", "h2", "h3", "h4", "p", "span", "em", "strong", "code", "butto
 BLOCKS = {"div", "p", "ul", "ol", "dl", "table", "figure", "pre", "section", "details", "h2", "h3"}
 # Where a backtick is itself: code, what a program printed, and what no reader sees.
 VERBATIM = {"code", "pre", "kbd", "samp", "script", "style", "template"}
+LEFT_OVER = re.compile(r"`|\{\{|\}\}")  # Markdown's code, or the name of a number
 READ_OUT = ("alt", "aria-label", "title", "placeholder", "content")  # attributes that hold prose
 REFERENCES = ("for", "aria-labelledby", "aria-describedby", "aria-controls", "list", "headers")
 PAGES, LINKS = 20, 1000  # that the site has, at least
@@ -55,7 +57,7 @@ class Page:
     def __init__(self, text: str) -> None:
         document = JustHTML(text, sanitize=False, collect_errors=True)
         self.faults = [f"line {e.line}: {e.code}" for e in document.errors]
-        self.faults += _backticks(document.root)
+        self.faults += _left_over(document.root)
         self.elements = list(_walk(document.root, ()))
         self.ids = Counter(a["id"] for _, a, _ in self.elements if a.get("id"))
         names = ("href", "src")
@@ -92,8 +94,8 @@ def _walk(
         yield from _walk(child, (*above, child.name))
 
 
-def _backticks(node: Any) -> Iterator[str]:
-    """Markdown's mark for code where a reader sees it: in text, or in what is read out of it."""
+def _left_over(node: Any) -> Iterator[str]:
+    """Marks of the page's source where a reader sees them: in text, or in what is read out."""
     for child in node.children or ():
         if child.name == "#text":
             texts = [child.data]
@@ -101,11 +103,12 @@ def _backticks(node: Any) -> Iterator[str]:
             continue
         else:
             texts = [str((child.attrs or {}).get(name) or "") for name in READ_OUT]
-            yield from _backticks(child)
+            yield from _left_over(child)
         for text in texts:
-            if "`" in text:
-                at = text.index("`")
-                yield f"a backtick is shown: {text[max(0, at - 20) : at + 40].strip()!r}"
+            if found := LEFT_OVER.search(text):
+                at = found.start()
+                what = "a backtick is" if found[0] == "`" else "braces are"
+                yield f"{what} shown: {text[max(0, at - 20) : at + 40].strip()!r}"
 
 
 def faults(site: Path) -> Found:

@@ -15,6 +15,7 @@ FAULTS = {
     "a label without its input": ("<p>x", '<p><label for="q">x</label>', "for='q' finds nothing"),
     "a backtick in text": ("<p>x", "<p>x, <code>`y`</code> and `z`", "is shown: 'and `z`"),
     "a backtick that is read out": ('alt=""', 'alt="of `q`"', "a backtick is shown: 'of `q`'"),
+    "a name instead of a number": ("<p>x", "<p>{{ a.b.c }} x", "braces are shown: '{{ a.b.c }} x"),
     "a dead place": ("#h", "#nowhere", "finds no such place"),
     "a dead link": ("#h", "gone/", "leads nowhere"),
     "a dead picture": ("i.svg", "j.svg", "leads nowhere"),

@@ -183,7 +183,7 @@ def claim(results):
         (measured_ratio(TIME(first) / TIME(fast)), "as fast as our first kernel"),
         (
             front.of_cudnn(found[CUDNN]),
-            f"cuDNN's rate on work that fills the GPU{found[CUDNN].standing()}",
+            f"cuDNN's rate on work that fills the GPU: {found[CUDNN].verdicts()}",
         ),
         (share_of_peak, "of this GPU's measured matmul peak, at best"),
     ]
@@ -239,7 +239,7 @@ def ahead(results):
     best = found.best(rivals)
     return Figure(
         finding=f"With the GPU full, {LAST} reaches {best.between()} times the rate of "
-        f"{found.the_best(rivals)}{best.standing()}.",
+        f"{found.the_best(rivals)}: {best.verdicts()}.",
         caption=f"{cell(result.label)}, queued, bfloat16: {count(one['batch'] * one['N'])} tokens "
         f"and {one['heads'] * one['D']} columns in every case; the bars show N {N}, the data all "
         "lengths. Longer is faster. With a causal mask only visible scores count as work.",
@@ -475,7 +475,7 @@ def training(results):
     told = {n: f"{named(n)} {versions[n]}" if n in versions else named(n) for n in shown}
     return Figure(
         finding=f"Forward and backward together, {TRAINED} reaches {best.between()} times the rate "
-        f"of {compared.the_best(rivals, told.get)}{best.standing()}.",
+        f"of {compared.the_best(rivals, told.get)}: {best.verdicts()}.",
         caption=f"bfloat16, queued: {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
         f"{rows[0]['heads'] * rows[0]['D']} columns in every case. hopper_backward stands for "
         "hopper_attention and its backward, flash_backward for flash_attention and its own; both "
@@ -527,7 +527,7 @@ def grids(results):
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
     return Figure(
         finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
-        f"of {compared.the_best(rivals, names.get)}{best.standing(' (', ')')}, least at "
+        f"of {compared.the_best(rivals, names.get)} ({best.verdicts()}), least at "
         f"{best.worst.grid}.",
         caption="bfloat16, queued. Where several heads share keys, the second number counts the "
         "heads of keys. At the bottom, one head without a mask whose queries make one tile of 128 "

@@ -55,6 +55,12 @@ class Against(Mapping[Any, Gain]):
         """The range of the quotients: "0.77 to 0.92"."""
         return words.between(self.values())
 
+    def verdicts(self) -> str:
+        """How often it is ahead and behind: "ahead in 9 of 12 cases, behind in 1"."""
+        words = [gain.word for gain in self.values()]
+        ahead, behind = words.count("ahead"), words.count("behind")
+        return f"ahead in {ahead} of {len(self)} cases, behind in {behind}"
+
     def standing(self, lead: str = ": ", end: str = "") -> str:
         """How often ahead, behind, level and undecided; nothing where there is no verdict."""
         return words.standing(self.values(), lead, end)

@@ -13,7 +13,7 @@ import snippets
 from snippets._lab import cli
 from snippets._lab.draw import identity
 from snippets._lab.judge.mutants import mutate
-from snippets._lab.rooms import ROOT, load_file, on_a_gpu, places_of
+from snippets._lab.rooms import ROOT, load_file, places_of
 from snippets._lab.skeleton.write import CannotBegin, new_post
 from snippets._site import unmeasured
 from tests import made_up
@@ -68,7 +68,6 @@ OF_THE_HOUSE = (
     "code_of_more_than_three_lines_is_included",
     "included_code_is_titled_with_its_file",
     "no_measured_number_is_typed",
-    "prose_is_calm",
 )
 
 
@@ -98,9 +97,7 @@ def test_a_new_post_is_listed_and_has_a_color_of_its_own(house):
     road = load_file(house / "snippets/_lab/draw/identity.py", "identity_of_the_copy").ROAD
     hues = [rung.hue for name, rung in road.items() if name != NAME]
     assert min(abs((road[NAME].hue - hue + 180) % 360 - 180) for hue in hues) >= 2
-    for page in ("docs/reference/launchers.md",):
-        added = (house / page).read_text("utf-8").count(NAME)
-        assert added >= 1, page
+    assert NAME in (house / "docs/reference/launchers.md").read_text("utf-8")
 
 
 def test_a_new_post_is_formatted_and_linted(house):
@@ -143,8 +140,6 @@ def test_what_a_gpu_measures_of_a_new_post_is_drawn(house, monkeypatch):
         ("flash_attention", "there is a flash_attention already: snippets/flash_attention, docs/"),
         ("scoreboard", "there is a scoreboard already"),
         ("flash2", "'flash2' is no name for a post; lower-case words"),
-        ("SlidingWindow", "is no name for a post"),
-        ("sliding-window", "is no name for a post"),
         ("sliding__window", "is no name for a post"),
         ("../x", "is no name for a post"),
         ("import", "is no name for a post"),
@@ -194,23 +189,9 @@ def test_a_page_says_what_no_gpu_has_measured(page, house):
     assert unmeasured.nothing_measured(house / "docs/data", NAME)
 
 
-def test_a_page_shows_what_has_been_measured(page, house, monkeypatch):
-    (house / f"docs/figures/{NAME}/forward.md").write_text("drawn", "utf-8")
-    assert include("forward.md") in page()
-    (house / f"docs/figures/{NAME}/forward.md").unlink()
+def test_a_figure_that_is_measured_and_not_drawn_is_left_to_stop_the_build(page, monkeypatch):
     monkeypatch.setattr(unmeasured, "on_a_gpu", lambda *_: True)
-    assert include("forward.md") in page(), "measured and not drawn: the build stops there"
-    assert not unmeasured.nothing_measured(house / "docs/data", NAME)
-
-
-def test_whether_a_gpu_has_measured_is_read_from_the_folders(tmp_path):
-    for folder in ("interpreter", "compiler/sm_90", "browser"):
-        (tmp_path / folder / NAME).mkdir(parents=True)
-        (tmp_path / folder / NAME / "forward.json").touch()
-    assert not on_a_gpu(tmp_path, NAME, "forward")
-    (tmp_path / "some_gpu" / NAME).mkdir(parents=True)
-    (tmp_path / "some_gpu" / NAME / "forward.json").touch()
-    assert on_a_gpu(tmp_path, NAME, "forward")
+    assert include("forward.md") in page()
 
 
 # What is said.

@@ -62,14 +62,6 @@ def test_what_the_converter_does_not_know_is_named(latex, said, caplog):
     assert "<math" not in made
 
 
-def test_a_misspelled_command_in_any_formula_is_found():
-    """One letter of a command is doubled, in every formula that has one."""
-    wrong = [re.sub(r"\\([a-z]+)", r"\\\1\1", latex, count=1) for latex in written()]
-    wrong = [latex for latex, right in zip(wrong, written(), strict=True) if latex != right]
-    assert len(wrong) > 40
-    assert [latex for latex in wrong if not formulas.unknown(latex)] == []
-
-
 def test_a_formula_in_a_heading_and_one_that_is_left_over_are_named(caplog):
     _, said = complaints(f"<h2>{marked('x')}</h2>", caplog)
     assert said == ["x.md: a heading holds a formula; say it in words"]

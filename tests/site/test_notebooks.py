@@ -246,18 +246,11 @@ def test_a_post_that_waits_keeps_its_notebook_back(config, monkeypatch, tmp_path
         assert any('"git+https://example.org/a/b"' in x for x in notebook["cells"][1]["source"])
 
 
-def test_an_executed_copy_is_shown_and_says_what_ran_it(config, monkeypatch):
+def test_an_executed_copy_says_what_ran_it():
     copy = stored("basic_attention")
     assert "have not been run" in notebooks.said(copy)
     copy.metadata[notebooks.RECORD] = {"versions": {"python": "3.11", "triton": "<3"}}
     assert "Python 3.11, Triton &lt;3." in notebooks.said(copy)
-    monkeypatch.setattr(notebooks, "executed", lambda path: copy)
-    monkeypatch.setattr(notebooks, "waiting", lambda: [])
-    name = "notebooks/basic_attention.ipynb"
-    files = Files([File(name, str(ROOT / "docs"), config.site_dir, True)])
-    notebooks.give(files, config)
-    (file,) = files
-    assert notebooks.RECORD in Path(file.abs_src_path).read_text("utf-8")
 
 
 def test_an_address_has_its_place():

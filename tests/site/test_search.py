@@ -1,7 +1,5 @@
 """What of a section the index of the search holds."""
 
-import json
-
 from snippets._site import search
 
 LONG = " ".join(f"Sentence {n} says something new." for n in range(60))
@@ -38,13 +36,3 @@ def test_a_section_keeps_its_first_sentences_and_the_names_of_its_code():
     assert search.SHOWN / 2 < len(long["text"]) <= search.SHOWN
     assert "59" in long["rest"].split(), "each further word once"
     assert long["rest"].split().count("Sentence") == 0
-
-
-def test_the_index_is_written_in_place_and_the_themes_search_is_gone(tmp_path):
-    index = tmp_path / search.INDEX
-    index.parent.mkdir()
-    index.write_text(json.dumps({"config": {}, "docs": LISTED}), "utf-8")
-    (tmp_path / search.UNUSED[0]).mkdir(parents=True)
-    search.pack(tmp_path)
-    assert json.loads(index.read_text("utf-8")) == search.sections(LISTED)
-    assert not (tmp_path / search.UNUSED[0]).exists()

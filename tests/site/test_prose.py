@@ -1,0 +1,66 @@
+"""What no data file knows of a page: its sums in numbers, and which figure a sentence announces."""
+
+import math
+import re
+
+from snippets._lab.rooms import ROOT
+from tests.floors import some
+
+PAGES = sorted((ROOT / "docs").glob("*/*.md"))
+FIGURE = re.compile(r'\s*--8<-- "(?P<path>docs/figures/\w+/\w+\.md)"\s*')
+TOLD = re.compile(
+    r'"am-finding"[^>]*>(.*?)</p>|<figcaption[^>]*>(.*?)</figcaption>|label="([^"]*)"', re.S
+)
+MARKUP = re.compile(r"<[^>]*>|\]\([^)]*\)|\{[^}]*\}|`|--8<--.*")
+COMMON = re.findall(
+    r"\w+",
+    """this that with from what when where which they them their there these then than only also
+    more most each every other same into over does have been will take kernel""",
+)
+SUM = re.compile(r"\$((?:[\d.+ ]|\\cdot)+(?:=(?:[\d.+ ]|\\cdot)+)+)\$")
+
+
+def words(text):
+    """Words of four letters and more without their plural, common ones left out."""
+    found = re.findall(r"[a-z]{4,}", MARKUP.sub(" ", text).lower())
+    return {word.rstrip("s") for word in found} - {*COMMON}
+
+
+def announced(text):
+    """The figures below a sentence that ends in a colon: (fragment, words before it, its words)."""
+    blocks, heading = re.split(r"\n\s*\n", text), ""
+    for before, block in zip(["", *blocks], blocks, strict=False):
+        heading = block if block.startswith("#") else heading
+        figure = FIGURE.fullmatch(block)
+        if not figure or not before.rstrip().endswith(":"):
+            continue
+        fragment = (ROOT / figure["path"]).read_text("utf-8")
+        told = " ".join(" ".join(one) for one in TOLD.findall(fragment))
+        name = figure["path"].rpartition("/")[2].replace("_", " ")
+        if words(told):  # what was printed has no words of its own
+            yield figure["path"], words(f"{before} {heading}"), words(f"{told} {name}")
+
+
+def test_a_figure_is_the_one_that_the_sentence_above_it_announces():
+    found = [(page.name, *one) for page in PAGES for one in announced(page.read_text("utf-8"))]
+    apart = [(page, path) for page, path, said, told in some(found, 50) if not said & told]
+    assert not apart, "sentence and figure have no word in common: are two figures exchanged?"
+    registers, heads = (
+        f"docs/figures/basic_attention/{name}.md" for name in ("registers", "heads")
+    )
+    page = (ROOT / "docs/posts/basic_attention.md").read_text("utf-8")
+    exchanged = page.replace(registers, "?").replace(heads, registers).replace("?", heads)
+    assert [path for path, said, told in announced(exchanged) if not said & told], "it can fail"
+
+
+def value(formula):
+    """What a sum of products of numbers comes to."""
+    terms = [map(float, term.split(r"\cdot")) for term in formula.split("+")]
+    return sum(map(math.prod, terms))
+
+
+def test_a_sum_in_numbers_comes_out():
+    found = [(page.name, one) for page in PAGES for one in SUM.findall(page.read_text("utf-8"))]
+    wrong = [one for one in some(found, 3) if len({*map(value, one[1].split("="))}) > 1]
+    assert not wrong
+    assert value(r"2 \cdot 16 + 5") == 37 != value(r"2 \cdot 15 + 5")

@@ -1,55 +1,59 @@
-"""What a chart shows, and where it goes: the one description that is drawn twice.
+"""A chart for Plotly: panels of traces, arranged for a wide screen and for a phone.
 
-`charts.py` makes a Chart from results; `place` gives it ranges, ticks and room, once for a wide
-screen and once for a phone; `specification.py` writes it for Plotly and `still.py` as SVG. Nothing
-is left to either of them to choose, so the still is the chart before any script has come.
-
-Values here are numbers in the unit of their axis; names on an axis are at 0, 1, 2, …
+plotly.py places the subplots, knows every property and writes the JSON. What all charts share, and
+every color of text and lines, is in the page's template (`theme` in plotly.js), and so in no file.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 CHARACTER = 7  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
 LABELS = 19  # pixels from one name at a line's end to the next
+TITLE = 24  # pixels of a panel's or an axis' title
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
-# A symbol as a letter that every font has: it keeps its shape however far a panel is stretched.
-GLYPHS = {
-    "circle": "●",
-    "square": "■",
-    "diamond": "◆",
-    "triangle-up": "▲",
-    "triangle-down": "▼",
-    "cross": "✚",
-    "x": "✕",
-    "star": "★",
-    "hexagon": "⬢",
-    "line-ew": "–",
-}
-OPEN = {"circle": "○", "square": "□", "diamond": "◇", "triangle-up": "△", "triangle-down": "▽"}
-GLYPHS |= {f"{name}-open": OPEN.get(name, glyph) for name, glyph in GLYPHS.items()}
 WIDE, PHONE = 780, 350  # pixels of a chart
-TITLE = 24  # pixels of a panel's or an axis' title
-WRAP = {False: 34, True: 17}  # characters of a name on an axis, in one line
-TOUCHING = 6  # pixels: lines that end no farther from each other end at the same place
+WRAP = {False: 34, True: 17}  # characters of a name on an axis, in one line; on a phone
 MOST_LABELS = 9  # written at the lines' ends; more than these are a legend
+GLYPHS = {  # a symbol, filled and open, in a line of text
+    "circle": "●○",
+    "square": "■□",
+    "diamond": "◆◇",
+    "triangle-up": "▲△",
+    "triangle-down": "▼▽",
+    "cross": "✚✚",
+    "x": "✕✕",
+    "star": "★★",
+    "hexagon": "⬢⬢",
+    "line-ew": "––",
+}
+
+
+def glyph(symbol: str) -> str:
+    """A symbol of Plotly in a line of text."""
+    return GLYPHS[symbol.removesuffix("-open")][symbol.endswith("-open")]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a panel."""
+    """One direction of a panel, in the unit that its title names."""
 
     title: str = ""
     log: bool = False
     low: float = 0.0
     high: float = 1.0
-    ticks: tuple[tuple[float, str], ...] = ()
-    names: tuple[str, ...] = ()  # instead of numbers
-    room: bool = False  # numbers are written behind the marks
+    ticks: Sequence[tuple[float, str]] = ()  # none: Plotly chooses
+    format: str = ""  # of Plotly's own ticks
+    names: Sequence[str] = ()  # instead of numbers: at 0, 1, 2, …
+    beside: int = 1  # bars at each name
+    written: Sequence[tuple[float, int]] = ()  # numbers behind marks: value, characters
 
     def at(self, value: float) -> float:
         """A value as the axis counts: its logarithm, or itself."""
@@ -59,29 +63,22 @@ class Axis:
         """The value at a place."""
         return float(10**at) if self.log else at
 
+    def part(self, value: float) -> float:
+        """Where a value lies, from 0 at the low end to 1 at the high one."""
+        low, high = self.at(self.low), self.at(self.high)
+        return (self.at(value) - low) / (high - low)
 
-@dataclass(frozen=True)
-class Mark:
-    """A line, dots or bars: everything that is one entry of a legend in one panel."""
-
-    kind: str  # line, dots, bars
-    name: str
-    x: tuple[float | None, ...]
-    y: tuple[float | None, ...]
-    colors: tuple[str, ...]  # one, or one for each mark
-    symbols: tuple[str, ...] = ("circle",)
-    dash: str = "solid"
-    width: float = 2
-    size: float = 7
-    opacity: float = 1
-    hover: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()  # written behind each mark
-    low: tuple[float, ...] = ()  # the ends of a spread, along the value axis
-    high: tuple[float, ...] = ()
-    base: tuple[float, ...] = ()  # where bars begin
-    thickness: float = 0.7  # of bars, in places of the axis
-    upright: bool = False
-    listed: bool = True  # in the legend
+    def with_room(self, long: float) -> "Axis":
+        """An axis of so many pixels that is long enough for the numbers behind its marks."""
+        low, high = self.at(self.low), self.at(self.high)
+        bottom, top = low, high
+        for value, characters in self.written:
+            part = min((characters * CHARACTER + 14) / long, 0.6)
+            if value < 0:  # written before a bar that goes to the left
+                bottom = min(bottom, (value - part * high) / (1 - part))
+            else:
+                top = max(top, (self.at(value) - part * low) / (1 - part))
+        return replace(self, low=self.back(bottom), high=self.back(top))
 
 
 @dataclass(frozen=True)
@@ -93,16 +90,6 @@ class Rule:
     across: str = "y"  # the axis on which its value lies
     color: str = "#808a94"
     dash: str = "dash"
-    opacity: float = 1
-
-
-@dataclass(frozen=True)
-class Band:
-    """A shaded range of the x axis."""
-
-    low: float
-    high: float
-    color: str
 
 
 @dataclass(frozen=True)
@@ -112,331 +99,278 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    marks: tuple[Mark, ...]
-    rules: tuple[Rule, ...] = ()
-    bands: tuple[Band, ...] = ()
-    grid: tuple[tuple[float, ...], ...] = ()  # a heatmap's values, row by row
-    cells: tuple[tuple[str, ...], ...] = ()  # and what is said of each
-    measure: str = ""  # what they are
+    traces: Sequence[Any]
+    rules: Sequence[Rule] = ()
+    bands: Sequence[tuple[float, float, str]] = ()  # shaded ranges of x: from, to, color
 
 
 @dataclass(frozen=True)
 class Chart:
     """Panels in rows of `columns`; what they share is asked for once."""
 
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     columns: int = 0  # 0: all panels side by side
     shared_y: bool = True  # one axis for the panels of a row
     height: int = 0  # pixels of a panel; 0: as many as its marks need
     direct: bool = True  # names at the ends of lines where there is room, not in a legend
+    stacked: bool = False  # bars upon each other
 
 
-@dataclass(frozen=True)
-class Label:
-    """A name at the end of a line: a swatch of its color and ink."""
-
-    text: str
-    color: str
-    swatch: str
-    at: float  # where on the panel's height, from 0 (below) to 1
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Where a panel lies, as parts of the plot's width and height, and its axes there."""
-
-    left: float
-    right: float
-    bottom: float
-    top: float
-    x: Axis
-    y: Axis
-    show_x_title: bool
-    show_y: bool
-    labels: tuple[Label, ...] = ()
-    anchors: tuple[str, ...] = ()  # how the names of upright rules are held: start, middle, end
+def specification(chart: Chart) -> dict[str, Any]:
+    """{"data": [...], "layout": {...}}; layout.meta.narrow is what differs on a phone."""
+    wide, phone = (_arranged(chart, phone).to_plotly_json() for phone in (False, True))
+    layout, slim = ({k: v for k, v in s["layout"].items() if v != {}} for s in (wide, phone))
+    narrow = {key: value for key, value in slim.items() if value != layout.get(key)}
+    narrow |= {key: [] for key in layout if key not in slim}  # names at lines' ends
+    return {"data": wide["data"], "layout": {**layout, "meta": {"narrow": narrow}}}
 
 
-@dataclass(frozen=True)
-class Placement:
-    """A chart on one kind of screen, in pixels."""
+def _arranged(chart: Chart, phone: bool) -> go.Figure:
+    """The figure on one kind of screen."""
+    panels = chart.panels
+    across = 1 if phone else chart.columns or len(panels)
+    down = math.ceil(len(panels) / across)
+    tall = max(_tall(p, phone, chart.height) for p in panels)
+    names = _names(chart)
+    labels = [] if phone else _labels(chart, names, tall)
+    legend = not labels and len(names) > 1
+    longest = max(map(len, names), default=0) * CHARACTER * 1.1 + 56
+    rows = math.ceil(len(names) / max(1, (PHONE if phone else WIDE) // longest)) if legend else 0
 
-    height: int
-    margin: dict[str, int]  # t, r, b, l
-    spots: tuple[Spot, ...]
-    legend: tuple[Mark | Rule, ...] = field(default=())
-    legend_rows: int = 0
-
-
-def entries(chart: Chart) -> list[Mark | Rule]:
-    """What a legend lists, each name once."""
-    found: dict[str, Mark | Rule] = {}
-    for panel in chart.panels:
-        for item in _listed(panel):
-            found.setdefault(item.name, item)
-    return list(found.values())
-
-
-def _listed(panel: Panel) -> list[Mark | Rule]:
-    """What a panel has to name: its marks, and the rules that lie along with them."""
-    marks = [mark for mark in panel.marks if mark.name and mark.listed]
-    return [*marks, *(rule for rule in panel.rules if rule.name and rule.across == "y")]
-
-
-def place(chart: Chart, phone: bool) -> Placement:
-    """Everything about a chart that depends on the screen."""
-    across = 1 if phone else chart.columns or len(chart.panels)
-    down = math.ceil(len(chart.panels) / across)
-    listed = entries(chart)
-    lines = all(isinstance(item, Rule) or item.kind == "line" for item in listed)
-    last = chart.panels[-1]
-    ends = {item.name for item in _listed(last)}
-    direct = (
-        chart.direct
-        and not phone
-        and lines
-        and 1 < len(listed) <= MOST_LABELS
-        and ends >= {item.name for item in listed}
-    )
-    legend = () if direct or len(listed) < 2 else tuple(listed)
-    longest = max((len(item.name) for item in listed), default=0)
-    tall = max(_tall(p, phone, chart.height) for p in chart.panels)
-    labels = _labels(last, _named(last.y, phone), tall) if direct else ()
-    widest = max((len(label.text) for label in labels), default=0)
-    screen = PHONE if phone else WIDE
-    beside = max(1, int(screen // (longest * CHARACTER * 1.1 + 56)))
-    rows_of_legend = math.ceil(len(legend) / beside)
-
-    ys = [_named(p.y, phone) for p in chart.panels]
-    shared = chart.shared_y and not phone
-    names = [max((_width(text) for _, text in y.ticks), default=0) for y in ys]
-    titled = [TITLE * bool(p.y.title) for p in chart.panels]
-    first = [i for i in range(len(ys)) if i % across == 0]
-    left = round(max(names[i] + titled[i] for i in first)) + 14
-    gap = 22 if shared else round(max(names) + max(titled)) + 26
-    gap = max(gap, round(_overhang(chart.panels)) + 10)
-    right = round(widest * CHARACTER) + 26 if direct else EDGE
-    right = max(right, SCALE) if any(p.grid for p in chart.panels) else right
-    right = max(right, round(_overhang(chart.panels) / 2) + 4)
-    plot = max(screen - left - right, 120)
+    left = max(_room(p.y, phone) for p in panels)
+    beside = [label["text"].partition("</span>")[2] for label in labels]
+    right = max([EDGE, *(len(name) * CHARACTER + 26 for name in beside)])
+    right = SCALE if any(t.type == "heatmap" for p in panels for t in p.traces) else right
+    gap = 30 if chart.shared_y else left + 14
+    plot = (PHONE if phone else WIDE) - left - right
     wide = (plot - gap * (across - 1)) / across
-
-    over = TITLE * any(p.title for p in chart.panels)
-    over += LINE * any(r.across == "x" and r.name for p in chart.panels for r in p.rules)
-    under = LINE + 6 + TITLE * any(p.x.title for p in chart.panels)
-    foot = 22 * rows_of_legend + 6 * bool(legend)
-    top = max(over, EDGE)
+    over = TITLE * any(p.title for p in panels)
+    over += LINE * any(r.across == "x" and r.name for p in panels for r in p.rules)
+    under = LINE + 6 + TITLE * any(p.x.title for p in panels)
+    foot = 22 * rows + 6 * legend
     inner = down * tall + (down - 1) * (over + under)
-    height = top + inner + under + foot
-    spots = []
-    for i, panel in enumerate(chart.panels):
+
+    figure = make_subplots(
+        down,
+        across,
+        horizontal_spacing=gap / plot if across > 1 else None,
+        vertical_spacing=(over + under) / inner if down > 1 else None,
+        specs=[
+            [{} if r * across + c < len(panels) else None for c in range(across)]
+            for r in range(down)
+        ],
+    )
+    top = max(over, EDGE)
+    figure.update_layout(
+        template=None,
+        height=top + inner + under + foot,
+        margin={"t": top, "r": right, "b": under + foot, "l": 0, "pad": 2},
+        showlegend=legend,
+    )
+    if chart.stacked:
+        figure.update_layout(barmode="stack")
+    listed: set[str] = set()
+    for i, panel in enumerate(panels):
         row, column = divmod(i, across)
-        x0 = column * (wide + gap) / plot
-        y1 = 1 - row * (tall + over + under) / inner
-        x = _with_room(panel, _thinned(_named(panel.x, phone), wide), wide)
-        y = ys[i]
-        spot = Spot(
-            left=x0,
-            right=x0 + wide / plot,
-            bottom=y1 - tall / inner,
-            top=y1,
-            x=x,
-            y=y,
-            show_x_title=1.15 * _width(panel.x.title) < wide + gap or column == (across - 1) // 2,
-            show_y=not shared or column == 0,
-            labels=labels if panel is last else (),
-            anchors=_anchors(panel, x, wide),
-        )
-        spots.append(spot)
-    margin = {"t": top, "r": right, "b": under + foot, "l": left}
-    return Placement(height, margin, tuple(spots), legend, rows_of_legend)
+        at = {"row": row + 1, "col": column + 1}
+        if panel.x.written:
+            panel = replace(panel, x=panel.x.with_room(wide))
+        for trace in (*(_ruled(rule, panel) for rule in panel.rules), *panel.traces):
+            figure.add_trace(trace, **at)
+            first = trace.name and trace.showlegend is None and trace.name not in listed
+            figure.data[-1].update(showlegend=bool(first))
+            listed.add(trace.name)
+        for low, high, color in panel.bands:
+            figure.add_vrect(
+                low, high, fillcolor=color, opacity=0.14, line_width=0, layer="below", **at
+            )
+        fits = 1.15 * len(panel.x.title) * CHARACTER < wide + gap
+        title = panel.x.title if fits or column == (across - 1) // 2 else ""
+        figure.update_xaxes(_axis(panel.x, phone, wide, title, False), **at)
+        own = phone or not chart.shared_y or column == 0
+        figure.update_yaxes(_axis(panel.y, phone, tall, panel.y.title if own else "", True), **at)
+        if not own:
+            figure.update_yaxes(showticklabels=False, **at)
+        for note in _notes(panel, wide):
+            figure.add_annotation(note, **at)
+    for label in labels:
+        figure.add_annotation(label, **at)
+    return figure
 
 
-def named_uprights(panel: Panel) -> list[Rule]:
-    """The rules that have a name above the panel."""
-    return [rule for rule in panel.rules if rule.across == "x" and rule.name]
+def _names(chart: Chart) -> list[str]:
+    """What a legend lists, each name once; an upright rule has its name above it."""
+    marks = [t.name for p in chart.panels for t in p.traces if t.name and t.showlegend is None]
+    rules = [r.name for p in chart.panels for r in p.rules if r.name and r.across == "y"]
+    return list(dict.fromkeys([*marks, *rules]))
 
 
-def _anchors(panel: Panel, x: Axis, wide: float) -> tuple[str, ...]:
-    """How to hold the names of two upright rules so that they do not touch, `wide` in pixels."""
-    rules = named_uprights(panel)
-    held = ["middle"] * len(rules)
-    span = x.at(x.high) - x.at(x.low) or 1
-    order = sorted(range(len(rules)), key=lambda i: rules[i].value)
-    for left, right in itertools.pairwise(order):
-        free = (x.at(rules[right].value) - x.at(rules[left].value)) / span * wide
-        if free < (_width(rules[left].name) + _width(rules[right].name)) / 2 + 8:
-            held[left], held[right] = "end", "start"
-    return tuple(held)
+def _room(axis: Axis, phone: bool) -> int:
+    """Pixels beside a panel for the words of its axis; Plotly takes what it needs of the plot."""
+    texts = [_wrapped(name, phone) for name in axis.names] or [text for _, text in axis.ticks]
+    longest = max((len(line) for text in texts for line in text.split("<br>")), default=6)
+    return longest * CHARACTER + TITLE * bool(axis.title) + 14
 
 
-def wrapped(text: str, characters: int) -> list[str]:
-    """Lines of a name on an axis."""
+def _wrapped(name: str, phone: bool) -> str:
+    """A name on an axis, its lines set apart."""
     lines = [""]
-    for word in text.split(" "):
+    for word in name.split(" "):
         longer = f"{lines[-1]} {word}".strip()
-        if len(longer) <= characters or not lines[-1]:
-            lines[-1] = longer
-        else:
+        if lines[-1] and len(longer) > WRAP[phone]:
             lines.append(word)
-    return lines
-
-
-def _named(axis: Axis, phone: bool) -> Axis:
-    if not axis.names:
-        return axis
-    ticks = [(float(i), "<br>".join(wrapped(n, WRAP[phone]))) for i, n in enumerate(axis.names)]
-    return replace(axis, ticks=tuple(ticks))
-
-
-def _overhang(panels: Sequence[Panel]) -> float:
-    """Pixels by which the last tick of a panel and the first of the next may stand out."""
-    ends = [(_width(p.x.ticks[0][1]), _width(p.x.ticks[-1][1])) for p in panels if p.x.ticks]
-    return max((max(a, b) for a, b in ends), default=0)
-
-
-def _width(text: str) -> float:
-    return max(len(line) for line in text.split("<br>")) * CHARACTER
+        else:
+            lines[-1] = longer
+    return "<br>".join(lines)
 
 
 def _tall(panel: Panel, phone: bool, asked: int) -> int:
     """Pixels of a panel: so many for each name on its axis, else as for a chart of lines."""
-    if panel.y.names and not panel.grid:
-        lines = [len(wrapped(name, WRAP[phone])) for name in panel.y.names]
-        slots = max(_slots(panel), 1)
-        return max(sum(max(13 + 15 * n, 20 * slots + 10) for n in lines), 60)
-    if phone:
-        return min(asked or 240, 280)
-    return asked or 300
+    if panel.y.names:
+        lines = [1 + _wrapped(name, phone).count("<br>") for name in panel.y.names]
+        return max(sum(max(13 + 15 * n, 20 * panel.y.beside + 10) for n in lines), 60)
+    return min(asked or 240, 280) if phone else asked or 300
 
 
-def _slots(panel: Panel) -> int:
-    """How many bars or dots of different names stand at one place of an axis of names."""
-    bars = [m for m in panel.marks if m.kind == "bars" and not m.upright]
-    return round(0.8 / min(m.thickness for m in bars)) if bars else 1
+def _axis(axis: Axis, phone: bool, long: float, title: str, upright: bool) -> dict[str, Any]:
+    """Properties of an axis that is so many pixels long."""
+    found: dict[str, Any] = {
+        "range": [axis.at(axis.low), axis.at(axis.high)],
+    }
+    if title:
+        found["title"] = {"text": title}
+    if axis.log:
+        found["type"] = "log"
+    if axis.names:
+        ticks = [(float(i), _wrapped(name, phone)) for i, name in enumerate(axis.names)]
+        found["showgrid"] = False
+    else:
+        ticks = _thinned(axis, long)
+    if ticks:
+        found |= {"tickvals": [at for at, _ in ticks], "ticktext": [text for _, text in ticks]}
+    elif axis.format:
+        found["tickformat"] = axis.format
+    if axis.log and not ticks:  # 1, 2, 3, …; or 1, 2, 5, 10; or 1, 10, 100
+        decade = long / (found["range"][1] - found["range"][0])
+        needs = 24 if upright else 6 * CHARACTER
+        steps = {"D1": 0.046, "D2": 0.301, 1: 1.0}
+        found["dtick"] = next((d for d, part in steps.items() if part * decade >= needs), 2)
+    return found
 
 
-def _thinned(axis: Axis, wide: float) -> Axis:
-    """An axis with as many of its ticks as have room beside each other."""
-    ticks = list(axis.ticks)
-    if len(ticks) < 3 or axis.names:
-        return axis
-    low, high = axis.at(axis.low), axis.at(axis.high)
-
-    def crowded(shown: Sequence[tuple[float, str]]) -> bool:
-        for (a, left), (b, right) in itertools.pairwise(shown):
-            free = abs(axis.at(b) - axis.at(a)) / (abs(high - low) or 1) * wide
-            if free < (_width(left) + _width(right)) / 2 + 6:
-                return True
-        return False
-
-    for step in (1, 2, 3):
-        shown = ticks[::-1][::step][::-1]  # the last one stays
-        if not crowded(shown):
-            return replace(axis, ticks=tuple(shown))
-    shown = ticks[-1:]
-    for tick in ticks[-2::-1]:
-        if not crowded([tick, *shown]):
+def _thinned(axis: Axis, long: float) -> list[tuple[float, str]]:
+    """As many ticks as have room beside each other; the last one stays."""
+    needs = (max((len(text) for _, text in axis.ticks), default=0) * CHARACTER + 6) / long
+    shown: list[tuple[float, str]] = []
+    for tick in reversed(axis.ticks):
+        if not shown or abs(axis.part(shown[0][0]) - axis.part(tick[0])) > needs:
             shown.insert(0, tick)
-    return replace(axis, ticks=tuple(shown))
+    return shown
 
 
-def _with_room(panel: Panel, axis: Axis, wide: float) -> Axis:
-    """An axis of values that is long enough for the numbers behind the marks."""
-    if not axis.room:
-        return axis
-    low, high = axis.at(axis.low), axis.at(axis.high)
-    top, bottom = high, low
-    for mark in panel.marks:
-        for value, text in zip(mark.high or mark.x, mark.texts, strict=False):
-            if value is None or not text or (axis.log and value <= 0):
-                continue
-            part = min((len(text) * CHARACTER + 14) / wide, 0.6)
-            if value < 0:  # written before a bar that goes to the left
-                bottom = min(bottom, (axis.at(value) - part * high) / (1 - part))
-            else:
-                top = max(top, (axis.at(value) - part * low) / (1 - part))
-    return replace(axis, low=axis.back(bottom), high=axis.back(top))
-
-
-def _labels(panel: Panel, y: Axis, tall: float) -> tuple[Label, ...]:
-    """Names at the right of a panel, each as near to its line's end as the others let it."""
-    low, high = y.at(y.low), y.at(y.high)
-    found = []
-    for item in _listed(panel):
-        if isinstance(item, Rule):
-            end, color, swatch = item.value, item.color, "┄"
-        else:
-            there = [v for v in item.y if v is not None]
-            if not there:
-                continue
-            end, color = there[-1], item.colors[0]
-            swatch = GLYPHS[item.symbols[0]]
-        found.append(((y.at(end) - low) / (high - low) * tall, item.name, color, swatch))
-    found = _joined(sorted(found, key=lambda entry: entry[0]))
-    places = _apart([entry[0] for entry in found], LABELS, tall)
-    return tuple(
-        Label(text, color, swatch, at / tall)
-        for at, (_, text, color, swatch) in zip(places, found, strict=True)
+def _ruled(rule: Rule, panel: Panel) -> go.Scatter:
+    """A line from edge to edge, as a trace: it can be switched off like any other."""
+    xs, ys = [panel.x.low, panel.x.high], [panel.y.low, panel.y.high]
+    upright = rule.across == "x"
+    return go.Scatter(
+        mode="lines",
+        name=rule.name,
+        legendgroup=rule.name or None,
+        showlegend=False if upright else None,
+        legendrank=2000,  # behind the marks
+        zorder=-1,  # and below them: a number that it crosses is read
+        x=[rule.value] * 2 if upright else xs,
+        y=ys if upright else [rule.value] * 2,
+        line={"color": rule.color, "dash": rule.dash, "width": 1.5},
+        hovertext=rule.name,
     )
 
 
-def _joined(found: Sequence[tuple[float, str, str, str]]) -> list[tuple[float, str, str, str]]:
-    """Lines of one color that end at the same place have one label: "sm_80, sm_90"."""
-    joined: list[tuple[float, str, str, str]] = []
-    for at, name, color, swatch in found:
-        below = joined[-1] if joined else None
-        if below and below[2] == color and at - below[0] < TOUCHING:
-            joined[-1] = (below[0], f"{below[1]}, {name}", color, swatch)
-        else:
-            joined.append((at, name, color, swatch))
-    return joined
+def _notes(panel: Panel, wide: float) -> list[dict[str, Any]]:
+    """The title of a panel, and the names of its upright rules, which do not touch."""
+    above = {"y": 1, "yref": "y domain", "yanchor": "bottom"}
+    rules = [rule for rule in panel.rules if rule.across == "x" and rule.name]
+    rules.sort(key=lambda rule: rule.value)
+    anchors = ["center"] * len(rules)
+    for i, (one, next_) in enumerate(itertools.pairwise(rules)):
+        free = (panel.x.part(next_.value) - panel.x.part(one.value)) * wide
+        if free < (len(one.name) + len(next_.name)) * CHARACTER / 2 + 8:
+            anchors[i : i + 2] = "right", "left"
+    notes: list[dict[str, Any]] = []
+    if panel.title:
+        side = {"x": 0, "xref": "x domain", "xanchor": "left", "yshift": LINE * bool(rules) + 2}
+        notes.append({"text": f"<b>{panel.title}</b>", "font": {"size": 13}, **side, **above})
+    for rule, anchor in zip(rules, anchors, strict=True):
+        notes.append({"text": rule.name, "x": panel.x.at(rule.value), "xanchor": anchor, **above})
+    return notes
 
 
-def _apart(wanted: Sequence[float], least: float, tall: float) -> list[float]:
-    """Places in order, at least so far from each other and near to where they were wanted."""
-    groups: list[tuple[float, int]] = []  # middle and number of those that touch
-    for place_ in wanted:
-        groups.append((min(max(place_, 0), tall), 1))
-        while len(groups) > 1:
-            (a, n), (b, m) = groups[-2:]
-            if b - a >= least * (n + m) / 2:
-                break
-            middle = (a * n + b * m) / (n + m)
-            half = least * (n + m - 1) / 2
-            groups[-2:] = [(min(max(middle, half), max(tall - half, half)), n + m)]
+def _labels(chart: Chart, names: Sequence[str], tall: int) -> list[dict[str, Any]]:
+    """Names at the right of the last panel, each as near to its line's end as the others let it.
+
+    None where there are too many, or where not all names are of lines that end there.
+    """
+    if not chart.direct or not 1 < len(names) <= MOST_LABELS:
+        return []
+    last = chart.panels[-1]
+    ends: list[tuple[float, str, str, str]] = []
+    for trace in last.traces:
+        there = [y for y in trace.y if y is not None] if "lines" in trace.mode else []
+        if there and trace.name in names:
+            end = (trace.name, trace.line.color, glyph(trace.marker.symbol))
+            ends.append((last.y.part(there[-1]) * tall, *end))
+    rules = [rule for rule in last.rules if rule.across == "y" and rule.name]
+    ends += [(last.y.part(rule.value) * tall, rule.name, rule.color, "┄") for rule in rules]
+    if {name for _, name, *_ in ends} < {*names}:
+        return []
+    ends.sort()
+    heights = _apart([at for at, *_ in ends], tall)
     return [
-        middle + least * (i - (number - 1) / 2) for middle, number in groups for i in range(number)
+        {
+            "text": f'<span style="color:{color}">{mark}</span> {name}',
+            "x": 1,
+            "xref": "x domain",
+            "xanchor": "left",
+            "xshift": 4,
+            "y": at / tall,
+            "yref": "y domain",
+            "yanchor": "middle",
+            "align": "left",
+        }
+        for at, (_, name, color, mark) in zip(heights, ends, strict=True)
     ]
 
 
-def linear(
-    values: Sequence[float], from_zero: bool = True, pad: float = 0.06
-) -> tuple[float, float]:
+def _apart(wanted: Sequence[float], tall: float) -> list[float]:
+    """Heights in order, LABELS apart and near to where they were wanted."""
+    groups: list[tuple[float, int]] = []  # middle and number of those that touch
+    for height in wanted:
+        groups.append((min(max(height, 0), tall), 1))
+        while (
+            len(groups) > 1
+            and groups[-1][0] - groups[-2][0] < LABELS * (groups[-1][1] + groups[-2][1]) / 2
+        ):
+            (a, n), (b, m) = groups[-2:]
+            half = LABELS * (n + m - 1) / 2
+            middle = (a * n + b * m) / (n + m)
+            groups[-2:] = [(min(max(middle, half), max(tall - half, half)), n + m)]
+    return [middle + LABELS * (i - (n - 1) / 2) for middle, n in groups for i in range(n)]
+
+
+def linear(values: Sequence[float], from_zero: bool = True) -> tuple[float, float]:
     """The ends of a linear axis."""
     low, high = min(values), max(values)
     if from_zero:
         low, high = min(low, 0), max(high, 0)
-    room = pad * ((high - low) or abs(high) or 1)
-    bottom = low - room if low < 0 or not from_zero else low
-    return bottom, (high + room if high > 0 or high == low else high)
+    room = 0.06 * ((high - low) or abs(high) or 1)
+    return (low - room if low < 0 or not from_zero else low), (high + room if high else high)
 
 
-def logarithmic(values: Sequence[float], pad: float = 0.05) -> tuple[float, float]:
+def logarithmic(values: Sequence[float]) -> tuple[float, float]:
     """The ends of a logarithmic axis."""
-    positive = [v for v in values if v > 0] or [1.0]
-    low, high = math.log10(min(positive)), math.log10(max(positive))
-    room = pad * (high - low) or 0.15
+    low, high = (math.log10(end([v for v in values if v > 0])) for end in (min, max))
+    room = 0.05 * (high - low) or 0.15
     return 10 ** (low - room), 10 ** (high + room)
-
-
-def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers for the ticks of a linear axis."""
-    least = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
-    start = math.ceil(low / step - 1e-9)
-    return [round(i * step, 12) for i in range(start, math.floor(high / step + 1e-9) + 1)]
 
 
 def powers_of_two(low: float, high: float, most: int = 7) -> list[float]:
@@ -444,15 +378,3 @@ def powers_of_two(low: float, high: float, most: int = 7) -> list[float]:
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = max(1, math.ceil((last - first + 1) / most))
     return [2.0**power for power in range(first, last + 1) if power % step == 0]
-
-
-def round_powers(low: float, high: float, most: int = 8) -> list[float]:
-    """Round numbers for the ticks of a logarithmic axis: 1, 2, 5 or 1, 3 or powers of ten."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    for parts in ((1, 2, 5), (1, 3), (1,)):
-        found = [float(f"{m}e{e}") for e in range(first, last + 1) for m in parts]
-        found = [v for v in found if low <= v <= high]
-        if len(found) <= most and len(found) >= 2:
-            return found
-    found = [10.0**e for e in range(first, last + 1) if low <= 10.0**e <= high]
-    return found[:: math.ceil(len(found) / most)] if len(found) > 1 else [low, high]

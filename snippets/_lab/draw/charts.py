@@ -2,29 +2,29 @@
 
 Each takes the results of all devices, the reference first, and says by names what is drawn: which
 series (implementations, or parts of the rows), which views (panels), which quantities. The loops
-over devices, colors, units, ticks, legends and the phone's layout are here; a room has none.
+over devices, colors, units and legends are here; a room has none. chart.py arranges the panels.
 """
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
 
 from snippets._lab.draw import units
 from snippets._lab.draw.chart import (
     Axis,
-    Band,
     Chart,
-    Mark,
     Panel,
     Rule,
     linear,
     logarithmic,
     powers_of_two,
-    round_powers,
-    round_steps,
 )
-from snippets._lab.draw.identity import ORDER, OTHERS, Identity, identity, strength
+from snippets._lab.draw.identity import ORDER, OTHERS, Identity, identity, mixed, strength
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -44,6 +44,7 @@ Where = Mapping[str, Any] | Callable[[Row], bool]
 SMALL = 5  # pixels of a gray point: what lies below it, in color, shows around it
 MOST_TICKS = 12  # values of an axis that are each a tick
 ERROR = Quantity("largest difference from float64", "largest", units.difference)
+LIGHTNESS = [[i / 8, mixed(i / 8)] for i in range(9)]  # it falls, so gray prints tell the same
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,13 @@ class Series:
     def look(self) -> Identity:
         """Its color, symbol and dash, and the name that it has, with markup escaped."""
         found = identity(self.like or self.key, self.shade, self.dtype)
-        return replace(found, name=html.escape(self.name or found.name, quote=False))
+        name = html.escape(self.name or found.name, quote=False)
+        symbol, dash = self.symbol or found.symbol, self.dash or found.dash
+        return replace(found, name=name, symbol=symbol, dash=dash)
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row is one of its own."""
+        return _takes({"implementation": self.key} if self.where is None else self.where, row)
 
 
 @dataclass(frozen=True)
@@ -108,11 +115,8 @@ ALL = (View(),)
 
 def views(label: str, axis: str, cases: Sequence[Any]) -> list[View]:
     """A panel for each value of a field: views("D {}", "D", [64, 128])."""
-    return [View(label.format(units.count(c) if _is_number(c) else c), {axis: c}) for c in cases]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    number = {case: isinstance(case, int | float) and case is not bool(case) for case in cases}
+    return [View(label.format(units.count(c) if number[c] else c), {axis: c}) for c in cases]
 
 
 def lines(
@@ -137,44 +141,41 @@ def lines(
     do not tell, by axis and in the unit of the raw data. `by_device` is for one series that is
     compared between devices and targets: the first has its color, the others are gray.
     """
-    panels = _panels(views)
-    chosen = [s if isinstance(s, Series) else Series(s) for s in series]
-    raw = [_points(results, chosen, view, quantity(x), quantity(y), by_device) for view in panels]
-    quantities = [(quantity(v.x or x), quantity(v.y or y), _log(v, log)) for v in panels]
-    made = []
-    for i, view in enumerate(panels):
-        across, up, logs = quantities[i]
-        same_x = [j for j, (other, _, _) in enumerate(quantities) if other == across]
-        same_y = [j for j, (_, *other) in enumerate(quantities) if other == [up, logs]]
-        xs = [v for j in same_x for point in raw[j] for v in point.x]
-        ys = [v for j in same_y for point in raw[j] for v in point.ends() if v is not None]
-        if not xs or not ys:
+    rules, ticks, ends = _references(references, results), ticks or {}, ends or {}
+    found: defaultdict[Any, list[float]] = defaultdict(list)  # of all panels that share an axis
+    shown = []
+    for view in _panels(views):
+        across, up = quantity(view.x or x), quantity(view.y or y)
+        upright = (up, log if view.log is None else view.log)
+        drawn = list(_lines(results, _series(series), view, across, up, by_device))
+        for line in drawn:
+            found[across] += line.x
+            found[upright] += [v for v in chain(line.y, *line.ends) if v is not None]
+        if not any(line.y for line in drawn):
             raise DataError(f"nothing to draw of {up.name} in {view.title or 'the chart'}")
-        rules = _references(references, results)
-        ys += [value for value, r, _ in rules if r.across == "y"]
-        x_scale, x_axis = _axis(across, xs, "x" in logs, False, ticks, ends, "x")
-        y_scale, y_axis = _axis(up, ys, "y" in logs, from_zero, ticks, ends, "y")
+        shown.append((view, across, upright, drawn))
+    made = []
+    for view, across, upright, drawn in shown:
+        up, logs = upright
+        told = [*found[upright], *(rule.value for rule in rules if rule.across == "y")]
+        x_scale, x_axis = _axis(
+            across, found[across], "x" in logs, False, ticks.get("x"), ends.get("x"), each=True
+        )
+        y_scale, y_axis = _axis(up, told, "y" in logs, from_zero, ticks.get("y"), ends.get("y"))
+        per = {"x": x_scale.per, "y": y_scale.per}
         made.append(
             Panel(
-                view.title,
+                html.escape(view.title, quote=False),
                 x_axis,
                 y_axis,
-                # The line that a chart is about is drawn last. A point lies below smaller ones.
-                tuple(
-                    p.mark(x_scale, y_scale, across)
-                    for p in (raw[i][::-1] if by_device and chosen[0].joined else raw[i])
-                    if p.x
-                ),
-                tuple(_rule(r, v, n, x_scale, y_scale) for v, r, n in rules),
-                tuple(
-                    Band(low / x_scale.per, high / x_scale.per, identity(key).color)
-                    for low, high, key in view.bands
-                ),
+                [line.trace(across.name, x_scale, y_scale) for line in drawn if line.x],
+                [replace(rule, value=rule.value / per[rule.across]) for rule in rules],
+                [(a / per["x"], b / per["x"], identity(key).color) for a, b, key in view.bands],
             )
         )
-    same = all((up, logs) == quantities[0][1:] for _, up, logs in quantities)
+    same = len({upright for _, _, upright, _ in shown}) == 1 < len(made)
     cards = {r.folder for r in results if r.place == "gpu"}  # each can be hidden in a legend
-    return Chart(tuple(made), columns, same and len(made) > 1, height, direct=len(cards) < 2)
+    return Chart(made, columns, same, height, direct=len(cards) < 2)
 
 
 def points(
@@ -186,99 +187,99 @@ def points(
     **further: Any,
 ) -> Chart:
     """The same as `lines`, with nothing between the points."""
-    chosen = [replace(s if isinstance(s, Series) else Series(s), joined=False) for s in series]
+    chosen = [replace(one, joined=False) for one in _series(series)]
     return lines(results, chosen, x, y, views, **further)
 
 
-@dataclass
-class _Points:
+class _Line(NamedTuple):
     """A series of one device in one view, in the units of the raw data."""
 
-    look: Identity
     series: Series
-    name: str
+    look: Identity
     opacity: float
     x: list[float]
     y: list[float | None]
-    rows: list[Row]
     told: list[str]
-    device: int
+    ends: list[list[float]]  # of its spread
 
-    def ends(self) -> list[float | None]:
-        if not self.series.spread:
-            return self.y
-        return [*self.y, *(r[end] for r in self.rows for end in self.series.spread)]
-
-    def mark(self, x: Scale, y: Scale, across: Quantity) -> Mark:
-        symbol = self.series.symbol or self.look.symbol
-        low, high = self.series.spread or ("", "")
-        return Mark(
-            kind="line" if self.series.joined else "dots",
-            name=self.name,
-            x=tuple(v / x.per for v in self.x),
-            y=tuple(None if v is None else v / y.per for v in self.y),
-            colors=(self.look.color,),
-            symbols=(symbol,),
-            dash=self.series.dash or self.look.dash,
-            width=self.series.width,
-            size=self.series.size or (6 if self.series.joined else 9),
+    def trace(self, across: str, x: Scale, y: Scale) -> go.Scatter:
+        one, look = self.series, self.look
+        line = {"color": look.color, "dash": look.dash, "width": one.width}
+        size = one.size or (6 if one.joined else 9)
+        return go.Scatter(
+            mode="lines+markers" if one.joined else "markers",
+            name=look.name,
+            legendgroup=look.name,
+            x=[v / x.per for v in self.x],
+            y=[None if v is None else v / y.per for v in self.y],
+            hovertext=[
+                f"{look.name}<br>{across} {x.text(at)}: {said or ('–' if v is None else y.text(v))}"
+                for at, v, said in zip(self.x, self.y, self.told, strict=True)
+            ],
             opacity=self.opacity,
-            hover=tuple(
-                f"{self.name}<br>{across.name} {x.text(at)}: "
-                f"{told or ('–' if v is None else y.text(v))}"
-                for at, v, told in zip(self.x, self.y, self.told, strict=True)
-            ),
-            low=tuple(r[low] / y.per for r in self.rows) if low else (),
-            high=tuple(r[high] / y.per for r in self.rows) if high else (),
+            marker={"color": look.color, "symbol": look.symbol, "size": size},
+            line=line if one.joined else None,
+            error_y=_spread(self.y, self.ends, y),
         )
 
 
-def _points(
+def _spread(
+    middle: Sequence[float | None], ends: Sequence[Sequence[float]], scale: Scale
+) -> dict[str, Any] | None:
+    """Bars from low ends to high ones, as Plotly counts them; None for none."""
+    if not any(ends):
+        return None
+    minus, plus = (
+        [abs(end - at) / scale.per for end, at in zip(side, middle, strict=True) if at is not None]
+        for side in ends
+    )
+    return {"type": "data", "symmetric": False, "array": plus, "arrayminus": minus, "thickness": 1}
+
+
+def _lines(
     results: Sequence[Result],
     series: Sequence[Series],
     view: View,
-    x: Quantity,
-    y: Quantity,
+    across: Quantity,
+    up: Quantity,
     by_device: bool,
-) -> list[_Points]:
-    found = []
-    across = quantity(view.x or x)
-    for device, result in enumerate(results):
-        for one in series:
-            up = quantity(one.value or view.y or y)
-            rows = [
-                (at, r)
-                for r in _chosen(result.rows, _where(one), view.where)
-                if (at := across(r)) is not None
-            ]
-            rows.sort(key=lambda item: item[0])
-            look = one.look
-            name = look.name
-            opacity = strength(device)
-            if by_device:
-                name, opacity = device_name(result), 1.0
-                if device:
-                    gray = OTHERS["context"]
-                    look = replace(gray, symbol=ORDER[device % len(ORDER)])
-                    if not one.joined:
-                        one = replace(one, size=one.size or SMALL)
-            elif len(results) > 1:
-                name = f"{name}, {device_name(result)}"
-            told = [one.told(r) if one.told else spread(r) if up == TIME else "" for _, r in rows]
-            found.append(
-                _Points(
-                    look,
-                    one,
-                    name,
-                    opacity,
-                    [at for at, _ in rows],
-                    [up(r) for _, r in rows],
-                    [r for _, r in rows],
-                    told,
-                    device,
-                )
-            )
-    return found
+) -> Iterator[_Line]:
+    """In the order of drawing: the line that a chart is about comes last, a point of it first."""
+    drawn = [(device, result, one) for device, result in enumerate(results) for one in series]
+    for device, result, one in drawn[::-1] if by_device and series[0].joined else drawn:
+        mine = quantity(one.value or up)
+        rows = [
+            (at, r) for r in _chosen(result, one.takes, view.where) if (at := across(r)) is not None
+        ]
+        rows.sort(key=lambda item: item[0])
+        look, opacity = one.look, strength(device)
+        if by_device:
+            look, opacity = replace(look, name=device_name(result)), 1.0
+            if device:
+                gray = OTHERS["context"]
+                look = replace(gray, name=look.name, symbol=ORDER[device % len(ORDER)])
+                one = replace(one, size=one.size or (0 if one.joined else SMALL))
+        elif len(results) > 1:
+            look = replace(look, name=f"{look.name}, {device_name(result)}")
+        yield _Line(
+            one,
+            look,
+            opacity,
+            [at for at, _ in rows],
+            [mine(r) for _, r in rows],
+            [one.told(r) if one.told else spread(r) if mine == TIME else "" for _, r in rows],
+            [[r[end] for _, r in rows] for end in one.spread or ()],
+        )
+
+
+class _Mark(NamedTuple):
+    """A bar or a dot: its device, its group, its place, its row and its number."""
+
+    device: int
+    group: int
+    at: int
+    row: Row
+    number: float
 
 
 def bars(
@@ -297,6 +298,8 @@ def bars(
     columns: int = 0,
     ends: tuple[float, float] | None = None,
     along: str = "",
+    dotted: bool = False,
+    several: bool = False,
 ) -> Chart:
     """A bar for each place, lying unless `upright`, in each view; of each device.
 
@@ -305,23 +308,110 @@ def bars(
     leaves each place its look, and its symbol alone tells. `along` is what all the places are,
     where their names alone do not tell.
     """
-    return _on_names(
-        "bars",
-        results,
-        places,
-        value,
-        views,
-        groups=groups,
-        stacked=stacked,
-        as_share=as_share,
-        upright=upright,
-        log=log,
-        references=references,
-        texts=texts,
-        columns=columns,
-        ends=ends,
-        along=along,
-    )
+    at = _series(places)
+    beside = 1 if dotted else len(results) * (1 if stacked else len(groups) or 1)
+    names = tuple(place.look.name for place in at)
+    top, bottom = -0.6, len(at) - 0.4  # the first place is on top, or on the left
+    naming = Axis(along, low=top, high=bottom, names=names, beside=beside)
+    if not upright:
+        naming = replace(naming, low=bottom, high=top)
+    rules = [replace(r, across="y" if upright else "x") for r in _references(references, results)]
+    found: defaultdict[Quantity, list[float]] = defaultdict(list)  # of all panels alike
+    shown = []
+    for view in _panels(views):
+        counted = quantity(view.y or view.x or value)
+        marks = [
+            _Mark(device, g, i, row, number)
+            for device, result in enumerate(results)
+            for g, group in enumerate(groups or [None])
+            for i, place in enumerate(at)
+            for row in _rows(result, place, group, view, several)
+            if (number := counted(row)) is not None
+        ]
+        if not marks:
+            raise DataError(f"nothing to draw of {counted.name} in {view.title or 'the chart'}")
+        sums: defaultdict[tuple[int, int], float] = defaultdict(float)
+        for mark in marks:
+            sums[mark.device, mark.at] += mark.number
+        if as_share:
+            counted = replace(counted, name="share", unit=units.percent)
+            marks = [m._replace(number=m.number / sums[m.device, m.at]) for m in marks]
+            sums = defaultdict(float, dict.fromkeys(sums, 1.0))
+        found[counted] += [mark.number for mark in marks]
+        found[counted] += sums.values() if stacked else ()
+        shown.append((view, counted, marks))
+
+    def trace(marks: Sequence[_Mark], scale: Scale, timed: bool) -> go.Bar | go.Scatter:
+        """The bars or dots of one group and one device."""
+        device, group = marks[0].device, groups[marks[0].group] if groups else None
+        look = group.look if group and (group.key or group.like) else None  # or of each place
+        name = look.name if look else group.name if group else ""
+        if len(results) > 1:
+            name = ", ".join(filter(None, [name, device_name(results[device])]))
+        said = [scale.text(mark.number) for mark in marks]
+        tells = [at[m.at].told or (group.told if group else None) for m in marks]
+        tells = [told or (spread if timed else None) for told in tells]
+        more = [f(m.row) if f else text for f, m, text in zip(tells, marks, said, strict=True)]
+        heads = (f"{names[m.at]}, {name}" if name else names[m.at] for m in marks)
+        looks = [look or at[mark.at].look for mark in marks]
+        symbols = [group.symbol if group and group.symbol else each.symbol for each in looks]
+        long, stands = [mark.number / scale.per for mark in marks], [mark.at for mark in marks]
+        shared = {
+            "x": stands if upright else long,
+            "y": long if upright else stands,
+            "name": name,
+            "legendgroup": name or None,
+            "showlegend": None if name else False,
+            "opacity": strength(device),
+            "hovertext": [f"{head}<br>{text}" for head, text in zip(heads, more, strict=True)],
+            "cliponaxis": not texts,
+        }
+        color = _one_or_all([each.color for each in looks])
+        if dotted:
+            return go.Scatter(
+                mode="markers+text" if texts else "markers",
+                marker={
+                    "color": color,
+                    "symbol": _one_or_all(symbols),
+                    "size": 11 if texts else 9,
+                },
+                text=[f"\u2002{text}" for text in said] if texts else None,
+                textposition="middle right" if texts else None,
+                **shared,
+            )
+        fields = (group.spread if group else None) or at[0].spread or ()
+        ends = [[mark.row[field] for mark in marks] for field in fields]
+        errors = _spread([mark.number for mark in marks], ends, scale)
+        return go.Bar(
+            orientation="v" if upright else "h",
+            marker={"color": color},
+            offsetgroup=device if stacked else None,
+            text=said if texts else None,
+            textposition=("auto" if errors else "outside") if texts else None,
+            **{"error_y" if upright else "error_x": errors},
+            **shared,
+        )
+
+    made = []
+    for view, counted, marks in shown:
+        logged = log if view.log is None else bool(view.log)
+        every = [*found[counted], *(rule.value for rule in rules)]
+        scale, axis = _axis(counted, every, logged, not dotted, None, ends)
+        if texts and not upright:
+            axis = replace(axis, written=[(v / scale.per, len(scale.text(v))) for v in every])
+        sorts = dict.fromkeys((mark.device, mark.group) for mark in marks)
+        made.append(
+            Panel(
+                html.escape(view.title, quote=False),
+                *((naming, axis) if upright else (axis, naming)),
+                [
+                    trace([m for m in marks if (m.device, m.group) == sort], scale, counted == TIME)
+                    for sort in sorts
+                ],
+                [replace(rule, value=rule.value / scale.per) for rule in rules],
+            )
+        )
+    return Chart(made, columns, len(found) == 1 or not upright, direct=False, stacked=stacked)
 
 
 def dots(
@@ -330,216 +420,28 @@ def dots(
     value: Quantity | str = TIME,
     views: Views = ALL,
     *,
-    groups: Sequence[Series] = (),
     log: bool = True,
-    references: Sequence[Reference] = (),
     texts: bool = False,
-    columns: int = 0,
-    ends: tuple[float, float] | None = None,
-    several: bool = False,
+    **further: Any,
 ) -> Chart:
     """A dot for each place in each view and device; with `several`, one for each of its rows."""
-    return _on_names(
-        "dots",
-        results,
-        places,
-        value,
-        views,
-        groups=groups,
-        log=log,
-        references=references,
-        texts=texts,
-        columns=columns,
-        ends=ends,
-        several=several,
-    )
+    return bars(results, places, value, views, log=log, texts=texts, dotted=True, **further)
 
 
-def _on_names(
-    kind: str,
-    results: Sequence[Result],
-    places: Sequence[str | Series],
-    value: Quantity | str,
-    views: Views,
-    *,
-    groups: Sequence[Series],
-    log: bool,
-    references: Sequence[Reference],
-    texts: bool,
-    columns: int,
-    ends: tuple[float, float] | None,
-    stacked: bool = False,
-    as_share: bool = False,
-    upright: bool = False,
-    several: bool = False,
-    along: str = "",
-) -> Chart:
-    """Bars or dots at places that have names."""
-    panels = _panels(views)
-    at = [s if isinstance(s, Series) else Series(s) for s in places]
-    names = tuple(s.look.name for s in at)
-    beside = len(results) * (1 if stacked or not groups else len(groups)) if kind == "bars" else 1
-    thick = 0.8 / beside
-    made, shown = [], []
-    for view in panels:
-        counted = quantity(view.y or view.x or value)
-        cells = []
-        for device, result in enumerate(results):
-            for g, group in enumerate(groups or (None,)):
-                found = [_found(result, s, group, view, several) for s in at]
-                numbers = [[counted(r) for r in rows] for rows in found]
-                cells.append((device, result, g, group, found, numbers))
-        if as_share:
-            for device in range(len(results)):
-                mine = [c[5] for c in cells if c[0] == device]
-                sums = [sum(n[i][0] or 0 for n in mine if n[i]) for i in range(len(at))]
-                for numbers in mine:
-                    numbers[:] = [[(x or 0) / sums[i] for x in n] for i, n in enumerate(numbers)]
-            counted = replace(counted, name="share", unit=units.percent)
-        shown.append((counted, cells))
-    for view, (counted, cells) in zip(panels, shown, strict=True):
-        alike = [c for other, c in shown if other == counted]
-        logged = _log(view, "v" if log else "") != ""
-        every = [x for cs in alike for c in cs for n in c[5] for x in n if x is not None]
-        if not every:
-            raise DataError(f"nothing to draw of {counted.name} in {view.title or 'the chart'}")
-        if stacked:
-            every += _sums(cells, len(results), len(at))
-        rules = _references(references, results)
-        scale, axis = _axis(
-            counted,
-            [*every, *(v for v, _, _ in rules)],
-            logged,
-            kind == "bars",
-            None,
-            {"v": ends} if ends else None,
-            "v",
-        )
-        axis = replace(axis, room=texts and not upright)
-        stack: dict[tuple[int, int], float] = {}
-        marks = []
-        for device, result, g, group, found, numbers in cells:
-            slot = device if stacked or not groups else device * len(groups) + g
-            shift = (slot - (beside - 1) / 2) * thick if kind == "bars" else 0
-            marks.append(
-                _bar(
-                    kind,
-                    result,
-                    results,
-                    at,
-                    group,
-                    found,
-                    numbers,
-                    scale,
-                    shift,
-                    thick,
-                    device,
-                    texts,
-                    upright,
-                    stack if stacked else None,
-                    counted,
-                )
-            )
-        naming = Axis(along, low=-0.6, high=len(at) - 0.4, names=names)
-        if not upright:
-            naming = replace(naming, low=naming.high, high=naming.low)  # the first is on top
-        sides = (naming, axis) if upright else (axis, naming)
-        lines_across = "y" if upright else "x"
-        made.append(
-            Panel(
-                view.title,
-                *sides,
-                tuple(marks),
-                tuple(
-                    replace(_rule(r, v, n, scale, scale), across=lines_across) for v, r, n in rules
-                ),
-            )
-        )
-    same = all(counted == shown[0][0] for counted, _ in shown)
-    return Chart(tuple(made), columns, shared_y=same or not upright, direct=False)
-
-
-def _sums(cells: list[Any], devices: int, places: int) -> list[float]:
-    return [
-        sum(c[5][i][0] or 0 for c in cells if c[0] == device and c[5][i])
-        for device in range(devices)
-        for i in range(places)
-    ]
-
-
-def _found(
+def _rows(
     result: Result, place: Series, group: Series | None, view: View, several: bool
 ) -> list[Row]:
-    own: Where = _where(place) if not group or place.where is not None or not group.where else {}
-    rows = _chosen(result.rows, own, view.where, *([_where(group)] if group else []))
+    wheres = [view.where, *([group.takes] if group else [])]
+    if not group or group.where is None or place.where is not None:  # else the group tells the rows
+        wheres.append(place.takes)
+    rows = _chosen(result, *wheres)
     if len(rows) > 1 and not several:
         raise DataError(f"{len(rows)} rows for {place.name or place.key} in {view.title!r}")
     return rows
 
 
-def _bar(
-    kind: str,
-    result: Result,
-    results: Sequence[Result],
-    places: Sequence[Series],
-    group: Series | None,
-    found: Sequence[Sequence[Row]],
-    numbers: Sequence[Sequence[float | None]],
-    scale: Scale,
-    shift: float,
-    thick: float,
-    device: int,
-    texts: bool,
-    upright: bool,
-    stack: dict[tuple[int, int], float] | None,
-    counted: Quantity,
-) -> Mark:
-    look = group.look if group and (group.key or group.like) else None  # else that of each place
-    looks = [look or s.look for s in places]
-    name = look.name if look else group.name if group else ""
-    if len(results) > 1:
-        name = f"{name}, {device_name(result)}" if name else device_name(result)
-    at, values_, hover, said, colors, base, symbols, low, high = ([] for _ in range(9))
-    for i, (place, rows, mine) in enumerate(zip(places, found, numbers, strict=True)):
-        for row, number in zip(rows, mine, strict=True):
-            if number is None:
-                continue
-            shown = number / scale.per
-            at.append(i + shift)
-            values_.append(shown)
-            told = place.told or (group.told if group else None)
-            label = place.look.name
-            head = f"{label}, {name}" if name else label
-            more = told(row) if told else spread(row) if counted == TIME else scale.text(number)
-            hover.append(f"{head}<br>{more}")
-            said.append(scale.text(number) if texts else "")
-            colors.append(looks[i].color)
-            symbols.append((group.symbol if group else "") or place.symbol or looks[i].symbol)
-            ends = (group.spread if group else None) or place.spread
-            low.append(row[ends[0]] / scale.per if ends else shown)
-            high.append(row[ends[1]] / scale.per if ends else shown)
-            if stack is not None:
-                base.append(stack.get((device, i), 0.0))
-                stack[device, i] = base[-1] + shown
-    across, up = (at, values_) if upright else (values_, at)
-    return Mark(
-        kind=kind,
-        name=name,
-        x=tuple(across),
-        y=tuple(up),
-        colors=tuple(colors),
-        symbols=tuple(symbols),
-        size=11 if texts else 9,
-        opacity=strength(device),
-        hover=tuple(hover),
-        texts=tuple(said) if texts else (),
-        low=tuple(low) if low != values_ else (),
-        high=tuple(high) if high != values_ else (),
-        base=tuple(base),
-        thickness=thick,
-        upright=upright,
-        listed=bool(name),
-    )
+def _one_or_all(found: list[str]) -> str | list[str]:
+    return found[0] if len({*found}) == 1 else found
 
 
 def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Chart:
@@ -607,51 +509,43 @@ def roofline(
     `roofs`: a unit's ceiling → what it is called. The slope is a way to move bytes: "read", or the
     fastest of all ("memory").
     """
-    chosen = [s if isinstance(s, Series) else Series(s) for s in series]
-    rows = [r for result in results for r in result.rows if not r.get("error")]
-    at = [v for r in rows if (v := x(r))]
+    roofs = roofs or {"matmul_bfloat16": "ceilings"}
+    at = [v for result in results for r in result.rows if not r.get("error") and (v := x(r))]
     made = []
     for result in results:
         slope = ceiling(result, memory)
-        ridges = [ceiling(result, unit) / slope for unit in roofs or {"matmul_bfloat16": ""}]
-        low, high = min(*at, *ridges) / 1.5, max(*at, *ridges) * 1.5
-        lifted = []
-        for dash, (unit, name) in zip(
-            ("solid", "dash", "dot"),
-            (roofs or {"matmul_bfloat16": "ceilings"}).items(),
-            strict=False,
-        ):
-            top = ceiling(result, unit)
-            lifted += [
-                {"roof": name, "dash": dash, "x": place, "y": min(place * slope, top)}
-                for place in (low, top / slope, high)
-            ]
-        made.append(replace(result, rows=[*result.rows, *lifted]))
-    names = {r["roof"]: r["dash"] for r in made[0].rows if "roof" in r}
+        tops = {name: ceiling(result, unit) for unit, name in roofs.items()}
+        low, high = (end([*at, *(top / slope for top in tops.values())]) for end in (min, max))
+        corners = [
+            {"roof": name, "x": place, "y": min(place * slope, top)}
+            for name, top in tops.items()
+            for place in (low / 1.5, top / slope, high * 1.5)
+        ]
+        made.append(replace(result, rows=[*result.rows, *corners]))
     across = Quantity(x.name, lambda r: r["x"] if "roof" in r else x(r), x.unit)
     up = Quantity(y.name, lambda r: r["y"] if "roof" in r else y(r), y.unit)
-    tops = [
-        Series("ceiling", name, {"roof": name}, dash=dash, size=0.1) for name, dash in names.items()
+
+    def below(one: Series) -> Series:
+        """A series that leaves the roofs alone, and tells its time beside its rate."""
+        return replace(
+            one,
+            where=lambda row: "roof" not in row and one.takes(row),
+            told=one.told or (lambda row: f"{y.text(row)}<br>{spread(row)}"),
+            size=one.size or 8,
+        )
+
+    def with_roofs(view: View) -> View:
+        return replace(view, where=lambda row: "roof" in row or _takes(view.where, row))
+
+    drawn = [
+        *(
+            Series("ceiling", name, {"roof": name}, dash=dash, size=0.1)
+            for name, dash in zip(roofs.values(), ("solid", "dash", "dot"), strict=False)
+        ),
+        *map(below, _series(series)),
     ]
-    told = [_below_the_roof(s, y) for s in chosen]
-    below = [replace(view, where=_or_roof(view.where)) for view in _panels(views)]
-    return lines(made, [*tops, *told], across, up, below, log="xy", columns=columns, height=height)
-
-
-def _or_roof(where: Where) -> Where:
-    """What a view takes, and the roofs."""
-    return lambda row: "roof" in row or _takes(where, row)
-
-
-def _below_the_roof(one: Series, y: Quantity) -> Series:
-    """A series that leaves the rows of the roofs alone, and tells its time beside its rate."""
-    own = _where(one)
-    return replace(
-        one,
-        where=lambda row: "roof" not in row and _takes(own, row),
-        told=one.told or (lambda row: f"{y.text(row)}<br>{spread(row)}"),
-        size=one.size or 8,
-    )
+    panels = [*map(with_roofs, _panels(views))]
+    return lines(made, drawn, across, up, panels, columns=columns, height=height)
 
 
 def heatmap(
@@ -666,31 +560,45 @@ def heatmap(
     for result in results:
         columns, lines_ = values(result.rows, x), values(result.rows, y)
         at = {(r[y], r[x]): r for r in result.rows}
-        grid = tuple(tuple(float(value(at[b, a]) or 0) for a in columns) for b in lines_)
-        cells = tuple(
-            tuple(
-                f"{y} {b}, {x} {a}: {value.text(at[b, a])}"
-                + (f"<br>{told(at[b, a])}" if told else "")
-                for a in columns
-            )
-            for b in lines_
+
+        def says(row: Row) -> str:
+            more = f"<br>{told(row)}" if told else ""
+            return f"{y} {row[y]}, {x} {row[x]}: {value.text(row)}{more}"
+
+        trace = go.Heatmap(
+            z=[[float(value(at[b, a]) or 0) for a in columns] for b in lines_],
+            hovertext=[[says(at[b, a]) for a in columns] for b in lines_],
+            zmin=0,
+            zmax=1,
+            colorscale=LIGHTNESS,
+            colorbar={
+                "title": {"text": value.name, "side": "right"},
+                "thickness": 12,
+                "tickvals": [0, 0.5, 1],
+                "ticktext": [units.percent(v) for v in (0.0, 0.5, 1.0)],
+                "x": 1.02,
+                "xanchor": "left",
+            },
+            xgap=1,
+            ygap=1,
         )
         panels.append(
             Panel(
                 device_name(result) if len(results) > 1 else "",
                 Axis(x, low=-0.5, high=len(columns) - 0.5, ticks=_each(columns)),
                 Axis(y, low=len(lines_) - 0.5, high=-0.5, ticks=_each(lines_)),
-                (),
-                grid=grid,
-                cells=cells,
-                measure=value.name,
+                [trace],
             )
         )
-    return Chart(tuple(panels), 1, height=26 * len(panels[0].grid) + 20)
+    return Chart(panels, 1, height=26 * len(lines_) + 20)
 
 
 def _each(found: Sequence[Any]) -> tuple[tuple[float, str], ...]:
     return tuple((float(i), str(v)) for i, v in enumerate(found))
+
+
+def _series(given: Sequence[str | Series]) -> list[Series]:
+    return [one if isinstance(one, Series) else Series(one) for one in given]
 
 
 def _panels(given: Views) -> list[View]:
@@ -699,17 +607,9 @@ def _panels(given: Views) -> list[View]:
     return list(given)
 
 
-def _log(view: View, log: str) -> str:
-    return log if view.log is None else view.log
-
-
-def _where(one: Series) -> Where:
-    return {"implementation": one.key} if one.where is None else one.where
-
-
-def _chosen(rows: Sequence[Row], *wheres: Where) -> list[Row]:
+def _chosen(result: Result, *wheres: Where) -> list[Row]:
     """The measured rows that all of some conditions take."""
-    return [r for r in rows if not r.get("error") and all(_takes(w, r) for w in wheres)]
+    return [r for r in result.rows if not r.get("error") and all(_takes(w, r) for w in wheres)]
 
 
 def _takes(where: Where, row: Row) -> bool:
@@ -718,28 +618,19 @@ def _takes(where: Where, row: Row) -> bool:
     return all(row.get(name) == value for name, value in where.items())
 
 
-def _references(
-    references: Sequence[Reference], results: Sequence[Result]
-) -> list[tuple[float, Reference, str]]:
-    """(value, reference, name) of each, once or for each device."""
+def _references(references: Sequence[Reference], results: Sequence[Result]) -> list[Rule]:
+    """Each as a rule in the unit of the raw data, once or for each device."""
     found = []
-    for reference in references:
-        if not callable(reference.of):
-            found.append((reference.of, reference, reference.name))
+    for one in references:
+        color = identity(one.key).color
+        dash = "dash" if one.key == "ceiling" else "solid"
+        if not callable(one.of):
+            found.append(Rule(one.of, one.name, one.across, color, dash))
             continue
         for result in results:
-            name = reference.name
-            if len(results) > 1:
-                name = f"{name}, {device_name(result)}"
-            found.append((reference.of(result), reference, name))
+            name = f"{one.name}, {device_name(result)}" if len(results) > 1 else one.name
+            found.append(Rule(one.of(result), name, one.across, color, dash))
     return found
-
-
-def _rule(reference: Reference, value: float, name: str, x: Scale, y: Scale) -> Rule:
-    per = x.per if reference.across == "x" else y.per
-    look = identity(reference.key)
-    dash = "dash" if reference.key == "ceiling" else "solid"
-    return Rule(value / per, name, reference.across, look.color, dash)
 
 
 def _axis(
@@ -747,31 +638,24 @@ def _axis(
     found: Sequence[float],
     log: bool,
     from_zero: bool,
-    ticks: Mapping[str, Sequence[float]] | None,
-    ends: Mapping[str, tuple[float, float]] | None,
-    which: str,
+    ticks: Sequence[float] | None,
+    ends: tuple[float, float] | None,
+    each: bool = False,
 ) -> tuple[Scale, Axis]:
-    """The one unit of an axis, its range and its ticks."""
+    """The one unit of an axis and its range; with `each`, whole numbers are ticks while few."""
     scale = of.unit.scale(found, small=log)
     shown = [v / scale.per for v in found]
-    if ends and which in ends:
-        low, high = (v / scale.per for v in ends[which])
+    if ends:
+        low, high = (v / scale.per for v in ends)
     else:
         low, high = logarithmic(shown) if log else linear(shown, from_zero)
-    own = sorted(set(shown))
-    if ticks and which in ticks:
-        at = [v / scale.per for v in ticks[which]]
-        at = [v for v in at if low <= v <= high]
-    elif of.unit is units.whole and len(own) <= MOST_TICKS and which == "x":
-        at = own
-    else:
-        at = round_powers(low, high) if log else round_steps(low, high)
-    digits = units.power_of_ten if scale.digits is units.error else scale.digits
-    if digits not in (units.power_of_ten, units.count):
-        digits = units.significant
-    if of.unit is units.binary:  # powers of two: each with its own unit
-        at = [v / scale.per for v in powers_of_two(low * scale.per, high * scale.per)]
-        told = tuple((v, units.binary(v * scale.per)) for v in at)
-        return scale, Axis(of.name, log, low, high, told)
+    at = ticks or ()
+    text = scale.number
     title = f"{of.name}, {scale.name}" if scale.name else of.name
-    return scale, Axis(title, log, low, high, tuple((v, digits(v)) for v in at))
+    if of.unit is units.binary:  # powers of two: each with its own unit
+        at, text, title = powers_of_two(low * scale.per, high * scale.per), units.binary, of.name
+    elif not ticks and each and of.unit is units.whole and len({*found}) <= MOST_TICKS:
+        at = sorted({*found})
+    told = tuple((v / scale.per, text(v)) for v in at if low <= v / scale.per <= high)
+    format_ = ".0e" if scale.digits is units.error else ",~r" if high >= units.MANY else ""
+    return scale, Axis(title, log, low, high, told, format_)

@@ -1,5 +1,5 @@
 /* Draws the charts: every .am-plot box holds a link to a Plotly spec ({data, layout}) and is drawn when it comes
-   near the screen. Until the library has come a light picture stands in the box, which the spec's fragment has. */
+   near the screen. What all charts share is the template in plotly.js; `make figures` writes the rest. */
 import { make } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { nearby, onPage } from "../site/pages.js";
@@ -15,22 +15,10 @@ async function loadSpec(url) {
   return spec;
 }
 
-function merge(base, over) {
-  const result = { ...base };
-  for (const [key, value] of Object.entries(over ?? {})) {
-    const both = [base?.[key], value].every((v) => v && typeof v === "object" && !Array.isArray(v));
-    result[key] = both ? merge(base[key], value) : value;
-  }
-  return result;
-}
-
 function layoutFor(box, spec) {
-  const layout = merge(spec.layout, narrow.matches ? spec.layout.meta?.narrow : {});
-  const height = narrow.matches && spec.layout.meta?.narrow?.height;
-  box.style.height = height ? `${height}px` : "";
   return {
-    ...layout, template: theme(), autosize: false, transition: { duration: 0 },
-    width: box.clientWidth, height: box.clientHeight,
+    ...spec.layout, ...(narrow.matches && spec.layout.meta?.narrow), template: theme(),
+    autosize: false, transition: { duration: 0 }, width: box.clientWidth, height: box.clientHeight,
   };
 }
 
@@ -75,11 +63,9 @@ async function draw(box) {
     if (!box.isConnected) return; // the reader has left the page meanwhile
     const name = file.split("/").slice(-2).join("-").replace(/\.json$/, "");
     const plot = make("div");
-    const preview = box.querySelector(".am-preview");
-    box.replaceChildren(...[preview, plot].filter(Boolean));
+    box.replaceChildren(plot);
     drawn.set(box, { plot, spec, name });
     await render(box);
-    preview?.remove();
     // Its group is named by what it finds, and the table holds the numbers: no loose words of an axis.
     plot.querySelectorAll(".main-svg").forEach((svg) => svg.setAttribute("aria-hidden", "true"));
     box.classList.add("am-drawn");

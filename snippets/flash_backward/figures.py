@@ -79,7 +79,6 @@ def rungs(results):
         caption="Longer is faster. float16, D 128, no mask, 16 heads. All launches of a rung are "
         "counted, from dO to the three gradients, and always five products as its work. The last "
         "bar takes the fourth rung away from the sixth.",
-        table=beside(rows, ["N"], names, RATE),
         plot=charts.bars(results, [_bar(name) for name in timed], RATE),
         numbers={
             "first": rates[SMALLEST],
@@ -166,7 +165,6 @@ def dq(results):
         'pass" has its fastest tiles. "dQ not added" adds to rows beyond the end of dQ, which '
         'the hardware drops: all instructions stay, and no sum is written. "No dQ" leaves out '
         "the product and the addition.",
-        table=beside(rows, ["D", "causal", "N"], {_part(name): name for name in names}, TIME),
         plot=charts.bars(results, [*map(_bar, names[:-1]), CUDNN], TIME, _panels(rows), columns=2),
         numbers={
             "narrow": between([x for case, x in added.items() if case.D == 64], percent),
@@ -175,11 +173,6 @@ def dq(results):
             "keys": _rates_of(rows, KEYS),
         },
     )
-
-
-def _part(name):
-    """What a variant of ours leaves or takes, and others by their name."""
-    return name.partition(", ")[2] or named(name)
 
 
 def _rates_of(rows, name):

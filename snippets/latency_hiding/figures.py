@@ -7,7 +7,6 @@ from snippets._lab.draw.gpu import gpu as drawn_gpu
 from snippets._lab.draw.gpu import memories
 from snippets._lab.draw.rows import (
     TIME,
-    Quantity,
     ceiling,
     derived,
     field,
@@ -15,7 +14,7 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import columns, table
 from snippets._lab.draw.units import (
     bandwidth,
     between,
@@ -34,13 +33,11 @@ from snippets._lab.results.store import DataError
 from . import model
 
 OURS, TWO = "latency_hiding", "latency_hiding:exercise"
-LAW = 0.8  # of the law's line: a copy that reaches this share follows it
 FULL = 0.9  # of the ceiling: a copy that reaches this share has filled the pipe
 # Results of ex2 a cycle and multiprocessor: CUDA C++ Programming Guide, arithmetic instructions.
 EXPONENTIALS = {"7.5": 16, "8.0": 16, "8.6": 16, "8.9": 16, "9.0": 16, "10.0": 16}
 PAGE = "docs/posts/latency_hiding.md"
 STEP = field("step_ms", "time per step", time)
-HELD = field("held", "numbers held by a thread", units.whole)
 
 
 @from_all
@@ -96,14 +93,6 @@ def latency(results):
         "address computed from its result, and the loop around both. A long walk minus a short "
         "one, so that the launch and the first, cold steps do not count. Cycles at the clock of "
         "the same run.",
-        table=columns(
-            rows,
-            {
-                "working set": lambda r: binary(r["set_bytes"]),
-                "time per step": STEP,
-                "cycles": lambda r: round(r["cycles"]),
-            },
-        ),
         plot=charts.lines(
             steps,
             [Series(OURS, "one walker", {}, told=_told)],
@@ -163,17 +152,6 @@ def hiding(results):
         f"{one['steps']} steps each; both axes logarithmic. Left: time of a step. Right: bytes of "
         "the 32-byte sectors that the steps fetch, a second. “One walker per warp”: one load "
         "instruction brings one sector. “One walker per lane”: it brings 32.",
-        table=columns(
-            rows,
-            {
-                "walkers": "walkers",
-                "of a warp": "lanes",
-                "programs": "programs",
-                "kernel": lambda r: "two walks per thread" if r["implementation"] == TWO else OURS,
-                "time per step": STEP,
-                "sectors": field("sectors_per_s", unit=bandwidth),
-            },
-        ),
         plot=charts.lines(
             found,
             [
@@ -241,18 +219,6 @@ def littles_law(results):
         "asked for and not yet there, which the launch decides: programs × threads × loads per "
         "thread × 16 bytes. The dashed line is Little's law: bytes in flight over the latency of "
         f"a single load ({time(step)}, measured in the same run).",
-        table=columns(
-            sorted(rows, key=lambda r: (IN_FLIGHT(r), r["num_warps"])),
-            {
-                "in flight": IN_FLIGHT,
-                "programs": "programs",
-                "warps": "num_warps",
-                "loads per thread": "loads",
-                "read": READ,
-                "the law": field("law", unit=bandwidth),
-                "measured ÷ law": Quantity("", lambda r: READ(r) / r["law"], percent),
-            },
-        ),
         plot=charts.lines(
             found,
             [
@@ -321,18 +287,6 @@ def occupancy(results):
         "more it holds, the fewer fit at once. The one that waits follows links through HBM; the "
         "one that computes does multiply-adds in registers. Registers are those of the compiled "
         "kernel, programs at once follow from them by NVIDIA's rules.",
-        table=columns(
-            rows,
-            {
-                "a program": "kind",
-                "warps": "num_warps",
-                "numbers held by a thread": "held",
-                "registers": "registers",
-                "programs at once": "programs_at_once",
-                "because of": "limit",
-                "time": TIME,
-            },
-        ),
         plot=charts.lines(
             results,
             [
@@ -442,7 +396,6 @@ def waves(results):
         caption="Time over the number of tiles, each the same work; a multiprocessor holds one "
         f"program of the first two kernels at a time, and the GPU has {processors}. Vertical "
         f"lines: multiples of {processors}.",
-        table=beside(rows, ["tiles"], {name: name for name in (WHOLE, PERSISTENT, HALVES)}),
         plot=charts.lines(
             results,
             [
@@ -510,27 +463,6 @@ def host_time(results):
         "one; both axes logarithmic. Waiting for each: the CPU asks for one, waits for it, asks "
         "for the next. Queued: it asks for a hundred and then waits. CUDA graph: a hundred "
         "recorded launches, replayed together; what one of them takes is the GPU's own time.",
-        table=[
-            *(
-                {
-                    "what": r["way"],
-                    "launches": r.get("launches") or r["operations"],
-                    "CPU": HOST.text(r) if not r.get("error") else r["error"],
-                    "until done": WALL.text(r) if not r.get("error") else "–",
-                }
-                for r in rows
-                if r["kind"] in ("call", "chain")
-            ),
-            *(
-                {
-                    "what": f"{r['mode']}, {time(r['gpu_ms'])} of work",
-                    "launches": 1,
-                    "CPU": HOST.text(r),
-                    "until done": WALL.text(r),
-                }
-                for r in queue
-            ),
-        ],
         plot=charts.lines(
             results,
             [

@@ -8,7 +8,7 @@ from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import TIME, Quantity, field, moved, only, pick, rate, values
-from snippets._lab.draw.tables import beside, columns, listed, table
+from snippets._lab.draw.tables import columns, listed, table
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import (
     bandwidth,
@@ -125,7 +125,6 @@ def ways(results):
             "n": N,
             **{name: change(causal[way] / causal[STEPS]) for name, way in told.items()},
         },
-        table=beside(rows, ["N", "causal"], {w: w for w in WAYS}, TIME, name="way"),
         plot=charts.bars(
             results,
             [Series(OURS, w, where={"way": w}) for w in WAYS],
@@ -193,7 +192,6 @@ def overlap(results):
         "together take beyond the longer of the two is not hidden. Taken once, such a difference "
         "can also come out below zero.",
         numbers={"link": bandwidth(moved(at["transfers only"], "bytes_sent"))},
-        table=beside(rows, ["N", "causal"], {p: p for p in parts}, TIME, name="part"),
         plot=charts.bars(
             results, [Series(OURS, p, where={"part": p}) for p in parts], TIME, _masks(N)
         ),
@@ -212,7 +210,6 @@ def graphs(results):
         caption="The whole forward of each rank is one graph, its messages included, and so is "
         "the call of one GPU that it is compared with. B 1, 16 heads, D 128, bfloat16, all GPUs "
         "starting together and the slowest counted.",
-        table=beside(rows, ["N", "causal"], names, TIME),
         plot=charts.bars(
             results, [Series(n, label) for label, n in names.items()], TIME, _masks(N)
         ),
@@ -231,16 +228,6 @@ def balance(results):
         caption="Scores that each rank computes over the whole ring, as a share of what an even "
         "division would give it. Counted from the steps that the launcher plans; no GPU has run "
         "here.",
-        table=columns(
-            rows,
-            {
-                "ranks": "ranks",
-                "layout": "layout",
-                "rank": "rank",
-                "work": lambda r: percent(r["share"]),
-                "steps with work": "steps",
-            },
-        ),
         plot=charts.bars(
             results,
             [Series(OURS, f"rank {r}", where={"rank": r, "ranks": ranks}) for r in range(ranks)],
@@ -261,7 +248,6 @@ def training(results):
         f"without a mask, and {reached['causal']} with a causal one.",
         caption="Time of forward and backward, B 1, 16 heads, D 128, bfloat16. The ideal is the "
         "faster of the two on one GPU, divided by the number of GPUs.",
-        table=beside(rows, ["N", "causal"], names, TIME),
         plot=charts.bars(
             results,
             [Series(n, label) for label, n in names.items()],
@@ -302,7 +288,6 @@ def scaling(results):
             "triton": _times(rows, TRITON, OURS, **near),
             "step": _times(rows, ALONE, HOPPER, **near),
         },
-        table=beside(rows, ["N", "causal"], names, TIME),
         plot=charts.bars(
             results, [Series(n, label) for label, n in names.items()], TIME, _masks(near["N"])
         ),
@@ -324,7 +309,6 @@ def memory(results):
         "for keys and values on their way, from call to call, and for their float32 gradients in "
         f"the backward, so with {at[OURS]['ranks']} GPUs one holds more than its "
         f"1/{at[OURS]['ranks']} of everything.",
-        table=beside(rows, ["N", "train"], names, peak),
         plot=charts.bars(
             results,
             [Series(n, label) for label, n in names.items()],

@@ -16,9 +16,10 @@ import torch.distributed as dist
 
 from snippets._lab.child import Ended
 from snippets._lab.judge.mutants import MutantError
-from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
+from snippets._warps.launch import OnGpu
 from snippets.ring_attention import (
     bench,
     copies,
@@ -231,7 +232,7 @@ def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
 
     def chosen(dtype=torch.bfloat16, D=128, cut=slice(None)):
         x = torch.zeros(1, 2, 8, D, dtype=dtype)[..., cut]
-        return op._local(*[x.as_subclass(op.stand_in._OnGPU)] * 3)
+        return op._local(*[x.as_subclass(OnGpu)] * 3)
 
     assert chosen() is op.HOPPER
     assert chosen(torch.float16, 64) is op.HOPPER
@@ -795,17 +796,6 @@ def test_one_gpu_is_no_ring():
         bench._ask(trials.leave)
 
 
-def test_the_judge_knows_zeros_and_the_wrong_shape():
-    q, k, v, grad_out = whole(Case(True, "zigzag", L=8), 1)
-    right = [*eager(q, k, v, grad_out, True)]
-    out = (q @ k.mT / 4).masked_fill(~causal_mask(8, 8), float("-inf")).softmax(-1) @ v
-    assert_ring([out, *right], q, k, v, grad_out, causal=True)
-    with pytest.raises(NumericalMismatch, match="grad_k"):
-        assert_ring([out, right[0], right[1] * 0, right[2]], q, k, v, grad_out, causal=True)
-    with pytest.raises(NumericalMismatch, match="shape"):
-        assert_ring([out, right[0][..., :1], *right[1:]], q, k, v, grad_out, causal=True)
-
-
 # What the page draws of several GPUs, from made-up rows with the fields that bench.py gives.
 
 
@@ -814,10 +804,11 @@ def timed(ms, **case):
 
 
 FAST, SLOW = {trials.OURS: 1.0, trials.HOPPER: 1.9}, {trials.CUDNN: 2.0, trials.GATHER: 1.1}
+OTHERS = dict.fromkeys((figures.ULYSSES, figures.THEIRS, figures.TRITON, figures.ALONE), 3.0)
 # Figure → its rows, less what all of them have, and the numbers that its title tells of them.
 TOLD = {
     "scaling": (
-        [{"ms": ms, "implementation": name} for name, ms in (FAST | SLOW).items()],
+        [{"ms": ms, "implementation": name} for name, ms in (FAST | SLOW | OTHERS).items()],
         ["1.90×"],
     ),
     "graphs": ([{"ms": ms, "implementation": name} for name, ms in FAST.items()], ["1.90×"]),

@@ -67,7 +67,12 @@ def write(config: MkDocsConfig) -> None:
     site, address = Path(config.site_dir), config.site_url or ""
     pages = [page for page in _nav if is_text(page)]
     for page in pages:
-        _write(site / page.file.src_uri, _markdown[page.file.src_uri].encode())
+        source = str(page.file.src_uri)
+        text, numbers = _markdown[source], source.removesuffix(".md") + "/numbers.md"
+        if numbers in _markdown:
+            text += f"\n[The data of the figures]({page.file.name}/numbers.md)\n"
+            _write(site / numbers, _markdown[numbers].encode())
+        _write(site / source, text.encode())
     _write(site / "llms.txt", llms(config, pages).encode())
     if address:
         posts = [page for page in pages if page.file.src_uri.startswith("posts/")]

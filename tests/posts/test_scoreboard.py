@@ -181,24 +181,6 @@ def test_rows_of_the_board(rows):
     assert [r["step"] for r in timed[:6]] == [1, 2, 3, 4, 5, None]
 
 
-def test_rows_of_the_budget_on_a_gpu(gpu):
-    found = list(bench.budget(Stand("gpu")))
-    asked = {(r["dtype"], r["N"]) for r in found}
-    assert len(asked) == 6
-    kernels = [r for r in found if r["kind"] == "kernel"]
-    assert {r["N"] for r in kernels} == {bench.SMALL}
-    assert {r["implementation"] for r in kernels} == set(KERNELS)
-    full = {
-        r["implementation"] for r in found if r["dtype"] == "float32" and r["kind"] == "PyTorch"
-    }
-    assert "torch:eager, TF32" in full
-    assert not full & set(bench.SIXTEEN_BITS_ONLY)
-    half = {
-        r["implementation"] for r in found if r["dtype"] == "float16" and r["kind"] == "PyTorch"
-    }
-    assert half == set(bench.TORCH)
-
-
 def test_rows_of_training(monkeypatch):
     """Each is called forward and backward; a package that is missing says so."""
     monkeypatch.setattr(bench, "on_hopper", lambda: False)

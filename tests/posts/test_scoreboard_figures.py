@@ -142,13 +142,6 @@ def test_a_competitor_that_is_not_there_is_named():
         drawn("regimes", Lab(missing=(LAST,)))
 
 
-def test_fewer_cells_may_be_sustained(monkeypatch):
-    monkeypatch.setattr(bench, "SUSTAINED_AT", [16_384])
-    figure = drawn("regimes")
-    assert "Sustained at N 16,384" in figure.caption
-    assert sum(r["regime"] == "sustained" for r in figure.table) == 4
-
-
 def test_the_host_is_most_of_a_small_call():
     by_name = {r["kernel"]: r for r in drawn("launchers").table}
     assert set(by_name) == {"PyTorch cuDNN", *bench.KERNELS, bench.LAST}

@@ -46,15 +46,15 @@ def label(implementation):
 
 
 def drawn(figure):
-    """Name → all values drawn under it: of a mark, or of a bar with a name of its own."""
+    """Name → all values drawn under it: of a trace, or of a bar with a name of its own."""
     found = {}
     for panel in figure.plot.panels if figure.plot else ():
-        for mark in panel.marks:
-            flat = mark.kind == "bars" and not mark.upright
-            values, places = (mark.x, mark.y) if flat else (mark.y, mark.x)
+        for trace in panel.traces:
+            flat = trace.type == "bar" and trace.orientation == "h"
+            values, places = (trace.x, trace.y) if flat else (trace.y, trace.x)
             bars = (panel.y if flat else panel.x).names
             for value, place in zip(values, places, strict=True):
-                name = bars[int(place)] if bars and not mark.name else mark.name
+                name = bars[round(place)] if bars and not trace.name else trace.name
                 found.setdefault(name, []).append(value)
     return found
 

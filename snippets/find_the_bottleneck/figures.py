@@ -15,7 +15,7 @@ from .experiments import EXPERIMENTS, VERDICTS, outcome
 
 PAGE = "docs/lab/find_the_bottleneck.md"
 HALF = 0.5  # of a ceiling: what reaches it is limited by it
-HOPPER = "sm_90"  # the target whose compiled kernels say which units they use
+HOPPER = "sm_90"  # the target of the compiled kernels
 BAR = 11  # pixels: how tall
 
 
@@ -26,7 +26,7 @@ class Shown(NamedTuple):
     measured: str  # post/result
     where: dict[str, Any]
     field: str = "bytes_compulsory"  # each tensor once
-    tensor: bool | None = None  # None: as its compiled kernel says
+    tensor: bool = True  # multiplies on tensor cores
 
 
 LONG = {"heads": 8, "D": 64, "N": 4096}
@@ -46,10 +46,19 @@ SHOWN = [
         "attention_memory/intensity",
         {"implementation": "torch:sdpa", "M": 1, "N": 131_072},
         "bytes_moved",
-        True,
     ),
-    Shown("one key at a time", "scoreboard/kernels", LONG | {"implementation": "basic_attention"}),
-    Shown("running softmax", "scoreboard/kernels", LONG | {"implementation": "tiled_attention"}),
+    Shown(
+        "one key at a time",
+        "scoreboard/kernels",
+        LONG | {"implementation": "basic_attention"},
+        tensor=False,
+    ),
+    Shown(
+        "running softmax",
+        "scoreboard/kernels",
+        LONG | {"implementation": "tiled_attention"},
+        tensor=False,
+    ),
     Shown(
         "on tensor cores", "flash_attention/forward", FULL | {"implementation": "flash_attention"}
     ),
@@ -65,9 +74,8 @@ SHOWN = [
 def ceilings(results):
     """How much of memory's ceiling and of its units' each of some kernels reaches."""
     launches = _of(results, "multi_head_attention", "empty_launch")
-    compiled = _of(results, "your_gpu", "kernels", HOPPER)
     sources = {it.measured: _of(results, *it.measured.split("/")) for it in SHOWN}
-    rows = [_shares(it, sources[it.measured], compiled) for it in SHOWN]
+    rows = [_shares(it, sources[it.measured]) for it in SHOWN]
     empty = {
         clock: only(launches.rows, implementation="empty Triton kernel", clock=clock)
         for clock in ("gpu", "host")
@@ -97,15 +105,14 @@ def ceilings(results):
             "gpu": time(empty["gpu"]["ms_p50"] / empty["gpu"]["launches"]),
             "host": host_time(empty["host"]["ms_p50"] / empty["host"]["launches"]),
         },
-        sources=(*sources.values(), launches, compiled),
+        sources=(*sources.values(), launches),
     )
 
 
-def _shares(it, result, compiled):
+def _shares(it, result):
     """Which part of each ceiling a kernel reaches, and which of them limits it."""
     row = only(result.rows, **it.where)
-    tensor = _on_tensor_cores(row, compiled) if it.tensor is None else it.tensor
-    unit = f"matmul_{row['dtype']}" if tensor else "fma_float32"
+    unit = f"matmul_{row['dtype']}" if it.tensor else "fma_float32"
     memory = moved(row, it.field) / ceiling(result, "read")
     arithmetic = rate(row) / ceiling(result, unit)
     limit = "memory" if memory > arithmetic else "arithmetic"
@@ -114,20 +121,11 @@ def _shares(it, result, compiled):
         "label": it.label,
         "case": case(row, *axes),
         "ms_p50": row["ms_p50"],
-        "units": "tensor cores" if tensor else "float32 units",
+        "units": "tensor cores" if it.tensor else "float32 units",
         "memory": memory,
         "arithmetic": arithmetic,
         "limit": limit if max(memory, arithmetic) >= HALF else "neither",
     }
-
-
-def _on_tensor_cores(row, compiled):
-    """Whether the compiled kernel of a launcher has an instruction for them."""
-    names = (row["implementation"], row["dtype"])
-    kernels = [r for r in compiled.rows if (r["launcher"], r["dtype"]) == names]
-    if not kernels:
-        raise DataError(f"{row['implementation']} is not compiled for {HOPPER}")
-    return any(r.get("tensor_core") not in (None, "none") for r in kernels)
 
 
 @from_all

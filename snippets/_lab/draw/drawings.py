@@ -178,18 +178,13 @@ class Key(NamedTuple):
 
 
 def keys(x: float, y: float, wide: float, shown: Sequence[Key], size: float = 10.5) -> str:
-    """What the colors mean, from left to right in as many lines as it needs: `tall_of` them."""
+    """What the colors mean, from left to right in as many lines as it needs."""
     drawn = []
     for key, (across, down) in zip(shown, _places(wide, shown, size), strict=True):
         top = y + down * (size + 7)
         drawn.append(box(x + across, top, 11, 11, key.color, key.percent, 1))
         drawn.append(words(x + across + 16, top + 9.5, key.said, size, anchor="start"))
     return "".join(drawn)
-
-
-def tall_of(wide: float, shown: Sequence[Key], size: float = 10.5) -> float:
-    """How high `keys` are."""
-    return (1 + _places(wide, shown, size)[-1][1]) * (size + 7)
 
 
 def _places(wide: float, shown: Sequence[Key], size: float) -> list[tuple[float, int]]:
@@ -260,8 +255,3 @@ def _rounded(drawn: str) -> str:
         return f"{round(float(number[0]), 1):g}"
 
     return _PLACES.sub(lambda place: _LONG.sub(tenth, place[0]), drawn)
-
-
-def arrangements(wide: str, narrow: str) -> str:
-    """One picture arranged twice: for a laptop, and for a phone."""
-    return f'<div class="am-laptop">{wide}</div><div class="am-handheld">{narrow}</div>'

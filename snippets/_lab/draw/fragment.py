@@ -6,7 +6,6 @@ worked out when the site is built: beside each result that is named stands an em
 
 import html
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,10 +35,6 @@ UNITS = {"to", "under", "e"} | {
     for word in WORD.findall(name)
 }
 TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
-# What figures.css makes of a figure's text: characters a line, and its pixels, of title, caption;
-# and the pixels of the rule and the gaps.
-WIDE = ((84, 26), (127, 21.4), 36)
-NARROW = ((42, 23.5), (56, 21.4), 36)
 
 
 def fragment(
@@ -79,13 +74,12 @@ def fragment(
     also += f" {whence(results)} {devices}." if own else stale_mark(*results)
     caption = f"{figure.caption}{also}"
     # A browser reads a block element's Markdown only if no line of it looks like indented code.
-    plot = specification(figure.plot) if figure.plot else {}
-    layout = plot.get("layout", {"height": 0})
-    tall = layout["height"]
-    tall_on_a_phone = layout.get("meta", {}).get("narrow", {}).get("height", tall)
-    kind = "am-figure"
-    if figure.plot and not figure.widget and not figure.open_table:
-        kind += f' am-chart" style="{room_of(figure, caption, tall, tall_on_a_phone)}'
+    kind, plot = "am-figure", {}
+    if figure.plot:
+        plot = specification(figure.plot)
+        wide, narrow = plot["layout"], plot["layout"] | plot["layout"]["meta"]["narrow"]
+        kind += " am-chart" * (not figure.widget and not figure.open_table)
+        kind += f'" style="--am-height: {wide["height"]}px; --am-narrow: {narrow["height"]}px'
     path = path_of(function)
     source = made_by(path)
     lines = [source, "", f'<div class="{kind}" id="figure-{room}-{name}" markdown>']
@@ -94,8 +88,7 @@ def fragment(
         files[f"{name}.json"] = dumps({"made_by": path, **plot})
         summary = html.escape(f"Chart. {_plain(figure.finding)}", quote=True)
         lines += [
-            f'<div class="am-plot" style="--am-height: {tall}px; --am-height-narrow: '
-            f'{tall_on_a_phone}px" role="group" aria-label="{summary}" markdown>',
+            f'<div class="am-plot" role="group" aria-label="{summary}" markdown>',
             f"[The chart's data](/figures/{room}/{name}.json){{ .am-source }}",
             "</div>",
         ]
@@ -129,20 +122,6 @@ def fragment(
             + "\n"
         )
     return files
-
-
-def room_of(figure: "Figure", caption: str, tall: int, tall_on_a_phone: int) -> str:
-    """About how high a chart is with its text, on a wide screen and on a phone, as CSS.
-
-    A browser reserves this for a figure that it leaves aside until it comes near.
-    """
-    title, caption = (TARGET.sub("]", _plain(text)) for text in (figure.finding, caption))
-    heights = []
-    for plot, (title_line, caption_line, around) in ((tall, WIDE), (tall_on_a_phone, NARROW)):
-        lines = [(title, title_line), (caption, caption_line)]
-        text = sum(math.ceil(len(words) / line) * px for words, (line, px) in lines)
-        heights.append(round(plot + text + around))
-    return f"--am-room: {heights[0]}px; --am-room-narrow: {heights[1]}px"
 
 
 def numbers_of(

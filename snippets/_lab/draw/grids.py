@@ -1,6 +1,6 @@
 """Matrices and tiles in a drawing: grids of cells, each kind of cell one path."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -77,12 +77,6 @@ def cells(grid: Grid, look: Callable[[int, int], Look | None]) -> str:
         f'<path d="{path(corners)}" style="fill:{mixed(*seen)}"/>'
         for seen, corners in alike.items()
     )
-
-
-def tensor_cells(grid: Grid, tensor: str, strong: Iterable[tuple[int, int]] = ()) -> str:
-    """The cells of a tensor in its color: pale, those of `strong` strong."""
-    color, lit = identity(tensor).color, set(strong)
-    return cells(grid, lambda row, column: (color, STRONG if (row, column) in lit else PALE))
 
 
 def numbers(

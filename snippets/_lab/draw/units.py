@@ -112,12 +112,6 @@ def between(values: Iterable[float], text: Callable[[float], str] = decimals) ->
     return f"{number if gap and high.endswith(gap + unit) else low} to {high}"
 
 
-def power_of_ten(value: float) -> str:
-    """A tick of an axis of errors: "1e−6"."""
-    digits, power = f"{value:.0e}".split("e")
-    return f"{digits}e{_sign(str(int(power)))}"
-
-
 def _sign(text: str) -> str:
     return text.replace("-", MINUS)
 

@@ -64,7 +64,6 @@ def check(device):
                 assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
 
 
-# --8<-- [start:attention_map]
 @measured_on("gpu", "interpreter")
 def attention_map(lab):
     """The weights of all 72 heads of a real model, and their distance from the model's own."""
@@ -90,7 +89,6 @@ def attention_map(lab):
                 "difference_of_allowed": share[layer].max().item(),
                 "weights": _rounded(weights[layer]),
             }
-            # --8<-- [end:attention_map]
 
 
 def _rounded(weights):
@@ -157,7 +155,6 @@ def _behaviour(weights):
     }
 
 
-# --8<-- [start:scaling]
 @measured_on("interpreter")
 def scaling(lab):
     """Scores, softmax and its gradient over d, with and without 1/√d; q, k from N(0, 1)."""
@@ -180,10 +177,8 @@ def scaling(lab):
             "gradient_norm": gradient.mean().item(),
             "gradient_norm_median": gradient.median().item(),
         }
-        # --8<-- [end:scaling]
 
 
-# --8<-- [start:forward]
 @measured_on("gpu")
 def forward(lab):
     """Time of the weights of 16 heads, full and causal, against eager PyTorch."""
@@ -195,7 +190,6 @@ def forward(lab):
     for case in lab.each(dtype=["float32", "float16"], D=[64], heads=[16], N=LENGTHS):
         for row in lab.time_attention(case, [], variants):
             yield row if "error" in row else row | _work(row)
-            # --8<-- [end:forward]
 
 
 def _work(row):

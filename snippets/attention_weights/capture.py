@@ -43,7 +43,6 @@ class Capture:
     weights: torch.Tensor  # float16 [6, 12, N, N], the model's own, from q and k in float32
     provenance: dict[str, Any]
 
-    # --8<-- [start:rounding]
     def rounding(self) -> torch.Tensor:
         """[6, 12, N, N]: how far rounding to float16 may move each weight, in float64.
 
@@ -55,7 +54,6 @@ class Capture:
         sizes = q.abs() @ k.abs().mT / math.sqrt(q.shape[-1])  # [6, 12, N, N]
         delta = 2.0**-10 * sizes.amax(-1, keepdim=True)
         return weights * (torch.expm1(2 * delta) + 2.0**-11) + 2.0**-24
-        # --8<-- [end:rounding]
 
     def digest(self) -> str:
         """Short hash of q and k: equal captures have equal digests whenever they were taken."""
@@ -137,7 +135,6 @@ def dumps(capture: Capture) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-# --8<-- [start:read]
 def read(sentence: str) -> Capture:
     """The stored capture of a sentence; ValueError names a file that is not one."""
     path = path_of(sentence)
@@ -153,7 +150,6 @@ def read(sentence: str) -> Capture:
     except (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         message = f"{path} is not a whole capture ({error}); run `make capture-model`"
         raise ValueError(message) from error
-    # --8<-- [end:read]
 
 
 def main() -> int:

@@ -82,7 +82,6 @@ def _attention_weights_kernel(
     # --8<-- [end:store]
 
 
-# --8<-- [start:launcher]
 def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
     """softmax(q kᵀ · scale): how much each query attends to each key; rows sum to one.
 
@@ -119,10 +118,8 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
             *tensors, *strides, **sizes, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
         )
     return out
-    # --8<-- [end:launcher]
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k, causal, align):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k)
@@ -141,10 +138,8 @@ def _check_inputs(q, k, causal, align):
         )
     _check_mask(causal, align)
     _check_device("q", q)
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_tensors]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -179,7 +174,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refused_tensors]
 
 
 def _check_mask(causal, align="bottom_right"):

@@ -76,7 +76,6 @@ def fits(case):
     return kv_bytes(case) <= min(MOST_BYTES, 0.7 * device.total_memory)
 
 
-# --8<-- [start:full]
 def full(case, page=0):
     """A Cache on the GPU whose sequences are all of length N, or of the case's lengths."""
     B, N, D = case["batch"], case["N"], case["D"]
@@ -94,7 +93,6 @@ def full(case, page=0):
             table[b, : needed[b]] = pages_of_it
     k, v = (torch.empty(shape, device="cuda", dtype=dtype).normal_() for _ in "kv")
     return Cache(q, k, v, torch.tensor(lengths, dtype=torch.int32, device="cuda"), table)
-    # --8<-- [end:full]
 
 
 def work(case, lengths=None):
@@ -296,7 +294,6 @@ def named(page, owner=OURS):
     # --8<-- [end:pages]
 
 
-# --8<-- [start:flex_paged]
 def flex_paged(cache, attend=None):
     """A call of FlexAttention over the same pages, compiled, whose block mask names them.
 
@@ -325,7 +322,6 @@ def flex_paged(cache, attend=None):
     attend = attend or torch.compile(flex_attention, dynamic=False)
     shared = cache.q.shape[1] != Hkv
     return functools.partial(attend, cache.q, k, v, block_mask=mask, enable_gqa=shared)
-    # --8<-- [end:flex_paged]
 
 
 PLACES = """block, first_row, rows, there = _places(
@@ -411,7 +407,6 @@ def work_of(cache, longest=None):
     # --8<-- [end:splits]
 
 
-# --8<-- [start:rules]
 @measured_on("interpreter")
 def rules(lab):
     """What each rule chooses on an H200, one new token, four query heads on each of 8 of keys."""
@@ -427,10 +422,8 @@ def rules(lab):
             "splits": number,
             "filled": filled(asked, number),
         }
-        # --8<-- [end:rules]
 
 
-# --8<-- [start:explorer]
 @measured_on("interpreter")
 def explorer(lab):
     """What the explorer of rules knows, and the cases that both of its languages must give."""
@@ -469,7 +462,6 @@ def explorer(lab):
             "filled": [filled(work_, number) for number in chosen.values()],
             "cost": [cost(work_, number) for number in chosen.values()],
         }
-        # --8<-- [end:explorer]
 
 
 def plan_of(device, programs):
@@ -477,7 +469,6 @@ def plan_of(device, programs):
     return kernel._plan(device, torch.bfloat16, programs, 4, 128, 0, False)
 
 
-# --8<-- [start:tokens]
 @measured_on("gpu", "interpreter")
 def tokens(lab):
     """How fast a GPU reads many caches; elsewhere the cases of the calculator's two languages."""
@@ -502,7 +493,6 @@ def tokens(lab):
                 per_second=4e12,
             ),
         }
-        # --8<-- [end:tokens]
 
 
 def uneven(kind, B, N):
@@ -516,7 +506,6 @@ def uneven(kind, B, N):
     return [N * B - rest * (B - 1), *[rest] * (B - 1)]
 
 
-# --8<-- [start:ragged]
 @measured_on("gpu")
 def ragged(lab):
     """As many keys in all, in sequences that are alike, of two lengths, and with one giant."""
@@ -531,13 +520,11 @@ def ragged(lab):
             yield row | {"keys": sum(lengths), "longest": max(lengths)}
         del cache, calls
         torch.cuda.empty_cache()
-        # --8<-- [end:ragged]
 
 
 REPEATS = 32
 
 
-# --8<-- [start:cold_and_warm]
 @measured_on("gpu")
 def cold_and_warm(lab):
     """A CUDA graph of calls on one cache, which L2 keeps if it fits, and on others in turn."""
@@ -561,10 +548,8 @@ def cold_and_warm(lab):
                 yield row | {"calls": REPEATS, "bytes_read": read}
         del caches, calls
         torch.cuda.empty_cache()
-        # --8<-- [end:cold_and_warm]
 
 
-# --8<-- [start:intensity]
 @measured_on("gpu")
 def intensity(lab):
     """From one row for each key to hundreds: where reading stops being the limit."""
@@ -576,7 +561,6 @@ def intensity(lab):
             yield row | {"rows": case["M"] * case["group"]}
         del cache
         torch.cuda.empty_cache()
-        # --8<-- [end:intensity]
 
 
 # --8<-- [start:combining]
@@ -616,7 +600,6 @@ def in_order(call):
     # --8<-- [end:combining]
 
 
-# --8<-- [start:invariance]
 @measured_on("gpu")
 def invariance(lab):
     """The price of the same bits in every batch."""
@@ -631,10 +614,8 @@ def invariance(lab):
         yield from lab.time(case, calls, **work(case))
         del cache, calls
         torch.cuda.empty_cache()
-        # --8<-- [end:invariance]
 
 
-# --8<-- [start:host_time]
 @measured_on("gpu")
 def host_time(lab):
     """What a call costs the host: one launch and two, beside PyTorch's; the work is short."""
@@ -648,7 +629,6 @@ def host_time(lab):
         }
         for name, taken in time_host(calls).items():
             yield {"implementation": name, **case, **taken.as_row()}
-            # --8<-- [end:host_time]
 
 
 @measured_on("compiler", targets=("sm_80", "sm_89", "sm_90", "sm_100"))
@@ -668,7 +648,6 @@ def resources(lab):
                 yield {**case, **one.as_row()}
 
 
-# --8<-- [start:traffic]
 @measured_on("interpreter")
 def traffic(lab):
     """Bytes of keys that are loaded when the heads of a group share a program, and when not."""
@@ -694,4 +673,3 @@ def traffic(lab):
             "key_bytes": trace.total("load", tensor="k").bytes,
             "bytes_compulsory": k.numel() * k.element_size(),
         }
-        # --8<-- [end:traffic]

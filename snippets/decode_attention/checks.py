@@ -94,7 +94,6 @@ def sequence(cache, b, length, table):
     return cache[pages].transpose(0, 1).flatten(1, 2)[:, :length]
 
 
-# --8<-- [start:assert]
 def assert_decoded(out, cache, *, scale=None, lse=None):
     """Raise NumericalMismatch unless every sequence's result is attention within rounding."""
     if out.shape != cache.q.shape:
@@ -113,7 +112,6 @@ def assert_decoded(out, cache, *, scale=None, lse=None):
         assert_attention(out[b], q, k, v, scale=scale, mask=mask)
         if lse is not None:
             _assert_lse(lse[b], q, k, mask, scale)
-            # --8<-- [end:assert]
 
 
 def _assert_nothing(out, lse):

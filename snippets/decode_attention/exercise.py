@@ -3,7 +3,6 @@
 import torch
 
 
-# --8<-- [start:answer]
 def merge(out_a, lse_a, out_b, lse_b):
     """Attention over all keys, from that over some of them and that over the others.
 
@@ -14,4 +13,3 @@ def merge(out_a, lse_a, out_b, lse_b):
     known = lse.where(lse != -torch.inf, 0.0)  # no key on either side: -inf - (-inf) is NaN
     weight_a, weight_b = (torch.exp(x - known)[..., None] for x in (lse_a, lse_b))
     return weight_a * out_a + weight_b * out_b, lse
-    # --8<-- [end:answer]

@@ -77,7 +77,6 @@ def _exists(page, num_pages):
     # --8<-- [end:look_up]
 
 
-# --8<-- [start:places]
 @triton.jit
 def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
     """Where a tile's keys lie: block, first row there, and rows from it on; which keys there are.
@@ -96,10 +95,8 @@ def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.conste
             first_row = start % PAGE
         stop = tl.where(_exists(block, num_pages), stop, start)  # no such page holds no key
     return block, first_row, rows, offs_n < stop
-    # --8<-- [end:places]
 
 
-# --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
     x_ptr, block, first_row, rows, there,  # as _places gives them
@@ -117,7 +114,6 @@ def _load_rows(
     row_ptr = x_ptr + rows.to(tl.int64) * stride_n + begin  # [BLOCK_N]
     tile = tl.load(row_ptr[:, None] + offs_d[None, :] * stride_d, mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
-    # --8<-- [end:load_rows]
 
 
 @triton.jit
@@ -196,13 +192,11 @@ def _attend(
     return m_i, l_i, acc
 
 
-# --8<-- [start:split]
 @triton.jit
 def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
     """Keys of a split: an equal share of the sequence in whole tiles, or more if asked."""
     share = tl.cdiv(tl.cdiv(length, BLOCK_N), splits) * BLOCK_N
     return tl.maximum(share, least_chunk)
-    # --8<-- [end:split]
 
 
 # Lengths of the caller's choice: a kernel for each that 16 divides would only take time.
@@ -309,7 +303,6 @@ def _decode_attention_kernel(
     # --8<-- [end:store]
 
 
-# --8<-- [start:merge]
 @triton.jit
 def _merge(
     part_ptr,
@@ -345,10 +338,8 @@ def _merge(
         total = total * alpha + tl.sum(weight, axis=0)
     total = tl.where(total == 0.0, 1.0, total)
     return acc / total, largest + tl.log2(total)
-    # --8<-- [end:merge]
 
 
-# --8<-- [start:combine]
 @triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
     part_ptr,  # float32 [rows, splits, D], then [rows, splits]
@@ -370,10 +361,8 @@ def _combine_kernel(
     tl.store(out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D)
     if lse_ptr is not None:
         tl.store(lse_ptr + row, lse / LOG2_E)
-    # --8<-- [end:combine]
 
 
-# --8<-- [start:append]
 @triton.jit(do_not_specialize=["capacity", "num_pages"])
 def _cache_append_kernel(
     new_k_ptr, new_v_ptr, k_ptr, v_ptr, lens_ptr, table_ptr,
@@ -410,7 +399,6 @@ def _cache_append_kernel(
     to_v = (block * stride_vb + hk * stride_vh + rows * stride_vn)[:, None] + offs_d * stride_vd
     tl.store(k_ptr + to_k, tl.load(new_k_ptr + from_k, mask=mask), mask=mask)
     tl.store(v_ptr + to_v, tl.load(new_v_ptr + from_v, mask=mask), mask=mask)
-    # --8<-- [end:append]
 
 
 # --8<-- [start:launcher]
@@ -637,7 +625,6 @@ class Plan(NamedTuple):
     slots: int  # programs that the GPU runs at once
 
 
-# --8<-- [start:plan]
 @functools.lru_cache(maxsize=4096)
 def _plan(device, dtype, heads, rows, D, page, invariant):
     """The Plan for so many heads of keys (of all sequences) with so many rows of q each.
@@ -666,10 +653,8 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     held = max(1, tile.num_stages - 1) * size + beside + RESERVED
     slots = device.processors * max(1, min(tile.at_once, device.shared_processor // held))
     return Plan(BLOCK_M, BLOCK_D, tile, programs, slots)
-    # --8<-- [end:plan]
 
 
-# --8<-- [start:cut]
 @functools.lru_cache(maxsize=4096)
 def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
     """The Plan, the number of splits, and whether the kernel that combines them starts early."""
@@ -680,7 +665,6 @@ def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
         tiles = -(-longest // plan.tile.BLOCK_N)
         splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
     return plan, splits, splits > 1 and device.early
-    # --8<-- [end:cut]
 
 
 def _power_of_two(size):
@@ -763,7 +747,6 @@ def _device_of(x):
     return torch.cuda.device(x.device)
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache)
@@ -780,7 +763,6 @@ def _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table):
     _check_device("q", q)
     if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
         raise TypeError("q is torch.bfloat16; torch.float16, torch.float32 are allowed on this GPU")
-    # --8<-- [end:refusals]
 
 
 def _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D):

@@ -57,7 +57,6 @@ def flash_attention_four(work):
     # --8<-- [end:flash_attention]
 
 
-# --8<-- [start:flashinfer]
 def flashinfer(work):
     """The smallest chunk, found by halving, with which the whole grid runs at once.
 
@@ -74,7 +73,6 @@ def flashinfer(work):
         else:
             high = middle
     return -(-work.keys // low)
-    # --8<-- [end:flashinfer]
 
 
 # --8<-- [start:fixed]

@@ -80,7 +80,6 @@ def _cases(lab, **axes):
         yield {**case, "batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
 
 
-# --8<-- [start:backward]
 @measured_on("gpu")
 def backward(lab):
     """Time from grad_out to the three gradients, every launch counted; others by autograd.
@@ -107,7 +106,6 @@ def backward(lab):
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
                 yield {"implementation": name, **case, "error": why_not(error)}
         yield from lab.time(case, calls, **_cost(case))
-        # --8<-- [end:backward]
 
 
 # --8<-- [start:rungs]
@@ -222,7 +220,6 @@ def dq(lab):
             yield row
 
 
-# --8<-- [start:registers]
 @measured_on("compiler", targets=["sm_90"])
 def registers(lab):
     """Registers and spills of each rung at D 128, without a mask and with one."""
@@ -233,7 +230,6 @@ def registers(lab):
             options = {"causal": True} if case["causal"] else {}
             for row in _compiled(lab, case, functools.partial(run, **options)):
                 yield {**case, "rung": rung, **row}
-            # --8<-- [end:registers]
 
 
 def _compiled(lab, case, run):

@@ -9,7 +9,6 @@ from snippets._lab.judge.oracle import NumericalMismatch, eager_attention
 FLOAT32 = torch.finfo(torch.float32).eps
 
 
-# --8<-- [start:reference]
 def eager_gradients(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
     """What autograd finds for eager attention in q's own dtype: gradients for q, k and v.
 
@@ -30,7 +29,6 @@ def eager_gradients(q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
             scores = scores.masked_fill(~mask, float("-inf"))
         lse = torch.where(grad_lse == 0, 0.0, scores.logsumexp(-1))
         return torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse))
-    # --8<-- [end:reference]
 
 
 def forward(q, k, v, *, scale=None, mask=None):
@@ -46,7 +44,6 @@ def forward(q, k, v, *, scale=None, mask=None):
     return out, scores.logsumexp(-1).float()
 
 
-# --8<-- [start:bound]
 def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_lse=None):
     """Raise NumericalMismatch unless `found` are the gradients for q, k and v within rounding.
 
@@ -78,7 +75,6 @@ def assert_gradients(found, q, k, v, grad_out, *, scale=None, mask=None, grad_ls
                 f"grad_{name}: largest difference {error:.2e} from float64, allowed {allowed:.2e} "
                 f"(eager: {pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
             )
-    # --8<-- [end:bound]
 
 
 def error_of_weights(backward, q, k, scale):

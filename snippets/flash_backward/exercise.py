@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 
-# --8<-- [start:answer]
 @triton.jit
 def _values_kernel(
     q_ptr,
@@ -34,7 +33,6 @@ def _values_kernel(
         p = tl.exp(tl.dot(q, k.T, input_precision="ieee") * scale - lse[:, None])
         dv = tl.dot(p.to(do.dtype).T, do, dv, input_precision="ieee")
     tl.store(dv_ptr + keys, dv.to(dv_ptr.dtype.element_ty))
-    # --8<-- [end:answer]
 
 
 def gradient_of_values(q, k, lse, grad_out):

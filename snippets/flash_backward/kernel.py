@@ -35,7 +35,6 @@ AT_ONCE = 256  # programs that start at one time, about
 APART = True  # programs of a head begin at different queries
 
 
-# --8<-- [start:tiles]
 class TileConfig(NamedTuple):
     """How the work of one program is cut, and on how many warps it runs."""
 
@@ -46,7 +45,6 @@ class TileConfig(NamedTuple):
     ONE_PASS: bool = False  # the kernel for dK and dV adds up dQ as well, and there is no other
     KEEP: bool = False  # in the kernel for dQ: q and dO wait in registers, not in shared memory
     maxnreg: int | None = None  # registers of a thread at most: more programs run at one time
-    # --8<-- [end:tiles]
 
 
 # --8<-- [start:key_table]
@@ -131,7 +129,6 @@ CONFIGURATIONS = {"_key_config": KEY_CONFIGS, "_query_config": QUERY_CONFIGS}  #
 # --8<-- [end:query_table]
 
 
-# --8<-- [start:load_rows]
 @triton.jit
 def _load_rows(
     x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
@@ -155,10 +152,8 @@ def _load_rows(
         mask = (offs_row < num_rows)[:, None] & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
         tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
-    # --8<-- [end:load_rows]
 
 
-# --8<-- [start:load_numbers]
 @triton.jit
 def _load_numbers(
     x,  # TMA: descriptor of [heads, M]; otherwise pointer
@@ -177,7 +172,6 @@ def _load_numbers(
         place = x + head.to(tl.int64) * stride_head + offs_m
         numbers = tl.load(place, mask=offs_m < M, other=0.0)
     return numbers
-    # --8<-- [end:load_numbers]
 
 
 @triton.jit
@@ -188,7 +182,6 @@ def _head(x, b, h, stride_b, stride_h, USE_TMA: tl.constexpr):
     return x
 
 
-# --8<-- [start:sums_of_rows]
 @triton.jit
 def _sums_of_rows(
     out, grad_out,  # [BLOCK_M, BLOCK_D]
@@ -209,10 +202,8 @@ def _sums_of_rows(
     tl.store(lse_log2_ptr + place, lse_log2, mask=mask_m)
     tl.store(delta_ptr + place, delta, mask=mask_m)
     return lse_log2, delta
-    # --8<-- [end:sums_of_rows]
 
 
-# --8<-- [start:prepare]
 @triton.jit
 def _prepare_kernel(
     out_ptr, grad_out_ptr,  # [B, H, M, D]
@@ -248,10 +239,8 @@ def _prepare_kernel(
     zeros = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     place = sum_ptr + (head.to(tl.int64) * M + offs_m)[:, None] * D + offs_d[None, :]
     tl.store(place, zeros, mask=(offs_m < M)[:, None] & (offs_d < D)[None, :])
-    # --8<-- [end:prepare]
 
 
-# --8<-- [start:add_to_sum]
 @triton.jit
 def _add_to_sum(
     total,  # TMA: descriptor of [B, H, M · D / WIDTH, WIDTH]; otherwise pointer: contiguous
@@ -278,10 +267,8 @@ def _add_to_sum(
         mask = (offs_m < M)[:, None] & (offs_d < D)[None, :]  # [BLOCK_M, BLOCK_D]
         place = total + row[:, None] * D + offs_d[None, :]
         tl.atomic_add(place, tile, mask=mask, sem="relaxed")
-    # --8<-- [end:add_to_sum]
 
 
-# --8<-- [start:hide]
 @triton.jit
 def _hide(
     scores,  # [BLOCK_N, BLOCK_M], or [BLOCK_M, BLOCK_N]
@@ -296,20 +283,16 @@ def _hide(
     if CAUSAL:
         seen = seen & (offs_n <= offs_m + causal_offset)
     return tl.where(seen, scores, float("-inf"))
-    # --8<-- [end:hide]
 
 
-# --8<-- [start:keep]
 @triton.jit
 def _in_registers(tile, BLOCK_D: tl.constexpr):
     """The same tile, as a product with the identity matrix leaves it: not in shared memory."""
     rows, columns = tl.arange(0, BLOCK_D)[:, None], tl.arange(0, BLOCK_D)[None, :]
     identity = (rows == columns).to(tile.dtype)
     return tl.dot(tile, identity, input_precision="ieee").to(tile.dtype)  # exact
-    # --8<-- [end:keep]
 
 
-# --8<-- [start:place]
 @triton.jit
 def _place(num_tiles, together, LAST_FIRST: tl.constexpr):
     """The head and the tile of this program: tile by tile through `together` heads at a time."""
@@ -320,7 +303,6 @@ def _place(num_tiles, together, LAST_FIRST: tl.constexpr):
     if LAST_FIRST:
         tile_idx = num_tiles - 1 - tile_idx
     return group * together + turn % together, tile_idx
-    # --8<-- [end:place]
 
 
 @triton.jit
@@ -623,7 +605,6 @@ def _grad_q_kernel(
     # --8<-- [end:store_dq]
 
 
-# --8<-- [start:finish]
 @triton.jit
 def _finish_kernel(sum_ptr, grad_q_ptr, count, scale, ADD: tl.constexpr, BLOCK: tl.constexpr):
     """One program scales BLOCK numbers of the sum of dQ and rounds them once."""
@@ -633,7 +614,6 @@ def _finish_kernel(sum_ptr, grad_q_ptr, count, scale, ADD: tl.constexpr, BLOCK: 
     if ADD:
         grad_q += tl.load(grad_q_ptr + offs, mask=mask, other=0.0)
     tl.store(grad_q_ptr + offs, grad_q.to(grad_q_ptr.dtype.element_ty), mask=mask)
-    # --8<-- [end:finish]
 
 
 # --8<-- [start:launcher]
@@ -724,7 +704,6 @@ def flash_backward(
     # --8<-- [end:launches]
 
 
-# --8<-- [start:launch_queries]
 def _launch_queries(config, inputs, known, sums, results, problem):
     """Launch the kernel for dQ, which writes Δ on the way."""
     out, lse, grad_lse = known
@@ -745,10 +724,8 @@ def _launch_queries(config, inputs, known, sums, results, problem):
         **problem,
         **options,
     )
-    # --8<-- [end:launch_queries]
 
 
-# --8<-- [start:launch_keys]
 def _launch_keys(config, inputs, sums, total, results, problem):
     """Launch the kernel for dK and dV; in one pass it adds dQ to `total`."""
     B, Hkv, N, _ = inputs[1].shape
@@ -773,7 +750,6 @@ def _launch_keys(config, inputs, sums, total, results, problem):
         **problem,
         **options,
     )
-    # --8<-- [end:launch_keys]
 
 
 def _launch_prepare(inputs, known, sums, total, problem):
@@ -804,7 +780,6 @@ def _launch_finish(total, results, problem):
     _finish_kernel[grid](total, results[0], count, scale, ADD=add, BLOCK=NUMBERS)
 
 
-# --8<-- [start:together]
 def _together(heads, tiles, problem):
     """How many heads start together: one, or with a causal mask as many as fill a GPU.
 
@@ -813,7 +788,6 @@ def _together(heads, tiles, problem):
     if not problem["CAUSAL"]:
         return 1
     return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
-    # --8<-- [end:together]
 
 
 def _options(config, without):
@@ -912,7 +886,6 @@ def _can_use_tma(architecture, *tensors):
     # --8<-- [end:descriptors]
 
 
-# --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -947,7 +920,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refusals]
 
 
 # --8<-- [start:refused_shapes]

@@ -18,7 +18,6 @@ IN_ORDER = ("flash_backward",)  # those that can repeat their bits
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 
 
-# --8<-- [start:attention]
 def attention(
     q,
     k,
@@ -60,7 +59,6 @@ def attention(
         return FORWARD[forward](q, k, v, **options)
     out, lse = attend(q, k, v, scale, causal, align, forward, backward, deterministic)
     return (out, lse) if return_lse else out
-    # --8<-- [end:attention]
 
 
 def _check_launchers(forward, backward, deterministic):
@@ -74,7 +72,6 @@ def _check_launchers(forward, backward, deterministic):
         )
 
 
-# --8<-- [start:forward]
 @torch.library.custom_op("attention_measured::attend", mutates_args=())
 def attend(
     q: torch.Tensor,
@@ -89,7 +86,6 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output and the logsumexp of its rows; the last two arguments are for the backward."""
     return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
-    # --8<-- [end:forward]
 
 
 # --8<-- [start:backward]

@@ -132,7 +132,6 @@ def _five(values):
     return [float(f"{value:.5g}") for value in values]
 
 
-# --8<-- [start:curve]
 def _curve(settings, steps, attend=None):
     """Train for so many steps; the losses, the seconds, and the held-out loss at the end."""
     run = Run(settings, _text()[0], DEVICE, attend=attend)
@@ -146,7 +145,6 @@ def _curve(settings, steps, attend=None):
         "seconds_in_all": round(seconds, 3),
         "held_out": float(f"{run.validate():.5g}"),
     }
-    # --8<-- [end:curve]
 
 
 def _row(case, make):
@@ -247,7 +245,6 @@ def _attention_work(config, batch_size, length):
     }
 
 
-# --8<-- [start:steps]
 @measured_on("gpu")
 def steps(lab):
     """Time and memory of a training step over the length, and of its attention alone."""
@@ -264,7 +261,6 @@ def steps(lab):
         yield from _timed_steps(lab, case, config, names)
         if not case["compiled"]:
             yield from _timed_attention(lab, case, config, names)
-        # --8<-- [end:steps]
 
 
 def _timed_steps(lab, case, config, names):
@@ -370,7 +366,6 @@ def _copied(model):
 _trained = functools.cache(Trained)
 
 
-# --8<-- [start:training]
 @measured_on("gpu")
 def training(lab):
     """One run to its end: losses, and the held-out loss, whose lowest place says when to stop."""
@@ -384,10 +379,8 @@ def training(lab):
             "validation": [[at, float(f"{loss:.5g}")] for at, loss in found.validation],
             "seconds_in_all": round(found.seconds, 3),
         }
-        # --8<-- [end:training]
 
 
-# --8<-- [start:samples]
 @measured_on("gpu")
 def samples(lab):
     """What the model says at some steps, through decode_attention and its cache."""
@@ -401,10 +394,8 @@ def samples(lab):
         made = sample(model, prompt, SAMPLED, cache=cache, generator=generator)
         text = bytes(made[0].tolist()).decode("utf-8", errors="replace")
         yield {**case, "temperature": 0.8, "text": text.replace("\0", "\ufffd")}
-        # --8<-- [end:samples]
 
 
-# --8<-- [start:looked_at]
 @measured_on("gpu")
 def looked_at(lab):
     """Shares of each head's weight at some steps, and a few heads' whole maps of a short text."""
@@ -429,7 +420,6 @@ def looked_at(lab):
         for kind, (layer, head) in chosen.items():
             named = {**case, "map": kind, "layer": layer, "head": head}
             yield {**named, "text": TEXT[:WINDOW], "weights": packed(maps[layer, head])}
-        # --8<-- [end:looked_at]
 
 
 def _largest(by_head):
@@ -448,7 +438,6 @@ def packed(weights):
 NEW = 64  # bytes that a timed call samples
 
 
-# --8<-- [start:sampling]
 @measured_on("gpu")
 def sampling(lab):
     """Time of one more byte: ours and PyTorch's, with a cache and without, eager and in a graph."""
@@ -458,7 +447,6 @@ def sampling(lab):
     for case in lab.each(batch=[1, 16], N=[256, 960], way=ways):
         case |= {"implementation": _implementation(case["way"]), "dtype": "bfloat16"}
         yield _row(case, functools.partial(_per_byte, model, case))
-    # --8<-- [end:sampling]
 
 
 def _implementation(way):

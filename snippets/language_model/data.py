@@ -43,7 +43,6 @@ class File(NamedTuple):
         return int(hashlib.sha256(self.path.encode()).hexdigest(), 16) % HELD_OUT == 0
 
 
-# --8<-- [start:files]
 def library(folder=None):
     """The files of the standard library in the order of their names."""
     folder = Path(folder or sysconfig.get_paths()["stdlib"])
@@ -58,10 +57,8 @@ def library(folder=None):
     if not found:
         raise NoCorpus(f"there is no Python source in {folder.name}; the model learns from it")
     return found
-    # --8<-- [end:files]
 
 
-# --8<-- [start:manifest]
 def manifest(files):
     """What a result says of its text: version, counts, and one digest of all names and contents."""
     every = "".join(f"{file.digest}  {file.path}\n" for file in files)
@@ -73,7 +70,6 @@ def manifest(files):
         "bytes_held_out": sum(len(file.text) for file in files if file.held_out),
         "sha256": hashlib.sha256(every.encode()).hexdigest(),
     }
-    # --8<-- [end:manifest]
 
 
 class Corpus(NamedTuple):
@@ -103,7 +99,6 @@ def _purpose(held_out):
     return "validate on" if held_out else "learn from"
 
 
-# --8<-- [start:batch]
 def batch(text, size, length, *, seed, step):
     """`size` windows of length + 1 bytes, int64, that depend on the seed and the step alone.
 
@@ -116,4 +111,3 @@ def batch(text, size, length, *, seed, step):
     # Few numbers are sent, so that the host need not wait for the GPU.
     places = starts.to(text.device) + torch.arange(length + 1, device=text.device)
     return text[places].long()
-    # --8<-- [end:batch]

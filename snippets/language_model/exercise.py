@@ -3,7 +3,6 @@
 import torch
 
 
-# --8<-- [start:answer]
 def draw_from_top(logits, temperature, top, generator=None):
     """The next bytes [B, 1], drawn among the `top` likeliest of logits [B, 256]."""
     least = logits.topk(top, dim=-1).values[:, -1:]  # [B, 1]
@@ -12,4 +11,3 @@ def draw_from_top(logits, temperature, top, generator=None):
     # A weight of zero never arrives: x / 0 is infinity.
     arrivals = torch.empty_like(weights).exponential_(generator=generator) / weights
     return arrivals.argmin(-1, keepdim=True)
-    # --8<-- [end:answer]

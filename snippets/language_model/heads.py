@@ -8,7 +8,6 @@ OPENING, CLOSING = b"([{", b")]}"
 NEWLINE, SPACE = ord("\n"), ord(" ")
 
 
-# --8<-- [start:weights]
 @torch.no_grad()
 def weights_of(model, tokens):
     """Attention weights of every layer and head for tokens [B, N]: [layers, B, H, N, N]."""
@@ -23,7 +22,6 @@ def weights_of(model, tokens):
 
     model(tokens, attend)
     return torch.stack(found)
-    # --8<-- [end:weights]
 
 
 # --8<-- [start:targets]
@@ -65,7 +63,6 @@ def indentation(text):
 TARGETS = {"previous byte": previous, "matching bracket": brackets, "indentation": indentation}
 
 
-# --8<-- [start:shares]
 def shares(weights, tokens):
     """Mean share of each head's weight on each kind of target, and what even weights would give.
 
@@ -85,4 +82,3 @@ def shares(weights, tokens):
             total = weights[:, rows, :, ats, keys].sum(0)  # [layers, H]
             found[kind] = ((total / count).tolist(), even / count, count)
     return found
-    # --8<-- [end:shares]

@@ -16,7 +16,6 @@ BYTES = 256  # what a token can be
 ROTATION_BASE = 10_000.0
 
 
-# --8<-- [start:config]
 class Config(NamedTuple):
     """The sizes of a model; the default has 17 million parameters."""
 
@@ -27,7 +26,6 @@ class Config(NamedTuple):
     head_dim: int = 64
     hidden: int = 1408  # inside the feed-forward layer
     context: int = 1024  # tokens it is trained on at once
-    # --8<-- [end:config]
 
 
 def check_config(config):
@@ -46,7 +44,6 @@ def sdpa(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
-# --8<-- [start:linear]
 class Linear(nn.Linear):
     """x @ Wᵀ in x's dtype: W is float32, so that small updates are not rounded away."""
 
@@ -56,7 +53,6 @@ class Linear(nn.Linear):
     def forward(self, x):
         return F.linear(x, self.weight.to(x.dtype))
 
-    # --8<-- [end:linear]
 
 
 # --8<-- [start:rotary]
@@ -79,7 +75,6 @@ def rotate(x, cos, sin):
     # --8<-- [end:rotary]
 
 
-# --8<-- [start:attention]
 class Attention(nn.Module):
     """Grouped-query attention: x [B, N, E] → [B, N, E]."""
 
@@ -99,10 +94,8 @@ class Attention(nn.Module):
         mixed = attend(*(x.transpose(1, 2) for x in (q, k, v)))  # [B, H, N, D]
         return self.out(mixed.transpose(1, 2).reshape(B, N, -1))
 
-    # --8<-- [end:attention]
 
 
-# --8<-- [start:block]
 class Block(nn.Module):
     """One layer: attention, then a feed-forward layer, each added to what went in."""
 
@@ -121,7 +114,6 @@ class Block(nn.Module):
         gate, up = self.up(self.before_forward(x).to(self.dtype)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
-    # --8<-- [end:block]
 
 
 # --8<-- [start:model]
@@ -233,7 +225,6 @@ def sdpa_cached(q, k_cache, v_cache, *, cache_seqlens):
     return F.scaled_dot_product_attention(q, k_cache, v_cache, **options)
 
 
-# --8<-- [start:step]
 def step(model, tokens, cache):
     """Logits [B, 256] after M more tokens [B, M], which join the cache."""
     M = tokens.shape[1]
@@ -241,7 +232,6 @@ def step(model, tokens, cache):
     before = cache.lengths[:, None] - M
     positions = before + torch.arange(M, device=tokens.device)  # [B, M]
     return model(tokens, cache.layers, positions)[:, -1]
-    # --8<-- [end:step]
 
 
 def draw(logits, temperature, generator=None):
@@ -254,7 +244,6 @@ def draw(logits, temperature, generator=None):
     return arrivals.argmin(-1, keepdim=True)
 
 
-# --8<-- [start:sample]
 @torch.no_grad()
 def sample(model, prompt, count, *, cache=None, temperature=0.8, generator=None, chunk=64):
     """prompt [B, N] and `count` bytes more. Without a cache each byte costs a whole forward."""
@@ -270,7 +259,6 @@ def sample(model, prompt, count, *, cache=None, temperature=0.8, generator=None,
             logits = step(model, tokens[:, -1:], cache)
         tokens = torch.cat((tokens, draw(logits, temperature, generator)), dim=1)
     return tokens
-    # --8<-- [end:sample]
 
 
 def _check_sample(model, prompt, count, cache):

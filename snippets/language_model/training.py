@@ -33,7 +33,6 @@ class BadCheckpoint(RuntimeError):
     """A checkpoint is cut short, damaged, or of another run; the message says what to do."""
 
 
-# --8<-- [start:settings]
 class Settings(NamedTuple):
     """What decides a run beside the text: two runs with the same settings see the same bytes."""
 
@@ -52,7 +51,6 @@ class Settings(NamedTuple):
     forward: str = "flash_attention"
     deterministic: bool = False
     dtype: str = "bfloat16"
-    # --8<-- [end:settings]
 
 
 TINY = Settings(  # for a CPU, where kernels run in Triton's interpreter
@@ -76,13 +74,11 @@ def rate_at(settings, step):
     return settings.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, along)))
 
 
-# --8<-- [start:turned]
 def turned(validation, patience=2):
     """Whether the held-out loss has risen above its lowest so many times in a row."""
     losses = [loss for _, loss in validation]
     lowest = min(range(len(losses)), key=losses.__getitem__, default=0)
     return len(losses) - 1 - lowest >= patience
-    # --8<-- [end:turned]
 
 
 class Run:
@@ -108,7 +104,6 @@ class Run:
         self.best = None  # what best.pt is to hold, where it is newer than the file
         self._losses = []  # of each step, on the device: reading one waits for the GPU
 
-    # --8<-- [start:advance]
     def advance(self, tokens=None):
         """One step of the optimizer on the windows of this step, or on those given."""
         settings = self.settings
@@ -125,7 +120,6 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         self._losses.append(loss.detach())
         self.step += 1
-        # --8<-- [end:advance]
 
     @property
     def losses(self):
@@ -296,7 +290,6 @@ def try_out(state, folder):
         ) from error
 
 
-# --8<-- [start:train]
 def train(run, folder, *, seconds=math.inf, stop=lambda: False, tell=lambda run: None, note=print):
     """Advance until the steps are made, the time is up or the held-out loss turns; say which.
 
@@ -326,7 +319,6 @@ def train(run, folder, *, seconds=math.inf, stop=lambda: False, tell=lambda run:
         _note_best(run)
     _keep(run, folder, note)
     return ended
-    # --8<-- [end:train]
 
 
 def _validated(run):

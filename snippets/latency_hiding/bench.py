@@ -50,14 +50,12 @@ def check(device):
         assert_held(ends, sums, links, starts[:9], x[:512], 5, work)
 
 
-# --8<-- [start:starts]
 def _starts(links, walkers):
     """Where so many walkers begin: at lines drawn at random."""
     lines = len(links) // LINE
     generator = torch.Generator(links.device).manual_seed(1)
     where = torch.randint(lines, (walkers,), generator=generator, device=links.device)
     return (where * LINE).int()
-    # --8<-- [end:starts]
 
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -283,7 +281,6 @@ def _graph(call, times):
     # --8<-- [end:host]
 
 
-# --8<-- [start:host_time]
 @measured_on("gpu")
 def host_time(lab):
     """What a launch costs the CPU, and when the GPU's work hides it."""
@@ -307,10 +304,8 @@ def host_time(lab):
             yield {**case, "mode": mode, "gpu_ms": modes["CUDA graph"]["wall_ms_p50"], **taken}
     for case in lab.each(kind=["chain"], way=list(CHAINS)):
         yield {**case, "operations": 2 * PAIRS, **_chain(case["way"])}
-        # --8<-- [end:host_time]
 
 
-# --8<-- [start:ways]
 def _ways(x):
     """Ways to start a kernel that is over at once: name → (call, launches)."""
     small, out = x[:1, :128].contiguous(), torch.empty(1, 128, device="cuda")
@@ -327,7 +322,6 @@ def _ways(x):
         "Triton, the compiled kernel": (lambda: compiled[(1, 1, 1)](*arguments), 1),
         "CUDA graph of 20 torch.add": (replay, 20),
     }
-    # --8<-- [end:ways]
 
 
 # --8<-- [start:chain]

@@ -111,7 +111,6 @@ def _held_kernel(
     # --8<-- [end:held]
 
 
-# --8<-- [start:cycle]
 def cycle(n_bytes, *, device, seed=0):
     """Links through every cache line of a working set, in one random cycle.
 
@@ -130,10 +129,8 @@ def cycle(n_bytes, *, device, seed=0):
     links = torch.zeros(lines, LINE, dtype=torch.int32, device=device)
     links[order.long(), 0] = order.roll(-1) * LINE
     return links.view(-1)
-    # --8<-- [end:cycle]
 
 
-# --8<-- [start:launcher]
 def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     """Where walkers end that follow links: `steps` times at ← links[at].
 
@@ -159,7 +156,6 @@ def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     _check_power_of_two("block", block, most=MAX_TILE)
     _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
     return walk(links, starts, steps, block, num_warps)
-    # --8<-- [end:launcher]
 
 
 def walk(links, starts, steps, block, num_warps):
@@ -193,7 +189,6 @@ def copy_in_flight(x, *, programs, loads=1, num_warps=4):
     return out
 
 
-# --8<-- [start:on_tiles]
 def work_on_tiles(x, *, steps, programs=None, num_warps=32):
     """y ← y / 2 + x, `steps` times from y = x, a tile a program.
 
@@ -215,7 +210,6 @@ def work_on_tiles(x, *, steps, programs=None, num_warps=32):
     with torch.cuda.device_of(x):
         _tiles_kernel[(programs,)](x, out, tiles, steps, BLOCK=block, num_warps=num_warps)
     return out
-    # --8<-- [end:on_tiles]
 
 
 def hold_and_wait(links, starts, x, *, steps, work=0, num_warps=4):

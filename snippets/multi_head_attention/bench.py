@@ -27,13 +27,11 @@ BURST = 100  # launches between two events
 GPU = "cuda"
 
 
-# --8<-- [start:sdpa]
 class WithSDPA(MultiHeadAttentionVectorized):
     """The vectorised module with PyTorch's fused attention; mask as PyTorch takes it."""
 
     def attend(self, q, k, v, mask=None):
         return scaled_dot_product_attention(q, k, v, attn_mask=mask)  # [B, H, N, D]
-        # --8<-- [end:sdpa]
 
 
 def _forms(E, heads, *, dtype, device, head_dim=None):
@@ -85,7 +83,6 @@ def check(device):
             assert_same(_run(module, x, mask), want, slack=slack)
 
 
-# --8<-- [start:call]
 def _call_of(module, x, passes):
     """A function that runs a layer: the output alone, or all gradients after it."""
     if passes == "forward":
@@ -105,7 +102,6 @@ def _call_of(module, x, passes):
         return torch.autograd.grad(_run(module, x), wanted, sent_back)
 
     return forward_and_backward
-    # --8<-- [end:call]
 
 
 # --8<-- [start:launches]
@@ -298,7 +294,6 @@ def _with_tf32(a, b):
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-# --8<-- [start:journey]
 class Journey(TorchFunctionMode):
     """Records every PyTorch call that returns a tensor: shapes, strides, and whose memory."""
 
@@ -336,7 +331,6 @@ class Journey(TorchFunctionMode):
                 }
             )
         return out
-        # --8<-- [end:journey]
 
 
 LETTERS = {"B": 2, "N": 5, "E": 16, "H": 3, "D": 4, "H·D": 12}  # all different, to tell apart
@@ -401,7 +395,6 @@ def contiguity(lab):
         # --8<-- [end:contiguity]
 
 
-# --8<-- [start:conventions]
 def _conventions(form, visible):
     """name → (call, the mask that says the same as `visible`, 0 or False being hidden)."""
     x = _tokens({"B": 2, "N": len(visible), "E": 16}, dtype=torch.float64, device="cpu")
@@ -434,7 +427,6 @@ def _conventions(form, visible):
             ~visible,
         ),
     }
-    # --8<-- [end:conventions]
 
 
 @measured_on("interpreter")
@@ -496,7 +488,6 @@ def heads(lab):
         yield {**case, **mean, "sentences": list(sentences), "source_hash": published.source_hash}
 
 
-# --8<-- [start:behaviour]
 def _behaviour(layer, head):
     """Averages over the queries of one head; layer [heads, N, N] holds its neighbours too."""
     weights = layer[head] / layer[head].sum(-1, keepdim=True)  # [N, N], published with 4 decimals
@@ -516,4 +507,3 @@ def _behaviour(layer, head):
         "to_previous": weights.diagonal(-1).mean().item(),  # of queries that have one
         "to_next": weights.diagonal(1).mean().item(),
     }
-    # --8<-- [end:behaviour]

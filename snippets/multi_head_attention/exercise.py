@@ -5,7 +5,6 @@ import torch
 from .module import PROJECTIONS, MultiHeadAttentionVectorized, _check_inputs
 
 
-# --8<-- [start:fused]
 class MultiHeadAttentionFused(MultiHeadAttentionVectorized):
     """MultiHeadAttentionVectorized with W_q, W_k and W_v in one; arguments and results as there."""
 
@@ -36,4 +35,3 @@ class MultiHeadAttentionFused(MultiHeadAttentionVectorized):
             fused.W_qkv.weight.copy_(stacked)
         fused.W_o.load_state_dict(module.W_o.state_dict())
         return fused
-        # --8<-- [end:fused]

@@ -12,7 +12,6 @@ from torch import nn
 PROJECTIONS = ("W_q", "W_k", "W_v")
 
 
-# --8<-- [start:head]
 class AttentionHead(nn.Module):
     """One head: x [B, N, E] → [B, N, D], its own projections, no bias.
 
@@ -38,10 +37,8 @@ class AttentionHead(nn.Module):
         weights = masked_softmax(scores, mask)
         return weights @ v  # [B, N, N] · [B, N, D] → [B, N, D]
 
-    # --8<-- [end:head]
 
 
-# --8<-- [start:softmax]
 def masked_softmax(scores, mask=None):
     """Softmax of each row; hidden keys get 0, and a row without a visible key is all zeros."""
     if mask is None:
@@ -50,10 +47,8 @@ def masked_softmax(scores, mask=None):
     # The lowest finite number and not -inf: a row of nothing but -inf is NaN after softmax.
     scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return scores.softmax(-1).masked_fill(hidden, 0.0)
-    # --8<-- [end:softmax]
 
 
-# --8<-- [start:loop]
 class MultiHeadAttention(nn.Module):
     """Several heads, one after the other: x [B, N, E] → [B, N, E].
 
@@ -72,7 +67,6 @@ class MultiHeadAttention(nn.Module):
         outs = [head(x, mask) for head in self.heads]  # H times [B, N, E] → [B, N, D]
         return self.W_o(torch.cat(outs, dim=-1))  # [B, N, H·D] → [B, N, E]
 
-    # --8<-- [end:loop]
 
 
 # --8<-- [start:wide]
@@ -150,7 +144,6 @@ class MultiHeadAttentionVectorized(nn.Module):
         # --8<-- [end:copy]
 
 
-# --8<-- [start:refusals]
 def _check_inputs(x, mask, weight):
     """Raise for a wrong x or mask: which argument, what came, what is allowed."""
     if not isinstance(x, torch.Tensor):
@@ -187,7 +180,6 @@ def _check_inputs(x, mask, weight):
             f"mask has shape {shape}; allowed are {(N, N)}, {(B, N, N)} and, for padding, "
             f"{(B, 1, N)}"
         )
-    # --8<-- [end:refusals]
 
 
 def _check_sizes(**sizes):

@@ -129,7 +129,6 @@ def simulator(lab):
         yield {**case, **found, "bytes": memory_of(ring), "hidden_from": hidden_from(ring)}
 
 
-# --8<-- [start:scaling]
 @measured_on("gpu", every_gpu=True)
 def scaling(lab):
     """One call on all GPUs, and the same on each of them at once, of which the slowest counts."""
@@ -154,7 +153,6 @@ def scaling(lab):
             yield _broken(case, THEIRS, error)
             break  # it has stopped the ranks, and would again
     stop()  # what has entered their context must not be measured again
-    # --8<-- [end:scaling]
 
 
 @measured_on("gpu", every_gpu=True)

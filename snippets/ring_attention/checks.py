@@ -30,7 +30,6 @@ def eager(q, k, v, grad_out, causal, scale=None):
     return torch.autograd.grad(out, leaves, grad_out)
 
 
-# --8<-- [start:bound]
 def assert_ring(found, q, k, v, grad_out, *, causal, scale=None):
     """Raise NumericalMismatch unless `found` is the output, and the gradients for q, k and v.
 
@@ -58,7 +57,6 @@ def assert_ring(found, q, k, v, grad_out, *, causal, scale=None):
                 f"grad_{name}: largest difference {error:.2e} from float64, allowed {allowed:.2e} "
                 f"(eager: {pytorch:.2e}) at q {tuple(q.shape)}, k {tuple(k.shape)}, {q.dtype}"
             )
-    # --8<-- [end:bound]
 
 
 def assert_steps(

@@ -99,7 +99,6 @@ def _room(ring, *tensors):
     return _rooms[ring.group]
 
 
-# --8<-- [start:copied]
 class CopiedBlocks:
     """As kernel.py's Blocks: what is with a rank, copied into the next rank's memory.
 
@@ -126,7 +125,6 @@ class CopiedBlocks:
         if self.t > 0:  # the first block is nobody's buffer
             self.room.free((self.t - 1) % 2)
 
-    # --8<-- [end:copied]
 
 
 def bytes_kept():

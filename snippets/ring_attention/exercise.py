@@ -3,7 +3,6 @@
 import torch
 
 
-# --8<-- [start:answer]
 def merge(out, lse, other_out, other_lse):
     """Attention to the keys of both parts, from the outputs [..., M, D] and logsumexps [..., M].
 
@@ -13,4 +12,3 @@ def merge(out, lse, other_out, other_lse):
     share = torch.sigmoid(other_lse - lse)  # [..., M]
     merged = torch.lerp(out.float(), other_out.float(), share.unsqueeze(-1))
     return merged, lse - torch.nn.functional.logsigmoid(lse - other_lse)
-    # --8<-- [end:answer]

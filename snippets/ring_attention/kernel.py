@@ -483,7 +483,6 @@ def _plan(ring, length, causal, layout):
     # --8<-- [end:plan]
 
 
-# --8<-- [start:travel]
 class Travel:
     """Tensors on their way to the next rank while the previous rank's arrive."""
 
@@ -503,7 +502,6 @@ class Travel:
         with _explained(self.ring, "send to the next rank or hear from the previous one"):
             for work in self.works:
                 work.wait()
-        # --8<-- [end:travel]
 
 
 def _global_rank(ring, way):
@@ -522,7 +520,6 @@ def _explained(ring, what):
         ) from error
 
 
-# --8<-- [start:blocks]
 class Blocks:
     """The keys and values at a rank: its own first, then those of the ranks before it.
 
@@ -549,10 +546,8 @@ class Blocks:
     def end(self):
         """Nothing reads what is held again."""
 
-    # --8<-- [end:blocks]
 
 
-# --8<-- [start:forward]
 def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
     """(out, lse) of this rank's queries [B, H, L, D] and everybody's keys and values."""
     B, H, L, D = q.shape
@@ -570,10 +565,8 @@ def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
             block.receive()
     block.end()
     return out, lse
-    # --8<-- [end:forward]
 
 
-# --8<-- [start:backward]
 def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout, local):
     """Gradients for this rank's q, k and v. Those of k and v travel with them, in float32.
 
@@ -610,7 +603,6 @@ def _backward(q, k, v, out, lse, grad_out, ring, causal, scale, layout, local):
         last, whole = whole, [torch.empty_like(x) for x in whole]
         Travel(ring, (last, whole)).arrived()
     return grad_q.to(q.dtype), *whole
-    # --8<-- [end:backward]
 
 
 class _RingAttention(torch.autograd.Function):
@@ -697,7 +689,6 @@ def ring_attention(
     return _RingAttention.apply(q, k, v, *options, local or TRITON, blocks or Blocks)
 
 
-# --8<-- [start:ulysses]
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
 def ulysses_attention(
     q, k, v, *, group=None, causal=False, scale=None, layout="zigzag", validate=True, attention=None
@@ -724,7 +715,6 @@ def ulysses_attention(
     order = _order(ring, q.shape[-2], layout, q.device)  # [N]: where each row of a shard belongs
     q, k, v = (_exchange(x, ring, order) for x in (q, k, v))
     return _exchange_back(attend(q, k, v, causal=causal, scale=scale), ring, order)
-    # --8<-- [end:ulysses]
 
 
 def _alone(q, k, v, *, causal, scale):
@@ -1112,7 +1102,6 @@ def _can_use_tma(architecture, *tensors):
     return True
 
 
-# --8<-- [start:refusals]
 def _check_inputs(q, k, v, causal, scale, layout):
     """Raise for what a rank cannot do: which argument, what came, what is allowed. The scale."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -1141,7 +1130,6 @@ def _check_inputs(q, k, v, causal, scale, layout):
     _check_gpu(q)
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     return _gradient_scale(scale, D) if wanted else _scale_or_default(scale, D)
-    # --8<-- [end:refusals]
 
 
 def _check_tensor(name, x, q):

@@ -15,7 +15,6 @@ class Ring(NamedTuple):
     rate: float  # FLOP/s of a step
 
 
-# --8<-- [start:predicted]
 def predicted(ring):
     """Seconds of a step, of a message and of a forward pass, and the share of an ideal speed-up.
 
@@ -27,7 +26,6 @@ def predicted(ring):
     message = 2 * HEADS * rows * D * BYTES / ring.link  # k and v
     total = (ring.ranks - 1) * max(step, message) + step
     return {"step": step, "message": message, "total": total, "share": ring.ranks * step / total}
-    # --8<-- [end:predicted]
 
 
 def hidden_from(ring):

@@ -148,7 +148,6 @@ def _why(call, want):
     return ""
 
 
-# --8<-- [start:clock]
 def clock(names, rounds):
     """Milliseconds of each call on this rank, all ranks starting together: name → samples."""
     flush = _held.setdefault("flush", Flush())
@@ -171,7 +170,6 @@ def clock(names, rounds):
             events[name].append((start, end))
             torch.cuda.synchronize()
     return {name: [s.elapsed_time(e) for s, e in pairs] for name, pairs in events.items()}
-    # --8<-- [end:clock]
 
 
 def _steps_only(q, k, v, causal, local):

@@ -65,7 +65,6 @@ def check(device):
         assert_gradients(found, q, k, v, grad_out)
 
 
-# --8<-- [start:kernels]
 @measured_on("gpu")
 def kernels(lab):
     """Time, error and memory of every kernel and of PyTorch's own, all on the same tensors."""
@@ -80,7 +79,6 @@ def kernels(lab):
             if name not in fits:
                 reason = "too many keys for one load" if name in every else NOT_HERE
                 yield {"implementation": name, **case, **about(name), "error": reason}
-                # --8<-- [end:kernels]
 
 
 CUDNN = "torch:cudnn"
@@ -91,7 +89,6 @@ SUSTAINED_AT = [16_384]  # three seconds for each implementation; where power ma
 COMPILED_AT = [1024]  # a second of compilation for each, and longer calls hide the host anyway
 
 
-# --8<-- [start:regimes]
 @measured_on("gpu")
 def regimes(lab):
     """Our two fastest beside cuDNN and each FlashAttention, the same work in every regime."""
@@ -100,7 +97,6 @@ def regimes(lab):
         within += [COMPILED] * (case["N"] in COMPILED_AT)
         within += [SUSTAINED] * (case["N"] in SUSTAINED_AT)  # last: the GPU is warm after it
         yield from best_beside_others(lab, same_work(case), within)
-        # --8<-- [end:regimes]
 
 
 def best_beside_others(lab, case, within):
@@ -254,12 +250,10 @@ def ladder(lab):
         }
 
 
-# --8<-- [start:ten_bits]
 def tf32(x):
     """x rounded to the ten bits of mantissa that tensor cores keep of a float32; as float64."""
     bits = x.float().view(torch.int32)
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).double()
-    # --8<-- [end:ten_bits]
 
 
 EFFECTS = {
@@ -271,7 +265,6 @@ EFFECTS = {
 }
 
 
-# --8<-- [start:effects]
 def effects(q, k, v):
     """Attention in float64 with one effect at a time: name → result in float64."""
     scale = q.shape[-1] ** -0.5
@@ -295,7 +288,6 @@ def effects(q, k, v):
         yield "tf32", tf32(rounded) @ tf32(v) / rounded.sum(-1, keepdim=True)
     else:
         yield "weights", p.to(q.dtype).double() @ values / total
-        # --8<-- [end:effects]
 
 
 def with_tf32(q, k, v):
@@ -311,7 +303,6 @@ def with_tf32(q, k, v):
 SMALL, LARGE = 256, 4096  # keys: every kernel takes the first, PyTorch and the models both
 
 
-# --8<-- [start:budget]
 @measured_on("gpu", "interpreter")
 def budget(lab):
     """Distance from float64 of every kernel, of PyTorch, and of each effect by itself."""
@@ -332,7 +323,6 @@ def budget(lab):
                 "error_largest": error.max().item(),
                 "error_mean": error.mean().item(),
             }
-            # --8<-- [end:budget]
 
 
 def results_of(case, gpu, q, k, v):

@@ -34,7 +34,6 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 LAYER = {"B": 32, "H": 32, "N": 4096, "D": 64}
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
@@ -44,7 +43,6 @@ def test_the_formula_is_what_eager_attention_holds(causal, backward, dtype):
     for sizes in itertools.product((1, 3), (1, 2), lengths, (1, 40, 64)):
         options = {"dtype": dtype, "causal": causal, "backward": backward}
         assert_bytes(attention_memory(*sizes, **options)["eager"], counted_eager(*sizes, **options))
-        # --8<-- [end:test]
 
 
 # --8<-- [start:inside]

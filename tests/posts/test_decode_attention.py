@@ -57,13 +57,11 @@ def check(cache, *, scale=None, **options):
     return out
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("num_splits", [1, 3])
 @pytest.mark.parametrize("lengths", [[1, 2], [63, 64], [65, 127], [129, 200]], ids=str)
 def test_awkward_lengths(lengths, num_splits):
     check(make(lengths), num_splits=num_splits)
-    # --8<-- [end:test]
 
 
 @pytest.mark.numerical

@@ -31,7 +31,6 @@ AWKWARD = [1, 2, 63, 64, 65, 127, 129]
 ROWS = [(architecture, width) for architecture, rows in TILE_CONFIGS.items() for width in rows]
 
 
-# --8<-- [start:check]
 def check(q, k, v, *, causal=False, align="bottom_right", scale=None):
     """Hold the result against float64; query heads that share keys get a copy each there."""
     out = flash_attention(q, k, v, causal=causal, align=align, scale=scale)
@@ -41,10 +40,8 @@ def check(q, k, v, *, causal=False, align="bottom_right", scale=None):
     if causal:
         mask = causal_mask(q.shape[2], k.shape[2], align=align, device=q.device)
     return assert_attention(out, q, k, v, scale=scale, mask=mask)
-    # --8<-- [end:check]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("N", AWKWARD)
@@ -52,7 +49,6 @@ def test_equals_float64(N, causal):
     for M in AWKWARD if ON_GPU else AWKWARD[::3]:
         q, k, v = make_qkv(1, 2, M=M, N=N, D=64, dtype=torch.float16, device=DEVICE, seed=1)
         check(q, k, v, causal=causal)
-        # --8<-- [end:test]
 
 
 @pytest.mark.parametrize(("M", "N", "D"), [(64, 128, 64), (128, 64, 16), (64, 192, 128)])
@@ -164,7 +160,6 @@ def test_the_maximum_moves_in_every_tile_or_never(rising):
     check(q, k, v)
 
 
-# --8<-- [start:strides]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_heads_beside_each_other_as_models_store_them(dtype):
@@ -173,7 +168,6 @@ def test_heads_beside_each_other_as_models_store_them(dtype):
     assert q.shape == (2, 3, 40, 32)  # [B, H, N, D] in [B, N, H, D] memory
     assert not q.is_contiguous()
     check(q, k, v, causal=True)
-    # --8<-- [end:strides]
 
 
 @pytest.mark.numerical
@@ -476,7 +470,6 @@ def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
     assert_attention(out, q, k, v, mask=seen)
 
 
-# --8<-- [start:export]
 def test_the_op_passes_opcheck_compile_and_export():
     the_op = torch.ops.attention_measured.flash_attention
     q, k, v = qkv().values()
@@ -494,7 +487,6 @@ def test_the_op_passes_opcheck_compile_and_export():
     assert the_op.default in [node.target for node in exported.graph.nodes]
     q, k, v = make_qkv(1, 2, M=7, N=9, D=16, device=DEVICE)
     assert_attention(exported.module()(q, k, v) / 2, q, k, v)
-    # --8<-- [end:export]
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU: on a CPU the op is plain PyTorch")
@@ -527,7 +519,6 @@ def minilm():
     return models, AutoTokenizer.from_pretrained(path)
 
 
-# --8<-- [start:embeddings]
 @needs_models
 @pytest.mark.parametrize("sentences", [SENTENCES[:1], SENTENCES], ids=["one", "padded"])
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -545,7 +536,6 @@ def test_minilm_gives_the_same_embeddings(minilm, sentences, side, monkeypatch):
     kept = words["attention_mask"].bool()
     # Six layers of float32: each adds a few units in the last place to hidden states of size 1.
     torch.testing.assert_close(got[kept], want[kept], atol=2e-5, rtol=0)
-    # --8<-- [end:embeddings]
 
 
 def in_model():

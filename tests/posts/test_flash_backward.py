@@ -61,7 +61,6 @@ def surrounded(x):
     return memory[..., :rows, :]
 
 
-# --8<-- [start:check]
 def check(q, k, v, grad_out, *, align=None, scale=None, **options):
     """Run forward and backward and hold the gradients against float64."""
     mask = None
@@ -73,16 +72,13 @@ def check(q, k, v, grad_out, *, align=None, scale=None, **options):
     judged = {"scale": scale, "mask": mask, "grad_lse": options.get("grad_lse")}
     assert_gradients(found, q, k, v, grad_out, **judged)
     return found
-    # --8<-- [end:check]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize(("which", "dtype", "align"), CELLS)
 def test_equals_float64(which, dtype, align):
     for M, N in some(PAIRS if ON_GPU else PAIRS[which :: len(CELLS)]):
         check(*map(surrounded, heads(M, N, 16, H=2, Hkv=1, dtype=dtype)), align=align)
-        # --8<-- [end:test]
 
 
 @pytest.mark.numerical

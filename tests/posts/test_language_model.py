@@ -242,7 +242,6 @@ def test_it_learns(corpus):
     assert run.validate() < before - 1.5
 
 
-# --8<-- [start:resumed]
 @pytest.mark.parametrize("attention", ["torch:math", "flash_backward"])
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(
     attention, corpus, tmp_path, device
@@ -261,7 +260,6 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(
         assert torch.equal(one, other)
     assert resumed.losses == whole.losses
     assert resumed.validation == whole.validation
-    # --8<-- [end:resumed]
 
 
 def _killed_at(step):

@@ -36,7 +36,6 @@ def normal(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("walk", [latency_hiding, exercise.latency_hiding])
 @pytest.mark.parametrize("steps", [0, 1, 2, 65])
@@ -44,7 +43,6 @@ def normal(*shape):
 def test_walkers_end_where_their_links_lead(walkers, block, steps, walk):
     links, starts = chain(127, walkers)
     assert_walked(walk(links, starts, steps=steps, block=block), links, starts, steps)
-    # --8<-- [end:test]
 
 
 @pytest.mark.numerical

@@ -105,14 +105,12 @@ def assert_layer(out, loop, x, mask=None):
     # --8<-- [end:reference]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("mask", masks(2, 5))
 @pytest.mark.parametrize("form", FORMS)
 def test_equals_pytorch(form, mask):
     modules, x, mask = make(), tokens(), masks(2, 5)[mask]
     assert_layer(modules[form](x, mask), modules["loop"], x, mask)
-    # --8<-- [end:test]
 
 
 @pytest.mark.numerical
@@ -148,7 +146,6 @@ def test_a_transposed_input(form):
     assert_layer(modules[form](x), modules["loop"], x)
 
 
-# --8<-- [start:test_torch]
 @pytest.mark.numerical
 @pytest.mark.parametrize("mask", ["none", "causal", "padding", "both"])
 @pytest.mark.parametrize("form", FORMS)
@@ -160,7 +157,6 @@ def test_equals_the_module_of_pytorch(form, mask):
         hidden = hidden.expand(2, 5, 5).repeat_interleave(3, dim=0)  # and there it is [B·H, N, N]
     want = theirs(x, x, x, attn_mask=hidden, need_weights=False)[0]
     assert_same(modules[form](x, mask), want, slack=rounding(want))
-    # --8<-- [end:test_torch]
 
 
 def rounding(want):
@@ -168,7 +164,6 @@ def rounding(want):
     return 1000 * torch.finfo(want.dtype).eps * want.abs().max().item()
 
 
-# --8<-- [start:test_gradients]
 @pytest.mark.numerical
 @pytest.mark.parametrize("mask", ["none", "both", "blind query"])
 def test_gradients_equal_pytorch(mask):
@@ -183,7 +178,6 @@ def test_gradients_equal_pytorch(mask):
     for form in FORMS:
         for name, want in gradients["PyTorch"].items():
             assert_same(gradients[form][name], want, slack=rounding(want))
-    # --8<-- [end:test_gradients]
 
 
 def stacked(found):
@@ -523,7 +517,6 @@ def test_the_journey_sees_every_step():
     assert rows[-1]["shape"] == rows[0]["x"]
 
 
-# --8<-- [start:test_contiguity]
 def test_view_after_transpose_raises_and_contiguous_copies():
     out = torch.zeros(2, 3, 5, 4)  # [B, H, N, D]
     turned = out.transpose(1, 2)  # [B, N, H, D]
@@ -532,7 +525,6 @@ def test_view_after_transpose_raises_and_contiguous_copies():
     copied = turned.contiguous()
     assert copied.data_ptr() != out.data_ptr()
     assert copied.view(2, 5, 12).shape == (2, 5, 12)
-    # --8<-- [end:test_contiguity]
 
 
 def test_conventions_say_the_same_and_differ_on_a_blind_query():

@@ -113,7 +113,6 @@ def time_again(rows, before):
             row |= percentiles(samples) | {"ms_samples": samples}
 
 
-# --8<-- [start:flips]
 @pytest.mark.parametrize("name", CLAIMS)
 def test_another_measurement_gives_another_verdict(name, tmp_path):
     result = result_of(name)
@@ -128,7 +127,6 @@ def test_another_measurement_gives_another_verdict(name, tmp_path):
     after = {c.regime: c.holds for c in cases_of(name, store.read(path, tmp_path))}
     assert after.keys() == before.keys()
     assert list(after.values()) != list(before.values())
-    # --8<-- [end:flips]
 
 
 @pytest.mark.parametrize("name", CLAIMS)

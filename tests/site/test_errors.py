@@ -48,7 +48,6 @@ def exact(q, k, v):
 # Numbers that are wrong.
 
 
-# --8<-- [start:unmasked]
 @triton.jit
 def sum_of_rows(x_ptr, out_ptr, stride, D, BLOCK_D: tl.constexpr, MASKED: tl.constexpr):
     row = tl.program_id(0)
@@ -56,7 +55,6 @@ def sum_of_rows(x_ptr, out_ptr, stride, D, BLOCK_D: tl.constexpr, MASKED: tl.con
     mask = offs < (D if MASKED else BLOCK_D)
     x = tl.load(x_ptr + row * stride + offs, mask=mask, other=0.0)
     tl.store(out_ptr + row, tl.sum(x, axis=0))
-    # --8<-- [end:unmasked]
 
 
 def test_a_head_of_eighty_columns_needs_a_mask(device):
@@ -179,12 +177,10 @@ def test_one_rounding_where_there_were_two():
 
 
 def test_an_arange_is_a_power_of_two(device):
-    # --8<-- [start:arange]
     @triton.jit
     def copy(x_ptr, out_ptr, D: tl.constexpr):
         offs = tl.arange(0, D)  # D = 80: "arange's range must be a power of 2"
         tl.store(out_ptr + offs, tl.load(x_ptr + offs))
-        # --8<-- [end:arange]
 
     x = torch.randn(128, device=device)
     with pytest.raises(Exception, match="power of 2"):
@@ -194,17 +190,14 @@ def test_an_arange_is_a_power_of_two(device):
     assert torch.equal(out, x)
 
 
-# --8<-- [start:small_dot]
 @triton.jit
 def small_dot(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     BLOCK: tl.constexpr = 16 if FIXED else 8
     offs = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     x = tl.load(x_ptr + offs)
     tl.store(out_ptr + offs, tl.dot(x, x))
-    # --8<-- [end:small_dot]
 
 
-# --8<-- [start:carried]
 @triton.jit
 def carried(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     offs = tl.arange(0, 16)
@@ -212,10 +205,8 @@ def carried(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     for i in range(n):
         total += tl.load(x_ptr + i * 16 + offs)
     tl.store(out_ptr + offs, total)
-    # --8<-- [end:carried]
 
 
-# --8<-- [start:chained]
 @triton.jit
 def chained(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     offs = tl.arange(0, 16) - 4
@@ -224,10 +215,8 @@ def chained(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     else:
         mask = 0 <= offs < n
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
-    # --8<-- [end:chained]
 
 
-# --8<-- [start:and_of_tiles]
 @triton.jit
 def and_of_tiles(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     offs = tl.arange(0, 16) - 4
@@ -236,7 +225,6 @@ def and_of_tiles(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     else:
         mask = (offs >= 0) and (offs < n)
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
-    # --8<-- [end:and_of_tiles]
 
 
 # --8<-- [start:plain_global]
@@ -252,7 +240,6 @@ def plain_global(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     # --8<-- [end:plain_global]
 
 
-# --8<-- [start:break_out]
 @triton.jit
 def break_out(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     total, i = 0.0, 0
@@ -266,16 +253,13 @@ def break_out(x_ptr, out_ptr, n, FIXED: tl.constexpr):
                 break
             total += tl.load(x_ptr + i)
     tl.store(out_ptr, total)
-    # --8<-- [end:break_out]
 
 
-# --8<-- [start:runtime_shape]
 @triton.jit
 def runtime_shape(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     offs = tl.arange(0, 16 if FIXED else n)
     mask = offs < n
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
-    # --8<-- [end:runtime_shape]
 
 
 # Kernel → what Triton's compiler says of it until it is fixed, and whether it refuses it.
@@ -357,7 +341,6 @@ def test_the_interpreter_runs_what_the_compiler_refuses(name):
         assert (found[1][:4] == 0).all()
 
 
-# --8<-- [start:shared_memory]
 @triton.jit
 def shared_memory(x_ptr, out_ptr, n, FIXED: tl.constexpr):
     STAGES: tl.constexpr = 2 if FIXED else 16  # tiles of 16 KiB, so many in flight
@@ -367,7 +350,6 @@ def shared_memory(x_ptr, out_ptr, n, FIXED: tl.constexpr):
         x = tl.load(x_ptr + rows * n + k + columns)
         total = tl.dot(x, x.T, total)
     tl.store(out_ptr + rows * 64 + columns, total)
-    # --8<-- [end:shared_memory]
 
 
 def test_too_many_tiles_in_flight_need_more_shared_memory_than_there_is(answers):

@@ -14,8 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
@@ -61,15 +59,6 @@ def test_causal_is_aligned_at_the_last_query(M, N, dtype):
 
 
 @pytest.mark.numerical
-def test_a_row_that_sees_no_key_is_zero():
-    q, k, v = make_qkv(2, M=40, N=9, D=16, device=DEVICE)
-    out = tiled_attention(q, k, v, causal=True)
-    assert_causal(out, q, k, v)  # NaN in the first 31 rows would fail here
-    assert not out[:, :31].any()
-    assert out[:, 31:].all()
-
-
-@pytest.mark.numerical
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("D", [1, 3, 16, 63, 64, 65, 128, 129, 256])
 def test_head_dimensions_and_every_row_of_the_table(D, causal):
@@ -81,15 +70,6 @@ def test_head_dimensions_and_every_row_of_the_table(D, causal):
 
 
 @pytest.mark.numerical
-def test_transposed_tensors():
-    q, k, v = make_qkv(2, M=18, N=35, D=8, device=DEVICE)
-    q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
-    assert not k.is_contiguous()
-    assert_attention(tiled_attention(q, k, v), q, k, v)
-    assert_causal(tiled_attention(q, k, v, causal=True), q, k, v)
-
-
-@pytest.mark.numerical
 @pytest.mark.parametrize("order", ["rising", "falling"])
 def test_the_largest_score_comes_late_or_early(order):
     q, k, v = make_qkv(M=5, N=96, D=16, device=DEVICE)
@@ -97,27 +77,6 @@ def test_the_largest_score_comes_late_or_early(order):
     rise = torch.linspace(0, 9, 96, device=DEVICE)
     k = k.abs() * (rise if order == "rising" else rise.flip(0))[:, None]
     assert_attention(tiled_attention(q, k, v), q, k, v)
-
-
-@pytest.mark.numerical
-@given(
-    leading=st.lists(st.integers(1, 2), max_size=2),
-    M=st.integers(1, 40),
-    N=st.integers(1, 70),
-    D=st.integers(1, 140),
-    dtype=st.sampled_from(DTYPES),
-    transposed=st.booleans(),
-    causal=st.booleans(),
-    seed=st.integers(0, 99),
-)
-def test_any_shape(leading, M, N, D, dtype, transposed, causal, seed):
-    # At D 1 a small q can leave the weights almost uniform; a wider q keeps the test meaningful.
-    q, k, v = make_qkv(*leading, M=M, N=N, D=D, dtype=dtype, device=DEVICE, seed=seed, spread=9.0)
-    if transposed:
-        q, k, v = (x.mT.contiguous().mT for x in (q, k, v))
-    out = tiled_attention(q, k, v, causal=causal)
-    mask = causal_mask(M, N, device=DEVICE) if causal else None
-    assert_attention(out, q, k, v, mask=mask)
 
 
 def assert_unchanged(out, want):

@@ -83,101 +83,6 @@ def roles():
     )
 
 
-@picture
-def shares():
-    """Which program adds to which tile of dQ in which of its steps."""
-    side, left, top = 44, 96, 62
-    grid = Grid(left, top, TILES, TILES, side, side, 2)
-    drawn = [
-        cells(grid, lambda row, column: (OUTPUT, PALE + 16 * row)),
-        numbers(grid, lambda row, column: str(row + 1), 13),
-        words(left, 14, "tiles of 128 keys: a program each", 11, anchor="start"),
-        words(8, top + 14, "tile of dQ", 11, anchor="start"),
-    ]
-    for j in range(TILES):
-        x = grid.middle(0, j)[0]
-        drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
-        drawn.append(words(x, 38, str(j), 11))
-        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
-    y = top + grid.down
-    drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
-    about = (
-        "A square of tiles, dQ down and keys across. The number in a cell is the step in which the "
-        "program of that column adds to the tile of that row: all begin with the first row."
-    )
-    return Picture(
-        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
-        "program reads the sum.",
-        caption="The number is the step in which a program gets to that tile, without a mask. "
-        "Programs that run together add to the same rows at about the same time, in an order that "
-        "is chance.",
-        svg=svg(PHONE, y + 34, about, drawn),
-    )
-
-
-HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
-
-
-def started(order):
-    """(multiprocessor, start, end, head) of programs: each goes to where one ends first."""
-    free = [0] * MULTIPROCESSORS
-    spans = []
-    for head, tile in order:
-        where = min(range(MULTIPROCESSORS), key=lambda i: free[i])
-        begins, free[where] = free[where], free[where] + TILES_OF_HEAD - tile
-        spans.append((where, begins, free[where], head))
-    return spans
-
-
-@picture
-def first():
-    """The same programs on a few multiprocessors, started in two orders."""
-    by_head = [(head, tile) for head in range(HEADS) for tile in range(TILES_OF_HEAD)]
-    orders = {
-        "one head after the other": started(by_head),
-        "the longest of all heads first": started(sorted(by_head, key=lambda x: x[1])),
-    }
-    end = max(stop for spans in orders.values() for _, _, stop, _ in spans)
-    drawn, table, y = [], [], 4
-    for said, spans in orders.items():
-        lanes = [str(i) for i in range(MULTIPROCESSORS)]
-        over = Timeline(lanes, end, y=y + 22, left=20, wide=PHONE, tall=12, gap=2)
-        last = max(stop for _, _, stop, _ in spans)
-        drawn += [
-            words(over.at(0), y + 14, f"{said}: {last} steps", 11.5, anchor="start"),
-            timeline(
-                over,
-                [
-                    Span(str(where), begins, stop, K, str(stop - begins), 25 + 30 * head)
-                    for where, begins, stop, head in spans
-                ],
-                10,
-            ),
-        ]
-        table += [
-            {"order": said, "multiprocessor": where, "head": head, "from": begins, "to": stop}
-            for where, begins, stop, head in spans
-        ]
-        y += 22 + over.down + 14
-    drawn += [
-        time_arrow(over),
-        keys(8, y + 14, PHONE - 16, [Key(K, 25 + 30 * i, f"head {i}") for i in range(HEADS)]),
-    ]
-    about = (
-        "Two charts of nine multiprocessors over time. Above, one head after the other, long "
-        "programs of the last head start late and leave most multiprocessors idle at the end. "
-        "Below, with the longest of all heads first, all end at the same time."
-    )
-    return Picture(
-        sees="The same 18 programs. Started in order of heads, the last long ones leave the rest "
-        "of the GPU idle.",
-        caption="A model with 9 multiprocessors and 3 heads of 6 tiles. The number is how many "
-        "tiles of queries a program goes through, with a causal mask.",
-        svg=svg(PHONE, y + 34, about, drawn),
-        table=table,
-    )
-
-
 class Job(NamedTuple):
     """What a consumer does in a step: on the tensor cores, or by itself."""
 
@@ -272,6 +177,101 @@ def time():
             {"lane": lane, "from": start, "to": stop, "what": said}
             for lane, start, stop, said in spans
         ],
+    )
+
+
+@picture
+def shares():
+    """Which program adds to which tile of dQ in which of its steps."""
+    side, left, top = 44, 96, 62
+    grid = Grid(left, top, TILES, TILES, side, side, 2)
+    drawn = [
+        cells(grid, lambda row, column: (OUTPUT, PALE + 16 * row)),
+        numbers(grid, lambda row, column: str(row + 1), 13),
+        words(left, 14, "tiles of 128 keys: a program each", 11, anchor="start"),
+        words(8, top + 14, "tile of dQ", 11, anchor="start"),
+    ]
+    for j in range(TILES):
+        x = grid.middle(0, j)[0]
+        drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
+        drawn.append(words(x, 38, str(j), 11))
+        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
+    y = top + grid.down
+    drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
+    about = (
+        "A square of tiles, dQ down and keys across. The number in a cell is the step in which the "
+        "program of that column adds to the tile of that row: all begin with the first row."
+    )
+    return Picture(
+        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
+        "program reads the sum.",
+        caption="The number is the step in which a program gets to that tile, without a mask. "
+        "Programs that run together add to the same rows at about the same time, in an order that "
+        "is chance.",
+        svg=svg(PHONE, y + 34, about, drawn),
+    )
+
+
+HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
+
+
+def started(order):
+    """(multiprocessor, start, end, head) of programs: each goes to where one ends first."""
+    free = [0] * MULTIPROCESSORS
+    spans = []
+    for head, tile in order:
+        where = min(range(MULTIPROCESSORS), key=lambda i: free[i])
+        begins, free[where] = free[where], free[where] + TILES_OF_HEAD - tile
+        spans.append((where, begins, free[where], head))
+    return spans
+
+
+@picture
+def first():
+    """The same programs on a few multiprocessors, started in two orders."""
+    by_head = [(head, tile) for head in range(HEADS) for tile in range(TILES_OF_HEAD)]
+    orders = {
+        "one head after the other": started(by_head),
+        "the longest of all heads first": started(sorted(by_head, key=lambda x: x[1])),
+    }
+    end = max(stop for spans in orders.values() for _, _, stop, _ in spans)
+    drawn, table, y = [], [], 4
+    for said, spans in orders.items():
+        lanes = [str(i) for i in range(MULTIPROCESSORS)]
+        over = Timeline(lanes, end, y=y + 22, left=20, wide=PHONE, tall=12, gap=2)
+        last = max(stop for _, _, stop, _ in spans)
+        drawn += [
+            words(over.at(0), y + 14, f"{said}: {last} steps", 11.5, anchor="start"),
+            timeline(
+                over,
+                [
+                    Span(str(where), begins, stop, K, str(stop - begins), 25 + 30 * head)
+                    for where, begins, stop, head in spans
+                ],
+                10,
+            ),
+        ]
+        table += [
+            {"order": said, "multiprocessor": where, "head": head, "from": begins, "to": stop}
+            for where, begins, stop, head in spans
+        ]
+        y += 22 + over.down + 14
+    drawn += [
+        time_arrow(over),
+        keys(8, y + 14, PHONE - 16, [Key(K, 25 + 30 * i, f"head {i}") for i in range(HEADS)]),
+    ]
+    about = (
+        "Two charts of nine multiprocessors over time. Above, one head after the other, long "
+        "programs of the last head start late and leave most multiprocessors idle at the end. "
+        "Below, with the longest of all heads first, all end at the same time."
+    )
+    return Picture(
+        sees="The same 18 programs. Started in order of heads, the last long ones leave the rest "
+        "of the GPU idle.",
+        caption="A model with 9 multiprocessors and 3 heads of 6 tiles. The number is how many "
+        "tiles of queries a program goes through, with a causal mask.",
+        svg=svg(PHONE, y + 34, about, drawn),
+        table=table,
     )
 
 

@@ -92,12 +92,6 @@ def test_a_page_is_cited_with_its_date_and_its_address_where_that_is_known():
             "https://github.com/a/b/edit/main/docs/x.md",
             "https://github.com/a/b/issues/new?title=Mistake+on+the+page%3A+T",
         ),
-        (
-            "https://gitlab.com/a/b/",
-            "https://gitlab.com/a/b/-/blob/main/docs/x.md",
-            "https://gitlab.com/a/b/-/edit/main/docs/x.md",
-            "https://gitlab.com/a/b/-/issues/new?issue%5Btitle%5D=Mistake+on+the+page%3A+T",
-        ),
         ("https://code.example.org/b", "https://code.example.org/b", "", ""),
     ],
 )

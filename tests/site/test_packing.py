@@ -107,17 +107,6 @@ def test_every_page_names_the_same_policy_before_anything_else(folder):
     assert all(text.index("Policy") < text.index("<style>") for text in texts)
 
 
-def test_a_site_of_another_make_is_refused(tmp_path):
-    (tmp_path / "assets").mkdir()
-    for name in ("site/index.js", "site/dom.js"):
-        path = tmp_path / "assets/javascripts" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(FILES[f"assets/javascripts/{name}"])
-    (tmp_path / "index.html").write_text("<p>", "utf-8")
-    with pytest.raises(packing.PackingError, match="unlike a page"):
-        packing.pack(tmp_path, [])
-
-
 def test_modules_are_packed_in_order_and_a_widget_imports_what_the_page_has(folder):
     (first,) = folder.glob("assets/*/site/index.js")
     assert first.read_text("utf-8").replace("\n", "") == (

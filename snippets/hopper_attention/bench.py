@@ -14,14 +14,14 @@ from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation,
 from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.measure.timing import time_host
 from snippets._lab.rooms import measured_on
+from snippets._warps.launch import played
 
 from . import kernel, sass
+from .channel import rows as reached
 from .kernel import VARIANTS, Variant, hopper_attention
-from .simulator.lit import rows as with_lines
-from .simulator.mistakes import protocol_mutants as judged_mistakes
-from .simulator.on_cpu import played
-from .simulator.reachable import rows as reached
-from .simulator.timed import rows as picture
+from .protocol import protocol_mutants as judged_mistakes
+from .timeline import rows as picture
+from .timeline import scene as with_lines
 
 OURS = "hopper_attention"
 

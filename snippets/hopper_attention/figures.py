@@ -38,8 +38,7 @@ from snippets._lab.draw.words import (
     useless,
 )
 
-from .simulator.diagram import protocol_svg, timeline_svg
-from .simulator.timed import from_rows
+from .diagram import from_rows, protocol_svg, timeline_svg
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"

@@ -12,14 +12,14 @@ from snippets._lab.judge.mutants import CONTROL, MutantError, variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.measure.competitors import own_layout, resolve
 from snippets._lab.rooms import measured_on
+from snippets._warps.interleavings import Interleavings
+from snippets._warps.launch import played, traced
+from snippets._warps.role_traces import Fault
 
 from . import kernel
 from .kernel import VARIANTS, hopper_backward
 from .mutants import MUTANTS
-from .on_cpu import played
 from .op import assert_gradients, forward
-from .orders import Orders
-from .parts import Fault, listed
 
 OURS = "hopper_backward"
 FA4 = "flash_attention_4"
@@ -50,7 +50,7 @@ LSE, DELTA = "channels.q.numbers.index(index).load(", "channels.do.numbers.index
 DQ = "channels.dq.buffers.index(sub).reshape([SUB_M, D]), column, width).store(dq)"
 # What comes first and what later, in the same memory: another warp's barrier lies between them,
 # `ds.empty` for the numbers of the rows, `dq.full` and `dq.empty` for dQ. racecheck of
-# compute-sanitizer does not follow such barriers; that they suffice is what orders.py proves.
+# compute-sanitizer does not follow such barriers; interleavings.py proves that they suffice.
 ORDERED_BY_BARRIERS = [(LSE, NUMBERS), (DELTA, NUMBERS), (DQ, DQ)]
 # --8<-- [end:ordered]
 
@@ -244,10 +244,10 @@ def compared(launcher):
     for D in VARIANTS:
         q, k = torch.zeros(2, SIZES["M"], D).half(), torch.zeros(1, SIZES["N"], D).half()
         for causal in (False, True):
-            with listed(launcher) as programs:
+            with traced(launcher) as programs:
                 launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal)
             for program in programs:
-                known = Orders(program)
+                known = Interleavings(program)
                 pairs += known.faults()
                 events += len(known.before)
     return {"events": events, "pairs": pairs}
@@ -276,7 +276,7 @@ def orders(lab):
 def _shows(launcher, seed):
     """Whether an order drawn at random gives wrong gradients, or hangs."""
     try:
-        with played(launcher, 1000 * seed):
+        with played(launcher, seed=1000 * seed):
             for D in VARIANTS:
                 q, _, grad_out = make_qkv(1, 2, N=SIZES["M"], D=D, dtype=torch.float16)
                 _, k, v = make_qkv(1, 1, M=1, N=SIZES["N"], D=D, dtype=torch.float16, seed=1)

@@ -1,7 +1,6 @@
 """hopper_attention with gradients: its forward, and the backward of this room, as PyTorch ops.
 
-The ops and the judge of gradients are flash_backward's, and what plays Gluon on a CPU
-hopper_attention's.
+The ops and the judge of gradients are flash_backward's.
 """
 
 import functools
@@ -12,11 +11,10 @@ import torch
 from snippets.flash_backward import op as flash
 from snippets.flash_backward.checks import assert_gradients, forward
 from snippets.hopper_attention.kernel import hopper_attention
-from snippets.hopper_attention.simulator import on_cpu as stand_in
 
 from .kernel import hopper_backward
 
-__all__ = ["assert_gradients", "attention", "forward", "hopper_attention", "stand_in"]
+__all__ = ["assert_gradients", "attention", "forward", "hopper_attention"]
 
 
 # --8<-- [start:attention]

@@ -1,14 +1,12 @@
-"""hopper_step on a CPU: hopper_attention's stand-in for Gluon plays the kernel of op.py."""
+"""hopper_step on a CPU, where op.py's kernel is played with numbers, and its mutants."""
 
 import contextlib
 from pathlib import Path
-from unittest.mock import patch
-
-import torch
 
 from snippets._lab.judge import patch as text
 from snippets._lab.judge.mutants import CONTROL, MutantError, mutate
 from snippets._lab.judge.oracle import NumericalMismatch
+from snippets._warps import launch
 
 from . import op
 from .checks import HUGE, assert_huge_steps, assert_steps
@@ -25,40 +23,6 @@ RINGS = [
 ]
 
 
-def _load(at, mask, other):
-    """What a kernel loads from pointers, and `other` where the mask is off."""
-    memory, index = at
-    mask = mask.expand_as(index)
-    found = torch.full(index.shape, other, dtype=memory.dtype)
-    found[mask] = memory[index[mask]]
-    return found
-
-
-class Program(op.stand_in.Program):
-    """One program, which also loads from pointers."""
-
-    def _names(self):
-        names = super()._names()
-        names["gl"].load, names["gl"].bfloat16 = _load, torch.bfloat16
-        return names
-
-
-class Kernel(op.stand_in._Kernel):
-    """op.py's kernel, to be launched with tensors on a CPU."""
-
-    def __getitem__(self, grid):
-        def launch(*arguments, **options):
-            given = [self._argument(x) for x in arguments]
-            named = {name: self._argument(x) for name, x in options.items()}
-            for number in range(grid[0]):
-                program = Program(self.source, number, grid[0])
-                program.names["_hopper_step_kernel"](*given, **named)
-                if program.errors:
-                    raise program.errors[0]
-
-        return launch
-
-
 def _source():
     """hopper_attention's kernel, whose loop the step takes, and then op.py."""
     files = op.HOPPER_KERNEL, op.__file__
@@ -67,21 +31,13 @@ def _source():
 
 @contextlib.contextmanager
 def played(mutant=None, programs=3):
-    """hopper_step takes tensors on a CPU, which its kernel then computes with."""
-    names = op.hopper_step.__globals__
+    """hopper_step and hopper_backward take tensors on a CPU, with which their kernels compute."""
     source = _source() if mutant is None else mutate(_source(), mutant)
-    stand_ins = {
-        "_hopper_step_kernel": Kernel(source),
-        "_multiprocessors": lambda device: programs,
-        "_local": lambda q, k, v: op.HOPPER,
-    }
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the parts are threads already, and their tensors are small
-    try:
-        with patch.dict(names, stand_ins), op.backward_on_cpu.played(op.hopper_backward):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    step = launch.played(
+        op.hopper_step, source=source, programs=programs, _local=lambda q, k, v: op.HOPPER
+    )
+    with step, launch.played(op.hopper_backward):
+        yield
 
 
 def judge(mutant=None):

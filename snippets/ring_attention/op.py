@@ -48,15 +48,13 @@ from snippets.hopper_attention.kernel import (
     _wait_full,
 )
 from snippets.hopper_attention.sass import loops
-from snippets.hopper_attention.simulator import on_cpu as stand_in
-from snippets.hopper_backward import on_cpu as backward_on_cpu
 from snippets.hopper_backward.kernel import hopper_backward
 from snippets.hopper_backward.op import attention as on_one_gpu
 
 from . import kernel
 from .copies import CopiedBlocks, reached
 
-__all__ = ["backward_on_cpu", "blocks", "loops", "on_one_gpu", "ring_attention", "stand_in"]
+__all__ = ["blocks", "loops", "on_one_gpu", "ring_attention"]
 HOPPER_KERNEL = hopper.__file__
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +13,11 @@ pytest.importorskip("plotly")
 from snippets._lab.draw.pictures import Picture
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
+from snippets._warps import gluon
 from snippets.basic_attention import drawings as basic
 from snippets.flash_attention import drawings as flash
 from snippets.hopper_attention import drawings as hopper
 from snippets.hopper_attention import kernel
-from snippets.hopper_attention.simulator import parts
 from snippets.tiled_attention import drawings as tiled
 from snippets.vectorized_attention import drawings as vectorized
 
@@ -76,10 +77,11 @@ def test_the_swizzle_keeps_every_chunk_and_leaves_no_conflict(chunk):
 
 
 def test_the_ring_follows_the_kernels_own_rule():
-    variant = parts.defined("Variant")(CONSUMERS=2, STAGES=hopper.STAGES)
+    variant = kernel.Variant(CONSUMERS=2, STAGES=hopper.STAGES)
+    stage_of = gluon.Program(Path(kernel.__file__).read_text("utf-8"), 0, 1).names["_stage"]
     drawn = hopper.ring().svg
     for tile in some(range(2 * hopper.STAGES)):
-        stage = parts.defined("_stage")(tile, variant)
+        stage = stage_of(tile, variant)
         assert (stage.index, stage.phase) == (
             tile % hopper.STAGES,
             tile // hopper.STAGES & 1,

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
+from snippets._warps import gluon, launch
 from snippets.flash_backward.checks import error_of_weights
-from snippets.hopper_backward import bench, drawings, exercise, figures, kernel, on_cpu, op, parts
+from snippets.hopper_backward import bench, drawings, exercise, kernel, op
 from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
 from snippets.hopper_backward.op import assert_gradients, forward
-from tests import made_up
 from tests.floors import some
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
@@ -34,7 +34,7 @@ CELLS = [(which, *cell) for which, cell in enumerate(CELLS)]
 @pytest.fixture(autouse=True)
 def played():
     """Without a Hopper GPU the kernel's functions run as Python."""
-    with contextlib.nullcontext() if HOPPER else on_cpu.played(hopper_backward):
+    with contextlib.nullcontext() if HOPPER else launch.played(hopper_backward):
         yield
 
 
@@ -96,7 +96,7 @@ def test_every_rung_that_is_right(name):
         q, k, v, grad_out = heads(200, 140, D)
         mask = causal_mask(200, 140, device=DEVICE)
         out, lse = forward(q, k, v, mask=mask)
-        with contextlib.nullcontext() if HOPPER else on_cpu.played(run.__wrapped__):
+        with contextlib.nullcontext() if HOPPER else launch.played(run.__wrapped__):
             found = run(q, k, v, out, lse, grad_out, causal=True)
         assert_gradients(found, q, k, v, grad_out, mask=mask)
 
@@ -237,7 +237,7 @@ def test_the_exercise_finds_the_same_gradients():
 @pytest.fixture
 def forward_played():
     """The same for the forward that autograd joins it to."""
-    with contextlib.nullcontext() if HOPPER else op.stand_in.played(op.hopper_attention):
+    with contextlib.nullcontext() if HOPPER else launch.played(op.hopper_attention):
         yield
 
 
@@ -295,10 +295,10 @@ def shares(*shape, D=64, **options):
     )
     _, (_, programs, _, _, sizes, constants), _ = launched(q, k, **options)
     source = Path(kernel.__file__).read_text("utf-8")
-    one = parts.Lister(source, 0, programs)
+    one = gluon.Program(source, 0, programs)
     prob = one.names["Problem"](**{n: sizes[n] for n in one.names["Problem"]._fields})
     found = []
-    for one.program in range(programs):
+    for one.number in range(programs):
         work = one.names["_work"](prob, constants["CAUSAL"], constants["BLOCK_M"])
         found.append((int(work.b * Hkv + work.hk), int(work.tile), int(work.steps)))
     return found
@@ -444,34 +444,12 @@ def test_arguments_are_given_in_the_order_of_parameters(added):
         assert function.arg_names == [*tensors, *sizes, *constants]
 
 
-def test_the_figure_of_the_order_tells_few_heads_from_many():
-    ours = "hopper_backward"
-    times = {ours: 1.0, f"{ours}, {bench.IN_ORDER}": 1.5, "torch:cudnn": 1.25}
-    times |= {f"{ours}, {bench.AT_ONCE}": 2.0}
-    rows = [
-        made_up.timed(
-            ms if heads_kv == 2 or bench.AT_ONCE in name else 1.0,
-            **{"implementation": name, "heads_kv": heads_kv, "heads": heads, "N": N},
-            **{"D": 64, "causal": True, "flops": 1e9},
-        )
-        for heads_kv, heads in bench.HEADS.items()
-        for N in (512, 4096)
-        for name, ms in times.items()
-    ]
-    drawn = figures.order([made_up.result("hopper_backward", "order", rows)])
-    assert "With 2 heads of keys, the kernel does 1.50 of" in drawn.finding
-    assert "and 1.25 of cuDNN's" in drawn.finding
-    assert "With 32 heads of keys it does 1.00 of the rate" in drawn.sentences["many"]
-    assert "and 2.00 of the rate with the longest of all heads" in drawn.sentences["many"]
-    assert len(drawn.table) == 4
-
-
 def test_a_hang_is_told_and_not_waited_for(monkeypatch):
     """The stand-in itself: a barrier that nobody reaches ends the launch."""
     if HOPPER:
         pytest.skip("the GPU runs the kernel")
-    monkeypatch.setattr(on_cpu, "LANES", 31)  # one thread never arrives
-    with pytest.raises(NumericalMismatch, match="wait for what never comes"):
+    monkeypatch.setattr(gluon, "LANES", 31)  # one thread never arrives
+    with pytest.raises(NumericalMismatch, match="nobody can go on"):
         check(*heads(10, 10, 64))
 
 

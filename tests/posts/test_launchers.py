@@ -37,6 +37,7 @@ from snippets._lab.judge.oracle import (
     make_qkv,
 )
 from snippets._lab.rooms import interpreted, load, room_file, rooms
+from snippets._warps.launch import played
 from tests.floors import some
 from tests.refusals import assert_refused
 
@@ -118,7 +119,7 @@ def running(room):
     if interpreted(room) or HOPPER:
         yield launcher(room)
     else:
-        with load(room, "simulator.on_cpu").played(launcher(room)):
+        with played(launcher(room)):
             yield launcher(room)
 
 

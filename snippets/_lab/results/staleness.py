@@ -205,7 +205,7 @@ class Walk:
         base = path.parents[dots - 1] if dots else rooms.SNIPPETS.parent
         place = base.joinpath(*filter(None, imported[0].lstrip(".").split(".")))
         within = place.is_relative_to(rooms.SNIPPETS)
-        if not within or _file(place).startswith("_"):
+        if not within or _file(place).startswith(("_lab", "_site")):
             return None
         if (module := place / f"{imported[1]}.py").exists():
             return module

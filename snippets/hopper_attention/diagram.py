@@ -1,12 +1,10 @@
-"""Pictures of the protocol as SVG, from rows of timed.py."""
+"""Pictures of the protocol as SVG, from rows of timeline.py."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from snippets._lab.draw.drawings import LINES, MUTED, PHONE, arrow, box, labeled, svg, words
 from snippets._lab.draw.identity import identity
-
-from .timed import Signal, from_rows
 
 WINDOW = 72  # units of time that a timeline shows
 HALVES = 2  # between the lanes of one consumer
@@ -17,6 +15,32 @@ LOOKS = {  # what is not called as a tensor: like what it makes
     "order_barriers": "context",
 }
 WORDS = {"scores": "q·kᵀ", "values": "p·v", "out": "store"}
+
+
+class Span(NamedTuple):
+    """Something that takes time."""
+
+    part: str  # for whom
+    kind: str  # "scores", "values", "softmax", "out", "k", or "start k" of the producer
+    tile: int  # how many of this kind its part had before
+    start: int
+    end: int
+
+
+class Signal(NamedTuple):
+    """An arrival at a barrier that somebody waited for, in the phase it ended."""
+
+    barrier: str
+    sender: str  # a part, or "copies"
+    sent: int
+    receiver: str
+    received: int
+
+
+def from_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[Span], list[Signal]]:
+    """What rows of a result say."""
+    signals = [Signal(**r) for r in rows if "barrier" in r]
+    return [Span(**r) for r in rows if "barrier" not in r], signals
 
 
 def _color(kind: str) -> str:

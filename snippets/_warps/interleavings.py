@@ -1,10 +1,10 @@
-"""Does any order of its events break a program of hopper_backward? All orders, and none is played.
+"""Does any order of its events break a program? All orders, and none is played.
 
-on_cpu.py draws orders at random, and the one that matters may be rare. Here it is worked out what
-comes before what in every order: what a part asks for, after what it asked for before; what follows
-a wait, after all that ended the phase; what follows a wait for products or stores, after their end.
-That is all the order there is (Lamport 1978, "Time, clocks, and the ordering of events"). A load
-into registers has read for certain only when a product or a write uses them. Then
+simulation.py draws orders at random, and the one that matters may be rare. Here it is worked out
+what comes before what in every order: what a role asks for, after what it asked for before; what
+follows a wait, after all that ended the phase; what follows a wait for products or stores, after
+their end. That is all the order there is (Lamport 1978, "Time, clocks, and the ordering of
+events"). A load into registers has read for certain only when a product or a write uses them. Then
 
 - the contributions to a phase must come before those to the next, and a wait must come after the
   phase before its own and before the end of the phase after it: a parity tells no more;
@@ -17,18 +17,19 @@ all orders give the same numbers, and none hangs if one does not.
 
 from typing import Any, NamedTuple
 
-from .parts import (
+from .role_traces import (
     Arrive,
     Copy,
-    CopyNumbers,
     Expect,
     Fault,
     Fence,
     Finish,
     Load,
     Product,
+    Region,
     Store,
     StoreWait,
+    Trace,
     Wait,
     Write,
 )
@@ -37,9 +38,9 @@ from .parts import (
 class Use(NamedTuple):
     """Memory that is read or written between two events."""
 
-    part: str
+    role: str
     what: str
-    region: Any
+    region: Region
     writes: bool
     by_threads: bool
     begins: int
@@ -49,17 +50,17 @@ class Use(NamedTuple):
 class Phases:
     """An mbarrier: who has contributed to each of its phases."""
 
-    def __init__(self, arrivals):
+    def __init__(self, arrivals: int) -> None:
         self.arrivals = self.missing = arrivals
         self.bytes = 0
-        self.given = [[]]  # events of each phase, the last one not over
-        self.waits = []  # (event, phase)
+        self.given: list[list[int]] = [[]]  # events of each phase, the last one not over
+        self.waits: list[tuple[int, int]] = []  # (event, phase)
 
     @property
-    def over(self):
+    def over(self) -> int:
         return len(self.given) - 1
 
-    def change(self, event, arrivals, bytes):
+    def change(self, event: int, arrivals: int, bytes: int) -> None:
         self.given[-1].append(event)
         self.missing -= arrivals
         self.bytes += bytes
@@ -68,25 +69,28 @@ class Phases:
             self.given.append([])
 
 
-class Orders:
+class Interleavings:
     """What comes before what in one program. `faults` raises Fault, or returns what it compared."""
 
-    def __init__(self, program, patience=1):
-        """`patience` operations are a part's turn here; no verdict depends on how many."""
-        self.program, self.patience = program, patience
-        self.before = []  # of each event: all that come before it, as the bits of an integer
-        self.barriers = {name: Phases(n) for name, n in program.arrivals.items()}
-        self.last = dict.fromkeys(program.parts)  # event of each part
-        self.uses = []
-        self.loads = {}  # (part, number) → region and event of a load that may not have read yet
-        self.fences = {part: [] for part in program.parts}
-        self.products = {part: [] for part in program.parts}  # their ends
-        self.stores = {part: [] for part in program.parts}
-        self.doubts = []  # waits that may be for another phase
+    def __init__(self, trace: Trace, patience: int = 1) -> None:
+        """`patience` requests are a role's turn here; no verdict depends on how many."""
+        self.trace, self.patience = trace, patience
+        self.before: list[int] = []  # of each event: those that come before it, as bits
+        self.barriers = {name: Phases(n) for name, n in trace.barriers.items()}
+        self.last: dict[str, int | None] = {"": None}  # event of each role
+        self.uses: list[Use] = []
+        self.loads: dict[tuple[str, int], tuple[Region, int]] = {}  # that may not have read yet
+        self.fences: dict[str, list[int]] = {role: [] for role in ("", *trace.roles)}
+        self.products: dict[str, list[int]] = {role: [] for role in trace.roles}  # their ends
+        self.stores: dict[str, list[int]] = {role: [] for role in trace.roles}
+        self.doubts: list[str] = []  # waits that may be for another phase
+        for op in trace.setup:
+            self._apply("", op)
+        self.last |= dict.fromkeys(trace.roles, self.last[""])
         self.stuck = self._run()
 
     # --8<-- [start:before]
-    def _event(self, *after):
+    def _event(self, *after: int | None) -> int:
         """A new event, after others and all that comes before those."""
         self.before.append(0)
         for event in after:
@@ -94,99 +98,98 @@ class Orders:
                 self.before[-1] |= self.before[event] | 1 << event
         return len(self.before) - 1
 
-    def _step(self, part, *after):
-        """The same, as the next of a part."""
-        self.last[part] = self._event(self.last[part], *after)
-        return self.last[part]
+    def _step(self, role: str, *after: int) -> int:
+        """The same, as the next of a role."""
+        event = self.last[role] = self._event(self.last[role], *after)
+        return event
         # --8<-- [end:before]
 
-    def _run(self):
-        """Every part to its end; or who waits for what never comes."""
-        left = {part: list(reversed(ops)) for part, ops in self.program.parts.items()}
+    def _run(self) -> list[str]:
+        """Every role to its end; or who waits for what never comes."""
+        left = {role: list(reversed(ops)) for role, ops in self.trace.roles.items()}
         while any(left.values()):
             moved = False
-            for part, ops in left.items():
+            for role, ops in left.items():
                 for _ in range(self.patience):
                     if not ops or not self._passes(ops[-1]):
                         break
-                    self._apply(part, ops.pop())
+                    self._apply(role, ops.pop())
                     moved = True
             if not moved:
-                return [f"{part} waits for {ops[-1].barrier}" for part, ops in left.items() if ops]
+                return [f"{role} waits for {ops[-1].barrier}" for role, ops in left.items() if ops]
         return []
 
-    def _passes(self, op):
+    def _passes(self, op: Any) -> bool:
         return not isinstance(op, Wait) or self.barriers[op.barrier].over & 1 != op.parity
 
-    def _apply(self, part, op):
+    def _apply(self, role: str, op: Any) -> None:
         match op:
             case Wait(barrier, _):
                 phases = self.barriers[barrier]
                 meant = phases.over - 1
-                self._ask(part, barrier, meant)
-                event = self._step(part, *(phases.given[meant] if meant >= 0 else ()))
+                self._ask(role, barrier, meant)
+                event = self._step(role, *(phases.given[meant] if meant >= 0 else ()))
                 phases.waits.append((event, meant))
             case Arrive(barrier, count):
-                event = self._step(part)
+                event = self._step(role)
                 for _ in range(count):
                     self.barriers[barrier].change(event, 1, 0)
             case Expect(barrier, n):
-                self.barriers[barrier].change(self._step(part), 1, n)
-            case Copy(region, barrier, n):
-                begins = self._step(part)
+                self.barriers[barrier].change(self._step(role), 1, n)
+            case Copy(regions, barrier, n, arrivals):
+                begins = self._step(role)
                 ends = self._event(begins)
-                self.uses.append(Use(part, "TMA", region, True, False, begins, ends))
-                self.barriers[barrier].change(ends, 0, -n)
-            case CopyNumbers(regions, barrier, count):
-                begins = self._step(part)
-                ends = self._event(begins)
+                what = "a copy" if arrivals else "TMA"
                 for region in regions:
-                    self.uses.append(Use(part, "a copy", region, True, True, begins, ends))
-                for _ in range(count):
+                    use = Use(role, what, region, True, bool(arrivals), begins, ends)
+                    self.uses.append(use)
+                for _ in range(arrivals):
                     self.barriers[barrier].change(ends, 1, 0)
+                if n:
+                    self.barriers[barrier].change(ends, 0, -n)
             case Load(region, number):
-                self.loads[part, number] = region, self._step(part)
+                self.loads[role, number] = region, self._step(role)
             case Write(region, loads):
-                now = self._step(part)
-                self._have_read(part, loads, now)
-                self.uses.append(Use(part, "threads", region, True, True, now, now))
+                now = self._step(role)
+                self._have_read(role, loads, now)
+                self.uses.append(Use(role, "threads", region, True, True, now, now))
             case Fence():
-                self.fences[part].append(self._step(part))
+                self.fences[role].append(self._step(role))
             case Product(regions, loads):
-                begins = self._step(part)
-                self._have_read(part, loads, begins)
-                ends = self._event(begins, *self.products[part][-1:])  # in order
-                self.products[part].append(ends)
+                begins = self._step(role)
+                self._have_read(role, loads, begins)
+                ends = self._event(begins, *self.products[role][-1:])  # in order
+                self.products[role].append(ends)
                 for region in regions:
-                    self.uses.append(Use(part, "a product", region, False, False, begins, ends))
+                    self.uses.append(Use(role, "a product", region, False, False, begins, ends))
             case Store(region):
-                begins = self._step(part)
-                self.stores[part].append(self._event(begins))
-                use = Use(part, "TMA", region, False, False, begins, self.stores[part][-1])
+                begins = self._step(role)
+                self.stores[role].append(self._event(begins))
+                use = Use(role, "TMA", region, False, False, begins, self.stores[role][-1])
                 self.uses.append(use)
             case Finish(left) | StoreWait(left):
-                own = (self.products if isinstance(op, Finish) else self.stores)[part]
-                self._step(part, *own[: len(own) - left])
+                own = (self.products if isinstance(op, Finish) else self.stores)[role]
+                self._step(role, *own[: len(own) - left])
 
-    def _have_read(self, part, loads, now):
+    def _have_read(self, role: str, loads: tuple[int, ...], now: int) -> None:
         """An event that needs what loads bring into registers."""
         for number in loads:
-            if found := self.loads.pop((part, number), None):
+            if found := self.loads.pop((role, number), None):
                 region, begins = found
-                self.uses.append(Use(part, "threads", region, False, True, begins, now))
+                self.uses.append(Use(role, "threads", region, False, True, begins, now))
 
     # --8<-- [start:certain]
-    def _comes_before(self, event, other):
+    def _comes_before(self, event: int, other: int) -> bool:
         return bool(self.before[other] >> event & 1)
 
-    def _ask(self, part, barrier, meant):
-        """Is the phase before the one meant over in every order when a part asks?"""
+    def _ask(self, role: str, barrier: str, meant: int) -> None:
+        """Is the phase before the one meant over in every order when a role asks?"""
         for event in self.barriers[barrier].given[meant - 1] if meant > 0 else ():
-            asked = self.last[part]
+            asked = self.last[role]
             if asked is None or not (asked == event or self._comes_before(event, asked)):
-                self.doubts.append(f"{part} may ask for phase {meant} of {barrier} too early")
+                self.doubts.append(f"{role} may ask for phase {meant} of {barrier} too early")
 
-    def _phases(self):
+    def _phases(self) -> None:
         """Raise where a phase, or the one that a wait is for, depends on the order."""
         for doubt in self.doubts:
             raise Fault(doubt)
@@ -202,17 +205,17 @@ class Orders:
                 # --8<-- [end:certain]
 
     # --8<-- [start:uses]
-    def _compare(self, one, other):
+    def _compare(self, one: Use, other: Use) -> None:
         """Raise unless, in every order, the first use ends before the second begins."""
-        both = f"{one.what} of {one.part} and {other.what} of {other.part}"
+        both = f"{one.what} of {one.role} and {other.what} of {other.role}"
         if one.ends != other.begins and not self._comes_before(one.ends, other.begins):
             raise Fault(f"{both} may use {one.region.buffer} at the same time")
         if one.writes and one.by_threads and not other.by_threads:
-            after = [fence for fence in self.fences[one.part] if fence > one.ends]
+            after = [fence for fence in self.fences[one.role] if fence > one.ends]
             if not any(self._comes_before(fence, other.begins) for fence in after):
                 raise Fault(f"{both} use {one.region.buffer} without a fence between them")
 
-    def faults(self):
+    def faults(self) -> int:
         """Compare all that must not depend on the order: Fault, or how many pairs of uses."""
         pairs = 0
         for i, one in enumerate(self.uses):
@@ -227,6 +230,6 @@ class Orders:
         end = self._event(*self.last.values())
         for use in self.uses:  # shared memory goes with the program
             if not self._comes_before(use.ends, end):
-                raise Fault(f"the program may end while {use.what} of {use.part} is not done")
+                raise Fault(f"the program may end while {use.what} of {use.role} is not done")
         return pairs
         # --8<-- [end:uses]

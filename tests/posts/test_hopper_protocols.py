@@ -1,0 +1,633 @@
+"""The barriers of both Hopper kernels: their own lines, in all orders and in random ones."""
+
+import ast
+import functools
+import itertools
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from snippets._lab.judge.mutants import CONTROL, variant
+from snippets._lab.probe.compiled import Compiler
+from snippets._warps import gluon
+from snippets._warps.interleavings import Interleavings
+from snippets._warps.launch import traced
+from snippets._warps.role_traces import (
+    Arrive,
+    Copy,
+    Expect,
+    Fault,
+    Fence,
+    Finish,
+    Load,
+    Product,
+    Region,
+    Softmax,
+    Store,
+    StoreWait,
+    Trace,
+    Wait,
+    Write,
+)
+from snippets._warps.simulation import Barrier, Simulation
+from snippets.hopper_attention import channel, diagram, exercise, protocol, timeline
+from snippets.hopper_attention.kernel import Variant, hopper_attention
+from snippets.hopper_attention.protocol import Work
+from snippets.hopper_backward import bench as backward_bench
+from snippets.hopper_backward.kernel import VARIANTS, hopper_backward
+from snippets.hopper_backward.mutants import MUTANTS
+from tests.floors import some
+from tests.posts.arrivals import arrivals
+
+BASE = Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True)
+PLAIN = Variant(CONSUMERS=2, STAGES=2)
+
+
+# The two kernels.
+
+
+def forward(launcher=hopper_attention):
+    """What the programs ask for, of all variants and problems."""
+    for chosen, work in itertools.product(protocol.used_variants(), protocol.WORK):
+        yield from protocol.traces(chosen, work, launcher)
+
+
+def backward(launcher=hopper_backward, M=330, N=130, widths=VARIANTS, causal=False, H=2, add=False):
+    """What the programs ask for, of heads that share keys."""
+    for D in widths:
+        q, k = torch.zeros(H, M, D).half(), torch.zeros(1, N, D).half()
+        into = [x.float() for x in (q, k, k)] if add else None
+        with traced(launcher) as found:
+            launcher(q, k, k, q, torch.zeros(q.shape[:-1]), q, causal=causal, into=into)
+        yield from some(found)
+
+
+class Kernel(NamedTuple):
+    launcher: Any
+    traces: Any
+    mistakes: dict  # name → changes
+    computed: set  # mistakes that are wrong in every order alike
+
+
+# What is multiplied by what, and who does which rows.
+FORWARD = {"weights times the values of the next tile", "programs one item apart"}
+OF_ORDER = {
+    "dQ of the first half for both",
+    "no wait for a released stage",
+    "wait for a released stage in the first phase",
+    "full before the bytes are there",
+    "numbers not waited for",
+    "a phase for each tile of queries",
+    "dS of the other consumer not waited for",
+    "one consumer releases a stage for both",
+    "dS not fenced",
+    "dQ not fenced",
+    "scores read too early",
+    "dP read too early",
+    "dQ written over dQ",
+    "dQ added before it is there",
+    "dQ released before it is read",
+    "dK written over dV",
+    "end before dK is out",
+}
+MISTAKES = {m.name: m.changes for m in protocol.MISTAKES}
+WRONG = {m.name: [(m.old, m.new)] for m in MUTANTS}
+KERNELS = {
+    "hopper_attention": Kernel(hopper_attention, forward, MISTAKES, FORWARD),
+    "hopper_backward": Kernel(hopper_backward, backward, WRONG, set(WRONG) - OF_ORDER),
+}
+CASES = [(room, name) for room, kernel in KERNELS.items() for name in kernel.mistakes]
+of_both = pytest.mark.parametrize("room", KERNELS)
+
+
+def fault(room, changes=()):
+    """The first fault that some order has, or nothing; who goes first in the proof is all one."""
+    kernel = KERNELS[room]
+    try:
+        launcher = variant(room, changes) if changes else kernel.launcher
+        for trace in some(kernel.traces(launcher)):
+            said = [said_of(trace, patience) for patience in (1, 3, 10**6)]
+            assert len(set(map(bool, said))) == 1, said
+            if said[0]:
+                return said[0]
+    except Fault as found:
+        return str(found)
+    return ""
+
+
+def said_of(trace, patience):
+    try:
+        Interleavings(trace, patience).faults()
+    except Fault as found:
+        return str(found)
+    return ""
+
+
+@of_both
+def test_no_order_matters_to_a_kernel(room):
+    assert not fault(room)
+
+
+@pytest.mark.parametrize(("room", "name"), CASES)
+def test_a_mistake_has_a_fault_if_it_is_one_of_order(room, name):
+    found = fault(room, KERNELS[room].mistakes[name])
+    assert bool(found) == (name not in KERNELS[room].computed), found
+
+
+@given(
+    chosen=st.builds(
+        Variant,
+        CONSUMERS=st.integers(2, 3),
+        STAGES=st.integers(1, 4),
+        OVERLAP=st.booleans(),
+        PING_PONG=st.booleans(),
+        Q_IN_REGISTERS=st.booleans(),
+        BLOCK_N=st.sampled_from((64, 128)),
+    ),
+    work=st.builds(
+        lambda order, G, **sizes: Work(heads=2 * G, heads_kv=2, **order, **sizes),
+        order=st.sampled_from([{"step": 1}, {"step": 2}, {"by_length": True}]),
+        G=st.integers(1, 2),
+        M=st.integers(1, 400),
+        N=st.integers(1, 600),
+        causal=st.booleans(),
+        align=st.sampled_from(("bottom_right", "top_left")),
+        batch=st.integers(1, 2),
+        programs=st.integers(1, 3),
+    ),
+    seed=st.integers(0, 10**6),
+)
+@example(chosen=BASE, work=Work(M=400, N=100, causal=True, step=2), seed=0)
+@settings(max_examples=60)
+def test_every_order_of_the_forward_ends_well(chosen, work, seed):
+    """No deadlock, and nothing overwritten or read too early, whatever the shape and variant."""
+    assert protocol.check(chosen, work, seed) > 0
+    for trace in some(protocol.traces(chosen, work)):
+        assert Interleavings(trace).faults() > 0
+
+
+@pytest.mark.parametrize("add", [False, True], ids=["stored", "added"])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (64, 300), (129, 65), (700, 200)])
+def test_every_order_of_the_backward_ends_well(M, N, causal, add):
+    for trace in some(backward(M=M, N=N, causal=causal, H=3, add=add)):
+        assert Interleavings(trace).faults() > 0
+        assert Simulation(trace).run(random.Random(f"{M} {N}")) > 0
+
+
+@pytest.mark.parametrize("name", [n for n, rung in backward_bench.RUNGS.items() if rung.right])
+def test_no_order_matters_to_a_rung(name):
+    rung = backward_bench.RUNGS[name]
+    for D in some(rung.widths):
+        launcher = backward_bench._launcher(rung, D).__wrapped__
+        table = launcher.__globals__["VARIANTS"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(table, D, table[D]._replace(**rung.switches))
+            for trace in some(backward(launcher, widths=[D], causal=True)):
+                assert Interleavings(trace).faults() > 0
+
+
+# Random orders.
+
+STUCK = "nobody can go on: .* waits for "
+SAID = {
+    "no wait for an empty buffer": "filled by two copies|overwritten|missed a phase|before",
+    "wait for an empty buffer in the first phase": STUCK + r".*producer waits for q.empty\[0\]",
+    "full before the bytes are there": "before its copy has arrived",
+    "a phase for each tile of keys": STUCK,
+    "a phase for each tile of queries": STUCK + r".*producer waits for q.empty",
+    "tiles counted anew for each tile of queries": "missed a phase|" + STUCK,
+    "one arrival too few": "before its copy has arrived|overwritten|missed a phase",
+    "one arrival too many": STUCK + r".*producer waits for v.empty\[0\]",
+    "keys released under their product": r"k\[\d\] is overwritten while consumer \d multiplies",
+    "values released under their product": r"v\[\d\] is overwritten while consumer \d multiplies",
+    "values of the last tile not released": STUCK + r".*producer waits for v.empty",
+    "scores read too early": "the result of a product that may still run",
+    "weights times the values of the next tile": "largest difference .* from float64",
+    "queries released before the loop": r"q\[\d\] is overwritten|q\[\d\] before",
+    "queries released before they are used": r"q\[\d\] is overwritten before consumer \d has read",
+    "queries without keys never released": STUCK + ".*q.empty",
+    "turn not passed on": STUCK + ".*order_barriers",
+    "nobody's turn at first": STUCK
+    + r"order_barriers\[0\], consumer 1 waits for order_barriers\[1\]",
+    "turn not waited for": "not its turn|turn that is not its own",
+    "rows written over rows on their way out": r"overwrites out\[\d\] while it is being stored",
+    "end before the last rows are out": "ends while its rows are being stored",
+    "no fence before the store": "before TMA can see it",
+    "programs one item apart": "largest difference nan from float64",
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_of_the_forward_is_seen_for_what_it_is(name):
+    found = protocol.judge(MISTAKES[name])
+    assert found["message"], f"{name} survived"
+    assert re.search(SAID[name], found["message"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tile % 2 == 0, prob.tiles - 1", "tile % 2 == 0, prob.tiles"),
+        ("row = (n - 1 - i) * V.BLOCK_N", "row = i * V.BLOCK_N"),
+        ("_fill(k_desc, [b, h // prob.G, row, 0]", "_fill(k_desc, [b, h, row, 0]"),
+        ("return n, n - seen_by_all", "return n, n - 1 - seen_by_all"),
+        (
+            "            end = masked if with_mask else n\n            for",
+            "end = masked\n            for",
+        ),
+    ],
+)
+def test_a_wrong_schedule_is_seen_too(old, new):
+    said = "largest difference|nobody can go on|before its copy has arrived"
+    assert re.search(said, protocol.judge([(old, new)])["message"])
+
+
+def test_the_table_of_mistakes_begins_with_the_kernel_that_passes():
+    lab = SimpleNamespace(each=lambda mutant: [{"mutant": name} for name in mutant[:3]])
+    rows = list(protocol.protocol_mutants(lab, orders=1))
+    assert [bool(r["message"]) for r in rows] == [False, True, True]
+    assert rows[0]["events"] > 10_000
+    assert all(r["diagnosis"].endswith(".") for r in some(rows[1:]))
+
+
+def test_the_result_names_a_fault_and_how_often_it_shows(monkeypatch):
+    names = [CONTROL, "dS not fenced", "no scale in dK"]
+    monkeypatch.setattr(backward_bench, "PLAYED", 1)
+    lab = SimpleNamespace(each=lambda mutant: [{"mutant": name} for name in names])
+    whole, unfenced, unscaled = backward_bench.orders(lab)
+    assert not whole["fault"]
+    assert whole["pairs"] > 1000
+    assert "without a fence" in unfenced["fault"]
+    assert unfenced["shown"] == 1
+    assert not unscaled["fault"]
+    assert unscaled["shown"] is None
+
+
+def test_the_same_seed_gives_the_same_order():
+    (trace,) = protocol.traces(BASE, Work(M=128, N=512))
+
+    def order(seed):
+        simulation, seen = Simulation(trace), []
+        happen = simulation.happen
+        simulation.happen = lambda event: (seen.append(event), happen(event))
+        simulation.run(random.Random(seed))
+        return seen
+
+    assert order("a") == order("a") != order("b")
+
+
+# What is played and compared is the kernel that runs.
+
+
+@of_both
+def test_every_line_that_waits_or_signals_has_been_seen(room):
+    """Each line of kernel.py that calls one of these runs in some trace."""
+    kernel = KERNELS[room]
+    signals = re.compile(
+        r"mbarrier\.|_?tma[._]|async_copy|_reduce_add|warpgroup_mma|fence_|_fill|_wait|_release"
+        r"|_issue|_pass_turn|_step|_hand_over"
+    )
+    source = Path(kernel.launcher.__globals__["__file__"]).read_text("utf-8")
+    wanted = {
+        call.lineno
+        for function in ast.parse(source).body
+        if gluon.runs_on_gpu(function)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and signals.match(ast.unparse(call.func))
+    }
+    seen = set()
+
+    def watch(frame, event, _):
+        if frame.f_code.co_filename != gluon.FILE:
+            return None
+        seen.add(frame.f_lineno)
+        return watch
+
+    rungs = {64: {}, 128: {"HALVES": True}}
+    protocol.traces.cache_clear()
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        list(kernel.traces())
+        if room == "hopper_backward":
+            with pytest.MonkeyPatch.context() as patch:
+                for D, switches in rungs.items():
+                    patch.setitem(VARIANTS, D, VARIANTS[D]._replace(**switches))
+                list(kernel.traces())
+    finally:
+        sys.settrace(before)
+    assert len(wanted) > 20
+    assert not wanted - seen
+
+
+def test_what_the_roles_ask_for_by_hand():
+    """One tile of queries, two of keys, the simplest variant: written out by hand."""
+    (trace,) = protocol.traces(PLAIN, Work(M=128, N=256, D=128))
+    assert trace.barriers["k.empty[1]"] == 2
+    assert trace.barriers["q.empty[1]"] == trace.barriers["v.full[0]"] == 1
+    size, buffers = 128 * 128 * 2, {x: Region(x, 0, 128) for x in ("q[1]", "k[0]", "k[1]", "v[0]")}
+    v_tile, out = Region("v[1]", 0, 128), Region("out[1]", 0, 128)
+    assert trace.roles["producer"][-6:] == [
+        Wait("k.empty[1]", 1),
+        Expect("k.full[1]", size),
+        Copy((buffers["k[1]"],), "k.full[1]", size, block=(0, 0, 0, 0)),
+        Wait("v.empty[1]", 1),
+        Expect("v.full[1]", size),
+        Copy((v_tile,), "v.full[1]", size, block=(0, 0, 0, 0)),
+    ]
+    ops = trace.roles["consumer 1"]
+    assert ops[:9] == [
+        Wait("q.full[1]", 0),
+        Wait("k.full[0]", 0),
+        Product((buffers["q[1]"], Region("k[0]", 0, 128)), (), 0),
+        Finish(0),
+        Arrive("k.empty[0]"),
+        Softmax(0, 128),
+        Wait("v.full[0]", 0),
+        Product((buffers["v[0]"],), (), 1),
+        Finish(0),
+    ]
+    assert ops[-7:] == [
+        Arrive("v.empty[1]"),
+        Arrive("q.empty[1]"),
+        StoreWait(0),
+        Write(out),
+        Fence(),
+        Store(out),
+        StoreWait(0),
+    ]
+
+
+def test_the_exercise_waits_for_what_the_kernel_waits_for():
+    tiles, stages = 8, 3
+    (trace,) = protocol.traces(PLAIN._replace(STAGES=stages), Work(M=128, N=128 * tiles))
+
+    def waited(role, kind):
+        found = [op for op in trace.roles[role] if isinstance(op, Wait)]
+        return [(op.barrier, op.parity) for op in found if op.barrier.startswith(f"k.{kind}")]
+
+    for tile in some(range(tiles), 8):
+        buffer, full, empty = exercise.waits(tile, stages)
+        assert waited("consumer 0", "full")[tile] == (f"k.full[{buffer}]", full)
+        assert waited("producer", "empty")[tile] == (f"k.empty[{buffer}]", empty)
+
+
+def test_a_name_of_gluon_that_is_not_known_is_an_error():
+    launcher = variant("hopper_attention", [("fence_async_shared()", "gl.barrier()")])
+    with pytest.raises(AttributeError, match="barrier"):
+        protocol.traces(BASE, Work(M=64, N=64), launcher)
+
+
+def test_constants_are_found_by_who_uses_them():
+    source = "import torch\nUSED = 1\nUNUSED = torch.half\n"
+    names = {"gluon": SimpleNamespace(jit=lambda f: f)}
+    function = "@gluon.jit\ndef _f():\n    return USED\n"
+    exec(gluon.gpu_code(source + function), names)  # noqa: S102 - the text above
+    assert {"USED", "_f"} <= set(names)
+    assert "UNUSED" not in names
+
+
+# The rules, one by one: two roles, two buffers, two barriers. Both hold buffers that are written.
+
+X, LEFT, RIGHT = Region("x[0]", 0, 8), Region("x[0]", 0, 4), Region("x[0]", 4, 4)
+Y = Region("y[0]", 0, 8)
+READY, BACK = "ready[0]", "back[0]"
+LOAD, TAKE = Load(X, 0), Product((), (0,))
+READ = [LOAD, TAKE, Finish(0)]
+WRITTEN = [Write(X), Write(Y), Fence()]  # before the two roles begin
+RULES = {
+    "one after the other": ([Write(X), Arrive(READY)], [Wait(READY, 0), *READ], ""),
+    "nobody waits": ([Write(X), Arrive(READY)], READ, "at the same time"),
+    "both read": (READ, READ, ""),
+    "halves of a buffer": ([Write(LEFT)], [Write(RIGHT)], ""),
+    "a half and the whole": ([Write(LEFT)], [Write(X)], "at the same time"),
+    "said too early": ([Arrive(READY), Write(X)], [Wait(READY, 0), *READ], "same time"),
+    "fenced": (
+        [Write(X), Fence(), Arrive(READY)],
+        [Wait(READY, 0), Product((X,)), Finish(0)],
+        "",
+    ),
+    "not fenced": (
+        [Write(X), Arrive(READY)],
+        [Wait(READY, 0), Product((X,)), Finish(0)],
+        "without a fence",
+    ),
+    "fenced too late": (
+        [Write(X), Arrive(READY), Fence()],
+        [Wait(READY, 0), Store(X), StoreWait(0)],
+        "without a fence",
+    ),
+    "the reader's fence is none of the writer's": (
+        [Write(X), Arrive(READY)],
+        [Wait(READY, 0), Fence(), Store(X), StoreWait(0)],
+        "without a fence",
+    ),
+    "threads need no fence": ([Write(X), Arrive(READY)], [Wait(READY, 0), *READ], ""),
+    "loaded and taken": ([*READ, Arrive(READY)], [Wait(READY, 0), Write(X)], ""),
+    "loaded and stored": ([LOAD, Write(Y, (0,)), Arrive(READY)], [Wait(READY, 0), Write(X)], ""),
+    "handed back before what was loaded is taken": (
+        [LOAD, Arrive(READY), TAKE, Finish(0)],
+        [Wait(READY, 0), Write(X)],
+        "at the same time",
+    ),
+    "loaded and never taken": ([LOAD, Arrive(READY)], [Wait(READY, 0), Write(X)], ""),
+    "bytes have come": ([Expect(READY, 16), Copy((X,), READY, 16)], [Wait(READY, 0), *READ], ""),
+    "bytes nobody announced": (
+        [Arrive(READY), Copy((X,), READY, 16)],
+        [Wait(READY, 0), *READ],
+        "at the same time",
+    ),
+    "handed back while a product reads": (
+        [Product((X,)), Arrive(READY), Finish(0)],
+        [Wait(READY, 0), Write(X)],
+        "at the same time",
+    ),
+    "products end in order": (
+        [Product((X,)), Product(()), Finish(1), Arrive(READY), Finish(0)],
+        [Wait(READY, 0), Write(X)],
+        "",
+    ),
+    "the end of too few products": (
+        [Product(()), Product((X,)), Finish(1), Arrive(READY), Finish(0)],
+        [Wait(READY, 0), Write(X)],
+        "at the same time",
+    ),
+    "an end that nobody waits for": ([Product((X,))], [], "may end while a product"),
+    "a store that nobody waits for": ([Store(X)], [], "may end while TMA"),
+    "an arrival that never comes": (READ, [Wait(READY, 0)], "b waits for ready"),
+    "two phases ahead looks like none": (
+        [Arrive(READY), Arrive(READY)],
+        [Wait(READY, 0)],
+        "may miss it|b waits for ready",
+    ),
+    "back and forth": (
+        [Arrive(READY), Wait(BACK, 0), Arrive(READY)],
+        [Wait(READY, 0), Arrive(BACK), Wait(READY, 1)],
+        "",
+    ),
+    "a phase asked for before its turn": (
+        [Arrive(READY), Wait(BACK, 0), Arrive(READY)],
+        [Wait(READY, 1), Arrive(BACK)],
+        "may ask for|may miss it|nobody",
+    ),
+    "arrivals of two phases": ([Arrive(BACK)] * 2, [Arrive(BACK)] * 2, "phases 0 and 1 of back"),
+}
+# What no single order can show: who wrote last, and who contributed to which phase.
+UNSEEN = {"a half and the whole", "arrivals of two phases"}
+
+
+def of_two(rule):
+    a, b, words = RULES[rule]
+    arrivals_of = {READY: 1, BACK: 2 if rule == "arrivals of two phases" else 1}
+    return Trace(arrivals_of, WRITTEN, {"a": a, "b": b}), words
+
+
+@pytest.mark.parametrize("patience", [1, 100])
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule, patience):
+    trace, words = of_two(rule)
+    if not words:
+        Interleavings(trace, patience).faults()
+        return
+    with pytest.raises(Fault, match=words):
+        Interleavings(trace, patience).faults()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_broken_shows_in_some_random_order(rule):
+    trace, words = of_two(rule)
+    faults = []
+    for seed in range(40):
+        try:
+            Simulation(trace).run(random.Random(seed))
+        except Fault as found:
+            faults.append(str(found))
+    assert bool(faults) == bool(words and rule not in UNSEEN), faults
+
+
+def test_a_phase_ends_with_the_last_arrival_and_the_last_byte():
+    barrier = Barrier(2)
+    barrier.change(1, 64)
+    barrier.change(1, 0)
+    assert barrier.over == 0
+    barrier.change(0, -64)
+    assert (barrier.over, barrier.pending) == (1, 2)
+
+
+# The channel that a page lets its readers play: every order of events.
+
+
+def walked(changes, tiles, single):
+    return channel.walk(channel.Keys(channel.channel_of_keys(changes, tiles), tiles, single))
+
+
+@pytest.mark.parametrize("mistake", channel.REMOVED, ids=lambda m: m.name)
+def test_what_can_be_taken_out_goes_wrong_in_steps_of_any_size(mistake):
+    walks = [walked(mistake.changes, 3, single) for single in (False, True)]
+    assert None not in [walk.trouble() for walk in walks]
+    faults = [
+        {re.sub(r"\d", "", to) for ways in walk.ways for _, to in ways if isinstance(to, str)}
+        for walk in walks
+    ]
+    assert faults[0] <= faults[1], "a step that is longer shows nothing that cannot be"
+    assert bool(faults[0]) == bool(faults[1])
+    if len(walks[0].states) > 1:  # of all channels, in random orders
+        assert protocol.judge(mistake.changes, orders=2)["message"]
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_every_state_of_the_channel_leads_to_the_end(single):
+    walk = walked((), 4, single)
+    assert walk.trouble() is None
+    ends = [s for s, ways in zip(walk.states, walk.ways, strict=True) if not ways]
+    assert [end.stuck() for end in ends] == [{}]
+    assert {to for ways in walk.ways for _, to in ways} == {*range(1, len(walk.states))}
+    assert len(walk.states) > 100
+
+
+# Pictures.
+
+
+def test_the_pictures_are_drawn_from_the_kernel():
+    clock = timeline.play(BASE, 3)
+    products = [s for s in clock.spans if s.kind in ("scores", "values")]
+    assert len(products) == 2 * 2 * 3
+    in_order = sorted(products, key=lambda s: s.start)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(in_order))
+    kinds = {g.barrier.split("[")[0] for g in clock.signals}
+    assert kinds == {"q.full", "k.full", "v.full", "k.empty", "v.empty", "order_barriers"}
+    assert all(g.sent <= g.received for g in some(clock.signals))
+
+
+@pytest.mark.parametrize(("chosen", "under"), [(PLAIN, 0), (PLAIN._replace(OVERLAP=True), 2 * 5)])
+def test_a_timeline_shows_the_softmax_under_the_product(chosen, under):
+    """Products with values that start while their own consumer's next softmax runs."""
+    spans = timeline.play(chosen, 6).spans
+    softmax = [s for s in spans if s.kind == "softmax"]
+    assert under == sum(
+        any(s.part == v.part and s.start < v.end and v.start < s.end for s in softmax)
+        for v in spans
+        if v.kind == "values"
+    )  # the last of each has no softmax over it
+
+
+def test_rows_hold_all_that_was_played():
+    """A picture is drawn from rows that went through a file."""
+    chosen = BASE._replace(PING_PONG=False)
+    rows, clock = timeline.rows(chosen, 16, 64), timeline.play(chosen, 16, 64)
+    assert diagram.from_rows(json.loads(json.dumps(rows))) == (clock.spans, clock.signals)
+    assert diagram.timeline_svg(rows) != diagram.timeline_svg(timeline.rows(chosen, 16, 128))
+
+
+def test_the_scene_is_the_timeline_with_the_lines_where_roles_stand():
+    rows = list(timeline.scene(BASE, tiles=4))
+    assert [r for r in rows if "part" in r or "barrier" in r] == timeline.rows(BASE, tiles=4)
+    whole = rows[-1]
+    file = hopper_attention.__globals__["__file__"]
+    source = "".join(Path(file).read_text("utf-8").split())
+    code = [line for line in whole["listing"] if not line.startswith("def ")]
+    assert all("".join(line.split()) in source for line in some(code))
+    stays = [r for r in rows if "stays" in r]
+    for softmax in some([r for r in rows if r.get("kind") == "softmax" and r["tile"] > 0]):
+        when = softmax["part"], softmax["start"], softmax["end"]
+        (stay,) = [s for s in stays if (s["stays"], s["works_from"], s["until"]) == when]
+        assert "_online_softmax(" in whole["listing"][stay["lines"][0]]
+    waits = [s for s in stays if s["since"] < s["works_from"]]
+    asked = [whole["listing"][s["lines"][0]] for s in some(waits)]
+    assert all("_fill(" in line or "wait" in line for line in asked)
+    for one, two in some(itertools.combinations([s for s in stays if s["stays"] == "producer"], 2)):
+        assert one["until"] <= two["since"], "a role stands at one line at a time"
+    # A buffer is released once by each consumer for every tile that went through it.
+    fetched = [r["fetched"] for r in rows if "fetched" in r]
+    sent = [r["sent_to"] for r in rows if "sent_to" in r]
+    for buffer in some({name for name in fetched if name[0] in "kv"}):
+        assert sent.count(buffer.replace("[", ".empty[")) == 2 * fetched.count(buffer)
+
+
+# What the backward compiles to; the forward's machine code is read in its own file.
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("D", VARIANTS)
+def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch):
+    """A group of warps is taken as one here; this is what entitles us to."""
+    monkeypatch.setitem(hopper_backward.__globals__, "_check_inputs", lambda *_: None)  # of a CPU
+    x = torch.zeros(1, 2, 256, D, dtype=torch.bfloat16)
+    with Compiler(60) as compiler:
+        for causal, into in ((False, None), (True, None), (True, [x.float()] * 3)):
+            given_ = (x, x, x, x, torch.zeros(1, 2, 256), x)
+            run = functools.partial(hopper_backward, causal=causal, into=into)
+            found = compiler.resources(run, given_, target="sm_90")
+            (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
+            assert found.error is None
+            assert all(met for _, met in some(arrivals(found.ptx), 7))

@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
+from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
 from snippets._lab.rooms import ROOT
 from snippets.attention_memory import bench, exercise, figures, module
@@ -316,34 +316,19 @@ def test_a_turn_transposes_and_adds(iterations):
     assert (out == want).all()
 
 
-LOOP = r"""
-import re
-import triton
-from triton.compiler import ASTSource
-from triton.backends.compiler import GPUTarget
-from snippets.attention_memory import bench
-types = {"x_ptr": "*fp32", "out_ptr": "*fp32", "iterations": "i32", "SIDE": "constexpr"}
-for target in (75, 80, 90, 100):
-    source = ASTSource(bench._turn_kernel, types, {"SIDE": bench.SIDE})
-    ptx = triton.compile(source, target=GPUTarget("cuda", target, 32)).asm["ptx"]
-    loop = re.search(r"Inner Loop Header(.*?)bra", ptx, re.DOTALL)[1]
-    for way in ("st", "ld"):
-        found = re.findall(way + r"\.shared(?:\.v(\d))?\.b32", loop)
-        print(sum(int(width or 1) for width in found))
-"""
-
-
+@pytest.mark.compiler
 @pytest.mark.skipif(ON_GPU, reason="the compiler of a machine without a GPU")
-def test_a_turn_goes_through_shared_memory_once_each_way(tmp_path):
+def test_a_turn_goes_through_shared_memory_once_each_way():
     """On 128 threads 32 words each, written and read in the loop: the whole tile, once."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOOP], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["32"] * 8
     assert bench.SIDE**2 == 128 * 32
+    x = torch.empty(1, bench.SIDE, bench.SIDE)
+    with Compiler() as compiler:
+        for target in ("sm_75", "sm_80", "sm_90", "sm_100"):
+            (found,) = compiler.resources(bench._turn, (x, x, 5), target=target)
+            loop = re.search(r"Inner Loop Header(.*?)bra", found.ptx, re.DOTALL)[1]
+            for way in ("st", "ld"):
+                widths = re.findall(way + r"\.shared(?:\.v(\d))?\.b32", loop)
+                assert sum(int(width or 1) for width in widths) == 32
 
 
 @pytest.mark.skipif(ON_GPU, reason="a GPU runs the thing itself")

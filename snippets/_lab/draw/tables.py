@@ -118,6 +118,8 @@ def drawn(chart: "Chart") -> list[dict[str, Any]]:
                     place, _, value = more[0].rpartition(": ")
                 else:  # a bar or a dot: its place, and its group's name
                     place, value = head.removesuffix(f", {trace.name}"), more[0]
+                if more[1:]:  # its spread, or what it was made of
+                    value += f" ({'; '.join(more[1:])})"
                 row = rows.setdefault((panel.title, place), {"": panel.title, "at": place})
                 row[name] = f"{row[name]}; {value}" if name in row else value
     heads = dict.fromkeys(head for row in rows.values() for head in row)

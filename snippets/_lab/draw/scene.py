@@ -6,7 +6,6 @@ stand is said here and in layout.js, and a test in a browser lays one over the o
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from snippets._lab.draw.drawings import INK, MUTED
@@ -41,8 +40,8 @@ def scene(
     examples: list[dict[str, Any]] = []
     for name in dict.fromkeys(row["example"] for row in rows):
         *parts, whole = (_without(row, "example") for row in rows if row["example"] == name)
-        told = _without(whole, *SHARED, "launch")
-        examples.append({"name": name, "through": through, **told, inner: parts})
+        more = _without(whole, *SHARED, "launch")
+        examples.append({"name": name, "through": through, **more, inner: parts})
     source = f"snippets/{room}/kernel.py"
     data = {"source": source, "listing": rows[-1]["listing"], "examples": examples}
     launches = {row["example"]: row["launch"] for row in rows if "launch" in row}
@@ -50,30 +49,18 @@ def scene(
     first = [_without(r, "example", "query") for r in summary if _is_first(r, summary[0])]
     poster = _poster(examples[0], about)
     link = f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}"
-    widget = [
-        '<div class="am-scene" data-widget="scene" markdown>',
-        poster,
-        "",
-        f"{link} (of one query), and [their launch](/figures/{room}/{LAUNCHES}):",
-        "",
-        *table(first),
-        "",
-        "</div>",
-    ]
-    alone = [
-        '<div class="am-scene am-scene-hero" data-widget="scene" markdown>',
-        poster,
-        "",
-        link,
-        "",
-        "</div>",
-    ]
+    told = f"{link} (of one query), and [their launch](/figures/{room}/{LAUNCHES}):"
     return {
-        "widget": "\n".join(widget),
+        "widget": _widget(poster, "", told, "", *table(first)),
         "extra_files": {FILE: data, LAUNCHES: launches},
         "table": summary,
-        "pieces": {"hero": "\n".join(alone)} if hero else {},
+        "pieces": {"hero": _widget(poster, "", link, css=" am-scene-hero")} if hero else {},
     }
+
+
+def _widget(*inside: str, css: str = "") -> str:
+    head = f'<div class="am-scene{css}" data-widget="scene" markdown>'
+    return "\n".join([head, *inside, "", "</div>"])
 
 
 def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
@@ -87,20 +74,14 @@ def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
     example = {"name": "full", **_without(whole, *SHARED), **found}
     source = f"snippets/{room}/kernel.py"
     data = {"source": source, "listing": whole["listing"], "examples": [example]}
-    widget = [
-        '<div class="am-scene" data-widget="scene" markdown>',
-        f'<div class="am-scene-poster">{svg}</div>',
-        "",
-        f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}",
-        "",
-        "</div>",
-    ]
+    link = f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}"
+    widget = _widget(f'<div class="am-scene-poster">{svg}</div>', "", link)
     table_ = [
         {"who": span["part"], "what": span["kind"], "tile": span["tile"]}
         | {"from": span["start"], "to": span["end"]}
         for span in found["spans"]
     ]
-    return {"widget": "\n".join(widget), "extra_files": {FILE: data}, "table": table_}
+    return {"widget": widget, "extra_files": {FILE: data}, "table": table_}
 
 
 def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -139,155 +120,78 @@ def _range(start: int, stop: int) -> str:
     return f"{start} to {stop - 1}" if stop - start > 1 else str(start)
 
 
-class _Pen:
-    """Boxes and words whose places are in cells."""
-
-    def __init__(self) -> None:
-        self.drawn: list[str] = []
-        self.marks: dict[tuple[str, bool], list[str]] = {}  # color, whether filled → squares
-
-    def box(
-        self, x: float, y: float, wide: float, tall: float, fill: str = "none", **look: object
-    ) -> None:
-        numbers = (f"{CELL * value:.4g}" for value in (x, y, wide, tall))
-        place = " ".join(
-            f'{name}="{n}"' for name, n in zip(("x", "y", "width", "height"), numbers, strict=True)
-        )
-        more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
-        self.drawn.append(f'<rect {place} rx="3" style="fill:{fill}"{more}/>')
-
-    def mark(self, x: float, y: float, share: float, color: str) -> None:
-        """A number as a square, hollow where it is negative; as in canvas.js."""
-        side = 0.9 * min(1.0, abs(share)) ** 0.5
-        if side < 0.06:
-            return
-        left, top, long = (
-            f"{CELL * value:.4g}" for value in (x + 0.5 - side / 2, y + 0.5 - side / 2, side)
-        )
-        self.marks.setdefault((color, share > 0), []).append(
-            f"M{left} {top}h{long}v{long}h-{long}z"
-        )
-
-    def grid(self, x: float, y: float, rows: Grid, color: str) -> None:
-        """A matrix, its largest number as large as a cell allows."""
-        most = _largest(rows)
-        for r, numbers in enumerate(rows):
-            for d, number in enumerate(numbers):
-                self.mark(x + d, y + r, number / most, color)
-
-    def flush(self) -> None:
-        """Draw the squares: one path for all of a look."""
-        for (color, filled), squares in self.marks.items():
-            look = f'fill="{color}"' if filled else f'fill="none" stroke="{color}"'
-            self.drawn.append(f'<path {look} stroke-width="1.4" d="{"".join(squares)}"/>')
-        self.marks = {}
-
-    def words(self, x: float, y: float, said: str, color: str = INK, **look: object) -> None:
-        more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
-        place = f'x="{CELL * x:.4g}" y="{CELL * y:.4g}"'
-        self.drawn.append(
-            f'<text {place} dominant-baseline="central" style="fill:{color}"{more}>'
-            f"{html.escape(said, quote=False)}</text>"
-        )
-
-    def centered(self, x: float, y: float, said: str, color: str = INK, **look: object) -> None:
-        self.words(x, y, said, color, text_anchor="middle", **look)
+def _look(look: Mapping[str, object]) -> str:
+    return "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
 
 
-@dataclass(frozen=True)
+def _box(x: float, y: float, wide: float, tall: float, fill: str = "none", **look: object) -> str:
+    """A box whose place is in cells."""
+    x, y, wide, tall = (CELL * value for value in (x, y, wide, tall))
+    place = f'x="{x:.4g}" y="{y:.4g}" width="{wide:.4g}" height="{tall:.4g}"'
+    return f'<rect {place} rx="3" style="fill:{fill}"{_look(look)}/>'
+
+
+def _words(x: float, y: float, said: str, color: str = INK, **look: object) -> str:
+    """Words whose place is in cells, around it unless `look` says where they are held."""
+    look = {"text_anchor": "middle", **look}
+    return (
+        f'<text x="{CELL * x:.4g}" y="{CELL * y:.4g}" dominant-baseline="central" '
+        f'style="fill:{color}"{_look(look)}>{html.escape(said, quote=False)}</text>'
+    )
+
+
+def _numbers(x: float, y: float, rows: Grid, color: str) -> str:
+    """A matrix: a square for each number, hollow where it is negative; as in canvas.js."""
+    most = max((abs(number) for numbers in rows for number in numbers), default=1.0) or 1.0
+    squares: dict[bool, str] = {True: "", False: ""}
+    for r, numbers in enumerate(rows):
+        for d, number in enumerate(numbers):
+            side = 0.9 * (abs(number) / most) ** 0.5
+            if side >= 0.06:
+                left, top = (CELL * (value + 0.5 - side / 2) for value in (x + d, y + r))
+                long = f"{CELL * side:.4g}"
+                squares[number > 0] += f"M{left:.4g} {top:.4g}h{long}v{long}h-{long}z"
+    looks = {True: f'fill="{color}"', False: f'fill="none" stroke="{color}"'}
+    return "".join(
+        f'<path {looks[filled]} stroke-width="1.4" d="{path}"/>'
+        for filled, path in squares.items()
+        if path
+    )
+
+
 class _Places:
     """Where things stand, in cells: as layout.js says."""
 
-    M: int
-    N: int
-    D: int
-    first: int  # query of the program
-    rows: int  # queries of it
-
-    qx = EDGE + 0.6
-    ky = 1.7
-
-    @property
-    def sx(self) -> float:
-        return self.qx + self.D + 1.7
-
-    @property
-    def mx(self) -> float:
-        return self.sx + self.N + 0.8
-
-    @property
-    def ax(self) -> float:
-        return self.mx + 2 * (COLLECTED + 0.15) + 0.35
-
-    @property
-    def sy(self) -> float:
-        return self.ky + self.D + 1.5
-
-    @property
-    def vy(self) -> float:
-        return self.sy + self.M + 1.6
-
-    @property
-    def my(self) -> float:
-        return self.vy + self.D + 1.1
-
-    @property
-    def top(self) -> float:
-        return self.sy + self.first
-
-    @property
-    def wide(self) -> float:
-        return self.ax + self.D + EDGE
-
-    @property
-    def tall(self) -> float:
-        return self.my + STRIP + 0.3
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """What a program has when it has added a tile of keys, or a key."""
-
-    start: int
-    width: int
-    weights: Grid  # [rows][N], those of all keys so far
-    acc: Grid
-    collected: Sequence[Sequence[float]]  # m and l of each row; none of a kernel without them
-
-    @classmethod
-    def of(cls, example: Mapping[str, Any]) -> "_Moment":
-        if "query" in example:
-            n = len(example["keys"]) // 2
-            weights = [[key["weight"] for key in example["keys"]]]
-            return cls(n, 1, weights, [example["keys"][n]["acc"]], ())
-        tile = example["tiles"][1]
-        weights = [
-            [share * total for share in shares]
-            for shares, total in zip(tile["share"], tile["l"], strict=True)
-        ]
-        m_and_l = (tile["m"], tile["l"])
-        return cls(tile["start"], example["tile"], weights, tile["acc"], m_and_l)
+    def __init__(self, example: Mapping[str, Any]) -> None:
+        self.M, self.N, self.D = example["all_queries"], len(example["k"]), len(example["k"][0])
+        self.first = example.get("query", 0)
+        self.qx, self.ky = EDGE + 0.6, 1.7
+        self.sx, self.sy = self.qx + self.D + 1.7, self.ky + self.D + 1.5
+        self.mx, self.vy = self.sx + self.N + 0.8, self.sy + self.M + 1.6
+        self.ax = self.mx + 2 * (COLLECTED + 0.15) + 0.35
+        self.my = self.vy + self.D + 1.1
+        self.top = self.sy + self.first
+        self.wide, self.tall = self.ax + self.D + EDGE, self.my + STRIP + 0.3
 
 
 def _poster(example: Mapping[str, Any], about: str) -> str:
-    """The stage at that moment, as an SVG in one line."""
+    """The stage when half of the keys, or the second tile, have been added: SVG in one line."""
+    at = _Places(example)
     q = [example["q"]] if "query" in example else example["q"]
-    size = {"M": example["all_queries"], "N": len(example["k"]), "D": len(example["k"][0])}
-    at = _Places(**size, first=example.get("query", 0), rows=len(q))
-    pen = _Pen()
-    _in_memory(pen, at, q, example["k"], example["v"])
-    _on_chip(pen, at, _Moment.of(example))
-    _memories(pen, at, example["through"])
+    drawn = [
+        *_in_memory(at, q, example["k"], example["v"]),
+        *_on_chip(at, example, len(q)),
+        *_memories(at, example["through"]),
+    ]
     about = html.escape(about, quote=True)
     return (
         f'<svg class="am-scene-poster" viewBox="0 0 {at.wide * CELL:g} {at.tall * CELL:g}" '
         f'role="img" aria-label="{about}" style="--am-ratio:{at.wide / at.tall:.4f}">'
-        + "".join(pen.drawn)
-        + "</svg>"
+        f"{''.join(drawn)}</svg>"
     )
 
 
-def _in_memory(pen: _Pen, at: _Places, q: Grid, k: Grid, v: Grid) -> None:
+def _in_memory(at: _Places, q: Grid, k: Grid, v: Grid) -> Iterator[str]:
     """The matrices at the edge, and the one that is never stored."""
     for x, y, across, down, name, said in (
         (at.qx, at.sy, at.D, at.M, "q", "Q"),
@@ -295,68 +199,71 @@ def _in_memory(pen: _Pen, at: _Places, q: Grid, k: Grid, v: Grid) -> None:
         (at.sx, at.vy, at.N, at.D, "v", "Vᵀ"),
         (at.ax, at.sy, at.D, at.M, "output", "out"),
     ):
-        pen.box(x - 0.25, y - 0.25, across + 0.5, down + 0.5, TENSORS[name], opacity=0.1)
-        pen.words(x - 0.1, y - 0.75, said, TENSORS[name], font_size=14, font_weight=700)
-    pen.grid(at.sx, at.ky, _transposed(k), TENSORS["k"])
-    pen.grid(at.sx, at.vy, _transposed(v), TENSORS["v"])
-    pen.grid(at.qx, at.top, q, TENSORS["q"])
-    pen.flush()
-    pen.box(at.sx, at.sy, at.N, at.M, stroke="var(--am-axis)", stroke_dasharray="2 4")
-    if at.first + at.rows < at.M:
-        pen.centered(at.sx + at.N / 2, at.sy + at.M - 0.5, "scores: M × N, never stored", MUTED)
+        yield _box(x - 0.25, y - 0.25, across + 0.5, down + 0.5, TENSORS[name], opacity=0.1)
+        large = {"text_anchor": "start", "font_size": 14, "font_weight": 700}
+        yield _words(x - 0.1, y - 0.75, said, TENSORS[name], **large)
+    yield _numbers(at.sx, at.ky, _transposed(k), TENSORS["k"])
+    yield _numbers(at.sx, at.vy, _transposed(v), TENSORS["v"])
+    yield _numbers(at.qx, at.top, q, TENSORS["q"])
+    yield _box(at.sx, at.sy, at.N, at.M, stroke="var(--am-axis)", stroke_dasharray="2 4")
+    if at.first + len(q) < at.M:
+        yield _words(at.sx + at.N / 2, at.sy + at.M - 0.5, "scores: M × N, never stored", MUTED)
 
 
-def _on_chip(pen: _Pen, at: _Places, now: _Moment) -> None:
+def _on_chip(at: _Places, example: Mapping[str, Any], rows: int) -> Iterator[str]:
     """The lane of the program: its queries, the tile, what is collected."""
-    left, top, rows = at.sx - 1.25, at.top, at.rows
+    collected: Sequence[Any] = ()
+    if "query" in example:
+        start, width = len(example["keys"]) // 2, 1
+        weights = [[key["weight"] for key in example["keys"]]]
+        acc = [example["keys"][start]["acc"]]
+    else:
+        tile = example["tiles"][1]
+        start, width, collected = tile["start"], example["tile"], (tile["m"], tile["l"])
+        totals = zip(tile["share"], tile["l"], strict=True)
+        weights = [[share * total for share in shares] for shares, total in totals]
+        acc = tile["acc"]
+    left, top = at.sx - 1.25, at.top
     chip = MEMORIES["registers"]
     lane = (left, top - 0.12, at.wide - 0.2 - left, rows + 0.24)
-    pen.box(*lane, "var(--am-paper)")
-    pen.box(*lane, f"color-mix(in srgb,{chip} 10%,transparent)", stroke=chip, stroke_width=1.2)
-    pen.grid(at.sx, top, now.weights, TENSORS["weights"])
-    x = at.sx + now.start
-    pen.box(x - 0.06, top - 0.06, now.width + 0.12, rows + 0.12, stroke=INK, stroke_width=1.5)
+    yield _box(*lane, "var(--am-paper)")
+    yield _box(*lane, f"color-mix(in srgb,{chip} 10%,transparent)", stroke=chip, stroke_width=1.2)
+    yield _numbers(at.sx, top, weights, TENSORS["weights"])
+    x = at.sx + start
+    yield _box(x - 0.06, top - 0.06, width + 0.12, rows + 0.12, stroke=INK, stroke_width=1.5)
     for name, left, over, wide, tall in (
         ("q", at.sx - 1.05, top, BAND, rows),
-        ("k", x, top - BAND - 0.16, now.width, BAND),
-        ("v", x, top + rows + 0.16, now.width, BAND),
+        ("k", x, top - BAND - 0.16, width, BAND),
+        ("v", x, top + rows + 0.16, width, BAND),
     ):
-        pen.box(left, over, wide, tall, TENSORS[name])
+        yield _box(left, over, wide, tall, TENSORS[name])
         if rows > 1:
             light = {"font_size": 11, "font_weight": 700}
-            pen.centered(left + wide / 2, over + tall / 2, name, "var(--am-paper)", **light)
+            yield _words(left + wide / 2, over + tall / 2, name, "var(--am-paper)", **light)
     for i, name in enumerate("ml"):
         x = at.mx + i * (COLLECTED + 0.15)
-        pen.centered(x + COLLECTED / 2, top - 0.75, name, MUTED, font_weight=700)
+        yield _words(x + COLLECTED / 2, top - 0.75, name, MUTED, font_weight=700)
         for r in range(rows):
-            pen.box(x, top + r + 0.08, COLLECTED, 0.84, "var(--am-raised)")
-            if now.collected:
-                said = decimals(now.collected[i][r], 2)
-                pen.centered(x + COLLECTED / 2, top + r + 0.52, said, font_size=11)
+            yield _box(x, top + r + 0.08, COLLECTED, 0.84, "var(--am-raised)")
+            if collected:
+                said = decimals(collected[i][r], 2)
+                yield _words(x + COLLECTED / 2, top + r + 0.52, said, font_size=11)
     for r in range(rows):
-        pen.box(at.ax - 0.08, top + r + 0.02, at.D + 0.16, 0.96, "var(--am-raised)")
-    pen.grid(at.ax, top, now.acc, TENSORS["v"])
-    pen.flush()
+        yield _box(at.ax - 0.08, top + r + 0.02, at.D + 0.16, 0.96, "var(--am-raised)")
+    yield _numbers(at.ax, top, acc, TENSORS["v"])
 
 
-def _memories(pen: _Pen, at: _Places, through: str) -> None:
+def _memories(at: _Places, through: str) -> Iterator[str]:
     inner = at.wide - 2 * EDGE
-    for name, left, share in (
-        ("HBM", 0, 0.27),
-        ("shared memory", 0.38, 0.24),
-        ("registers", 0.73, 0.27),
-    ):
+    places = {"HBM": (0, 0.27), "shared memory": (0.38, 0.24), "registers": (0.73, 0.27)}
+    for name, (left, share) in places.items():
         passed = name == "shared memory" and through != name
         look = {"stroke_dasharray": "3 3"} if passed else {}
         fill = f"color-mix(in srgb,{MEMORIES[name]} {4 if passed else 13}%,transparent)"
         x, across = EDGE + inner * left, inner * share
-        pen.box(x, at.my, across, STRIP, fill, stroke=MEMORIES[name], **look)
-        pen.centered(x + across / 2, at.my + 0.65, name, font_weight=600)
+        yield _box(x, at.my, across, STRIP, fill, stroke=MEMORIES[name], **look)
+        yield _words(x + across / 2, at.my + 0.65, name, font_weight=600)
 
 
 def _transposed(rows: Grid) -> Grid:
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _largest(rows: Grid) -> float:
-    return max((abs(x) for row in rows for x in row), default=1.0) or 1.0

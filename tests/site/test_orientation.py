@@ -12,7 +12,6 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from snippets._site import (
-    about,
     citing,
     numbering,
     offline,
@@ -122,13 +121,6 @@ def test_the_makefile_names_no_registry_but_torchs_own():
     assert re.findall(r"https?://[\w.-]+\.org\S*", text) == ["https://download.pytorch.org/whl/cpu"]
     assert "pypi.org" not in text
     assert "--extra-index-url $(TORCH_INDEX)" in text
-
-
-def test_reading_time_is_told_at_both_depths():
-    folded = f"<details><p>{'word ' * about.WORDS_A_MINUTE}</p></details>"
-    text = f"<p>{'word ' * about.WORDS_A_MINUTE}</p>{folded}"
-    assert about.minutes(text) == 1
-    assert about.minutes(text, folded=True) == 2
 
 
 def test_all_kernels_are_in_one_archive_that_is_the_same_each_time():

@@ -5,7 +5,6 @@ Real data is copied under other devices' names into a temporary folder; none is 
 
 import html
 import json
-import re
 import shutil
 from collections import defaultdict
 from dataclasses import replace
@@ -16,10 +15,17 @@ from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.fragment import provenance_table
 from snippets._lab.draw.identity import FAINTEST, strength
 from snippets._lab.results import store
-from snippets._lab.rooms import DATA
+from snippets._lab.rooms import DATA, FIGURES
 from tests.floors import some
 
-NAMES = ["NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "Tesla T4", "GPU B", "GPU C", "GPU D"]
+NAMES = [
+    "NVIDIA GeForce RTX 4090",
+    "AMD Instinct MI300X",
+    "Tesla T4",
+    "GPU B",
+    "GPU C",
+    "GPU <b>D</b>",
+]
 
 
 def measured(data=DATA):
@@ -65,6 +71,7 @@ def test_each_device_is_in_every_chart(drawn):
         legend = {t.get("name", "") for t in spec["data"] if t.get("showlegend", True)}
         for name in NAMES:
             in_legend = any(name in html.unescape(entry) for entry in legend)
+            assert "<i>GPU" not in json.dumps(spec), f"{where}: a device's name as markup"
             assert in_legend or name in shown_text(spec), f"{where} does not name {name}"
         seen += 1
     assert seen >= 10
@@ -91,7 +98,16 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
         for name in NAMES:
             path = f"/data/{store.folder_name(name)}/{result.post}/{result.result}.json"
             assert path in text, f"{result.post}/{result.result}: {name}"
-            assert re.search(rf"\| {re.escape(name)} \|", text), "no provenance"
+            assert f"| {html.escape(name)} |" in text, "no provenance"
+
+
+def test_the_reference_device_keeps_the_title(drawn):
+    def title(folder, result):
+        text = (folder / result.post / f"{result.result}.md").read_text("utf-8")
+        return text.split('<p class="am-finding" markdown>\n')[1].split("\n</p>")[0]
+
+    for result in some(measured()):
+        assert title(drawn, result) == title(FIGURES, result), f"{result.post}/{result.result}"
 
 
 def test_these_are_more_devices_than_there_are_strengths_of_marks():

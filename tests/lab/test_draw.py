@@ -726,6 +726,10 @@ def test_a_quantity_of_a_field_and_of_rows():
 def test_the_vocabulary_sees_rooms_and_results_only():
     allowed = ("snippets._lab.draw", "snippets._lab.results", "snippets._lab.rooms")
     for path in some(sorted(Path(charts.__file__).parent.glob("*.py"))):
+        lines = path.read_text("utf-8").splitlines()
+        assert not any(re.match(r"(import|from) plotly", line) for line in lines), (
+            f"{path.name} imports Plotly where a kernel's test on a GPU imports a room's figures"
+        )
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets"):
                 assert node.module.startswith(allowed), f"{path.name} imports {node.module}"

@@ -8,10 +8,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+if TYPE_CHECKING:  # Plotly itself is imported where it draws: no kernel's test needs it
+    import plotly.graph_objects as go
 
 CHARACTER = 7  # pixels of a character of a tick or a label
 LINE = 17  # pixels from one line of text to the next
@@ -125,8 +125,10 @@ def specification(chart: Chart) -> dict[str, Any]:
     return {"data": wide["data"], "layout": {**layout, "meta": {"narrow": narrow}}}
 
 
-def _arranged(chart: Chart, phone: bool) -> go.Figure:
+def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     """The figure on one kind of screen."""
+    from plotly.subplots import make_subplots
+
     panels = chart.panels
     across = 1 if phone else chart.columns or len(panels)
     down = math.ceil(len(panels) / across)
@@ -268,8 +270,10 @@ def _thinned(axis: Axis, long: float) -> list[tuple[float, str]]:
     return shown
 
 
-def _ruled(rule: Rule, panel: Panel) -> go.Scatter:
+def _ruled(rule: Rule, panel: Panel) -> "go.Scatter":
     """A line from edge to edge, as a trace: it can be switched off like any other."""
+    import plotly.graph_objects as go
+
     xs, ys = [panel.x.low, panel.x.high], [panel.y.low, panel.y.high]
     upright = rule.across == "x"
     return go.Scatter(

@@ -10,9 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple
-
-import plotly.graph_objects as go
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snippets._lab.draw import units
 from snippets._lab.draw.chart import (
@@ -39,6 +37,9 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.units import Scale
 from snippets._lab.results.store import DataError, Result
+
+if TYPE_CHECKING:  # Plotly itself is imported where it draws: no kernel's test needs it
+    import plotly.graph_objects as go
 
 Where = Mapping[str, Any] | Callable[[Row], bool]
 SMALL = 5  # pixels of a gray point: what lies below it, in color, shows around it
@@ -115,8 +116,8 @@ ALL = (View(),)
 
 def views(label: str, axis: str, cases: Sequence[Any]) -> list[View]:
     """A panel for each value of a field: views("D {}", "D", [64, 128])."""
-    number = {case: isinstance(case, int | float) and case is not bool(case) for case in cases}
-    return [View(label.format(units.count(c) if number[c] else c), {axis: c}) for c in cases]
+    names = [units.count(case) if type(case) in (int, float) else case for case in cases]
+    return [View(label.format(n), {axis: case}) for n, case in zip(names, cases, strict=True)]
 
 
 def lines(
@@ -202,7 +203,9 @@ class _Line(NamedTuple):
     told: list[str]
     ends: list[list[float]]  # of its spread
 
-    def trace(self, across: str, x: Scale, y: Scale) -> go.Scatter:
+    def trace(self, across: str, x: Scale, y: Scale) -> "go.Scatter":
+        import plotly.graph_objects as go
+
         one, look = self.series, self.look
         line = {"color": look.color, "dash": look.dash, "width": one.width}
         size = one.size or (6 if one.joined else 9)
@@ -341,8 +344,10 @@ def bars(
         found[counted] += sums.values() if stacked else ()
         shown.append((view, counted, marks))
 
-    def trace(marks: Sequence[_Mark], scale: Scale, timed: bool) -> go.Bar | go.Scatter:
+    def trace(marks: Sequence[_Mark], scale: Scale, timed: bool) -> "go.Bar | go.Scatter":
         """The bars or dots of one group and one device."""
+        import plotly.graph_objects as go
+
         device, group = marks[0].device, groups[marks[0].group] if groups else None
         look = group.look if group and (group.key or group.like) else None  # or of each place
         name = look.name if look else group.name if group else ""
@@ -556,6 +561,8 @@ def heatmap(
     told: Callable[[Row], str] | None = None,
 ) -> Chart:
     """A cell for each pair of two fields, the stronger the larger its value; a panel a device."""
+    import plotly.graph_objects as go
+
     panels = []
     for result in results:
         columns, lines_ = values(result.rows, x), values(result.rows, y)

@@ -13,8 +13,7 @@ from pathlib import Path
 from snippets._lab.rooms import drawn_from_all, on_a_gpu, places_of, rooms
 
 INCLUDE = re.compile(
-    r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+?)'
-    r'(?P<sentence>_sentences)?\.md)(?::(?P<section>\w+))?"$',
+    r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+)\.md)"$',
     re.MULTILINE,
 )
 WORDS = "not measured on a GPU yet"
@@ -28,36 +27,29 @@ def nothing_measured(data: Path, room: str) -> bool:
 
 
 def shown(markdown: str, root: Path) -> str:
-    """A page's Markdown with a badge for each figure that waits for a GPU, and no sentence."""
+    """A page's Markdown with a badge for each figure that waits for a GPU, and no piece."""
 
     def replaced(match: re.Match[str]) -> str:
         room, name = match["room"], match["name"]
         path = root / match["path"]
-        if room not in rooms() or _is_there(path, match["section"]):
+        if room not in rooms() or path.is_file():
             return match[0]
-        if name in drawn_from_all(room) and not match["section"] and _waits(root, room):
+        if name in drawn_from_all(room) and _waits(root, room):
             return "\n".join(match["indent"] + line for line in _figure(room, name, ""))
-        if whole := [result for result in places_of(room) if name.startswith(f"{result}_")]:
-            piece, name = name, whole[0]
-        else:
-            piece = match["sentence"] or ""
-        if name not in places_of(room) or piece.endswith("_interpreter"):
+        results = places_of(room)
+        of = next((r for r in results if name == r or name.startswith(f"{r}_")), "")
+        piece = name.removeprefix(of)
+        if not of or piece == "_interpreter":
             return match[0]
-        places = places_of(room)[name]
+        name, places = of, results[of]
         if "gpu" not in places or on_a_gpu(root / "docs" / "data", room, name):
             return match[0]  # the build says that it is not there
-        if places != ("gpu",) and not path.is_file() and not piece:
+        if places != ("gpu",) and not piece:
             return match[0]  # of this one at least a part needs no GPU
         lines = [] if piece else _figure(room, name, f" RESULT={name}")
         return "\n".join(match["indent"] + line for line in lines)
 
     return INCLUDE.sub(replaced, markdown)
-
-
-def _is_there(path: Path, section: str | None) -> bool:
-    if not path.is_file() or not section:
-        return path.is_file()
-    return f"--8<-- [start:{section}]" in path.read_text("utf-8")
 
 
 def _waits(root: Path, room: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snippets._lab import rooms
-from snippets._lab.draw import chart, charts, drawings, identity, tables, units, words
+from snippets._lab.draw import chart, charts, drawings, identity, tables, units
 from snippets._lab.draw.chart import specification
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
@@ -35,35 +35,6 @@ def drawing_rooms():
 def test_a_room_leaves_traces_and_colors_to_the_vocabulary(room):
     source = rooms.room_file(room, "figures.py").read_text("utf-8")
     assert re.findall(r"plotly|#[0-9a-fA-F]{6}\b", source) == []
-
-
-def test_every_section_of_a_words_file_is_used_and_every_one_used_is_there():
-    seen = 0
-    for room in drawing_rooms():
-        path = rooms.room_file(room, "words.md")
-        if not path.exists():
-            continue
-        there = set(words.sections(path.read_text("utf-8")))
-        source = rooms.room_file(room, "figures.py").read_text("utf-8")
-        texts = {
-            n.value
-            for n in ast.walk(ast.parse(source))
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)
-        }
-        called = {
-            n.args[0].value
-            for n in ast.walk(ast.parse(source))
-            if isinstance(n, ast.Call)
-            and isinstance(n.func, ast.Name)
-            and n.func.id == "words"
-            and n.args
-            and isinstance(n.args[0], ast.Constant)
-            and isinstance(n.args[0].value, str)  # words(x, y, …) draws
-        }
-        assert there <= texts, f"{room}: nobody uses {sorted(there - texts)}"
-        assert called <= there, f"{room}/words.md lacks {sorted(called - there)}"
-        seen += 1
-    assert seen
 
 
 # Units.
@@ -132,31 +103,23 @@ def test_what_stands_together_has_one_unit():
     assert units.number.scale([]).name == ""
 
 
-# Words.
+# Words and ranges.
 
 
-def test_words_say_what_they_should():
-    assert words.listed(["a"]) == "a"
-    assert words.listed(["a", "b", 16384]) == "a, b and 16,384"
-    assert words.listed(["a", "b, late", "c"]) == "a; b, late; and c"
-    assert words.many(1, "head") == "1 head"
-    assert words.many(16, "head") == "16 heads"
-    assert words.many(2, "query", "queries") == "2 queries"
-    assert [words.how_often(n) for n in (0, 1, 2, 3)] == ["never", "once", "twice", "3 times"]
+def test_words_and_ranges():
+    assert tables.listed(["a"]) == "a"
+    assert tables.listed(["a", "b", 16384]) == "a, b and 16,384"
+    assert tables.listed(["a", "b, late", "c"]) == "a; b, late; and c"
+    assert units.many(1, "head") == "1 head"
+    assert units.many(16, "head") == "16 heads"
+    assert units.many(2, "query", "queries") == "2 queries"
     row = {"D": 64, "causal": True, "N": 16384, "dtype": "float16"}
-    assert words.case(row, "D", "causal", "N", "dtype") == "D 64, causal, N 16,384, float16"
-    assert words.case({**row, "causal": False}, "D", "causal") == "D 64"
-    assert words.between([0.773, 0.92, 0.8]) == "0.77 to 0.92"
-    assert words.between([0.381, 0.442], units.percent) == "38 to 44 %"
-    assert words.between([0.5, 0.5001], units.percent) == "50 %"
-    assert words.between([0.02, 3.0], units.time) == "20 µs to 3 ms"
-    assert words.faster(3.14) == "3.1× faster"
-    assert words.faster(0.4) == "2.5× slower"
-    assert words.span([1.2, 3.4]) == "1.20× to 3.4× faster"
-    assert words.span([0.5, 0.25]) == "2.0× to 4.0× slower"
-    assert words.span([0.5, 2]) == "from 2.0× slower to 2.0× faster"
-    assert words.span([2, 2.001]) == "2.0× faster"
-    assert words.changes([1.02, 1.12]) == "+2 % to +12 %"
+    assert tables.case(row, "D", "causal", "N", "dtype") == "D 64, causal, N 16,384, float16"
+    assert tables.case({**row, "causal": False}, "D", "causal") == "D 64"
+    assert units.between([0.773, 0.92, 0.8]) == "0.77 to 0.92"
+    assert units.between([0.381, 0.442], units.percent) == "38 to 44 %"
+    assert units.between([0.5, 0.5001], units.percent) == "50 %"
+    assert units.between([0.02, 3.0], units.time) == "20 µs to 3 ms"
 
 
 def gained(*ratios, runs=3, spread=0.0):
@@ -178,48 +141,15 @@ def test_a_gain_has_a_word_only_from_three_runs():
     assert [(gain, gain.word) for gain in one] == [(1.1, ""), (0.9, "")], "the ratio stays"
 
 
-def test_a_step_pays_by_its_verdicts():
-    assert words.pays(gained(1.1)) == ": it pays"
-    assert words.pays(gained(0.9), "; ") == "; it costs time"
-    assert words.pays(gained(1.1, 1.2, 1.0, 0.9)) == (
-        ": it pays in 2 of 4 cases, costs time in 1 and is level in 1"
-    )
-    assert words.pays(gained(1.1, 1.2, runs=2)) == ""
-
-
-def test_standing_counts_each_word():
-    found = gained(1.1, 1.2, 1.0, 0.9)
-    assert words.standing(found) == ": ahead in 2 of 4 cases, behind in 1 and level in 1"
-    assert words.standing(gained(0.9), ", and is ") == ", and is behind"
-    assert words.standing(gained(1.1, 1.2, spread=0.3), " (", ")") == " (undecided in 2 of 2 cases)"
-    assert words.standing(gained(1.1, 1.2, runs=1)) == ""
-
-
-def test_steps_of_no_use_are_named():
-    of = gained(1.0, 0.9, 1.1, 0.9, 1.1, 1.2)
-    found = {"a": of[:2], "b": of[2:4], "c": of[4:]}
-    assert words.useless(found) == (
-        "Of no use in any case: a. A gain in one case and a loss in another: b."
-    )
-    assert words.idle(found) == ["a"]
-    assert words.useless({"c": gained(1.1)}) == "Every step pays somewhere."
-    assert words.useless({"d": gained(1.1, 1.2, spread=0.3)}) == (
-        "A gain in no case, and undecided in some: d."
-    )
-    once = {"a": gained(1.1, runs=1)}
-    assert words.useless(once) == "The steps were timed in one run; a verdict on them takes three."
-    assert words.idle(once) == []
-
-
 def test_bars_say_the_sign_and_only_with_a_verdict_more():
-    shown = [words.in_cells({"x": [gain]}).split("{ ")[1] for gain in gained(1.1, 0.9, 1.001)]
+    shown = [tables.in_cells({"x": [gain]}).split("{ ")[1] for gain in gained(1.1, 0.9, 1.001)]
     assert [text.partition("style")[0] for text in shown] == [
         ".am-ahead ",
         ".am-behind .am-less ",
         ".am-open ",
     ]
     (once,) = gained(0.9, runs=1)
-    assert ".am-open .am-less " in words.in_cells({"x": [once]})
+    assert ".am-open .am-less " in tables.in_cells({"x": [once]})
 
 
 def test_the_hosts_time_has_one_digit():
@@ -230,32 +160,6 @@ def test_the_hosts_time_has_one_digit():
         "10 µs",
     ]
     assert [units.rough_ratio(x) for x in (2.4, 2.8, 0.96, 31)] == ["2×", "3×", "1×", "30×"]
-
-
-@pytest.fixture
-def sentences(tmp_path):
-    (tmp_path / "words.md").write_text(
-        "About.\n\n## one\nIt takes {time} at\nN {N}.\n\n## two\nA.\n\nB {x}\n"
-    )
-    return words.Words(str(tmp_path / "figures.py"))
-
-
-def test_a_section_is_filled_in(sentences):
-    assert sentences("one", time="1 ms", N=16384) == "It takes 1 ms at N 16,384."
-    assert sentences("two", x=None) == "A.\n\nB –"
-
-
-def test_a_missing_or_unused_field_or_section_is_an_error(sentences):
-    with pytest.raises(DataError, match="no section 'three'"):
-        sentences("three")
-    with pytest.raises(DataError, match=r"no value for \['N'\], no place for \[\]"):
-        sentences("one", time="1 ms")
-    with pytest.raises(DataError, match=r"no place for \['M'\]"):
-        sentences("one", time="1 ms", N=1, M=2)
-    with pytest.raises(DataError, match="occurs twice or is empty"):
-        words.sections("## a\nx\n## a\ny\n")
-    with pytest.raises(DataError, match="occurs twice or is empty"):
-        words.sections("## a\n\n## b\ny\n")
 
 
 # Rows, comparisons and tables.
@@ -294,12 +198,12 @@ def test_a_comparison_knows_where_it_stands():
     assert [gain.word for gain in cudnn.values()] == ["level"]
     assert len(cudnn) == 1, "what was not measured is left out"
     assert not compared["torch:flex"]
-    assert sdpa.span() == "from 2.0× slower to 2.0× faster"
+    assert sdpa.between() == "0.50 to 2.00"
     assert dict(sdpa.where(N=64)) == {(64,): 2.0}
-    assert sdpa.standing() == ": ahead in 1 of 2 cases and behind in 1"
+    assert sdpa.verdicts() == "ahead in 1 of 2 cases, behind in 1"
     assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
     assert compared.ms("torch:cudnn", (128,)) is None
-    assert words.case(sdpa.best) == "N 64"
+    assert tables.case(sdpa.best) == "N 64"
 
 
 def test_two_rows_of_one_case_are_refused():

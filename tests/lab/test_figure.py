@@ -6,7 +6,6 @@ A room of a few lines stands in for the real ones; at the end the real ones are 
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,13 +21,11 @@ from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only, pick
-from snippets._lab.draw.tables import table
-from snippets._lab.draw.words import Prose, cell
+from snippets._lab.draw.tables import Prose, cell, table
 from snippets._lab.results import staleness, store
 from snippets._lab.results.result import SCHEMA
 from snippets._lab.results.store import DataError
 from tests import made_up
-from tests.floors import some
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = "def fake_attention(q):\n    return q\n\ndef main():\n    print('OK')\n"
@@ -50,9 +47,9 @@ def forward(results):
     return Figure(
         finding=f"It takes {TIME.text(row)}.",
         caption="One call.",
-        table=[{"implementation": r["implementation"], "N": r["N"]} for r in results[0].rows],
         plot=charts.lines(results, [Series("torch:sdpa", where={"N": 16})], "N", TIME),
-        sentences={"remark": f"With {row['N']} queries: {TIME.text(row)}."},
+        numbers={"time": TIME.text(row)},
+        claims={"docs/posts/fake_attention.md: in under a second": TIME(row) < 1000},
     )
 
 def _helper(results):
@@ -132,7 +129,7 @@ def test_drawing_twice_gives_the_same_bytes(data, out, tmp_path):
             "forward.md",
             "forward.json",
             "forward_data.md",
-            "forward_sentences.md",
+            "numbers.json",
             "report.md",
             "report_data.md",
             "report_nvidia_h200.md",
@@ -378,10 +375,10 @@ def test_markup_in_a_legend_is_escaped(hostile, data, out):
     "text",
     ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "<!-- x", '--8<-- "LICENSE"'],
 )
-@pytest.mark.parametrize("where", ["finding", "caption", "sentences"])
+@pytest.mark.parametrize("where", ["finding", "caption", "pieces"])
 def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
     parts = {"finding": "Fine.", "caption": "Fine.", "table": [{"a": 1}]}
-    parts[where] = {"one": text} if where == "sentences" else text
+    parts[where] = {"one": text} if where == "pieces" else text
     with pytest.raises(DataError, match="figure forward of fake_attention has markup"):
         fragment("fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")])
 
@@ -402,7 +399,7 @@ def test_only_a_clock_measures(place, said, room):
 
 
 def test_code_in_a_sentence_is_no_markup(room):
-    figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], sentences={"x": "a < b"})
+    figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], pieces={"x": "a < b"})
     assert fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])
 
 
@@ -481,11 +478,15 @@ def test_a_figure_has_its_parts(data, out):
     assert "| timed | queued |" in made
     assert measured("forward").source_hash in made
     assert 'aria-label="Chart. It takes 500 µs."' in text
-    sentences = (out / "fake_attention" / "forward_sentences.md").read_text()
-    assert sentences == (
-        f"{source}<!-- --8<-- [start:remark] -->\nWith 16 queries: 500 µs.\n"
-        "<!-- --8<-- [end:remark] -->\n"
-    )
+    assert "| at | PyTorch SDPA |\n| --- | --- |\n| N 16 | 500 µs (p20–p80: " in made
+    assert json.loads((out / "fake_attention" / "numbers.json").read_text("utf-8")) == {
+        "forward": {
+            "made_by": "snippets/fake_attention/figures.py:forward",
+            "from": ["nvidia_h200/fake_attention/forward.json"],
+            "numbers": {"time": "500 µs"},
+            "claims": {"docs/posts/fake_attention.md: in under a second": True},
+        }
+    }
 
 
 def test_a_cell_is_read_as_a_number_or_as_text():
@@ -572,49 +573,3 @@ def test_listing_stale_results_needs_no_torch():
     done = run_without_torch("from snippets._lab.cli import main; sys.exit(main(['stale']))")
     assert done.returncode == 0, done.stdout
     assert re.search(r"\d+ stale results of \d+", done.stdout)
-
-
-SECOND = "Zweite <b>GPU</b>"
-
-
-@pytest.fixture(scope="module")
-def two_devices(tmp_path_factory):
-    """The real data, all of it drawn once as it is and once with a second GPU beside the first."""
-    folder = tmp_path_factory.mktemp("two_devices")
-    shutil.copytree(rooms.DATA, folder / "data")
-    draw_all(folder / "data", folder / "one")
-    real = [r for r in store.scan(folder / "data") if r.place == "gpu"]
-    assert real, "no result of a GPU"
-    for r in real:
-        other = {**r.device, "name": SECOND}
-        store.write(replace(r, folder=store.folder_name(SECOND), device=other), folder / "data")
-    draw_all(folder / "data", folder / "two")
-    return folder, {(r.post, r.result) for r in real}
-
-
-def test_a_second_card_needs_no_code(two_devices):
-    folder, measured_on_gpu = two_devices
-    for post, result in some(measured_on_gpu):
-        one, two = ((folder / n / post / f"{result}.md").read_text("utf-8") for n in ("one", "two"))
-        where = f"{post}/{result}"
-        data = (folder / "two" / post / f"{result}_data.md").read_text("utf-8")
-        assert f"/data/{store.folder_name(SECOND)}/{post}/{result}.json" in data, where
-        assert "Zweite &lt;b&gt;GPU" in data, where
-        finding = "markdown>\n", "\n</p>"
-        titles = {text.split(finding[0], 2)[2].split(finding[1])[0] for text in (one, two)}
-        assert len(titles) == 1, f"{where}: the reference device keeps the title"
-
-
-def test_a_second_card_is_in_every_chart(two_devices):
-    folder, measured_on_gpu = two_devices
-    charts = [
-        key for key in measured_on_gpu if (folder / "two" / key[0] / f"{key[1]}.json").exists()
-    ]
-    assert charts
-    for post, result in charts:
-        one, two = (
-            json.loads((folder / n / post / f"{result}.json").read_text("utf-8"))
-            for n in ("one", "two")
-        )
-        assert len(two["data"]) > len(one["data"]), f"{post}/{result}"
-        assert "<b>GPU" not in json.dumps(two), f"{post}/{result}: a device's name as markup"

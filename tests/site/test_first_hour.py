@@ -179,11 +179,11 @@ def include(figure):
 
 def test_a_page_says_what_no_gpu_has_measured(page, house):
     assert places_of(NAME)["forward"] == ("gpu",)
-    shown = page(f"\n    {include('forward_sentences.md:more')}\n")
-    assert "forward_sentences.md" not in shown
+    shown = page(f"\n    {include('forward_more.md')}\n")
+    assert "forward_more.md" not in shown
     assert include("forward.md") not in shown
     assert f"`make bench POST={NAME} RESULT=forward`" in shown
-    assert shown.count(unmeasured.BADGE) == 1, "the figure, and no sentence"
+    assert shown.count(unmeasured.BADGE) == 1, "the figure, and no piece of it"
     assert include("mutants.md") in shown, "a figure that needs no GPU has to be there"
     assert include("report_interpreter.md") in shown
     assert unmeasured.nothing_measured(house / "docs/data", NAME)

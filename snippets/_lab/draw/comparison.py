@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from snippets._lab.draw import words
 from snippets._lab.draw.identity import BEST, named
 from snippets._lab.draw.rows import Gain, Row, gains, pick
+from snippets._lab.draw.tables import listed
+from snippets._lab.draw.units import between
 from snippets._lab.results.store import DataError
 
 
@@ -47,23 +48,15 @@ class Against(Mapping[Any, Gain]):
         }
         return found
 
-    def span(self) -> str:
-        """The range in words: "1.2× to 3.4× faster"."""
-        return words.span(self.values())
-
     def between(self) -> str:
         """The range of the quotients: "0.77 to 0.92"."""
-        return words.between(self.values())
+        return between(self.values())
 
     def verdicts(self) -> str:
         """How often it is ahead and behind: "ahead in 9 of 12 cases, behind in 1"."""
         words = [gain.word for gain in self.values()]
         ahead, behind = words.count("ahead"), words.count("behind")
         return f"ahead in {ahead} of {len(self)} cases, behind in {behind}"
-
-    def standing(self, lead: str = ": ", end: str = "") -> str:
-        """How often ahead, behind, level and undecided; nothing where there is no verdict."""
-        return words.standing(self.values(), lead, end)
 
 
 class Comparison:
@@ -106,17 +99,7 @@ class Comparison:
         """What `best` compares with, in words: "A"; "the better of A and B"; "" for nothing."""
         there = [called(name) for name in names if self[name]]
         superlative = "better" if len(there) == 2 else "best"
-        return f"the {superlative} of {words.listed(there)}" if there[1:] else "".join(there)
-
-    def of_layout(self, names: Iterable[str]) -> str:
-        """How many times as long others take on views of our layout as in their own; or ""."""
-        told = []
-        for name in names:
-            own = self.rows.get(name, {})
-            found = Against(own, self.rows.get(f"{name}:as ours", {}))
-            if found:
-                told.append(f"{named(name)} {found.between()}")
-        return words.listed(told) if told else ""
+        return f"the {superlative} of {listed(there)}" if there[1:] else "".join(there)
 
     @property
     def cases(self) -> list[Any]:

@@ -27,7 +27,6 @@ class Figure:
     open_table: bool = False  # show the table unfolded: it is the figure
     numbers: Mapping[str, str | int] = field(default_factory=dict)  # what a page may name, as text
     claims: Mapping[str, bool] = field(default_factory=dict)  # "docs/….md: its words" → they hold
-    sentences: Mapping[str, str] = field(default_factory=dict)  # section → text for the prose
     widget: str = ""  # HTML instead of a chart, for what Plotly does not draw
     pieces: Mapping[str, str] = field(default_factory=dict)  # name → Markdown, to show elsewhere
     extra_files: Mapping[str, Any] = field(default_factory=dict)  # file name → JSON for a widget

@@ -60,9 +60,9 @@ def fragment(
         told = ", ".join(own_files) or "the results of all posts"
         text = f"{type(error).__name__}: {error}"
         raise DataError(f"figure {name} of {room} cannot be drawn from {told}: {text}") from error
-    pieces = [text for text in figure.pieces.values() if not text.startswith("<")]
-    texts = (figure.finding, figure.caption, *figure.sentences.values(), *pieces)
-    check_sentences(f"figure {name} of {room}", texts)
+    pieces = [text for text in figure.pieces.values() if not text.startswith("<div")]
+    texts = (figure.finding, figure.caption, *pieces)
+    check_text(f"figure {name} of {room}", texts)
     files = {}
     also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
     also += "".join(
@@ -95,7 +95,7 @@ def fragment(
     if figure.widget:
         lines += ["", figure.widget, ""]
     for piece, text in figure.pieces.items():
-        if text.startswith("<"):  # a widget, shown on another page
+        if text.startswith("<div"):  # a widget, shown on another page
             raw = listed(raw_link(r, f"{cell(r.label)}, {r.date}") for r in results)
             text += f'\n\n<p class="am-origin" markdown>Recorded in {raw}.</p>'
         files[f"{name}_{piece}.md"] = f"{source}\n\n{text}\n"
@@ -112,15 +112,6 @@ def fragment(
     files[f"{name}.md"] = "\n".join(lines) + "\n"
     if figure.numbers or figure.claims:
         files[NUMBERS] = numbers_of(name, path, figure.numbers, results, figure.claims)
-    if figure.sentences:
-        files[f"{name}_sentences.md"] = (
-            f"{source}\n"
-            + "\n".join(
-                f"<!-- --8<-- [start:{section}] -->\n{text}\n<!-- --8<-- [end:{section}] -->"
-                for section, text in figure.sentences.items()
-            )
-            + "\n"
-        )
     return files
 
 
@@ -146,11 +137,11 @@ def numbers_of(
     )
 
 
-def check_sentences(what: str, texts: Iterable[str]) -> None:
-    """Raise DataError for a sentence that holds markup or an include: it is from data."""
+def check_text(what: str, texts: Iterable[str]) -> None:
+    """Raise DataError for a text that holds markup or an include: it is from data."""
     for text in texts:
         if found := MARKUP.search(CODE.sub("", text)) or INCLUDE.search(text):
-            raise DataError(f"{what} has markup in a sentence: {found.group()}")
+            raise DataError(f"{what} has markup in its text: {found.group()}")
 
 
 def whence(results: Sequence[Result]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from snippets._lab.draw.fragment import (
     NUMBERS,
-    check_sentences,
+    check_text,
     data_of,
     made_by,
     numbers_of,
@@ -57,7 +57,7 @@ def picture_fragment(
         raise DataError(f"picture {name} of {room} cannot be drawn: {text}") from error
     if made is None:
         return {}
-    check_sentences(f"picture {name} of {room}", (made.sees, made.caption))
+    check_text(f"picture {name} of {room}", (made.sees, made.caption))
     source = made_by(path_of(function))
     lines = [
         source,

@@ -49,6 +49,12 @@ def test_what_is_read_is_what_was_written(tmp_path):
     assert (RESULT.label, RESULT.date) == ("Some GPU", "2026-11-21")
 
 
+def test_each_renewal_adds_to_the_history():
+    again = history.following(replace(RESULT, history=[]), RESULT)
+    assert len(again.history) == 2
+    assert again.history[0] == RESULT.history[0]
+
+
 def test_a_file_has_one_row_a_line(tmp_path):
     lines = write(RESULT, tmp_path).read_text("utf-8").splitlines()
     assert [json.loads(line.strip().rstrip(",")) for line in lines[-4:-2]] == RESULT.rows

@@ -263,6 +263,14 @@ def test_splits_that_nothing_fills_change_no_bit():
 
 
 @pytest.mark.numerical
+def test_the_largest_score_may_be_in_the_last_split():
+    """Of twenty, the last ones are combined after the others: what those gave is rescaled."""
+    cache = make([20 * 64], heads=(2, 1), D=16)
+    rising = torch.linspace(0.5, 8, 20 * 64, device=DEVICE)[:, None]
+    check(cache._replace(k=cache.q[:, :1] * rising), num_splits=20)
+
+
+@pytest.mark.numerical
 def test_a_longer_sequence_than_expected_is_right():
     cache = make([1_300], heads=(1, 1), D=16)
     check(cache, max_seqlen=64)

@@ -218,6 +218,13 @@ def test_strides_are_honoured(room, layout):
 
 
 @pytest.mark.numerical
+@with_every_launcher
+def test_values_may_lie_otherwise_than_keys(room):
+    q, k, v = make(room, 2, 3)
+    check(room, heads_side_by_side(q), slices(k), v)
+
+
+@pytest.mark.numerical
 @pytest.mark.parametrize("room", [room for room in ROOMS if of(room).most])
 @given(data=st.data())
 def test_any_problem(room, data):

@@ -480,13 +480,6 @@ def training(results):
         f"{rows[0]['heads'] * rows[0]['D']} columns in every case. hopper_backward stands for "
         "hopper_attention and its backward, flash_backward for flash_attention and its own; both "
         "run through autograd, as the others do. Higher is faster." + _not_timed(rows),
-        table=beside(
-            rows,
-            list(CELL),
-            {label: name for name, label in told.items()},
-            RATE,
-            more=lambda at: _quotients(told, at, TRAINED),
-        ),
         plot=charts.lines(
             results,
             shown,
@@ -633,19 +626,6 @@ def budget(results):
         caption=f"N {N}, D {rows[0]['D']}; largest difference from float64 attention of the same "
         "rounded inputs. Gray: PyTorch models with all in float64 except the one effect. Colored: "
         "what really runs, with all its effects together.",
-        table=columns(
-            [{**r, "device": x.label} for x in shown for r in pick(x.rows)],
-            {
-                **({"device": "device"} if len(shown) > 1 else {}),
-                "what": "kind",
-                "of": _called,
-                "dtype": "dtype",
-                "M": lambda r: r.get("M", r["N"]),
-                "N": "N",
-                "largest": field("error_largest", unit=units.difference),
-                "mean": field("error_mean", unit=units.difference),
-            },
-        ),
         plot=charts.dots(
             shown,
             [

@@ -39,15 +39,6 @@ from .role_traces import (
 FILE = "kernel.py"  # that the code of the functions says it is from
 LANES = 32  # threads of a warp
 TOO_MANY = 200_000  # requests of one role: its loop does not end
-LAYOUTS = (
-    "BlockedLayout",
-    "DistributedLinearLayout",
-    "DotOperandLayout",
-    "NVMMADistributedLayout",
-    "NVMMASharedLayout",
-    "SliceLayout",
-    "SwizzledSharedLayout",
-)
 OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "and", "getitem")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 
@@ -207,6 +198,15 @@ def _either(of_integers: Callable[..., int], of_tensors: Callable[..., Any]) -> 
     return chosen
 
 
+class _Names(SimpleNamespace):
+    """Names of Gluon: a layout is nothing here, whichever it is."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("Layout"):
+            return lambda *_, **__: None
+        raise AttributeError(f"no stand-in for gl.{name}")
+
+
 class Program:
     """One program of a kernel: its `trace` is there once the kernel's function has run.
 
@@ -232,8 +232,7 @@ class Program:
                 functools.partial(function, **options), *given
             )
 
-        gl = SimpleNamespace(
-            **dict.fromkeys(LAYOUTS, lambda *_, **__: None),
+        gl = _Names(
             int64=torch.int64,
             int32=torch.int32,
             float32=torch.float32,
@@ -267,7 +266,6 @@ class Program:
             "math": math,
             "gluon": SimpleNamespace(jit=_undecorated, constexpr_function=_undecorated),
             "gl": gl,
-            "tl": gl,
             "mbarrier": SimpleNamespace(
                 MBarrierLayout=lambda: None,
                 init=lambda barrier, count: barrier[0].counts.update({barrier[1]: count}),

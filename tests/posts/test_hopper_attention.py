@@ -10,17 +10,17 @@ import contextlib
 import itertools
 import math
 import types
+from pathlib import Path
 
 import pytest
 import torch
-import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
-from snippets._warps import launch
+from snippets._warps import gluon, launch
 from snippets.hopper_attention import bench, exercise, kernel
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.sass import in_loops, loops
@@ -444,35 +444,33 @@ def test_the_corner(align, offset):
     assert zeros(1, 100, 40, causal=True, align=align).given["causal_offset"] == offset
 
 
-def run_as_python(function, programs=1):
-    """A function of the schedule as Python runs it, on integers: Gluon's names mean the same."""
-    gluon = types.SimpleNamespace(
-        where=lambda condition, yes, no: yes if condition else no,
-        minimum=min,
-        maximum=max,
-        cdiv=triton.cdiv,
-        num_programs=lambda axis: programs,
-    )
-    return types.FunctionType(function.fn.__code__, vars(kernel) | {"gl": gluon})
+def as_python(programs=1):
+    """The kernel's functions as Python runs them."""
+    return gluon.Program(Path(kernel.__file__).read_text("utf-8"), 0, programs).names
+
+
+def schedule(H, N, programs=132, causal=True, **changes):
+    """What the kernel's functions ask for, and the (head, tile)s that each program takes."""
+    started, given = zeros(H, N, N, programs=programs, causal=causal)
+    prob, names = types.SimpleNamespace(**given | changes), as_python(started)
+    found = []
+    for program in range(started):
+        found.append([])
+        work_idx = program * prob.step
+        while work_idx < prob.total:
+            found[-1].append(names["_head_and_tile"](work_idx, prob, causal))
+            work_idx = names["_next_work"](work_idx, prob)
+    return prob, found
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("programs", [1, 2, 7, 132])
 @pytest.mark.parametrize(("H", "N"), [(1, 1), (3, 700), (5, 1000), (81, 600)])
 def test_every_tile_is_taken_once(H, N, programs, causal):
-    """Each program follows the kernel's own schedule through its work."""
-    started, given = zeros(H, N, N, programs=programs, causal=causal)
-    prob = types.SimpleNamespace(**given)
-    assert started <= programs
-    tile = run_as_python(kernel._head_and_tile, started)
-    following = run_as_python(kernel._next_work, started)
-    taken = collections.Counter()
-    for program in range(started):
-        work_idx = program * prob.step
-        while work_idx < prob.total:
-            taken[tile(work_idx, prob, causal)] += 1
-            work_idx = following(work_idx, prob)
-    assert taken == collections.Counter(itertools.product(range(H), range(prob.tiles)))
+    prob, found = schedule(H, N, programs, causal)
+    assert len(found) <= programs
+    tiles = itertools.product(range(H), range(prob.tiles))
+    assert sorted(itertools.chain(*found)) == sorted(tiles)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -483,7 +481,7 @@ def test_the_tiles_of_keys_that_a_tile_visits(M, N, align, causal):
     _, given = zeros(1, M, N, causal=causal, align=align)
     prob = types.SimpleNamespace(**given)
     BLOCK_M, BLOCK_N = 64 * given["CONSUMERS"], given["BLOCK_N"]
-    count = run_as_python(kernel._count_key_tiles)
+    count = as_python()["_count_key_tiles"]
     hidden = ~causal_mask(M, N, align=align) if causal else torch.zeros(M, N, dtype=torch.bool)
     for tile in some(range(prob.tiles)):
         rows = hidden[tile * BLOCK_M : (tile + 1) * BLOCK_M]
@@ -497,37 +495,26 @@ def test_the_tiles_of_keys_that_a_tile_visits(M, N, align, causal):
 
 
 def test_pairs_of_causal_tiles_are_equal_work():
-    _, given = zeros(40, 4096, 4096, causal=True)
-    prob = types.SimpleNamespace(**given)
-    tile = run_as_python(kernel._head_and_tile)
-    count = run_as_python(kernel._count_key_tiles)
-    work = [count(tile(i, prob, True)[1], prob, True, 128, 128)[0] for i in range(prob.total)]
+    prob, found = schedule(40, 4096)
+    count = as_python()["_count_key_tiles"]
     assert prob.step == 2
-    assert max(work) > 5 * min(work)
-    assert len({work[i] + work[i + 1] for i in range(0, prob.total, 2)}) == 1
+    for taken in found:
+        work = [count(tile, prob, True, 128, 128)[0] for _, tile in taken]
+        assert len({one + two for one, two in zip(work[::2], work[1::2], strict=True)}) == 1
+    assert max(work) > 3 * min(work)
 
 
 @pytest.mark.parametrize(("heads", "N", "most"), [(24, 2048, 1.13), (16, 16_384, 1.01)])
 def test_tiles_by_length_are_shared_out_better_than_pairs(heads, N, most):
     """The busiest program's tiles of keys, beside the mean: with few heads they are dealt so."""
-    busiest = {}
-    for by_length in (True, False):
-        started, given = zeros(heads, N, N, causal=True)
-        assert given["by_length"]
-        assert given["step"] == 1
-        prob = types.SimpleNamespace(**given)
-        prob.by_length, prob.step = by_length, 1 if by_length else 2
-        tile = run_as_python(kernel._head_and_tile, started)
-        following = run_as_python(kernel._next_work, started)
-        visited = []
-        for program in range(started):
-            visited.append(0)
-            work_idx = program * prob.step
-            while work_idx < prob.total:
-                visited[-1] += tile(work_idx, prob, True)[1] + 1
-                work_idx = following(work_idx, prob)
-        busiest[by_length] = max(visited) * len(visited) / sum(visited)
-    assert busiest[True] <= most < busiest[False]
+    _, given = zeros(heads, N, N, causal=True)
+    assert (given["by_length"], given["step"]) == (True, 1)
+    busiest = []
+    for dealt in ({}, {"by_length": False, "step": 2}):
+        _, found = schedule(heads, N, **dealt)
+        visited = [sum(tile + 1 for _, tile in taken) for taken in found]
+        busiest.append(max(visited) * len(visited) / sum(visited))
+    assert busiest[0] <= most < busiest[1]
 
 
 def test_with_many_heads_of_keys_tiles_are_dealt_in_pairs():

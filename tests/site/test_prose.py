@@ -4,6 +4,7 @@ import math
 import re
 
 from snippets._lab.rooms import ROOT
+from snippets._site.named_numbers import filled
 from tests.floors import some
 
 PAGES = sorted((ROOT / "docs").glob("*/*.md"))
@@ -64,3 +65,17 @@ def test_a_sum_in_numbers_comes_out():
     wrong = [one for one in some(found, 3) if len({*map(value, one[1].split("="))}) > 1]
     assert not wrong
     assert value(r"2 \cdot 16 + 5") == 37 != value(r"2 \cdot 15 + 5")
+
+
+def unknown(text):
+    """Numbers that a sentence says before its sum in numbers, and that the sum does not hold."""
+    for sum_ in SUM.finditer(text):
+        before = re.split(r"[.:]\s|\n\s*\n", text[: sum_.start()])[-1]
+        known = {*re.findall(r"\d+", sum_[1])}
+        yield from (number for number in re.findall(r"\d+", before) if number not in known)
+
+
+def test_a_sum_holds_the_numbers_of_its_sentence():
+    pages = {page.name: filled(page.read_text("utf-8"), ROOT / "docs") for page in some(PAGES, 20)}
+    assert {name: found for name, text in pages.items() if (found := [*unknown(text)])} == {}
+    assert [*unknown(r"Key 37 is row 6, because $37 = 2 \cdot 16 + 5$.")] == ["6"]

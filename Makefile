@@ -58,8 +58,7 @@ test: $(ALL) ## Run the tests (without a GPU: in Triton's interpreter)
 
 .PHONY: test-browser
 test-browser: $(ALL) ## Read the built site in Chromium
-	$(PYTHON) -m pytest -m "browser and not alone" --durations 10 $(BY_FILE) tests
-	$(PYTHON) -m pytest -m "browser and alone" tests
+	$(PYTHON) -m pytest -m browser --durations 10 $(BY_FILE) tests
 
 .PHONY: test-compiler
 test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU needed

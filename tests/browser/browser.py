@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from mkdocs.commands.build import build as mkdocs_build
 from mkdocs.config import load_config
+from playwright.sync_api import sync_playwright
 
 from snippets._lab.rooms import ROOT
-from snippets._site.browser import LAPTOP, Server, chromium, program
+from snippets._site.browser import LAPTOP, OPTIONS, Server, program
 from tests.browser.widgets import WIDGETS, is_built
 
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
@@ -106,13 +107,20 @@ def site(site_folder):
 
 
 @pytest.fixture(scope="session")
-def browser():
+def playwright():
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def browser(playwright):
     if program() is None:
         if os.environ.get("CI") == "true":
             pytest.fail("CI=true, and no chromium to check the site with")
         pytest.skip("no chromium")
-    with chromium() as launched:
-        yield launched
+    launched = playwright.chromium.launch(executable_path=program(), args=OPTIONS)
+    yield launched
+    launched.close()
 
 
 @pytest.fixture
@@ -176,14 +184,6 @@ def measure_shift(page, *, fonts: bool = True) -> None:
     page.add_init_script(MEASURE_SHIFT)
     if not fonts:
         page.route(FONTS, lambda route: route.fulfill(body=b""))
-
-
-def slow_down(session) -> None:
-    """Slow down the CPU and the network of the page that a DevTools session belongs to."""
-    network = {"latency": 562.5, "downloadThroughput": 180_000, "uploadThroughput": 84_375}
-    session.send("Network.enable")
-    session.send("Network.emulateNetworkConditions", {"offline": False, **network})
-    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
 
 
 def switch_scheme(page, scheme: str) -> None:

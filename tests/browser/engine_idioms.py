@@ -179,7 +179,8 @@ x + tl.max_contiguous(tl.multiple_of(offs, 16), 16)  tl.advance(x_ptr, (1,))  x[
 x[:, None, None].reshape(16)  x[None, :, :].reshape(16)  x[0:4]  x[n]  x[:, :, None]
 tl.sum(n[None])  [a * 2 for a in (x, y)][1]  [a for a in x]  x.to("float32")
 x.to(tl.float16, fp_downcast_rounding="up")  i.to(tl.float32, fp_downcast_rounding="rtne")
-math.exp(10 ** 30)  float(())
+math.exp(10 ** 30)  float(())  (x * 0.0 + 1.00048828125).to(tl.float16)
+(x * 0.0 - 1.00146484375).to(tl.float16)
 """
 # Stored as int32.
 WHOLE = """
@@ -380,6 +381,7 @@ COMPILED = {
     "(not m) ^ m": 1,  # Python's `not` of a whole tile
     "tl.umulhi(i | -2147483648, 2) & 1": 1,  # of the bits, not of the signs
     "tl.maximum(x * float('nan'), 3.0)": 3,  # maxnum
+    "tl.maximum(x * 0.0 + 3.0, x * float('nan'))": 3,
     "(i.to(tl.int8) * 0 - 8) >> (j.to(tl.uint16) * 0 + 1)": 65532,  # it stays unsigned
     "n and 3": 5,  # what is known when compiling and true says nothing
     "~i.to(tl.uint8) + i.to(tl.uint8)": 255,

@@ -5,7 +5,6 @@ the result must be that recording, which Triton's interpreter made. Then other t
 """
 
 import json
-import math
 
 import pytest
 
@@ -14,7 +13,7 @@ from snippets._lab.rooms import FIGURES, ROOT
 from snippets._site import exercises, playground
 from snippets._site.browser import LAPTOP, PHONE, Server
 from snippets._site.scripts import bundle, needed
-from tests.browser.browser import switch_scheme
+from tests.browser.browser import apart, switch_scheme
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
@@ -80,25 +79,6 @@ def kernel_of(room):
 
 def read(room, file):
     return json.loads((FIGURES / room / file).read_text("utf-8"))
-
-
-def apart(one, two, close, where=""):
-    """Where two values of JSON differ: the first place, or nothing."""
-    if isinstance(two, dict):
-        if one.keys() != two.keys():
-            return f"{where}: {sorted(one.keys() ^ two.keys())}"
-        found = (apart(one[key], two[key], close, f"{where}.{key}") for key in two)
-    elif isinstance(two, list):
-        if not isinstance(one, list) or len(one) != len(two):
-            return f"{where}: {one} for {two}"
-        pairs = enumerate(zip(one, two, strict=True))
-        found = (apart(a, b, close, f"{where}[{n}]") for n, (a, b) in pairs)
-    elif type(two) in (int, float) and type(one) in (int, float):
-        same = math.isclose(one, two, rel_tol=close, abs_tol=close)
-        return "" if same else f"{where}: {one} for {two}"
-    else:
-        return "" if one == two else f"{where}: {one} for {two}"
-    return next(filter(None, found), "")
 
 
 @pytest.mark.parametrize(("room", "close"), ROOMS.items())

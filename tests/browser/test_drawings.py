@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from snippets._lab.draw.drawings import LINES, box, labeled, motion, svg, words
+from snippets._lab.draw.drawings import LINES, box, motion, svg
 from snippets._lab.rooms import FIGURES, ROOT
 from tests.floors import some
 
@@ -124,36 +124,6 @@ def test_words_of_drawings_can_be_read(open_page, device):
     wrong = wrong_on(page, drawings, column)
     assert not wrong, "\n".join(f"{name}: {'; '.join(found)}" for name, found in wrong.items())
     assert not page.wrong
-
-
-def test_what_cannot_be_read_is_found(open_page):
-    page = open_page(viewport={"width": 390, "height": 800})
-    spoiled = {
-        "over": [words(50, 20, "one"), words(55, 22, "two")],
-        "cut": [words(330, 20, "too far to the right")],
-        "small": [words(50, 20, "tiny", 6)],
-        "leaves": [labeled(100, 10, 20, 20, LINES, "longer than its box")],
-        "fine": [
-            labeled(100, 10, 90, 20, LINES, "fits"),
-            box(0, 0, 9, 9, LINES),
-            words(50, 9, "a"),
-        ],
-    }
-    drawings = {name: svg(344, 60, "about", drawn) for name, drawn in spoiled.items()}
-    drawings["scrolls"] = svg(500, 60, "about", [words(50, 20, "one")])
-    drawings["silent"] = svg(344, 60, "", [words(50, 20, "one")])
-    wrong = {name: "; ".join(found) for name, found in wrong_on(page, drawings, 358).items()}
-    said = {
-        "over": "lies on",
-        "cut": "cut off",
-        "small": "px small",
-        "leaves": "leaves its box",
-        "scrolls": "scrolls by",
-        "silent": "no text alternative",
-    }
-    assert wrong.keys() == said.keys()
-    for name, part in said.items():
-        assert part in wrong[name]
 
 
 def test_motion_stops_for_a_reader_who_wants_none_and_on_demand(open_page):

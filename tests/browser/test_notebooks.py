@@ -8,7 +8,6 @@ import pytest
 from snippets._lab.rooms import waiting
 from snippets._site import notebooks
 from snippets._site.browser import PHONE
-from tests.browser.browser import switch_scheme
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser
@@ -54,25 +53,6 @@ def test_a_reader_comes_from_the_post_and_takes_the_notebook_along(site, open_pa
     page.get_by_role("link", name="The post", exact=True).click()
     page.wait_for_url("**/posts/basic_attention/")
     assert page.wrong == []
-
-
-def test_cells_follow_the_scheme(site, open_page):
-    page = open_page()
-    page.goto(f"{site}notebooks/basic_attention/")
-    page.evaluate(
-        "document.querySelector('article .highlight').insertAdjacentHTML('afterend',"
-        " '<pre class=\"am-output\" id=probe>1</pre>')"
-    )  # there are outputs only where the notebooks have been run
-    seen = {}
-    for scheme in ("default", "slate"):
-        switch_scheme(page, scheme)
-        seen[scheme] = page.evaluate(
-            """['article pre > code', '#probe'].map(part => {
-              const style = getComputedStyle(document.querySelector(part));
-              return [style.color, style.backgroundColor, style.borderLeftColor].join();
-            })"""
-        )
-    assert all(light != dark for light, dark in some(zip(*seen.values(), strict=True))), seen
 
 
 def test_search_and_navigation_lead_to_the_post_and_not_to_its_notebook(site, site_folder):

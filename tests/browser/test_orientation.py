@@ -7,7 +7,6 @@ import re
 import zipfile
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from snippets._site import offline
 from snippets._site.browser import LAPTOP, PHONE, Server, addresses
@@ -25,12 +24,6 @@ COLUMN = """() => {
   const link = links.at(-1)?.getBoundingClientRect(), box = column.getBoundingClientRect();
   return link && {above: link.top - box.top, below: box.bottom - link.bottom};
 }"""
-OF_A_PHONE = [
-    "scrollable-region-focusable",
-    "landmark-unique",
-    "heading-order",
-    "empty-table-header",
-]
 WIDE = "document.documentElement.scrollWidth - innerWidth"
 
 
@@ -54,18 +47,6 @@ def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
     )
     assert min(page.evaluate(COLUMN).values()) < 0, "the check can fail"
     assert page.wrong == []
-
-
-def test_the_side_column_follows_a_link_that_is_marked_late(open_page, site):
-    page = open_page({"width": 1366, "height": 768})
-    page.goto(site + "posts/hopper_attention/")
-    page.wait_for_timeout(500)
-    page.evaluate("""() => {
-      const links = document.querySelectorAll('.md-sidebar--primary .md-nav--secondary a[href]');
-      for (const link of links) link.classList.remove('md-nav__link--active');
-      [...links].at(-1).classList.add('md-nav__link--active');
-    }""")
-    page.wait_for_function(f"() => Math.min(...Object.values(({COLUMN})())) >= 0")
 
 
 def test_a_post_says_where_it_stands_and_leads_to_its_neighbors(open_page, site):
@@ -113,13 +94,6 @@ def test_the_tab_of_the_front_page_names_the_site_once(open_page, site):
     assert page.title().count("Attention, Measured") == 1
 
 
-def test_prose_in_a_figure_keeps_the_measure(open_page, site):
-    page = open_page({"width": 1366, "height": 768})
-    page.goto(site + "lab/claims/")
-    widths = page.locator(".am-figure h3 ~ p").evaluate_all("x => x.map(p => p.clientWidth)")
-    assert max(some(widths)) <= 680
-
-
 def test_topics_are_sorted_as_a_reader_sorts(open_page, site):
     page = open_page()
     page.goto(site + "reference/topics/")
@@ -155,45 +129,20 @@ def test_a_touch_shows_a_word_of_the_glossary_and_a_second_one_leads_there(open_
     assert page.wrong == []
 
 
-@pytest.mark.parametrize("place", ["posts/hopper_attention/", "lab/scoreboard/", "lab/claims/"])
-def test_a_phone_reaches_all_that_scrolls_and_landmarks_have_names(open_page, site, place):
-    page = open_page(PHONE)
-    page.route("**/figures/**", lambda route: route.abort())
-    page.goto(site + place)
-    page.wait_for_timeout(500)
-    options = {"runOnly": OF_A_PHONE, "resultTypes": ["violations"]}
-    found = Axe().run(page, options=options).response["violations"]
-    assert [
-        (v["id"], v["nodes"][0]["html"][:150])
-        for v in perhaps(found, "none at all is the best result")
-    ] == []
-    page.evaluate("document.querySelectorAll('pre > code').forEach(x => x.tabIndex = -1)")
-    page.evaluate("document.querySelector('article').insertAdjacentHTML('beforeend', '<h5>x</h5>')")
-    assert Axe().run(page, options=options).response["violations"], "the check can fail"
-
-
-def test_no_page_is_wider_than_the_narrowest_phone(open_page, site, site_folder):
-    page = open_page({"width": 320, "height": 640})
-    page.route("**/figures/**", lambda route: route.abort())
-    wide = {}
-    for address in some(addresses(site_folder)):
-        page.goto(site + address, wait_until="domcontentloaded")
-        if (pixels := page.evaluate(WIDE)) > 0:
-            wide[address] = pixels
-    assert wide == {}
-    page.evaluate("document.querySelector('article').style.width = '400px'")
-    assert page.evaluate(WIDE) > 0, "the check can fail"
-
-
-def test_a_print_keeps_every_chart_and_is_on_white(browser, site):
+def test_a_print_keeps_what_charts_show_and_is_on_white(browser, site):
+    """A chart that has been drawn, and of every other its finding, caption and link."""
     page = browser.new_page(viewport=LAPTOP, color_scheme="dark")
     page.goto(site + "posts/coalescing/")
+    page.locator(".am-plot").first.scroll_into_view_if_needed()
+    drawn = page.locator(".am-drawn .main-svg").first
+    drawn.wait_for()
     page.emulate_media(media="print", color_scheme="dark")
-    charts = page.locator(".am-plot")
+    assert drawn.bounding_box()["height"] > 100
+    charts = page.locator(".am-chart")
     assert charts.count() > 1
     for chart in some(charts.all()):
-        assert chart.is_visible()
-        assert chart.locator(".am-preview, .main-svg").first.bounding_box()["height"] > 100
+        assert chart.locator(".am-finding").is_visible()
+        assert chart.locator("figcaption a").last.is_visible()
     assert page.locator(".am-here, .am-foot, .am-progress").first.is_hidden()
     assert page.pdf(format="A4").startswith(b"%PDF")
     page.close()

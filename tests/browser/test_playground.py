@@ -11,7 +11,7 @@ import pytest
 from snippets._lab.rooms import ROOT, waiting
 from snippets._site import exercises, playground
 from snippets._site.browser import LAPTOP, PHONE
-from tests.browser.browser import slow_down, switch_scheme
+from tests.browser.browser import switch_scheme
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser
@@ -337,73 +337,3 @@ def test_the_panel_has_no_serious_fault_of_access(panel, scheme):
     found = Axe().run(tab, context=".am-play").response["violations"]
     grave = [v for v in perhaps(found, NOTHING) if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"][:200]) for v in perhaps(grave, NOTHING)] == []
-
-
-# The worker in which kernels run cannot be slowed down from outside: all is timed at full speed and
-# counted four times, which is more than a CPU slowed four times would take.
-SLOWER = 4
-FIRST_MS, LATER_MS, ALL_MS, OPEN_MS = 500, 150, 1500, 2500
-NOISE = 1.5  # a machine that runs something else, or is slower, is no fault of the page
-TIMED = (
-    "coalescing",
-    "basic_attention",
-    "tiled_attention",
-    "flash_attention",
-    "flash_backward",
-    "decode_attention",
-)
-STOPWATCH = """() => {
-  window.verdicts = [];
-  new MutationObserver((changes) => {
-    const added = changes.some(({ addedNodes }) => addedNodes.length);
-    if (added) verdicts.push(performance.now() - began);
-  }).observe(document.querySelector('.am-play-verdicts'), { childList: true });
-  addEventListener('click', ({ target, timeStamp }) => {
-    if (target.closest('.am-play-run')) [window.began, verdicts.length] = [timeStamp, 0];
-  }, true);
-}"""
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("room", TIMED)
-def test_verdicts_come_soon_on_a_slow_machine(panel, room):
-    tab = panel(".am-edit[data-kernel]:visible", f"posts/{room}/", bypass_csp=True)
-    tab.evaluate(STOPWATCH)
-    rounds = []
-    while len(rounds) < 4 or (len(rounds) < 16 and min(rounds[1:])[0] > LATER_MS / SLOWER):
-        run(tab, RIGHT)
-        times = some(tab.evaluate("verdicts"))
-        rounds.append((times[0], times[-1]))
-        tab.wait_for_timeout(200)
-    first, later = rounds[0][0], min(rounds[1:])[0]
-    all_of_them = min(last for _, last in rounds)
-    told = {"first": (first, FIRST_MS), "later": (later, LATER_MS), "all": (all_of_them, ALL_MS)}
-    print(f"\n{room}, times four:", {name: round(SLOWER * ms) for name, (ms, _) in told.items()})
-    for name, (ms, limit) in told.items():
-        assert SLOWER * ms <= limit * NOISE, name
-
-
-@pytest.mark.alone
-def test_the_editor_opens_soon_on_a_slow_network(open_page, site):
-    tab = open_page(LAPTOP, bypass_csp=True)
-    tab.goto(site + POST, timeout=60_000)
-    tab.wait_for_load_state("networkidle")
-    slow_down(tab.context.new_cdp_session(tab))
-    tab.locator(BUTTON).scroll_into_view_if_needed()
-    tab.evaluate(
-        """([button]) => {
-          const found = () => document.querySelector('.am-play .cm-content');
-          const look = () => (found() ? window.opened = performance.now() - began
-            : requestAnimationFrame(look));
-          document.querySelector(button).addEventListener('click', ({ timeStamp }) => {
-            window.began = timeStamp;
-            look();
-          }, true);
-        }""",
-        [BUTTON],
-    )
-    tab.locator(BUTTON).click()
-    tab.wait_for_function("() => window.opened")
-    took = tab.evaluate("opened")
-    print(f"\nthe editor is there {took:.0f} ms after the click")
-    assert took <= OPEN_MS

@@ -12,7 +12,6 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-import yaml
 from PIL import Image
 
 from snippets._lab.rooms import ROOT
@@ -47,17 +46,6 @@ SEARCHES = {
     "coalesing": ["coalescing"],
     "register spil": ["vectorized_attention", "basic_attention", "your_gpu"],
 }
-CODE_THAT_SCROLLS = """() => {
-    document.querySelectorAll('.md-content details').forEach(box => { box.open = true; });
-    return [...document.querySelectorAll('.md-content pre > code')]
-        .filter(code => code.clientWidth && code.scrollWidth > code.clientWidth + 1)
-        .map(code => code.textContent.slice(0, 60));
-}"""
-# Some tables are wide even with three columns: they scroll inside themselves, and only those may.
-TABLES_THAT_SCROLL = """() => [...document.querySelectorAll('.md-content table')]
-    .filter(table => table.querySelectorAll('th').length >= 4 && table.checkVisibility())
-    .filter(table => table.getBoundingClientRect().right > innerWidth + 1)
-    .map(table => table.textContent.trim().slice(0, 60))"""
 
 
 def published():
@@ -78,7 +66,8 @@ def addresses(site):
 
 @pytest.fixture(scope="session")
 def posts(addresses):
-    return [address for address in addresses if "/posts/" in address]
+    found = [address for address in addresses if "/posts/" in address]
+    return [address for address in found if not address.endswith("/numbers/")]
 
 
 def get(address):
@@ -95,10 +84,6 @@ def is_there(address):
 
 
 # Beside the pages.
-
-
-# A post whose kernel is long: every line of a kernel is read without unfolding anything.
-MINUTES = {"flash_attention": 35}
 
 
 def dead_links(text, address):
@@ -124,7 +109,8 @@ def test_llms_txt_lists_every_page_as_markdown_with_includes_resolved(site, post
         assert not re.search(r"[■◆▲]{3}", text), f"{address}: a chart's symbols are no text"
         if "/posts/" in address:
             assert "```python" in text
-            assert "| ---" in text
+            data = re.search(r"\[The data of the figures\]\((\S+)\)", text)
+            assert "| ---" in get(urljoin(address, data[1])).decode()
     assert dead_links("[a](../no/such.md)", address) == ["../no/such.md"], "the check can fail"
 
 
@@ -173,7 +159,6 @@ def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
         )
         assert times, line[0]
         assert int(times[2] or times[1]) >= int(times[1])
-        assert int(times[1]) <= MINUTES.get(address.rstrip("/").rpartition("/")[2], 25), address
         assert "post" in line[0], "its place on the road"
         measured = re.search(r"<span>last measured \d+ \w+ \d{4}, \w+", line[0])
         assert measured or unmeasured.WORDS in line[0]
@@ -198,17 +183,12 @@ def test_the_page_for_wrong_addresses_leads_everywhere(site, addresses):
     text = get(site + "404.html").decode()
     content = text[text.index("<article") : text.index("</article")]
     links = {urljoin(site, link) for link in re.findall(r'href="([^"#]+)"', content)}
-    posts_lead_there = {address for address in addresses if "/notebooks/" in address}
+    led = ("/notebooks/", "/numbers/")  # posts lead there
+    posts_lead_there = {x for x in addresses if any(part in x for part in led)}
     assert links >= set(addresses) - posts_lead_there
 
 
 # In the browser.
-
-
-def without_figures(page):
-    """Text, code and tables are looked at; drawing charts would take the time."""
-    page.route("**/figures/**", lambda route: route.abort())
-    return page
 
 
 def ask(page, words):
@@ -286,73 +266,20 @@ def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site)
     assert page.wrong == []
 
 
-def picture_of_the_hero(page) -> dict[str, float]:
-    """Return where the poster stands, or the scene that replaces it: found and measured at once."""
-    return page.wait_for_function(
-        """() => [...document.querySelectorAll(".am-hero > :last-child :is(svg, canvas)")]
-            .map(picture => picture.getBoundingClientRect().toJSON())
-            .find(({width, height}) => width > 0 && height > 0)"""
-    ).json_value()
-
-
 @in_browser
-def test_the_front_page_says_in_one_screen_what_it_is(open_page, site):
-    page = open_page({"width": 1366, "height": 768})
+@pytest.mark.parametrize("viewport", [{"width": 1366, "height": 768}, PHONE])
+def test_the_front_page_says_in_one_screen_what_it_is_and_where_to_begin(open_page, site, viewport):
+    page = open_page(viewport)
     page.goto(site)
-    claim = page.locator(".am-hero > :first-child")
-    for part in ("h1", ".am-numbers", ".md-button >> nth=1"):
-        box = claim.locator(part).bounding_box()
-        assert 0 < box["y"] <= 768 - box["height"], part
-        assert box["x"] + box["width"] <= 1366 / 2
-    assert picture_of_the_hero(page)["x"] >= 1366 / 2 - 60, "beside the claim"
+    parts = ("h1", ".md-button >> nth=1") if viewport == PHONE else ("h1", ".am-numbers")
+    for part in parts:
+        box = page.locator(f".am-hero > :first-child {part}").bounding_box()
+        assert 0 < box["y"] <= viewport["height"] - box["height"], part
     assert page.locator(".am-rungs a").count() == len(published())
-    claim.locator("h1").evaluate("title => { title.style.height = '40rem'; }")
-    assert claim.locator(".am-numbers").bounding_box()["y"] > 768, "the check can fail"
+    page.locator(".am-hero h1").evaluate("title => { title.style.height = '60rem'; }")
+    numbers = page.locator(".am-hero .am-numbers")
+    assert numbers.bounding_box()["y"] > viewport["height"], "the check can fail"
     assert page.wrong == []
-
-
-@in_browser
-def test_the_first_screen_of_a_phone_has_a_picture(open_page, site):
-    page = open_page(PHONE)
-    page.goto(site)
-    box = picture_of_the_hero(page)
-    assert box["y"] < PHONE["height"] / 2
-    assert box["width"] > PHONE["width"] / 2
-    for link in some(page.locator(".am-rungs a").all()):
-        assert link.locator("xpath=ancestor::li").bounding_box()["height"] >= 44
-    for button in some(page.locator(".am-hero .md-button").all(), 2):
-        at = button.bounding_box()
-        assert at["y"] + at["height"] <= box["y"], "where to begin comes before the picture"
-    for text in some(page.locator(".am-rungs > li > div").all()):
-        assert text.bounding_box()["width"] >= 0.65 * PHONE["width"], "the road is read here"
-
-
-@in_browser
-def test_code_needs_no_sideways_scrolling_on_a_laptop(open_page, posts):
-    page = without_figures(open_page(LAPTOP))
-    for address in some(posts):
-        page.goto(address)
-        assert page.evaluate(CODE_THAT_SCROLLS) == [], address
-    page.add_style_tag(content=".md-typeset pre > code { font-size: 1.2rem }")
-    assert page.evaluate(CODE_THAT_SCROLLS), "the check can fail"
-
-
-@in_browser
-def test_wide_tables_fold_on_a_phone(open_page, addresses):
-    page = without_figures(open_page(PHONE))
-    folded = 0
-    for address in some(addresses):
-        page.goto(address)
-        page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
-        assert page.evaluate(TABLES_THAT_SCROLL) == [], address
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, address
-        folded += page.locator("[data-fold]").count()
-    assert folded
-    page.goto(next(address for address in addresses if "basic_attention" in address))
-    page.evaluate(
-        "document.querySelectorAll('[data-fold]').forEach(x => x.removeAttribute('data-fold'))"
-    )
-    assert page.evaluate(TABLES_THAT_SCROLL), "the check can fail"
 
 
 @in_browser
@@ -372,18 +299,3 @@ def test_a_print_is_the_text_and_nothing_around_it(open_page, site):
     assert code.evaluate("code => getComputedStyle(code).whiteSpace") == "pre-wrap"
     page.emulate_media(media="screen")
     assert page.locator(".md-header").first.is_visible()
-
-
-def test_the_searches_name_pages_that_exist():
-    known = {path.stem for path in (ROOT / "docs").glob("*/*.md")}
-    assert {page for answers in SEARCHES.values() for page in answers} <= known
-
-
-def test_boosts_are_few_and_small():
-    """A boost says that a page is where a subject is explained, or that it only lists others."""
-    boosts = {}
-    for path in (ROOT / "docs").glob("**/*.md"):
-        if match := re.match(r"---\n(.*?)\n---\n", path.read_text("utf-8"), re.DOTALL):
-            boosts[path.stem] = (yaml.safe_load(match[1]).get("search") or {}).get("boost", 1)
-    assert sum(boost > 1 for boost in boosts.values()) <= len(boosts) / 3
-    assert max(boosts.values()) <= 3

@@ -8,8 +8,8 @@ import pytest
 
 from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
 from snippets._lab.rooms import FIGURES, ROOT
-from snippets._site.browser import LAPTOP, PHONE
-from tests.browser.browser import CONTRAST, measure_shift, switch_scheme
+from snippets._site.browser import LAPTOP
+from tests.browser.browser import CONTRAST, switch_scheme
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
@@ -403,40 +403,6 @@ def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
     assert page.wrong == []
 
 
-# What of a line of the listing is cut off by the upper edge of its box, at each step, in pixels.
-CUT = """box => {
-  const listing = box.querySelector(".am-scene-code"), cut = [];
-  const lines = [...listing.querySelectorAll(".am-scene-line")];
-  for (const forward = box.querySelector('[data-step="1"]'); !forward.disabled;) {
-    forward.click();
-    const edge = listing.getBoundingClientRect().top;
-    const above = lines.map((line) => line.getBoundingClientRect())
-      .filter(({ top, bottom }) => top < edge - 1.5 && bottom > edge + 1.5);
-    cut.push(...above.map(({ top }) => edge - top));
-  }
-  return cut;
-}"""
-
-
-@pytest.mark.parametrize("on", PAGES)
-@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
-def test_no_line_of_the_listing_is_cut_at_its_top(player, on, viewport):
-    page = player(viewport, on)
-    steps = page.locator(BOX).evaluate("box => Number(box.querySelector('input[type=range]').max)")
-    assert steps > 3
-    assert page.locator(BOX).evaluate(CUT) == []
-    assert page.wrong == []
-
-
-def test_nothing_jumps_when_the_stage_comes(open_page, site):
-    page = open_page()
-    measure_shift(page)
-    page.goto(site)
-    page.locator(BOARD).wait_for()
-    page.get_by_role("button", name="Step forward").click()
-    assert page.evaluate("shift") <= 0.02
-
-
 def test_colors_are_those_of_the_charts():
     css = (ROOT / "docs/assets/javascripts/widgets/scene.css").read_text("utf-8")
     found = dict(re.findall(r"--am-((?:tensor|memory|warp)-[\w-]+): (#\w{6});", css))
@@ -456,46 +422,6 @@ def test_the_recording_is_asked_for_only_when_it_is_near(open_page, site):
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(BOARD).wait_for()
     assert len([url for url in asked if "scene_steps" in url]) == 1
-
-
-SLOWER = 4  # how many times the CPU is slowed down
-FRAMES = """() => new Promise((done) => {
-  const frames = [];
-  const note = (now) => {
-    frames.push(now);
-    if (now - frames[0] < 3000) requestAnimationFrame(note);
-    else done(frames.slice(1).map((frame, at) => frame - frames[at]));
-  };
-  requestAnimationFrame(note);
-})"""
-FRAME_MS = 1000 / 60
-LATE = 0.1  # of all frames, at most, in the best of some rounds
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("on", PAGES)
-def test_it_plays_at_sixty_frames_a_second_on_a_slow_machine(open_page, site, on):
-    page = open_page(bypass_csp=True)
-    page.goto(site + PAGES[on])
-    page.evaluate(UNFOLD)
-    box = page.locator("[data-widget=scene]").first
-    box.scroll_into_view_if_needed()
-    pause, play = (box.get_by_role("button", name=name) for name in ("Pause", "Play"))
-    pause.or_(play).first.wait_for()
-    page.wait_for_timeout(1000)
-    session = page.context.new_cdp_session(page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
-    shares = []
-    while len(shares) < 5 and min(shares, default=1) > LATE:
-        if play.count():
-            play.click()
-        page.wait_for_timeout(300)
-        before = box.inner_text()
-        frames = some(page.evaluate(FRAMES), 30)
-        assert box.inner_text() != before, "it stood still: no frame was drawn anew"
-        shares.append(sum(ms > 1.5 * FRAME_MS for ms in frames) / len(frames))
-    print(f"\n{on}: late frames {min(shares):.1%}, of all frames")
-    assert min(shares) <= LATE
 
 
 @pytest.mark.parametrize("width", [360, 390, 560, 1366])

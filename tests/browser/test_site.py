@@ -1,37 +1,27 @@
-"""Every page in a real browser: open to all readers, obedient to its policy, light to load.
+"""Pages and their figures in a real browser: policy, keys, schemes, weight, moving about.
 
-One walk over the site checks what needs a page with its figures drawn. A fault planted for each
-check shows that it can fail.
+What is asked of all pages is asked in test_walk.py.
 """
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from snippets._site.browser import LAPTOP, PHONE, Server, see_everything
 from snippets._site.browser import addresses as addresses_of
-from tests.browser.browser import SUBPATH, switch_scheme
+from tests.browser.browser import (
+    SUBPATH,
+    away_and_back,
+    measure_shift,
+    plotly_is_loaded,
+    switch_scheme,
+)
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 BYTES, REQUESTS, INDEX_BYTES = 160_000, 11, 155_000  # of a page before a figure; of the search
-INTERACTIVE = (
-    "a[href], button, input, select, textarea, summary, [tabindex], [role=button], [role=slider]"
-)
-# Interactive parts in sight that the Tab key cannot reach or that have no name.
-DEAF = """selector => [...document.querySelectorAll(selector)].filter(part => {
-  if (!part.checkVisibility({visibilityProperty: true}) || part.disabled) return false;
-  if (part.closest('[inert], [hidden], [aria-hidden=true]')) return false;
-  const name = part.getAttribute('aria-label') || part.getAttribute('aria-labelledby')
-    || part.title || part.labels?.length || part.textContent.trim() || part.alt
-    || part.querySelector('[alt], title');
-  const scrolls = part.matches('[tabindex]:not(a, button, input, select, summary, [role])');
-  return !name && !scrolls;
-}).map(part => part.outerHTML.slice(0, 120))"""
 FOCUS_RING = """() => {
   const part = document.activeElement;
   if (!part || part === document.body) return null;
@@ -52,101 +42,6 @@ def addresses(site, site_folder):
     found = [site + page for page in addresses_of(site_folder)]
     assert len(found) >= 5, found
     return found
-
-
-@dataclass(frozen=True)
-class Seen:
-    address: str
-    status: int
-    wide: int  # pixels beyond the window
-    charts: int
-    violations: list[tuple[str, str]]  # (scheme, what axe says)
-    wrong: list[str]  # what the console reports, a broken policy included
-    deaf: list[str]  # interactive parts without a name
-
-
-@pytest.fixture(scope="session")
-def walk(browser, addresses):
-    """What each page says, in light and in dark."""
-    found = []
-    axe = Axe()
-    context = browser.new_context(viewport=LAPTOP, color_scheme="light", reduced_motion="reduce")
-    page = context.new_page()
-    wrong = []
-    page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    for address in addresses:
-        wrong.clear()
-        status = page.goto(address).status
-        see_everything(page)
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        charts = page.locator(".am-plot .main-svg").count()
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        deaf = page.evaluate(DEAF, INTERACTIVE)
-        page.evaluate(TAKE_OUT, ", ".join(MORE))
-        violations = []
-        for scheme in ("default", "slate"):
-            switch_scheme(page, scheme)
-            page.wait_for_timeout(150)
-            options = AXE if scheme == "default" else {**AXE, "runOnly": ["color-contrast"]}
-            response = axe.run(page, options=options).response
-            violations += [(scheme, text) for text in serious(response)]
-        found.append(Seen(address, status, wide, charts, violations, list(wrong), deaf))
-    assert context.cookies() == []
-    context.close()
-    return found
-
-
-# Everything axe knows but its experiments; only violations are listed, which is quicker.
-AXE = {"resultTypes": ["violations"]}
-# More of the same is taken out before: the further rows of a table, the further code of a page. axe
-# would look at them even where it is told not to judge them.
-MORE = ("tbody tr:nth-child(n + 3)", ".highlight ~ .highlight ~ .highlight", "details .highlight")
-TAKE_OUT = "more => document.querySelectorAll(more).forEach(part => part.remove())"
-
-
-ASKED = {"landmark-unique"}  # beside what axe calls serious
-
-
-def serious(response):
-    """Sentences about what shuts readers out."""
-    return [
-        f"{v['id']} ({v['impact']}): {node['html'][:140]} {node['failureSummary'][:240]}"
-        for v in response["violations"]
-        if v["impact"] in ("serious", "critical") or v["id"] in ASKED
-        for node in v["nodes"]
-    ]
-
-
-def test_axe_finds_nothing_serious_on_any_page_in_light_and_dark(walk):
-    found = [(urlsplit(seen.address).path, *v) for seen in some(walk) for v in seen.violations]
-    assert not found, "\n".join(map(str, found))
-
-
-def test_every_page_and_figure_loads_and_fits_a_laptop(walk):
-    assert not [(s.address, s.status, s.wide) for s in some(walk) if s.status != 200 or s.wide > 0]
-    assert sum(seen.charts for seen in walk), "no page has a figure"
-
-
-def test_every_page_keeps_its_policy_and_reports_nothing(walk):
-    assert not [(seen.address, seen.wrong) for seen in some(walk) if seen.wrong]
-
-
-def test_every_interactive_part_has_a_name(walk):
-    assert not [(seen.address, seen.deaf) for seen in some(walk) if seen.deaf]
-
-
-def test_axe_sees_a_planted_fault(open_page, addresses):
-    page = open_page()
-    page.goto(addresses[-1])
-    page.evaluate(
-        """document.querySelector('.md-content__inner').insertAdjacentHTML('afterbegin',
-        '<p style="color: #bbb; background: #fff">pale</p><button></button><img src="x.svg">'
-        + '<nav>one</nav><nav>two</nav>')"""
-    )
-    found = " ".join(serious(Axe().run(page, options=AXE).response))
-    assert all(rule in found for rule in ("color-contrast", "button-name", "image-alt", *ASKED))
-    assert any("<button></button>" in part for part in page.evaluate(DEAF, INTERACTIVE))
 
 
 PLANTED = {
@@ -232,6 +127,69 @@ def test_the_index_of_the_search_is_small_and_comes_when_a_reader_turns_to_it(br
         index = sum(n for path, n in server.sent if path.endswith("/search_index.json"))
         page.close()
     assert 10_000 < index <= INDEX_BYTES
+
+
+# Figures.
+
+DRAWN = ".am-plot.am-drawn .main-svg"
+TEXT_COLOR = "box => getComputedStyle(box.querySelector('.xtick text, .x2tick text')).fill"
+
+
+def figure_drawn(page, site):
+    """The first figure of a page, once it is drawn; it lies below the first view."""
+    page.goto(f"{site}posts/coalescing/", wait_until="networkidle")
+    box = page.locator(".am-plot").first
+    before = box.bounding_box()
+    assert before["y"] > 2 * LAPTOP["height"]
+    assert before["height"] >= 200, "no room is reserved"
+    assert not plotly_is_loaded(page), "plotly came without a figure near"
+    box.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    assert box.bounding_box()["height"] == before["height"]
+    return box
+
+
+def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, site):
+    page = open_page()
+    measure_shift(page, fonts=False)
+    box = figure_drawn(page, site)
+    assert page.evaluate("shift") < 0.01
+    page.set_viewport_size({**LAPTOP, "width": 1000})
+    page.wait_for_function(
+        "box => box.clientWidth == box.querySelector('.main-svg').getAttribute('width')",
+        arg=box.element_handle(),
+    )
+    assert page.wrong == []
+
+
+def test_a_figure_follows_the_scheme_and_instant_navigation(open_page, site):
+    page = open_page(color_scheme="light")
+    box = figure_drawn(page, site)
+    colors = {}
+    for scheme in ("default", "slate", "default"):
+        switch_scheme(page, scheme)
+        page.wait_for_timeout(300)
+        assert colors.setdefault(scheme, box.evaluate(TEXT_COLOR)) == box.evaluate(TEXT_COLOR)
+    assert colors["default"] != colors["slate"]
+    away_and_back(page)
+    page.locator(".am-plot").first.scroll_into_view_if_needed()
+    page.locator(DRAWN).first.wait_for()
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("broken", ["missing", "truncated"])
+def test_figure_data_that_cannot_be_read_is_named(open_page, site, broken):
+    page = open_page()
+    answer = {"status": 404} if broken == "missing" else {"body": '{"data": ['}
+    page.route("**/figures/**/*.json", lambda route: route.fulfill(**answer))
+    page.goto(f"{site}posts/coalescing/")
+    box = page.locator(".am-plot").first
+    name = urlsplit(box.locator(".am-source").get_attribute("href")).path.rpartition("/")[2]
+    box.scroll_into_view_if_needed()
+    message = box.locator(".am-missing")
+    message.wait_for()
+    assert name in message.inner_text()
+    assert ("404" if broken == "missing" else "JSON") in message.inner_text()
 
 
 def test_the_site_works_from_a_subpath(browser, site):

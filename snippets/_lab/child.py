@@ -12,18 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from snippets._lab.rooms import ROOT
-
-GRACE = 5.0  # seconds between asking a child to end and killing it
 
 
 class Ended(RuntimeError):
@@ -61,21 +56,16 @@ class Child:
         said: Path | None = None,
     ) -> None:
         self.channel, theirs = Pipe()
-        self._process: BaseProcess | subprocess.Popen[bytes]
+        inherited = [*_open, self.channel]  # a copy of these would keep the child from ending
+        todo = (_become_fresh, theirs, env, said) if fresh else (function, theirs, *args)
+        context = multiprocessing.get_context("fork")
+        self._process = context.Process(target=_forked, args=(inherited, *todo), daemon=fresh)
+        self._process.start()
+        theirs.close()
+        _open.append(self.channel)
         if fresh:
-            self._process = _started_fresh(theirs, env, said)
-            theirs.close()
             with contextlib.suppress(BrokenPipeError):  # `receive` says how it ended
                 self.channel.send((function.__module__, function.__qualname__, args))
-        else:
-            inherited = [*_open, self.channel]  # a copy of these would keep the child from ending
-            context = multiprocessing.get_context("fork")
-            self._process = context.Process(
-                target=_forked, args=(inherited, function, theirs, args), daemon=False
-            )
-            self._process.start()
-            theirs.close()
-        _open.append(self.channel)
 
     def __enter__(self) -> "Child":
         return self
@@ -102,38 +92,17 @@ class Child:
         except (EOFError, ConnectionResetError):
             raise Ended(self._how_it_ended()) from None
 
-    def stop(self, grace: float = 0.0) -> None:
-        """End the child and all it has started; with `grace`, ask first and wait so long."""
+    def stop(self) -> None:
+        """End the child and all it has started."""
         if self.channel in _open:
             _open.remove(self.channel)
         self.channel.close()
-        if grace and self._running():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGTERM)
-            deadline = time.monotonic() + grace
-            while self._running() and time.monotonic() < deadline:
-                time.sleep(0.01)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, signal.SIGKILL)  # a child leads a group of its own
-        if isinstance(self._process, subprocess.Popen):
-            self._process.wait()
-        else:
-            self._process.kill()  # it may not have formed its group yet
-            self._process.join()
-
-    @property
-    def _pid(self) -> int:
-        assert self._process.pid is not None  # it was started
-        return self._process.pid
-
-    def _running(self) -> bool:
-        if isinstance(self._process, subprocess.Popen):
-            return self._process.poll() is None
-        return self._process.is_alive()
+            os.killpg(self._process.pid or 0, signal.SIGKILL)  # a child leads a group of its own
+        self._process.kill()  # it may not have formed its group yet
+        self._process.join()
 
     def _how_it_ended(self) -> str:
-        if isinstance(self._process, subprocess.Popen):
-            return f"the process ended with {ending(self._process.wait())}"
         self._process.join()
         return f"the process ended with {ending(self._process.exitcode)}"
 
@@ -145,7 +114,7 @@ def _forked(
     inherited: Sequence[Connection],
     function: Callable[..., object],
     channel: Connection,
-    args: Sequence[Any],
+    *args: Any,
 ) -> None:
     os.setsid()  # Ctrl-C reaches the owner only, which ends this child and all that it started
     for connection in inherited:
@@ -154,41 +123,23 @@ def _forked(
     function(channel, *args)
 
 
-def _started_fresh(
-    channel: Connection, env: Mapping[str, str] | None, said: Path | None
-) -> subprocess.Popen[bytes]:
+def _become_fresh(channel: Connection, env: Mapping[str, str] | None, said: Path | None) -> None:
     environment = dict(os.environ if env is None else env)
     first = environment.get("PYTHONPATH")  # what the caller puts before our own
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [first, *sys.path])])
-    stderr: IO[bytes] | int = subprocess.DEVNULL if said is None else said.open("ab")
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import _fresh; _fresh({channel.fileno()})"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            env=environment,
-            pass_fds=[channel.fileno()],
-            start_new_session=True,
-        )
-    finally:
-        if not isinstance(stderr, int):
-            stderr.close()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    kept = nothing if said is None else os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for theirs, ours in enumerate((nothing, nothing, kept)):
+        os.dup2(ours, theirs)
+    os.set_inheritable(channel.fileno(), True)
+    code = f"from {__name__} import _fresh; _fresh({channel.fileno()})"
+    os.execve(sys.executable, [sys.executable, "-c", code], environment)
 
 
 def _fresh(descriptor: int) -> None:
     channel = Connection(descriptor)
     module, name, args = channel.recv()
     getattr(importlib.import_module(module), name)(channel, *args)
-
-
-def first_to_speak(children: Sequence[Child], seconds: float | None = None) -> Child | None:
-    """Wait for the first child that has something to say, or has ended; None if none has in time.
-
-    Without a limit it waits until one has.
-    """
-    ready = wait_for([child.channel for child in children], seconds)
-    return next((child for child in children if child.channel in ready), None)
 
 
 def run(
@@ -202,10 +153,11 @@ def run(
 
     Raises TooSlow after so many seconds; the program and all it started are ended then.
     """
+    words = [*map(str, command)]
     with subprocess.Popen(
-        list(map(str, command)),
+        words,
         cwd=cwd,
-        env=None if env is None else dict(env),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -219,5 +171,4 @@ def run(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return subprocess.CompletedProcess(process.args, process.returncode, printed, complaints)
+    return subprocess.CompletedProcess(words, process.returncode, printed, complaints)

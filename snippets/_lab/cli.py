@@ -4,10 +4,8 @@ import argparse
 import importlib
 import os
 import re
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -31,9 +29,6 @@ from snippets._lab.rooms import (
     places_of,
     rooms,
 )
-
-if TYPE_CHECKING:
-    from snippets._lab.measure.session import Job
 
 PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
 
@@ -213,7 +208,6 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         session = Session(options.data, options.commit, options.force, options.runs)
         if places == ["gpu"]:
             progress.update(overall, total=len(todo) * options.runs)
-            _rehearse([job for job in todo if session.wants(job)], progress)
             if options.runs == 1:
                 workers.in_turn(todo, session, tell)
             else:
@@ -227,26 +221,6 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
     console.print(table)
     return int(bool(failed))
-
-
-def _rehearse(todo: "list[Job]", progress: Progress) -> None:
-    """Compile what is to be measured, on all cores at once."""
-    import torch
-
-    from snippets._lab.measure import rehearsal
-
-    task = progress.add_task("compiling side by side", total=None, case="")
-
-    def advance(case: str, total: int) -> None:
-        progress.update(task, advance=1, total=total, case=case)
-
-    began = time.perf_counter()
-    count = rehearsal.processes(torch.cuda.mem_get_info()[0], os.cpu_count() or 1)
-    failures = rehearsal.rehearse(todo, advance, count)
-    progress.remove_task(task)
-    console.print(f"compiled in {time.perf_counter() - began:.0f} s, {count} processes")
-    for failure in failures:
-        console.print(f"  not compiled ahead: {escape(failure)}", highlight=False, soft_wrap=True)
 
 
 def _new(options: argparse.Namespace) -> int:
@@ -337,7 +311,7 @@ def _mutants(options: argparse.Namespace) -> int:
     for post in chosen:
         table = Table("mutant", "killed by", "message", title=post)
         try:
-            for row in mutants.rows(post, _each_mutant, derive=False):
+            for row in mutants.rows(post, _each_mutant):
                 cells = (row["mutant"], row["killed_by"], row["message"])
                 table.add_row(*map(escape, cells))
         except mutants.MutantError as error:
@@ -348,7 +322,8 @@ def _mutants(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from snippets._lab.judge.diagnosis import CannotDiagnose, diagnosis_of
+    from snippets._lab.diagnose.diagnosis import diagnosis_of
+    from snippets._lab.judge.refusal import CannotDiagnose
 
     try:
         found = diagnosis_of(options.file, options.launcher, options.seconds)

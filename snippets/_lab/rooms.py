@@ -126,7 +126,7 @@ def measured_on(
     `targets`: what the compiler compiles for, if it is not what it compiles for otherwise.
     `every_launcher`: it measures the launchers of `attention_rooms`, though it names none; so it
     depends on all that there are when it is measured.
-    `every_gpu`: it starts a process on each GPU of the machine, so it is not rehearsed in several.
+    `every_gpu`: it starts a process on each GPU of the machine.
     """
     if not places or not set(places) <= set(PLACES):
         raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")

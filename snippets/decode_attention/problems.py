@@ -2,8 +2,7 @@
 
 import torch
 
-from snippets._lab.judge.oracle import causal_mask, deviation
-from snippets._lab.judge.probes import beside
+from snippets._lab.judge.oracle import beside, causal_mask, deviation
 from snippets._lab.judge.problems import Problem
 from snippets._lab.probe.launches import on_the_lattice
 

@@ -5,8 +5,10 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from snippets._lab.diagnose.diagnosis import diagnosis_of
+from snippets._lab.diagnose.verdict import Diagnosis
 from snippets._lab.judge import patch
-from snippets._lab.judge.diagnosis import CannotDiagnose, Diagnosis, diagnosis_of
+from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import measured_on
 
 from .cases import CASES, KERNELS, STYLES
@@ -78,7 +80,7 @@ def row(case, found):
 @measured_on("interpreter")
 def kernels(lab):
     """The verdict on each of the sixty kernels."""
-    for once in ("torch", "triton", "snippets._lab.judge.examination"):
+    for once in ("torch", "triton", "snippets._lab.diagnose.examination"):
         importlib.import_module(once)  # a fork inherits it
     by_name = {f"{case.kernel}: {case.planted}": case for case in CASES}
     with ThreadPoolExecutor(AT_ONCE) as pool:

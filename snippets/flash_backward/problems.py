@@ -2,8 +2,7 @@
 
 import torch
 
-from snippets._lab.judge.oracle import causal_mask
-from snippets._lab.judge.probes import with_gaps
+from snippets._lab.judge.oracle import causal_mask, with_gaps
 from snippets._lab.judge.problems import Problem
 from snippets._lab.probe.launches import on_the_lattice
 

@@ -38,15 +38,6 @@ def sleeping(channel):
     time.sleep(60)
 
 
-def leaving_a_note(channel, note):
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        channel.send("ready")
-        time.sleep(60)
-    finally:
-        Path(note).write_text("tidied up")
-
-
 def environment(channel, name):
     channel.send(os.environ.get(name))
 
@@ -119,19 +110,11 @@ def test_nothing_outlives_the_block(fresh):
     assert all(map(ended, some(pids)))
 
 
-@FRESH
-def test_one_that_is_asked_may_tidy_up(fresh, tmp_path):
-    other = Child(leaving_a_note, tmp_path / "note", fresh=fresh)
-    other.receive(60)
-    other.stop(grace=30)
-    assert (tmp_path / "note").read_text() == "tidied up"
-
-
 def test_a_forked_child_does_not_keep_another_alive():
     """It has no copy of the other's channel: closed here, that is closed everywhere."""
     with Child(doubling, 2) as first, Child(sleeping) as second:
         second.receive(60)
-        pid = first._pid
+        pid = first._process.pid
         assert not gone(pid)
         first.channel.close()
         assert ended(pid), "it waits for a message that nobody can send"
@@ -147,13 +130,6 @@ def test_what_a_fresh_child_says_is_kept(tmp_path):
     with Child(complaining, fresh=True, said=tmp_path / "said") as other:
         assert other.receive(60) == "said"
     assert "something is wrong" in (tmp_path / "said").read_text()
-
-
-def test_the_first_to_speak_is_heard_first():
-    with Child(doubling, 2) as slow, Child(doubling, 3) as quick:
-        quick.send(1)
-        assert child.first_to_speak([slow, quick]) is quick
-        assert quick.receive(60) == 3
 
 
 def test_a_program_is_run_to_its_end():

@@ -313,7 +313,7 @@ LOADED = """
 import json, types, torch, triton
 from triton.runtime.driver import driver
 from snippets._lab.probe.compiled import _NoDevice, from_loaded
-import tests.{module} as module
+import tests.lab.{module} as module
 
 device = _NoDevice("sm_80")
 device.launcher_cls = lambda source, metadata: lambda *args: None

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from snippets._lab.diagnose.diagnosis import said
+from snippets._lab.diagnose.examination import examine
+from snippets._lab.diagnose.verdict import Diagnosis
 from snippets._lab.judge.bounds import Memory
-from snippets._lab.judge.diagnosis import Diagnosis, said
-from snippets._lab.judge.examination import examine
 from snippets._lab.judge.launcher import launcher_of
 from snippets._lab.judge.models import Probe
 from snippets._lab.judge.oracle import eager_attention
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
-from snippets.diagnose import bench, figures
+from snippets.diagnose import bench
 from snippets.diagnose.cases import CASES, STYLES
 
 BY_NAME = {f"{case.kernel}: {case.planted}": case for case in CASES}
@@ -93,16 +94,6 @@ def test_a_verdict_can_be_bad(found, verdict):
         assert bench.verdict(BY_NAME["rows: one query per program"], found) == verdict
     else:
         assert bench.verdict(BY_NAME["rows: no scale"], found) == verdict
-
-
-def test_a_page_tells_of_a_wrong_name():
-    result = store.read(DATA / "interpreter" / "diagnose" / "kernels.json")
-    rows = [dict(row) for row in result.rows]
-    rows[3]["verdict"] = "wrong name"
-    rows[4]["verdict"] = "no name"
-    drawn = figures.kernels([replace(result, rows=rows)])
-    assert "1 gets a wrong one" in drawn.finding
-    assert rows[4]["case"] in drawn.caption
 
 
 # Memory, seen from outside: a launcher in PyTorch can leave a tensor through its strides.

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 
 from snippets._lab import cli
-from snippets._lab.judge import diagnosis
-from snippets._lab.judge.diagnosis import CannotDiagnose, diagnosis_of
-from snippets._lab.judge.examination import examine
+from snippets._lab.diagnose import diagnosis
+from snippets._lab.diagnose.diagnosis import diagnosis_of
+from snippets._lab.diagnose.examination import examine
 from snippets._lab.judge.grid import attention_rooms
 from snippets._lab.judge.launcher import find_launcher
 from snippets._lab.judge.mistakes import MISTAKES
@@ -28,6 +28,7 @@ from snippets._lab.judge.models import Probe, attend, output
 from snippets._lab.judge.mutants import Mutant, mutate, variant
 from snippets._lab.judge.oracle import eager_attention
 from snippets._lab.judge.patch import occurs
+from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.results import store
 from snippets._lab.rooms import (
     ROOT,

@@ -13,7 +13,10 @@ from tests.floors import some
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a part of the lab may see, beside itself: only what stands above it.
-LAB = ("_lab.rooms", "_lab.child", "_lab.results", "_lab.probe", "_lab.judge", "_lab.measure")
+LAB = tuple(
+    f"_lab.{name}"
+    for name in ("rooms", "child", "results", "probe", "judge", "diagnose", "measure")
+)
 SEES = {name: set(LAB[:at]) for at, name in enumerate(LAB)} | {
     "_lab.draw": {"_lab.rooms", "_lab.results"},
     "_lab.skeleton": {"_lab.rooms"},

@@ -182,7 +182,7 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"schema": 2', '"schema": 1'),
+        ('"schema": 3', '"schema": 2'),
         ('"triton": "', '"triton": "0.'),
         ('"torch": "', '"torch": "0.'),
     ],
@@ -366,11 +366,9 @@ def gpu(room, monkeypatch):
     monkeypatch.setattr(session, "resolve", resolve_one_that_is_greedy)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
     monkeypatch.setattr(machine, "gpu", lambda: dict(about))
     monkeypatch.setattr(machine, "versions", lambda: dict.fromkeys(store.VERSIONS, "1"))
     monkeypatch.setattr(machine, "ClockWatch", NoClock)
-    monkeypatch.setattr(cli, "_rehearse", lambda todo, progress: None)
     monkeypatch.setattr(ceilings, "measure", lambda flush: CEILINGS)
     monkeypatch.setattr(session, "Flush", lambda: "flushed")
     monkeypatch.setattr(session, "make_qkv", inputs)

@@ -368,7 +368,7 @@ def _of_others() -> tuple[str, ...]:
         for name in ("triton", "torch", "numpy")
         if (module := sys.modules.get(name)) and module.__file__
     ]
-    return (*map(str, folders), str(Path(__file__).parent), functools.__file__, "<")
+    return (*map(str, folders), str(Path(__file__).parents[1]), functools.__file__, "<")
 
 
 def of_reader(frame: FrameType) -> bool:

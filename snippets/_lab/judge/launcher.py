@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from snippets._lab.judge.diagnosis import CannotDiagnose
 from snippets._lab.judge.models import Probe
+from snippets._lab.judge.refusal import CannotDiagnose
 
 Function = Callable[..., Any]
 WORDS = {

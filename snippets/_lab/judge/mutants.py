@@ -46,6 +46,9 @@ GREATEST = re.compile(
 )
 
 
+Derive = Callable[[ModuleType, str], str]  # (module, room) → the name of its mistake, or none
+
+
 class Mutant(NamedTuple):
     """A wrong kernel: replace the code `old`, which must occur exactly once, by `new`."""
 
@@ -165,7 +168,9 @@ def _skipped() -> type[BaseException]:
     return pytest.skip.Exception
 
 
-def _judge_in_child(channel: Connection, room: str, path: Path, first: str, derive: bool) -> None:
+def _judge_in_child(
+    channel: Connection, room: str, path: Path, first: str, derive: Derive | None
+) -> None:
     """Replace the room's kernel by the file at `path`, and run the numerical tests."""
     import pytest
     import torch
@@ -198,20 +203,8 @@ def _judge_in_child(channel: Connection, room: str, path: Path, first: str, deri
     pytest.main([*map(str, tests), *chosen, *quiet.split(), f"--rootdir={ROOT}"], plugins=[judge])
     verdict = judge.verdict()
     if derive and verdict.outcome == "killed":
-        verdict = replace(verdict, derived=_derived(module, room))
+        verdict = replace(verdict, derived=derive(module, room))
     channel.send(verdict)
-
-
-def _derived(module: ModuleType, room: str) -> str:
-    """The mistake's name according to the room's outputs; empty where no model explains them."""
-    from snippets._lab.judge.diagnosis import CannotDiagnose
-    from snippets._lab.judge.examination import examine
-    from snippets._lab.judge.launcher import find_launcher
-
-    try:
-        return ", ".join(examine(find_launcher(module, room)).names)
-    except CannotDiagnose:
-        return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
 @functools.cache
@@ -219,19 +212,15 @@ def _import_once() -> None:
     """What takes seconds to import and every child needs; what is imported here it inherits."""
     for slow in ("torch", "torch._inductor", "triton", "pytest", "hypothesis"):
         importlib.import_module(slow)
-    from snippets._lab.judge import (
-        examination,  # noqa: F401
-        oracle,  # noqa: F401
-    )
-
+    importlib.import_module("snippets._lab.judge.oracle")
     gc.freeze()  # what was imported is no garbage, and a child need not look through it
 
 
-def judge(room: str, source: str, *, first: str = "", derive: bool = False) -> Verdict:
+def judge(room: str, source: str, *, first: str = "", derive: Derive | None = None) -> Verdict:
     """Run the room's numerical tests against `source` in a process of its own.
 
-    The test `first` runs before the others. With `derive` the verdict on a killed mutant says what
-    its output alone tells about the mistake.
+    The test `first` runs before the others. `derive` says of a killed mutant's module what its
+    output alone tells about the mistake.
     """
     _import_once()
     with tempfile.TemporaryDirectory() as folder:
@@ -260,7 +249,7 @@ def rows(
     room: str,
     each: Callable[..., Iterator[dict[str, Any]]],
     *,
-    derive: bool = True,
+    derive: Derive | None = None,
     at_once: int = 2,
 ) -> Iterator[dict[str, Any]]:
     """One row for each mutant of a room, for the data file; `at_once` of them run at a time.
@@ -273,7 +262,8 @@ def rows(
     if len(sources) != len(mutants) + 1:
         raise MutantError(f"{room}: two mutants have the same name")
     killers = _killers(room)
-    derive = derive and interpreted(room)  # outputs are looked at in the interpreter
+    if not interpreted(room):
+        derive = None  # outputs are looked at in the interpreter
     with ThreadPoolExecutor(at_once) as pool:
         pending = {
             name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)

@@ -231,3 +231,23 @@ def make_qkv(
 
     q, k, v = draw(M) * spread, draw(N), draw(N)
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)
+
+
+# Memory orders that a launcher must take.
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The same numbers, columns instead of rows."""
+    return x.mT.contiguous().mT
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    """The same numbers as a slice of wider rows."""
+    wider = x.new_zeros(*x.shape[:-1], x.shape[-1] + 3)
+    wider[..., : x.shape[-1]] = x
+    return wider[..., : x.shape[-1]]
+
+
+def beside(x: Tensor) -> Tensor:
+    """The same numbers, the heads of one row next to each other, as models store them."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)

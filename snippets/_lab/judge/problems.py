@@ -22,8 +22,13 @@ from snippets._lab.judge.launcher import Launcher, find_launcher
 from snippets._lab.judge.mistakes import MISTAKES
 from snippets._lab.judge.models import Change, Probe, attend, output, visible
 from snippets._lab.judge.mutants import Mutant, mutate
-from snippets._lab.judge.oracle import deviation, weights_deviation
-from snippets._lab.judge.probes import beside, transposed, with_gaps
+from snippets._lab.judge.oracle import (
+    beside,
+    deviation,
+    transposed,
+    weights_deviation,
+    with_gaps,
+)
 from snippets._lab.probe import launches
 from snippets._lab.probe.launches import on_the_lattice
 from snippets._lab.rooms import load, load_file, room_file, source_file

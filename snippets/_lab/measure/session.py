@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from snippets._lab import child
+from snippets._lab.diagnose.examination import name_of
 from snippets._lab.judge import mutants, problems
 from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows, make_qkv
 from snippets._lab.measure import ceilings, machine, regimes
@@ -468,7 +469,8 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
 
 
 def _mutants(room: str, lab: Lab) -> Iterator[Row]:
-    return mutants.rows(room, lab.each, at_once=1)  # other cores measure other rooms
+    # Other cores measure other rooms.
+    return mutants.rows(room, lab.each, derive=name_of, at_once=1)
 
 
 def _problems(room: str, name: str, lab: Lab) -> Iterator[Row]:

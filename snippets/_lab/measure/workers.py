@@ -5,20 +5,18 @@ compiled or judged, and there each core gets a process of its own, which takes t
 or target at a time.
 """
 
-import gc
 import itertools
-import signal
-import sys
+import multiprocessing
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from snippets._lab.child import GRACE, Child, Ended, first_to_speak
+from snippets._lab.child import Child, Ended
 from snippets._lab.measure.session import Job, Session
 from snippets._lab.measure.session import jobs as find_jobs
 from snippets._lab.probe.compiled import Compiler
@@ -87,62 +85,44 @@ def _one_run(channel: Connection, selected: Sequence[Selection], *about: Any) ->
 def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: int) -> None:
     """As `in_turn`, in several processes; they run the code that this one has imported.
 
-    Raises what `in_turn` raises, and RuntimeError if a process ends by itself.
+    A job is told of when the jobs that one process takes together have ended. Raises what `in_turn`
+    raises, and BrokenProcessPool if a process ends by itself.
     """
-    groups = deque(_groups(jobs))
+    together = itertools.groupby(  # those of a room share its check and its caches
+        range(len(jobs)), key=lambda at: (jobs[at].post, jobs[at].place, jobs[at].target)
+    )
+    groups = [list(group) for _, group in together]
     if min(processes, len(groups)) < 2:
         in_turn(jobs, session, tell)
         return
-    gc.freeze()  # what was imported is no garbage, and no process need look through it
-    children: list[Child] = []
-    try:
-        while groups and len(children) < processes:
-            children.append(Child(_work, jobs, session))
-            children[-1].send(groups.popleft())
-        while children:
-            child = first_to_speak(children)
-            assert child is not None  # it waits until one does
-            try:
-                message = child.receive()
-            except Ended as error:
-                raise RuntimeError(f"while measuring, {error}") from None
-            if isinstance(message, Report):
-                tell(message)
-            elif isinstance(message, BaseException):
-                raise message
-            elif groups:
-                child.send(groups.popleft())
-            else:
-                child.send(None)
-                children.remove(child)
-                child.stop(GRACE)
-    finally:
-        for child in children:
-            child.stop(GRACE)
+    fork = multiprocessing.get_context("fork")  # what is handed over need not be pickled
+    with ProcessPoolExecutor(processes, fork, _begin, (jobs, session)) as pool:
+        try:
+            for done in as_completed([pool.submit(_group, group) for group in groups]):
+                for report in done.result():
+                    tell(report)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _groups(jobs: Sequence[Job]) -> list[list[int]]:
-    """Which jobs one process takes together: those of a room share its check and its caches."""
-    together = itertools.groupby(
-        range(len(jobs)), key=lambda at: (jobs[at].post, jobs[at].place, jobs[at].target)
-    )
-    return [list(group) for _, group in together]
+_given: tuple[Sequence[Job], Session]  # of a process of the pool
 
 
-def _work(channel: Connection, jobs: Sequence[Job], session: Session) -> None:
-    """Take groups from the channel until there are no more, and tell it how they fare."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+def _begin(jobs: Sequence[Job], session: Session) -> None:
+    global _given
+    _given = jobs, session
     torch.set_num_threads(1)  # the other cores have their own work
+
+
+def _group(group: Sequence[int]) -> list[Report]:
+    """What is to be told of some jobs."""
+    jobs, session = _given
+    told: list[Report] = []
     with Compiler() as compiler:
-        session = replace(session, compiler=compiler)
-        while (group := channel.recv()) is not None:
-            try:
-                for at in group:
-                    _measure(jobs, at, session, channel.send)
-            except (PermissionError, KeyboardInterrupt) as error:
-                channel.send(error)
-                return
-            channel.send(None)
+        for at in group:
+            _measure(jobs, at, replace(session, compiler=compiler), told.append)
+    return told
 
 
 def _measure(jobs: Sequence[Job], at: int, session: Session, tell: Tell) -> None:

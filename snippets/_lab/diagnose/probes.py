@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from snippets._lab.judge.forms import Form
+from snippets._lab.diagnose.forms import Form
 from snippets._lab.judge.models import Probe
-from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.judge.oracle import beside, make_qkv, transposed, with_gaps
 
 MANY_KEYS = 300  # the last tile of each size holds another number of keys
 # What tells tiles apart, and takes most time.
@@ -106,20 +105,3 @@ def low_scores(p: Probe) -> Probe:
     k = (p.k - (p.k @ ahead.mT) * ahead - ahead * 10 * size).to(p.k.dtype)
     k = k + 0.1 * torch.arange(k.shape[-2], dtype=k.dtype)[:, None] * ahead * size
     return Probe(p.name, q.contiguous(), k.contiguous(), p.v)
-
-
-def transposed(x: Tensor) -> Tensor:
-    """The same numbers, columns instead of rows."""
-    return x.mT.contiguous().mT
-
-
-def with_gaps(x: Tensor) -> Tensor:
-    """The same numbers as a slice of wider rows."""
-    wider = x.new_zeros(*x.shape[:-1], x.shape[-1] + 3)
-    wider[..., : x.shape[-1]] = x
-    return wider[..., : x.shape[-1]]
-
-
-def beside(x: Tensor) -> Tensor:
-    """The same numbers, the heads of one row next to each other, as models store them."""
-    return x.transpose(1, 2).contiguous().transpose(1, 2)

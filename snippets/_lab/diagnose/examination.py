@@ -14,20 +14,22 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from snippets._lab.diagnose.first_nan import first_nan
+from snippets._lab.diagnose.forms import Form, forms
+from snippets._lab.diagnose.probes import LONG, probes
+from snippets._lab.diagnose.verdict import Diagnosis
 from snippets._lab.judge.bounds import Fault, Line, Memory, line_of, of_reader
-from snippets._lab.judge.diagnosis import CannotDiagnose, Diagnosis
-from snippets._lab.judge.first_nan import first_nan
-from snippets._lab.judge.forms import Form, forms
-from snippets._lab.judge.launcher import Launcher, launcher_of
+from snippets._lab.judge.launcher import Launcher, find_launcher, launcher_of
 from snippets._lab.judge.mistakes import MEMORY, MISTAKES
 from snippets._lab.judge.models import ANY, Change, Probe, attend, output, visible
 from snippets._lab.judge.oracle import deviation, make_qkv
-from snippets._lab.judge.probes import LONG, probes
+from snippets._lab.judge.refusal import CannotDiagnose
 
 # Of float32, in units of the largest number: scores of 120 carry an error of 4·eps·120 = 6e-5.
 CLOSE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -103,6 +105,14 @@ def examine(launcher: Launcher | Callable[..., Any], device: str = "cpu") -> Dia
             first = first or found
     assert first is not None  # some form was chosen
     return first
+
+
+def name_of(module: ModuleType, room: str) -> str:
+    """The mistake of a room's module, by its outputs; empty where no model explains them."""
+    try:
+        return ", ".join(examine(find_launcher(module, room)).names)
+    except CannotDiagnose:
+        return ""  # a room of another kind, or a mutant that fails on what the tests do not ask
 
 
 def _examined(launcher: Launcher, form: Form, device: str) -> Diagnosis:

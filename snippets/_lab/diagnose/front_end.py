@@ -64,11 +64,11 @@ def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
     without_a_gpu(tune=lambda call: call())
     from triton.runtime.jit import JITFunction
 
+    from snippets._lab.diagnose.diagnosis import module_of
+    from snippets._lab.diagnose.forms import Form
+    from snippets._lab.diagnose.probes import LONG, probes
     from snippets._lab.judge.bounds import Memory
-    from snippets._lab.judge.diagnosis import module_of
-    from snippets._lab.judge.forms import Form
     from snippets._lab.judge.launcher import find_launcher
-    from snippets._lab.judge.probes import LONG, probes
 
     refused: dict[str, None] = {}
     seen: set[tuple[str, str]] = set()

@@ -7,8 +7,7 @@ process puts the launcher to the test (`examination`) and sends back a Diagnosis
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
@@ -17,7 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from snippets._lab.child import Child, Ended, TooSlow
-from snippets._lab.judge.front_end import answer, environment, without_a_gpu
+from snippets._lab.diagnose.front_end import answer, environment, without_a_gpu
+from snippets._lab.diagnose.verdict import Diagnosis
+from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import ROOT, SNIPPETS, load_file, module_at
 
 SECONDS = 120.0  # for a reader's file, importing torch included
@@ -36,83 +37,6 @@ SIGNALS = {  # what ended the process → what that usually means
 ONLY_HERE = (
     "Triton's compiler accepts its kernels: only the interpreter, in which they run here, fails."
 )
-
-
-class CannotDiagnose(ValueError):
-    """The file or the launcher cannot be diagnosed; one sentence that says why."""
-
-    form: Any = None  # forms.Form in which a kernel of it failed
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What is wrong with a launcher, as far as its outputs and its memory accesses say."""
-
-    right: bool
-    names: tuple[str, ...] = ()  # of mistakes.MISTAKES
-    together: bool = False  # both names at once; otherwise one of them
-    sentences: tuple[str, ...] = ()  # of the names
-    memory: tuple[str, ...] = ()  # "reads outside of k": kind and tensor
-    lines: tuple[str, ...] = ()  # the same, with the line, as sentences
-    error: str = ""  # an exception that is no refusal, with its line
-    origin: str = ""  # where the first NaN comes from
-    refused: tuple[str, ...] = ()  # kernels that Triton does not compile: the line, its words
-    probe: str = ""  # the first input with a wrong output
-    shapes: str = ""  # of its tensors
-    largest: float = 0.0  # there: distance from float64, and what is allowed
-    allowed: float = 0.0
-    probes: int = 0  # how many inputs the launcher took
-    left_out: tuple[str, ...] = ()  # inputs that it refused, or failed on, and why
-    unsupported: tuple[str, ...] = ()  # inputs that it never promised to take, and gets wrong
-    notes: tuple[str, ...] = ()  # what was asked, and what could not be
-    form: Mapping[str, Any] | None = None  # fields of forms.Form, in which it was asked
-    launched: bool = False  # whether Triton's interpreter ran a kernel
-    cannot: str = ""  # why there is no diagnosis
-
-    def text(self) -> str:
-        """For a reader: what is wrong first, then where, then what was not asked."""
-        return "\n".join((*self._verdict(), *self._rest()))
-
-    def _verdict(self) -> tuple[str, ...]:
-        if self.right:
-            return (f"No mistake found: within rounding of float64 on {self.probes} inputs.",)
-        first = [f"Triton does not compile it. {said}" for said in self.refused]
-        if self.error:
-            first.append(f"It fails: {self.error}")
-        if self.sentences and self.together:
-            first.append("Two mistakes: " + " And: ".join(self.sentences))
-        elif len(self.sentences) == 1:
-            first.append(self.sentences[0])
-        elif self.sentences:
-            first.append("These inputs cannot tell apart: " + " Or: ".join(self.sentences))
-        first += self.lines
-        if self.origin:
-            first.append(self.origin)
-        if first and self.probes and not (self.error or self.probe):
-            first.append("Its interpreter runs it all the same, and the results are right.")
-        if not first:
-            first.append(
-                "Wrong, but by none of the known mistakes, nor by two of them: more than one "
-                "mistake, or one that has no name here."
-            )
-        return (*first, *self._size())
-
-    def _size(self) -> tuple[str, ...]:
-        if not self.probe:
-            return ()
-        if self.largest <= self.allowed:
-            return ("The results are right all the same: what lies there is not used, here.",)
-        size = (
-            f"{self.largest:.2g} from float64; allowed {self.allowed:.2g}"
-            if self.largest == self.largest
-            else "NaN"
-        )
-        return (f'On the input "{self.probe}", {self.shapes}, the result is {size}.',)
-
-    def _rest(self) -> tuple[str, ...]:
-        does_not = f"It does not support {', '.join(self.unsupported)}." if self.unsupported else ""
-        left = f"It does not take: {'; '.join(self.left_out)}." if self.left_out else ""
-        return tuple(filter(None, (does_not, left, *self.notes)))
 
 
 def diagnosis_of(
@@ -205,7 +129,7 @@ def said(file: Path, wanted: str = "", alone: bool = False) -> Diagnosis:
         if alone:
             patch_as_compiled()
             without_a_gpu()
-    from snippets._lab.judge.examination import examine, failure
+    from snippets._lab.diagnose.examination import examine, failure
     from snippets._lab.judge.launcher import find_launcher
 
     torch.set_num_threads(1)  # for inputs this small threads cost more than they save

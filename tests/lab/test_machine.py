@@ -1,4 +1,4 @@
-"""Where numbers come from: known, or "unknown"; and when the code behind them has moved."""
+"""Where numbers come from: known, or "unknown"."""
 
 import shutil
 import subprocess
@@ -11,126 +11,8 @@ import pytest
 
 from snippets._lab import rooms
 from snippets._lab.measure import machine
-from snippets._lab.results import origin, staleness, store
-from snippets._lab.results.store import Result
-from tests import made_up
+from snippets._lab.results import origin, store
 from tests.floors import some
-
-KERNEL = '''
-"""A kernel's file."""
-LIMIT = 64
-
-def _kernel(x):
-    return x * LIMIT
-
-def fake_attention(q):
-    """The launcher."""
-    return _kernel(q)
-
-def main():
-    print(fake_attention(1))
-'''
-BENCH = '''
-SIZES = [16, 32]
-
-def forward(lab):
-    """Time."""
-    return [fake_attention(n) for n in SIZES]
-
-def error(lab):
-    return [1]
-'''
-MUTANTS = 'MUTANTS = [("no scale", "* LIMIT", "", "Too small.")]\n'
-
-TESTS = "def test_small():\n    assert fake_attention(1) == 64\n"
-
-
-@pytest.fixture
-def room(tmp_path, monkeypatch):
-    """A room with two results and mutants; its folder."""
-    folder = tmp_path / "snippets" / "fake_attention"
-    folder.mkdir(parents=True)
-    for name, text in (
-        ("__init__.py", ""),
-        ("kernel.py", KERNEL),
-        ("bench.py", BENCH),
-        ("mutants.py", MUTANTS),
-    ):
-        (folder / name).write_text(text)
-    (tmp_path / "tests" / "posts").mkdir(parents=True)
-    (tmp_path / "tests" / "posts" / "test_fake_attention.py").write_text(TESTS)
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
-    return folder
-
-
-def result(name):
-    """A result measured with the code as it is now."""
-    return Result(
-        post="fake_attention",
-        result=name,
-        place="gpu",
-        folder="some_gpu",
-        device={"name": "Some GPU"},
-        versions={},
-        commit="unknown",
-        measured_at="2026-11-21T10:00:00Z",
-        seed=0,
-        rows=[{}],
-        **made_up.code_as_it_is("fake_attention", name),
-    )
-
-
-def edit(path, old, new):
-    text = path.read_text()
-    assert text.count(old) == 1, f"{old!r} is not in {path.name} exactly once"
-    path.write_text(text.replace(old, new))
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "stale"),
-    [
-        ("kernel.py", "x * LIMIT", "x + LIMIT", {"forward", "error", "report", "mutants"}),
-        ("kernel.py", "LIMIT = 64", "LIMIT = 65", {"forward", "error", "report", "mutants"}),
-        ("kernel.py", "print(fake", "repr(fake", {"report"}),
-        ("bench.py", "[16, 32]", "[16]", {"forward"}),
-        ("bench.py", "[1]", "[2]", {"error"}),
-        ("mutants.py", "Too small.", "Too large.", {"mutants"}),
-        ("../../tests/posts/test_fake_attention.py", "== 64", "== 65", {"mutants"}),
-        ("kernel.py", '"""The launcher."""', "# no docstring, a comment", set()),
-        ("bench.py", '"""Time."""', '"""Time in ms."""', set()),
-        ("bench.py", "def error", "\n\ndef error", set()),
-    ],
-)
-def test_results_are_stale_when_their_code_has_moved(file, old, new, stale, room):
-    measured = [result(name) for name in ("forward", "error", "report", "mutants")]
-    assert not any(map(staleness.is_stale, measured))
-    edit(room / file, old, new)
-    assert {r.result for r in measured if staleness.is_stale(r)} == stale
-
-
-@pytest.mark.parametrize("gone", ["the function", "bench.py", "kernel.py", "the room"])
-def test_results_are_stale_when_their_code_is_gone(gone, room):
-    measured = result("forward")
-    if gone == "the function":
-        edit(room / "bench.py", "def forward", "def backward")
-    elif gone == "the room":
-        shutil.rmtree(room)
-    else:
-        (room / gone).unlink()
-    assert staleness.is_stale(measured)
-
-
-def test_a_result_without_definitions_says_so(room):
-    assert staleness.changed(replace(result("forward"), code={})) == [
-        "measured before definitions were recorded"
-    ]
-
-
-def test_the_hash_is_the_same_wherever_the_room_lies(room, tmp_path, monkeypatch):
-    here = staleness.code_of("fake_attention", "forward")
-    shutil.copytree(tmp_path / "snippets", tmp_path / "elsewhere")
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "elsewhere")
-    assert staleness.code_of("fake_attention", "forward") == here
 
 
 def test_without_git_the_commit_is_unknown(monkeypatch):

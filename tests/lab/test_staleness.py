@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,6 @@ REFUSED = {"two dtypes": "q is"}
 @pytest.mark.numerical
 def test_dtypes(room):
     check(LAUNCHERS[room])
-
-def check(sizes):
-    assert sizes
 
 def test_refusals(room):
     assert REFUSED
@@ -264,6 +262,12 @@ EDITS = {
         "language.of(-q)",
         {"board/ladder/gpu", "cover/grid/gpu"},
     ),
+    "what a mutant is said to do": (
+        "snippets/first_attention/mutants.py",
+        "Why.",
+        "How.",
+        {"first_attention/mutants/interpreter"},
+    ),
     "a test that judges": (
         "tests/posts/test_first_attention.py",
         "[1, 64]",
@@ -307,8 +311,29 @@ def test_an_edit_makes_stale_what_depends_on_it(case, house):
     assert {name for name, result in before.items() if changed(result)} == stale
 
 
+@pytest.mark.parametrize("gone", ["the function", "bench.py", "kernel.py", "the room"])
+def test_a_result_is_stale_when_its_code_is_gone(gone, house):
+    result = measured(*RESULTS["first_attention/forward/gpu"])
+    room = house / "snippets" / "first_attention"
+    if gone == "the function":
+        edit(room / "bench.py", "def forward", "def backward")
+    elif gone == "the room":
+        shutil.rmtree(room)
+    else:
+        (room / gone).unlink()
+    assert changed(result)
+
+
+def test_the_hash_is_the_same_wherever_the_rooms_lie(house, tmp_path, monkeypatch):
+    here = code_of(*RESULTS["first_attention/forward/gpu"])
+    shutil.copytree(house / "snippets", tmp_path / "elsewhere")
+    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "elsewhere")
+    assert code_of(*RESULTS["first_attention/forward/gpu"]) == here
+
+
 def test_what_has_changed_is_named(house):
     result = measured(*RESULTS["first_attention/forward/gpu"])
+    assert changed(replace(result, code={})) == ["measured before definitions were recorded"]
     edit(house / KERNEL, "!= 2", "!= 3")
     edit(house / KERNEL, "TILES = ", "TILES_OF_ALL = ")
     edit(house / BENCH, '"torch:sdpa", ', "")

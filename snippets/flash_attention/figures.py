@@ -544,15 +544,4 @@ def error(results):
 
 
 def host_time(results):
-    host = shared_figures.host(results, [OURS, SDPA])
-    one = results[0].rows[0]
-    return Figure(
-        finding=f"A call keeps the host busy for {host.ours}, {host.times} as long as one of "
-        "PyTorch's SDPA.",
-        caption="The host's own time for a call, among many back to back, while the GPU's work "
-        f"is shorter: bfloat16, no mask, {one['heads']} heads, {one['N']} queries and keys. Below "
-        'the whole calls, parts of ours, each made by itself. "Found by Triton" is the launch '
-        "without the kept kernel.",
-        plot=host.plot,
-        numbers={"kept": host.kept, "asked": host.asked},
-    )
+    return shared_figures.host(results, [OURS, SDPA])

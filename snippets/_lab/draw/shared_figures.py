@@ -1,16 +1,13 @@
 """Figures of several rooms: wrong kernels, what a file prints, what a call costs the host."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from snippets._lab.draw import charts
-from snippets._lab.draw.chart import Chart
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import OF_THE_HOST, pick, values
-from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, host_time, rough_ratio
 from snippets._lab.results.store import Result
 from snippets._lab.rooms import source_file
@@ -24,8 +21,8 @@ def mutants(results: list[Result]) -> Figure:
     what = source_file(results[0].post).stem  # kernel or module
     told = sum(bool(r.get("derived")) for r in rows)
     how = (
-        f" From the wrong numbers alone {told} of the {len(rows)} mistakes can be named: a PyTorch "
-        "model with the same mistake gives the same numbers."
+        f" From the wrong numbers alone {told} of the {len(rows)} mistakes can be named: a "
+        "PyTorch model with the same mistake gives the same numbers."
     )
     shown = [
         Kill(
@@ -41,8 +38,8 @@ def mutants(results: list[Result]) -> Figure:
     return Figure(
         finding=f"{len(rows)} wrong {what}s, and the tests reject every one.",
         caption=f"Each row is the page's {what} with one mistake: what was taken out is struck "
-        "through, its replacement is marked. The bar is the largest difference over what "
-        "is allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
+        "through, its replacement is marked. The bar is the largest difference over what is "
+        "allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
         f"{what} passes the same tests." + how * bool(told),
         table=[],
         widget=picture(shown, "error ÷ allowed"),
@@ -72,18 +69,7 @@ def report(results: list[Result]) -> Figure:
     )
 
 
-class Host(NamedTuple):
-    """What calls cost the host, in words, and as a table and a chart."""
-
-    ours: str
-    times: str  # over PyTorch's
-    kept: str  # a launch whose kernel is kept
-    asked: str  # a launch whose kernel Triton has to find
-    table: list[dict[str, Any]]
-    plot: Chart
-
-
-def host(results: Sequence[Result], names: Sequence[str]) -> Host:
+def host(results: Sequence[Result], names: Sequence[str]) -> Figure:
     """The host's time for a call of each of `names`, ours first, PyTorch's last, and of our parts.
 
     A row is a `part` of a call at one D; the whole is A_CALL.
@@ -94,22 +80,18 @@ def host(results: Sequence[Result], names: Sequence[str]) -> Host:
     parts = [part for part in values(rows, "part") if part != A_CALL]
     whole = [Series(name, where={"implementation": name, "part": A_CALL}) for name in names]
     each = [Series(names[0], part, {"part": part}, shade=3) for part in parts]
+    # A launch whose kernel is kept, and one whose kernel Triton has to find.
     kept, asked = ([r["ms_p50"] for r in pick(rows, part=part)] for part in parts[-2:])
-    return Host(
-        ours=between([r["ms_p50"] for r in ours], host_time),
-        times=between(pairs, rough_ratio),
-        kept=between(kept, host_time),
-        asked=between(asked, host_time),
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "part": "part",
-                "of": lambda r: named(r["implementation"]),
-                "time of the host": OF_THE_HOST,
-            },
-        ),
+    busy = between([r["ms_p50"] for r in ours], host_time)
+    return Figure(
+        finding=f"A call keeps the host busy for {busy}, {between(pairs, rough_ratio)} as long as "
+        "one of PyTorch's SDPA.",
+        caption="The host's own time for a call, among many back to back, while the GPU's work "
+        f"is shorter: bfloat16, no mask, {rows[0]['heads']} heads, {rows[0]['N']} queries and "
+        "keys. Below the whole calls, parts of ours, each made by itself. “Found by Triton” is "
+        "the launch without the kept kernel.",
         plot=charts.bars(
             results, [*whole, *each], OF_THE_HOST, charts.views("D {}", "D", values(rows, "D"))
         ),
+        numbers={"kept": between(kept, host_time), "asked": between(asked, host_time)},
     )

@@ -10,9 +10,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import BEST, identity, named
 from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import (
-    INTENSITY,
     RATE,
-    TIME,
     Quantity,
     ceiling,
     derived,
@@ -25,18 +23,8 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import roles_scene
-from snippets._lab.draw.tables import beside, columns
-from snippets._lab.draw.units import change, count, decimals, flops, percent, share
-from snippets._lab.draw.words import (
-    Words,
-    between,
-    case,
-    how_often,
-    in_cells,
-    listed,
-    pays,
-    useless,
-)
+from snippets._lab.draw.tables import case, columns, in_cells, listed
+from snippets._lab.draw.units import between, change, count, flops, percent, ratio
 
 from .diagram import from_rows, protocol_svg, timeline_svg
 
@@ -46,7 +34,8 @@ UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
 WALKS = "barriers_walks.json"  # what the widget plays
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
-words = Words(__file__)
+PAGE = "docs/posts/hopper_attention.md"
+MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
 def _views(rows, **further):
@@ -54,420 +43,6 @@ def _views(rows, **further):
     pairs = sorted({(r["D"], r["causal"]) for r in rows})
     wanted = [{"D": D, "causal": causal} for D, causal in pairs]
     return [View(case(where), {**where, **further}) for where in wanted]
-
-
-def _caption(section, **fields):
-    return f"{words(section, **fields)} {words('medians')}"
-
-
-def _by_case(found, text):
-    """Numbers of cases as a sentence lists them: "0.9 and 1.1 (D 64), 1.2 (D 64, causal)"."""
-    told = {}
-    for at, value in found.items():
-        told.setdefault(case(at, "D", "causal"), []).append(text(value))
-    return [f"{listed(numbers)} ({where})" for where, numbers in told.items()]
-
-
-def forward(results):
-    rows = results[0].rows
-    main, half = (
-        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
-        for dtype in ("bfloat16", "float16")
-    )
-    cudnn, triton, flash, flex = (main[name] for name in main.others)
-    best, the_best = main.best(), main.the_best()
-    rivals = [name for name in BEST if main[name]]  # where they are installed
-    layouts = main.of_layout([FLASH, *BEST])
-    dtypes = [half.ms(OURS, at) / main.ms(OURS, at) for at in half.cases if at in main.cases]
-    rates = {at: rate(main.row(OURS, at)) for at in main.cases}
-    top = max(rates, key=rates.get)
-    peak = ceiling(results[0], UNIT)
-    one = main.row(OURS, top)
-    names = {
-        "ours": OURS,
-        "cuDNN": CUDNN,
-        **{named(name): name for name in rivals},
-        "flash_attention": TRITON,
-        "FlashAttention-2": FLASH,
-        "Flex": FLEX,
-    }
-    others = {"others": words("forward.others", triton=triton.span(), flash=flash.span())}
-    if flex:
-        others["others"] = words(
-            "forward.flex", triton=triton.span(), flash=flash.span(), flex=flex.span()
-        )
-    return Figure(
-        finding=words(
-            "forward.best",
-            best=the_best,
-            between=best.between(),
-            standing=best.standing(" (", ")"),
-            cudnn=cudnn.between(),
-        )
-        if best
-        else words("forward", between=cudnn.between(), standing=cudnn.standing()),
-        caption=_caption(
-            "forward.caption",
-            tokens=one["batch"] * one["N"],
-            columns=one["heads"] * one["D"],
-        ),
-        table=beside(rows, ["dtype", *BY], names, RATE, _against([CUDNN, *rivals])),
-        plot=charts.lines(
-            results,
-            [CUDNN, *rivals, OURS, TRITON, FLEX, FLASH],
-            "N",
-            RATE,
-            _views(rows, dtype="bfloat16"),
-            log="x",
-        ),
-        sentences={
-            "cudnn": words(
-                "forward.cudnn",
-                lengths=listed(values(rows, "N")),
-                cases="; ".join(_by_case(cudnn, decimals)),
-                best=case(cudnn.best),
-                worst=case(cudnn.worst),
-            ),
-            **others,
-            "layout": words("forward.layout", times=layouts)
-            if layouts
-            else words("forward.one_layout"),
-            "half": words("forward.half", between=between(dtypes)),
-            "peak": words(
-                "forward.peak",
-                case=case(top),
-                rate=flops(rates[top]),
-                share=share(rates[top], peak),
-                peak=flops(peak),
-            ),
-        },
-    )
-
-
-def _against(others):
-    """How many times as fast as each of these ours is: columns of the table."""
-
-    def more(row):
-        return {
-            f"÷ {named(name)}": row[name] and decimals(row[name]["ms_p50"] / row[OURS]["ms_p50"])
-            for name in others
-        }
-
-    return more
-
-
-def _steps(rows):
-    """Rung → what its rows say about it, of those that are compared with another."""
-    return {r["implementation"]: r for r in rows if r.get("base")}
-
-
-def _gains(rows):
-    """Rung → case → how many times as fast the kernel is with the step as without it."""
-    timed = Comparison(rows, OURS, by=BY)
-    pairs = {}
-    for rung, told in _steps(rows).items():
-        step, base = (rung, told["base"]) if told["has_step"] else (told["base"], rung)
-        for at in timed.cases:
-            if at.causal or not told["causal_only"]:
-                pairs[rung, at] = timed.row(step, at), timed.row(base, at)
-    found = {}
-    for (rung, at), gain in gains({key: pair for key, pair in pairs.items() if all(pair)}).items():
-        found.setdefault(rung, {})[at] = gain
-    return found
-
-
-def _worth(faster):
-    """A step's gains as a sentence with a verdict."""
-    return words(
-        "rungs.step",
-        lengths=listed(sorted({at.N for at in faster})),
-        gains=in_cells(_in_cases(faster)),
-        verdict=pays(faster.values()),
-    )
-
-
-def _in_cases(faster):
-    """Case, without its N → the gains at each N."""
-    found = {}
-    for at in sorted(faster, key=lambda at: (at.causal, at.D, at.N)):
-        found.setdefault(case(at, "D", "causal"), []).append(faster[at])
-    return found
-
-
-def _of_cudnn(result):
-    """Rows of the rungs and of the kernel, with their rate as a part of cuDNN's."""
-    timed = Comparison(result.rows, CUDNN, by=BY)
-    for row in pick(result.rows):
-        at = timed.case(*(row[axis] for axis in BY))
-        yield row | {"of_cudnn": timed.ms(CUDNN, at) / row["ms_p50"]}
-
-
-def _times(rows, labels):
-    """A row a rung: its times. What its step gains, its sentence says."""
-    timed = Comparison(rows, OURS, by=BY)
-    table = [
-        {"rung": label, **{case(at): timed.ms(name, at) for at in timed.cases}}
-        for name, label in labels.items()
-    ]
-    times = {case(at): field(case(at), "", units.time) for at in timed.cases}
-    return columns(table, {"rung": "rung", **times})
-
-
-def rungs(results):
-    rows = results[0].rows
-    found, steps = _gains(rows), _steps(rows)
-    told = {r["implementation"]: r for r in rows if "base" in r}
-    (first,) = (rung for rung in told if rung not in steps)
-    labels = {rung: rung for rung in told} | {OURS: "the kernel with its table"}
-    whole = Comparison(rows, OURS, [first], BY)[first]
-    least, most = change(min(whole.values())), change(max(whole.values()))
-    start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
-    colors = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
-    places = [
-        Series(name, label, {"implementation": name}, like=colors.get(name, OURS))
-        for name, label in labels.items()
-    ]
-    lengths = values(rows, "N")
-    return Figure(
-        finding=words("rungs", least=least, most=most),
-        caption=_caption("rungs.caption", tokens=rows[0]["batch"] * rows[0]["N"]),
-        table=_times(rows, {**labels, CUDNN: named(CUDNN)}),
-        plot=charts.dots(
-            derived(results, _of_cudnn),
-            places,
-            OF_CUDNN,
-            _views(rows),
-            groups=[
-                Series("", f"N {count(N)}", {"N": N}, symbol=symbol)
-                for N, symbol in zip(lengths, ("circle-open", "circle", "diamond"), strict=False)
-            ],
-            log=False,
-            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
-        ),
-        sentences={
-            **{steps[rung]["section"]: _worth(of) for rung, of in found.items()},
-            "first": words("rungs.first", between=start.between()),
-            "whole": words("rungs.whole", between=end.between(), least=least, most=most),
-            "useless": useless(
-                {
-                    steps[rung]["step"]: of.values()
-                    for rung, of in found.items()
-                    if steps[rung]["section"] != "length"  # `order` says where that pays
-                }
-            ),
-        },
-    )
-
-
-def order(results):
-    rows = pick(results[0].rows)
-    paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
-    grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
-    compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
-    faster, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
-    cells = {names[at]: [x for c, x in faster.items() if c[:2] == at] for at in grids}
-    best = faster.best
-    return Figure(
-        finding=words("order", gain=change(faster[best]), grid=f"{names[best[:2]]}, D {best.D}"),
-        caption=_caption("order.caption"),
-        table=beside(rows, ["D", "heads", "N"], {paired: paired, dealt: dealt}, TIME),
-        plot=charts.bars(
-            results,
-            [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
-            RATE,
-            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
-            groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
-        ),
-        sentences={
-            "gains": words("order.gains", verdict=pays(faster.values()), gains=in_cells(cells))
-        },
-    )
-
-
-def roofline(results):
-    rows = results[0].rows
-    memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
-    reached = {
-        r["N"]: rate(r) / min(peak, intensity(r) * memory) for r in pick(rows, implementation=OURS)
-    }
-    last, first = max(reached), min(reached)
-    one = rows[0]
-    return Figure(
-        finding=words(
-            "roofline",
-            last=last,
-            reached=percent(reached[last]),
-            first=first,
-            at_first=percent(reached[first]),
-        ),
-        caption=_caption("roofline.caption", D=one["D"], heads=one["heads"], batch=one["batch"]),
-        table=columns(
-            pick(rows),
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "N": "N",
-                "FLOP per byte": INTENSITY,
-                "rate": RATE,
-                "time": TIME,
-            },
-        ),
-        plot=charts.roofline(results, [CUDNN, OURS, TRITON]),
-        sentences={
-            "share": words(
-                "roofline.share",
-                shares=listed(f"{percent(x)} at N {count(N)}" for N, x in sorted(reached.items())),
-            ),
-        },
-    )
-
-
-def ragged(results):
-    rows = pick(results[0].rows)
-    lengths = values(rows, "N")
-    (shared,) = {r["implementation"] for r in rows} - {OURS}
-    compared = Comparison(rows, shared, [OURS], BY)
-    rates = {
-        name: {at: rate(compared.row(name, at)) for at in compared.cases} for name in (OURS, shared)
-    }
-    round_of = {N: min(n for n in lengths if n >= N and n % 128 == 0) for N in lengths}
-
-    def of_round(name, at):
-        return rates[name][at] / rates[name][at._replace(N=round_of[at.N])]
-
-    kept = {at: of_round(OURS, at) for at in compared.cases if round_of[at.N] != at.N}
-    of_own = dict(compared[OURS])
-
-    def worst(shares):
-        least = min(shares, key=shares.get)
-        return f"{change(shares[least])} ({case(least)})"
-
-    def at(row):
-        return compared.case(*(row[axis] for axis in BY))
-
-    (heads,) = values(pick(rows, implementation=shared), "heads_kv")
-    return Figure(
-        finding=words("ragged", lengths=worst(kept), shared=worst(of_own)),
-        caption=_caption("ragged.caption", batch=rows[0]["batch"], heads=rows[0]["heads"]),
-        table=columns(
-            sorted(pick(rows, implementation=OURS), key=at),
-            {
-                "D": "D",
-                "causal": "causal",
-                "N": "N",
-                "rate": RATE,
-                "of the round length": lambda r: decimals(of_round(OURS, at(r))),
-                f"with {heads} heads of keys": Quantity(
-                    "rate", lambda r: rates[shared][at(r)], units.flops
-                ),
-            },
-        ),
-        plot=charts.bars(
-            results,
-            [Series(str(N), count(N), {"N": N}, like=OURS) for N in lengths],
-            RATE,
-            _views(rows),
-            groups=[
-                Series(OURS, "each head its own keys"),
-                Series(shared, shared, like="context"),
-            ],
-            upright=True,
-            texts=False,
-            along="N",
-        ),
-        sentences={
-            "lengths": words("ragged.lengths", between=between(kept.values()), worst=worst(kept)),
-            "shared": words("ragged.shared", between=between(of_own.values()), worst=worst(of_own)),
-        },
-    )
-
-
-def error(results):
-    rows = results[0].rows
-
-    def beside_ours(name):
-        """This kernel's largest difference over another's, in each cell."""
-        others = (
-            only(rows, implementation=name, dtype=r["dtype"], D=r["D"], N=r["N"])
-            for r in pick(rows, implementation=OURS)
-        )
-        return between(
-            r["largest"] / other["largest"]
-            for r, other in zip(pick(rows, implementation=OURS), others, strict=True)
-        )
-
-    return Figure(
-        finding=words("error", eager=beside_ours(EAGER)),
-        caption=words("error.caption"),
-        table=[
-            {"dtype": dtype, "D": D}
-            | {
-                named(name): units.error(
-                    max(r["largest"] for r in pick(rows, implementation=name, dtype=dtype, D=D))
-                )
-                for name in values(rows, "implementation")
-            }
-            for dtype, D in itertools.product(values(rows, "dtype"), values(rows, "D"))
-        ],
-        plot=charts.errors(results),
-        sentences={
-            "beside": words("error.beside", cudnn=beside_ours(CUDNN), triton=beside_ours(TRITON)),
-        },
-    )
-
-
-def host_time(results):
-    host = shared_figures.host(results, [OURS, TRITON, SDPA])
-    one = results[0].rows[0]
-    return Figure(
-        finding=words("host_time", ours=host.ours, times=host.times),
-        caption=words("host_time.caption", heads=one["heads"], N=one["N"]),
-        table=host.table,
-        plot=host.plot,
-        sentences={"kept": words("host_time.kept", kept=host.kept, asked=host.asked)},
-    )
-
-
-def fuzz(results):
-    rows = results[0].rows
-    shapes, wrong = (sum(r[count_] for r in rows) for count_ in ("shapes", "wrong"))
-    return Figure(
-        finding=words(
-            "fuzz",
-            shapes=shapes,
-            wrong=f"{wrong or 'none'} {'is' if wrong < 2 else 'are'} wrong",
-            share=percent(max(r["largest_share_of_allowed"] for r in rows)),
-        ),
-        caption=words("fuzz.caption", longest=max(values(rows, "longest"))),
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "D": "D",
-                "causal": "causal",
-                "shapes": "shapes",
-                "wrong": "wrong",
-                "largest error, of what is allowed": field(
-                    "largest_share_of_allowed", "", units.fraction
-                ),
-            },
-        ),
-        open_table=True,
-    )
-
-
-def protocol_mutants(results):
-    rows = results[0].rows
-    wrong = [r for r in rows if r["message"]]
-    whole = next(r for r in rows if not r["message"])
-    return Figure(
-        finding=words("protocol_mutants", wrong=len(wrong)),
-        caption=words("protocol_mutants.caption", events=whole["events"]),
-        table=[],
-        widget=picture(
-            [Kill(r["mutant"], r["diagnosis"], r["message"]) for r in wrong],
-            "what happens",
-        ),
-    )
 
 
 def barriers(results):
@@ -484,12 +59,14 @@ def barriers(results):
     )
     colors = f"--am-k: {identity('k').color}"
     return Figure(
-        finding=words("barriers", states=count(len(whole["states"])), removed=len(removed)),
-        caption=words(
-            "barriers.caption",
-            tiles=len(whole["steps"]["producer"]),
-            states=count(sum(len(r["states"]) for r in rows)),
-        ),
+        finding="Take out a wait or an arrival and see who fails. As the kernel is, each of the "
+        f"{count(len(whole['states']))} states that can occur leads to the end; without any one "
+        f"of {len(removed)} pieces, some order of events deadlocks or loses a tile.",
+        caption="One channel of the kernel: a producer, two consumers and two buffers, for "
+        f"{len(whole['steps']['producer'])} tiles of keys. Press whichever is to act next; who "
+        "waits says for what. A filled circle is an arrival in the current phase. The steps come "
+        f"from the kernel's own lines, and all {count(sum(len(r['states']) for r in rows))} "
+        "states were found by running them in every order.",
         table=table,
         widget="\n".join(
             [
@@ -526,75 +103,18 @@ def _first_trouble(row):
     return f"deadlock: {listed(f'{part} waits for {asks}' for part, asks in left.items())}"
 
 
-def _share_under(row):
-    return f"{row['exponentials_under_products']} of {row['exponentials']}"
-
-
-def resources(results):
-    rows = results[0].rows
-    overlapping, alone = ([r for r in rows if r["OVERLAP"] is overlap] for overlap in (True, False))
-    whole = sum(r["exponentials_under_products"] == r["exponentials"] for r in overlapping)
-    spilled = [r for r in rows if r["spill_store_bytes"]]
-    inside = [r for r in rows if r["local_memory_instructions"]]
-    under = listed(dict.fromkeys(map(_share_under, overlapping)))
-    said = words("resources.under", overlapping=under)
-    if alone:
-        beside_it = listed(dict.fromkeys(map(_share_under, alone)))
-        said = words("resources.under_and_alone", overlapping=under, alone=beside_it)
-    return Figure(
-        finding=words(
-            "resources",
-            whole=whole,
-            overlapping=len(overlapping),
-            spilled=words(
-                "resources.spilled",
-                spilled=len(spilled),
-                kernels=len(rows),
-                inside=len(inside) or "none",
-            )
-            if spilled
-            else words("resources.none"),
-        ),
-        caption=words("resources.caption"),
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "mask": lambda r: "causal" if r["causal"] else "last tile" * r["ragged"] or "none",
-                "variant": _variant,
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "shared": field("shared_bytes", "", units.kib),
-                "exp2 under a product": _share_under,
-            },
-        ),
-        open_table=True,
-        sentences={"under": said},
-    )
-
-
-def _variant(row):
-    """A variant in words."""
-    switches = {
-        "OVERLAP": "overlap",
-        "PING_PONG": "in turn",
-        "Q_IN_REGISTERS": "queries in registers",
-        "LAZY": "rescaled late",
-    }
-    told = [words_ for switch, words_ in switches.items() if row[switch]]
-    return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])
-
-
 def protocol(results):
     rows = results[0].rows
     signals = from_rows(rows)[1]
     return Figure(
-        finding=words(
-            "protocol",
-            signals=len(signals),
-            waited=sum(s.received > s.sent for s in signals),
-        ),
-        caption=words("protocol.caption"),
+        finding=f"{len(signals)} signals carry three tiles of keys through a program; at "
+        f"{sum(s.received > s.sent for s in signals)} of them the receiver came later than the "
+        "signal, and did not have to wait.",
+        caption="Time runs downward. Two consumers take turns, each with a lane for the tensor "
+        "cores' work and one for its own threads. An arrow is an arrival at a barrier that a "
+        "warp waits for, in the color of what it is about: queries green, keys blue, values "
+        "orange, the turn gray; dashed where it came early. What waits for what is found by "
+        "running the kernel's own lines; how long things take is made up, not measured.",
         sources=results,
         table=[
             {
@@ -614,7 +134,17 @@ def _sender(part):
     return "TMA" if part == "copies" else part
 
 
-def _timeline(results, what, caption="timeline.again"):
+def timeline_alone(results):
+    return _timeline(
+        results,
+        "One thing after the other",
+        "Drawn from the kernel's own waits with made-up durations, not measured: a softmax takes "
+        "two and a half times as long as a product at D 128, five times at D 64. What the tensor "
+        "cores do for a consumer is above, its softmax below, in its color.",
+    )
+
+
+def _timeline(results, what, caption="Drawn as before, with the same made-up durations."):
     """Who works when, and how often the tensor cores rest in between."""
     rows = results[0].rows
     spans = from_rows(rows)[0]
@@ -626,28 +156,30 @@ def _timeline(results, what, caption="timeline.again"):
             tiles.setdefault(s.tile, {})[f"{s.part}, {s.kind}"] = when
     rests = sum(start > end for (_, end), (start, _) in itertools.pairwise(products))
     return Figure(
-        finding=words("timeline", what=what, tiles=len(tiles), rests=how_often(rests)),
-        caption=words(caption),
+        finding=f"{what}: over {len(tiles)} tiles of keys the tensor cores idle {rests}×.",
+        caption=caption,
         sources=results,
         table=[{"tile of keys": tile, **done} for tile, done in sorted(tiles.items())],
         widget=timeline_svg(rows),
     )
 
 
-def timeline_alone(results):
-    return _timeline(results, "One thing after the other", "timeline.caption")
-
-
-def timeline_overlap(results):
-    return _timeline(results, "Softmax under the product")
-
-
-def timeline_turns(results):
-    return _timeline(results, "Softmax under the product, in turn")
-
-
-def timeline_three(results):
-    return _timeline(results, "Three consumers, one thing after the other, D 64")
+def protocol_mutants(results):
+    rows = results[0].rows
+    wrong = [r for r in rows if r["message"]]
+    whole = next(r for r in rows if not r["message"])
+    return Figure(
+        finding=f"{len(wrong)} kernels with a mistake in their protocol, and the simulation says "
+        "what goes wrong in each.",
+        caption="Each line is this page's kernel with one mistake among its barriers, and the "
+        "first thing that went wrong in some random order of events. The unchanged kernel went "
+        f"through {count(whole['events'])} events, in every variant of its table, without one.",
+        table=[],
+        widget=picture(
+            [Kill(r["mutant"], r["diagnosis"], r["message"]) for r in wrong],
+            "what happens",
+        ),
+    )
 
 
 def scene(results):
@@ -658,15 +190,412 @@ def scene(results):
     busy = sum(s["end"] - s["start"] for s in products)
     first, last = min(s["start"] for s in products), max(s["end"] for s in products)
     return Figure(
-        finding=words(
-            "scene",
-            busy=units.percent(busy / (last - first)),
-            tiles=whole["keys"] // whole["tile"],
-        ),
-        caption=words("scene.caption", consumers=whole["consumers"]),
+        finding="While one consumer does its softmax the other has the tensor cores: over "
+        f"{whole['keys'] // whole['tile']} tiles of keys, with round times, these are busy "
+        f"{percent(busy / (last - first))} of the time.",
+        caption=f"One program with a producer and {whole['consumers']} consumers that take turns. "
+        "What waits for what, and at which line, comes from the kernel's own text, run as Python "
+        "by the simulation of its barriers; the times are round numbers and no measurements: a "
+        "product two, a copy two, a softmax five. A square stands for 16 queries and 32 keys. A "
+        "line in a solid tint is being worked at, a dotted one waited at; the color is the "
+        "part's.",
         **roles_scene(
             "hopper_attention",
             rows,
             timeline_svg([r for r in rows if "part" in r or "barrier" in r]),
         ),
+    )
+
+
+def timeline_overlap(results):
+    return _timeline(results, "Softmax under the product")
+
+
+def resources(results):
+    rows = results[0].rows
+    overlapping = [r for r in rows if r["OVERLAP"]]
+    whole = sum(r["exponentials_under_products"] == r["exponentials"] for r in overlapping)
+    spilled = [r for r in rows if r["spill_store_bytes"]]
+    inside = sum(r["local_memory_instructions"] > 0 for r in rows)
+    return Figure(
+        finding=f"In {whole} of {len(overlapping)} kernels that are to overlap, all exponentials "
+        f"of the loop run under a product; {len(spilled)} of {len(rows)} kernels spill, {inside} "
+        "of them inside a loop over keys.",
+        caption="Compiled ahead of time, without such a GPU. Registers of a thread before they "
+        "are moved, shared memory of a program; exponentials in the machine code of the loop "
+        "without a mask: how many a thread executes for a tile of keys, and how many of these "
+        "between the start of a product and the wait for it.",
+        table=columns(
+            rows,
+            {
+                "D": "D",
+                "mask": lambda r: "causal" if r["causal"] else "last tile" * r["ragged"] or "none",
+                "variant": _variant,
+                "registers": "registers",
+                "spilled, bytes": "spill_store_bytes",
+                "shared": field("shared_bytes", "", units.kib),
+                "exp2 under a product": _share_under,
+            },
+        ),
+        open_table=True,
+        claims={
+            f"{PAGE}: all exponentials but one at most do": all(
+                r["exponentials"] - r["exponentials_under_products"] <= 1 for r in overlapping
+            ),
+            f"{PAGE}: where nothing is to overlap, none": not any(
+                r["exponentials_under_products"] for r in rows if not r["OVERLAP"]
+            ),
+        },
+    )
+
+
+def _share_under(row):
+    return f"{row['exponentials_under_products']} of {row['exponentials']}"
+
+
+def _variant(row):
+    """A variant in words."""
+    switches = {
+        "OVERLAP": "overlap",
+        "PING_PONG": "in turn",
+        "Q_IN_REGISTERS": "queries in registers",
+        "LAZY": "rescaled late",
+    }
+    told = [words_ for switch, words_ in switches.items() if row[switch]]
+    return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])
+
+
+def timeline_turns(results):
+    return _timeline(results, "Softmax under the product, in turn")
+
+
+def order(results):
+    rows = pick(results[0].rows)
+    paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
+    grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
+    compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
+    faster, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
+    cells = {names[at]: [x for c, x in faster.items() if c[:2] == at] for at in grids}
+    best = faster.best
+    return Figure(
+        finding=f"Causal tiles dealt by length gain {change(faster[best])} at best: with "
+        f"{names[best[:2]]}, D {best.D}.",
+        caption="Longer is faster. bfloat16, causal, batch 1; the first variant of the table, "
+        f"with each of the two orders. {MEDIANS}",
+        plot=charts.bars(
+            results,
+            [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
+            RATE,
+            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
+            groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
+        ),
+        numbers={
+            "ahead": sum(gain.word == "ahead" for gain in faster.values()),
+            "cases": len(faster),
+        },
+        claims={
+            f"{PAGE}: and is behind in none": all(g.word != "behind" for g in faster.values()),
+        },
+        pieces={"gains": in_cells(cells)},
+    )
+
+
+def timeline_three(results):
+    return _timeline(results, "Three consumers, one thing after the other, D 64")
+
+
+# The steps whose cases ahead a page counts.
+COUNTED = ("overlap", "held", "queries", "stay", "pairs", "three", "engine", "ahead", "packed")
+
+
+def rungs(results):
+    rows = results[0].rows
+    found, steps = _gains(rows), _steps(rows)
+    told = {r["implementation"]: r for r in rows if "base" in r}
+    (first,) = (rung for rung in told if rung not in steps)
+    labels = {rung: rung for rung in told} | {OURS: "the kernel with its table"}
+    whole = Comparison(rows, OURS, [first], BY)[first]
+    least, most = change(min(whole.values())), change(max(whole.values()))
+    of = {steps[rung]["section"]: gains for rung, gains in found.items()}
+    ahead, behind = (
+        {
+            name: [at for at, gain in gains.items() if gain.word == word]
+            for name, gains in of.items()
+        }
+        for word in ("ahead", "behind")
+    )
+    pays = {name for name in of if ahead[name] and not behind[name]}
+    costs = {name for name in of if behind[name] and not ahead[name]}
+    mixed = {name for name in of if ahead[name] and behind[name]}
+    start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
+    colors = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
+    places = [
+        Series(name, label, {"implementation": name}, like=colors.get(name, OURS))
+        for name, label in labels.items()
+    ]
+    lengths = values(rows, "N")
+    return Figure(
+        finding=f"From the first step to the last, {least} to {most}.",
+        caption="Each step's rate relative to cuDNN's in the same run (the line); right is "
+        "faster. In color the way up, each step on top of those before it; in gray a step undone "
+        f"or tried aside. bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens. {MEDIANS}",
+        plot=charts.dots(
+            derived(results, _of_cudnn),
+            places,
+            OF_CUDNN,
+            _views(rows),
+            groups=[
+                Series("", f"N {count(N)}", {"N": N}, symbol=symbol)
+                for N, symbol in zip(lengths, ("circle-open", "circle", "diamond"), strict=False)
+            ],
+            log=False,
+            references=[Reference("cuDNN", 1.0, across="x", key=CUDNN)],
+        ),
+        numbers={
+            "first": start.between(),
+            "whole": end.between(),
+            "least": least,
+            "most": most,
+            **{name: len(ahead[name]) for name in COUNTED},
+            "polynomial": len(behind["polynomial"]),
+        },
+        claims={
+            f"{PAGE}: In step one it pays in some cases and costs time in others": "registers"
+            in mixed,
+            f"{PAGE}: of 12 cases and costs time in none": {"overlap", "held"} <= pays,
+            f"{PAGE}: Turns change nothing that the clock can tell": "turns"
+            not in pays | costs | mixed,
+            f"{PAGE}: Queries in registers pay in": "queries" in pays,
+            f"{PAGE}: Staying pays in": "stay" in pays | mixed,
+            f"{PAGE}: Pairs pay in": "pairs" in pays,
+            f"{PAGE}: There it pays in one case": len(ahead["length"]) == 1 and "length" in pays,
+            f"{PAGE}: Rescaling late pays in one case and costs time in three": (
+                len(ahead["lazy"]),
+                len(behind["lazy"]),
+            )
+            == (1, 3),
+            f"{PAGE}: and that gains nothing by itself": "lag" not in pays,
+            f"{PAGE}: cost time only for short rows with a mask": "three" in mixed
+            and all(at.causal and at.N == 1024 for at in behind["three"]),
+            f"{PAGE}: that costs time nearly everywhere": "both" in costs
+            and len(behind["both"]) == 5,
+            f"{PAGE}: that pays in one case": len(ahead["all_three"]) == 1 and "all_three" in pays,
+            f"{PAGE}: Constants pay at every length": len(ahead["columns"]) == len(of["columns"]),
+            f"{PAGE}: No case decides": "arrivals" not in pays | costs | mixed,
+            f"{PAGE}: Storing by TMA pays in": "engine" in pays,
+            f"{PAGE}: The second buffer pays in": "ahead" in pays | mixed,
+            f"{PAGE}: One reciprocal pays in one case": len(ahead["reciprocal"]) == 1,
+            f"{PAGE}: Packing late pays in": "packed" in pays,
+            f"{PAGE}: It pays with a mask only": all(at.causal for at in ahead["sums"])
+            and not any(at.causal for at in behind["sums"]),
+            f"{PAGE}: It pays in none, and costs time in": "polynomial" in costs,
+            f"{PAGE}: It costs time in every case": len(behind["keys"]) == len(of["keys"]),
+        },
+        pieces={name: in_cells(_in_cases(gains)) for name, gains in of.items()},
+    )
+
+
+def _steps(rows):
+    """Rung → what its rows say about it, of those that are compared with another."""
+    return {r["implementation"]: r for r in rows if r.get("base")}
+
+
+def _gains(rows):
+    """Rung → case → how many times as fast the kernel is with the step as without it."""
+    timed = Comparison(rows, OURS, by=BY)
+    pairs = {}
+    for rung, told in _steps(rows).items():
+        step, base = (rung, told["base"]) if told["has_step"] else (told["base"], rung)
+        for at in timed.cases:
+            if at.causal or not told["causal_only"]:
+                pairs[rung, at] = timed.row(step, at), timed.row(base, at)
+    found = {}
+    for (rung, at), gain in gains({key: pair for key, pair in pairs.items() if all(pair)}).items():
+        found.setdefault(rung, {})[at] = gain
+    return found
+
+
+def _in_cases(faster):
+    """Case, without its N → the gains at each N."""
+    found = {}
+    for at in sorted(faster, key=lambda at: (at.causal, at.D, at.N)):
+        found.setdefault(case(at, "D", "causal"), []).append(faster[at])
+    return found
+
+
+def _of_cudnn(result):
+    """Rows of the rungs and of the kernel, with their rate as a part of cuDNN's."""
+    timed = Comparison(result.rows, CUDNN, by=BY)
+    for row in pick(result.rows):
+        at = timed.case(*(row[axis] for axis in BY))
+        yield row | {"of_cudnn": timed.ms(CUDNN, at) / row["ms_p50"]}
+
+
+def forward(results):
+    rows = results[0].rows
+    main, half = (
+        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
+        for dtype in ("bfloat16", "float16")
+    )
+    cudnn, triton, flash, flex = (main[name] for name in main.others)
+    best, the_best = main.best() or cudnn, main.the_best() or named(CUDNN)
+    rivals = [name for name in BEST if main[name]]  # where they are installed
+    dtypes = [half.ms(OURS, at) / main.ms(OURS, at) for at in half.cases if at in main.cases]
+    rates = {at: rate(main.row(OURS, at)) for at in main.cases}
+    top = max(rates, key=rates.get)
+    peak = ceiling(results[0], UNIT)
+    one = main.row(OURS, top)
+    return Figure(
+        finding=f"In bfloat16 it does {best.between()} of the rate of {the_best} "
+        f"({best.verdicts()}), and {cudnn.between()} of cuDNN's.",
+        caption="Up is faster. bfloat16. "
+        f"{count(one['batch'] * one['N'])} tokens and {count(one['heads'] * one['D'])} columns at "
+        "every length: batch times N, and heads times D, stay the same. With a mask only the "
+        "visible scores count as work. Each FlashAttention gets its own layout, [B, M, H, D]. "
+        f"{MEDIANS}",
+        plot=charts.lines(
+            results,
+            [CUDNN, *rivals, OURS, TRITON, FLEX, FLASH],
+            "N",
+            RATE,
+            _views(rows, dtype="bfloat16"),
+            log="x",
+        ),
+        numbers={
+            "triton": between(triton.values(), ratio),
+            "flash": between(flash.values(), ratio),
+            "flex": between(flex.values(), ratio),
+            "half": between(dtypes, ratio),
+            "peak": flops(rates[top]),
+            "peak_share": percent(rates[top] / peak),
+            "product": flops(peak),
+        },
+        claims={
+            f"{PAGE}: faster than each of them in every case": min(
+                [*triton.values(), *flash.values(), *flex.values()]
+            )
+            > 1,
+            f"{PAGE}: Its best case, D 128 without a mask": top.D == 128 and not top.causal,
+        },
+    )
+
+
+def roofline(results):
+    rows = results[0].rows
+    memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
+    reached = {
+        r["N"]: rate(r) / min(peak, intensity(r) * memory) for r in pick(rows, implementation=OURS)
+    }
+    last, first = max(reached), min(reached)
+    one = rows[0]
+    return Figure(
+        finding=f"At N {count(last)} it does {percent(reached[last])} of its ceiling, at N "
+        f"{first} {percent(reached[first])}.",
+        caption=f"bfloat16, D {one['D']}, {one['heads']} heads, no mask, batch {one['batch']}. "
+        "Bytes: each tensor once. The slope is the fastest measured traffic with memory, the "
+        f"flat part a plain bfloat16 matrix product, both of the same run. {MEDIANS}",
+        plot=charts.roofline(results, [CUDNN, OURS, TRITON]),
+    )
+
+
+def ragged(results):
+    rows = pick(results[0].rows)
+    lengths = values(rows, "N")
+    (shared,) = {r["implementation"] for r in rows} - {OURS}
+    compared = Comparison(rows, shared, [OURS], BY)
+    rates = {
+        name: {at: rate(compared.row(name, at)) for at in compared.cases} for name in (OURS, shared)
+    }
+    round_of = {N: min(n for n in lengths if n >= N and n % 128 == 0) for N in lengths}
+
+    def of_round(name, at):
+        return rates[name][at] / rates[name][at._replace(N=round_of[at.N])]
+
+    kept = {at: of_round(OURS, at) for at in compared.cases if round_of[at.N] != at.N}
+    of_own = dict(compared[OURS])
+
+    def worst(shares):
+        least = min(shares, key=shares.get)
+        return f"{change(shares[least])} ({case(least)})"
+
+    def at(row):
+        return compared.case(*(row[axis] for axis in BY))
+
+    return Figure(
+        finding="At worst, a length that is not a multiple of the tile changes the rate by "
+        f"{worst(kept)}, and sharing keys among four heads changes it by {worst(of_own)}.",
+        caption=f"bfloat16, batch {rows[0]['batch']}, {rows[0]['heads']} heads; work counted for "
+        f"the length as it is. {MEDIANS}",
+        plot=charts.bars(
+            results,
+            [Series(str(N), count(N), {"N": N}, like=OURS) for N in lengths],
+            RATE,
+            _views(rows),
+            groups=[
+                Series(OURS, "each head its own keys"),
+                Series(shared, shared, like="context"),
+            ],
+            upright=True,
+            texts=False,
+            along="N",
+        ),
+        numbers={
+            "lengths": between(kept.values()),
+            "shared": between(of_own.values()),
+        },
+    )
+
+
+def host_time(results):
+    return shared_figures.host(results, [OURS, TRITON, SDPA])
+
+
+def fuzz(results):
+    rows = results[0].rows
+    shapes, wrong = (sum(r[count_] for r in rows) for count_ in ("shapes", "wrong"))
+    return Figure(
+        finding=f"Of {count(shapes)} random shapes none is wrong; the largest error is "
+        f"{percent(max(r['largest_share_of_allowed'] for r in rows))} of what is allowed.",
+        caption=f"Lengths from 1 to {max(values(rows, 'longest'))}, one or two batches, one, two "
+        "or four query heads to a head of keys, either corner of the mask, each variant of the "
+        "table. What is allowed follows from the error of PyTorch in the same dtype.",
+        claims={"title of hopper_attention/fuzz: random shapes none is wrong": wrong == 0},
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "D": "D",
+                "causal": "causal",
+                "shapes": "shapes",
+                "wrong": "wrong",
+                "largest error, of what is allowed": field(
+                    "largest_share_of_allowed", "", units.fraction
+                ),
+            },
+        ),
+        open_table=True,
+    )
+
+
+def error(results):
+    rows = results[0].rows
+
+    def beside_ours(name):
+        """This kernel's largest difference over another's, in each cell."""
+        others = (
+            only(rows, implementation=name, dtype=r["dtype"], D=r["D"], N=r["N"])
+            for r in pick(rows, implementation=OURS)
+        )
+        return between(
+            r["largest"] / other["largest"]
+            for r, other in zip(pick(rows, implementation=OURS), others, strict=True)
+        )
+
+    return Figure(
+        finding=f"Its largest difference from float64 is {beside_ours(EAGER)} times that of eager "
+        "PyTorch in the same dtype.",
+        caption="Largest difference from attention in float64 of the same rounded inputs, a dot "
+        "for each length and head dimension; left is better. Two heads.",
+        plot=charts.errors(results),
+        numbers={"cudnn": beside_ours(CUDNN), "triton": beside_ours(TRITON)},
     )

@@ -100,40 +100,42 @@ def test_figures_can_be_drawn_from_a_gpu(name):
             assert not re.search(r"\b(nan|None|inf)\b", text)
 
 
-def test_every_rung_has_a_sentence_and_a_base_that_exists():
+def claim(figure, words):
+    """Whether what a page says in these words is so."""
+    (found,) = (holds for text, holds in figure.claims.items() if words in text)
+    return found
+
+
+def test_every_rung_has_a_base_that_exists_and_gains_of_its_own():
     place = {rung: i for i, rung in enumerate(bench.RUNGS)}
     first, *others = bench.RUNGS
     assert not bench.RUNGS[first].base
     for rung in others:
         assert place[bench.RUNGS[rung].base] < place[rung]
-    sections = [bench.RUNGS[rung].section for rung in others]
-    assert all(sections)
-    assert len(set(sections)) == len(others)
     way_up = [rung for rung in bench.RUNGS if bench.RUNGS[rung].way_up]
     assert way_up[0] == first
     steps = dict(zip(way_up[1:], way_up, strict=False))
     steps["causal tiles in pairs"] = "softmax under the product"  # of two steps at once
     assert {rung: bench.RUNGS[rung].base for rung in way_up[1:]} == steps
-    assert set(sections) <= set(drawn("rungs", Lab()).sentences)
+    sections = [bench.RUNGS[rung].section for rung in others]
+    assert sorted(sections) == sorted(drawn("rungs", Lab()).pieces)
 
 
-@pytest.mark.parametrize("gain", [1.2, 0.8, 1.0], ids=["pays", "costs", "nothing"])
-def test_the_verdicts_follow_the_numbers(gain):
+@pytest.mark.parametrize(("gain", "engine"), [(1.2, 0), (0.8, 8), (1.0, 0)])
+def test_what_is_claimed_follows_from_the_numbers(gain, engine):
     """A step that is taken back and slows the kernel pays; one taken further must quicken it."""
     quicker = ("stored by the threads", "tiles of 64 keys")
-    sentences = drawn("rungs", Lab(lambda name, _: gain if name in quicker else 1.0)).sentences
-    verdicts = {1.2: "it pays in", 0.8: "it costs time in", 1.0: "it is level in"}
-    assert verdicts[gain] in sentences["keys"]
-    assert verdicts[2.0 - gain] in sentences["engine"]
-    assert ("tiles of 64 keys" in sentences["useless"]) == (gain <= 1)
-    assert ("rows stored by TMA" in sentences["useless"]) == (gain >= 1)
+    figure = drawn("rungs", Lab(lambda name, _: gain if name in quicker else 1.0))
+    assert figure.numbers["engine"] == engine
+    assert claim(figure, "Storing by TMA pays in") == (gain < 1)
+    assert claim(figure, "It costs time in every case") == (gain < 1)
+    assert not claim(figure, "Pairs pay in")
 
 
-def test_one_run_has_gains_and_no_verdict():
-    found = drawn("rungs", Lab(runs=1)).sentences
-    assert found["three"].startswith("Measured at N 1024 and 4096.\n\n_**0 %**{ .am-open ")
-    assert found["useless"].startswith("The steps were timed in one run")
-    assert " pays" not in "".join(found.values())
+def test_one_run_decides_nothing():
+    figure = drawn("rungs", Lab(lambda name, _: 2.0 if name == "three consumers" else 1.0, runs=1))
+    assert figure.numbers["three"] == 0
+    assert "am-open" in figure.pieces["three"]
 
 
 def test_a_gain_is_that_of_the_step_and_not_of_those_before():
@@ -141,22 +143,16 @@ def test_a_gain_is_that_of_the_step_and_not_of_those_before():
     level = {}
     for name, rung in bench.RUNGS.items():
         level[name] = level.get(rung.base, 1.0) * (1.1 if rung.has_step else 1 / 1.1)
-    found = drawn("rungs", Lab(lambda name, _: level.get(name, 1.1**5))).sentences
-    for name, rung in bench.RUNGS.items():
-        if rung.base:
-            told = set(re.findall(r"[+−]\d+ %", found[rung.section]))
-            assert told == {"+10 %"}, f"{name}: {found[rung.section]}"
-    assert found["three"].startswith(
-        "Measured at N 1024 and 4096: it pays in 4 of 4 cases.\n\n_**+10 %**"
-    )
-    both = '**+10 %**{ .am-ahead style="--gain: 10" } **+10 %**{ .am-ahead style="--gain: 10" }'
-    assert f"_{both} *D 64*_{{ .am-gain }}" in found["three"]
-    assert "D 128" not in found["three"], "192 rows were measured at D 64 only"
-    assert "(D 64)" not in found["pairs"], "without a mask there is nothing to pair"
-    assert "+46 %" in found["whole"]
+    figure = drawn("rungs", Lab(lambda name, _: level.get(name, 1.1**5)))
+    for section, cells in some(figure.pieces.items(), len(bench.RUNGS) - 1):
+        assert set(re.findall(r"[+−]\d+ %", cells)) == {"+10 %"}, section
+    assert figure.numbers["three"] == 4
+    assert "D 128" not in figure.pieces["three"], "192 rows were measured at D 64 only"
+    assert "(D 64)" not in figure.pieces["pairs"], "without a mask there is nothing to pair"
+    assert "+46 %" in figure.numbers["least"]
 
 
-def test_ahead_and_behind_are_counted():
+def test_the_rate_is_held_against_the_better_rival_and_its_own_layout():
     def gain(name, case):
         by_length = {1024: 0.9, 4096: 1.0, 16_384: 1.2}
         slow = "flash_attention_3" if case["causal"] else "flash_attention_4"
@@ -164,37 +160,23 @@ def test_ahead_and_behind_are_counted():
 
     figure = drawn("forward", Lab(gain))
     both = "0.90 to 1.20 of the rate of the better of FlashAttention-3 and FlashAttention-4"
-    told = "ahead in 4 of 12 cases, behind in 4 and level in 4"
-    assert f"{both} ({told}), and 0.90 to 1.20 of cuDNN's." in figure.finding
-    once = drawn("forward", Lab(gain, runs=1)).finding
-    assert once == f"In bfloat16 it does {both}, and 0.90 to 1.20 of cuDNN's.", "no verdict"
-    assert "worst at D 64, N 1024" in figure.sentences["cudnn"]
-
-
-def test_what_the_layout_changes_is_said_of_each_that_has_its_own():
-    figure = drawn("forward", Lab(lambda name, _: 0.8 if name.endswith(":as ours") else 1.0))
-    three = "FlashAttention-2 (PyTorch) 1.25, FlashAttention-3 1.25 and FlashAttention-4 1.25."
-    assert figure.sentences["layout"].endswith(f"so many times as long: {three}")
-    assert not any("as ours" in head for head in some(figure.table[0]))
+    assert f"{both} " in figure.finding
+    assert "and 0.90 to 1.20 of cuDNN's" in figure.finding
+    assert not claim(figure, "faster than each of them in every case")
     timed = [r["implementation"] for r in rows_of("forward", Lab()) if r["dtype"] == "bfloat16"]
     cells = {name: timed.count(name) for name in timed}
     assert cells == dict.fromkeys(cells, 12), "each is timed at all lengths"
     assert {"torch:flex", "torch:cudnn", *identity.BEST} <= cells.keys()
 
 
-def test_flash_attention_4_stands_in_the_chart_where_it_was_timed():
-    rows = list(rows_of("forward", Lab()))
-    with_it = figures.forward([made_up("forward", rows)])
-    assert all("FlashAttention-4, TFLOP/s" in line for line in some(with_it.table))
-    missing = [
+def test_a_rival_that_is_not_installed_is_left_out():
+    rows = [
         {k: v for k, v in r.items() if not k.startswith("ms_")} | {"error": "not installed"}
-        if r["implementation"].startswith("flash_attention_")
+        if r["implementation"].startswith("flash_attention_4")
         else r
-        for r in rows
+        for r in rows_of("forward", Lab())
     ]
-    without = figures.forward([made_up("forward", missing)])
-    assert not any("FlashAttention-4" in head for head in some(without.table[0]))
-    assert "of cuDNN's rate" in without.finding
+    assert "FlashAttention-4" not in figures.forward([made_up("forward", rows)]).finding
 
 
 def test_a_ragged_length_is_held_against_the_next_round_one():
@@ -203,16 +185,12 @@ def test_a_ragged_length_is_held_against_the_next_round_one():
         return (0.8 if slow else 1.0) * (1.0 if name == OURS else 0.9)
 
     figure = drawn("ragged", Lab(gain))
-    assert figure.finding.startswith(
-        "At worst, a length that is not a multiple of the tile changes the rate by −20 % "
-        "(D 64, N 1000), and sharing keys among four heads changes it by −10 %"
-    )
+    assert "−20 % (D 64, N 1000)" in figure.finding
+    assert "−10 %" in figure.finding
 
 
 def test_a_wrong_shape_is_told():
     rows = list(rows_of("fuzz", Lab()))
-    assert figures.fuzz([made_up("fuzz", rows)]).finding.startswith(
-        "Of 1000 random shapes none is wrong; the largest error is 61 % of what is allowed"
-    )
-    rows[0] |= {"wrong": 2, "largest_share_of_allowed": 3.0}
-    assert "2 are wrong" in figures.fuzz([made_up("fuzz", rows)]).finding
+    assert claim(figures.fuzz([made_up("fuzz", rows)]), "none is wrong")
+    rows[0] |= {"wrong": 2}
+    assert not claim(figures.fuzz([made_up("fuzz", rows)]), "none is wrong")

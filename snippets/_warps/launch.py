@@ -130,6 +130,7 @@ def _argument(x: Any) -> Any:
 class OnGpu(Tensor):
     """A tensor that says it is on a GPU: what checks inputs asks for nothing else."""
 
+    __module__, __qualname__ = "torch", "Tensor"  # what an error calls it
     device = property(lambda self: torch.device("cuda", 0))
 
 

@@ -532,14 +532,6 @@ SCALE = "scale is {}; it must lie between 2^-64 and 2^64"
 # A function of the room and its D gives the arguments that are not q [2, 3, D], k, v [2, 5, D].
 # The sentence is the whole error, in all rooms.
 REFUSED = {
-    "not a tensor": (
-        lambda r, D: {"k": [1.0]},
-        TypeError("k has type list; it must be a torch.Tensor"),
-    ),
-    "an array": (
-        lambda r, D: {"q": np.ones((2, 3, D), np.float32)},
-        TypeError("q has type numpy.ndarray; it must be a torch.Tensor"),
-    ),
     "sparse": (sparse, TypeError("k is torch.sparse_coo; it must be dense, torch.strided")),
     "nested": (nested, TypeError("k is nested; it must be dense, torch.strided")),
     "jagged": (
@@ -571,60 +563,6 @@ REFUSED = {
         lambda r, D: everywhere(lambda _: ones(r, 2, 5, D, device="meta")),
         ValueError("q is on meta; the kernel needs {needs}"),
     ),
-    "no dimension": (
-        lambda r, D: {"q": ones(r)},
-        ValueError("q has shape (); {least} to 4 dimensions are allowed"),
-    ),
-    "one dimension": (
-        lambda r, D: {"q": ones(r, D)},
-        ValueError("q has shape ({D},); 2 to 4 dimensions are allowed"),
-    ),
-    "five dimensions": (
-        lambda r, D: {"q": ones(r, 1, 1, 2, 3, D)},
-        ValueError("q has shape (1, 1, 2, 3, {D}); {least} to 4 dimensions are allowed"),
-    ),
-    "no query": (
-        lambda r, D: {"q": ones(r, 2, 0, D)},
-        ValueError("q has shape (2, 0, {D}); no dimension may be 0"),
-    ),
-    "no key": (
-        lambda r, D: {"k": ones(r, 2, 0, D)},
-        ValueError("k has shape (2, 0, {D}); no dimension may be 0"),
-    ),
-    "no batch": (
-        lambda r, D: {"q": ones(r, 0, 3, D)},
-        ValueError("q has shape (0, 3, {D}); no dimension may be 0"),
-    ),
-    "other heads": (
-        lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
-        ValueError("k has shape (3, 5, {D}); with q (2, 3, {D}) it must be (2, N, {D})"),
-    ),
-    "no multiple of heads": (
-        lambda r, D: {n: ones(r, 3, 5, D) for n in "kv"},
-        ValueError("q has 2 heads and k 3; q's must be a multiple of k's"),
-    ),
-    "other batch": (
-        lambda r, D: {"q": ones(r, 1, 2, 3, D)} | {n: ones(r, 4, 2, 5, D) for n in "kv"},
-        ValueError(
-            "k has shape (4, 2, 5, {D}); with q (1, 2, 3, {D}) it must be (1, {heads}, N, {D})"
-        ),
-    ),
-    "lower rank": (
-        lambda r, D: {n: ones(r, 5, D) for n in "kv"},
-        ValueError("k has shape (5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
-    ),
-    "higher rank": (
-        lambda r, D: {n: ones(r, 1, 2, 5, D) for n in "kv"},
-        ValueError("k has shape (1, 2, 5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
-    ),
-    "other head dimension": (
-        lambda r, D: {n: ones(r, 2, 5, 2 * D) for n in "kv"},
-        ValueError("k has shape (2, 5, {2D}); with q (2, 3, {D}) it must be ({heads}, N, {D})"),
-    ),
-    "v unlike k": (
-        lambda r, D: {"v": ones(r, 2, 4, D)},
-        ValueError("v has shape (2, 4, {D}); it must be k's, (2, 5, {D})"),
-    ),
     "gradient": (
         lambda r, D: {"k": ones(r, 2, 5, D, requires_grad=True)},
         ValueError("k requires grad and there is no backward; use torch.no_grad()"),
@@ -633,22 +571,6 @@ REFUSED = {
         lambda r, D: {"k": torch._neg_view(ones(r, 2, 5, D))},
         ValueError("k is a negated view; use k.resolve_neg()"),
     ),
-    "scale a string": (
-        lambda r, D: {"scale": "1"},
-        TypeError("scale has type str; it must be a number or None"),
-    ),
-    "scale a bool": (
-        lambda r, D: {"scale": True},
-        TypeError("scale has type bool; it must be a number or None"),
-    ),
-    "scale a tensor": (
-        lambda r, D: {"scale": torch.tensor(0.5)},
-        TypeError("scale has type torch.Tensor; it must be a number or None"),
-    ),
-    "scale a decimal": (
-        lambda r, D: {"scale": Decimal(1)},
-        TypeError("scale has type decimal.Decimal; it must be a number or None"),
-    ),
     "scale not finite": (lambda r, D: {"scale": math.nan}, ValueError(SCALE.format("nan"))),
     "scale infinite": (lambda r, D: {"scale": math.inf}, ValueError(SCALE.format("inf"))),
     "scale zero": (lambda r, D: {"scale": 0}, ValueError(SCALE.format("0.0"))),
@@ -656,18 +578,6 @@ REFUSED = {
     "scale too small": (lambda r, D: {"scale": 1e-46}, ValueError(SCALE.format("1e-46"))),
     "scale too large": (lambda r, D: {"scale": 1e37}, ValueError(SCALE.format("1e+37"))),
     "scale beyond floats": (lambda r, D: {"scale": 10**400}, ValueError(SCALE.format("inf"))),
-    "causal a number": (
-        lambda r, D: {"causal": 1},
-        TypeError("causal has type int; it must be a bool, True or False"),
-    ),
-    "causal of numpy": (
-        lambda r, D: {"causal": np.True_},
-        TypeError("causal has type {numpy bool}; it must be a bool, True or False"),
-    ),
-    "causal a mask": (
-        lambda r, D: {"causal": causal_mask(3, 5)},
-        TypeError("causal has type torch.Tensor; it must be a bool, True or False"),
-    ),
     "align misspelled": (
         lambda r, D: {"align": "bottom-right"},
         ValueError("align is 'bottom-right'; it must be 'bottom_right' or 'top_left'"),
@@ -676,10 +586,80 @@ REFUSED = {
         lambda r, D: {"align": np.array([1, 2])},
         ValueError("align is array([1, 2]); it must be 'bottom_right' or 'top_left'"),
     ),
-    "return_lse a number": (
-        lambda r, D: {"return_lse": 1},
-        TypeError("return_lse has type int; it must be a bool, True or False"),
+}
+# Case → the tensors' shapes, in which D is the launcher's, and what the error says.
+SHAPES = {
+    "no dimension": ({"q": ()}, "q has shape (); {least} to 4 dimensions are allowed"),
+    "one dimension": ({"q": ("D",)}, "q has shape ({D},); 2 to 4 dimensions are allowed"),
+    "five dimensions": (
+        {"q": (1, 1, 2, 3, "D")},
+        "q has shape (1, 1, 2, 3, {D}); {least} to 4 dimensions are allowed",
     ),
+    "no query": ({"q": (2, 0, "D")}, "q has shape (2, 0, {D}); no dimension may be 0"),
+    "no key": ({"k": (2, 0, "D")}, "k has shape (2, 0, {D}); no dimension may be 0"),
+    "no batch": ({"q": (0, 3, "D")}, "q has shape (0, 3, {D}); no dimension may be 0"),
+    "other heads": (
+        {"kv": (3, 5, "D")},
+        "k has shape (3, 5, {D}); with q (2, 3, {D}) it must be (2, N, {D})",
+    ),
+    "no multiple of heads": (
+        {"kv": (3, 5, "D")},
+        "q has 2 heads and k 3; q's must be a multiple of k's",
+    ),
+    "other batch": (
+        {"q": (1, 2, 3, "D"), "kv": (4, 2, 5, "D")},
+        "k has shape (4, 2, 5, {D}); with q (1, 2, 3, {D}) it must be (1, {heads}, N, {D})",
+    ),
+    "lower rank": (
+        {"kv": (5, "D")},
+        "k has shape (5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "higher rank": (
+        {"kv": (1, 2, 5, "D")},
+        "k has shape (1, 2, 5, {D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "other head dimension": (
+        {"kv": (2, 5, "2D")},
+        "k has shape (2, 5, {2D}); with q (2, 3, {D}) it must be ({heads}, N, {D})",
+    ),
+    "v unlike k": ({"v": (2, 4, "D")}, "v has shape (2, 4, {D}); it must be k's, (2, 5, {D})"),
+}
+# Argument → what it must be, and values that are none, by the name of their type.
+TYPES = {
+    "q": ("a torch.Tensor", {"numpy.ndarray": np.ones((2, 3))}),
+    "k": ("a torch.Tensor", {"list": [1.0]}),
+    "scale": (
+        "a number or None",
+        {"str": "1", "bool": True, "torch.Tensor": torch.ones(()), "decimal.Decimal": Decimal(1)},
+    ),
+    "causal": (
+        "a bool, True or False",
+        {"int": 1, f"numpy.{np.bool_.__name__}": np.True_, "torch.Tensor": causal_mask(3, 5)},
+    ),
+    "return_lse": ("a bool, True or False", {"int": 1}),
+}
+
+
+def shaped(room, D, shapes):
+    sizes = {"D": D, "2D": 2 * D}
+    return {
+        name: ones(room, *(sizes.get(size, size) for size in shape))
+        for names, shape in shapes.items()
+        for name in names
+    }
+
+
+REFUSED |= {
+    case: (functools.partial(shaped, shapes=shapes), ValueError(said))
+    for case, (shapes, said) in SHAPES.items()
+}
+REFUSED |= {
+    f"{name} {kind}": (
+        lambda room, D, given={name: value}: given,
+        TypeError(f"{name} has type {kind}; it must be {must}"),
+    )
+    for name, (must, values) in TYPES.items()
+    for kind, value in values.items()
 }
 OPTIONS = {"v", "causal", "align", "return_lse"}  # not every launcher has these arguments
 
@@ -717,7 +697,6 @@ def sentence(room, pattern):
         "{needs}": "a CUDA device" if interpreted(room) else "an H100 or H200",
         "{least}": str(of(room).least_rank),
         "{heads}": "Hkv" if groups else "2",
-        "{numpy bool}": f"numpy.{np.bool_.__name__}",
         "{2D}": str(2 * D),
         "{D}": str(D),
     }

@@ -23,7 +23,6 @@ from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.tables import Prose, cell, table
 from snippets._lab.results import staleness, store
-from snippets._lab.results.result import SCHEMA
 from snippets._lab.results.store import DataError
 from tests import made_up
 
@@ -255,11 +254,6 @@ def put(field, value):
 
 
 DAMAGES = {
-    "truncated": (lambda text: text[:-40], "is not whole JSON"),
-    "old schema": (
-        lambda text: text.replace(f'"schema": {SCHEMA}', '"schema": 1'),
-        "measure it again",
-    ),
     "edited": (
         lambda text: text.replace('"N": 16', '"N": 17'),
         "was changed after it was measured",

@@ -9,7 +9,8 @@ import html
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snippets._lab.draw import units
@@ -120,6 +121,14 @@ def views(label: str, axis: str, cases: Sequence[Any]) -> list[View]:
     return [View(label.format(n), {axis: case}) for n, case in zip(names, cases, strict=True)]
 
 
+def by_mask(rows: Sequence[Row], **further: Any) -> list[View]:
+    """A view for each D, without a mask and with a causal one."""
+    pairs = product(values(rows, "D"), {"no mask": False, "causal": True}.items())
+    return [
+        View(f"D {D}, {mask}", {"D": D, "causal": causal, **further}) for D, (mask, causal) in pairs
+    ]
+
+
 def lines(
     results: Sequence[Result],
     series: Sequence[str | Series],
@@ -132,6 +141,7 @@ def lines(
     columns: int = 0,
     height: int = 0,
     by_device: bool = False,
+    joined: bool = True,
     from_zero: bool = True,
     ticks: Mapping[str, Sequence[float]] | None = None,
     ends: Mapping[str, tuple[float, float]] | None = None,
@@ -143,12 +153,13 @@ def lines(
     compared between devices and targets: the first has its color, the others are gray.
     """
     rules, ticks, ends = _references(references, results), ticks or {}, ends or {}
+    chosen = [replace(one, joined=one.joined and joined) for one in _series(series)]
     found: defaultdict[Any, list[float]] = defaultdict(list)  # of all panels that share an axis
     shown = []
     for view in _panels(views):
         across, up = quantity(view.x or x), quantity(view.y or y)
         upright = (up, log if view.log is None else view.log)
-        drawn = list(_lines(results, _series(series), view, across, up, by_device))
+        drawn = list(_lines(results, chosen, view, across, up, by_device))
         for line in drawn:
             found[across] += line.x
             found[upright] += [v for v in chain(line.y, *line.ends) if v is not None]
@@ -179,17 +190,7 @@ def lines(
     return Chart(made, columns, same, height, direct=len(cards) < 2)
 
 
-def points(
-    results: Sequence[Result],
-    series: Sequence[str | Series],
-    x: Quantity | str,
-    y: Quantity | str = TIME,
-    views: Views = ALL,
-    **further: Any,
-) -> Chart:
-    """The same as `lines`, with nothing between the points."""
-    chosen = [replace(one, joined=False) for one in _series(series)]
-    return lines(results, chosen, x, y, views, **further)
+points = partial(lines, joined=False)  # the same with nothing between the points
 
 
 class _Line(NamedTuple):
@@ -339,9 +340,8 @@ def bars(
         if as_share:
             counted = replace(counted, name="share", unit=units.percent)
             marks = [m._replace(number=m.number / sums[m.device, m.at]) for m in marks]
-            sums = defaultdict(float, dict.fromkeys(sums, 1.0))
         found[counted] += [mark.number for mark in marks]
-        found[counted] += sums.values() if stacked else ()
+        found[counted] += ([1.0] if as_share else sums.values()) if stacked else []
         shown.append((view, counted, marks))
 
     def trace(marks: Sequence[_Mark], scale: Scale, timed: bool) -> "go.Bar | go.Scatter":
@@ -354,10 +354,11 @@ def bars(
         if len(results) > 1:
             name = ", ".join(filter(None, [name, device_name(results[device])]))
         said = [scale.text(mark.number) for mark in marks]
-        tells = [at[m.at].told or (group.told if group else None) for m in marks]
-        tells = [told or (spread if timed else None) for told in tells]
-        more = [f(m.row) if f else text for f, m, text in zip(tells, marks, said, strict=True)]
-        heads = (f"{names[m.at]}, {name}" if name else names[m.at] for m in marks)
+        hover = []
+        for mark, text in zip(marks, said, strict=True):
+            told = at[mark.at].told or (group and group.told) or (spread if timed else None)
+            head = f"{names[mark.at]}, {name}" if name else names[mark.at]
+            hover.append(f"{head}<br>{told(mark.row) if told else text}")
         looks = [look or at[mark.at].look for mark in marks]
         symbols = [group.symbol if group and group.symbol else each.symbol for each in looks]
         long, stands = [mark.number / scale.per for mark in marks], [mark.at for mark in marks]
@@ -368,18 +369,14 @@ def bars(
             "legendgroup": name or None,
             "showlegend": None if name else False,
             "opacity": strength(device),
-            "hovertext": [f"{head}<br>{text}" for head, text in zip(heads, more, strict=True)],
+            "hovertext": hover,
             "cliponaxis": not texts,
         }
         color = _one_or_all([each.color for each in looks])
         if dotted:
             return go.Scatter(
                 mode="markers+text" if texts else "markers",
-                marker={
-                    "color": color,
-                    "symbol": _one_or_all(symbols),
-                    "size": 11 if texts else 9,
-                },
+                marker={"color": color, "symbol": _one_or_all(symbols), "size": 9 + 2 * texts},
                 text=[f"\u2002{text}" for text in said] if texts else None,
                 textposition="middle right" if texts else None,
                 **shared,
@@ -419,18 +416,8 @@ def bars(
     return Chart(made, columns, len(found) == 1 or not upright, direct=False, stacked=stacked)
 
 
-def dots(
-    results: Sequence[Result],
-    places: Sequence[str | Series],
-    value: Quantity | str = TIME,
-    views: Views = ALL,
-    *,
-    log: bool = True,
-    texts: bool = False,
-    **further: Any,
-) -> Chart:
-    """A dot for each place in each view and device; with `several`, one for each of its rows."""
-    return bars(results, places, value, views, log=log, texts=texts, dotted=True, **further)
+# A dot for each place in each view and device; with `several`, one for each of its rows.
+dots = partial(bars, dotted=True, log=True, texts=False)
 
 
 def _rows(

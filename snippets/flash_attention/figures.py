@@ -1,7 +1,7 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
 from snippets._lab.draw import charts, shared_figures, units
-from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
@@ -43,13 +43,6 @@ EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 PAGE = "docs/posts/flash_attention.md"
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
-
-
-def _views(rows):
-    """A panel for each D, without a mask and with one."""
-    pairs = sorted({(r["D"], r["causal"]) for r in rows})
-    wanted = [{"D": D, "causal": causal} for D, causal in pairs]
-    return [View(case(where), where) for where in wanted]
 
 
 def _tokens(rows):
@@ -141,7 +134,7 @@ def ladder(results):
             derived(results, _drawn_gains),
             [Series(OURS, step[rung], {"rung": rung}) for rung in found],
             Quantity("faster with the step", "gain", units.gain),
-            _views(rows),
+            charts.by_mask(rows),
             columns=2,
         ),
         numbers={"whole": whole.between()},
@@ -377,7 +370,7 @@ def forward(results):
             [CUDNN, OURS, FLEX, FLASH],
             "N",
             RATE,
-            [View(v.title, {**v.where, "dtype": "bfloat16"}) for v in _views(rows)],
+            charts.by_mask(rows, dtype="bfloat16"),
             log="x",
         ),
         numbers={

@@ -1,7 +1,7 @@
 """The figures of the flash_backward page: each draws the result of the same name."""
 
 from snippets._lab.draw import charts
-from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
@@ -43,14 +43,6 @@ PAGE = "docs/posts/flash_backward.md"
 def _bar(name):
     """Our bar under the name of its variant alone."""
     return Series(OURS, name.partition(", ")[2] or "as it is", {"implementation": name})
-
-
-def _panels(rows, **further):
-    return [
-        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal, **further})
-        for D in values(rows, "D")
-        for causal in (False, True)
-    ]
 
 
 def rungs(results):
@@ -165,7 +157,9 @@ def dq(results):
         'pass" has its fastest tiles. "dQ not added" adds to rows beyond the end of dQ, which '
         'the hardware drops: all instructions stay, and no sum is written. "No dQ" leaves out '
         "the product and the addition.",
-        plot=charts.bars(results, [*map(_bar, names[:-1]), CUDNN], TIME, _panels(rows), columns=2),
+        plot=charts.bars(
+            results, [*map(_bar, names[:-1]), CUDNN], TIME, charts.by_mask(rows), columns=2
+        ),
         numbers={
             "narrow": between([x for case, x in added.items() if case.D == 64], percent),
             "wide": between([x for case, x in added.items() if case.D == 128], percent),
@@ -204,7 +198,7 @@ def backward(results):
         "a mask only the visible scores. Medians; L2 flushed before every call; all take turns.",
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(
-            results, shown, "N", RATE, _panels(rows, dtype="bfloat16"), columns=2, log="x"
+            results, shown, "N", RATE, charts.by_mask(rows, dtype="bfloat16"), columns=2, log="x"
         ),
         numbers={
             "full": cudnn.where(causal=False).between(),

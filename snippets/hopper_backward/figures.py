@@ -23,15 +23,6 @@ KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
 PAGE = "docs/posts/hopper_backward.md"
 
 
-def _panels(rows):
-    """One for each head dimension, without a mask and with one."""
-    return [
-        View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
-        for D in values(rows, "D")
-        for causal in (False, True)
-    ]
-
-
 def rungs(results):
     rows = [r for r in results[0].rows if "error" not in r]
     names = {}
@@ -50,7 +41,7 @@ def rungs(results):
             results,
             [Series(OURS, rung, {"implementation": name}) for rung, name in names.items()],
             RATE,
-            _panels(rows),
+            charts.by_mask(rows),
             columns=2,
         ),
         numbers={
@@ -156,7 +147,7 @@ def backward(results):
         "a mask only the visible scores. Medians; L2 flushed before every call; all take turns. "
         "FlashAttention-4 gets its own layout, [B, M, H, D].",
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
-        plot=charts.lines(results, shown, "N", RATE, _panels(rows), columns=2, log="x"),
+        plot=charts.lines(results, shown, "N", RATE, charts.by_mask(rows), columns=2, log="x"),
     )
 
 

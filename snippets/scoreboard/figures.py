@@ -5,7 +5,7 @@ import statistics
 from itertools import pairwise
 
 from snippets._lab.draw import charts, units
-from snippets._lab.draw.charts import ERROR, Reference, Series, View, at_ceiling
+from snippets._lab.draw.charts import ERROR, Reference, Series, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import BEST, named
@@ -485,11 +485,7 @@ def training(results):
             shown,
             "N",
             RATE,
-            [
-                View(f"D {D}, {'causal' if causal else 'no mask'}", {"D": D, "causal": causal})
-                for D in values(rows, "D")
-                for causal in (False, True)
-            ],
+            charts.by_mask(rows),
             columns=2,
             log="x",
         ),

@@ -314,19 +314,6 @@ def tiles(results):
         caption="16 heads of 1024 queries and keys, float32: queries × keys of a tile, and warps "
         "of a program. A ring: the tile of the kernel's table. Open marks spill to the stack; "
         f"{len(beyond)} tiles lie beyond the chart. {TURNS}",
-        table=columns(
-            [r for r in rows if "BLOCK_M" in r],
-            {
-                "D": "D",
-                "tile": "implementation",
-                "registers": "registers",
-                "spill stores, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "shared, bytes": "shared_bytes",
-                "time": TIME,
-                "remark": lambda r: r.get("error"),
-            },
-        ),
         plot=charts.points(
             derived(results, lambda result: _near(result.rows)),
             [

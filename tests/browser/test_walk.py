@@ -33,8 +33,8 @@ NARROWEST = {"width": 320, "height": 640}
 # Everything axe knows but its experiments on a laptop, and on a phone what depends on the width.
 AXE = {"resultTypes": ["violations"]}
 CONTRAST_ALONE = AXE | {"runOnly": ["color-contrast"]}
-OF_A_PHONE = ["scrollable-region-focusable", "target-size", "heading-order", "empty-table-header"]
-AXE_PHONE = AXE | {"runOnly": OF_A_PHONE}
+SCROLLS = AXE | {"runOnly": ["scrollable-region-focusable"]}
+AXE_PHONE = AXE | {"runOnly": ["target-size", "heading-order", "empty-table-header"]}
 ASKED = {"landmark-unique", "heading-order", "empty-table-header"}  # beside what axe calls serious
 # More of the same is taken out before: the further rows of a table, the further code of a page. axe
 # would look at them even where it is told not to judge them.
@@ -54,6 +54,7 @@ def serious(page, options):
 
 def on_a_laptop(page):
     """What is wrong with the open page: what was asked, and the answers."""
+    page.evaluate(UNFOLD)
     found = {what: page.evaluate(ask) for what, ask in LAPTOP_ASKS.items()}
     page.evaluate("more => document.querySelectorAll(more).forEach(part => part.remove())", MORE)
     found["shut out"] = []
@@ -66,8 +67,10 @@ def on_a_laptop(page):
 
 def on_a_phone(page):
     """The same on a phone, and what is too wide on the narrowest."""
+    folded = serious(page, SCROLLS)
+    page.evaluate(UNFOLD)
     found = {what: page.evaluate(ask) for what, ask in PHONE_ASKS.items()}
-    found["shut out"] = serious(page, AXE_PHONE)
+    found["shut out"] = folded + serious(page, AXE_PHONE)
     page.set_viewport_size(NARROWEST)
     found["too wide for 320 pixels"] = page.evaluate(TOO_WIDE)
     page.set_viewport_size(PHONE)
@@ -96,7 +99,6 @@ def walk(request, browser, site, site_folder):
         page.add_style_tag(content="* { content-visibility: visible !important }")
         see_everything(page)
         charts += page.locator(".am-plot .main-svg").count()
-        page.evaluate(UNFOLD)
         for what, answers in ask(page).items():
             found[what][address] = answers
         found["error"][address] = list(wrong)

@@ -61,7 +61,7 @@ function bufferOf(state, i) {
   const tile = coming >= 0 ? `tile ${coming} is on its way` : held >= 0 ? `tile ${held}` : "nothing yet";
   const box = make("section", { className: coming >= 0 ? "am-barriers-coming" : held >= 0 ? "am-barriers-held" : "" });
   box.append(
-    make("h4", { textContent: `Buffer ${i}` }), make("b", { textContent: tile }),
+    make("h3", { textContent: `Buffer ${i}` }), make("b", { textContent: tile }),
     make("small", { textContent: readers.length ? `read for ${readers.join(" and ")}` : "\u00a0" }),
   );
   for (const barrier of state.barriers.filter(({ name }) => name.endsWith(`[${i}]`))) {

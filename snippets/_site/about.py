@@ -22,7 +22,7 @@ FOLDED = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)  # 
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 LOOKED_AT = re.compile(
     r'<(table|math|text|button|label|(?:em|span)(?= class="(?:am-gain|filename)))\b.*?</\1>'
-    r'|<div class="am-preview"[^\n]*|<a class="am-source".*?</a>',
+    r'|<a class="am-source".*?</a>',
     re.DOTALL,
 )
 TAG = re.compile(r"<[^>]+>")

@@ -223,7 +223,6 @@ def test_reading_time_counts_what_is_not_folded():
 def test_reading_time_leaves_out_what_is_looked_at():
     words = "word " * 2 * about.WORDS_A_MINUTE
     for seen in (
-        f'<div class="am-preview"><div>{words}</div></div>\n',
         f'<em class="am-gain">{words}</em>',
         f"<table><tr><td>{words}</td></tr></table>",
         f"<svg><text>{words}</text></svg>",

@@ -183,23 +183,22 @@ def refusal(data, out, capsys):
     return capsys.readouterr().out.replace("\n", "")
 
 
-def test_check_names_all_faults_at_once(data, out, capsys):
-    draw_all(data, out)
-    tampered = data / "nvidia_h200" / "fake_attention" / "forward.json"
-    edit(tampered, '"seed": 0', '"seed": 1')
-    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
-    (out / "old_attention").mkdir()
-    (out / "old_attention" / "forward.md").write_text("left behind")
-    (out / "notes.txt").write_text("no figure, and nobody's business")
-    assert cli.main(["figures", "--check", "--data", str(data), "--out", str(out)]) == 2
-    said = capsys.readouterr().out.replace("\n", "")
-    assert f"{tampered} was changed after it was measured" in said
-    assert "report.json; run `make bench-cpu POST=fake_attention" in said
-    assert f"{out}/old_attention/forward.md is not as drawn" in said
-    assert "/fake_attention/" not in said.replace(str(tampered), "").replace("/*/", ""), (
-        "what cannot be drawn is not compared"
-    )
-    assert "notes.txt" not in said
+def test_check_names_all_faults_of_the_data_and_then_all_of_the_figures(data, out, capsys):
+    def said():
+        assert cli.main(["figures", "--check", "--data", str(data), "--out", str(out)]) == 2
+        return capsys.readouterr().out.replace("\n", "")
+
+    files = [data / "nvidia_h200" / "fake_attention" / f"{n}.json" for n in ("forward", "report")]
+    whole = files[0].read_text()
+    for file in files:
+        edit(file, '"seed": 0', '"seed": 1')
+    assert said().count("was changed after it was measured") == 2
+    files[0].write_text(whole)
+    files[1].unlink()
+    store.write(measured("forward", post="gone_attention"), data)
+    faults = said()
+    assert "report.json; run `make bench-cpu POST=fake_attention" in faults
+    assert "no figures.py draws these results: gone_attention/forward" in faults
 
 
 def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):

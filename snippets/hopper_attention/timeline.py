@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from snippets._lab.probe.listing import Listing
 from snippets._warps.gluon import FILE, Program
@@ -25,32 +25,6 @@ from .protocol import Work
 
 SOFTMAX, COPY, STARTED = 5, 2, 1
 SHOWN = ("_producer", "_step_overlapped")  # functions of kernel.py
-
-
-class Stays(NamedTuple):
-    """A role stands at a statement: it waits there, or works."""
-
-    stays: str  # which role
-    lines: tuple[int, int]  # the first and the last in the listing
-    since: int
-    works_from: int  # until then it waits
-    until: int
-
-
-class Sent(NamedTuple):
-    """An arrival at a barrier, whether somebody waits for it or not."""
-
-    sent_to: str
-    sender: str
-    time: int
-
-
-class Fetched(NamedTuple):
-    """What a copy brings, in the order in which copies are started."""
-
-    fetched: str  # the buffer
-    start: int  # the first row
-    bytes: int
 
 
 class _Lined(Program):
@@ -88,8 +62,8 @@ class _Clock(Simulation):
         self.tiles: Counter[tuple[str, str]] = Counter()
         self.spans: list[Span] = []
         self.signals: list[Signal] = []
-        self.sends: list[Sent] = []
-        self.stays: list[tuple[Any, ...]] = []  # as Stays, with the place in kernel.py
+        self.sends: list[dict[str, Any]] = []  # arrivals, whether somebody waits for them or not
+        self.stays: list[dict[str, Any]] = []  # where a role waits, and then works
         while True:
             while self._round():
                 continue
@@ -124,7 +98,7 @@ class _Clock(Simulation):
                         self.signals.append(Signal(barrier, sender, sent, role, self.now))
             case Arrive(barrier):
                 self._send(barrier, role)
-                self.sends.append(Sent(barrier, role, self.now))
+                self.sends.append({"sent_to": barrier, "sender": role, "time": self.now})
         self.happen(("step", role))
         match op:
             case Copy():
@@ -142,7 +116,8 @@ class _Clock(Simulation):
                 self._take("stores", role, "out", COPY, ("stored", role))
         until = max(self.now, self.busy[role])
         if (place := self.lines[role][number]) and until > self.came[role]:
-            self.stays.append((role, place, self.came[role], self.now, until))
+            times = {"since": self.came[role], "works_from": self.now, "until": until}
+            self.stays.append({"stays": role, "lines": place, **times})
         self.came[role] = until
 
     def _take(self, unit: str, role: str, kind: str, takes: int, event: tuple[Any, ...]) -> None:
@@ -201,14 +176,17 @@ def scene(chosen: kernel.Variant, tiles: int, D: int = 128) -> Iterator[dict[str
     """All that a program does with one tile of queries and so many of keys, and where it stands."""
     clock = play(chosen, tiles, D)
     listing, begins = _listing()
-    yield from (x._asdict() for x in (*clock.spans, *clock.signals, *clock.sends))
-    for role, (function, line), *times in clock.stays:
+    yield from (x._asdict() for x in (*clock.spans, *clock.signals))
+    yield from clock.sends
+    for stay in clock.stays:
+        function, line = stay["lines"]
         begin, one = begins[function]
         ((first, last),) = one.statements([line])
-        yield Stays(role, (begin + first, begin + last), *times)._asdict()
+        yield stay | {"lines": (begin + first, begin + last)}
     for op in clock.trace.roles["producer"]:
-        if isinstance(op, Copy):
-            yield Fetched(op.regions[0].buffer, op.block[2], op.bytes)._asdict()
+        if isinstance(op, Copy):  # in the order in which they are started
+            buffer = op.regions[0].buffer
+            yield {"fetched": buffer, "start": op.block[2], "bytes": op.bytes}
     yield {
         "queries": 64 * chosen.CONSUMERS,
         "keys": tiles * chosen.BLOCK_N,

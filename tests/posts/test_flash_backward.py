@@ -23,7 +23,6 @@ from snippets.flash_backward.kernel import KEY_CONFIGS, QUERY_CONFIGS, TileConfi
 from snippets.flash_backward.two_passes import two_passes
 from tests import made_up
 from tests.floors import some
-from tests.refusals import assert_refused
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -401,66 +400,6 @@ def test_the_ops_pass_opcheck_and_compile():
         found = torch.autograd.grad(twice(*leaves, scale), leaves, grad_out / 2)
         tensors = *(x.detach() for x in leaves), grad_out
         assert_gradients(found, *tensors, scale=scale, mask=mask)
-
-
-# What is refused.
-
-
-def arguments():
-    q, k, v, grad_out = heads(4, 6, 16, H=4, Hkv=2)
-    out, lse = forward(q, k, v)
-    return {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
-
-
-REFUSED = {
-    "a list": ({"q": [1.0]}, TypeError("q has type list")),
-    "float64": ({"q": lambda q: q.double()}, TypeError("q is torch.float64")),
-    "two dtypes": ({"k": lambda k: k.float()}, TypeError("k is torch.float32 but q is")),
-    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16")),
-    "lse of another shape": ({"lse": lambda x: x[..., :3]}, ValueError("lse has shape (1, 4, 3)")),
-    "lse with gaps": ({"lse": lambda x: x[..., ::1].mT.contiguous().mT}, ValueError("contiguous")),
-    "out of another shape": ({"out": lambda x: x[..., :3, :]}, ValueError("it must be q's")),
-    "out of another dtype": ({"out": lambda x: x.float()}, TypeError("out is torch.float32")),
-    "an expanded gradient": (
-        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
-        ValueError("use grad_out.conti"),
-    ),
-    "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError("a multiple of k's")),
-    "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError("head dimension 8; 16 to 256")),
-    "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError("no dimension may be 0")),
-    "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
-    "an unknown corner": ({"align": "middle"}, ValueError("align is 'middle'")),
-    "deterministic as a number": ({"deterministic": 1}, TypeError("deterministic has type int")),
-    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
-    "a scale too large for gradients": (
-        {"scale": 257.0},
-        ValueError("scale is 257.0; for gradients it may be at most 2^8"),
-    ),
-    "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
-    "two tensors to add to": ({"into": (1, 2)}, TypeError("into must be three tensors")),
-    "16 bits to add to": (
-        {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
-        TypeError("into's tensor for q"),
-    ),
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
-    for name in ("_prepare_kernel", "_flash_backward_kernel", "_grad_q_kernel", "_finish_kernel"):
-        monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
-    changes, error = REFUSED[reason]
-    values = arguments()
-    values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
-    tensors = [values.pop(n) for n in ("q", "k", "v", "out", "lse", "grad_out")]
-    assert_refused(error, flash_backward, *tensors, **values)
-
-
-def test_a_tensor_that_requires_grad_is_refused():
-    values = arguments()
-    values["k"].requires_grad_()
-    with pytest.raises(ValueError, match="k requires grad and there is no backward"):
-        flash_backward(*values.values())
 
 
 # What the page draws of a GPU, from made-up rows with the fields that bench.py gives.

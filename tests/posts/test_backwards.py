@@ -1,0 +1,109 @@
+"""What both backwards refuse before anything is launched."""
+
+import contextlib
+
+import pytest
+import torch
+
+from snippets._lab.judge.oracle import make_qkv
+from snippets._lab.rooms import load
+from snippets._warps import launch
+from snippets.flash_backward.checks import forward
+from tests.posts.test_launchers import HOPPER, ON_GPU, no_launch
+from tests.refusals import assert_refused
+
+WIDTHS = {"flash_backward": 16, "hopper_backward": 64}
+REFUSED = {
+    "a list": ({"q": [1.0]}, TypeError("q has type list")),
+    "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError("k is torch.bfloat16 but q is")),
+    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16")),
+    "lse too short": ({"lse": lambda x: x[..., :3]}, ValueError("lse has shape (1, 4, 3)")),
+    "lse with gaps": ({"lse": lambda x: x.mT.contiguous().mT}, ValueError("contiguous")),
+    "out too short": ({"out": lambda x: x[..., :3, :]}, ValueError("it must be q's")),
+    "out of another dtype": ({"out": lambda x: x.bfloat16()}, TypeError("out is torch.bfloat16")),
+    "an expanded gradient": (
+        {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
+        ValueError("use grad_out.conti"),
+    ),
+    "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError("a multiple of k's")),
+    "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError("no dimension may be 0")),
+    "a gradient": ({"k": lambda k: k.requires_grad_()}, ValueError("there is no backward")),
+    "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
+    "an unknown corner": ({"align": "middle"}, ValueError("align is 'middle'")),
+    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
+    "a scale too large for gradients": (
+        {"scale": 257.0},
+        ValueError("scale is 257.0; for gradients it may be at most 2^8"),
+    ),
+    "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
+    "two tensors to add to": ({"into": (1, 2)}, TypeError("into must be three tensors")),
+    "16 bits to add to": (
+        {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
+        TypeError("into's tensor for q"),
+    ),
+}
+OF_ONE = {
+    "flash_backward": {
+        "float64": ({"q": lambda q: q.double()}, TypeError("q is torch.float64")),
+        "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError("head dimension 8; 16 to 256")),
+        "deterministic as a number": (
+            {"deterministic": 1},
+            TypeError("deterministic has type int"),
+        ),
+    },
+    "hopper_backward": {
+        "float32": ({"q": lambda q: q.float()}, TypeError("q is torch.float32")),
+        "the gradient of lse of 16 bits": (
+            {"grad_lse": torch.zeros(4, 4).half()},
+            TypeError("grad_lse is torch.float16"),
+        ),
+        "one row for all": (
+            {"grad_out": lambda x: x[:, :, :1].expand(x.shape)},
+            ValueError("flash_backward takes any"),
+        ),
+        "rows that TMA cannot find": (
+            {"k": lambda k: torch.cat([k, k[..., :4]], -1)[..., :64]},
+            ValueError("multiples of 16 bytes"),
+        ),
+        "another head": ({"q": lambda q: q[..., :32]}, ValueError("head dimension 32; 64 and 128")),
+        "keys of another batch": (
+            {"k": lambda k: torch.cat([k, k])},
+            ValueError("it must be (1, Hkv, N, 64)"),
+        ),
+        "gradients to add to that are too short": (
+            {"into": lambda: [torch.zeros(1, *x, 64) for x in ((4, 4), (2, 5), (2, 6))]},
+            ValueError("into's tensor for k has shape"),
+        ),
+        "gaps between rows that are added to": (
+            {
+                "into": lambda: [
+                    torch.zeros(1, 4, 4, 128)[..., :64],
+                    *torch.zeros(2, 1, 2, 6, 64),
+                ]
+            },
+            ValueError("into's tensor for q has strides"),
+        ),
+    },
+}
+CASES = [(room, case) for room in WIDTHS for case in [*REFUSED, *OF_ONE[room]]]
+
+
+@pytest.mark.parametrize(("room", "case"), CASES)
+def test_bad_input_is_refused_before_a_launch(room, case):
+    changes, error = (REFUSED | OF_ONE[room])[case]
+    run = getattr(load(room, "kernel"), room)
+    here = ON_GPU if room == "flash_backward" else HOPPER
+    options = {"D": WIDTHS[room], "dtype": torch.float16, "device": "cuda" if here else "cpu"}
+    q, _, grad_out = make_qkv(1, 4, N=4, **options)
+    _, k, v = make_qkv(1, 2, M=1, N=6, **options)
+    out, lse = forward(q, k, v)
+    values = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
+    with torch.device(options["device"]):
+        for name, change in changes.items():
+            given = [values[name]] if name in values else []
+            values[name] = change(*given) if callable(change) else change
+    with contextlib.ExitStack() as stack:
+        if room == "hopper_backward" and not HOPPER:
+            stack.enter_context(launch.played(run))
+        stack.enter_context(no_launch(room))
+        assert_refused(error, run, *[values.pop(name) for name in [*values][:6]], **values)

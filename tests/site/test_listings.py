@@ -38,14 +38,6 @@ def test_a_file_is_published_without_the_names_of_its_parts():
             assert b"--8<--" not in archive.read(name), name
 
 
-def test_each_line_has_a_number_and_an_address():
-    marked = listings.lines('def f():\n    """One\n    two."""\n').split("\n")
-    assert [line.startswith(f'<span id="L{n}"') for n, line in enumerate(marked, 1)] == [True] * 3
-    assert '<a href="#L2" data-line="2" aria-label="Line 2"></a>' in marked[1]
-    for line in marked:
-        assert line.count("<span") == line.count("</span>")
-
-
 @pytest.mark.parametrize(
     ("session", "commands"),
     [

@@ -1,6 +1,5 @@
 """What a build adds to pages: glossary words, tables that fold, badges, Markdown, dates."""
 
-import ast
 import io
 import re
 from dataclasses import replace
@@ -21,7 +20,6 @@ from snippets._site import (
     hook,
     html_fixes,
     reference,
-    repository,
     stale,
     tables,
 )
@@ -88,23 +86,6 @@ def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation()
     assert "<b>3 ms</b>" in made
     assert "<span>PyTorch, x</span>" in made
     assert "<span>too large</span>" in made
-
-
-def test_the_commands_begin_with_a_clone_where_the_repository_is_known():
-    page = 'a\n\n<div class="am-commands"></div>\n'
-    assert repository.shown(page, "") == "a\n\n```console\n$ make serve\n```\n"
-    assert "$ git clone https://h.org/a/b\n$ cd b\n" in repository.shown(page, "https://h.org/a/b")
-
-
-def test_the_reference_names_functions_that_exist_and_have_a_docstring():
-    found = reference.IDENTIFIER.findall(REFERENCE)
-    assert found
-    for identifier in found:
-        module, _, name = identifier.rpartition(".")
-        source = (ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8")
-        defined = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
-        assert name in defined, f"{module} has no {name}"
-        assert ast.get_docstring(defined[name]), f"{identifier} has no docstring"
 
 
 def test_a_glossary_word_is_there_once_and_its_text_fits_a_tooltip():

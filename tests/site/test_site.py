@@ -19,15 +19,8 @@ from snippets._site.includes import whole
 from tests.floors import perhaps, some
 
 ROOT = Path(__file__).resolve().parents[2]
-LAB_PAGES = {
-    "scoreboard",
-    "claims",
-    "coverage",
-    "your_gpu",
-    "what_changed",
-    "diagnose",
-    "find_the_bottleneck",
-}  # rooms of lab pages: no kernel, no post
+DRAWN_ONLY = {"claims", "find_the_bottleneck", "what_changed"}  # about what others measured
+LAB_PAGES = {*DRAWN_ONLY, "scoreboard", "coverage", "your_gpu", "diagnose"}  # no kernel, no post
 EVERY_ROOM = {"report", "mutants", *FOR_SCRIPTS}  # results that no bench.py has to define
 SECTION_LINES = range(2, 41)  # of a shown section; most have at least 5
 TOP_LEVEL = {
@@ -106,11 +99,6 @@ def fail_with(faults, what):
 
 
 ROOMS, POSTS = rooms(), posts()
-DRAWN_ONLY = {
-    "claims",
-    "find_the_bottleneck",
-    "what_changed",
-}  # measure nothing: they are about what others measured
 BENCHED = [room for room in ROOMS if room not in DRAWN_ONLY]
 
 
@@ -277,13 +265,8 @@ def test_nothing_has_a_name_without_a_room():
         "notebook": [p.stem for p in below("docs/notebooks", "*.ipynb")],
         "figures": [p.parts[2] for p in below("docs/figures", "*")],
         "data": [p.parent.name for p in below("docs/data", "*.json") if p.parts[2] != "browser"],
-        "test": [
-            p.stem.removeprefix("test_").removesuffix("_figures").removesuffix("_protocol")
-            for p in below("tests/posts", "test_*.py")
-            if not p.stem.startswith(("test_launchers", "test_figures", "test_oracles"))
-        ],
     }
-    assert all(named[kind] for kind in ("page", "figures", "data", "test"))
+    assert all(named[kind] for kind in ("page", "figures", "data"))
     strangers = {kind: sorted(set(names) - set(rooms())) for kind, names in named.items()}
     assert not {kind: names for kind, names in strangers.items() if names}
 

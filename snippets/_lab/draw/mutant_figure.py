@@ -5,8 +5,9 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from snippets._lab.draw import units
 from snippets._lab.draw.tables import CODE
@@ -136,7 +137,7 @@ def _inline(before: str, after: str) -> str:
     """One line with what went and what came in place; "" where too little stays."""
     a, b = TOKEN.findall(before), TOKEN.findall(after)
     head = _common(a, b)
-    tail = _common(reversed(a[head:]), reversed(b[head:]))
+    tail = _common(a[head:][::-1], b[head:][::-1])
     if sum(map(len, [*a[:head], *a[len(a) - tail :]])) < LITTLE * len(before):
         return ""
     gone, come = "".join(a[head : len(a) - tail]), "".join(b[head : len(b) - tail])
@@ -145,11 +146,6 @@ def _inline(before: str, after: str) -> str:
     return html.escape("".join(a[:head])) + marked + html.escape("".join(a[len(a) - tail :]))
 
 
-def _common(a: Iterable[str], b: Iterable[str]) -> int:
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
     """How many tokens two lines begin with alike."""
-    number = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        number += 1
-    return number
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

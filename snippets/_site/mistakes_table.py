@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from snippets._lab.draw.words import CODE
+from snippets._lab.draw.tables import CODE
 from snippets._lab.results import store
 from snippets._lab.results.store import Result
 

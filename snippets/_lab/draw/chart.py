@@ -6,6 +6,7 @@ every color of text and lines, is in the page's template (`theme` in plotly.js),
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -216,13 +217,7 @@ def _room(axis: Axis, phone: bool) -> int:
 
 def _wrapped(name: str, phone: bool) -> str:
     """A name on an axis, its lines set apart."""
-    lines = [""]
-    for word in name.split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and len(longer) > WRAP[phone]:
-            lines.append(word)
-        else:
-            lines[-1] = longer
+    lines = textwrap.wrap(name, WRAP[phone], break_long_words=False, break_on_hyphens=False)
     return "<br>".join(lines)
 
 
@@ -236,9 +231,7 @@ def _tall(panel: Panel, phone: bool, asked: int) -> int:
 
 def _axis(axis: Axis, phone: bool, long: float, title: str, upright: bool) -> dict[str, Any]:
     """Properties of an axis that is so many pixels long."""
-    found: dict[str, Any] = {
-        "range": [axis.at(axis.low), axis.at(axis.high)],
-    }
+    found: dict[str, Any] = {"range": [axis.at(axis.low), axis.at(axis.high)]}
     if title:
         found["title"] = {"text": title}
     if axis.log:

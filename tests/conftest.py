@@ -26,7 +26,6 @@ if torch is not None:
 from hypothesis import HealthCheck, settings
 
 from snippets._site.browser import program
-from tests import progress
 
 settings.register_profile(
     "attention",
@@ -40,8 +39,6 @@ settings.load_profile("attention")
 
 
 def pytest_configure(config):
-    if progress.wanted(config):
-        config.pluginmanager.register(progress.Line())
     if torch is None or not torch.cuda.is_available():
         # A green run has no warnings. A GPU has some of its own about what our lines ask of it.
         config.getini("filterwarnings").insert(0, "error")

@@ -6,8 +6,6 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from tests.floors import some
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,28 +93,6 @@ def test_every_file_of_the_lab_is_in_the_plan():
     parts = {part(m) for _, m in modules() if m.startswith("snippets._")}
     parts -= {"__init__", "_lab.__init__"}
     assert parts == set(SEES)
-
-
-@pytest.mark.parametrize(
-    ("module", "line", "fault"),
-    [
-        ("_lab.results.store", "import snippets._lab.probe.compiled", "does not see _lab.probe"),
-        (
-            "_lab.results.store",
-            "def f():\n    from snippets._lab.judge import oracle",
-            "_lab.judge",
-        ),
-        ("_lab.probe.compiled", "from ..judge import oracle", "does not see _lab.judge"),
-        ("_lab.cli", "from snippets._site import markup", "does not see _site"),
-        ("_lab.judge.grid", "from snippets import flash_attention", "names the room"),
-        ("basic_attention.bench", "from snippets._site import hook", "does not see _site"),
-        ("basic_attention.figures", "from snippets._lab.judge import oracle", "_lab.judge"),
-    ],
-)
-def test_an_import_against_the_flow_is_found(module, line, fault):
-    found = list(faults(line, f"snippets.{module}"))
-    assert len(found) == 1
-    assert fault in found[0]
 
 
 def test_what_the_texts_name_is_there():

@@ -8,7 +8,6 @@ import functools
 import os
 import random
 import statistics
-import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -144,11 +143,6 @@ def test_every_result_is_stored_with_where_it_comes_from(lab, data):
     assert report.rows == [{"line": "OK"}]
 
 
-def test_the_check_comes_first_and_once(lab):
-    lab("bench-cpu")
-    assert in_room().calls == ["check on cpu", "first", "second", "third"]
-
-
 def test_nothing_is_stored_from_a_room_that_fails_its_check(lab, data):
     in_room().trouble["check on cpu"] = AssertionError("largest difference 1.0")
     code, out = lab("bench-cpu")
@@ -245,14 +239,6 @@ def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
     assert stored(data)["first"] == first
 
 
-def test_an_interrupted_repetition_leaves_the_old_file(lab, data):
-    lab("bench-cpu")
-    before = stored(data)
-    in_room().trouble["first"] = KeyboardInterrupt()
-    assert lab("bench-cpu", "--force")[0] == 130
-    assert stored(data) == before
-
-
 def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data, monkeypatch):
     before = staleness.code_of("fake_attention", "second", "interpreter")
 
@@ -292,14 +278,6 @@ def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, mo
     code, out = lab("bench-cpu")
     assert code == 2
     assert f"{data}/interpreter/fake_attention cannot be written to; nothing was measured" in out
-    assert in_room().calls == []
-
-
-def test_a_folder_that_cannot_be_made_is_named_before_anything_is_measured(lab, data):
-    data.write_text("a file where the folder should be")
-    code, out = lab("bench-cpu")
-    assert code != 0
-    assert str(data) in out
     assert in_room().calls == []
 
 
@@ -529,38 +507,9 @@ def test_what_differs_from_run_to_run_is_the_mean_of_the_runs():
     assert next(faults(found, store.folder_name), None) is None
 
 
-def test_ceilings_that_could_not_be_measured_are_tried_again(lab, gpu, data, monkeypatch):
-    answers = [RuntimeError("busy"), CEILINGS]
-
-    def measure(flush):
-        if isinstance(answer := answers.pop(0), Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(ceilings, "measure", measure)
-    code, _ = lab("bench", "--runs", "1")
-    assert code == 1
-    assert list(stored(data)) == ["report"]
-    assert store.read(next(data.rglob("*.json")), data).ceilings == CEILINGS
-
-
 def test_timing_needs_a_gpu():
     with pytest.raises(RuntimeError, match=r"measured_on\('gpu'\)"):
         next(Lab("interpreter").time_attention({"N": 1}, ["torch:sdpa"]))
-
-
-def test_each_gives_every_combination_and_moves_the_bar():
-    moved = []
-    lab = Lab("interpreter", advance=lambda case, total: moved.append((case, total)))
-    found = list(lab.each(dtype=["float32", "float16"], N=[1, 2]))
-    assert found == [
-        {"dtype": "float32", "N": 1},
-        {"dtype": "float32", "N": 2},
-        {"dtype": "float16", "N": 1},
-        {"dtype": "float16", "N": 2},
-    ]
-    assert moved[0] == ("dtype float32, N 1", 4)
-    assert len(moved) == 4
 
 
 def test_a_compiler_result_is_measured_for_every_target(room):
@@ -634,11 +583,6 @@ def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
     assert f"fake_attention/report cannot be measured: {what}" in out
 
 
-def test_a_room_of_the_lab_without_results_is_no_error(room):
-    (room / "bench.py").unlink()
-    assert [job.result for job in jobs("interpreter")] == ["report"]
-
-
 def test_places_are_checked():
     with pytest.raises(ValueError, match="allowed are gpu, interpreter, compiler"):
         rooms.measured_on("tpu")
@@ -704,11 +648,3 @@ def test_a_check_with_nothing_to_check_fails(lab, data, capsys):
 def test_mutants_of_an_unknown_post(lab, capsys):
     assert cli.main(["mutants", "fake_attention"]) == 2
     assert "fake_attention: no mutants; posts that have some:" in capsys.readouterr().out
-
-
-def test_help_names_every_command():
-    command = [sys.executable, "-m", "snippets._lab", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    names = ("bench", "bench-cpu", "figures", "stale", "mutants")
-    assert all(name in done.stdout for name in names)

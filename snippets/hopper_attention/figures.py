@@ -38,13 +38,6 @@ PAGE = "docs/posts/hopper_attention.md"
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
-def _views(rows, **further):
-    """A panel for each D, without a mask and with one."""
-    pairs = sorted({(r["D"], r["causal"]) for r in rows})
-    wanted = [{"D": D, "causal": causal} for D, causal in pairs]
-    return [View(case(where), {**where, **further}) for where in wanted]
-
-
 def barriers(results):
     rows = [_as_the_page_says(row) for row in results[0].rows]
     whole, *removed = rows
@@ -343,7 +336,7 @@ def rungs(results):
             derived(results, _of_cudnn),
             places,
             OF_CUDNN,
-            _views(rows),
+            charts.by_mask(rows),
             groups=[
                 Series("", f"N {count(N)}", {"N": N}, symbol=symbol)
                 for N, symbol in zip(lengths, ("circle-open", "circle", "diamond"), strict=False)
@@ -458,7 +451,7 @@ def forward(results):
             [CUDNN, *rivals, OURS, TRITON, FLEX, FLASH],
             "N",
             RATE,
-            _views(rows, dtype="bfloat16"),
+            charts.by_mask(rows, dtype="bfloat16"),
             log="x",
         ),
         numbers={
@@ -530,7 +523,7 @@ def ragged(results):
             results,
             [Series(str(N), count(N), {"N": N}, like=OURS) for N in lengths],
             RATE,
-            _views(rows),
+            charts.by_mask(rows),
             groups=[
                 Series(OURS, "each head its own keys"),
                 Series(shared, shared, like="context"),

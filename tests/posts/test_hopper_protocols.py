@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import CONTROL, variant
 from snippets._lab.probe.compiled import Compiler
+from snippets._lab.results.staleness import code_of
 from snippets._warps import gluon
 from snippets._warps.interleavings import Interleavings
 from snippets._warps.launch import traced
@@ -313,17 +314,14 @@ def test_every_line_that_waits_or_signals_has_been_seen(room):
         seen.add(frame.f_lineno)
         return watch
 
-    rungs = {64: {}, 128: {"HALVES": True}}
     protocol.traces.cache_clear()
     before = sys.gettrace()
     sys.settrace(watch)
     try:
         list(kernel.traces())
-        if room == "hopper_backward":
-            with pytest.MonkeyPatch.context() as patch:
-                for D, switches in rungs.items():
-                    patch.setitem(VARIANTS, D, VARIANTS[D]._replace(**switches))
-                list(kernel.traces())
+        with pytest.MonkeyPatch.context() as patch:  # dQ in halves: a rung of the backward
+            patch.setitem(VARIANTS, 128, VARIANTS[128]._replace(HALVES=True))
+            list(kernel.traces())
     finally:
         sys.settrace(before)
     assert len(wanted) > 20
@@ -395,6 +393,13 @@ def test_constants_are_found_by_who_uses_them():
     exec(gluon.gpu_code(source + function), names)  # noqa: S102 - the text above
     assert {"USED", "_f"} <= set(names)
     assert "UNUSED" not in names
+
+
+@pytest.mark.parametrize(
+    ("room", "result"), [("hopper_attention", "barriers"), ("hopper_backward", "orders")]
+)
+def test_a_result_of_the_package_depends_on_it(room, result):
+    assert "role_traces.py" in {Path(file).name for file in code_of(room, result, "interpreter")}
 
 
 # The rules, one by one: two roles, two buffers, two barriers. Both hold buffers that are written.

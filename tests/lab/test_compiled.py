@@ -1,6 +1,5 @@
 """What compiled kernels need, against kernels whose needs are known."""
 
-import ast
 import dataclasses
 import json
 import os
@@ -350,49 +349,3 @@ def test_loaded_kernels_are_described_from_the_driver_and_ptxas(compiler, tmp_pa
             # The driver's numbers where the driver knows, None for what nobody timed,
             expected = {"registers": 77, "local_words": 5, "compile_seconds": None}
             assert row == want.as_row() | expected  # and everything else as ahead of time
-
-
-# Tests of compiled code, on a machine with a GPU.
-
-MAKERS = {"zeros", "ones", "empty", "full", "randn", "arange", "tensor", "make_qkv", "make_cache"}
-
-
-def without_a_device(source):
-    """What tests of compiled code make without saying where it lies.
-
-    A launcher refuses tensors of a CPU where there is a GPU, so such a test would fail there. Those
-    that are skipped there, and those that replace the refusal, may make what they like.
-    """
-    for function in ast.walk(ast.parse(source)):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        text = ast.unparse(function)
-        if "ON_GPU" in text or "'_check_" in text:
-            continue
-        if "pytest.mark.compiler" not in text and "Compiler(" not in text:
-            continue
-        for call in ast.walk(function):
-            if isinstance(call, ast.Call):
-                name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-                if name in MAKERS and "device" not in {x.arg for x in call.keywords}:
-                    yield f"{function.name}: {ast.unparse(call)}"
-
-
-def test_tensors_of_compiled_tests_lie_where_a_kernel_may_run():
-    files = some(Path(__file__).parent.glob("test_*.py"), 60)
-    compiling = [f for f in files if "Compiler(" in f.read_text("utf-8")]
-    assert len(compiling) >= 8
-    found = [f"{f.name}, {x}" for f in compiling for x in without_a_device(f.read_text("utf-8"))]
-    assert not found
-
-
-def test_a_tensor_that_lies_nowhere_is_seen():
-    planted = """
-@pytest.mark.compiler
-def test_it(compiled):
-    {}
-    compiled(copy, torch.zeros(8{}))
-"""
-    assert list(without_a_device(planted.format("pass", ""))) == ["test_it: torch.zeros(8)"]
-    assert not list(without_a_device(planted.format("pass", ", device=DEVICE")))
-    assert not list(without_a_device(planted.format("assert not ON_GPU", "")))

@@ -283,14 +283,6 @@ def test_a_layout_may_be_refused_but_not_be_missing():
         figures.grid([result_of(rows)])
 
 
-def test_a_failing_cell_is_said_on_the_page():
-    rows = [dict(r) for r in stored()[0].rows]
-    rows[0] |= {"outcome": "failed", "reason": "wrong"}
-    figure = figures.grid([result_of(rows)])
-    assert "and 1 fail" in figure.finding
-    assert figure.claims == {"docs/lab/coverage.md: no cell fails": False}
-
-
 def test_a_second_device_joins_the_grid():
     first = stored()[0]
     second = replace(first, folder="some_gpu", device={"name": "Some <b>GPU</b>"})

@@ -74,19 +74,3 @@ def test_a_numpy_with_which_no_loop_runs_is_refused(
     refused = pytest.raises(RuntimeError, match=r"3\.6\.0 cannot .* 2\.4\.0: .*'numpy<2\.4'")
     with contextlib.nullcontext() if fits else refused:
         lab.refuse_numpy()
-
-
-def test_the_language_is_looked_through_once_for_each_module(monkeypatch):
-    lab.patch_once_a_launch()  # the conftest has: a second time changes nothing
-    looked = []
-    real = interpreter._patch_builtin
-    monkeypatch.setattr(
-        interpreter,
-        "_patch_builtin",
-        lambda package, *rest: looked.append(package) or real(package, *rest),
-    )
-    sums(torch.randn(32))
-    assert looked.count(tl) == 2, "for this module, and for the one in which tl.sum stands"
-    before = len(looked)
-    sums(torch.randn(32))
-    assert len(looked) == 2 * before, "each launch anew: what is replaced is restored after it"

@@ -308,52 +308,44 @@ def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
         return []
     from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 
-    run = InterpretedFunction.run
-    load = InterpreterBuilder.create_masked_load
-    store = InterpreterBuilder.create_masked_store
-    rmw = InterpreterBuilder.create_atomic_rmw
-    dot = InterpreterBuilder.create_dot
-    at = InterpreterBuilder.set_grid_idx
+    def watched(
+        owner: type, method: str, look: Callable[..., tuple[Any, ...] | None]
+    ) -> tuple[type, str, Callable[..., Any]]:
+        original = getattr(owner, method)
 
-    @functools.wraps(run)
-    def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        memory.launching(self, *args, **kwargs)
-        return run(self, *args, **kwargs)
+        @functools.wraps(original)
+        def wrapper(self: Any, *args: Any, **named: Any) -> Any:
+            return original(self, *(look(self, *args, **named) or args), **named)
 
-    @functools.wraps(load)
-    def watched_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        return load(self, pointers, memory.checked("load", pointers, mask), *rest, **named)
+        return owner, method, wrapper
 
-    @functools.wraps(store)
-    def watched_store(
-        self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any
-    ) -> Any:
+    def load(_: Any, pointers: Any, mask: Any, *rest: Any, **__: Any) -> tuple[Any, ...]:
+        return pointers, memory.checked("load", pointers, mask), *rest
+
+    def store(_: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> tuple[Any, ...]:
         kept = memory.checked("store", pointers, mask)
         if memory.nan_stored is None and np.isnan(value.data[np.asarray(kept.data, bool)]).any():
             memory.nan_stored = _line_here()
-        return store(self, pointers, value, kept, *rest, **named)
+        return pointers, value, kept, *rest
 
-    @functools.wraps(rmw)
-    def watched_rmw(self: Any, op: Any, pointers: Any, value: Any, mask: Any, *r: Any) -> Any:
-        return rmw(self, op, pointers, value, memory.checked("atomic", pointers, mask), *r)
+    def atomic(
+        _: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any
+    ) -> tuple[Any, ...]:
+        return op, pointers, value, memory.checked("atomic", pointers, mask), *rest
 
-    @functools.wraps(dot)
-    def watched_dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+    def dot(_: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> None:
         memory.dotted(a, b, precision)
-        return dot(self, a, b, d, precision, *rest)
 
-    @functools.wraps(at)
-    def watched_at(self: Any, *place: Any) -> Any:
+    def at(_: Any, *place: Any) -> None:
         memory.programs += 1
-        return at(self, *place)
 
     return [
-        (InterpretedFunction, "run", watched_run),
-        (InterpreterBuilder, "create_masked_load", watched_load),
-        (InterpreterBuilder, "create_masked_store", watched_store),
-        (InterpreterBuilder, "create_atomic_rmw", watched_rmw),
-        (InterpreterBuilder, "create_dot", watched_dot),
-        (InterpreterBuilder, "set_grid_idx", watched_at),
+        watched(InterpretedFunction, "run", memory.launching),
+        watched(InterpreterBuilder, "create_masked_load", load),
+        watched(InterpreterBuilder, "create_masked_store", store),
+        watched(InterpreterBuilder, "create_atomic_rmw", atomic),
+        watched(InterpreterBuilder, "create_dot", dot),
+        watched(InterpreterBuilder, "set_grid_idx", at),
     ]
 
 

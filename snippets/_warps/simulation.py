@@ -113,7 +113,6 @@ class Simulation:
         if op.effect:
             op.effect()
 
-    # --8<-- [start:run]
     def run(self, order: random.Random) -> int:
         """One random order of events to the end; how many events. Raises Fault."""
         count = 0
@@ -131,14 +130,12 @@ class Simulation:
             ]
             raise Fault(f"nobody can go on: {', '.join(stuck)}")
         return count
-        # --8<-- [end:run]
 
     def stuck(self) -> dict[str, Any]:
         """The roles that are not at their end, and what each waits for."""
         ops = self.trace.roles
         return {role: ops[role][at] for role, at in self.at.items() if at < len(ops[role])}
 
-    # --8<-- [start:passes]
     def _passes(self, role: str, op: Any) -> bool:
         match op:
             case Wait(barrier, parity):
@@ -157,7 +154,6 @@ class Simulation:
             case StoreWait(left):
                 return len(self.stores[role]) <= left
         return True
-        # --8<-- [end:passes]
 
     def _compute(self, role: str) -> None:
         """Let a role compute what comes next; at its end its shared memory goes."""

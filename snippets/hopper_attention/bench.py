@@ -166,7 +166,6 @@ POLYNOMIAL = (
 )
 
 
-# --8<-- [start:rung]
 class Rung(NamedTuple):
     """A kernel on the way up, or beside it, and the rung that it is compared with."""
 
@@ -178,7 +177,6 @@ class Rung(NamedTuple):
     way_up: bool = False  # built on all those before it
     causal_only: bool = False  # without a mask the two are the same kernel
     section: str = ""  # of the page's sentences about the step
-    # --8<-- [end:rung]
 
 
 # --8<-- [start:rungs]
@@ -564,7 +562,6 @@ SHAPES = 125  # of each dtype, head dimension and mask: 1000 in all
 LONGEST = 400
 
 
-# --8<-- [start:fuzz]
 @measured_on("gpu")
 def fuzz(lab):
     """Random lengths, heads, alignments and variants: how much of the allowed error is used."""
@@ -586,7 +583,6 @@ def fuzz(lab):
         wrong = sum(not x <= 1.0 for x in used)  # NaN is wrong
         counts = {"shapes": SHAPES, "longest": LONGEST, "wrong": wrong}
         yield {**case, **counts, "largest_share_of_allowed": max(used)}
-        # --8<-- [end:fuzz]
 
 
 @measured_on("interpreter")

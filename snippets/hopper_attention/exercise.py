@@ -1,12 +1,10 @@
 """The answers of both posts' exercises: who waits for which parity, and pairs of equal work."""
 
 
-# --8<-- [start:waits]
 def waits(tile, buffers):
     """A tile of keys → its buffer, the parity its readers wait for, and the one its writer does."""
     uses, buffer = divmod(tile, buffers)
     return buffer, uses % 2, 1 - uses % 2
-    # --8<-- [end:waits]
 
 
 # --8<-- [start:work]
@@ -29,7 +27,6 @@ def work(order, tiles, heads, programs):
     # --8<-- [end:work]
 
 
-# --8<-- [start:tile_of]
 def tile_of(work_idx, tiles, heads):
     """Item → head and tile: the longest tile left of a head, with the shortest of the next head.
 
@@ -41,4 +38,3 @@ def tile_of(work_idx, tiles, heads):
         return kernels_order(work_idx, tiles, heads)
     second = i % 2
     return 2 * two_heads + second, i // 2 if second else tiles - 1 - i // 2
-    # --8<-- [end:tile_of]

@@ -48,7 +48,6 @@ ROW_SUM_LAYOUT = gl.constexpr(
 )
 
 
-# --8<-- [start:variant]
 class Variant(NamedTuple):
     """How the work of one program is divided."""
 
@@ -60,7 +59,6 @@ class Variant(NamedTuple):
     BLOCK_N: int = 128  # keys of a tile
     LAZY: bool = False  # sums are rescaled only once the maximum has grown by a factor of 16
     EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
-    # --8<-- [end:variant]
 
 
 # --8<-- [start:table]
@@ -223,7 +221,6 @@ def _count_key_tiles(
     # --8<-- [end:schedule]
 
 
-# --8<-- [start:producer]
 @gluon.jit
 def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
     """One warp: start every copy, in the order in which the consumers want them."""
@@ -246,7 +243,6 @@ def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: g
             kv_count += 1
         q_count += 1
         work_idx = _next_work(work_idx, prob)
-        # --8<-- [end:producer]
 
 
 # --8<-- [start:state]
@@ -289,7 +285,6 @@ def _left_operand(layout):
     # --8<-- [end:layouts]
 
 
-# --8<-- [start:columns]
 @gluon.constexpr_function
 def _columns_layout(V):
     """The scores as [CONSUMER_M, BLOCK_N / 8, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k.
@@ -308,7 +303,6 @@ def _columns_layout(V):
         block_bases=[],
         shape=[64, eights, 4, 2],
     )
-    # --8<-- [end:columns]
 
 
 # --8<-- [start:products]
@@ -348,7 +342,6 @@ def _pass_turn(order_barriers, warpgroup: gl.constexpr, V: gl.constexpr):
         # --8<-- [end:turns]
 
 
-# --8<-- [start:sums]
 @gluon.jit
 def _add_row_sums(l_i, alpha, p):
     """l_i · alpha + the sums of the rows of p; with an l_i of [CONSUMER_M, 4], one a thread."""
@@ -359,10 +352,8 @@ def _add_row_sums(l_i, alpha, p):
         alpha = gl.convert_layout(alpha, gl.SliceLayout(1, ROW_SUM_LAYOUT))
         l_i = l_i * alpha[:, None] + gl.convert_layout(own, ROW_SUM_LAYOUT)
     return l_i
-    # --8<-- [end:sums]
 
 
-# --8<-- [start:mask]
 @gluon.jit
 def _hide(s, last, V: gl.constexpr):
     """Minus infinity in the columns after `last`, [CONSUMER_M]."""
@@ -383,10 +374,8 @@ def _hide(s, last, V: gl.constexpr):
         s = gl.where(8 * i <= last - 2 * j - k, s, float("-inf"))
         s = gl.convert_layout(s.reshape([CONSUMER_M, V.BLOCK_N]), _scores_layout(V))
     return s
-    # --8<-- [end:mask]
 
 
-# --8<-- [start:softmax]
 @gluon.jit
 def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V: gl.constexpr):
     """One more tile of scores: their weights p, what the old sums are worth, and m_i and l_i."""
@@ -405,7 +394,6 @@ def _online_softmax(s, m_i, l_i, start, last_key, prob, MASKED: gl.constexpr, V:
     p = gl.exp2((s * before - m_sub[:, None]) * after)
     alpha = gl.exp2((m_i - m_sub) * after)
     return p, alpha, m_new, _add_row_sums(l_i, alpha, p)
-    # --8<-- [end:softmax]
 
 
 # --8<-- [start:rescale]
@@ -442,7 +430,6 @@ def _rescale(acc, alpha, V: gl.constexpr):
     # --8<-- [end:rescale]
 
 
-# --8<-- [start:step_overlapped]
 @gluon.jit
 def _step_overlapped(
     p,  # the previous tile's weights
@@ -477,7 +464,6 @@ def _step_overlapped(
     if V.CONSUMERS == 3:  # no registers to carry the weights as float32
         p_next = gl.convert_layout(p_next.to(channels.v.buffers.dtype), _left_operand(acc_layout))
     return p_next, Running(m_i, l_i, _rescale(acc, alpha, V))
-    # --8<-- [end:step_overlapped]
 
 
 # --8<-- [start:fold_overlapped]
@@ -548,7 +534,6 @@ def _fold_overlapped(
     # --8<-- [end:fold_overlapped_tiles]
 
 
-# --8<-- [start:step_sequential]
 @gluon.jit
 def _step_sequential(
     state,
@@ -574,7 +559,6 @@ def _step_sequential(
     acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, acc, channels.v, stage, V)])
     _release_in_passing(channels.v, stage)
     return Running(m_i, l_i, acc)
-    # --8<-- [end:step_sequential]
 
 
 # --8<-- [start:consumer]
@@ -980,7 +964,6 @@ def _describe(x, block):
     # --8<-- [end:descriptors]
 
 
-# --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -1015,10 +998,8 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:refused_shapes]
 def _check_inputs(q, k, v, causal, align, return_lse=False):
     """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
     _check_tensors(2, q=q, k=k, v=v)
@@ -1057,7 +1038,6 @@ def _check_inputs(q, k, v, causal, align, return_lse=False):
         raise ValueError(
             f"q is on a GPU of capability {found}; (9, 0) is allowed, see flash_attention"
         )
-    # --8<-- [end:refused_shapes]
 
 
 def _check_mask(causal, align="bottom_right"):

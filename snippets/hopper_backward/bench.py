@@ -82,7 +82,6 @@ def _cases(lab, **axes):
         yield {**case, "batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
 
 
-# --8<-- [start:backward]
 @measured_on("gpu")
 def backward(lab):
     """Time from grad_out to the three gradients, every launch counted; others by autograd."""
@@ -103,7 +102,6 @@ def backward(lab):
             except Exception as error:  # noqa: BLE001 - what fails is named in its row
                 yield {"implementation": name, **case, "error": f"{type(error).__name__}: {error}"}
         yield from lab.time(case, calls, **_cost(case))
-        # --8<-- [end:backward]
 
 
 # Pieces of kernel.py and what replaces them.
@@ -215,7 +213,6 @@ def order(lab):
         # --8<-- [end:order]
 
 
-# --8<-- [start:registers]
 @measured_on("compiler", targets=["sm_90"])
 def registers(lab):
     """Registers and spills of the kernel and of the rungs that are right."""
@@ -230,7 +227,6 @@ def registers(lab):
             for resources in lab.compiler.resources(run, given, target=lab.target):
                 if resources.kernel == "_hopper_backward_kernel":
                     yield {**case, "rung": name, **resources.as_row()}
-            # --8<-- [end:registers]
 
 
 # --8<-- [start:orders]

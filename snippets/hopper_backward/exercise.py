@@ -5,7 +5,6 @@ import torch
 from .kernel import hopper_backward
 
 
-# --8<-- [start:answer]
 def in_turn(q, k, v, out, lse, grad_out, *, parts):
     """hopper_backward, one part of the keys after the other; without a mask.
 
@@ -20,4 +19,3 @@ def in_turn(q, k, v, out, lse, grad_out, *, parts):
         of_keys.append(dk)
         of_values.append(dv)
     return grad_q.to(q.dtype), torch.cat(of_keys, dim=-2), torch.cat(of_values, dim=-2)
-    # --8<-- [end:answer]

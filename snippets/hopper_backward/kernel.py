@@ -48,7 +48,6 @@ _tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 _tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
-# --8<-- [start:variant]
 class Variant(NamedTuple):
     """How a program goes through the queries."""
 
@@ -56,7 +55,6 @@ class Variant(NamedTuple):
     STAGES: int  # tiles of q, of dO and of dS that shared memory holds
     KV_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     HALVES: bool = False  # SUB_M queries: each consumer computes half of dQ's columns, or in turns
-    # --8<-- [end:variant]
 
 
 # --8<-- [start:table]
@@ -247,7 +245,6 @@ def _fill_once(desc, channel, work):
     # --8<-- [end:fill]
 
 
-# --8<-- [start:producer]
 @gluon.jit
 def _producer(inputs, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
     """One warp: start every copy, in the order in which the consumers want them."""
@@ -263,7 +260,6 @@ def _producer(inputs, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
         mbarrier.wait(channels.ds.empty.index(stage.index), stage.phase ^ 1)
         _fill(q_desc, work.b, h, tile, lse_log2_ptr, row, channels.q, stage, V)
         _fill(do_desc, work.b, h, tile, delta_ptr, row, channels.do, stage, V)
-    # --8<-- [end:producer]
 
 
 # --8<-- [start:reduce_add]
@@ -279,7 +275,6 @@ _reduce_add = getattr(tma, "async_atomic_add", _reduce_add)
 # --8<-- [end:reduce_add]
 
 
-# --8<-- [start:writer]
 @gluon.jit
 def _writer(sum_desc, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
     """One warp: add each tile of dQ to the sum that all programs of the head add to."""
@@ -293,7 +288,6 @@ def _writer(sum_desc, prob, channels, CAUSAL: gl.constexpr, V: gl.constexpr):
         for sub in gl.static_range(V.BLOCK_M // SUB_M):
             tma.store_wait(V.BLOCK_M // SUB_M - 1 - sub)  # they end in order
             mbarrier.arrive(channels.dq.empty.index(sub), count=1)
-    # --8<-- [end:writer]
 
 
 # --8<-- [start:layouts]
@@ -374,7 +368,6 @@ def _hide_by_columns(st, first):
     # --8<-- [end:columns]
 
 
-# --8<-- [start:hide]
 @gluon.jit
 def _hide(
     st,  # [CONSUMER_N, SUB_M]
@@ -393,7 +386,6 @@ def _hide(
         if hidden:
             st = _hide_by_columns(st, offs_n - (prob.causal_offset + first_query))
     return st
-    # --8<-- [end:hide]
 
 
 # --8<-- [start:weights]
@@ -521,7 +513,6 @@ def _step(
     # --8<-- [end:share]
 
 
-# --8<-- [start:add]
 @gluon.jit
 def _add_rows(ptr, grad, work, first_key, prob):
     """Add to a consumer's rows of a float32 tensor [B, Hkv, N, D]; nobody else has them."""
@@ -534,7 +525,6 @@ def _add_rows(ptr, grad, work, first_key, prob):
     ptrs = ptr + offs_n.to(gl.int64)[:, None] * D + offs_d[None, :]  # [CONSUMER_N, D]
     mask = (offs_n < prob.N)[:, None]
     gl.store(ptrs, gl.load(ptrs, mask=mask, other=0.0) + grad, mask=mask)
-    # --8<-- [end:add]
 
 
 # --8<-- [start:consumer]
@@ -874,7 +864,6 @@ def hopper_backward(
     # --8<-- [end:launches]
 
 
-# --8<-- [start:together]
 def _together(causal, M, D, heads_kv, tiles_n):
     """How many heads of keys are worked on at a time: as many as L2 holds what they share of.
 
@@ -884,7 +873,6 @@ def _together(causal, M, D, heads_kv, tiles_n):
         return 1
     shared = M * D * (2 + 2 + 4)  # bytes of q, dO and the sum of dQ, of one head of queries
     return min(heads_kv, max(L2_BYTES // shared, -(-PROGRAMS // tiles_n)))
-    # --8<-- [end:together]
 
 
 def _strides(**tensors):
@@ -899,7 +887,6 @@ def _strides(**tensors):
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-# --8<-- [start:compiled]
 def _launch(kernel, programs, q, tensors, sizes, constants):
     """Launch a kernel of this file; tensors, sizes and constants are its parameters, in order.
 
@@ -925,7 +912,6 @@ def _launch(kernel, programs, q, tensors, sizes, constants):
     found = kernel[(programs,)](**tensors, **sizes, **constants)
     if isinstance(found, CompiledKernel):
         _compiled[key] = found
-    # --8<-- [end:compiled]
 
 
 # --8<-- [start:descriptors]
@@ -959,7 +945,6 @@ def _capability(device):
     return torch.cuda.get_device_capability(device)
 
 
-# --8<-- [start:refusals]
 def _check_tensors(least, **tensors):
     """Raise for tensors that no kernel here takes; all must match the first."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -994,7 +979,6 @@ def _check_tensors(least, **tensors):
             raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    # --8<-- [end:refusals]
 
 
 # --8<-- [start:refused_shapes]

@@ -78,7 +78,6 @@ def _places(row, D: gl.constexpr):
     return row[:, None] * D + gl.arange(0, D, gl.SliceLayout(0, layout))[None, :]
 
 
-# --8<-- [start:begin]
 @gluon.jit
 def _begin(
     carried,
@@ -105,7 +104,6 @@ def _begin(
         quarter = gl.convert_layout(l_i * 0.25, gl.SliceLayout(1, ROW_SUM_LAYOUT))
         l_i = gl.zeros([CONSUMER_M, 4], gl.float32, ROW_SUM_LAYOUT) + quarter[:, None]
     return Running(m_i, l_i, acc)
-    # --8<-- [end:begin]
 
 
 @gluon.jit
@@ -318,7 +316,6 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
         )
 
 
-# --8<-- [start:gradients]
 def hopper_gradients(q, k, v, out, lse, grad_out, scale):
     """As kernel.py's _prepare_backward: each step is a call of hopper_backward.
 
@@ -351,7 +348,6 @@ def hopper_gradients(q, k, v, out, lse, grad_out, scale):
                 x.copy_(more)
 
     return compute
-    # --8<-- [end:gradients]
 
 
 # --8<-- [start:composed]

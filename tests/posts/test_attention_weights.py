@@ -36,7 +36,6 @@ def make_qk(*leading, **sizes):
     return make_qkv(*leading, device=DEVICE, **sizes)[:2]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("N", AWKWARD)
@@ -44,10 +43,8 @@ def make_qk(*leading, **sizes):
 def test_equals_float64(M, N, dtype):
     q, k = make_qk(M=M, N=N, D=40, dtype=dtype, seed=1)
     assert_weights(attention_weights(q, k), q, k)
-    # --8<-- [end:test]
 
 
-# --8<-- [start:test_causal]
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", ALIGN)
 @pytest.mark.parametrize(("M", "N"), [(5, 5), (2, 9), (9, 2), (1, 6), (6, 1), (3, 65)])
@@ -55,7 +52,6 @@ def test_causal(M, N, align):
     q, k = make_qk(2, M=M, N=N, D=16)
     mask = causal_mask(M, N, align=align, device=DEVICE)
     assert_weights(attention_weights(q, k, causal=True, align=align), q, k, mask=mask)
-    # --8<-- [end:test_causal]
 
 
 @pytest.mark.numerical
@@ -100,7 +96,6 @@ def test_the_yardstick_refuses_inputs_that_prove_nothing():
         assert_weights(attention_weights(q, k), q, k)
 
 
-# --8<-- [start:test_model]
 @pytest.mark.parametrize("sentence", capture.SENTENCES)
 def test_equals_the_weights_of_a_real_model(sentence):
     taken = capture.read(sentence)
@@ -115,7 +110,6 @@ def test_equals_the_weights_of_a_real_model(sentence):
     assert (difference <= allowed).all()
     equal = (1 / N - taken.weights[:, :, queries].double()).abs() <= allowed
     assert not equal.all(-1).all(-1).any()  # in no head would equal weights pass
-    # --8<-- [end:test_model]
 
 
 @pytest.mark.parametrize("sentence", capture.SENTENCES)

@@ -180,17 +180,14 @@ def test_groups_of_tiles_that_do_not_fill():
     assert_matmul(matmul(a, b), a, b)
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("M", "N"), PAIRS)
 def test_equals_float64(M, N, dtype):
     q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(composed_attention(q, k, v), q, k, v)
-    # --8<-- [end:test]
 
 
-# --8<-- [start:test_numpy]
 @pytest.mark.numerical
 @pytest.mark.parametrize(("M", "N", "D"), [(16, 16, 16), (1, 16, 16), (33, 2000, 64)])
 def test_equals_numpy(M, N, D):
@@ -202,7 +199,6 @@ def test_equals_numpy(M, N, D):
     error = np.abs(out.cpu().numpy() - want).max()
     if not error < 64 * 2**-23 * np.abs(want).max():  # scores up to 64 in float32
         raise NumericalMismatch(f"largest difference {error:.2e} from NumPy's float64")
-    # --8<-- [end:test_numpy]
 
 
 @pytest.mark.numerical
@@ -446,7 +442,6 @@ def test_scores_need_no_transpose(dtype, M, N, D):
     assert ((out - exact).abs() <= (D + 2) * torch.finfo(torch.float32).eps * sizes).all()
 
 
-# --8<-- [start:which_ran]
 def test_which_implementation_ran():
     q, k, v = make_qkv(2, M=3, N=5, D=8, device=DEVICE)
     with launches() as names:
@@ -458,7 +453,6 @@ def test_which_implementation_ran():
         out = composed_attention(q, k, v)
     assert_attention(out, q, k, v)
     assert names == STEPS  # always Triton
-    # --8<-- [end:which_ran]
 
 
 def test_the_op_on_a_cpu_needs_no_interpreter(monkeypatch, no_launch):
@@ -498,7 +492,6 @@ def test_opcheck():
         torch.library.opcheck(the_op, (q, k, v), {"scale": 0.5} if requires_grad else {})
 
 
-# --8<-- [start:test_backward]
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("scale", [None, 0.7])
 def test_backward(dtype, scale):
@@ -518,7 +511,6 @@ def test_backward(dtype, scale):
         rounding = (torch.finfo(dtype).eps + 64 * 2**-23) * exact.abs().max()
         allowed = 2 * (theirs.double() - exact).abs().max() + rounding
         assert (ours.double() - exact).abs().max() <= allowed
-    # --8<-- [end:test_backward]
 
 
 def test_backward_of_a_vector():

@@ -55,7 +55,6 @@ def played():
         yield
 
 
-# --8<-- [start:check]
 def check(q, k, v, *, causal=False, align="bottom_right", scale=None, lse=False):
     """Hold the result against float64; query heads that share keys get a copy each there."""
     options = {"causal": causal, "align": align, "scale": scale}
@@ -69,7 +68,6 @@ def check(q, k, v, *, causal=False, align="bottom_right", scale=None, lse=False)
         out, sums = out
         assert_logsumexp(sums, q, k, scale=scale, mask=mask)
     return assert_attention(out, q, k, v, scale=scale, mask=mask)
-    # --8<-- [end:check]
 
 
 def assert_logsumexp(found, q, k, *, scale=None, mask=None):

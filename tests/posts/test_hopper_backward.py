@@ -54,7 +54,6 @@ def surrounded(x):
     return memory[..., :rows, :]
 
 
-# --8<-- [start:check]
 def check(q, k, v, grad_out, *, align=None, scale=None, grad_lse=None):
     """Run forward and backward and hold the gradients against float64."""
     mask, options = None, {}
@@ -66,16 +65,13 @@ def check(q, k, v, grad_out, *, align=None, scale=None, grad_lse=None):
     found = hopper_backward(q, k, v, out, lse, grad_out, **options)
     assert_gradients(found, q, k, v, grad_out, scale=scale, mask=mask, grad_lse=grad_lse)
     return found
-    # --8<-- [end:check]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize(("which", "D", "dtype", "align"), CELLS)
 def test_equals_float64(which, D, dtype, align):
     for M, N in some(PAIRS if HOPPER else PAIRS[which :: 2 * len(CELLS)]):
         check(*map(surrounded, heads(M, N, D, H=2, Hkv=1, dtype=dtype)), align=align)
-        # --8<-- [end:test]
 
 
 @pytest.mark.numerical

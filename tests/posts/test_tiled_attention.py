@@ -37,17 +37,14 @@ def assert_causal(out, q, k, v, **options):
     assert_attention(out, q, k, v, mask=mask, **options)
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("M", "N"), SIZES)
 def test_equals_float64(M, N, dtype):
     q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(tiled_attention(q, k, v), q, k, v)
-    # --8<-- [end:test]
 
 
-# --8<-- [start:test_causal]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("M", "N"), SHAPES)
@@ -55,7 +52,6 @@ def test_causal_is_aligned_at_the_last_query(M, N, dtype):
     q, k, v = make_qkv(2, M=M, N=N, D=24, dtype=dtype, device=DEVICE, seed=2)
     mask = causal_mask(M, N, align="bottom_right", device=DEVICE)
     assert_attention(tiled_attention(q, k, v, causal=True), q, k, v, mask=mask)
-    # --8<-- [end:test_causal]
 
 
 @pytest.mark.numerical

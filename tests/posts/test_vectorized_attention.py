@@ -21,7 +21,6 @@ AWKWARD = [1, 2, 63, 64, 65, 127, 129]
 QUERIES = AWKWARD if ON_GPU else [1, 3]
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("N", AWKWARD)
@@ -29,7 +28,6 @@ QUERIES = AWKWARD if ON_GPU else [1, 3]
 def test_equals_float64(M, N, dtype):
     q, k, v = make_qkv(M=M, N=N, D=40, dtype=dtype, device=DEVICE, seed=1)
     assert_attention(vectorized_attention(q, k, v), q, k, v)
-    # --8<-- [end:test]
 
 
 @pytest.mark.numerical

@@ -104,7 +104,7 @@ def test_a_listing_gets_a_button_or_a_reason():
             ("snippets/basic_attention/kernel.py", "scores"),
             ("snippets/basic_attention/kernel.py", "basic_attention"),
             ("snippets/attention_memory/module.py", "eager_attention"),
-            ("snippets/hopper_attention/kernel.py", "producer"),
+            ("snippets/hopper_attention/kernel.py", "_producer"),
             ("snippets/hopper_attention/kernel.py", "table"),
         )
     )

@@ -2,21 +2,20 @@
 
 import torch
 
-from snippets._lab.judge.problems import Problem
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import draw, launched
 
 EPS = torch.finfo(torch.float32).eps
 
 
 def problems():
-    for name, title, L, stride in (
-        ("plain", "40 elements side by side", 40, 1),
-        ("strided", "every third of 100", 100, 3),
-        ("ragged", "every second of 2,500: two programs, and an end", 2_500, 2),
+    for name, title, x, stride in (
+        ("plain", "40 elements side by side", draw(40), 1),
+        ("strided", "every third of 100", draw(100), 3),
+        ("ragged", "every second of 2,500: two programs, and an end", draw(2_500), 2),
+        ("gaps", "a view of every second element", draw(80)[::2], 3),
+        ("half", "float16", draw(60).half(), 2),
     ):
-        yield copied(name, title, draw(L), stride)
-    yield copied("gaps", "a view of every second element", draw(80)[::2], 3)
-    yield copied("half", "float16", draw(60).half(), 2)
+        yield launched("coalescing", name, title, {"x": x}, [x[::stride]], [0.0], stride=stride)
     for name, title, x, dim in (
         ("rows", "the rows of a 3 × 40 matrix", draw(3, 40), 1),
         ("columns", "the columns of a 40 × 3 matrix", draw(40, 3), 0),
@@ -25,7 +24,7 @@ def problems():
         ("half", "float16", draw(3, 40).half(), 1),
         ("digits", "numbers that need all digits of float32", draw(1, 1_030) / 3, 1),
     ):
-        yield summed("line_sums", "kernel", name, title, x, dim)
+        yield summed("line_sums", "kernel", name, title, x, dim, dim=dim)
     for name, title, x in (
         ("plain", "the columns of a 40 × 3 matrix", draw(40, 3)),
         ("wide", "40 columns: two programs", draw(5, 40)),
@@ -35,36 +34,12 @@ def problems():
         yield summed("column_sums", "exercise", name, title, x, 0)
 
 
-def copied(name, title, x, stride):
-    return Problem(
-        name,
-        title,
-        {"x": x},
-        lambda module, given: module.coalescing(given["x"], stride=stride),
-        [x[::stride].double()],
-        [0.0],
-        group="coalescing",
-    )
-
-
-def summed(group, file, name, title, x, dim):
+def summed(group, file, name, title, x, along, **options):
     """Allowed: the float32 rounding of each addition, and storing the sum."""
-    want = x.double().sum(dim)
-    adding = EPS * float(x.double().abs().sum(dim).max()) * 8  # pairwise, log2 of the longest line
+    want = x.double().sum(along)
+    adding = (
+        EPS * float(x.double().abs().sum(along).max()) * 8
+    )  # pairwise, log2 of the longest line
     storing = torch.finfo(x.dtype).eps * float(want.abs().max())
-    options = {"dim": dim} if group == "line_sums" else {}
-    return Problem(
-        name,
-        title,
-        {"x": x},
-        lambda module, given: getattr(module, group)(given["x"], **options),
-        [want],
-        [adding + storing],
-        file,
-        group,
-    )
-
-
-def draw(*shape):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return on_the_lattice(torch.randn(*shape, generator=generator))
+    allowed = [adding + storing]
+    return launched(group, name, title, {"x": x}, [want], allowed, file, **options)

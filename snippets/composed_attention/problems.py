@@ -2,8 +2,7 @@
 
 import torch
 
-from snippets._lab.judge.problems import Problem, attention
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import attention, draw, launched
 
 from .exercise import scores
 
@@ -30,19 +29,11 @@ def scored(name, title, q, k):
     """Allowed: each product's and each sum's rounding to float32, in any order."""
     scale = q.shape[-1] ** -0.5
     sizes = q.double().abs() @ k.double().abs().mT
-    return Problem(
-        name,
-        title,
-        {"q": q, "k": k},
-        lambda module, given: module.scores(given["q"], given["k"]),
-        [q.double() @ k.double().mT * scale],
-        [(q.shape[-1] + 2) * EPS * scale * float(sizes.max())],
-        "exercise",
-        scores.__name__,
-    )
+    want, allowed = q.double() @ k.double().mT * scale, (q.shape[-1] + 2) * EPS * sizes.max()
+    inputs = {"q": q, "k": k}
+    group = scores.__name__
+    return launched(group, name, title, inputs, [want], [float(allowed) * scale], "exercise")
 
 
 def drawn(B, H, M, N, D):
-    generator = torch.Generator().manual_seed(B + H + M + N + D)
-    q, k = (torch.randn(B, H, rows, D, generator=generator) for rows in (M, N))
-    return on_the_lattice(q), on_the_lattice(k)
+    return draw(B, H, M, D), draw(B, H, N, D, seed=1)

@@ -3,8 +3,7 @@
 import torch
 
 from snippets._lab.judge.oracle import beside, causal_mask, deviation
-from snippets._lab.judge.problems import Problem
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import Problem, draw
 
 from .checks import sequence
 
@@ -33,11 +32,6 @@ def problems():
     yield appended("append", "tokens that fill a cache", 5)
     yield appended("append_paged", "tokens that fill four pages", 8, 2)
     yield appended("append_apart", "tokens whose heads are beside each other", 3, apart=True)
-
-
-def draw(*shape, seed=0):
-    generator = torch.Generator().manual_seed(sum(shape) + seed)
-    return on_the_lattice(torch.randn(*shape, generator=generator))
 
 
 def pages_of(count):

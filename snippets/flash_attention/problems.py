@@ -5,8 +5,7 @@ from unittest.mock import patch
 
 import torch
 
-from snippets._lab.judge.problems import Problem, attention, logsumexp, make, rising
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import attention, draw, launched, logsumexp, make, rising
 
 from . import smallest
 from .exercise import merge
@@ -71,19 +70,11 @@ def merged(name, title, given):
     outs, lses = given
     shares = lses.double().softmax(0).nan_to_num(0.0)  # a row without a key stays zero
     size = float(outs.double().abs().max())
-    return Problem(
-        name,
-        title,
-        {"outs": outs, "lses": lses},
-        lambda module, given: module.merge(given["outs"], given["lses"]),
-        [(shares[..., None] * outs.double()).sum(0)],
-        [size * ((len(outs) + 4) * EPS + torch.finfo(outs.dtype).eps)],
-        "exercise",
-        merge.__name__,
-    )
+    want = (shares[..., None] * outs.double()).sum(0)
+    allowed = size * ((len(outs) + 4) * EPS + torch.finfo(outs.dtype).eps)
+    inputs = {"outs": outs, "lses": lses}
+    return launched(merge.__name__, name, title, inputs, [want], [allowed], "exercise")
 
 
 def drawn(parts, M, D):
-    generator = torch.Generator().manual_seed(parts + M + D)
-    outs = on_the_lattice(torch.randn(parts, M, D, generator=generator))
-    return outs, on_the_lattice(torch.randn(parts, M, generator=generator) * 2)
+    return draw(parts, M, D), draw(parts, M) * 2

@@ -3,8 +3,7 @@
 import torch
 
 from snippets._lab.judge.oracle import causal_mask, with_gaps
-from snippets._lab.judge.problems import Problem
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import Problem, draw, launched
 
 from .checks import eager_gradients, float32_steps, forward, of_absolute_values
 
@@ -29,11 +28,6 @@ def problems():
 def more_problems():
     yield values("values", "32 queries and 32 keys", 32, 32)
     yield values("values_tiles", "two tiles of queries, and two of keys", 64, 64)
-
-
-def draw(*shape, seed):
-    generator = torch.Generator().manual_seed(sum(shape) + seed)
-    return on_the_lattice(torch.randn(*shape, generator=generator))
 
 
 def gradients(
@@ -95,11 +89,6 @@ def values(name, title, M, N, *, D=16, heads=1):
     exact = [x.double() for x in (q, k, v, grad_out)]
     _, _, want = eager_gradients(*exact)
     _, _, size = of_absolute_values(*exact)
-
-    def call(module, given):
-        return module.gradient_of_values(given["q"], given["k"], given["lse"], given["grad_out"])
-
     allowed = 2 * float32_steps(q, k, None) * EPS * size
-    return Problem(
-        name, title, inputs, call, [want], [allowed], "exercise", group="gradient_of_values"
-    )
+    group = "gradient_of_values"
+    return launched(group, name, title, inputs, [want], [allowed], "exercise")

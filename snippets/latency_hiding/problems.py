@@ -2,8 +2,7 @@
 
 import torch
 
-from snippets._lab.judge.problems import Problem
-from snippets._lab.probe.launches import on_the_lattice
+from snippets._lab.judge.problems import draw, launched
 from snippets.latency_hiding.kernel import LINE, cycle
 
 EPS = torch.finfo(torch.float32).eps
@@ -20,34 +19,17 @@ def problems():
         ("ragged", "two programs, three tiles and an end", 1_600, 2),
     ):
         x = draw(L)
-        yield Problem(
-            name,
-            title,
-            {"x": x},
-            lambda module, given, programs=programs: module.copy_in_flight(
-                given["x"], programs=programs
-            ),
-            [x.double()],
-            [0.0],
-            group="copy_in_flight",
-        )
+        given = name, title, {"x": x}
+        yield launched("copy_in_flight", *given, [x], [0.0], programs=programs)
     for name, title, tiles, programs in (
         ("plain", "a tile a program", 3, None),
         ("persistent", "two programs take turns at five tiles", 5, 2),
     ):
         x = draw(tiles, 32)
         want = x.double() * (2 - 0.5**4)  # y ← y / 2 + x, four times
-        yield Problem(
-            name,
-            title,
-            {"x": x},
-            lambda module, given, programs=programs: module.work_on_tiles(
-                given["x"], steps=4, programs=programs
-            ),
-            [want],
-            [2 * EPS * float(want.abs().max())],
-            group="work_on_tiles",
-        )
+        given = name, title, {"x": x}
+        allowed = 2 * EPS * float(want.abs().max())
+        yield launched("work_on_tiles", *given, [want], [allowed], steps=4, programs=programs)
     yield held("waits", "3 walkers that hold 64 numbers", 0)
     yield held("computes", "computes with 32 of them", 32)
 
@@ -58,18 +40,9 @@ def walked(group, file, name, title, walkers, steps, block):
     want = starts
     for _ in range(steps):
         want = links[want.long()]
-    return Problem(
-        name,
-        title,
-        {"links": links, "starts": starts},
-        lambda module, given: module.latency_hiding(
-            given["links"], given["starts"], steps=steps, block=block
-        ),
-        [want.double()],
-        [0.0],
-        file,
-        group,
-    )
+    given = {"links": links, "starts": starts}
+    options = {"steps": steps, "block": block}
+    return launched(group, name, title, given, [want], [0.0], file, **options)
 
 
 def held(name, title, work):
@@ -85,18 +58,7 @@ def held(name, title, work):
     else:
         for _ in range(4):
             ends = links[ends.long()]
-    sums = total.expand(3)
-    return Problem(
-        name,
-        title,
-        {"links": links, "starts": starts, "x": x},
-        lambda module, given: module.hold_and_wait(*given.values(), steps=4, work=work),
-        [ends.double(), sums],
-        [0.0, 8 * EPS * float(x.abs().sum() + 2 * work)],
-        group="hold_and_wait",
-    )
-
-
-def draw(*shape):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return on_the_lattice(torch.randn(*shape, generator=generator))
+    inputs = {"links": links, "starts": starts, "x": x}
+    allowed = [0.0, 8 * EPS * float(x.abs().sum() + 2 * work)]
+    expected = [ends, total.expand(3)]
+    return launched("hold_and_wait", name, title, inputs, expected, allowed, steps=4, work=work)

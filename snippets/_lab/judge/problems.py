@@ -54,6 +54,31 @@ class Problem:
     probe: Probe | None = field(default=None, compare=False)
 
 
+def launched(
+    group: str,
+    name: str,
+    title: str,
+    inputs: Mapping[str, Tensor],
+    expected: Sequence[Tensor],
+    allowed: Sequence[float],
+    file: str = "kernel",
+    **options: Any,
+) -> Problem:
+    """A problem of the launcher `group`, which takes the inputs in their order, and options."""
+
+    def call(module: ModuleType, given: Mapping[str, Tensor]) -> Any:
+        return getattr(module, group)(*given.values(), **options)
+
+    exact = [x.double() for x in expected]
+    return Problem(name, title, inputs, call, exact, allowed, file, group)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    """Random numbers that take a byte each."""
+    generator = torch.Generator().manual_seed(sum(shape) + seed)
+    return on_the_lattice(torch.randn(*shape, generator=generator))
+
+
 Also = Callable[[Tensor, Tensor], Tensor]  # weights and scores → what else a launcher returns
 
 

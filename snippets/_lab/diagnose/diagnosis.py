@@ -22,18 +22,6 @@ from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import ROOT, SNIPPETS, load_file, module_at
 
 SECONDS = 120.0  # for a reader's file, importing torch included
-SIGNALS = {  # what ended the process → what that usually means
-    "SIGABRT": "aborted (SIGABRT): memory that is not its own was overwritten, or an assertion in "
-    "C++ failed",
-    "SIGSEGV": "stopped by a segmentation fault (SIGSEGV): it touched memory that nobody has",
-    "SIGBUS": "stopped by a bus error (SIGBUS): it touched memory that is not there",
-    "SIGFPE": "stopped by an arithmetic error (SIGFPE): an integer division by zero, most likely",
-    "SIGILL": "stopped by an illegal instruction (SIGILL)",
-    "SIGKILL": "killed (SIGKILL): the machine ran out of memory, most likely",
-    "SIGTERM": "asked to end by another process (SIGTERM)",
-}
-
-
 ONLY_HERE = (
     "Triton's compiler accepts its kernels: only the interpreter, in which they run here, fails."
 )
@@ -78,15 +66,7 @@ def _heard(file: Path, seconds: float, function: Any, *args: Any, **how: Any) ->
                 f"{file} gave no answer within {seconds:g} s: it loops, or it is too slow here"
             ) from None
         except Ended as error:
-            raise CannotDiagnose(f"{file}: {_in_words(str(error))}") from None
-
-
-def _in_words(ending: str) -> str:
-    """How a process ended; a signal with what it means."""
-    signal = ending.partition("signal ")[2]
-    if not signal:
-        return ending
-    return f"the process was {SIGNALS.get(signal, f'ended by {signal}')}"
+            raise CannotDiagnose(f"{file}: {error}") from None
 
 
 def _answer(channel: Connection, file: Path, wanted: str) -> None:

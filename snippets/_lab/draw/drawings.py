@@ -4,8 +4,8 @@ Paper, ink and lines are the page's own colors, so that a drawing follows its th
 CSS pixel: what is at most PHONE wide has the same size on a phone and on a laptop. Time is shown by
 `motion`, which stands still for readers who want that, and for all others when they say so.
 
-Beside this: `grids` (matrices, tiles, cells), `timelines` (lanes over time), `machine` (warps,
-lanes, memories, sectors). `pictures` brings a drawing to its page.
+Beside this: `grids` (matrices, tiles, cells), `timelines` (lanes over time), `machine` (bands
+for its parts). `pictures` brings a drawing to its page.
 """
 
 import html
@@ -150,7 +150,6 @@ def bracket(
     said: str,
     side: str = "below",
     size: float = 10.5,
-    color: str = MUTED,
 ) -> str:
     """A dimension: a line with two ticks from (x, y) on, and words beside it.
 
@@ -160,13 +159,13 @@ def bracket(
         tick = 4 if side == "above" else -4
         path = f"M{x:g} {y + tick:g}V{y:g}H{x + long:g}V{y + tick:g}"
         foot = y - 5 if side == "above" else y + size + 3
-        return line(path, color) + words(x + long / 2, foot, said, size, color=color)
+        return line(path, MUTED) + words(x + long / 2, foot, said, size, color=MUTED)
     tick = 4 if side == "left" else -4
     path = f"M{x + tick:g} {y:g}H{x:g}V{y + long:g}H{x + tick:g}"
     anchor = "end" if side == "left" else "start"
     at = x - 5 if side == "left" else x + 5
     middle = y + long / 2 + 0.35 * size
-    return line(path, color) + words(at, middle, said, size, color=color, anchor=anchor)
+    return line(path, MUTED) + words(at, middle, said, size, color=MUTED, anchor=anchor)
 
 
 class Key(NamedTuple):
@@ -227,7 +226,6 @@ def svg(
     about: str,
     drawn: Iterable[str],
     font: str = "sans",
-    css: str = "",
 ) -> str:
     """A picture. What is wider than a phone keeps its size there and scrolls in its box.
 
@@ -238,12 +236,11 @@ def svg(
     most = f"max-width:{width if scrolls else width * LARGER:g}px"
     least = f"min-width:{width * 0.9:.0f}px;" if scrolls else ""
     box_ = f' tabindex="0" role="group" aria-label="{about}"' if scrolls else ""
-    kind = " ".join(["am-drawing", *([css] if css else [])])
     moves = "am-motion" in parts
     pause = '<label class="am-pause"><input type="checkbox"> pause</label>' if moves else ""
     face = "" if font == "sans" else f";font-family:var(--am-{font})"
     return (
-        f'<div class="{kind}"{box_}><svg viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'<div class="am-drawing"{box_}><svg viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{about}" style="{least}{most}{face}">{parts}</svg>{pause}</div>'
     )
 

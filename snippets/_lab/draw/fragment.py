@@ -34,7 +34,6 @@ UNITS = {"to", "under", "e"} | {
     for _, name in unit.steps
     for word in WORD.findall(name)
 }
-TARGET = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?|<[^>]+>")
 
 
 def fragment(

@@ -57,8 +57,19 @@ def outcome(before: Any, after: Any) -> Outcome:
 BASIC = "basic_attention"
 FULL = {"heads": 16, "N": 1024}  # enough heads to fill the GPU
 TILED_ONCE = {"D": 64, "N": 1024}
-HOPPER_TILES = {"causal": False, "D": 128, "N": 4096}
 
+
+def _ladder(before: str, after: str, hypothesis: str, change: str) -> Experiment:
+    case = {"causal": False, "D": 128, "N": 4096}
+    return Experiment(hypothesis, change, "flash_attention/ladder", case, before, after)
+
+
+def _without(part: str, hypothesis: str, change: str) -> Experiment:
+    after = f"without {part}"
+    return Experiment(hypothesis, change, "basic_attention/ablation", FULL, BASIC, after)
+
+
+ALL = "all of the above"
 EXPERIMENTS = {
     "basic_attention": [
         Experiment(
@@ -69,37 +80,15 @@ EXPERIMENTS = {
             BASIC,
             f"{BASIC}:exercise",
         ),
-        Experiment(
-            "it waits for loads",
-            "take the loads out of the loops",
-            "basic_attention/ablation",
-            FULL,
-            BASIC,
-            "without loads",
-        ),
-        Experiment(
+        _without("loads", "it waits for loads", "take the loads out of the loops"),
+        _without(
+            "the sum of a dot product",
             "the sums of dot products take long",
             "take the sum out",
-            "basic_attention/ablation",
-            FULL,
-            BASIC,
-            "without the sum of a dot product",
         ),
-        Experiment(
-            "writing a score to its slot takes long",
-            "take the writing out",
-            "basic_attention/ablation",
-            FULL,
-            BASIC,
-            "without writing slots",
-        ),
-        Experiment(
-            "reading a weight from its slot takes long",
-            "take the reading out",
-            "basic_attention/ablation",
-            FULL,
-            BASIC,
-            "without reading slots",
+        _without("writing slots", "writing a score to its slot takes long", "take the writing out"),
+        _without(
+            "reading slots", "reading a weight from its slot takes long", "take the reading out"
         ),
         Experiment(
             "warps wait for each other",
@@ -132,37 +121,16 @@ EXPERIMENTS = {
         ),
     ],
     "flash_attention": [
-        Experiment(
+        _ladder(
+            "nothing in flight",
+            ALL,
             "each tile waits for its load",
             "keep loads for later tiles in flight",
-            "flash_attention/ladder",
-            HOPPER_TILES,
-            "nothing in flight",
-            "all of the above",
         ),
-        Experiment(
-            "exponentials take long",
-            "call exp2 instead of exp",
-            "flash_attention/ladder",
-            HOPPER_TILES,
-            "exp by e",
-            "all of the above",
+        _ladder("exp by e", ALL, "exponentials take long", "call exp2 instead of exp"),
+        _ladder(
+            "a mask on every tile", ALL, "masking every tile takes long", "mask only where needed"
         ),
-        Experiment(
-            "masking every tile takes long",
-            "mask only where needed",
-            "flash_attention/ladder",
-            HOPPER_TILES,
-            "a mask on every tile",
-            "all of the above",
-        ),
-        Experiment(
-            "a program has too few queries",
-            "give it more queries",
-            "flash_attention/ladder",
-            HOPPER_TILES,
-            "all of the above",
-            "taller tiles",
-        ),
+        _ladder(ALL, "taller tiles", "a program has too few queries", "give it more queries"),
     ],
 }

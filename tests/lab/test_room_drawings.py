@@ -135,7 +135,7 @@ def test_a_picture_that_cannot_be_drawn_is_named():
     with pytest.raises(DataError, match="picture broken of coalescing cannot be drawn: IndexError"):
         picture_fragment("coalescing", "broken", broken, [])
     assert picture_fragment("coalescing", "later", lambda results: None, []) == {}
-    with pytest.raises(DataError, match="markup in a sentence"):
+    with pytest.raises(DataError, match="markup in its text"):
         picture_fragment("coalescing", "unsafe", lambda: Picture("<b>", "", ""), [])
 
 

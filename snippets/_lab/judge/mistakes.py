@@ -79,26 +79,12 @@ MISTAKES: dict[str, Mistake] = {
         "dimension.",
         [of.factor_is(lambda p: p.sizes[1] ** -0.5)],
     ),
-    "scale on the result": Mistake(
-        "The scale multiplies the result and not the scores: the softmax is too sharp, and the "
-        "rows too small.",
-        [of.times_the_factor],
-    ),
     "wrong base": Mistake(
         "exp2 is used instead of exp, without log2(e) in the scale: the softmax is too flat.",
         [
             lambda p: {"factor": p.factor * math.log(2)},
             *(online(tile, weigh=lambda s, new: (s - new).exp2()) for tile in STEPS),
         ],
-    ),
-    "log2(e) with exp": Mistake(
-        "log2(e) is in the scale, but exp is not exp2: the softmax is too sharp.",
-        [lambda p: {"factor": p.factor * math.log2(math.e)}],
-    ),
-    "ln 2 for log2(e)": Mistake(
-        "The scale for exp2 is multiplied by ln 2 and not by log2(e) = 1/ln 2: the softmax is too "
-        "flat.",
-        [lambda p: {"factor": p.factor * math.log(2) ** 2}],
     ),
     # The causal mask.
     "mask off by one": Mistake("Every query sees one key of the future.", [of.mask_moved(1)]),
@@ -138,27 +124,8 @@ MISTAKES: dict[str, Mistake] = {
         "Hidden keys get a score of 0 and not -inf: they take part in the softmax.",
         [always(hidden=0.0)],
     ),
-    "masked after the softmax": Mistake(
-        "The mask sets weights to zero after the softmax: those that remain do not add up to one.",
-        [of.masked_afterwards],
-    ),
-    "diagonal tile skipped": Mistake(
-        "With a causal mask the loop stops before the tile on the diagonal: the newest keys are "
-        "missing.",
-        [
-            of.diagonal_skipped(tile, keys, up, empty)
-            for tile in TILES
-            for keys in (tile, tile // 2, 2 * tile)
-            for up in (False, True)
-            for empty in (NAN, 0.0)
-        ],
-    ),
     "hidden row gives NaN": Mistake(
         "A query that sees no key gives NaN and not zeros.", [always(empty=NAN)]
-    ),
-    "hidden row gives the mean": Mistake(
-        "A query that sees no key gives the mean of the values and not zeros.",
-        [of.hidden_row_mean],
     ),
     # Loops and their ends.
     "last key dropped": Mistake(
@@ -194,10 +161,6 @@ MISTAKES: dict[str, Mistake] = {
             )
         ],
     ),
-    "first tile dropped": Mistake(
-        "The first tile of keys is never looked at: the loop begins a tile late.",
-        [of.keys_kept(tile, lambda M, N: N, empty) for tile in TILES for empty in (NAN, 0.0)],
-    ),
     "M for N": Mistake(
         "The number of queries is used instead of the number of keys: the loop, or the mask of "
         "the keys, ends at M.",
@@ -230,15 +193,6 @@ MISTAKES: dict[str, Mistake] = {
         "The last tile of queries is not begun: the grid is rounded down.",
         [of.rows_written(P(lambda t, M, N: M // t * t, tile)) for tile in TILES],
     ),
-    "last query not written": Mistake(
-        "The last query gets no row: a grid or a mask ends one early.",
-        [of.rows_written(lambda M, N: M - 1)],
-    ),
-    "first queries only": Mistake(
-        "Only the first tile of queries is written: the grid is too small, or every program begins "
-        "at query 0.",
-        [of.rows_written(P(lambda t, M, N: t, tile)) for tile in (1, *TILES[:4])],
-    ),
     "padding gets weight": Mistake(
         "Slots for keys that do not exist have a score of 0 and not -inf: they take part in the "
         "softmax.",
@@ -248,25 +202,9 @@ MISTAKES: dict[str, Mistake] = {
         "Each weight meets the value of the next key: the pointer moves on before it is read.",
         [of.rows_ahead("v", 1), of.rows_ahead_inside("v", 1)],
     ),
-    "V a row behind": Mistake(
-        "Each weight meets the value of the key before: the values start one row early.",
-        [of.rows_ahead("v", -1), of.rows_ahead_inside("v", -1)],
-    ),
-    "K a row ahead": Mistake(
-        "Each score is of the next key: the pointer moves on before it is read.",
-        [of.rows_ahead("k", 1), of.rows_ahead_inside("k", 1)],
-    ),
     "K's pointer stands still": Mistake(
         "Every tile reads the keys of the first: the pointer of K is not moved on.",
         [of.first_tile_again("k", tile) for tile in STEPS[1:]],  # of one key: the mean of V
-    ),
-    "V's pointer stands still": Mistake(
-        "Every tile reads the values of the first: the pointer of V is not moved on.",
-        [of.first_tile_again("v", tile) for tile in STEPS],
-    ),
-    "K's and V's pointers stand still": Mistake(
-        "Every tile reads the keys and values of the first: no pointer is moved on.",
-        [of.first_tile_again("kv", tile) for tile in STEPS[1:]],
     ),
     # The online softmax.
     "no rescale": Mistake(
@@ -276,10 +214,6 @@ MISTAKES: dict[str, Mistake] = {
     "sum not rescaled": Mistake(
         "When the running maximum moves, the running sum is not rescaled.",
         [online(tile, total=False) for tile in STEPS],
-    ),
-    "nothing rescaled": Mistake(
-        "When the running maximum moves, neither the accumulator nor the sum is rescaled.",
-        [online(tile, accumulator=False, total=False) for tile in STEPS],
     ),
     "rescaled the wrong way": Mistake(
         "When the running maximum moves, what was kept is multiplied by exp(new - old) and not by "
@@ -306,17 +240,9 @@ MISTAKES: dict[str, Mistake] = {
             *(online(tile, weigh=of.of_own_tile) for tile in STEPS[1:]),
         ],
     ),
-    "sum of the last tile only": Mistake(
-        "The running sum is overwritten at each tile: it holds the last tile's alone.",
-        [online(tile, keep_sum=False) for tile in STEPS],
-    ),
     "values of the last tile only": Mistake(
         "The accumulator is overwritten at each tile: it holds the last tile's values alone.",
         [online(tile, keep_accumulator=False) for tile in STEPS],
-    ),
-    "divided in every tile": Mistake(
-        "The accumulator is divided by the running sum in every tile, not once at the end.",
-        [online(tile, divide_each=True) for tile in STEPS],
     ),
     "sum over the queries": Mistake(
         "Inside a tile the sum runs over the queries (axis 0) and not over the keys (axis 1).",
@@ -340,11 +266,6 @@ MISTAKES: dict[str, Mistake] = {
                 for guarded in (False, True)
             ),
         ],
-    ),
-    "maximum from zero": Mistake(
-        "The maximum begins at 0 and not at -inf: where all scores are far below 0, every weight "
-        "is 0 and the row becomes NaN.",
-        [of.by_rows(of.max_from_zero(guarded)) for guarded in (False, True)],
     ),
     "not normalized": Mistake(
         "The weights are not divided by their sum: they do not add up to one.",
@@ -417,23 +338,6 @@ MISTAKES: dict[str, Mistake] = {
     "V with K's strides": Mistake(
         "V is read with K's strides: right only as long as both lie in memory the same way.",
         [of.read_with(of.strides_of("k", *where), "v") for where in WHERE],
-    ),
-    "K with V's strides": Mistake(
-        "K is read with V's strides: right only as long as both lie in memory the same way.",
-        [of.read_with(of.strides_of("v", *where), "k") for where in WHERE],
-    ),
-    "K or V with Q's strides": Mistake(
-        "K or V is read with Q's strides: right only as long as they lie in memory the same way.",
-        [
-            of.read_with(of.strides_of("q", *where), names)
-            for names in ("k", "v", "kv")
-            for where in WHERE
-        ],
-    ),
-    "result with Q's strides": Mistake(
-        "The result is written with Q's strides: right only as long as both lie in memory the "
-        "same way.",
-        [of.written_with_strides_of_q(first) for first in (0, 2)],
     ),
     # Rounding.
     "inputs rounded to 16 bits": Mistake(

@@ -210,37 +210,6 @@ def mask_reversed(first: int, none_is_all: bool = False) -> Change:
     return change
 
 
-def masked_afterwards(p: Probe) -> Arguments:
-    """The softmax runs over all keys; then the weights of hidden ones are set to zero."""
-    mask = visible(p)
-
-    def mix(scores: Tensor, values: Tensor, empty: float) -> Tensor:
-        slots = scores.shape[-1] - mask.shape[-1]  # no mask hides them
-        hidden = torch.nn.functional.pad(~mask, (0, slots))
-        return softmax(scores).masked_fill(hidden, 0.0) @ values
-
-    return {"causal": torch.ones_like(mask), "mix": mix}
-
-
-def diagonal_skipped(queries: int, keys: int, up: bool, empty: float) -> Change:
-    """With a mask, tiles that it cuts are left out: the loop stops a tile of queries too early.
-
-    The tiles before it are whole; `up` says that the one in which it stops still counts.
-    """
-
-    def change(p: Probe) -> Arguments | None:
-        M, N, _ = p.sizes
-        if not p.causal:
-            return {}
-        if p.align != "bottom_right":
-            return None
-        stop = (torch.arange(M)[:, None] // queries * queries + N - M).clamp(min=0)
-        end = (stop + (keys - 1) * up) // keys * keys
-        return {"keys": torch.arange(N) < end, "empty": empty}
-
-    return change
-
-
 # Which keys, values, queries and columns.
 
 
@@ -341,11 +310,6 @@ def rows_written(last: Callable[[int, int], int]) -> Change:
 
 def all_zeros(p: Probe) -> Arguments:
     return {"finish": torch.zeros_like}
-
-
-def times_the_factor(p: Probe) -> Arguments:
-    """The factor multiplies the result and not the scores."""
-    return {"factor": 1.0, "finish": lambda out: out * p.factor}
 
 
 # Heads and batches.
@@ -472,24 +436,6 @@ def rows_and_columns_swapped(p: Probe, x: Tensor) -> Strides:
     return (*x.stride()[:2], x.stride(3), x.stride(2))
 
 
-def written_with_strides_of_q(first: int) -> Change:
-    """The result is contiguous, and written as if its last dimensions lay as those of q do."""
-
-    def change(p: Probe) -> Arguments:
-        own = contiguous(p, p.q)
-        places = _places(p.q.shape, (*own[:first], *p.q.stride()[first:]))
-
-        def finish(out: Tensor) -> Tensor:
-            memory = torch.full((out.numel(),), NAN, dtype=out.dtype)
-            there = places < out.numel()
-            memory[places[there]] = out[there]
-            return memory.view(out.shape)
-
-        return {"finish": finish}
-
-    return change
-
-
 # Softmax.
 
 
@@ -514,17 +460,6 @@ def max_kept(at_least: float, guarded: bool = False) -> Callable[[Tensor], Tenso
     return weigh
 
 
-def max_from_zero(guarded: bool) -> Callable[[Tensor], Tensor]:
-    """The maximum begins at 0 and not at -inf: where all scores are far below, exp gives 0."""
-
-    def weigh(scores: Tensor) -> Tensor:
-        largest = scores.amax(-1, keepdim=True).clamp(min=0)
-        empty = (scores == -INF).all(-1, keepdim=True)
-        return divided((scores - largest).float().exp(), 0.0, guarded).masked_fill(empty, 0.0)
-
-    return weigh
-
-
 def not_normalized(scores: Tensor) -> Tensor:
     return (scores - scores.amax(-1, keepdim=True)).exp().nan_to_num(0.0)
 
@@ -544,10 +479,6 @@ def none_at_all(scores: Tensor) -> Tensor:
 
 def mean_of_all_values(p: Probe) -> Arguments:
     return {"factor": 0.0, "causal": torch.ones_like(visible(p))}
-
-
-def hidden_row_mean(p: Probe) -> Arguments:
-    return {"empty": 1 / p.sizes[1]}
 
 
 def padded(slots: Callable[[int], int]) -> Change:
@@ -585,9 +516,7 @@ def online(
     accumulator: bool = True,
     total: bool = True,
     maximum: str = "kept",  # or "never", or the "first" (then "frozen"), or each "tile"'s own
-    keep_sum: bool = True,
     keep_accumulator: bool = True,
-    divide_each: bool = False,
     guarded: bool = False,
     weigh: Callable[[Tensor, Tensor], Tensor] = exponential,
     rescale: Callable[[Tensor, Tensor], Tensor] = exponential,
@@ -610,13 +539,12 @@ def online(
             w = weigh(s, m_new)
             if maximum in ("kept", "frozen", "tile") or (maximum == "first" and not l_i.any()):
                 m_i = m_new
-            l_i = overflowing(l_i * (alpha if total else 1)) * keep_sum + w.sum(-1, keepdim=True)
+            l_i = overflowing(l_i * (alpha if total else 1)) + w.sum(-1, keepdim=True)
             acc = overflowing(acc * (alpha if accumulator else 1)) * keep_accumulator
             acc = sums(acc + weights(w) @ v)
-            acc = acc / l_i if divide_each else acc
         if guarded:
             l_i = l_i.masked_fill(l_i == 0, 1.0)
-        return acc if divide_each else acc / l_i
+        return acc / l_i
 
     return unless_causal(always(mix=mix))
 

@@ -3,22 +3,15 @@
 import ast
 import difflib
 import html
-import keyword
 import re
-import tokenize
 from pathlib import Path
+
+from pygments.lexers import PythonLexer
+from pygments.token import STANDARD_TYPES
 
 JIT = ("triton.jit", "gluon.jit")
 MARKER = re.compile(r"(\s*)# --8<-- \[(start|end):(\w+)\]")
-LAYOUT = (
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.ENCODING,
-)
+COLORED = ("c1", "k", "kc", "ow", "mf", "mi", "nf", "s1", "s2")  # classes of Pygments
 
 
 def _kernels(path: Path) -> list[ast.FunctionDef]:
@@ -65,15 +58,11 @@ def kernel_lines(path: Path) -> list[str]:
 
 def lines_of_code(path: Path) -> int:
     """Lines of a file's kernels that hold code: no comment, no docstring, no empty line."""
-    inside = set().union(*(_body(function) for function in _kernels(path)))
-    with path.open("rb") as file:
-        found = {
-            number
-            for token in tokenize.tokenize(file.readline)
-            if token.type not in LAYOUT
-            for number in range(token.start[0], token.end[0] + 1)
-        }
-    return len(found & inside)
+    numbers = (number for function in _kernels(path) for number in _body(function))
+    text = path.read_text("utf-8").splitlines()
+    return sum(
+        not text[n - 1].strip().startswith("#") and bool(text[n - 1].strip()) for n in numbers
+    )
 
 
 def difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:
@@ -94,23 +83,13 @@ def difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-# Parts of a line of Python, and the classes that Pygments gives them.
-WORDS = re.compile(
-    r"(?P<c1>#.*)|(?P<s1>\"[^\"]*\"|'[^']*')|(?P<mi>\b\d[\w.]*)|(?<=def )(?P<nf>\w+)"
-    rf"|\b(?P<k>{'|'.join(keyword.kwlist)})\b"
-)
-
-
 def colored(line: str) -> str:
     """A line of code as HTML, in the colors that code has on every page."""
-    parts, at = [], 0
-    for found in WORDS.finditer(line):
-        parts += [
-            html.escape(line[at : found.start()]),
-            f'<b class="{found.lastgroup}">{html.escape(found[0])}</b>',
-        ]
-        at = found.end()
-    return "".join([*parts, html.escape(line[at:])])
+    parts = []
+    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(line):
+        css, text = STANDARD_TYPES[kind], html.escape(text)
+        parts.append(f'<b class="{css}">{text}</b>' if css in COLORED else text)
+    return "".join(parts)
 
 
 SIGNS = {"-": "removed", "+": "added", " ": "same"}

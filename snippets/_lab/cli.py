@@ -9,14 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from snippets._lab.results import store
@@ -172,31 +165,17 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
         return 0
     ended: dict[int, workers.Report] = {}
     failed: set[int] = set()  # in a run at least
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[case]}"),
-        console=console,
-        transient=True,
-    ) as progress:
-        overall = progress.add_task("results", total=len(todo), case="")
-        under_way: dict[int, TaskID] = {}
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(todo))
 
         def tell(report: workers.Report) -> None:
             job = todo[report.job]
-            if report.job not in under_way:
-                name = " ".join(filter(None, (f"{job.post}/{job.result}", job.target)))
-                under_way[report.job] = progress.add_task(name, total=None, case="")
-            task = under_way[report.job]
-            if report.total:
-                progress.update(task, advance=1, total=report.total, case=report.case)
-            if report.outcome or report.error:
-                if report.outcome != UP_TO_DATE or report.job not in ended:
-                    ended[report.job] = report
-                progress.remove_task(under_way.pop(report.job))
-                progress.update(overall, advance=1)
+            done = bool(report.outcome or report.error)
+            under_way = f"{job.post}/{job.result} {job.target} {report.case}"
+            progress.update(bar, advance=done, description=under_way)
+            if done and (report.outcome != UP_TO_DATE or report.job not in ended):
+                ended[report.job] = report
             if report.error:
                 failed.add(report.job)  # told at once: who stops the run still learns of it
                 console.print(
@@ -207,7 +186,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
 
         session = Session(options.data, options.commit, options.force, options.runs)
         if places == ["gpu"]:
-            progress.update(overall, total=len(todo) * options.runs)
+            progress.update(bar, total=len(todo) * options.runs)
             if options.runs == 1:
                 workers.in_turn(todo, session, tell)
             else:

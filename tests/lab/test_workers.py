@@ -59,7 +59,7 @@ def test_each_job_is_stored_and_told_from_its_beginning_to_its_end(session, told
     for at in range(5):
         mine = [r for r in told if r.job == at]
         assert mine[0] == Report(at)
-        assert [(r.case, r.total) for r in mine[1:-1]] == [("n 1", 2), ("n 2", 2)]
+        assert [r.case for r in mine[1:-1]] == ["n 1", "n 2"]
         assert (mine[-1].outcome, mine[-1].error) == ("2 rows", "")
         assert mine[-1].seconds > 0.3
 

@@ -60,16 +60,15 @@ class Lab:
 
     place: str
     target: str = ""  # of a compiler result, e.g. "sm_90"
-    advance: Callable[[str, int], None] = lambda case, total: None
+    advance: Callable[[str], None] = lambda case: None
     flush: Flush | None = None
     run: int = 0  # the number of a run draws the order of its competitors
 
     def each(self, **axes: Sequence[Any]) -> Iterator[Row]:
-        """Every combination of the axes, last axis fastest; moves the progress bar along."""
-        combinations = list(itertools.product(*axes.values()))
-        for values in combinations:
+        """Every combination of the axes, last axis fastest; tells which is under way."""
+        for values in itertools.product(*axes.values()):
             case = dict(zip(axes, values, strict=True))
-            self.advance(", ".join(f"{k} {v}" for k, v in case.items()), len(combinations))
+            self.advance(", ".join(f"{k} {v}" for k, v in case.items()))
             yield case
 
     def qkv(self, case: Row, device: str | None = None) -> tuple[torch.Tensor, ...]:
@@ -311,7 +310,7 @@ class Session:
     commit: str = ""
     force: bool = False
     runs: int = 1  # in which a GPU's times are to be taken: each `run` adds one
-    advance: Callable[[str, int], None] = lambda case, total: None
+    advance: Callable[[str], None] = lambda case: None
     _flush: Flush | None = None
     compiler: compiled.Compiler = field(default_factory=compiled.Compiler)
     _ceilings: Row = field(default_factory=dict)
@@ -413,7 +412,7 @@ class Session:
 
     def _prepare_gpu(self) -> None:
         if self._flush is None:
-            self.advance("ceilings of the device", 1)
+            self.advance("ceilings of the device")
             flush = Flush()
             self._ceilings = ceilings.measure(flush)
             self._flush = flush  # last: without ceilings the next result measures them again
@@ -422,7 +421,7 @@ class Session:
         """No number from a wrong kernel: the room's check must pass on this device first."""
         if job.place == "compiler" or job.post in self._checked:
             return
-        self.advance("correctness", 1)
+        self.advance("correctness")
         load(job.post, "bench").check("cuda" if job.place == "gpu" else "cpu")
         self._checked.add(job.post)
 

@@ -24,11 +24,10 @@ from snippets._lab.probe.compiled import Compiler
 
 @dataclass(frozen=True)
 class Report:
-    """How far a job is: `outcome` or `error` say that it has ended, `total` that a case began."""
+    """How far a job is: `outcome` or `error` say that it has ended."""
 
     job: int  # its place in the list of jobs
     case: str = ""
-    total: int = 0
     outcome: str = ""
     error: str = ""
     seconds: float = 0.0
@@ -127,7 +126,7 @@ def _group(group: Sequence[int]) -> list[Report]:
 
 def _measure(jobs: Sequence[Job], at: int, session: Session, tell: Tell) -> None:
     tell(Report(at))
-    session.advance = lambda case, total: tell(Report(at, case, total))
+    session.advance = lambda case: tell(Report(at, case))
     began = time.perf_counter()
     outcome = error = ""
     try:

@@ -28,6 +28,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from snippets._lab.probe.elements import Elements
+
 GUARD = 1 << 16  # elements on either side: a tile of 256 rows and 256 columns
 UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 FILLED = tuple(
@@ -70,26 +72,9 @@ class _Block:
         self.tensor = self.memory.as_strided(size, strides, GUARD)
         self.tensor.copy_(like)
         self.before = self.memory.clone()
-        self.bytes = like.element_size()
-        self.start = self.tensor.data_ptr()
-        self.end = self.start + self.span * self.bytes
-        self.low, self.high = self.start - GUARD * self.bytes, self.end + GUARD * self.bytes
-        gaps = self.span > like.numel()
-        self.elements = None if not gaps else self._elements(size, strides)
-
-    def _elements(self, size: list[int], strides: list[int]) -> np.ndarray[Any, Any]:
-        """Sorted addresses of the elements: between them are gaps."""
-        offsets = np.zeros(1, dtype=np.int64)
-        for n, step in zip(size, strides, strict=True):
-            offsets = np.add.outer(offsets, np.arange(n) * step).ravel()
-        return np.unique(offsets) * self.bytes + self.start
-
-    def holds(self, addresses: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        inside = (addresses >= self.start) & (addresses < self.end)
-        if self.elements is None:
-            return inside
-        below = np.searchsorted(self.elements, addresses, side="right") - 1
-        return inside & (addresses < self.elements[np.maximum(below, 0)] + self.bytes)
+        self.elements = Elements(self.tensor)
+        guard = GUARD * self.elements.size
+        self.low, self.high = self.elements.start - guard, self.elements.end + guard
 
     def guards_changed(self) -> bool:
         edges = [slice(0, GUARD), slice(GUARD + self.span, None)]
@@ -97,8 +82,6 @@ class _Block:
 
     def gaps_changed(self) -> bool:
         """Whether memory between the elements of an input was written."""
-        if self.elements is None:
-            return False
         now, before = self.memory.clone(), self.before.clone()
         for x in (now, before):
             x.as_strided(self.tensor.shape, self.tensor.stride(), GUARD).zero_()
@@ -110,10 +93,11 @@ class _Block:
 
     def place(self, address: int) -> str:
         """Where an address is that belongs to no element."""
-        if address >= self.end:
-            return f"{_elements((address - self.end) // self.bytes + 1)} past its end"
-        if address < self.start:
-            return f"{_elements((self.start - address) // self.bytes)} before its beginning"
+        at = self.elements
+        if address >= at.end:
+            return f"{_elements((address - at.end) // at.size + 1)} past its end"
+        if address < at.start:
+            return f"{_elements((at.start - address) // at.size)} before its beginning"
         return "in a gap between its rows"
 
 
@@ -200,7 +184,7 @@ class Memory(TorchFunctionMode):
 
     def unwritten(self, x: Tensor) -> bool:
         """Whether the launcher made this tensor without giving it numbers."""
-        return any(not b.given and b.start == x.data_ptr() for b in self._blocks)
+        return any(not b.given and b.elements.start == x.data_ptr() for b in self._blocks)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -228,7 +212,7 @@ class Memory(TorchFunctionMode):
                 continue
             storage = x.untyped_storage()
             low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-            block = next((b for b in self._blocks if low <= b.start < high), None)
+            block = next((b for b in self._blocks if low <= b.elements.start < high), None)
             name = name.removesuffix("_ptr").removesuffix("_desc")
             if block is None:  # a copy that the launcher made: all of its memory counts as its own
                 whole = torch.empty(0, dtype=x.dtype).set_(storage)
@@ -246,7 +230,7 @@ class Memory(TorchFunctionMode):
         for block in self._blocks:
             if not lost.any():
                 return mask
-            held = lost & block.holds(addresses)
+            held = lost & block.elements.contain(addresses)
             if operation != "load" and block.given and held.any():
                 self._note("overwrites", block.name, "")
             lost = lost & ~held
@@ -255,7 +239,10 @@ class Memory(TorchFunctionMode):
         first = int(addresses[lost].min())
         block = min(self._blocks, key=lambda b: (b.low > first) + (b.high <= first))
         if not block.low <= first < block.high:
-            block = min(self._blocks, key=lambda b: min(abs(first - b.start), abs(first - b.end)))
+            block = min(
+                self._blocks,
+                key=lambda b: min(abs(first - b.elements.start), abs(first - b.elements.end)),
+            )
         kind = "reads outside" if operation == "load" else "writes outside"
         self._note(kind, block.name or "a tensor that the launcher made", block.place(first))
         return _without(lost, active)
@@ -285,10 +272,9 @@ class _Unguarded(_Block):
     """Memory that the launcher made in another way than by naming its shape."""
 
     def __init__(self, name: str, memory: Tensor) -> None:
-        self.name, self.given, self.tensor, self.elements = name, False, memory, None
-        self.bytes = memory.element_size()
-        self.start = self.low = memory.data_ptr()
-        self.end = self.high = self.start + memory.numel() * self.bytes
+        self.name, self.given, self.tensor = name, False, memory
+        self.elements = Elements(memory)
+        self.low, self.high = self.elements.start, self.elements.end
 
     def guards_changed(self) -> bool:
         return False

@@ -27,6 +27,8 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from snippets._lab.probe.elements import Elements
+
 SECTOR_BYTES = 32  # the unit in which an NVIDIA L2 cache moves data
 OTHER = "other"
 
@@ -79,48 +81,18 @@ class Total:
     sectors: int
 
 
-@dataclass(frozen=True)
-class _Region:
+class _Region(Elements):
     """The addresses of one tensor's elements. Keeps the tensor, so no other can take them."""
 
-    name: str
-    tensor: torch.Tensor
-    start: int  # address of the first element
-    storage: int  # address of the storage; a GPU would align it to more than a sector
-    end: int  # one past the last byte
-    elements: np.ndarray[Any, np.dtype[np.int64]] | None  # sorted addresses; None: no gaps
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        super().__init__(tensor)
+        self.name, self.tensor = name, tensor
+        # A GPU would align a storage to more than a sector.
+        self.storage = tensor.untyped_storage().data_ptr()
 
-    @classmethod
-    def of(cls, name: str, tensor: torch.Tensor) -> _Region:
-        size = tensor.element_size()
-        start = tensor.data_ptr()
-        storage = tensor.untyped_storage().data_ptr()
-        if tensor.is_contiguous():
-            return cls(name, tensor, start, storage, start + tensor.numel() * size, None)
-        offsets = np.zeros(1, dtype=np.int64)
-        for n, step in zip(tensor.shape, tensor.stride(), strict=True):
-            offsets = np.add.outer(offsets, np.arange(n) * step).ravel()
-        elements = np.unique(offsets) * size + start
-        return cls(name, tensor, start, storage, int(elements[-1]) + size, elements)
-
-    def contains(self, addresses: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        inside = (addresses >= self.start) & (addresses < self.end)
-        if self.elements is None:
-            return inside
-        below = np.searchsorted(self.elements, addresses, side="right") - 1
-        nearest = self.elements[np.maximum(below, 0)]
-        return inside & (addresses < nearest + self.tensor.element_size())
-
-    def overlaps(self, other: _Region) -> bool:
-        if self.end <= other.start or other.end <= self.start:
-            return False
-        return bool(self.contains(other.bytes()).any())
-
-    def bytes(self) -> np.ndarray[Any, Any]:
-        """Addresses of every byte."""
-        if self.elements is None:
-            return np.arange(self.start, self.end)
-        return np.add.outer(self.elements, np.arange(self.tensor.element_size())).ravel()
+    def overlaps(self, other: Elements) -> bool:
+        apart = self.end <= other.start or other.end <= self.start
+        return not apart and bool(self.contain(other.bytes()).any())
 
 
 class Trace:
@@ -133,7 +105,7 @@ class Trace:
         self._kernel = ""
         self._selected: Counter[tuple[int, Program]] = Counter()
         self._named = frozenset(tensors)
-        self._regions = [_Region.of(name, tensor) for name, tensor in tensors.items()]
+        self._regions = [_Region(name, tensor) for name, tensor in tensors.items()]
         for one, two in itertools.combinations(self._regions, 2):
             if one.overlaps(two):
                 raise ValueError(
@@ -201,11 +173,11 @@ class Trace:
         if not isinstance(argument, torch.Tensor) or argument.numel() == 0:
             return
         _require_cpu(name, argument)
-        known = any(region.contains(np.array(argument.data_ptr())) for region in self._regions)
+        known = any(region.contain(np.array(argument.data_ptr())) for region in self._regions)
         name = name.removesuffix("_ptr").removesuffix("_desc")
         # A name the caller gave to other memory (the launcher made a copy) stays the caller's.
         if not known and name not in self._named:
-            self._regions.append(_Region.of(name, argument))
+            self._regions.append(_Region(name, argument))
 
     def _add(self, operation: Operation, builder: Any, pointers: Any, mask: Any) -> None:
         """Record one instruction: `pointers` and `mask` are the interpreter's handles."""
@@ -218,7 +190,7 @@ class Trace:
         rest = active
         before = len(self.accesses)
         for region in self._regions:
-            inside = rest & region.contains(addresses)
+            inside = rest & region.contain(addresses)
             if inside.any():
                 rest = rest & ~inside
                 self._append(operation, builder, region, addresses, inside, masked, size)
@@ -226,7 +198,7 @@ class Trace:
         if rest.any():
             self._append(operation, builder, None, addresses, rest, masked, size)
         elif len(self.accesses) == before:  # every lane is masked
-            near = [r for r in self._regions if r.contains(addresses).any()]
+            near = [r for r in self._regions if r.contain(addresses).any()]
             region_or_none = near[0] if near else None
             self._append(operation, builder, region_or_none, addresses, rest, masked, size)
 

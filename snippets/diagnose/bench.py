@@ -11,7 +11,7 @@ from snippets._lab.judge import patch
 from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import measured_on
 
-from .cases import CASES, KERNELS, STYLES
+from .cases import CASES, STYLES, right_kernel
 
 SECONDS = 240  # for one kernel, on a busy machine
 AT_ONCE = 2
@@ -25,7 +25,7 @@ def check(device):
 
 def sources(case):
     """The right kernel's text, and the case's."""
-    before = (KERNELS / f"{case.kernel}.py").read_text(encoding="utf-8")
+    before = right_kernel(case.kernel)
     after = before
     for old, new in case.edits:
         after = patch.replace(after, old, new)

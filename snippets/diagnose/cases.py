@@ -1,13 +1,22 @@
 """Sixty kernels with what is wrong with each: five that are right, others right too, mistakes.
 
-A case is a kernel of `kernels/` with pieces of its code replaced. None of it is taken from the
-models that a diagnosis compares with; the cases came after them, and name what was planted.
+A case is the kernel of a post, or one of `kernels/`, with pieces of its code replaced. None of it
+is taken from the models that a diagnosis compares with; the cases name what was planted.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
-KERNELS = Path(__file__).parent / "kernels"
+from snippets._lab.judge import patch
+from snippets._lab.rooms import load, source_file
+
+ROOMS = {
+    "rows": "basic_attention",
+    "vectorized": "vectorized_attention",
+    "tiled": "tiled_attention",
+}
+FOLDER = Path(__file__).parent / "kernels"
+GUARD = "INTERPRETED = triton.knobs.runtime.interpret"
 STYLES = {
     "rows": "one query per program",
     "vectorized": "all keys in one load",
@@ -36,6 +45,29 @@ def one(kernel: str, name: str, old: str, new: str) -> Case:
     return Case(kernel, name, ((old, new),), (name,))
 
 
+def right_kernel(style: str) -> str:
+    """The text of a right kernel.
+
+    A post's launcher refuses tensors on a CPU outside of the interpreter; here it takes them, so
+    that Triton's front end sees what it launches.
+    """
+    if style not in ROOMS:
+        return (FOLDER / f"{style}.py").read_text(encoding="utf-8")
+    source = source_file(ROOMS[style]).read_text(encoding="utf-8")
+    return patch.replace(source, GUARD, "INTERPRETED = True")
+
+
+def of_room(kernel: str, name: str, mutant: str = "") -> Case:
+    """A wrong variant of the room's own, whose name may differ from the mistake's."""
+    return Case(kernel, name, (edit(kernel, mutant or name),), (name,))
+
+
+def edit(kernel: str, mutant: str) -> tuple[str, str]:
+    """What a wrong variant of a room replaces, and by what."""
+    (found,) = (m for m in load(ROOMS[kernel], "mutants").MUTANTS if m.name == mutant)
+    return found.old, found.new
+
+
 def two(kernel: str, names: tuple[str, str], *edits: tuple[str, str]) -> Case:
     return Case(kernel, " + ".join(names), edits, names)
 
@@ -48,10 +80,7 @@ def told(kernel: str, what: str, says: str, *edits: tuple[str, str]) -> Case:
     return Case(kernel, what, edits, says=says)
 
 
-# Pieces that several cases replace.
-MASKED = "tl.load(k_tile, mask=k_mask, other=0.0)"
-EXP = "p = tl.exp(s - anchor[:, None])"
-SLOTS = 's = tl.full((NP,), float("-inf"), tl.float32)'
+OUT = "out = torch.empty(q.shape, dtype=q.dtype, device=q.device)"
 
 CASES = [
     # Right: nothing may be found.
@@ -59,32 +88,29 @@ CASES = [
     right(
         "rows",
         "positional arguments a, b, c",
-        ("def attention(Q, K, V):", "def attention(a, b, c):\n    Q, K, V = a, b, c"),
+        (
+            "def basic_attention(q, k, v, *, scale=None):",
+            "def basic_attention(a, b, c, *, scale=None):\n    q, k, v = a, b, c",
+        ),
     ),
     right(
         "rows",
         "result in a parameter",
-        ("def attention(Q, K, V):", "def attention(Q, K, V, Out):"),
-        (
-            "Out = torch.empty((B, H, M, D), dtype=Q.dtype, device=Q.device)",
-            "assert Out.shape == Q.shape",
-        ),
-        ("return Out", "return None"),
+        ("def basic_attention(q, k, v, *,", "def basic_attention(q, k, v, out, *,"),
+        (OUT, "assert out.shape == q.shape"),
+        ("    return out\n", "    return None\n"),
     ),
     right(
         "tiled",
         "copies made contiguous",
-        (
-            "out = torch.empty_like(q)",
-            "q, k, v = (x.contiguous() for x in (q, k, v))\n    out = torch.empty_like(q)",
-        ),
+        (OUT, f"q, k, v = (x.contiguous() for x in (q, k, v))\n    {OUT}"),
     ),
     right(
         "tiled",
         "no guard for grouped heads",
         (
-            "if k.shape[1] != heads:",
-            "if k.shape[1] > heads:",
+            "if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):",
+            "if k.shape[-1] != q.shape[-1]:",
         ),
         says="does not support grouped heads",
     ),
@@ -100,49 +126,67 @@ CASES = [
         ),
     ),
     # One mistake: rows.
-    one("rows", "no scale", "dot * scale", "dot"),
-    one("rows", "scale 1/D", "D**-0.5", "1 / D"),
-    one("rows", "max not subtracted", "s = s - tl.max(s, 0)", "s = s * 1.0"),
-    one("rows", "padding gets weight", SLOTS, "s = tl.zeros((NP,), tl.float32)"),
+    of_room("rows", "no scale"),
+    of_room("rows", "scale 1/D"),
+    of_room("rows", "max not subtracted"),
+    of_room("rows", "padding gets weight"),
+    of_room("rows", "last value dropped"),
     one(
         "rows",
-        "last value dropped",
-        "for n in range(0, N):\n        v =",
-        "for n in range(0, N - 1):\n        v =",
+        "V with K's strides",
+        "for x in tensors for step",
+        "for x in (*tensors[:2], tensors[1], tensors[3]) for step",
     ),
-    one("rows", "V with K's strides", "*V.stride()", "*K.stride()"),
-    one("rows", "wrong base", "e = tl.exp(s)", "e = tl.exp2(s)"),
-    one("rows", "first batch for all", "Vh = V + b * svb + h * svh", "Vh = V + h * svh"),
-    one("rows", "N for M", "grid = (M, B * H)", "grid = (min(M, N), B * H)"),
-    one("rows", "V a row ahead", "tl.load(Vh + n * svn", "tl.load(Vh + (n + 1) * svn"),
+    of_room("rows", "wrong base"),
+    of_room("rows", "first batch for all"),
+    one("rows", "N for M", "element_ty), mask=mask_d)", "element_ty), mask=mask_d & (m < N))"),
+    one("rows", "V a row ahead", "tl.load(v_row", "tl.load(v_row + stride_vn"),
     # One mistake: all keys at once.
-    one("vectorized", "not normalized", "axis=0) / total", "axis=0)"),
+    of_room("vectorized", "not normalized"),
     one(
         "vectorized",
         "scale ignored",
-        "if softmax_scale is None:",
-        "if softmax_scale is None or True:",
+        "_scale_or_default(scale, q.shape[-1])",
+        "_scale_or_default(None, q.shape[-1])",
     ),
-    one("vectorized", "keys for values", "v_at = value_ptr", "v_at = key_ptr"),
-    one("vectorized", "strides ignored", "columns[None, :] * v_col", "columns[None, :]"),
-    one("vectorized", "last key dropped", "real = keys < n_keys", "real = keys < n_keys - 1"),
-    one("vectorized", "normalized twice", "axis=0) / total", "axis=0) / total / total"),
-    # One mistake: tiles.
-    one("tiled", "no rescale", "acc = acc * decay[:, None]", "acc = acc * 1.0"),
+    of_room("vectorized", "keys for values"),
+    of_room("vectorized", "strides ignored"),
+    of_room("vectorized", "last key dropped"),
     one(
-        "tiled",
-        "sum not rescaled",
-        "total * decay + tl.sum(p, axis=1)",
-        "total + tl.sum(p, axis=1)",
+        "vectorized",
+        "normalized twice",
+        "weights = weights / tl.sum(weights, axis=0)",
+        "weights = weights / tl.sum(weights, axis=0) / tl.sum(weights, axis=0)",
     ),
-    one("tiled", "maximum not updated", "biggest = higher", "biggest = biggest * 1.0"),
-    one("tiled", "loop to N - 1", "range(0, N, BN)", "range(0, N - 1, BN)"),
-    one("tiled", "M for N", "range(0, N, BN)", "range(0, M, BN)"),
-    one("tiled", "always masked", "if CAUSAL:", "if True:"),
-    one("tiled", "mask off by one", "rows[:, None] + (N - M)", "rows[:, None] + (N - M) + 1"),
-    one("tiled", "top-left for bottom-right", "rows[:, None] + (N - M)", "rows[:, None]"),
-    one("tiled", "sum over the queries", "tl.sum(p, axis=1)", "tl.sum(p, axis=0)"),
-    one("tiled", "last queries not written", "triton.cdiv(M, BM)", "M // BM"),
+    # One mistake: tiles.
+    of_room("tiled", "no rescale", "acc not rescaled"),
+    of_room("tiled", "sum not rescaled"),
+    of_room("tiled", "maximum not updated", "max not updated"),
+    one("tiled", "loop to N - 1", "range(0, stop, BLOCK_N)", "range(0, stop - 1, BLOCK_N)"),
+    one("tiled", "M for N", "range(0, stop, BLOCK_N)", "range(0, stop - N + M, BLOCK_N)"),
+    one(
+        "tiled", "always masked", "if CAUSAL:\n            visible", "if True:\n            visible"
+    ),
+    of_room("tiled", "mask off by one"),
+    of_room("tiled", "top-left for bottom-right", "other corner"),
+    Case(
+        "tiled",
+        "sum over the queries",
+        (
+            ("TILES = {64: (16, 32, 8)", "TILES = {64: (16, 16, 8)"),
+            ("tl.sum(p, axis=1)", "tl.sum(p, axis=0)"),
+        ),
+        ("sum over the queries",),
+    ),
+    Case(
+        "tiled",
+        "last queries not written",
+        (
+            ("tl.cdiv(M, BLOCK_M)\n", "M // BLOCK_M\n"),
+            ("triton.cdiv(M, BLOCK_M)", "(M // BLOCK_M)"),
+        ),
+        ("last queries not written",),
+    ),
     # One mistake: tl.dot.
     one("flash", "wrong K/V head", "off_kv = off_h // GROUP", "off_kv = off_h % (H // GROUP)"),
     one("flash", "wrong base", "qk_scale *= 1.44269504", "qk_scale *= 1.0"),
@@ -179,16 +223,16 @@ CASES = [
         "tiled",
         "reads outside k",
         "no mask for rows of K",
-        (MASKED, "tl.load(k_tile, mask=(dims < D)[None, :], other=0.0)"),
+        (
+            "tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :]",
+            "tl.load(k_tile, mask=mask_d[:, None]",
+        ),
     ),
     access(
         "tiled",
-        "writes outside o",
+        "writes outside out",
         "store without a mask for rows",
-        (
-            "o_mask = (rows < M)[:, None] & (dims < D)[None, :]",
-            "o_mask = (rows >= 0)[:, None] & (dims < D)[None, :]",
-        ),
+        ("mask = mask_m[:, None] & mask_d[None, :]", "mask = mask_d[None, :]"),
     ),
     access(
         "flash",
@@ -210,8 +254,8 @@ CASES = [
     told(
         "tiled",
         "exp(new - old) in the first tile",
-        "decay is inf",
-        ("decay = tl.exp(biggest - anchor)", "decay = tl.exp(anchor - biggest)"),
+        "alpha is inf",
+        ("alpha = tl.exp(m_i - m_sub)", "alpha = tl.exp(m_sub - m_i)"),
     ),
     told(
         "pytorch",
@@ -230,27 +274,27 @@ CASES = [
         "tiled",
         "no such function",
         "has no attribute 'expp'",
-        (EXP, "p = tl.expp(s - anchor[:, None])"),
+        ("p = tl.exp(", "p = tl.expp("),
     ),
     # No model has it: it must not get a name.
     told(
         "rows",
         "a little of Q in the result",
         "none of the known mistakes",
-        ("o.to(Out.dtype.element_ty)", "(o + 0.1 * q).to(Out.dtype.element_ty)"),
+        ("acc.to(out_ptr.dtype.element_ty)", "(acc + 0.1 * q).to(out_ptr.dtype.element_ty)"),
     ),
     # Two mistakes at once.
     two(
         "rows",
         ("no scale", "keys for values"),
-        ("dot * scale", "dot"),
-        ("Vh = V + b", "Vh = K + b"),
+        edit("rows", "no scale"),
+        edit("rows", "keys for values"),
     ),
     two(
         "tiled",
         ("no scale", "no rescale"),
-        ("1 / math.sqrt(D)", "1.0"),
-        ("acc = acc * decay[:, None]", "acc = acc * 1.0"),
+        edit("tiled", "no scale"),
+        edit("tiled", "acc not rescaled"),
     ),
     two(
         "flash",
@@ -261,8 +305,8 @@ CASES = [
     two(
         "vectorized",
         ("last key dropped", "scale 1/D"),
-        ("real = keys < n_keys", "real = keys < n_keys - 1"),
-        ("1.0 / width**0.5", "1.0 / width"),
+        edit("vectorized", "last key dropped"),
+        edit("vectorized", "scale 1/D"),
     ),
     two(
         "pytorch",

@@ -299,9 +299,6 @@ def one_of_each():
         ("attention_memory.bench", "_walk", (numbers, numbers, 16), {}),
         ("attention_memory.bench", "_turn", (numbers, numbers, 16), {}),
         ("diagnose.kernels.flash", "flash", (x, x, x), {}),
-        ("diagnose.kernels.rows", "attention", (x, x, x), {}),
-        ("diagnose.kernels.tiled", "tiled", (x, x, x), {}),
-        ("diagnose.kernels.vectorized", "vector_attention", (few[0], short[0], short[0]), {}),
         ("_lab.measure.ceilings", "read", (numbers,), {}),
         ("_lab.measure.ceilings", "_fma_kernel", (numbers, 16), {"BLOCK": 256}),
     ]

@@ -1,1 +1,1 @@
-"""Right attention in five styles, as people write it. The cases plant mistakes in copies."""
+"""Right attention in two styles that no post has. The cases plant mistakes in copies."""

@@ -12,7 +12,6 @@ import pytest
 from snippets._lab import rooms
 from snippets._lab.measure import machine
 from snippets._lab.results import origin, store
-from tests.floors import some
 
 
 def test_without_git_the_commit_is_unknown(monkeypatch):
@@ -54,52 +53,6 @@ def test_each_committed_result_names_a_commit_of_this_history():
     strangers = [f"{r.folder}/{r.post}/{r.result}" for r in found if r.commit not in history]
     assert len(found) > 200
     assert strangers == []
-
-
-def test_versions_name_what_reading_a_result_asks_for():
-    from snippets._lab.results.store import VERSIONS
-
-    found = machine.versions()
-    assert found.keys() == set(VERSIONS)
-    assert all(isinstance(v, str) and v for v in some(found.values()))
-
-
-@pytest.fixture
-def smi(monkeypatch):
-    """Put a fake nvidia-smi in place; returns a function that says how it answers."""
-    properties = types.SimpleNamespace(uuid="1234")
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setattr(shutil, "which", lambda name: name)
-    asked = []
-
-    def answer(by_id, without_id=(1, "")):
-        def run(command, **_):
-            asked.append(command)
-            given = by_id if "--id=GPU-1234" in command else without_id
-            if isinstance(given, Exception):
-                raise given
-            return subprocess.CompletedProcess(command, given[0], given[1], "")
-
-        monkeypatch.setattr(subprocess, "run", run)
-        return asked
-
-    return answer
-
-
-def test_readings_of_the_device(smi):
-    smi((0, "580.1, 700.00\n"))
-    assert machine.smi("driver_version", "power.limit") == ["580.1", "700.00"]
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [((1, ""), (1, "")), ((0, "\n"), (0, "")), (subprocess.TimeoutExpired("nvidia-smi", 20),)],
-    ids=["refuses", "says nothing", "hangs"],
-)
-def test_a_device_that_does_not_answer_is_no_crash(answers, smi):
-    smi(*answers)
-    assert machine.smi("driver_version") is None
 
 
 # Watching a GPU: by NVML, by nvidia-smi, by neither.
@@ -214,14 +167,6 @@ def test_a_window_of_readings(nvml):
     assert watch.between(7.0, 9.0) == {"readings": 0}
 
 
-def test_a_driver_without_answers_costs_the_readings_only(nvml):
-    fake = nvml()
-    with machine.ClockWatch(0.0) as watch:
-        pass
-    assert watch.summary() == NO_READINGS
-    assert fake.open == 0
-
-
 @pytest.fixture
 def program(some_gpu, tmp_path, monkeypatch):
     """Replaces nvidia-smi by a program; returns the file that has what it was asked."""
@@ -254,18 +199,6 @@ def test_without_bindings_nvidia_smi_goes_on_telling_until_the_watch_ends(progra
     (once,) = asked.read_text().splitlines()
     assert "power.draw.instant" in once
     assert once.endswith("--id=GPU-1234 --loop-ms=50")
-
-
-@pytest.mark.parametrize(
-    "script",
-    ["exit 1", "echo 1755, [N/A], 61, 0x0", "exec sleep 60"],
-    ids=["refuses", "does not tell", "hangs"],
-)
-def test_a_program_without_answers_costs_the_readings_only(script, program):
-    program(script)
-    with machine.ClockWatch(0.05) as watch:
-        time.sleep(0.05)
-    assert watch.summary() == NO_READINGS
 
 
 def test_without_either_there_are_no_readings(some_gpu, monkeypatch):

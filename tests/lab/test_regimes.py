@@ -8,10 +8,9 @@ import torch
 
 from snippets._lab.judge.oracle import assert_attention, causal_mask, eager_attention, make_qkv
 from snippets._lab.measure import machine, regimes, session
-from snippets._lab.measure.regimes import COMPILED, IN_A_GRAPH, as_called, sustained
+from snippets._lab.measure.regimes import COMPILED, as_called, sustained
 from snippets._lab.measure.session import Lab
-from snippets._lab.measure.timing import Times, in_turns
-from tests.floors import some
+from snippets._lab.measure.timing import Times
 
 
 class Simulated:
@@ -92,17 +91,6 @@ def test_sustained_discards_the_first_second_and_goes_on_for_two_more(gpu):
     assert ended == gpu.seconds()
 
 
-def test_the_host_runs_ahead_by_two_batches_at_most(gpu):
-    sustained(gpu.call("x", 0.001, 2.0), Watch())
-    assert regimes.BATCH_MS <= gpu.ahead <= 3 * regimes.BATCH_MS
-
-
-def test_calls_back_to_back_that_wait_for_the_host_say_so(gpu):
-    row = sustained(gpu.call("x", 3.0, 1.0), Watch()).as_row()
-    assert row["ms_p50"] == pytest.approx(3.0)
-    assert row["ms_host"] == pytest.approx(3.0)
-
-
 def test_as_called_has_the_host_in_it_and_a_cold_cache(gpu):
     calls = {"a": gpu.call("a", 0.1, 2.0), "b": gpu.call("b", 1.5, 0.5)}
     found = {name: taken.as_row() for name, taken in as_called(calls, Flush(gpu)).items()}
@@ -113,15 +101,6 @@ def test_as_called_has_the_host_in_it_and_a_cold_cache(gpu):
     assert timed[0::2] == ["flush"] * (len(timed) // 2)
     assert timed[1:8:2] == ["a", "b", "b", "a"]
     assert len(found["a"]["ms_samples"]) == regimes.ROUNDS
-
-
-def test_slow_calls_are_called_less_often(gpu):
-    (taken,) = as_called({"a": gpu.call("a", 0.1, 200.0)}, Flush(gpu)).values()
-    assert len(taken.times.samples) == regimes.FEWEST
-
-
-def test_everybody_takes_turns():
-    assert list(in_turns("abc", 4)) == [*"abc", *"bca", *"cab", *"abc"]
 
 
 # The lab asks for regimes by name.
@@ -150,33 +129,6 @@ def lab(monkeypatch):
     return Lab("gpu", flush="flushed")
 
 
-def test_a_row_for_each_regime_and_name(lab):
-    rows = list(lab.time_attention(CASE, NAMES, within=regimes.REGIMES[:3]))
-    assert [(r["regime"], r["implementation"], r["ms_p50"]) for r in rows] == [
-        (regime, name, ms)
-        for regime, ms in (("queued", 1.0), ("sustained", 2.0), ("as called", 3.0))
-        for name in NAMES
-    ]
-    assert ["ms_host" in r for r in rows] == [False, False, True, True, True, True]
-    assert not any("regime" in r for r in some(lab.time_attention(CASE, NAMES)))
-
-
-def test_what_cannot_be_captured_is_a_row(lab, monkeypatch):
-    def capture(call):
-        if "sdpa" in gone:
-            gone.clear()
-            raise RuntimeError("operation not permitted when stream is capturing")
-        return call
-
-    gone = ["sdpa"]
-    monkeypatch.setattr(regimes, "in_a_graph", capture)
-    first, second = lab.time_attention(CASE, NAMES, within=[IN_A_GRAPH])
-    assert first["error"] == (
-        "fails: RuntimeError: operation not permitted when stream is capturing"
-    )
-    assert (second["regime"], second["ms_p50"]) == (IN_A_GRAPH, 3.0)
-
-
 def test_a_compiled_call_is_checked_too(lab, monkeypatch):
     compiled = regimes.compiled
 
@@ -189,31 +141,6 @@ def test_a_compiled_call_is_checked_too(lab, monkeypatch):
     assert first["implementation"] == "torch:math"
     assert first["error"].startswith("wrong: largest difference")
     assert (second["regime"], second["ms_p50"]) == (COMPILED, 3.0)
-
-
-@pytest.mark.parametrize("writes", [True, False])
-def test_a_graph_that_replays_nothing_is_no_graph(writes, monkeypatch):
-    """A capture that missed the kernel would be the fastest of all."""
-    results = []
-
-    class Graph:
-        def replay(self):
-            if writes:
-                results[-1].copy_(torch.ones(3))
-
-    stream = types.SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda _: contextlib.nullcontext())
-
-    def call():
-        results.append(torch.ones(3))
-        return results[-1]
-
-    with contextlib.nullcontext() if writes else pytest.raises(AssertionError):
-        regimes.in_a_graph(call)
 
 
 # torch.compile.
@@ -263,14 +190,3 @@ def test_an_operator_says_what_its_result_looks_like_in_memory(named):
     for name, function in (("ours", by_address), ("flash_attention_4", beside_each_other)):
         made = regimes.operator.__wrapped__(named(name, function))
         torch.library.opcheck(made, (*tensors, True), test_utils=["test_schema", "test_faketensor"])
-
-
-def test_pytorchs_own_is_compiled_as_it_is():
-    q, k, v = make_qkv(1, 2, N=9, D=8)
-    compiled = regimes.compiled("torch:math", backend="eager")
-    assert_attention(compiled(q, k, v, causal=True), q, k, v, mask=causal_mask(9, 9))
-
-
-def test_no_operator_of_a_room_that_is_not_there():
-    with pytest.raises(ValueError, match="no room 'attention_of_tomorrow'"):
-        regimes.operator("attention_of_tomorrow")

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("plotly")
 
 from snippets._lab.draw import identity
-from snippets._lab.draw.fragment import fragment
 from snippets.hopper_attention import bench, figures
 from tests.floors import some
 from tests.made_up import result as result_of
@@ -88,18 +87,6 @@ def drawn(name, lab):
     return getattr(figures, name)([made_up(name, rows_of(name, lab))])
 
 
-@pytest.mark.parametrize(
-    "name", ["forward", "rungs", "order", "roofline", "ragged", "error", "fuzz", "host_time"]
-)
-def test_figures_can_be_drawn_from_a_gpu(name):
-    result = made_up(name, rows_of(name, Lab()))
-    for results in ([result], [result, result]):
-        files = fragment(OURS, name, getattr(figures, name), results)
-        assert f"{name}.md" in files
-        for text in files.values():
-            assert not re.search(r"\b(nan|None|inf)\b", text)
-
-
 def claim(figure, words):
     """Whether what a page says in these words is so."""
     (found,) = (holds for text, holds in figure.claims.items() if words in text)
@@ -167,26 +154,6 @@ def test_the_rate_is_held_against_the_better_rival_and_its_own_layout():
     cells = {name: timed.count(name) for name in timed}
     assert cells == dict.fromkeys(cells, 12), "each is timed at all lengths"
     assert {"torch:flex", "torch:cudnn", *identity.BEST} <= cells.keys()
-
-
-def test_a_rival_that_is_not_installed_is_left_out():
-    rows = [
-        {k: v for k, v in r.items() if not k.startswith("ms_")} | {"error": "not installed"}
-        if r["implementation"].startswith("flash_attention_4")
-        else r
-        for r in rows_of("forward", Lab())
-    ]
-    assert "FlashAttention-4" not in figures.forward([made_up("forward", rows)]).finding
-
-
-def test_a_ragged_length_is_held_against_the_next_round_one():
-    def gain(name, case):
-        slow = case["N"] == 1000 and case["D"] == 64 and not case["causal"]
-        return (0.8 if slow else 1.0) * (1.0 if name == OURS else 0.9)
-
-    figure = drawn("ragged", Lab(gain))
-    assert "−20 % (D 64, N 1000)" in figure.finding
-    assert "−10 %" in figure.finding
 
 
 def test_a_wrong_shape_is_told():

@@ -10,7 +10,7 @@ from snippets._lab.draw.pictures import picture_fragment
 from snippets._lab.results.store import DataError
 from snippets._site import unmeasured
 from snippets.latency_hiding import drawings, figures
-from snippets.latency_hiding.bench import SETS, STEPS, WALK
+from snippets.latency_hiding.bench import SETS, STEPS
 from tests.made_up import CEILINGS, result, timed
 
 MANY, L1, L2 = 132, 228 << 10, 60 << 20
@@ -48,21 +48,6 @@ def latency():
     return made("latency", [r for n in SETS for r in walks(n, shared_bytes=L1)])
 
 
-def hiding():
-    rows = []
-    for lanes in (1, 32):
-        for per_sm in (0, 1, 2, 4, 8, 16, 32):
-            programs = per_sm * MANY or 1
-            walkers = programs * lanes
-            ns = max(NS["HBM"], walkers * 32 / (RATE / 2) * 1e9)
-            for name in ("latency_hiding", "latency_hiding:exercise"):
-                if walkers > 1 or name == "latency_hiding":
-                    about = {"lanes": lanes, "programs": programs, "walkers": walkers}
-                    about |= {"steps": WALK, "sector_bytes": 32, "set_bytes": 1 << 32}
-                    rows.append(timed(ns * WALK / 1e6, implementation=name, **about))
-    return made("hiding", rows)
-
-
 def littles_law():
     rows = []
     for num_warps in (1, 4):
@@ -78,18 +63,6 @@ def littles_law():
     return made("littles_law", [*rows, *walks(1 << 29, kind="latency")])
 
 
-def occupancy():
-    rows = []
-    for num_warps, fits in ((4, (16, 12, 10, 6, 3)), (1, (32, 32, 32, 24, 12))):
-        for held, programs in zip((8, 16, 32, 64, 128), fits, strict=True):
-            for kind in ("waits", "computes"):
-                ms = 1.0 + (0.5 / programs if kind == "waits" else 0.001 * held / 100)
-                about = {"kind": kind, "num_warps": num_warps, "held": held, "registers": held + 20}
-                about |= {"programs_at_once": programs, "limit": "registers", "programs": MANY * 64}
-                rows.append(timed(ms, implementation="hold_and_wait", **about))
-    return made("occupancy", rows)
-
-
 def waves():
     rows = []
     for tiles in (33, 66, 99, 131, 132, 133, 263, 264, 265, 396, 528):
@@ -99,44 +72,15 @@ def waves():
     return made("waves", rows)
 
 
-def host_time():
-    def host(ms, **row):
-        taken = {f"{n}_ms_p{p}": ms for n in ("host", "wall") for p in (20, 50, 80)}
-        return {**row, **taken}
-
-    ways = {
-        "torch.add": 0.004,
-        "Triton, through a launcher": 0.02,
-        "Triton, the compiled kernel": 0.006,
-        "CUDA graph of 20 torch.add": 0.03,
-    }
-    rows = [
-        host(ms, kind="call", way=way, launches=20 if "20" in way else 1)
-        for way, ms in ways.items()
-    ]
-    for steps, gpu in ((0, 0.002), (512, 0.03), (4096, 0.25)):
-        for mode, least in (("waiting for each", 0.03), ("queued", 0.02), ("CUDA graph", 0.002)):
-            rows.append(host(max(gpu, least), kind="queue", mode=mode, steps=steps, gpu_ms=gpu))
-    rows += [
-        host(0.1, kind="chain", way="eager", operations=20),
-        host(0.03, kind="chain", way="CUDA graph", operations=20),
-        {"kind": "chain", "way": "torch.compile", "operations": 20, "error": "no compiler"},
-    ]
-    return made("host_time", rows)
-
-
-MADE = {f.__name__: f for f in (latency, hiding, littles_law, occupancy, waves, host_time)}
+MADE = {f.__name__: f for f in (latency, littles_law, waves)}
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("latency", ["16 ns (32 cycles)", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
-        ("hiding", ["4,224", "1.00×"]),
         ("littles_law", ["800 kB"]),
-        ("occupancy", ["3 programs", "16"]),
         ("waves", ["133", "2.0×"]),
-        ("host_time", ["20 µs", "2 µs"]),
     ],
 )
 def test_the_titles_tell_what_the_model_does(name, said):
@@ -192,14 +136,6 @@ def test_drawings_say_more_where_it_was_measured(name, source, said):
     assert f"latency_hiding/{source.__name__}" in with_
     assert f"latency_hiding/{source.__name__}" not in without
     assert "<svg" in without
-
-
-def test_one_warp_is_drawn_idle_and_many_busy():
-    text = drawings.turns([]).svg
-    busy = [float(n) for n in re.findall(r"busy ([\d.]+) %<", text)]
-    assert busy == sorted(busy)
-    assert busy[0] < 15
-    assert busy[-1] == 100
 
 
 def test_a_page_says_that_a_drawing_waits(tmp_path):

@@ -118,102 +118,6 @@ def test_a_wrong_kernel_stops_it(monkeypatch):
         bench.check(device)
 
 
-class Stand:
-    """A lab without a clock: every call takes a made-up time."""
-
-    def __init__(self, place):
-        self.place = place
-
-    def each(self, **axes):
-        from snippets._lab.measure.session import Lab
-
-        yield from Lab(self.place).each(**axes)
-
-    def qkv(self, case):
-        dtype = getattr(torch, case["dtype"])
-        return make_qkv(case["heads"], M=2, N=min(case["N"], 16), D=case["D"], dtype=dtype)
-
-    def time_attention(self, case, names):
-        for i, name in enumerate(names):
-            ms = 100.0 / 2**i * case["N"] ** 2 / 1024**2
-            yield {"implementation": name, **case, **spread(ms), **work(case)}
-
-
-def spread(ms):
-    return {"ms_p20": ms, "ms_p50": ms, "ms_p80": ms, "ms_samples": [ms]}
-
-
-def work(case):
-    N, D, heads = case["N"], case["D"], case["heads"]
-    return {"flops": 4 * heads * N * N * D, "bytes_compulsory": 8 * heads * N * D, "fits_l2": True}
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """torch.cuda's memory counters without a GPU, and one that cannot run the last kernel."""
-    for name, value in (("max_memory_allocated", 300), ("memory_allocated", 100)):
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(bench, "kernels_here", lambda dtype: KERNELS)
-    sdpa = bench.resolve("torch:sdpa")
-    # The kernels have their own tests; here only their rows are of interest.
-    monkeypatch.setattr(bench, "resolve", lambda n: eager_attention if n in KERNELS else sdpa)
-
-
-@pytest.fixture
-def rows(gpu):
-    return list(bench.kernels(Stand("gpu")))
-
-
-def test_rows_of_the_board(rows):
-    timed = [r for r in rows if not r.get("error")]
-    assert len(timed) == 2 * len(KERNELS + bench.TORCH) - 1
-    for row in timed:
-        assert row["bytes_peak"] == 200
-        assert 0 < row["error_mean"] < row["error_largest"] < 0.1
-    missing = [(r["implementation"], r["N"], r["error"]) for r in rows if r.get("error")]
-    assert missing == [
-        (bench.LAST, 1024, "it is for Hopper"),
-        ("vectorized_attention", 4096, "too many keys for one load"),
-        (bench.LAST, 4096, "it is for Hopper"),
-    ]
-    assert [r["step"] for r in timed[:6]] == [1, 2, 3, 4, 5, None]
-
-
-def test_rows_of_training(monkeypatch):
-    """Each is called forward and backward; a package that is missing says so."""
-    monkeypatch.setattr(bench, "on_hopper", lambda: False)
-    called = []
-
-    class Both(Stand):
-        def qkv(self, case):
-            return make_qkv(1, 1, N=4, D=case["D"])
-
-        def time(self, case, calls, *, flops, bytes_compulsory):
-            for name, call in calls.items():
-                called.append((name, len(call())))
-                yield {"implementation": name, **case, **spread(1.0), "flops": flops}
-
-    monkeypatch.setattr(bench, "WITH_GRADIENTS", dict.fromkeys(bench.WITH_GRADIENTS, causal_eager))
-    monkeypatch.setattr(bench, "TRAINED", ["torch:math", "flash_attention_2"])
-    rows = list(bench.training(Both("gpu")))
-    assert {name for name, gradients in some(called, 24) if gradients == 3} == {
-        "torch:math",
-        "flash_backward",
-    }
-    said = {r["implementation"]: r["error"] for r in some(rows) if r.get("error")}
-    assert said["hopper_backward"] == bench.NOT_HERE
-    assert "is not installed" in said["flash_attention_2"]
-    first = next(r for r in rows if "flops" in r)
-    assert first["flops"] == 14 * 16_384 * 2_048 * 1_024
-
-
-def causal_eager(q, k, v, *, causal):
-    mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool() if causal else None
-    return eager_attention(q, k, v, mask=mask)
-
-
 def test_wrong_gradients_stop_it(monkeypatch):
     monkeypatch.setattr(bench, "KERNELS", [])
     monkeypatch.setattr(bench, "on_hopper", lambda: False)
@@ -257,26 +161,6 @@ def test_lines_of_code_leave_out_what_is_none(tmp_path):
     path.write_text("@functools.cache\ndef launcher():\n    return 1\n", "utf-8")
     with pytest.raises(ValueError, match="no kernel"):
         differences.lines_of_code(path)
-
-
-def test_a_difference_gives_both_sides_back():
-    before, after = (differences.kernel_lines(rooms.source_file(n)) for n in KERNELS[:2])
-    rows = differences.difference(before, after)
-    assert [x for s, x in rows if s != "-"] == after
-    assert len([x for s, x in rows if s != "+"]) == len(before)
-    assert {s for s, _ in rows} == {"-", "+", " "}
-    assert differences.difference(after, after) == [(" ", x) for x in after]
-
-
-def test_steps_are_html_without_markup_of_the_code(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text("@triton.jit\ndef _k(a):\n    x = a < 1 and '<script>'\n", "utf-8")
-    made = differences.steps_html({"a": path, "b": path}, {"a": "<i>", "b": ""})
-    assert "<script>" not in made
-    assert "&lt;script&gt;" in made
-    assert "<p>The first kernel, 2 lines. &lt;i&gt;" in made
-    assert "\n" not in made
-    assert made.count("<section ") == 2
 
 
 # The figures.

@@ -9,8 +9,7 @@ import torch
 
 from snippets._lab.measure import regimes as measured
 from snippets._lab.results import staleness
-from snippets._lab.results.store import DataError, folder_name
-from snippets._lab.results.validate import faults
+from snippets._lab.results.store import DataError
 from snippets.scoreboard import bench, regime_rows
 from snippets.scoreboard import figures as page
 from tests.floors import some
@@ -75,23 +74,6 @@ def test_the_names_of_the_regimes_are_those_that_are_measured():
     assert regime_rows.REGIMES == measured.REGIMES
 
 
-@pytest.mark.parametrize("name", ["regimes", "launchers", "grids"])
-def test_what_is_measured_can_be_stored(name):
-    assert not list(faults(made_up(name, Lab()), folder_name))
-
-
-def test_twelve_cells_in_three_regimes():
-    table = drawn("regimes").table
-    cells = {(r["D"], r["causal"], r["N"]) for r in table}
-    assert len(cells) == 12
-    for cell in cells:
-        told = [r for r in table if (r["D"], r["causal"], r["N"]) == cell]
-        assert [r["regime"] for r in told][:3] == ["queued", "sustained", "as called"]
-        for row in some(told):
-            assert all(some(value is not None for head, value in row.items() if "TFLOP" in head))
-    assert {"FlashAttention-4 4.0.0b36, TFLOP/s", "PyTorch cuDNN, TFLOP/s"} <= table[0].keys()
-
-
 def test_each_regime_has_its_ratio_to_cudnn():
     capped = Lab(lambda name, case: 0.9 if (name, case["regime"]) == (LAST, "sustained") else 1.0)
     figure = drawn("regimes", capped)
@@ -128,42 +110,11 @@ def test_what_slowed_the_gpu_is_marked():
     assert not any("slowed" in (r["remark"] or "") for r in some(quiet.table))
 
 
-def test_a_pace_that_the_host_sets_is_marked():
-    slow_host = Lab(ms_host=1e3)
-    remarks = {r["remark"] for r in drawn("regimes", slow_host).table if r["regime"] == "sustained"}
-    assert all("hopper_attention: the host sets the pace" in told for told in some(remarks))
-    assert all("the host" not in (r["remark"] or "") for r in some(drawn("regimes").table))
-
-
 def test_a_competitor_that_is_not_there_is_named():
     figure = drawn("regimes", Lab(missing=(FA, "flash_attention_3", "flash_attention_2")))
     assert "flash_attention_4 is not installed" in figure.caption
     with pytest.raises(DataError, match=r"hopper_attention was not timed: .*not installed"):
         drawn("regimes", Lab(missing=(LAST,)))
-
-
-def test_the_host_is_most_of_a_small_call():
-    by_name = {r["kernel"]: r for r in drawn("launchers").table}
-    assert set(by_name) == {"PyTorch cuDNN", *bench.KERNELS, bench.LAST}
-    assert by_name["hopper_attention"]["of cuDNN, queued"] == "1.20"
-
-
-def test_grids_that_fill_the_gpu_badly_are_shown():
-    shapes = list(bench.drawn())
-    slow = shapes[0]
-
-    def gain(name, case):
-        return 0.6 if name == LAST and case["N"] == slow["N"] else 1.0
-
-    figure = drawn("grids", Lab(gain))
-    assert figure.numbers["best"] == "0.58 to 0.96"
-    assert f"least at {page._grid_of(slow)}" in figure.finding
-    assert [r["grid"] for r in figure.table][-3:] == [
-        "D 128, 131 tiles",
-        "D 128, 132 tiles",
-        "D 128, 133 tiles",
-    ]
-    assert len(figure.table) == len(shapes) + 3
 
 
 def test_nobody_chose_the_drawn_shapes_and_none_was_tuned_on():

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from snippets._lab.results import history, store
-from snippets.what_changed import figures as page
 from tests import made_up
 
 CODE = {"a/kernel.py": {"a": "1" * 10, "b": "2" * 10}}
@@ -87,56 +86,3 @@ def test_a_history_is_stored_and_read(tmp_path):
     path.write_text(json.dumps(text))
     with pytest.raises(store.DataError, match="was changed after it was measured"):
         store.read(path, tmp_path)
-
-
-def test_the_page_without_a_second_measurement():
-    found = [measured(1.0)]
-    assert page.renewals(found).table == [{"result": "–", "now ÷ before": None}]
-    assert page.moves(found).table == [{"result": "–"}]
-
-
-def test_the_page_lists_the_latest_first_and_the_largest_move():
-    last = after(
-        measured(1.0, 1.0, 1.0, triton="1"),
-        measured(1.1, 1.0, 1.0, triton="2", day=21),
-        measured(0.5, 1.0, 1.2, triton="2", day=22, code={"a/kernel.py": {"a": "9" * 10}}),
-    )
-    figure = page.renewals([last])
-    told = [
-        (r["before"], r["now"], r["other versions"], r["other code"], r["now ÷ before"])
-        for r in figure.table
-    ]
-    assert told == [
-        ("2026-11-21", "2026-11-22", "–", "a/kernel.py (2)", "0.45× to 1.20×"),
-        ("2026-11-20", "2026-11-21", "Triton 1 → 2", "–", "1.00× to 1.10×"),
-    ]
-    figure = page.moves([last])
-    assert [(r["before"], r["now"], r["case"]) for r in figure.table[:3]] == [
-        ("1.1 ms", "500 µs", "N 16, float16"),
-        ("1 ms", "1.2 ms", "N 64, float16"),
-        ("1 ms", "1.1 ms", "N 16, float16"),
-    ]
-    assert figure.sources == (last,)
-
-
-def test_what_is_measured_again_alike_says_how_far_times_move():
-    host = {"clock": "host"}
-    before = made_up.result("a_post", "host_time", [made_up.timed(0.0463, **host)])
-    now = replace(before, rows=[made_up.timed(0.0931, **host)], measured_at="2026-11-22T10:00:00Z")
-    last = after(replace(before, code=CODE), replace(now, code=CODE))
-    figure = page.renewals([last])
-    assert figure.finding == (
-        "1 new measurements; with the same code and versions, now ÷ before is 2×."
-    )
-    (row,) = page.moves([last]).table
-    assert (row["before"], row["now"], row["now ÷ before"]) == ("50 µs", "90 µs", "2×")
-
-
-def test_versions_of_a_room_are_those_of_all_its_results():
-    older = made_up.result(
-        "a_post", "error", [{"N": 1}], versions=made_up.VERSIONS | {"torch": "1"}
-    )
-    figure = page.versions([replace(older, measured_at="2026-11-03T10:00:00Z"), measured(1.0)])
-    (row,) = figure.table
-    assert (row["post"], row["where"], row["results"]) == ("a_post", "Some GPU", 2)
-    assert (row["torch"], row["CUDA"], row["all verified since"]) == ("1 and 2", "–", "2026-11-03")

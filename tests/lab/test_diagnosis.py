@@ -681,6 +681,16 @@ def test_a_wrong_triton_kernel_in_a_file_is_named(tmp_path, capsys):
     assert MISTAKES["wrong base"].sentence in capsys.readouterr().out
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU compiles what it runs")
+def test_triton_is_not_said_to_accept_what_it_was_not_asked(tmp_path):
+    """This launcher refuses tensors on a CPU where Triton's own front end would see them."""
+    source = source_file("vectorized_attention").read_text("utf-8")
+    wrong = mutate(source, Mutant("", "weights = tl.exp(", "weights = tl.expp(", ""))
+    with pytest.raises(CannotDiagnose, match="no attribute 'expp'") as found:
+        diagnosis_of(write(tmp_path, wrong))
+    assert "accepts" not in str(found.value)
+
+
 @pytest.mark.parametrize(
     "when", ["while True:\n    pass\n", GOOD.replace("s = q", "while 1: q = q\n    s = q")]
 )

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from snippets._lab.child import Child, Ended, TooSlow
-from snippets._lab.diagnose.front_end import answer, environment, without_a_gpu
+from snippets._lab.diagnose.front_end import NOT_ASKED, answer, environment, without_a_gpu
 from snippets._lab.diagnose.verdict import Diagnosis
 from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import ROOT, SNIPPETS, load_file, module_at
@@ -49,7 +49,7 @@ def diagnosis_of(
         found = replace(
             found, right=found.right and not refused, refused=tuple(refused), notes=notes
         )
-        if found.cannot and not refused:
+        if found.cannot and not refused and NOT_ASKED not in warned:
             found = replace(found, cannot=f"{found.cannot} {ONLY_HERE}")
     if found.cannot and not found.refused:
         raise CannotDiagnose(f"{file}: {found.cannot}")

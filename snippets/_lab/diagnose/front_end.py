@@ -19,6 +19,8 @@ from typing import Any
 TARGET = ("cuda", 90, 32)
 Said = tuple[list[str], list[str]]  # refusals, and what else there is to say
 
+NOT_ASKED = "It was not asked: without its interpreter the launcher launches nothing."
+
 
 def without_a_gpu(tune: Callable[[Any], object] = lambda call: None) -> None:
     """Let what asks for a device, here or at the top of the reader's file, be told of an H100.
@@ -108,7 +110,7 @@ def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
                     ):
                         launcher.call(probe, *m.inputs.values())
     if not seen:
-        return [], ["It was not asked: without its interpreter the launcher launches nothing."]
+        return [], [NOT_ASKED]
     ours = [w for w in warned if Path(w.filename) == file]
     said = dict.fromkeys(f"It warns. {_line(file, w.lineno)} {w.message}" for w in ours)
     return list(refused), list(said)

@@ -267,7 +267,7 @@ CASES = [
     told(
         "flash",
         "undefined name",
-        "NameError: name 'offs_k' is not defined",
+        "is not defined",
         ("offs_n[None, :] * stride_kn", "offs_k[None, :] * stride_kn"),
     ),
     told(

@@ -4,8 +4,6 @@ Stub packages stand in for FlashAttention; what they compute is eager attention,
 """
 
 import importlib.metadata
-import math
-import subprocess
 import sys
 import types
 
@@ -20,19 +18,16 @@ from snippets._lab.judge.oracle import (
     eager_attention,
     make_qkv,
 )
-from snippets._lab.measure import competitors, session
+from snippets._lab.measure import session
 from snippets._lab.measure.competitors import (
     AS_OURS,
     PACKAGES,
-    SCRIPTS,
-    TUTORIAL,
     Unavailable,
     bind,
     is_ours,
     layout_of,
     own_layout,
     resolve,
-    tutorial_backward,
     version_of,
 )
 from snippets._lab.measure.session import Lab
@@ -115,75 +110,10 @@ def test_a_package_that_is_missing_or_another_is_named(name, packages):
         resolve(name)
 
 
-STUB = """
-class _attention:
-    @staticmethod
-    def backward(context, grad_out):
-        q, k, v, out, base_2 = context.saved_tensors
-        return base_2 * context.sm_scale, context.HEAD_DIM, (context.causal, grad_out), None
-"""
-
-
-@pytest.fixture
-def tutorial(tmp_path, monkeypatch):
-    """Writes a file of the tutorial's name into a folder of Python's path."""
-    name = SCRIPTS[TUTORIAL].module
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, name, raising=False)
-
-    def write(text):
-        (tmp_path / f"{name}.py").write_text(text, "utf-8")
-        importlib.invalidate_caches()
-        return tmp_path / f"{name}.py"
-
-    yield write
-    sys.modules.pop(name, None)
-
-
-def test_the_tutorial_gets_its_own_logarithm_and_is_named_by_its_content(tutorial):
-    file = tutorial(STUB)
-    git = subprocess.run(["git", "hash-object", file], capture_output=True, text=True, check=True)
-    assert competitors.version_of(TUTORIAL) == f"blob {git.stdout[:10]}"
-    assert not competitors.is_ours(TUTORIAL)
-    q, lse = torch.zeros(1, 2, 3, 64), torch.tensor([math.log(2.0)])
-    grads = tutorial_backward(q, q, q, q, lse, "given", causal=True)()
-    assert grads[0].item() == pytest.approx(1 / 8)
-    assert grads[1:] == (64, (True, "given"))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "^06-fused-attention.py is in no folder of PYTHONPATH$"),
-        ("1 / 0", r"blob \w{10}, cannot be imported: ZeroDivisionError: division by zero$"),
-        ("attention = None", r"blob \w{10}, has no class _attention$"),
-    ],
-)
-def test_a_tutorial_that_is_missing_or_another_is_named(tutorial, text, said):
-    if text is not None:
-        tutorial(text)
-    with pytest.raises(Unavailable, match=said):
-        tutorial_backward(*[torch.zeros(1, 2, 3, 64)] * 6, causal=False)
-
-
 def test_another_name_is_still_an_error():
     with pytest.raises(ValueError, match="flash_attention_2, flash_attention_3, flash_attention_4"):
         resolve("torch:flashinfer")
     assert resolve("flash_attention_5") is None, "a room that may come"
-
-
-def test_a_backend_that_pytorch_chooses_anyway_is_not_forced(monkeypatch):
-    q, k, v = make_qkv(1, 2, N=8, D=16)
-    chosen = torch._fused_sdp_choice(q, k, v)
-    monkeypatch.setitem(competitors.BACKENDS, "torch:flash", torch.nn.attention.SDPBackend(chosen))
-    call = bind("torch:flash", resolve("torch:flash"), q, k, v)
-    assert call.func is competitors._sdpa
-    torch.testing.assert_close(call(), eager_attention(q, k, v))
-    forced = bind("torch:math", resolve("torch:math"), q, k, v)
-    assert (
-        chosen == torch.nn.attention.SDPBackend.MATH.value or forced.func is not competitors._sdpa
-    )
-    torch.testing.assert_close(forced(), eager_attention(q, k, v))
 
 
 # Before a time is taken, the result is looked at: some rows of the very case.

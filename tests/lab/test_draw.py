@@ -1,18 +1,15 @@
 """The drawing vocabulary: figures are written in it, and it says and draws what it should."""
 
-import ast
 import itertools
 import json
 import math
-import re
 import xml.etree.ElementTree
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from snippets._lab import rooms
-from snippets._lab.draw import chart, charts, drawings, identity, tables, units
+from snippets._lab.draw import charts, drawings, identity, tables, units
 from snippets._lab.draw.chart import specification
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
@@ -21,21 +18,6 @@ from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains,
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError, Result
 from tests.floors import perhaps, some
-
-# Figures are written in the vocabulary.
-
-
-def drawing_rooms():
-    found = [room for room in rooms.rooms() if rooms.room_file(room, "figures.py").exists()]
-    assert len(found) > 10
-    return found
-
-
-@pytest.mark.parametrize("room", drawing_rooms())
-def test_a_room_leaves_traces_and_colors_to_the_vocabulary(room):
-    source = rooms.room_file(room, "figures.py").read_text("utf-8")
-    assert re.findall(r"plotly|#[0-9a-fA-F]{6}\b", source) == []
-
 
 # Units.
 
@@ -106,22 +88,6 @@ def test_what_stands_together_has_one_unit():
 # Words and ranges.
 
 
-def test_words_and_ranges():
-    assert tables.listed(["a"]) == "a"
-    assert tables.listed(["a", "b", 16384]) == "a, b and 16,384"
-    assert tables.listed(["a", "b, late", "c"]) == "a; b, late; and c"
-    assert units.many(1, "head") == "1 head"
-    assert units.many(16, "head") == "16 heads"
-    assert units.many(2, "query", "queries") == "2 queries"
-    row = {"D": 64, "causal": True, "N": 16384, "dtype": "float16"}
-    assert tables.case(row, "D", "causal", "N", "dtype") == "D 64, causal, N 16,384, float16"
-    assert tables.case({**row, "causal": False}, "D", "causal") == "D 64"
-    assert units.between([0.773, 0.92, 0.8]) == "0.77 to 0.92"
-    assert units.between([0.381, 0.442], units.percent) == "38 to 44 %"
-    assert units.between([0.5, 0.5001], units.percent) == "50 %"
-    assert units.between([0.02, 3.0], units.time) == "20 µs to 3 ms"
-
-
 def gained(*ratios, runs=3, spread=0.0):
     """Gains, read together, of rows that were timed in so many runs; these differ by `spread`."""
     several = {"runs": [1] * runs} if runs > 1 else {}
@@ -139,27 +105,6 @@ def test_a_gain_has_a_word_only_from_three_runs():
     assert [gain.word for gain in gained(1.1, 0.9, spread=0.2)] == ["undecided"] * 2
     one = gained(1.1, 0.9, runs=1)
     assert [(gain, gain.word) for gain in one] == [(1.1, ""), (0.9, "")], "the ratio stays"
-
-
-def test_bars_say_the_sign_and_only_with_a_verdict_more():
-    shown = [tables.in_cells({"x": [gain]}).split("{ ")[1] for gain in gained(1.1, 0.9, 1.001)]
-    assert [text.partition("style")[0] for text in shown] == [
-        ".am-ahead ",
-        ".am-behind .am-less ",
-        ".am-open ",
-    ]
-    (once,) = gained(0.9, runs=1)
-    assert ".am-open .am-less " in tables.in_cells({"x": [once]})
-
-
-def test_the_hosts_time_has_one_digit():
-    assert [units.host_time(ms) for ms in (0.0682, 0.0931, 1.28, 0.00951)] == [
-        "70 µs",
-        "90 µs",
-        "1 ms",
-        "10 µs",
-    ]
-    assert [units.rough_ratio(x) for x in (2.4, 2.8, 0.96, 31)] == ["2×", "3×", "1×", "30×"]
 
 
 # Rows, comparisons and tables.
@@ -221,19 +166,6 @@ def test_a_column_has_one_unit_and_says_which():
         {"N": 128, "causal": "no", "time, ms": "2", "rate, TFLOP/s": "1", "twice": 256},
     ]
     assert tables.table(found)[1] == "| ---: | --- | ---: | ---: | ---: |"
-
-
-def test_implementations_stand_beside_each_other():
-    found = tables.beside(
-        ROWS,
-        ["N"],
-        {"ours": "tiled_attention", "cuDNN": "torch:cudnn"},
-        more=lambda case: {"sum": case["N"] + (1 if case["torch:cudnn"] else 0)},
-    )
-    assert found == [
-        {"N": 64, "ours, ms": "1", "cuDNN, ms": "1.01", "sum": 65},
-        {"N": 128, "ours, ms": "2", "cuDNN, ms": None, "sum": 128},
-    ]
 
 
 # Identities.
@@ -336,42 +268,6 @@ def test_no_library_has_the_color_of_a_tensor():
     assert identity.identity("torch:anything").color == identity.identity("torch:sdpa").color
 
 
-def test_ours_are_warm_and_the_others_are_cool_or_grey():
-    for room, shade in some(itertools.product(identity.ROAD, range(identity.SHADES))):
-        red, _, blue = linear(identity.identity(room, shade).color)
-        assert red > blue, (room, shade)
-    for name in ("torch:sdpa", "torch:eager", "torch:flash", "torch:math", "flash_attention_2"):
-        for shade in some(range(identity.SHADES)):
-            red, _, blue = linear(identity.identity(name, shade).color)
-            assert red < blue, (name, shade)
-
-
-def test_every_room_with_a_kernel_has_its_place():
-    for room in some(rooms.rooms()):
-        if rooms.source_file(room).exists():
-            assert identity.identity(room).name == room
-
-
-def test_what_a_room_measures_beside_its_kernel_is_derived():
-    own, answer = (
-        identity.identity("tiled_attention"),
-        identity.identity("tiled_attention:exercise"),
-    )
-    assert own.color == answer.color
-    assert (answer.symbol, answer.dash) == (f"{own.symbol}-open", "dash")
-    assert identity.identity("tiled_attention:part").color == own.color
-    shades = [
-        identity.identity("tiled_attention", shade=n).color for n in some(range(identity.SHADES))
-    ]
-    for one, other in some(itertools.combinations(shades, 2)):
-        assert apart(one, other, DEFICIENCIES["none"]) > 0.04, (one, other)
-    assert identity.identity("torch:eager, TF32").name == "eager PyTorch, TF32"
-    assert identity.identity("torch:something_new").name == "PyTorch something new"
-    assert identity.identity("tiled_attention", dtype="float16").dash == "dash"
-    with pytest.raises(DataError, match="'tomorrow' has no color"):
-        identity.identity("tomorrow")
-
-
 # Charts.
 
 
@@ -448,22 +344,7 @@ def every_kind():
     }
 
 
-def test_points_of_other_targets_leave_those_in_color_visible():
-    two = [result(), result("GPU B", 1.5)]
-    first, other = charts.points(two, [NAMES[0]], "N", by_device=True).panels[0].traces
-    assert other.marker.size < first.marker.size
-
-
 KINDS = list(every_kind())
-
-
-def test_a_group_without_a_key_leaves_places_their_look():
-    every = every_kind()
-    own, grouped = every["dots that look like their places"], every["dots"]
-    for mine, theirs in some(zip(own.panels[0].traces, grouped.panels[0].traces, strict=True)):
-        assert mine.name == theirs.name
-        assert mine.marker.color == identity.identity("tiled_attention").color
-        assert theirs.marker.color != mine.marker.color
 
 
 @pytest.fixture(scope="module")
@@ -524,24 +405,6 @@ def test_panels_of_one_quantity_share_an_axis_and_others_do_not():
     assert [p.y.log for p in made.panels] == [True, False]
 
 
-def test_panels_that_differ_along_x_alone_share_what_stands_upright():
-    near = [View(f"{N}", {"N": N}, x=field("N", f"near {N}", units.whole)) for N in (64, 128)]
-    made = charts.lines([result()], NAMES, views=near)
-    assert made.shared_y
-    assert len({(p.y.low, p.y.high) for p in made.panels}) == 1
-    assert len({p.x.title for p in made.panels}) == 2
-    ticked = charts.lines([result()], NAMES, ticks={"x": [1, 64, 100, 4096]}).panels[0]
-    assert [text for _, text in ticked.x.ticks] == ["64", "100"], "those that lie on the axis"
-
-
-def test_every_view_of_a_roofline_has_the_roof_and_its_own_points():
-    rows = [{**r, "bytes_compulsory": 1e6 * r["N"]} for r in ROWS]
-    made = charts.roofline([result(rows=rows)], NAMES[:1], views=LENGTHS)
-    assert [[t.name for t in p.traces] for p in made.panels] == [["ceilings", NAMES[0]]] * 2
-    assert [len(p.traces[1].x) for p in made.panels] == [1, 1]
-    assert made.panels[0].traces[0] == made.panels[1].traces[0]
-
-
 @pytest.mark.parametrize(
     ("flops", "moved", "product", "by"),
     [
@@ -561,16 +424,6 @@ def test_the_limit_is_the_ceiling_that_is_nearest(flops, moved, product, by):
     assert found.by == by
     assert found.memory == pytest.approx(moved / 4e9)
     assert found.arithmetic == pytest.approx(flops / (8e11 if product else 5e10))
-
-
-def test_each_device_has_its_own_marks_and_names():
-    made = charts.lines([result(), result("GPU <b>", 1.5)], NAMES)
-    names = [t.name for t in made.panels[0].traces]
-    assert "tiled_attention, GPU A" in names
-    assert "tiled_attention, GPU &lt;b&gt;" in names
-    first, second = (t for t in made.panels[0].traces if t.name.startswith("tiled"))
-    assert first.marker.color == second.marker.color
-    assert second.opacity < first.opacity
 
 
 def test_a_place_with_two_rows_is_refused_and_an_empty_chart_too():
@@ -612,10 +465,6 @@ def test_what_is_pointed_at_is_told_in_words():
     assert panel.traces[0].hovertext[0] == said
 
 
-def test_sizes_of_hardware_are_ticks_in_powers_of_two():
-    assert chart.powers_of_two(2**15, 2**30) == [2.0**p for p in (15, 18, 21, 24, 27, 30)]
-
-
 def test_a_quantity_of_a_field_and_of_rows():
     row = ROWS[0]
     assert TIME.text(row) == "1 ms"
@@ -625,18 +474,6 @@ def test_a_quantity_of_a_field_and_of_rows():
     assert values(ROWS, "N") == [64, 128]
     assert values(ROWS, "implementation") == NAMES
     assert only(ROWS, implementation="tiled_attention", N=64) is row
-
-
-def test_the_vocabulary_sees_rooms_and_results_only():
-    allowed = ("snippets._lab.draw", "snippets._lab.results", "snippets._lab.rooms")
-    for path in some(sorted(Path(charts.__file__).parent.glob("*.py"))):
-        lines = path.read_text("utf-8").splitlines()
-        assert not any(re.match(r"(import|from) plotly", line) for line in lines), (
-            f"{path.name} imports Plotly where a kernel's test on a GPU imports a room's figures"
-        )
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets"):
-                assert node.module.startswith(allowed), f"{path.name} imports {node.module}"
 
 
 def test_drawings_follow_the_theme_and_escape_words():
@@ -655,15 +492,3 @@ def test_drawings_follow_the_theme_and_escape_words():
     assert 'fill="var(--am-ink)"' in made
     assert '<path d="M0 0H90" stroke-dasharray="3 3"/><path d="M85 -3L90 0L85 3"/>' in made
     assert xml.etree.ElementTree.fromstring(made).tag == "div"
-
-
-@pytest.mark.parametrize(
-    ("towards", "path"),
-    [
-        ("left", "M15 7L10 10L15 13"),
-        ("up", "M7 15L10 10L13 15"),
-        ("down", "M7 5L10 10L13 5"),
-    ],
-)
-def test_an_arrow_has_its_point_at_its_end(towards, path):
-    assert f'd="{path}"' in drawings.arrow("M0 0L10 10", (10, 10), towards, "#123456")

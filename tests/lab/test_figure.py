@@ -21,7 +21,7 @@ from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only, pick
-from snippets._lab.draw.tables import Prose, cell, table
+from snippets._lab.draw.tables import Prose, cell
 from snippets._lab.results import staleness, store
 from snippets._lab.results.store import DataError
 from tests import made_up
@@ -213,12 +213,6 @@ def test_a_gpu_that_was_slowed_while_measuring_is_marked(data, out):
     assert shown in data_md(out)
 
 
-def test_a_missing_result_is_named(data, out, capsys):
-    (data / "nvidia_h200" / "fake_attention" / "report.json").unlink()
-    message = refusal(data, out, capsys)
-    assert "fake_attention/report.json; run `make bench-cpu POST=fake_attention" in message
-
-
 def test_what_waits_for_a_gpu_is_not_drawn(data, out):
     """The page says so in its place; what needs no GPU has to be measured."""
     (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
@@ -274,12 +268,6 @@ def test_a_damaged_result_is_named_with_its_fault(case, data, out, capsys):
     message = refusal(data, out, capsys)
     assert "nvidia_h200/fake_attention/forward.json" in message
     assert fault in message
-
-
-def test_a_result_that_nobody_draws_is_named(data, out, capsys):
-    store.write(measured("forward", post="gone_attention"), data)
-    message = refusal(data, out, capsys)
-    assert "no figures.py draws these results: gone_attention/forward" in message
 
 
 def test_no_data_at_all_is_an_error(room, tmp_path, out, capsys):
@@ -376,21 +364,6 @@ def test_a_sentence_with_markup_from_data_is_refused(where, text, room):
         fragment("fake_attention", "forward", lambda _: Figure(**parts), [measured("forward")])
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("gpu", "Measured on Some GPU, 2026"),
-        ("interpreter", "Run in Triton&#x27;s interpreter, 2026"),
-        ("compiler", "For sm&#95;90, compiled ahead of time, 2026"),
-    ],
-)
-def test_only_a_clock_measures(place, said, room):
-    figure = Figure("Fine.", "Fine.", [{"a": 1}])
-    result = made_up.result("fake_attention", "forward", [{"a": 1}], place=place)
-    files = fragment("fake_attention", "forward", lambda _: figure, [result])
-    assert said in files["forward.md"]
-
-
 def test_code_in_a_sentence_is_no_markup(room):
     figure = Figure("`a < b`, and 1 < 2.", "`<tile>`", [{"a": 1}], pieces={"x": "a < b"})
     assert fragment("fake_attention", "forward", lambda _: figure, [measured("forward")])
@@ -403,28 +376,6 @@ def test_a_printed_line_cannot_leave_its_code_block(line, data, out):
         draw_all(data, out)
 
 
-def test_numpy_arrays_are_refused(data, out, room):
-    edit(
-        room / "figures.py", "caption=", 'extra_files={"x.json": {"x": numpy.arange(3)}}, caption='
-    )
-    edit(room / "figures.py", "import TIME, only", "import TIME, only\nimport numpy")
-    with pytest.raises(DataError, match=r"a figure holds a numpy\.ndarray; give it plain numbers"):
-        draw_all(data, out)
-
-
-def test_a_specification_leaves_colors_to_the_page_and_rounds(data, out, room):
-    edit(room / "figures.py", '"N", TIME)', '"N", Quantity("x", lambda r: 1 / 3))')
-    edit(room / "figures.py", "import TIME, only", "import TIME, Quantity, only")
-    draw_all(data, out)
-    spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
-    assert spec["data"][0]["y"] == [0.333333]
-    assert spec["data"][0]["x"] == [16]
-    assert not spec["layout"].keys() & {"template", "font", "paper_bgcolor"}
-    style = re.search(r'style="--am-height: (\d+)px; --am-narrow: (\d+)px"', forward_md(out))
-    assert spec["layout"]["height"] == int(style[1])
-    assert spec["layout"]["meta"]["narrow"]["height"] == int(style[2])
-
-
 def test_a_figure_depends_on_data_and_drawing_only(data, out, room):
     """The mark beside a raw result is empty: the site fills it where the code has changed."""
     draw_all(data, out)
@@ -435,51 +386,6 @@ def test_a_figure_depends_on_data_and_drawing_only(data, out, room):
     assert draw_all(data, out) == []
     mark = '<span class="am-stale" data-result="nvidia_h200/fake_attention/forward"></span>'
     assert forward_md(out).count(mark) == 1
-
-
-def test_several_devices_are_drawn_and_the_reference_comes_first(data, out):
-    draw_all(data, out)
-    assert "It takes 500 µs." in forward_md(out)
-    assert "On " not in forward_md(out)
-    store.write(measured("forward", name="A GPU", ms=0.25), data)
-    draw_all(data, out)
-    text = forward_md(out)
-    title = text.split('<p class="am-finding" markdown>\n')[1].split("\n")[0]
-    assert title == "It takes 500 µs.", "the reference device has the word, whatever its name"
-    assert "On A GPU: It takes 250 µs." in text
-    made = data_md(out)
-    assert made.index("/data/nvidia_h200/") < made.index("/data/a_gpu/")
-    assert "| NVIDIA H200 |" in made
-    assert "| A GPU |" in made
-    spec = json.loads((out / "fake_attention" / "forward.json").read_text("utf-8"))
-    assert [trace["y"] for trace in spec["data"]] == [[500], [250]]
-    assert spec["layout"]["yaxis"]["title"]["text"] == "time, µs"
-
-
-def test_a_figure_has_its_parts(data, out):
-    draw_all(data, out)
-    text = forward_md(out)
-    source = "<!-- made by snippets/fake_attention/figures.py:forward; make figures -->\n"
-    assert text.startswith(f'{source}\n<div class="am-figure am-chart" style="--am-height: ')
-    assert 'id="figure-fake_attention-forward" markdown>\n<figure markdown>' in text
-    assert "[The chart's data](/figures/fake_attention/forward.json){ .am-source }" in text
-    assert "Measured on NVIDIA H200, 2026-11-21" in text
-    made = data_md(out)
-    assert made.startswith(f"{source}\nIt takes 500 µs.\n")
-    assert "(/data/nvidia_h200/fake_attention/forward.json)" in made
-    assert "renewed by `make bench POST=fake_attention RESULT=forward`" in made
-    assert "| timed | queued |" in made
-    assert measured("forward").source_hash in made
-    assert 'aria-label="Chart. It takes 500 µs."' in text
-    assert "| at | PyTorch SDPA |\n| --- | --- |\n| N 16 | 500 µs (p20–p80: " in made
-    assert json.loads((out / "fake_attention" / "numbers.json").read_text("utf-8")) == {
-        "forward": {
-            "made_by": "snippets/fake_attention/figures.py:forward",
-            "from": ["nvidia_h200/fake_attention/forward.json"],
-            "numbers": {"time": "500 µs"},
-            "claims": {"docs/posts/fake_attention.md: in under a second": True},
-        }
-    }
 
 
 def test_a_cell_is_read_as_a_number_or_as_text():
@@ -500,17 +406,6 @@ def test_in_our_own_sentences_what_stands_in_backticks_is_code():
     assert cell(Prose("one ` alone")) == "one &#96; alone"
     assert cell(Prose("`<b>|`")) == "<code>&lt;b&gt;&#124;</code>"
     assert cell("a device called `x`") == "a device called &#96;x&#96;"
-
-
-def test_a_table_sets_numbers_to_the_right():
-    assert table([{"name": "x", "n": 1}, {"name": "y", "n": None}]) == [
-        "| name | n |",
-        "| --- | ---: |",
-        "| x | 1 |",
-        "| y | – |",
-    ]
-    with pytest.raises(DataError, match="empty table"):
-        table([])
 
 
 def test_one_row_is_one_row():
@@ -546,12 +441,6 @@ def run_without_torch(code):
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done
-
-
-def test_the_blocker_blocks():
-    assert subprocess.run(
-        [sys.executable, "-c", NO_TORCH + "import torch"], capture_output=True, check=False
-    ).returncode
 
 
 def test_figures_need_no_torch_and_are_what_the_data_says():

@@ -4,7 +4,6 @@ Without a GPU a handful of cells run; the grid itself is `make bench-cpu`. On a 
 """
 
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -205,29 +204,6 @@ def test_its_configurations_are_read_from_its_table_and_forced(later):
     assert [c["dtype"] for c in forced][-1] == "float32"
 
 
-def test_what_a_kernel_says_it_takes_is_what_it_is_tried_with(later, monkeypatch):
-    monkeypatch.setattr(later, "WIDTHS", (64, 128), raising=False)
-    monkeypatch.setattr(later, "DTYPES", (torch.float16,), raising=False)
-    found = cases("later_attention", "interpreter")
-    assert {c["shape"].D for c in found} == {64, 128}
-    assert {c["dtype"] for c in found} == {"float16"}
-    assert {c["shape"][:2] for c in found} == {s[:2] for s in SHAPES + grid.LARGE}
-
-
-def test_what_the_interpreter_cannot_run_it_is_not_asked(later):
-    path = rooms.source_file("later_attention")
-    path.write_text(path.read_text() + "from triton.experimental.gluon import language as gl\n")
-    assert not rooms.interpreted("later_attention")
-    assert grid.attention_rooms("interpreter") == []
-    assert grid.attention_rooms("gpu") == ["later_attention"]
-
-
-def test_a_launcher_that_takes_nothing_is_an_error(later, monkeypatch):
-    monkeypatch.setattr(later, "later_attention", refusing)
-    with pytest.raises(ValueError, match="later_attention takes no input here: q is blue"):
-        cases("later_attention", "interpreter")
-
-
 # What is stored, and the page.
 
 
@@ -246,12 +222,6 @@ def test_no_stored_cell_fails_and_no_launcher_is_missing():
     new = {room for room in ROOMS if unmeasured.nothing_measured(rooms.DATA, room)}
     missing = sorted(set(ROOMS) - set(rooms.waiting()) - new - measured)
     assert not missing, f"make bench-cpu POST=coverage: the grid lacks {', '.join(missing)}"
-
-
-def test_bfloat16_comes_from_a_gpu_only():
-    for result in some(stored()):
-        if result.place == "interpreter":
-            assert not [row for row in some(result.rows) if row["dtype"] == "bfloat16"]
 
 
 def result_of(rows):
@@ -281,13 +251,3 @@ def test_a_layout_may_be_refused_but_not_be_missing():
             row["outcome"] = "does not fit"
     with pytest.raises(store.DataError, match="'grouped heads' is skipped everywhere"):
         figures.grid([result_of(rows)])
-
-
-def test_a_second_device_joins_the_grid():
-    first = stored()[0]
-    second = replace(first, folder="some_gpu", device={"name": "Some <b>GPU</b>"})
-    figure = figures.grid([first, second])
-    cells = figure.extra_files["grid_cells.json"]
-    devices = {row[cells["columns"].index("device")] for row in cells["rows"]}
-    assert devices == {first.label, "Some <b>GPU</b>"}, "text; the page escapes it"
-    assert len(cells["rows"]) == 2 * len(first.rows)

@@ -1,7 +1,5 @@
 """What compute-sanitizer prints, and what is made of it; the tool itself needs a GPU."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from snippets._lab import rooms
@@ -63,14 +61,6 @@ def test_lines_between_which_a_barrier_lies_are_known():
         assert said.startswith("FAULTS: 7 hazards")
 
 
-def test_lines_are_found_by_their_code():
-    source = "a = load(x)\nstore(y)\nb = load(x)\n"
-    assert sanitizers.lines_of([("a = ", "store(")], source) == {(1, 2)}
-    for piece, count in (("load", 2), ("gone", 0)):
-        with pytest.raises(ValueError, match=f"{piece}.* is in {count} lines"):
-            sanitizers.lines_of([(piece, "store(")], source)
-
-
 def test_the_lines_that_a_room_names_are_there():
     """Not of this file alone: what racecheck said of it names the same lines."""
     from snippets.hopper_backward import bench
@@ -121,34 +111,6 @@ def test_a_wrong_result_is_a_fault_unless_its_cause_is_known():
     )
 
 
-def test_a_room_says_which_tool_is_wrong_about_it(monkeypatch):
-    text = printed([], check="check failed: largest difference nan from float64")
-    monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
-    done = SimpleNamespace(stdout=text, stderr="")
-    monkeypatch.setattr(sanitizers.child, "run", lambda *_, **__: done)
-    said = {
-        tool: sanitizers.sanitize("flash_attention", tool).split(":")[0]
-        for tool in sanitizers.TOOLS
-    }
-    assert said == {"memcheck": "FAULTS", "racecheck": "known"}
-
-
-def test_a_tool_that_does_not_end_is_no_result(monkeypatch):
-    def endless(*_, **__):
-        raise sanitizers.child.TooSlow("compute-sanitizer did not end within 600 s")
-
-    monkeypatch.setattr(sanitizers.shutil, "which", lambda name: name)
-    monkeypatch.setattr(sanitizers.child, "run", endless)
-    with pytest.raises(sanitizers.CannotSanitize, match="did not end within 600 s"):
-        sanitizers.sanitize("a_post", "memcheck")
-
-
 def test_a_tool_that_does_not_run_is_no_result():
     with pytest.raises(sanitizers.CannotSanitize, match=r"memcheck does not work .* not supported"):
         sanitizers.outcome("memcheck", "========= Error: Device not supported\n")
-
-
-def test_without_the_tool_it_says_where_it_comes_from(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(sanitizers.CannotSanitize, match="CUDA toolkit"):
-        sanitizers.sanitize("a_post", "memcheck")

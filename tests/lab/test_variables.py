@@ -1,15 +1,12 @@
 """Reading a kernel's variables in the interpreter: what is recorded, and what cannot be."""
 
-import sys
-
-import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 
 from snippets._lab.probe.listing import Listing
-from snippets._lab.probe.variables import softmax_steps, watch
+from snippets._lab.probe.variables import watch
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs Triton's interpreter")
 
@@ -46,27 +43,6 @@ def test_variables_are_read_at_each_head_of_a_loop_and_copied():
     assert turns[-1].values["last"].tolist() == out[0].tolist()
 
 
-def test_each_program_is_named_and_the_kernel_computes_as_before():
-    with watch(_sums_kernel, ["total"]) as turns:
-        watched = run(programs=3)
-    assert sorted({t.program for t in turns}) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
-    assert torch.equal(watched, run(programs=3))
-
-
-def test_the_tracing_of_before_is_back_afterwards():
-    def tracer(frame, event, argument):
-        return None
-
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
-        with pytest.raises(KeyError), watch(_sums_kernel, ["total"]):
-            raise KeyError
-        assert sys.gettrace() is tracer
-    finally:
-        sys.settrace(before)
-
-
 def test_what_cannot_be_watched_is_said():
     with pytest.raises(ValueError, match="does not run in Triton's interpreter"), watch(run, []):
         pass
@@ -80,29 +56,6 @@ def test_what_cannot_be_watched_is_said():
     with pytest.raises(RuntimeError, match="never assigned nothing"):  # noqa: SIM117
         with watch(_sums_kernel, ["total", "nothing"]):
             run()
-
-
-def test_a_second_loop_does_not_count_a_tile_twice():
-    def values(start, m):
-        tile = np.full((1, 2), 0.5, np.float32)
-        one = np.ones(1, np.float32)
-        state = {"m_i": one * m, "l_i": one, "acc": tile, "alpha": one, "p": tile, "scores": tile}
-        return state | ({} if start is None else {"start": start})
-
-    from snippets._lab.probe.variables import Turn
-
-    first = values(None, -np.inf)
-    for name in ("alpha", "p", "scores"):
-        del first[name]
-    turns = [first, values(0, 1), values(0, 1), values(2, 1)]
-    turns = [Turn((0, 0, 0), loop, v) for loop, v in zip([0, 0, 1, 1], turns, strict=True)]
-    turns.append(Turn((1, 0, 0), 0, values(0, 7)))
-    turns.insert(3, turns[0])  # a loop in a function of its own: its second call knows no start yet
-    rows = softmax_steps(turns, (0, 0, 0), keys=3, scale=2.0)
-    assert rows[0]["scores"] == [[1.0, 1.0]]
-    assert [row["start"] for row in rows] == [0, 2]
-    assert rows[0]["m_before"] == [None]
-    assert rows[1]["share"] == [[0.5, 0.5, 0.5]]
 
 
 SOURCE = """def kernel(

@@ -1,6 +1,5 @@
 """attention_memory: formulas against what is counted, to the byte; and what they refuse."""
 
-import functools
 import itertools
 import json
 import math
@@ -8,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,12 +18,10 @@ from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, caus
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
-from snippets._lab.rooms import ROOT
-from snippets.attention_memory import bench, exercise, figures, module
+from snippets.attention_memory import bench, exercise, module
 from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
 from snippets.attention_memory.module import attention_memory, largest_length
 from tests.floors import some
-from tests.made_up import result
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -223,79 +218,6 @@ def test_the_file_runs_alone(tmp_path):
 # What a GPU will run, as far as a CPU can run it.
 
 
-@pytest.fixture
-def stand_in(monkeypatch):
-    """The GPU's part of torch, replaced: peaks are counted, sizes are small and invented."""
-    device = SimpleNamespace(
-        multi_processor_count=3,
-        regs_per_multiprocessor=64,
-        shared_memory_per_multiprocessor=2,
-        shared_memory_per_block_optin=1,
-        L2_cache_size=1 << 16,
-        total_memory=1 << 21,
-    )
-    stats = {"requested_bytes.all.peak": 5, "requested_bytes.all.current": 2}
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: device)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)
-    as_on_a_gpu = functools.partial(module.counted_peak, inside=module.INSIDE)
-    monkeypatch.setattr(bench, "measured_peak", as_on_a_gpu)
-
-    @dataclass
-    class OnCpu(Lab):
-        """Calls what it should time, and says that it took a millisecond."""
-
-        results: dict = field(default_factory=dict)  # what each call returned last
-
-        def time(self, case, calls, *, flops, bytes_compulsory):
-            for name, call in calls.items():
-                self.results[name] = call()
-                row = {"implementation": name, **case, "ms_p20": 1.0, "ms_p50": 1.0, "ms_p80": 1.0}
-                yield row | {"flops": flops, "bytes_compulsory": bytes_compulsory}
-
-    return OnCpu("interpreter")
-
-
-@pytest.mark.skipif(ON_GPU, reason="a GPU runs the thing itself")
-def test_peaks_are_measured_beside_their_formulas(stand_in, monkeypatch):
-    monkeypatch.setattr(bench, "LENGTHS", [2, 32])
-    monkeypatch.setattr(bench, "LONGEST", {"basic_attention": 2})
-    monkeypatch.setattr(bench, "KERNELS", ["basic_attention", "tomorrow"])
-    monkeypatch.setattr(bench, "BUDGET", 1 << 17)
-    rows = list(bench.peak_memory(stand_in))
-    seen = {(r["implementation"], r["N"], r["backward"]): r for r in rows}
-    for (name, N, backward), row in seen.items():
-        assert ("error" in row) or row["bytes_peak"] > 0
-        if name == "torch:eager":
-            said = attention_memory(1, 16, N, 64, torch.float16, backward=backward)
-            assert row["bytes_eager"] == said["eager"] - 3 * said["q"]
-            assert row["bytes_peak"] == row["bytes_eager"], "the lab's eager is the page's eager"
-            assert row["bytes_requested"] == 3
-    assert "viable" in seen["torch:cudnn", 2, False]["error"]
-    assert ("basic_attention", 2, False) in seen
-    assert ("basic_attention", 32, False) not in seen
-    assert ("attention_memory:exercise", 32, False) in seen
-    assert not [key for key in seen if key[0] == "tomorrow"]
-
-
-@pytest.mark.skipif(ON_GPU, reason="on a GPU the kernels would need its memory")
-def test_the_hierarchy_walks_every_level(stand_in, monkeypatch):
-    monkeypatch.setattr(torch, "randn", _on_cpu(torch.randn))
-    monkeypatch.setattr(torch, "empty", _on_cpu(torch.empty))
-    monkeypatch.setattr(bench, "WALK_ITERATIONS", 3)
-    monkeypatch.setattr(bench, "TURN_ITERATIONS", 2)
-    rows = list(bench.hierarchy(stand_in))
-    sets = [r["set_bytes"] for r in rows if r["kind"] == "walk"]
-    assert sets == [1 << 15, 1 << 16, 1 << 17]
-    assert rows[0]["registers_bytes"] == 256
-    assert rows[1]["bytes_loaded"] == 12 * 3 * 4096 * 4
-    assert rows[-1]["bytes_shared"] == 24 * 64 * 64 * 4 * 2 * 2
-
-
-def _on_cpu(make):
-    return lambda *shape, device=None, **options: make(*shape, **options)
-
-
 @pytest.mark.parametrize(("tiles", "iterations"), [(2, 1), (3, 7), (5, 5)])
 def test_a_walk_goes_round_and_adds_up_what_it_reads(tiles, iterations):
     x = torch.randint(-8, 8, (tiles * bench.BLOCK,), device=DEVICE).float()
@@ -331,28 +253,6 @@ def test_a_turn_goes_through_shared_memory_once_each_way():
                 assert sum(int(width or 1) for width in widths) == 32
 
 
-@pytest.mark.skipif(ON_GPU, reason="a GPU runs the thing itself")
-def test_intensity_counts_every_step(stand_in, monkeypatch):
-    monkeypatch.setattr(Lab, "each", _small(Lab.each))
-    rows = list(bench.intensity(stand_in))
-    names = {r["implementation"] for r in rows}
-    assert names == {"q · kᵀ", "softmax", "weights · v", "eager", "torch:sdpa"}
-    for row in some(rows):
-        assert row["bytes_moved"] >= row["bytes_compulsory"] > 0
-        assert row["flops"] > 0
-        assert {"dtype", "heads", "M", "N", "D", "work", "product"} <= row.keys()
-    eager, last = stand_in.results["eager"], stand_in.results["weights · v"]
-    assert torch.equal(last, eager), "the steps take what eager attention has there"
-
-
-def _small(each):
-    def small(self, **axes):
-        short = {"N": [4, 8], "D": [8], "heads": [2]}
-        return each(self, **{k: short.get(k, v) for k, v in axes.items()})
-
-    return small
-
-
 def test_work_is_what_the_shapes_say():
     H, N, D = 2, 8, 4
     work = bench._eager_work(H, N, D)
@@ -373,29 +273,6 @@ def test_the_profiler_names_the_backend():
     found = bench._backend_of(bench._forced, SDPBackend.MATH, q, k, v)
     assert found == ("math", "")
     assert bench._backend_of(torch.matmul, q, k.mT) == ("not seen", "")
-
-
-@pytest.mark.skipif(ON_GPU, reason="a GPU has other backends")
-@pytest.mark.skipif(bool(torch.version.cuda) and not ON_GPU, reason="torch's build asks its driver")
-def test_backends_are_probed_for_every_kind_of_call(stand_in, monkeypatch):
-    monkeypatch.setattr(bench, "DTYPES", {"float32": torch.float32})
-    monkeypatch.setattr(
-        bench,
-        "SHAPES",
-        {
-            "D 64": (1024, 64, 8, False),
-            "D 8, 2 heads": (3, 8, 2, False),
-            "gradient": (3, 8, 8, True),
-        },
-    )
-    rows = list(bench.backends(stand_in))
-    chosen = [r for r in rows if r["kind"] == "chosen"]
-    assert len(chosen) == 12
-    assert {r["backend"] for r in chosen} <= {"flash, on a CPU", "math"}
-    assert all(r["possible"] == [] for r in chosen), "nothing of this is for a CPU"
-    refused = {r["forced"]: r["refused"] for r in rows if r["kind"] == "forced"}
-    assert refused["MATH"] == ""
-    assert "viable" in refused["CUDNN_ATTENTION"]
 
 
 @pytest.mark.parametrize("mask", bench.MASKS)
@@ -431,52 +308,8 @@ def test_a_card_that_was_measured_has_what_it_reports():
     assert bench.OFFERED["H200"] == measured.device["memory_bytes"]
 
 
-def test_every_card_has_the_page_that_states_its_memory():
-    page = (ROOT / "docs/posts/attention_memory.md").read_text("utf-8")
-    sources = page[page.index("Memory of the cards") :]
-    linked = set(re.findall(r"\[((?:RTX )?\w+|DGX B200)\]\(https://", sources))
-    for card in some(bench.OFFERED):
-        name = re.sub(r",? \d+ GB$", "", card)
-        assert {name, f"DGX {name}"} & linked, card
-
-
-def walked():
-    """Rows of a device with round numbers that no device has."""
-    yield {
-        "kind": "sizes",
-        "multiprocessors": 100,
-        "registers_bytes": 2**18,
-        "shared_bytes": 2**18,
-        "shared_bytes_program": 2**17,
-        "l2_bytes": 2**25,
-        "memory_bytes": 10**11,
-    }
-    for power in range(15, 31):
-        rate = 2e13 if power < 18 else 5e12 if power < 25 else 1e12
-        yield {"kind": "walk", "set_bytes": 2**power, "bytes_loaded": 10**10, **ms(1e10 / rate)}
-    yield {"kind": "turn", "bytes_shared": 10**11, **ms(0.005)}
-
-
-def ms(seconds):
-    return {f"ms_p{p}": seconds * 1e3 for p in (20, 50, 80)}
-
-
 def test_what_is_not_seen_from_outside_is_the_square_of_the_softmax():
     for row in some(bench.counted(Lab("interpreter"))):
         assert row["eager_formula"] == row["eager_counted"]
         hidden = row["square"] if row["backward"] else 0
         assert row["eager_counted"] - row["eager_seen"] == hidden
-
-
-def test_the_levels_are_found_on_the_walk():
-    ceilings = {"read": {"per_s_p50": 1e12}, "fma_float32": {"per_s_p50": 1e13}}
-    rows = list(walked())
-    figure = figures.hierarchy([result("attention_memory", "hierarchy", rows, ceilings=ceilings)])
-    rates = {row["level"]: row["bandwidth"] for row in figure.table}
-    assert rates == {
-        "registers": "40 TB/s",
-        "shared memory": "20 TB/s",
-        "L1": "20 TB/s",
-        "L2": "5 TB/s",
-        "HBM": "1 TB/s",
-    }

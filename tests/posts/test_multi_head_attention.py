@@ -1,11 +1,8 @@
 """multi_head_attention against PyTorch in float64, with masks and gradients; what it refuses."""
 
-import contextlib
-import functools
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.session import Lab
 from snippets._lab.results import store
-from snippets._lab.results.physics import refuse_impossible
-from snippets._lab.rooms import DATA, results
+from snippets._lab.rooms import DATA
 from snippets.multi_head_attention import bench, exercise, module
 from snippets.multi_head_attention.checks import assert_same
 from snippets.multi_head_attention.module import (
@@ -26,7 +21,6 @@ from snippets.multi_head_attention.module import (
     MultiHeadAttention,
     MultiHeadAttentionVectorized,
 )
-from tests import made_up
 from tests.floors import some
 from tests.refusals import assert_refused
 
@@ -352,108 +346,6 @@ def test_the_file_runs_alone(tmp_path):
 # What the page measures: on a GPU for real, here with a stand-in that calls everything once.
 
 
-class StandIn(Lab):
-    """Runs each call once and gives it an invented time, instead of a GPU's clock."""
-
-    def __init__(self):
-        super().__init__("gpu")
-        self.clock = 0.0
-
-    def time(self, case, calls, *, flops, bytes_compulsory):
-        for name, call in calls.items():
-            call()
-            self.clock += 1.0
-            work = {"flops": flops, "bytes_compulsory": bytes_compulsory}
-            yield made_up.timed(self.clock, implementation=name, **case, **work)
-
-
-@pytest.fixture
-def figures():
-    return pytest.importorskip("snippets.multi_head_attention.figures", reason="needs plotly")
-
-
-@pytest.fixture
-def without_gpu(monkeypatch):
-    """Small sizes on the CPU, and a profiler that sees one kernel for each PyTorch call."""
-    size = {"B": 2, "N": 4, "E": 32}
-    monkeypatch.setattr(bench, "GPU", DEVICE)
-    monkeypatch.setattr(bench, "SIZES", {"small": size, "large": size})
-    monkeypatch.setattr(bench, "SMALL", size)
-    monkeypatch.setattr(bench, "HEADS", [1, 2, 8])
-    monkeypatch.setattr(bench, "WIDTHS", {64: [60, 64, 65, 72], 128: [128]})
-    monkeypatch.setattr(bench, "BURST", 3)
-    quick = functools.partial(bench._host_times, budget_ms=0.0)
-    monkeypatch.setattr(bench, "_host_times", lambda calls, samples=5: quick(calls, samples=5))
-    monkeypatch.setattr(bench, "BATCH", 2)
-    monkeypatch.setattr(bench, "BATCH_HEADS", 2)
-    monkeypatch.setattr(bench, "TOKENS", 4)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-
-    def kernels_seen(call):
-        seen = []
-
-        class Counting(torch.overrides.TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                seen.append(f"kernel of {getattr(function, '__name__', function)}")
-                return function(*args, **(kwargs or {}))
-
-        with Counting():
-            call()
-        return ["Memset", *seen]
-
-    monkeypatch.setattr(bench, "_kernels_seen", kernels_seen)
-
-
-GPU_RESULTS = ["launches", "layer_time", "empty_launch", "head_dim"]
-
-
-def test_the_stand_in_stands_in_for_every_result_of_a_gpu():
-    of_gpu = [n for n, f in results("multi_head_attention").items() if "gpu" in f.measured_on]
-    assert of_gpu == GPU_RESULTS
-
-
-@pytest.mark.parametrize("name", GPU_RESULTS)
-def test_rows_of_a_gpu_can_be_stored_and_drawn(name, without_gpu, figures, tmp_path):
-    rows = list(getattr(bench, name)(StandIn()))
-    for row in rows:
-        refuse_impossible(row | ({"ms_p50": 1e9} if "ms_p50" in row else {}), made_up.CEILINGS)
-    made = invented(name, rows)
-    store.write(made, tmp_path)
-    read = store.read(store.path_of("some_gpu", "multi_head_attention", name, tmp_path), tmp_path)
-    drawn = fragment("multi_head_attention", name, getattr(figures, name), [read])
-    assert f"{name}.json" in drawn
-    two = [read, invented(name, rows, "Another GPU")]
-    assert (
-        "Another GPU"
-        in fragment("multi_head_attention", name, getattr(figures, name), two)[f"{name}.json"]
-    )
-
-
-def invented(name, rows, label="Some GPU"):
-    return made_up.result("multi_head_attention", name, rows, device={"name": label})
-
-
-def test_kernels_are_counted_on_the_gpu_and_in_order(monkeypatch):
-    cuda, cpu = torch.autograd.DeviceType.CUDA, torch.autograd.DeviceType.CPU
-    events = [
-        SimpleNamespace(name=n, device_type=d, time_range=SimpleNamespace(start=s))
-        for n, d, s in [("second", cuda, 2), ("aten::mm", cpu, 0), ("Memset (Device)", cuda, 1)]
-    ]
-    calls = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for found in (events, events[1:2]):
-        profile = SimpleNamespace(events=lambda found=found: found)
-        monkeypatch.setattr(
-            torch.profiler, "profile", lambda profile=profile, **_: contextlib.nullcontext(profile)
-        )
-        if found is events:
-            assert bench._kernels_seen(lambda: calls.append(1)) == ["Memset (Device)", "second"]
-        else:
-            with pytest.raises(RuntimeError, match="saw no kernel"):
-                bench._kernels_seen(lambda: None)
-    assert len(calls) == 4  # warmed up, then profiled, twice
-
-
 def test_work_of_a_layer():
     size = {"B": 2, "N": 3, "E": 4}
     projections, scores = 4 * 2 * (2 * 3) * 4 * 4, 2 * 2 * 2 * 3 * 3 * 4
@@ -496,25 +388,6 @@ def test_published_evidence_is_what_the_code_gives(name):
     if published.versions["torch"] != torch.__version__:
         pytest.skip(f"recorded with torch {published.versions['torch']}")
     assert list(getattr(bench, name)(Lab("interpreter"))) == published.rows
-
-
-def test_the_journey_sees_every_step():
-    rows = [r for r in bench.shapes(Lab("interpreter")) if r["form"] == "vectorized"]
-    operations = [r["operation"] for r in rows if r["lane"] == "W_q"]
-    assert operations == [
-        "W_q",
-        "view",
-        "transpose",
-        "matmul",
-        "mul",
-        "softmax",
-        "matmul",
-        "transpose",
-        "contiguous",
-        "view",
-        "W_o",
-    ]
-    assert rows[-1]["shape"] == rows[0]["x"]
 
 
 def test_view_after_transpose_raises_and_contiguous_copies():

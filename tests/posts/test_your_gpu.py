@@ -24,7 +24,6 @@ from snippets._lab.rooms import SNIPPETS, load
 from snippets._site.kernels import language
 from snippets.basic_attention.kernel import basic_attention
 from snippets.flash_attention.kernel import flash_attention
-from snippets.hopper_attention.kernel import VARIANTS, hopper_attention
 from snippets.your_gpu import bench
 from snippets.your_gpu import figures as drawn
 from tests.floors import perhaps, some
@@ -223,30 +222,6 @@ def test_a_launcher_refuses_and_chooses_as_on_that_card():
         assert launch.kwargs["USE_TMA"] == (target in ("sm_90", "sm_100"))
 
 
-def test_the_interpreters_detours_are_not_compiled():
-    composed = load("composed_attention", "kernel").composed_attention
-    products = [x for x in launched(composed, "sm_90", "bfloat16") if "matmul" in x.kernel]
-    assert len(products) == 2
-    assert not any(x.kwargs["UPCAST"] for x in products)
-    assert composed.__globals__["INTERPRETED"] is (not ON_GPU)
-
-
-def test_a_refusal_becomes_a_row_and_the_same_kernel_is_compiled_once(monkeypatch):
-    def call(case, dtype):
-        shapes = [(1, 8, 1024, 64)] * 3
-        return bench.Call("flash_attention", case, flash_attention, dtype, shapes, {})
-
-    todo = [call("one", "float16"), call("two", "bfloat16"), call("again", "float16")]
-    monkeypatch.setattr(bench, "calls", lambda: iter(todo))
-    rows = list(bench.kernels(Lab("compiler", "sm_75")))
-    assert [r["case"] for r in rows] == ["one", "two"]
-    assert rows[0]["registers"] > 32
-    assert rows[0]["refused"] is None
-    assert rows[0]["blocks"]["BLOCK_M"] > 0
-    assert rows[1]["kernel"] is None
-    assert "bfloat16" in rows[1]["refused"]
-
-
 # What is recorded.
 
 
@@ -289,55 +264,6 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
             assert wanted <= found, room
 
 
-def test_every_row_of_hoppers_table_is_recorded_there_and_refused_elsewhere():
-    """Each variant is a kernel; under a mask the third for D 64 is never the fastest."""
-    for target in some(bench.TARGETS):
-        mine = [r for r in stored(target) if r["launcher"] == "hopper_attention"]
-        taken = [r for r in mine if r["kernel"]]
-        if target != "sm_90":
-            assert mine
-            assert not taken
-            assert all(
-                "(9, 0) is" in r["refused"]
-                or "q is on cuda" in r["refused"]
-                or r["dtype"] == "float32"
-                for r in mine
-            )
-            continue
-        found = [(r["case"], r["blocks"]) for r in taken if r["dtype"] == "float16"]
-        wanted = []
-        for causal, lengths in ((False, (1024, 2560, 16_384)), (True, (1024, 16_384))):
-            for D in (64, 128):
-                for V, keys in zip(VARIANTS[D], lengths, strict=False):
-                    blocks = {"CONSUMERS": V.CONSUMERS, "STAGES": V.STAGES, "BLOCK_N": V.BLOCK_N}
-                    wanted.append((f"{keys} keys, D {D}" + ", causal" * causal, blocks))
-        assert found == wanted
-        assert {r["num_warps"] for r in taken} == {12, 16}, "whole groups of four, loading or not"
-        assert all(r["tensor_core"] == "wgmma" and r["error"] is None for r in taken)
-
-
-def test_constants_passed_by_position_tell_kernels_apart():
-    """Stages 2 and 3 are neither 1 nor multiples of 16; and D is in the descriptors alone."""
-    seen = set()
-    for D, causal in ((D, causal) for D in (64, 128) for causal in (False, True)):
-        for keys in (1024, 2560, 16_384):
-            shapes = [(1, 8, keys, D)] * 3
-            call = bench.Call("x", "x", hopper_attention, "float16", shapes, {"causal": causal})
-            lab = type("", (), {"compiler": Lab("compiler", "sm_90").compiler})
-            (launch,) = bench.launches(lab, call, "sm_90")
-            assert bench.constants(launch)["CAUSAL"] is causal
-            seen.add(bench.specialised(launch))
-    assert len(seen) == 7, "D 64: three without a mask and two with one; D 128: one each"
-    narrow = {
-        name: dataclasses.replace(x, block_shape=[*x.block_shape[:-1], 64])
-        if hasattr(x, "block_shape")
-        else x
-        for name, x in launch.kwargs.items()
-    }
-    assert bench.specialised(launch) in seen
-    assert bench.specialised(dataclasses.replace(launch, kwargs=narrow)) not in seen
-
-
 def test_the_recorded_numbers_are_those_of_a_launch():
     """One kernel compiled again, by the lab and without the pretended card."""
     row = next(
@@ -360,26 +286,6 @@ def test_the_recorded_numbers_are_those_of_a_launch():
 
 def results(name="kernels"):
     return [dataclasses.replace(r) for (n, _), r in STORED.items() if n == name]
-
-
-def test_the_figure_says_what_the_data_say():
-    figure = drawn.kernels(results())
-    assert all(figure.claims.values())
-    data = figure.extra_files["kernels_cards.json"]
-    assert [c["name"] for c in data["cards"]] == [c.name for c in CARDS]
-    for target in some(bench.TARGETS):
-        rows = [dict(zip(data["columns"], row, strict=True)) for row in data["kernels"][target]]
-        for shown, raw in zip(rows, stored(target), strict=True):
-            assert (shown["verdict"] == "refused") == bool(raw["refused"])
-            assert shown["registers"] == raw.get("registers")
-            if shown["verdict"] in ("fits", "spills"):
-                assert (shown["verdict"] == "spills") == (raw["spill_store_bytes"] > 0)
-                assert shown["at once"] >= 1
-    refused = sum(bool(r["refused"]) for t in bench.TARGETS for r in stored(t))
-    assert f"{refused} calls are refused" in figure.finding
-    taken = {r["launcher"]: (r["T4"], r["H100, H200"]) for r in figure.table}
-    assert taken["hopper_attention"] == ("none", "float16, bfloat16")
-    assert taken["flash_attention"] == ("float16, float32", "all")
 
 
 @pytest.mark.parametrize(
@@ -527,21 +433,6 @@ def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
         "hopper_backward.kernel",
         "ring_attention.op",
     }
-
-
-def test_a_kernel_that_a_triton_refuses_is_named():
-    result = STORED["tritons", "sm_90"]
-    kernels = len(result.rows) // len(bench.TRITONS)
-    for error, cell in (
-        (None, f"{kernels} of {kernels}"),
-        ("why", f"{kernels - 1} of {kernels}; "),
-    ):
-        first, *others = result.rows
-        changed = dataclasses.replace(result, rows=[first | {"error": error}, *others])
-        figure = drawn.tritons([changed])
-        assert ("failed" in figure.finding) == bool(error)
-        named = f"{cell}{first['module']}: {first['kernel']}" if error else cell
-        assert figure.table[0]["H100, H200"] == named
 
 
 def test_the_versions_that_are_allowed_are_those_that_were_tried():

@@ -11,12 +11,10 @@ import yaml
 
 import snippets
 from snippets._lab import cli
-from snippets._lab.draw import identity
 from snippets._lab.judge.mutants import mutate
 from snippets._lab.rooms import ROOT, load_file, places_of
 from snippets._lab.skeleton.write import CannotBegin, new_post
 from snippets._site import unmeasured
-from tests import made_up
 from tests.site import test_site
 
 NAME, LIKE = "sliding_window", "basic_attention"
@@ -119,21 +117,6 @@ def test_a_new_post_passes_its_tests_and_its_wrong_kernels_apply(house, monkeypa
     assert all(mutate(source, mutant) != source for mutant in mutants)
 
 
-def test_what_a_gpu_measures_of_a_new_post_is_drawn(house, monkeypatch):
-    monkeypatch.setitem(identity.ROAD, NAME, identity.Rung(80))
-    rows = [
-        made_up.timed(ms * N / 1024, implementation=name, N=N)
-        for N in (1024, 2048)
-        for name, ms in ((NAME, 0.5), ("torch:sdpa", 0.25))
-    ]
-    result = made_up.result(NAME, "forward", rows)
-    figure = load_file(house / f"snippets/{NAME}/figures.py", "figures_of_the_copy").forward(
-        [result]
-    )
-    assert "1024" in figure.finding
-    assert len(figure.table) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -192,21 +175,3 @@ def test_a_page_says_what_no_gpu_has_measured(page, house):
 def test_a_figure_that_is_measured_and_not_drawn_is_left_to_stop_the_build(page, monkeypatch):
     monkeypatch.setattr(unmeasured, "on_a_gpu", lambda *_: True)
     assert include("forward.md") in page()
-
-
-# What is said.
-
-
-def test_bench_without_a_gpu_says_one_sentence(monkeypatch, capsys):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(cli, "_bench_cpu", lambda options: pytest.fail("it measures"))
-    assert cli.main(["bench", "--result", "forward"]) == 1
-    said = capsys.readouterr().out.strip()
-    assert said == (
-        "forward is measured on a GPU, and there is none that torch can use; nothing is measured"
-    )
-    monkeypatch.setattr(cli, "_bench_cpu", lambda options: 0)
-    assert cli.main(["bench"]) == 0
-    said = capsys.readouterr().out.strip()
-    assert said.startswith("There is no GPU that torch can use: timings stay as they are")
-    assert "\n" not in said

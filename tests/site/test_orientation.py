@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-from datetime import date
 from io import BytesIO
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from snippets._site import (
-    citing,
     numbering,
     offline,
     published,
@@ -66,22 +64,6 @@ def test_figures_are_numbered_in_order_and_lead_to_their_data(tmp_path, monkeypa
     assert numbering.numbered("<p>no figure</p>", page, files) == "<p>no figure</p>"
 
 
-def test_a_page_is_cited_with_its_date_and_its_address_where_that_is_known():
-    made = citing.citation("Attention, Measured", "100 % & more", "a_post", date(2026, 11, 2))
-    assert made.plain == "“100 % & more.” Attention, Measured, 2 November 2026."
-    assert made.bibtex.splitlines() == [
-        "@misc{attention_measured:a_post,",
-        "  title = {{100 \\% \\& more}},",
-        "  author = {{Attention, Measured}},",
-        "  year = {2026},",
-        "  month = nov,",
-        "}",
-    ]
-    known = citing.citation("A", "B", "c", date(2026, 1, 1), "https://example.org/c/")
-    assert known.plain.endswith("https://example.org/c/")
-    assert "  url = {https://example.org/c/}," in known.bibtex
-
-
 @pytest.mark.parametrize(
     ("address", "source", "edit", "report"),
     [
@@ -98,29 +80,12 @@ def test_a_page_leads_to_its_source(address, source, edit, report):
     assert repository.links(address, "docs/x.md", "T") == repository.Links(source, edit, report)
 
 
-def test_without_an_address_nothing_leads_to_a_source():
-    assert repository.links("", "docs/x.md", "T") is None
-    assert repository.commands("") == ["make serve"]
-    assert repository.commands("https://h.org/a/b.git") == [
-        "git clone https://h.org/a/b.git",
-        "cd b",
-        "make serve",
-    ]
-
-
 def test_the_branch_that_links_name_is_the_one_that_is_published():
     workflow = (ROOT / ".github/workflows/site.yml").read_text("utf-8")
     assert f"branches: [{repository.BRANCH}]" in workflow
     assert "run: make site\n" in workflow
     assert "SITE_URL: " in workflow
     assert "REPO_URL: " in workflow
-
-
-def test_the_makefile_names_no_registry_but_torchs_own():
-    text = (ROOT / "Makefile").read_text("utf-8")
-    assert re.findall(r"https?://[\w.-]+\.org\S*", text) == ["https://download.pytorch.org/whl/cpu"]
-    assert "pypi.org" not in text
-    assert "--extra-index-url $(TORCH_INDEX)" in text
 
 
 def test_all_kernels_are_in_one_archive_that_is_the_same_each_time():

@@ -1,6 +1,5 @@
 """What a build adds to pages: glossary words, tables that fold, badges, Markdown, dates."""
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 from mkdocs.exceptions import PluginError
-from PIL import Image
 
 from snippets._lab.results import store
 from snippets._site import (
     about,
-    cards,
     export,
     front_menu,
     glossary,
@@ -191,27 +188,6 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
 # Times and dates.
 
 
-def test_reading_time_counts_what_is_not_folded():
-    words = f"<p>{'word ' * 2 * about.WORDS_A_MINUTE}</p>"
-    code = "line\n" * about.CODE_LINES_A_MINUTE
-    code = f"<pre><code>{code}</code></pre>"
-    assert about.minutes(words) == 2
-    assert about.minutes(words + code) == 3
-    folded = f"<p>one</p><details>{words}<details>{code}</details></details>"
-    assert (about.minutes(folded), about.minutes(folded, folded=True)) == (1, 4)
-
-
-def test_reading_time_leaves_out_what_is_looked_at():
-    words = "word " * 2 * about.WORDS_A_MINUTE
-    for seen in (
-        f'<em class="am-gain">{words}</em>',
-        f"<table><tr><td>{words}</td></tr></table>",
-        f"<svg><text>{words}</text></svg>",
-    ):
-        assert about.minutes(f"<p>one</p>{seen}") == 1
-        assert about.minutes(f"{seen}<p>{words}</p>") == 2
-
-
 def test_last_measured_is_the_newest_result_of_a_gpu(tmp_path):
     def result(place, at, **fields):
         made = made_up.result("post", "forward", [{"N": 1}], place=place, measured_at=at, **fields)
@@ -294,11 +270,6 @@ x = {"<p>": 1}  # [D](/y){ .z }
     )
 
 
-def test_markdown_keeps_what_code_says_between_angle_brackets():
-    text = "Copy `docs/data/<your card>` to x, where a < b.\n"
-    assert export.as_markdown(text, "lab/a.md") == text
-
-
 def test_markdown_of_html_puts_each_row_and_entry_on_a_line_of_its_own():
     text = """<ul><li><strong>2×</strong> as fast</li><li>tiled: 3 ms</li></ul>
 <table><thead><tr><th>wrong</th></tr></thead><tbody><tr><td>A
@@ -325,20 +296,3 @@ if a:
 A *Diagram: Q times K* B
 """
     )
-
-
-# Pictures.
-
-
-def test_a_picture_has_the_size_that_is_promised_and_is_the_same_each_time():
-    picture = cards.card("A title", "Part II", "Attention, Measured")
-    image = Image.open(io.BytesIO(picture))
-    assert (image.format, image.size) == ("PNG", (1200, 630))
-    cards.card.cache_clear()
-    assert cards.card("A title", "Part II", "Attention, Measured") == picture
-    assert cards.card("Another", "Part II", "Attention, Measured") != picture
-
-
-def test_brackets_of_code_in_a_table_make_no_link_in_markdown():
-    text = export.as_markdown("| kernel&#91;grid&#93;(x) | &#91;B, H&#93; |", "posts/a.md")
-    assert text == "| kernel[grid&#93;(x) | [B, H] |\n"

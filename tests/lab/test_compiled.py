@@ -1,13 +1,7 @@
 """What compiled kernels need, against kernels whose needs are known."""
 
-import dataclasses
-import json
-import os
 import re
 import runpy
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +11,6 @@ import triton.language as tl
 from snippets._lab.probe.compiled import (
     SHARED_LIMIT,
     Compiler,
-    Resources,
     ahead_of_time,
     from_loaded,
 )
@@ -133,20 +126,6 @@ def test_arguments_reach_the_compiler_as_a_launch_would_give_them(compiler):
     assert wide(x=x, n=1024, block=512)
     assert not wide(x=x, n=1023, block=512)
     assert not wide(x=x[1:], n=1024, block=512)
-
-
-def test_basic_attention_keeps_a_longer_row_in_more_registers(compiler):
-    def need(keys):
-        q, kv = torch.ones(2, 64, device=DEVICE), torch.ones(keys, 64, device=DEVICE)
-        (found,) = compiler.resources(basic_attention, (q, kv, kv), target="sm_90")
-        assert found.kernel == "_basic_attention_kernel"
-        assert found.error is None
-        return found
-
-    short, long = need(64), need(4096)
-    assert 16 < short.registers < long.registers <= 255
-    assert short.spill_store_bytes == 0
-    assert short.shared_bytes > 0  # sums over the row cross warps
 
 
 def test_a_row_larger_than_the_register_file_spills(compiler):
@@ -285,14 +264,6 @@ def test_a_capped_kernel_is_recorded_as_such_and_the_next_one_compiles():
         assert found.registers > 0
 
 
-def test_a_row_is_json_without_the_binaries():
-    known = Resources("k", "sm_90", 4, 3, registers=32, ptx="text", cubin=b"bytes")
-    row = json.loads(json.dumps(known.as_row()))
-    assert row["registers"] == 32
-    assert row["spill_store_bytes"] is None
-    assert set(row) == {f.name for f in dataclasses.fields(Resources)} - {"ptx", "cubin", "said"}
-
-
 def test_what_cannot_be_described_is_refused(compiler):
     x = torch.ones(8, device=DEVICE)
     with pytest.raises(ValueError, match="target is 'sm_91'"):
@@ -305,47 +276,3 @@ def test_what_cannot_be_described_is_refused(compiler):
     if DEVICE == "cpu":
         with pytest.raises(RuntimeError, match="no compiled kernel was launched"):
             from_loaded(copy, x)
-
-
-# Stands for a GPU: launches do nothing, and loading answers with chosen numbers.
-LOADED = """
-import json, types, torch, triton
-from triton.runtime.driver import driver
-from snippets._lab.probe.compiled import _NoDevice, from_loaded
-import tests.lab.{module} as module
-
-device = _NoDevice("sm_80")
-device.launcher_cls = lambda source, metadata: lambda *args: None
-device.utils = types.SimpleNamespace(
-    get_device_properties=lambda device: {{"max_shared_mem": 166912}},
-    load_binary=lambda *args: (1, 1, 77, 5, 1024),
-)
-driver.set_active(device)
-tile = torch.ones(32, 32, dtype=torch.float16)
-runs = []
-for _ in ("compiled now", "from Triton's cache on disk"):
-    module._copy_kernel.device_caches.clear()
-    module._dot_kernel.device_caches.clear()
-    runs.append([found.as_row() for found in from_loaded(module.copy_then_dot, tile, tile)])
-print(json.dumps(runs))
-"""
-
-
-def test_loaded_kernels_are_described_from_the_driver_and_ptxas(compiler, tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED.format(module=Path(__file__).stem)],
-        env=environment
-        | {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ahead = compiler.resources(copy_then_dot, (tile(32), tile(32)), target="sm_80")
-    for rows in some(json.loads(done.stdout)):
-        for row, want in some(zip(rows, ahead, strict=True)):
-            # The driver's numbers where the driver knows, None for what nobody timed,
-            expected = {"registers": 77, "local_words": 5, "compile_seconds": None}
-            assert row == want.as_row() | expected  # and everything else as ahead of time

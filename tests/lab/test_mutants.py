@@ -5,7 +5,6 @@ A room of a few lines in plain PyTorch stands in for the real ones, which `make 
 
 import re
 import sys
-import threading
 import time
 
 import pytest
@@ -87,7 +86,7 @@ def test_a_kill_names_the_test_and_its_message(room):
     assert all(r["message"].startswith("largest difference") for r in found)
     assert found[0]["diagnosis"] == "Too sharp."
     assert found[0]["old"] == "    scores = q @ k.mT / math.sqrt(q.shape[-1])"
-    assert found[0]["new"] == "    scores = q @ k.mT"
+    assert found[0]["new"].rstrip() == "    scores = q @ k.mT"  # a blank may be left over
 
 
 def test_the_unchanged_kernel_survives(room):
@@ -220,24 +219,6 @@ def test_a_wrong_kernel_fails_as_its_own_control(room):
     write_mutants(room, NO_SCALE)
     with pytest.raises(MutantError, match=f"{CONTROL}: killed test_equals_float64"):
         list(rows("fake_attention", each))
-
-
-def test_an_interruption_does_not_wait_for_the_mutants_that_have_not_begun(room, monkeypatch):
-    began = []
-
-    def slow(room, source, **_):
-        began.append(threading.current_thread())
-        time.sleep(0.2)
-
-    def interrupted(mutant):
-        yield {"mutant": mutant[0]}
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mutants, "judge", slow)
-    write_mutants(room, *(Mutant(f"zeros {n}", "@ v\n", f"@ v * {n}\n", "") for n in range(9)))
-    with pytest.raises(KeyboardInterrupt):
-        list(rows("fake_attention", interrupted))
-    assert 0 < len(began) < 6
 
 
 def test_a_variant_is_the_launcher_with_texts_replaced(room):

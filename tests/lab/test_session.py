@@ -11,7 +11,6 @@ import statistics
 import sys
 import types
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,13 +22,11 @@ from snippets._lab.child import Child
 from snippets._lab.measure import ceilings, competitors, machine, session, workers
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.measure.timing import Times
-from snippets._lab.probe import compiled
 from snippets._lab.results import origin, runs, staleness, store
 from snippets._lab.results.validate import CEILINGS as CEILING_NAMES
 from snippets._lab.results.validate import faults
 from tests import made_up
 
-ROOT = Path(__file__).resolve().parents[2]
 KERNEL = '''
 """Attention that is easy to get right."""
 
@@ -193,13 +190,6 @@ def test_what_was_measured_otherwise_is_measured_again(old, new, lab, data):
     store.read(path, data)
 
 
-def test_force_measures_what_is_up_to_date(lab):
-    lab("bench-cpu", "--result", "second")
-    in_room().calls.clear()
-    lab("bench-cpu", "--result", "second", "--force")
-    assert in_room().calls == ["check on cpu", "second"]
-
-
 def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
     lab("bench-cpu")
     before = stored(data)
@@ -209,18 +199,6 @@ def test_a_failing_result_leaves_its_file_and_the_others_go_on(lab, data):
     assert "failed, nothing stored: RuntimeError: no [/luck] today" in out
     assert stored(data)["second"] == before["second"]
     assert "third" in in_room().calls[-3:]
-
-
-@pytest.mark.parametrize(
-    "rows", ["return []", "return [{'ms': float('nan')}]", "return [{'x': 1j}]"]
-)
-def test_what_cannot_be_stored_leaves_no_file(rows, lab, room, data):
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('yield {"loads": 1}', rows))
-    code, out = lab("bench-cpu", "--result", "second")
-    assert code == 1
-    assert "failed, nothing stored" in out
-    assert not any(map(Path.is_file, data.rglob("*")))
 
 
 def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
@@ -273,14 +251,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones(command, arguments, mes
     assert not data.exists()
 
 
-def test_an_unwritable_folder_is_named_before_anything_is_measured(lab, data, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    code, out = lab("bench-cpu")
-    assert code == 2
-    assert f"{data}/interpreter/fake_attention cannot be written to; nothing was measured" in out
-    assert in_room().calls == []
-
-
 def test_bench_without_a_gpu_says_what_it_leaves_alone_and_measures_the_rest(lab, data):
     code, out = lab("bench")
     assert code == 0
@@ -294,13 +264,6 @@ def test_a_typed_commit_is_whole(typed, room, capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench-cpu", "--commit", typed])
     assert f"{typed!r} is no whole commit" in capsys.readouterr().err
-
-
-def test_a_selection_with_nothing_for_this_machine_says_so(lab, data):
-    code, out = lab("bench", "--result", "timed")
-    assert code == 1
-    assert "timed is measured on a GPU, and there is none" in out
-    assert not data.exists()
 
 
 # A GPU that is not there: 1 ms for every call, and no memory for a length of 32.
@@ -512,36 +475,10 @@ def test_timing_needs_a_gpu():
         next(Lab("interpreter").time_attention({"N": 1}, ["torch:sdpa"]))
 
 
-def test_a_compiler_result_is_measured_for_every_target(room):
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('@measured_on("gpu")', '@measured_on("compiler")'))
-    found = jobs("compiler")
-    assert [job.folder for job in found] == [f"compiler/{t}" for t in session.TARGETS]
-    assert {job.target for job in found} == set(session.TARGETS)
-    assert {job.result for job in found} == {"timed"}
-
-
 def test_what_was_compiled_ahead_was_compiled_with_the_triton_that_was_timed():
     timed = store.timed_with("triton")
     assert timed
     assert {r.versions["triton"] for r in store.scan() if r.place == "compiler"} == {timed}
-
-
-def test_what_is_compiled_ahead_takes_the_triton_that_was_timed(tmp_path, monkeypatch):
-    for number, version in enumerate(["3.0.0", "3.0.1", "3.0.1"]):
-        result = made_up.result("a", f"r{number}", [made_up.timed(1.0)])
-        store.write(replace(result, versions={**result.versions, "triton": version}), tmp_path)
-    session_ = session.Session(tmp_path)
-    assert session_._versions("compiler")["triton"] == "3.0.1"
-    assert session_._versions("interpreter") == machine.versions()
-    session_.compiler.version = "3.0.1"
-    with session_.compiler, monkeypatch.context() as patched:
-        with pytest.raises(RuntimeError, match=r"make \.cache/triton-3\.0\.1"):
-            session_.compiler._started()
-        (tmp_path / ".cache" / "triton-3.0.1").mkdir(parents=True)  # without a Triton
-        patched.setattr(compiled, "ROOT", tmp_path)
-        with pytest.raises(RuntimeError, match=r"would compile, and not 3\.0\.1"):
-            session_.compiler._started()
 
 
 def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch):
@@ -556,15 +493,6 @@ def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch
     assert places() == ["gpu"]
 
 
-def test_what_is_said_of_such_a_kernel_is_not_the_interpreters(lab, room):
-    text = (room / "kernel.py").read_text()
-    (room / "kernel.py").write_text(f"{text}\nfrom triton.experimental.gluon import language\n")
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('on("gpu")', 'on("interpreter")'))
-    (job,) = (j for j in jobs("interpreter") if j.result == "timed")
-    assert job.device == {"name": "plain Python"}
-
-
 def test_a_report_that_fails_is_not_stored(lab, room, data):
     text = (room / "kernel.py").read_text()
     (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))
@@ -573,14 +501,6 @@ def test_a_report_that_fails_is_not_stored(lab, room, data):
     assert "kernel.py alone failed" in out
     assert "WRONG" in out
     assert stored(data) == {}
-
-
-def test_a_room_that_cannot_be_hashed_is_named(lab, room, data):
-    (room / "kernel.py").write_text(KERNEL)
-    code, out = lab("bench-cpu")
-    assert code == 2
-    what = "fake_attention/kernel.py has no top-level definition of 'main'"
-    assert f"fake_attention/report cannot be measured: {what}" in out
 
 
 def test_places_are_checked():
@@ -597,14 +517,6 @@ def test_pytorchs_own_are_found_by_name(name):
     q = q.mT.contiguous().mT
     torch.testing.assert_close(competitors.resolve(name)(q, k, v), want)
     torch.testing.assert_close(competitors.resolve(name)(q[0], k[0], v[0]), want[0])
-
-
-def test_rooms_are_found_by_name_and_those_to_come_are_left_out(room):
-    (room / "kernel.py").write_text(KERNEL)
-    assert competitors.resolve("fake_attention").__module__ == "snippets.fake_attention.kernel"
-    assert competitors.resolve("attention_of_tomorrow") is None
-    with pytest.raises(ValueError, match="no implementation is called 'torch:fast'; allowed are"):
-        competitors.resolve("torch:fast")
 
 
 def test_stale_results_are_listed(lab, room, data, capsys):
@@ -633,18 +545,7 @@ def test_stale_results_are_listed(lab, room, data, capsys):
     assert "  git rm docs/data/interpreter/fake_attention/second.json" in out
 
 
-def test_what_a_browser_measured_is_renewed_by_the_target_that_stores_it():
-    found = {cli._renewal(r, []) for r in store.scan() if r.place == "browser"}
-    assert found == {"make mistakes"}
-    assert "\nmistakes:" in (rooms.ROOT / "Makefile").read_text("utf-8")
-
-
 def test_a_check_with_nothing_to_check_fails(lab, data, capsys):
     assert cli.main(["stale", "--data", str(data)]) == 1
     assert cli.main(["mutants"]) == 1
     assert capsys.readouterr().out.count("nothing was checked") == 2
-
-
-def test_mutants_of_an_unknown_post(lab, capsys):
-    assert cli.main(["mutants", "fake_attention"]) == 2
-    assert "fake_attention: no mutants; posts that have some:" in capsys.readouterr().out

@@ -423,36 +423,6 @@ def test_the_command_trains_resumes_and_refuses(
     assert "make train goes on" in capsys.readouterr().out
 
 
-def test_the_command_says_what_a_full_disk_has_kept(tmp_path, of_a_few_bytes, monkeypatch, capsys):
-    arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "4"]
-
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as on_a_full_disk:
-        on_a_full_disk.setattr(training.os, "fsync", full)
-        assert command.main(arguments) == 2
-        told = capsys.readouterr().out
-        assert "(No space left on device); nothing was trained; make room there" in told
-        on_a_full_disk.setattr(command, "try_out", lambda *_: None)  # it fills up later
-        assert command.main(arguments) == 1
-        told = capsys.readouterr().out
-        assert "No checkpoint could be stored" in told
-        assert "the weights of step 4 say" in told, "the best weights are still in memory"
-    with monkeypatch.context() as stopped:
-        stopped.setattr(command._Stop, "__call__", lambda stop: True)
-        assert command.main(arguments) == 130
-        assert "The checkpoint is whole" in capsys.readouterr().out
-        stopped.setattr(training.os, "fsync", full)
-        stopped.setattr(command, "try_out", lambda *_: None)
-        asked = iter([False, True])
-        stopped.setattr(command._Stop, "__call__", lambda stop: next(asked))
-        assert command.main(arguments) == 130
-        told = capsys.readouterr().out
-        assert "is of step 0: make train goes on from there" in told
-        assert "is whole" not in told
-
-
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
@@ -593,19 +563,6 @@ def run_of(name, end, **case):
     return {**row, "seconds_in_all": 4.0, **case}
 
 
-def test_the_figure_of_the_losses_measures_distances_at_the_end():
-    ends = {name: 1.003 for name in (figures.OURS, figures.HOPPER)}
-    ends |= {"torch:flash": 1.0, "torch:cudnn": 1.001, "torch:math": 1.002}
-    rows = [run_of(name, end, seed=seed) for name, end in ends.items() for seed in (0, 1)]
-    for row in rows:
-        row["losses"][:40] = [5.0] * 40
-    rows.append({"implementation": "torch:math", "seed": 2, "error": "out of memory"})
-    rows.append({**rows[0], "seed": 2, "losses": [9.0] * 50})  # not compared: others lack its seed
-    drawn = figures.losses(result("losses", rows))
-    assert len(drawn.table) == 11
-    assert [number for number in ("0.0030", "0.0020") if number not in drawn.finding] == []
-
-
 def test_the_bound_passes_chance_and_finds_a_shift():
     """Seven curves that differ by chance alone: 16 % are outside, without second runs 37 %."""
     chance = random.Random(0)
@@ -672,48 +629,6 @@ def test_the_faults_are_compared_seed_by_seed_as_ours_are():
         "0.0010 ± 0.0127",
         "0.1000 ± 0.0000",
     ]
-
-
-def test_the_figure_of_the_faults_names_the_smallest_distance():
-    rows = [
-        run_of("flash_backward", end, fault=name)
-        for name, end in (("none", 1.0), ("scale 1.02", 1.02), ("Δ forgotten", 3.0))
-    ]
-    drawn = figures.faults(result("faults", rows))
-    assert "0.0200 to 2.00" in drawn.finding
-    assert len(drawn.table) == 2
-
-
-def test_the_verdict_names_the_faults_that_the_bound_misses():
-    ends = {"flash_backward": 1.01, "torch:flash": 1.0, "torch:cudnn": 1.002, "torch:math": 1.02}
-    seeds = (0, 1)
-    losses = result("losses", [run_of(n, end, seed=s) for n, end in ends.items() for s in seeds])
-    faults = {"none": 1.0, "scale 1.02": 1.03, "Δ forgotten": 1.031}
-    rows = [run_of(figures.OURS, end, fault=f, seed=s) for f, end in faults.items() for s in seeds]
-    wrong = result("faults", rows)
-    drawn = figures.verdict([*losses, *wrong])
-    assert [r["outside the bound"] for r in drawn.table] == ["no", "yes"]
-    assert figures.verdict(losses) is None
-
-
-def test_the_maps_are_ordered_by_head_and_step():
-    rows = [
-        {"step": at, "map": kind, "layer": 1, "head": 2, "text": "ab", "weights": f"{kind}{at}"}
-        for at, kind in itertools.product((1000, 0), ("previous byte", "indentation"))
-    ]
-    drawn = figures.maps([*result("losses", []), *result("looked_at", rows)])
-    data_of = drawn.extra_files["maps_steps.json"]
-    assert data_of["steps"] == [0, 1000]
-    assert data_of["heads"][1]["name"] == "indentation: layer 2, head 3"
-    assert data_of["heads"][1]["weights"] == ["indentation0", "indentation1000"]
-    assert figures.maps(result("losses", rows)) is None
-
-
-def test_a_map_is_packed_row_by_row():
-    import base64
-
-    weights = torch.tensor([[1.0, 9.0], [0.25, 0.75]])
-    assert list(base64.b64decode(bench.packed(weights))) == [255, 64, 191]
 
 
 def test_a_loss_is_the_cross_entropy_of_the_next_byte():

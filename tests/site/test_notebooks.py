@@ -59,29 +59,6 @@ def test_all_begin_with_the_same_cells():
     nbformat.validate(stored(POSTS[0]))
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_the_first_cell_installs_only_what_is_missing(there, monkeypatch):
-    installed = []
-    monkeypatch.setenv("ATTENTION_MEASURED_SOURCE", "a.whl")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if there else None)
-    monkeypatch.setattr("subprocess.run", lambda command, check: installed.append(command))
-    monkeypatch.setitem(sys.modules, "attention_measured", SimpleNamespace(__path__=["lies here"]))
-    monkeypatch.setattr("sys.path", [*sys.path])
-    exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
-    assert ("lies here" in sys.path) is not there, "installed rooms are found where they lie"
-    assert installed == (
-        [] if there else [[sys.executable, "-m", "pip", "install", "--quiet", "a.whl"]]
-    )
-
-
-def test_without_an_address_the_first_cell_says_what_to_set(monkeypatch):
-    monkeypatch.delenv("ATTENTION_MEASURED_SOURCE", raising=False)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something is installed"))
-    with pytest.raises(RuntimeError, match=r"in a checkout of the repository\. Or set ATTENT"):
-        exec(cells(stored(POSTS[0]))[0], {})  # noqa: S102
-
-
 def test_in_a_checkout_the_first_cell_needs_no_address(tmp_path):
     """As Jupyter runs it: in the notebook's folder, with nothing of ours on the path."""
     here = tmp_path / "docs" / "notebooks"
@@ -239,18 +216,3 @@ def test_a_post_that_waits_keeps_its_notebook_back_and_others_install_from_the_a
     assert sorted(f"notebooks/{p.name}" for p in (tmp_path / "notebooks").iterdir()) == kept
     for path in [*(Path(f.abs_src_path) for f in files), *(tmp_path / "notebooks").iterdir()]:
         assert "git+https://example.org/a/b" in path.read_text("utf-8")
-
-
-def test_an_executed_copy_says_what_ran_it():
-    copy = stored("basic_attention")
-    assert "have not been run" in notebooks.said(copy)
-    copy.metadata[notebooks.RECORD] = {"versions": {"python": "3.11", "triton": "<3"}}
-    assert "Python 3.11, Triton &lt;3." in notebooks.said(copy)
-
-
-def test_an_address_has_its_place():
-    notebook = v4.new_notebook(cells=[v4.new_code_cell("print(1)")])
-    with pytest.raises(notebooks.NotebookError, match="has no line"):
-        notebooks.addressed(notebook, "https://example.org/a/b")
-    source = cells(notebooks.addressed(stored(POSTS[0]), ""))[0]
-    assert notebooks.REPOSITORY in source, "none is invented"

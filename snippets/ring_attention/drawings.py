@@ -123,21 +123,6 @@ def staircase():
     )
 
 
-def seen(rank, source):
-    """Of a rank's two chunks of queries and another's two of keys: what is seen, by (row, column).
-
-    "all" or "half"; the steps of the kernel cover the same.
-    """
-    found = {}
-    for i, query in enumerate(chunks(rank, "zigzag")):
-        for j, key in enumerate(chunks(source, "zigzag")):
-            if key < query:
-                found[i, j] = "all"
-            elif key == query:
-                found[i, j] = "half"
-    return found
-
-
 @picture
 def steps():
     """What rank 1 of four computes in each step: a triangle, then rectangles without a mask."""
@@ -169,3 +154,18 @@ def steps():
         "across. Strong: seen whole. Gray: not seen, and not computed.",
         svg=svg(PHONE, top + 2 * side + 10, about, drawn),
     )
+
+
+def seen(rank, source):
+    """Of a rank's two chunks of queries and another's two of keys: what is seen, by (row, column).
+
+    "all" or "half"; the steps of the kernel cover the same.
+    """
+    found = {}
+    for i, query in enumerate(chunks(rank, "zigzag")):
+        for j, key in enumerate(chunks(source, "zigzag")):
+            if key < query:
+                found[i, j] = "all"
+            elif key == query:
+                found[i, j] = "half"
+    return found

@@ -54,7 +54,6 @@ class Linear(nn.Linear):
         return F.linear(x, self.weight.to(x.dtype))
 
 
-
 # --8<-- [start:rotary]
 def rotations(positions, head_dim):
     """Cosines and sines [..., N, 1, D / 2] of positions [..., N], in float32.
@@ -95,7 +94,6 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(B, N, -1))
 
 
-
 class Block(nn.Module):
     """One layer: attention, then a feed-forward layer, each added to what went in."""
 
@@ -113,7 +111,6 @@ class Block(nn.Module):
         x = x + self.attention(self.before_attention(x).to(self.dtype), cos, sin, attend)
         gate, up = self.up(self.before_forward(x).to(self.dtype)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
-
 
 
 # --8<-- [start:model]

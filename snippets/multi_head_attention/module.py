@@ -38,7 +38,6 @@ class AttentionHead(nn.Module):
         return weights @ v  # [B, N, N] · [B, N, D] → [B, N, D]
 
 
-
 def masked_softmax(scores, mask=None):
     """Softmax of each row; hidden keys get 0, and a row without a visible key is all zeros."""
     if mask is None:
@@ -66,7 +65,6 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x, mask=None):
         outs = [head(x, mask) for head in self.heads]  # H times [B, N, E] → [B, N, D]
         return self.W_o(torch.cat(outs, dim=-1))  # [B, N, H·D] → [B, N, E]
-
 
 
 # --8<-- [start:wide]

@@ -126,7 +126,6 @@ class CopiedBlocks:
             self.room.free((self.t - 1) % 2)
 
 
-
 def bytes_kept():
     """Bytes of the buffers that are kept for the next call."""
     return sum(room.memory.nbytes for room in _rooms.values())

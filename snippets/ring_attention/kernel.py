@@ -547,7 +547,6 @@ class Blocks:
         """Nothing reads what is held again."""
 
 
-
 def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
     """(out, lse) of this rank's queries [B, H, L, D] and everybody's keys and values."""
     B, H, L, D = q.shape

@@ -119,14 +119,12 @@ def measured_on(
     *places: str,
     targets: Sequence[str] = (),
     every_launcher: bool = False,
-    every_gpu: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Mark a function of a bench.py as a result, and say where it is measured.
 
     `targets`: what the compiler compiles for, if it is not what it compiles for otherwise.
     `every_launcher`: it measures the launchers of `attention_rooms`, though it names none; so it
     depends on all that there are when it is measured.
-    `every_gpu`: it starts a process on each GPU of the machine.
     """
     if not places or not set(places) <= set(PLACES):
         raise ValueError(f"places are {places}; allowed are {', '.join(PLACES)}")
@@ -135,7 +133,6 @@ def measured_on(
         function.measured_on = places  # type: ignore[attr-defined]
         function.targets = tuple(targets)  # type: ignore[attr-defined]
         function.every_launcher = every_launcher  # type: ignore[attr-defined]
-        function.every_gpu = every_gpu  # type: ignore[attr-defined]
         return function
 
     return mark

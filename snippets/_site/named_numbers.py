@@ -10,8 +10,10 @@ page could hold branches again. What is not of this form is left alone: only `{{
 name, dotted or not, is taken for a number.
 """
 
+import functools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,20 @@ def filled(markdown: str, docs: Path) -> str:
 
     The number of a figure that waits for a GPU is a badge that says so.
     """
-    return NAMED.sub(lambda match: _number(match["name"], docs), markdown)
+    read = functools.cache(functools.partial(_figures, docs))  # a page names many of one room
+    return NAMED.sub(lambda match: _number(match["name"], docs, read), markdown)
 
 
-def _number(name: str, docs: Path) -> str:
+def _figures(docs: Path, room: str) -> dict[str, Any]:
+    """What a room's numbers.json has; nothing if there is none."""
+    path = docs / "figures" / room / "numbers.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def _number(name: str, docs: Path, read: Callable[[str], dict[str, Any]]) -> str:
     room, _, rest = name.partition(".")
     figure, _, number = rest.partition(".")
-    path = docs / "figures" / room / "numbers.json"
-    figures: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    figures = read(room)
     if figure in figures and number in figures[figure]["numbers"]:
         return str(figures[figure]["numbers"][number])
     if figure not in figures and room in rooms():

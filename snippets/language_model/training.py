@@ -350,9 +350,3 @@ def _store(state, path, note):
         note(f"{path.name} cannot be stored ({error.strerror or error}); {kept}")
         return False
     return True
-
-
-def smooth(losses, over):
-    """Means of consecutive groups of losses, the last of which may be shorter."""
-    groups = [losses[at : at + over] for at in range(0, len(losses), over)]
-    return [sum(group) / len(group) for group in groups]

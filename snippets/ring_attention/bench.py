@@ -129,7 +129,7 @@ def simulator(lab):
         yield {**case, **found, "bytes": memory_of(ring), "hidden_from": hidden_from(ring)}
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def scaling(lab):
     """One call on all GPUs, and the same on each of them at once, of which the slowest counts."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS), causal=[True, False]):
@@ -155,7 +155,7 @@ def scaling(lab):
     stop()  # what has entered their context must not be measured again
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def ways(lab):
     """Ways to send a block while the step for Hopper runs, and that step without a message."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], causal=[True, False]):
@@ -170,7 +170,7 @@ def ways(lab):
             yield row | {"implementation": OURS, "way": way, "channels": trials.CHANNELS}
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def timelines(lab):
     """When steps and messages run, of each way, on the first rank."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True]):
@@ -186,7 +186,7 @@ def timelines(lab):
             yield {"implementation": OURS, **case, "way": way, "what": what, **times}
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def graphs(lab):
     """One call in a CUDA graph, its messages among it, on all GPUs and on each of them at once."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:1], causal=[True, False]):
@@ -206,7 +206,7 @@ def step_mutants(lab):
     yield from judged_mistakes(lab)
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def overlap(lab):
     """The steps without messages, the messages without steps, and both."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], causal=[True, False]):
@@ -226,7 +226,7 @@ def overlap(lab):
             yield row | {"implementation": OURS, "part": part, "bytes_sent": sent}
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def training(lab):
     """Forward and backward of one call, on all GPUs and on each of them at once."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True, False]):
@@ -240,7 +240,7 @@ def training(lab):
             yield _broken(case, OURS, error)
 
 
-@measured_on("gpu", every_gpu=True)
+@measured_on("gpu")
 def memory(lab):
     """Bytes of one GPU at the worst moment, its share of q, k, v and the output included."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], train=[False, True]):

@@ -4,4 +4,5 @@ import sys
 
 from snippets._lab.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a fresh child imports it
+    sys.exit(main())

@@ -29,14 +29,6 @@ class TooSlow(TimeoutError):
     """The child did not answer in time."""
 
 
-def ending(status: int | None) -> str:
-    """How a process ended, in words: "exit status 1", "signal SIGSEGV"."""
-    if status is not None and status < 0:
-        with contextlib.suppress(ValueError):
-            return f"signal {signal.Signals(-status).name}"
-    return f"exit status {status}"
-
-
 class Child:
     """A process that runs `function(channel, *args)`; talk to it with `send` and `receive`.
 
@@ -56,16 +48,16 @@ class Child:
         said: Path | None = None,
     ) -> None:
         self.channel, theirs = Pipe()
-        inherited = [*_open, self.channel]  # a copy of these would keep the child from ending
-        todo = (_become_fresh, theirs, env, said) if fresh else (function, theirs, *args)
-        context = multiprocessing.get_context("fork")
-        self._process = context.Process(target=_forked, args=(inherited, *todo), daemon=fresh)
+        context: Any = multiprocessing.get_context("spawn" if fresh else "fork")
+        todo: tuple[Any, ...]
+        if fresh:  # it imports the function only once its environment is its own
+            todo = _fresh, theirs, env, said, function.__module__, function.__qualname__, args
+        else:  # its copies of these channels would keep others from ending
+            todo = _forked, [*_open, self.channel], function, theirs, *args
+        self._process = context.Process(target=todo[0], args=todo[1:], daemon=fresh)
         self._process.start()
         theirs.close()
         _open.append(self.channel)
-        if fresh:
-            with contextlib.suppress(BrokenPipeError):  # `receive` says how it ended
-                self.channel.send((function.__module__, function.__qualname__, args))
 
     def __enter__(self) -> "Child":
         return self
@@ -104,7 +96,9 @@ class Child:
 
     def _how_it_ended(self) -> str:
         self._process.join()
-        return f"the process ended with {ending(self._process.exitcode)}"
+        status = self._process.exitcode
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return f"the process ended with {how}"
 
 
 _open: list[Connection] = []  # this process's ends of the channels to its children
@@ -123,22 +117,21 @@ def _forked(
     function(channel, *args)
 
 
-def _become_fresh(channel: Connection, env: Mapping[str, str] | None, said: Path | None) -> None:
-    environment = dict(os.environ if env is None else env)
-    first = environment.get("PYTHONPATH")  # what the caller puts before our own
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [first, *sys.path])])
-    nothing = os.open(os.devnull, os.O_RDWR)
-    kept = nothing if said is None else os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for theirs, ours in enumerate((nothing, nothing, kept)):
-        os.dup2(ours, theirs)
-    os.set_inheritable(channel.fileno(), True)
-    code = f"from {__name__} import _fresh; _fresh({channel.fileno()})"
-    os.execve(sys.executable, [sys.executable, "-c", code], environment)
-
-
-def _fresh(descriptor: int) -> None:
-    channel = Connection(descriptor)
-    module, name, args = channel.recv()
+def _fresh(
+    channel: Connection,
+    env: Mapping[str, str] | None,
+    said: Path | None,
+    module: str,
+    name: str,
+    args: Sequence[Any],
+) -> None:
+    os.setsid()
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+        sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    for stream, file in enumerate((os.devnull, said or os.devnull), 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     getattr(importlib.import_module(module), name)(channel, *args)
 
 

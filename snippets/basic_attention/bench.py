@@ -159,10 +159,10 @@ def registers(lab):
 
     The last length is beyond what the launcher allows; the limit is lifted to show its reason.
     """
-    allowed = kernel.MAX_KEYS
+    allowed = kernel.LIMITS["keys"]
     for case in lab.each(dtype=["float32"], D=[64, 256], N=[16, 256, 1024, 4096, 16384, 32768]):
         q, k, v = lab.qkv(case)
-        with patch.object(kernel, "MAX_KEYS", case["N"]):
+        with patch.dict(kernel.LIMITS, keys=case["N"]):
             for row in lab.resources(basic_attention, q[:1], k, v):
                 yield {**case, "launcher_refuses": case["N"] > allowed, **row}
 

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs, _scale_or_default
+from .kernel import _refusals
 
 
 @triton.jit
@@ -84,23 +84,15 @@ def _two_queries_kernel(
 
 def basic_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, one program for each two queries; contract as in kernel.py."""
-    _check_inputs(q, k, v)
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, v, scale):
+        raise error
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
-    strides = [step for x in tensors for step in x.stride()]
-    B, H, M, D = tensors[0].shape
-    N = k.shape[-2]
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
+    scale = D**-0.5 if scale is None else float(scale)
     with torch.cuda.device_of(q):
         _two_queries_kernel[(B * H * triton.cdiv(M, 2),)](
-            *tensors,
-            *strides,
-            H=H,
-            M=M,
-            N=N,
-            D=D,
-            scale=scale,
-            BLOCK_N=triton.next_power_of_2(N),
-            BLOCK_D=triton.next_power_of_2(D),
-        )
+            *tensors, *(step for x in tensors for step in x.stride()), H, M, N, D, scale,
+            BLOCK_N=triton.next_power_of_2(N), BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
     return out

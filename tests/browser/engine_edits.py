@@ -87,7 +87,7 @@ EDITS = {
             "weights = {}",
             "weights, = scores",
             "weights = 'x'",
-            "weights = MAX_KEYS * scores",
+            "weights = INTERPRETED * scores",
             "if N > 3:\n        weights = scores\n    else:\n        weights = slots",
             "if N > 3:\n        weights = scores",
             "if slots > 3:\n        weights = scores\n    else:\n        weights = scores * 2",

@@ -3,6 +3,8 @@
 A call gives what eager attention gives, or is refused with a sentence that says why.
 """
 
+import inspect
+
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import prepare_padding_mask, sdpa_mask
@@ -32,7 +34,10 @@ def attend(module, query, key, value, attention_mask, *, scaling=None, dropout=0
         k, v = key[b, :, kept], value[b, :, kept]
         for queries, keys, causal in pieces:
             x = query[b, :, queries], k[:, :, keys], v[:, :, keys]
-            out[b, :, queries] = flash_attention(*x, scale=scaling, causal=causal)
+            try:
+                out[b, :, queries] = flash_attention(*x, scale=scaling, causal=causal)
+            except (TypeError, ValueError) as error:  # of shapes, dtypes, gradients
+                raise type(error)(f"{error}; {OTHERWISE}") from None
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -137,9 +142,18 @@ def _check_window(before, keys, options):
     size = options.get("local_size")
     chunk = getattr(options.get("config"), "attention_chunk_size", None)
     chunked = size is not None and size == chunk
-    if before.start < keys.start < before.stop + (chunked and before.stop - before.start == size):
+    whole = chunked and before.stop - before.start == size
+    whole = whole and not _starts_text(keys.start, **options)
+    if before.start < keys.start < before.stop + whole:
         name = "attention_chunk_size" if chunked else "sliding_window"
         raise ValueError(f"{name} is {size}, less than the text; longer is allowed; {OTHERWISE}")
+
+
+def _starts_text(key, mask_function, **options):
+    """Whether a packed text starts there: the library's function holds the text of each key."""
+    parts = inspect.getclosurevars(mask_function).nonlocals.get("mask_functions", ())
+    held = (inspect.getclosurevars(f).nonlocals.get("packed_sequence_mask") for f in parts)
+    return any((texts[:, key - 1] != texts[:, key]).any() for texts in held if texts is not None)
 
 
 def _parts(module, query, key, attention_mask, options):

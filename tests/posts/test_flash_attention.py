@@ -695,10 +695,14 @@ def test_a_model_is_refused_before_anything_runs(sentence, monkeypatch):
 
 
 @needs_models
-def test_packed_texts_may_come_with_their_ends():
-    call = forward(position_ids=POSITIONS, use_cache=False, cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS)
+@pytest.mark.parametrize("model", ["llama", "attention_chunk_size is 4, less"])
+def test_packed_texts_may_come_with_their_ends(model):
+    """Those as long as a chunk look like one."""
+    ends = torch.tensor([0, 4, 8, 9], device=DEVICE)
+    options = {"position_ids": torch.arange(9, device=DEVICE)[None] % 4, "use_cache": False}
+    call = forward(**options, cu_seq_lens_q=ends, cu_seq_lens_k=ends)
     with torch.no_grad():
-        want, got = (call(m) for m in tiny("llama"))
+        want, got = (call(m) for m in tiny(model))
     torch.testing.assert_close(got, want, atol=2e-5, rtol=0)
 
 
@@ -718,6 +722,8 @@ def test_what_the_model_may_not_ask():
         attend(None, q, k, v, causal + 1)
     with pytest.raises(ValueError, match="attention_mask is for 4 queries"):
         attend(None, q[:, :, :3], k, v, causal)
+    with pytest.raises(ValueError, match=r"v has shape.*set_attn_implementation"):
+        attend(None, q, k, v[..., :8], causal)
     padding = torch.zeros(2, 4, device=DEVICE, dtype=torch.bool)
     out, weights = attend(None, q, k, v, visible_keys(**call, attention_mask=padding))
     assert weights is None

@@ -267,43 +267,6 @@ def test_a_step_moves_only_where_motion_is_welcome(player, motion):
     assert canvas.evaluate(PIXELS) == before, "a step back is shown at once"
 
 
-# Where the picture without a script has a filled square the stage has that color too.
-SAME = """box => {
-  const [canvas, poster] = ['canvas', '.am-scene-poster'].map((s) => box.querySelector(s));
-  const [,, wide, tall] = poster.getAttribute('viewBox').split(' ').map(Number);
-  const both = document.createElement('canvas');
-  [both.width, both.height] = [canvas.width, canvas.height];
-  const context = both.getContext('2d');
-  for (const one of [...box.querySelectorAll('canvas')].reverse()) context.drawImage(one, 0, 0);
-  const size = canvas.width / wide;
-  const different = [];
-  let count = 0;
-  for (const path of poster.querySelectorAll('path[fill^="#"]')) {
-    const color = path.getAttribute('fill').match(/\\w\\w/g).map((x) => parseInt(x, 16));
-    const squares = path.getAttribute('d');
-    for (const [, x, y, side] of squares.matchAll(/M([\\d.]+) ([\\d.]+)h([\\d.]+)/g)) {
-      if (side < 4) continue;
-      const at = [x, y].map((z) => Math.round((Number(z) + side / 2) * size));
-      const pixel = context.getImageData(...at, 1, 1).data;
-      const off = Math.max(...color.map((c, i) => Math.abs(c - pixel[i])));
-      if (off > 90) different.push([path.getAttribute('fill'), x, y, [...pixel]]);
-      count += 1;
-    }
-  }
-  return { count, different, ratio: (canvas.width / canvas.height) / (wide / tall) };
-}"""
-
-
-@pytest.mark.parametrize(("on", "at"), [("tiled", 6), ("basic", 23), ("flash", 6)])
-def test_the_picture_without_a_script_is_the_stage(player, on, at):
-    page = player(on=on, query=f"?step={at}")
-    same = page.locator(BOX).evaluate(SAME)
-    assert same["count"] > 60
-    assert same["different"] == []
-    assert same["ratio"] == pytest.approx(1, abs=0.01)
-    assert page.wrong == []
-
-
 def test_the_lines_that_ran_are_lit(player):
     page = player()
     lines = f"{BOX} .am-scene-ran"

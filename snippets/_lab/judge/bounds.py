@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from snippets._lab.probe.elements import Elements
+from snippets._lab.probe.interpreter import looking
 
 GUARD = 1 << 16  # elements on either side: a tile of 256 rows and 256 columns
 UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -149,8 +149,7 @@ class Memory(TorchFunctionMode):
 
     def __enter__(self) -> "Memory":
         super().__enter__()
-        for owner, method, wrapper in _hooks(self):
-            self._stack.enter_context(patch.object(owner, method, wrapper))
+        self._stack.enter_context(looking(*_looks(self)))
         return self
 
     def __exit__(
@@ -288,22 +287,11 @@ def _without(lost: np.ndarray[Any, Any], active: np.ndarray[Any, Any]) -> Any:
     return TensorHandle(np.ascontiguousarray(active & ~lost), tl.int1)
 
 
-def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
-    """(class, method, wrapper) for what Triton's interpreter calls; none if it does not run."""
+def _looks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
+    """(class, method, look) for what Triton's interpreter calls; none if it does not run."""
     if "triton" not in sys.modules:
         return []
     from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
-
-    def watched(
-        owner: type, method: str, look: Callable[..., tuple[Any, ...] | None]
-    ) -> tuple[type, str, Callable[..., Any]]:
-        original = getattr(owner, method)
-
-        @functools.wraps(original)
-        def wrapper(self: Any, *args: Any, **named: Any) -> Any:
-            return original(self, *(look(self, *args, **named) or args), **named)
-
-        return owner, method, wrapper
 
     def load(_: Any, pointers: Any, mask: Any, *rest: Any, **__: Any) -> tuple[Any, ...]:
         return pointers, memory.checked("load", pointers, mask), *rest
@@ -326,12 +314,12 @@ def _hooks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
         memory.programs += 1
 
     return [
-        watched(InterpretedFunction, "run", memory.launching),
-        watched(InterpreterBuilder, "create_masked_load", load),
-        watched(InterpreterBuilder, "create_masked_store", store),
-        watched(InterpreterBuilder, "create_atomic_rmw", atomic),
-        watched(InterpreterBuilder, "create_dot", dot),
-        watched(InterpreterBuilder, "set_grid_idx", at),
+        (InterpretedFunction, "run", memory.launching),
+        (InterpreterBuilder, "create_masked_load", load),
+        (InterpreterBuilder, "create_masked_store", store),
+        (InterpreterBuilder, "create_atomic_rmw", atomic),
+        (InterpreterBuilder, "create_dot", dot),
+        (InterpreterBuilder, "set_grid_idx", at),
     ]
 
 

@@ -5,6 +5,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 
 def refuse_numpy() -> None:
@@ -31,7 +32,7 @@ def patch_once_a_launch() -> None:
     from triton.runtime import interpreter
 
     refuse_numpy()
-    patch: Callable[[Any], Any] = interpreter._patch_lang  # what a later Triton lacks is an error
+    once: Callable[[Any], Any] = interpreter._patch_lang  # what a later Triton lacks is an error
     launch = interpreter.GridExecutor.__call__
     launches: list[set[int]] = []  # the modules seen by each launch under way
 
@@ -40,7 +41,7 @@ def patch_once_a_launch() -> None:
         if (module := id(function.__globals__)) in seen:
             return None
         seen.add(module)
-        return patch(function)
+        return once(function)
 
     def launch_anew(*args: Any, **kwargs: Any) -> Any:
         launches.append(set())
@@ -73,25 +74,24 @@ def _as_it_is(splat: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def descriptors_add() -> Iterator[None]:
-    """Within it the interpreter knows `descriptor.atomic_add`, which Triton 3.7 leaves out."""
-    from triton._C.libtriton import ir
-    from triton.runtime.interpreter import InterpreterBuilder
+def looking(*looks: tuple[type, str, Callable[..., tuple[Any, ...] | None]]) -> Iterator[None]:
+    """Within it (class, method, look) is told of each call, before it happens.
 
-    def reduce(builder: Any, kind: Any, descriptor: Any, value: Any, indices: Any) -> Any:
-        pointers, mask = descriptor.materialize_pointers(indices)
-        if kind != ir.DESCRIPTOR_REDUCE_KIND.ADD:
-            raise NotImplementedError(f"a descriptor's {kind} is not played")
-        add, anywhere, relaxed = ir.ATOMIC_OP.FADD, ir.MEM_SYNC_SCOPE.GPU, ir.MEM_SEMANTIC.RELAXED
-        return builder.create_atomic_rmw(add, pointers, value, mask, relaxed, anywhere)
+    What a look returns, if anything, stands for the arguments by place.
+    """
 
-    if hasattr(InterpreterBuilder, "create_descriptor_reduce"):
-        raise RuntimeError("the interpreter has learned to add: leave this out")
-    InterpreterBuilder.create_descriptor_reduce = reduce
-    try:
+    def watched(original: Callable[..., Any], look: Callable[..., tuple[Any, ...] | None]) -> Any:
+        @functools.wraps(original)
+        def wrapper(self: Any, *args: Any, **named: Any) -> Any:
+            return original(self, *(look(self, *args, **named) or args), **named)
+
+        return wrapper
+
+    with contextlib.ExitStack() as stack:
+        for owner, method, look in looks:
+            wrapper = watched(getattr(owner, method), look)
+            stack.enter_context(patch.object(owner, method, wrapper))
         yield
-    finally:
-        del InterpreterBuilder.create_descriptor_reduce
 
 
 @functools.cache

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,6 +23,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from snippets._lab.probe.interpreter import looking
 
 STEP = 1 / 16  # inputs are whole multiples of it, or of a power of two times it: a byte each
 PRINTED = 5  # rows of a result that are told, at most
@@ -81,32 +82,22 @@ class Launches:
 def recorded(inputs: Mapping[str, Tensor]) -> Iterator[Launches]:
     """Record every launch in the block; `inputs` hold the numbers that kernels begin with."""
     launches = Launches(inputs)
-    run, grid_set = InterpretedFunction.run, InterpreterBuilder.set_grid_dim
-    under_way: list[Row] = []
 
-    def running(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+    def launching(kernel: Any, *args: Any, **options: Any) -> None:
         given = {**dict(zip(kernel.arg_names, args, strict=False)), **options}
         known = inspect.signature(kernel.fn).parameters
-        row: Row = {"kernel": kernel.fn.__name__, "grid": []}
-        row["args"] = {
+        arguments = {
             name: _argument(launches, name, value, known[name].annotation)
             for name, value in given.items()
             if name in known
         }
-        under_way.append(row)
-        launches.rows.append(row)
-        try:
-            return run(kernel, *args, grid=grid, warmup=warmup, **options)
-        finally:
-            under_way.pop()
+        launches.rows.append({"kernel": kernel.fn.__name__, "grid": [], "args": arguments})
 
-    def setting(builder: Any, *sizes: int) -> Any:
-        under_way[-1]["grid"] = [int(n) for n in sizes]
-        return grid_set(builder, *sizes)
+    def grid_set(builder: Any, *sizes: int) -> None:
+        launches.rows[-1]["grid"] = [int(n) for n in sizes]
 
-    with (
-        patch.object(InterpretedFunction, "run", running),
-        patch.object(InterpreterBuilder, "set_grid_dim", setting),
+    with looking(
+        (InterpretedFunction, "run", launching), (InterpreterBuilder, "set_grid_dim", grid_set)
     ):
         yield launches
     if not launches.rows:

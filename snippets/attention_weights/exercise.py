@@ -4,36 +4,19 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs, _scale_or_default
+from .kernel import _refusals
 
 
 @triton.jit
 def _weights_and_entropy_kernel(
-    q_ptr,
-    k_ptr,
-    out_ptr,
-    entropy_ptr,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_on,
-    H,
-    M,
-    N,
-    D,
-    first_sees,
-    scale,
+    q_ptr, k_ptr, out_ptr, entropy_ptr,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_ob, stride_oh, stride_om, stride_on,
+    H, M, N, D, first_sees, scale,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
-):
+):  # fmt: skip
     """One program computes one row of weights and that row's entropy, both from the same scores."""
     pid = tl.program_id(0)
     m = (pid % M).to(tl.int64)
@@ -76,27 +59,18 @@ def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):
 
     Contract as in kernel.py. The entropy is 0 for a query that sees one key or none.
     """
-    _check_inputs(q, k, causal, align)
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, scale, causal, align):
+        raise error
     out = torch.empty(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
     entropy = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, out)]
-    strides = [step for x in tensors for step in x.stride()]
-    B, H, M, D = tensors[0].shape
-    N = k.shape[-2]
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
     first_sees = N if not causal else 1 if align == "top_left" else 1 + N - M
+    scale = D**-0.5 if scale is None else float(scale)
     with torch.cuda.device_of(q):
         _weights_and_entropy_kernel[(B * H * M,)](
-            *tensors,
-            entropy,
-            *strides,
-            H=H,
-            M=M,
-            N=N,
-            D=D,
-            first_sees=first_sees,
-            scale=scale,
-            BLOCK_N=triton.next_power_of_2(N),
-            BLOCK_D=triton.next_power_of_2(D),
-        )
+            *tensors, entropy, *(step for x in tensors for step in x.stride()),
+            H, M, N, D, first_sees, scale,
+            BLOCK_N=triton.next_power_of_2(N), BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
     return out, entropy

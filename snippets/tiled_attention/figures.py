@@ -177,7 +177,7 @@ def forward(results):
         View(f"{many(h, 'head')}, D {D}", {"heads": h, "D": D}) for h in heads for D in widths
     ]
     return Figure(
-        finding="With 16 heads of 4096 queries and keys, a block of queries per program is "
+        finding="With 16 heads of 4096 queries and keys, D 64, a block of queries per program is "
         f"{ratio(blocks[full])} faster than one query per program with 32 keys at a time, and "
         f"{ratio(1 / sdpa[full])} slower than PyTorch.",
         caption="float32, time of one call, both axes logarithmic: down is faster. One head with "
@@ -188,7 +188,7 @@ def forward(results):
         numbers={
             "basic": between(basic.values(), ratio),
             "blocks": between(blocks.values(), ratio),
-            "composed": ratio(1 / composed[full]),
+            "chain": between([1 / x for x in composed.values()], ratio),
             "sdpa_slower": ratio(max(1 / x for x in sdpa.values())),
             "sdpa_faster": ratio(max(sdpa.values())),
             "rate": flops(reached),
@@ -200,7 +200,7 @@ def forward(results):
                 *basic.values(), *blocks.values()
             )
             > 1,
-            f"{PAGE}: it is ahead nowhere": max(composed.values()) < 1.02,
+            f"{PAGE}: most with 16 heads, N 4096 and D 128": composed.worst == (16, 128, 4096),
         },
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from snippets._lab.results import staleness
 from snippets._lab.results.physics import percentiles
-from snippets._lab.results.store import Result, folder_name
+from snippets._lab.results.result import Result, folder_name
 from snippets._lab.results.validate import CEILINGS as NAMES
 
 CEILINGS = {

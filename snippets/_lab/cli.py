@@ -4,84 +4,75 @@ import argparse
 import importlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from snippets._lab.judge.patch import MutantError
+from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.results import store
 from snippets._lab.results.runs import RUNS
-from snippets._lab.rooms import (
-    DATA,
-    FIGURES,
-    ROOT,
-    UnknownName,
-    places_of,
-    rooms,
-)
+from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, places_of, room_file, rooms
 
 PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
 
-console = Console()
+console = Console(highlight=False, markup=False, soft_wrap=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code is 0 when all went well, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m snippets._lab", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("bench", "measure on this GPU (without one: bench-cpu) and store the raw results"),
-        ("bench-cpu", "measure what needs no GPU: traffic, registers, mutants"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--post", default=None, help=f"one of: {', '.join(rooms())}")
-        command.add_argument(
-            "--result",
-            nargs="+",
-            default=[None],
-            help="functions of the post's bench.py, or post/function without --post",
-        )
-        command.add_argument("--force", action="store_true", help="measure what is up to date too")
-        command.add_argument(
-            "--runs", type=int, default=RUNS, help=f"of a GPU's times, default: {RUNS}"
-        )
-        command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
-        command.add_argument(
-            "--commit", default="", type=_commit, help="what to record where there is no git"
-        )
-    command = commands.add_parser("figures", help="draw docs/figures from docs/data")
-    command.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
-    command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
-    command.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures")
-    command = commands.add_parser("new", help="begin a post that is tested, measured and drawn")
-    command.add_argument("name", help="lower-case words joined by underscores")
-    command.add_argument("--like", default="basic_attention", help="the room whose kernel it has")
-    command = commands.add_parser("stale", help="list results whose code has changed since")
-    command.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
-    command = commands.add_parser("mutants", help="run a post's tests against its wrong kernels")
-    command.add_argument("post", nargs="*", help="default: all")
-    command = commands.add_parser(
-        "diagnose",
-        help="name the mistake in your own kernel's file",
-        description="The whole file is executed: do not run it on a stranger's.",
-    )
-    command.add_argument("file", type=Path, help="a Python file with a function of q, k and v")
-    command.add_argument("--launcher", default="", help="the function, where there are several")
-    command.add_argument("--seconds", type=float, default=120.0, help="time limit")
-    command = commands.add_parser("sanitize", help="run a post's kernels under compute-sanitizer")
-    command.add_argument("post", nargs="*", help="default: all")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         return globals()[f"_{options.command.replace('-', '_')}"](options)
     except KeyboardInterrupt:
         console.print("\nstopped; every result stored so far is whole, the others are as they were")
         return 130
-    except (UnknownName, store.DataError, OSError) as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    except (UnknownName, CannotDiagnose, MutantError, store.DataError, OSError) as error:
+        console.print(f"error: {error}", style="red")
         return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m snippets._lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=f"{text}. {more}")
+        made.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
+        return made
+
+    for name, text in (
+        ("bench", "measure on this GPU (without one: bench-cpu) and store the raw results"),
+        ("bench-cpu", "measure what needs no GPU: traffic, registers, mutants"),
+    ):
+        bench = command(name, text)
+        bench.add_argument("--post", help=f"one of: {', '.join(rooms())}")
+        results = "functions of the post's bench.py, or post/function without --post"
+        bench.add_argument("--result", nargs="+", default=[None], help=results)
+        bench.add_argument("--force", action="store_true", help="measure what is up to date too")
+        bench.add_argument("--runs", type=int, default=RUNS, help=f"of a GPU's times, {RUNS}")
+        commit = "what to record where there is no git"
+        bench.add_argument("--commit", default="", type=_commit, help=commit)
+    figures = command("figures", "draw docs/figures from docs/data")
+    figures.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
+    figures.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures")
+    new = command("new", "begin a post that is tested, measured and drawn")
+    new.add_argument("name", help="lower-case words joined by underscores")
+    new.add_argument("--like", default="basic_attention", help="the room whose kernel it has")
+    command("stale", "list results whose code has changed since")
+    mutants = command("mutants", "run a post's tests against its wrong kernels")
+    sanitize = command("sanitize", "run a post's kernels under compute-sanitizer")
+    for judged in (mutants, sanitize):
+        judged.add_argument("post", nargs="*", help="default: all")
+    executed = "The whole file is executed: do not run it on a stranger's."
+    diagnose = command("diagnose", "name the mistake in your own kernel's file", executed)
+    diagnose.add_argument("file", type=Path, help="a Python file with a function of q, k and v")
+    diagnose.add_argument("--launcher", default="", help="the function, where there are several")
+    diagnose.add_argument("--seconds", type=float, default=120.0, help="time limit")
+    return parser
 
 
 def _commit(text: str) -> str:
@@ -98,20 +89,9 @@ def _bench(options: argparse.Namespace) -> int:
 
     if torch.cuda.is_available():
         return _measure(options, ["gpu"])
-    selected = _selected(options)
-    only = [result for post, result in selected if result and _only_on_a_gpu(post, result)]
-    if only and len(only) == len(selected):
-        console.print(
-            f"[red]{', '.join(only)} is measured on a GPU, and there is none that torch can use; "
-            "nothing is measured[/]",
-            soft_wrap=True,
-        )
-        return 1
     console.print(
         "There is no GPU that torch can use: timings stay as they are, and what needs no GPU is "
-        "measured, as make bench-cpu does.",
-        highlight=False,
-        soft_wrap=True,
+        "measured, as make bench-cpu does."
     )
     return _bench_cpu(options)
 
@@ -139,12 +119,6 @@ def _selected(options: argparse.Namespace) -> list[tuple[str | None, str | None]
     return found
 
 
-def _only_on_a_gpu(post: str | None, result: str) -> bool:
-    posts = rooms() if post is None else [post]
-    places = [where for p in posts if (where := places_of(p).get(result))]
-    return bool(places) and all(where == ("gpu",) for where in places)
-
-
 def _interpret() -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # before any room is imported
     from snippets._lab.probe.interpreter import patch_once_a_launch
@@ -162,10 +136,10 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
     todo = [job for where in places for chosen in selected for job in jobs(where, *chosen)]
     if not todo:
         console.print("nothing to measure here for this selection")
-        return 0
+        return 1
     ended: dict[int, workers.Report] = {}
     failed: set[int] = set()  # in a run at least
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(todo))
 
@@ -178,11 +152,7 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
                 ended[report.job] = report
             if report.error:
                 failed.add(report.job)  # told at once: who stops the run still learns of it
-                console.print(
-                    f"[red]failed:[/] {job.post}/{job.result}: {escape(report.error)}",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                console.print(f"failed: {job.post}/{job.result}: {report.error}", style="red")
 
         session = Session(options.data, options.commit, options.force, options.runs)
         if places == ["gpu"]:
@@ -195,29 +165,23 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
             workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
     for at, report in sorted(ended.items()):
-        outcome = report.outcome or f"[red]failed[/], nothing stored: {escape(report.error)}"
+        outcome = report.outcome or f"failed, nothing stored: {report.error}"
         job = todo[at]
         table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
-    console.print(table)
+    console.print(table, soft_wrap=False)
     return int(bool(failed))
 
 
 def _new(options: argparse.Namespace) -> int:
-    from snippets._lab.skeleton.write import CannotBegin, new_post
+    from snippets._lab.skeleton.write import new_post
 
-    try:
-        written = new_post(options.name, options.like)
-    except CannotBegin as error:
-        console.print(f"[red]nothing is written:[/] {escape(str(error))}", highlight=False)
-        return 2
-    for path in written:
-        console.print(f"wrote {path.relative_to(ROOT)}", highlight=False, soft_wrap=True)
+    for path in new_post(options.name, options.like):
+        console.print(f"wrote {path.relative_to(ROOT)}")
     importlib.invalidate_caches()
     outcome = main(["bench-cpu", "--post", options.name]) or main(["figures"])
     console.print(
         f"\nNow make serve shows posts/{options.name}/, and make test and make check are green. "
-        "What only a GPU can measure says so on the page until make bench has run on one.",
-        highlight=False,
+        "What only a GPU can measure says so on the page until make bench has run on one."
     )
     return outcome
 
@@ -227,9 +191,9 @@ def _figures(options: argparse.Namespace) -> int:
 
     changed = draw_all.draw_all(options.data, options.out, write=not options.check)
     for path in changed:
-        console.print(f"{'differs' if options.check else 'wrote'} {path}", highlight=False)
+        console.print(f"{'differs' if options.check else 'wrote'} {path}")
     if options.check and changed:
-        console.print("[red]the figures are not what `make figures` draws from docs/data[/]")
+        console.print("the figures are not what `make figures` draws from docs/data", style="red")
         return 1
     console.print("figures are up to date" if not changed else f"{len(changed)} files written")
     return 0
@@ -241,21 +205,20 @@ def _stale(options: argparse.Namespace) -> int:
 
     found = list(store.scan(options.data))
     if not found:
-        console.print("[red]there are no results: nothing was checked[/]")
+        console.print("there are no results: nothing was checked", style="red")
         return 1
     by_change: dict[tuple[str, ...], list[store.Result]] = {}
     for result in found:
         if now := changed(result):
             by_change.setdefault(tuple(now), []).append(result)
     for what, results in by_change.items():
-        console.print(f"changed: {', '.join(what)}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"changed: {', '.join(what)}")
         names = [f"{r.folder}/{r.post}/{r.result}, {r.date}" for r in results]
         wide = max(map(len, names))
         for name, result in zip(names, results, strict=True):
-            text = f"  {name:{wide}}  {_renewal(result, what)}"
-            console.print(text, highlight=False, soft_wrap=True, markup=False)
+            console.print(f"  {name:{wide}}  {_renewal(result, what)}")
     count = sum(map(len, by_change.values()))
-    console.print(f"{count} stale results of {len(found)}", highlight=False)
+    console.print(f"{count} stale results of {len(found)}")
     return 0
 
 
@@ -269,53 +232,33 @@ def _renewal(result: store.Result, what: Sequence[str]) -> str:
     return f"make {command} POST={result.post} RESULT={result.result}"
 
 
-def _each_mutant(mutant: list[str]) -> Iterator[dict[str, str]]:
-    return ({"mutant": name} for name in mutant)
-
-
 def _mutants(options: argparse.Namespace) -> int:
     if "TRITON_INTERPRET" not in os.environ:  # who sets it may want a GPU
         _interpret()
     from snippets._lab.judge import mutants
-    from snippets._lab.rooms import room_file
 
-    with_mutants = [r for r in rooms() if room_file(r, "mutants.py").exists()]
-    if not (chosen := options.post or with_mutants):
-        console.print("[red]no post has mutants: nothing was checked[/]")
+    known = [r for r in rooms() if room_file(r, "mutants.py").exists()]
+    if strangers := set(options.post) - set(known):
+        raise UnknownName(f"{', '.join(strangers)}: no mutants; there are some in {known}")
+    if not (chosen := options.post or known):
+        console.print("no post has mutants: nothing was checked", style="red")
         return 1
-    if strangers := set(chosen) - set(with_mutants):
-        raise UnknownName(
-            f"{', '.join(strangers)}: no mutants; posts that have some: {', '.join(with_mutants)}"
-        )
     for post in chosen:
         table = Table("mutant", "killed by", "message", title=post)
-        try:
-            for row in mutants.rows(post, _each_mutant):
-                cells = (row["mutant"], row["killed_by"], row["message"])
-                table.add_row(*map(escape, cells))
-        except mutants.MutantError as error:
-            console.print(f"[red]{escape(str(error))}[/]", highlight=False)
-            return 1
-        console.print(table)
+        for row in mutants.rows(post, lambda mutant: ({"mutant": name} for name in mutant)):
+            table.add_row(row["mutant"], row["killed_by"], row["message"])
+        console.print(table, soft_wrap=False)
     return 0
 
 
 def _diagnose(options: argparse.Namespace) -> int:
     from snippets._lab.diagnose.diagnosis import diagnosis_of
-    from snippets._lab.judge.refusal import CannotDiagnose
 
-    try:
-        found = diagnosis_of(options.file, options.launcher, options.seconds)
-    except CannotDiagnose as error:
-        console.print(
-            f"[red]no diagnosis:[/] {escape(str(error))}", highlight=False, soft_wrap=True
-        )
-        return 2
-    color = "green" if found.right else "red"
+    found = diagnosis_of(options.file, options.launcher, options.seconds)
     first, *rest = found.text().splitlines()
-    console.print(f"[{color}]{escape(first)}[/]", highlight=False, soft_wrap=True)
+    console.print(first, style="green" if found.right else "red")
     for line in rest:
-        console.print(escape(line), highlight=False, soft_wrap=True)
+        console.print(line)
     return 0  # a mistake that is named is an answer, and no failure of this command
 
 
@@ -326,11 +269,7 @@ def _sanitize(options: argparse.Namespace) -> int:
     outcomes = []
     for post in options.post or rooms():
         for tool in sanitizers.TOOLS:
-            try:
-                outcomes.append(sanitizers.sanitize(post, tool))
-            except sanitizers.CannotSanitize as error:
-                console.print(f"[red]nothing was checked:[/] {error}", highlight=False)
-                return 1
+            outcomes.append(sanitizers.sanitize(post, tool))
             table.add_row(post, tool, outcomes[-1])
-    console.print(table)
+    console.print(table, soft_wrap=False)
     return int(any(outcome.startswith("FAULTS") for outcome in outcomes))

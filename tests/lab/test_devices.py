@@ -15,6 +15,7 @@ from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.fragment import provenance_table
 from snippets._lab.draw.identity import FAINTEST, strength
 from snippets._lab.results import store
+from snippets._lab.results.result import folder_name
 from snippets._lab.rooms import DATA, FIGURES
 from tests.floors import some
 
@@ -40,9 +41,7 @@ def copied(folder, names):
     for result in measured():
         for name in names:
             other = {**result.device, "name": name}
-            store.write(
-                replace(result, folder=store.folder_name(name), device=other), folder / "data"
-            )
+            store.write(replace(result, folder=folder_name(name), device=other), folder / "data")
     draw_all(folder / "data", folder / "figures")
     return folder / "figures"
 
@@ -96,7 +95,7 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
     for result in measured():
         text = (drawn / result.post / f"{result.result}_data.md").read_text("utf-8")
         for name in NAMES:
-            path = f"/data/{store.folder_name(name)}/{result.post}/{result.result}.json"
+            path = f"/data/{folder_name(name)}/{result.post}/{result.result}.json"
             assert path in text, f"{result.post}/{result.result}: {name}"
             assert f"| {html.escape(name)} |" in text, "no provenance"
 
@@ -116,7 +115,7 @@ def test_these_are_more_devices_than_there_are_strengths_of_marks():
 
 def test_a_device_lies_in_the_folder_of_its_name():
     for result in measured():
-        assert result.folder == store.folder_name(result.label), result.label
+        assert result.folder == folder_name(result.label), result.label
 
 
 def test_no_device_has_another_ones_times():

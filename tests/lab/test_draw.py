@@ -15,7 +15,7 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
-from snippets._lab.results import store
+from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError, Result
 from tests.floors import perhaps, some
 
@@ -276,7 +276,7 @@ def result(label="GPU A", factor=1.0, rows=ROWS):
         post="tiled_attention",
         result="forward",
         place="gpu",
-        folder=store.folder_name(label),
+        folder=folder_name(label),
         device={"name": label, "l2_bytes": 50_000_000},
         versions={},
         commit="abc",

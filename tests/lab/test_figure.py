@@ -23,6 +23,7 @@ from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.tables import Prose, cell
 from snippets._lab.results import staleness, store
+from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError
 from tests import made_up
 
@@ -325,7 +326,7 @@ def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
     elif where != "commit":
         forward.device["name" if where == "device" else "driver"] = hostile
     if where == "device":
-        forward = replace(forward, folder=store.folder_name(hostile))
+        forward = replace(forward, folder=folder_name(hostile))
         (data / "nvidia_h200" / "fake_attention" / "forward.json").unlink()
     second.unlink()
     store.write(forward, data)
@@ -334,7 +335,7 @@ def test_markup_in_the_data_is_text_on_the_page(where, hostile, data, out):
     found = rendered(forward_md(out) + data_md(out))
     assert found.tags <= harmless.tags
     assert found.attributes <= harmless.attributes
-    folders = {store.folder_name(name) for name in (forward.label, f"{hostile} b")}
+    folders = {folder_name(name) for name in (forward.label, f"{hostile} b")}
     figures = {link for link in harmless.links if link.startswith("/figures/")}
     raw = {f"/data/{folder}/fake_attention/forward.json" for folder in folders}
     assert figures

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 
 import snippets
 from snippets._lab import cli, rooms
@@ -88,7 +87,7 @@ def room(tmp_path, monkeypatch):
     (folder / "bench.py").write_text(BENCH)
     monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
     monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
-    monkeypatch.setattr(cli, "console", Console(width=400))
+    monkeypatch.setattr(cli.console, "width", 400)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     yield folder
@@ -467,7 +466,7 @@ def test_what_differs_from_run_to_run_is_the_mean_of_the_runs():
     assert [statistics.median(ms) for ms in runs.samples(row)] == [1.0, 2.0, 4.0]
     assert (row["readings"], row["power_w"], row["ms_host"]) == (21.0, 610.0, 1.0)
     assert found.device["sm_clock_mhz"] == [901.0, 1002.3, 1900]
-    assert next(faults(found, store.folder_name), None) is None
+    assert next(faults(found), None) is None
 
 
 def test_timing_needs_a_gpu():

@@ -17,7 +17,7 @@ SECONDS = 600
 WARP = 32
 
 
-class CannotSanitize(RuntimeError):
+class CannotSanitize(OSError):
     """compute-sanitizer is missing or does not work on this machine; the text says which."""
 
 

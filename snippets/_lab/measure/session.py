@@ -33,6 +33,7 @@ from snippets._lab.measure.competitors import (
 from snippets._lab.measure.timing import Flush, Times, time_interleaved
 from snippets._lab.probe import compiled
 from snippets._lab.results import history, origin, physics, runs, staleness, store
+from snippets._lab.results.result import folder_name
 from snippets._lab.results.validate import faults
 from snippets._lab.rooms import (
     DATA,
@@ -402,7 +403,7 @@ class Session:
         else:
             with contextlib.suppress(store.DataError):  # nothing that could be read comes before it
                 result = history.following(result, store.read(path, self.data))
-        if wrong := next(faults(result, store.folder_name), None):  # reading would refuse it
+        if wrong := next(faults(result), None):  # reading would refuse it
             raise store.DataError(f"{result.post}/{result.result}: {wrong}")
         store.write(result, self.data)
         failed = sum(bool(row.get("error")) for row in rows)
@@ -430,7 +431,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
     """What there is to measure at a place, in the order of rooms and their bench files."""
     if place == "gpu":
         device = machine.gpu()
-        folder = store.folder_name(device["name"])
+        folder = folder_name(device["name"])
     else:
         device, folder = {"name": "Triton's interpreter"}, place
     found = []

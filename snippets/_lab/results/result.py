@@ -1,11 +1,17 @@
 """A result: what one bench function measured on one device, and where that comes from."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 Code = dict[str, dict[str, str]]  # file → definition → digest
 
 SCHEMA = 3  # of the files; docs/lab/method.md says what differs from 2
+
+
+def folder_name(device_name: str) -> str:
+    """Folder of a device: "NVIDIA GeForce RTX 4090" → "nvidia_geforce_rtx_4090"."""
+    return re.sub(r"[^a-z0-9]+", "_", device_name.lower()).strip("_")
 
 
 @dataclass(frozen=True)

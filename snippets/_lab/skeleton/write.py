@@ -16,7 +16,7 @@ WARM = (*range(20, 113), *range(340, 360))  # hues, in degrees, in which our own
 RUNG = re.compile(r'^    "\w+": Rung\((\d+).*\n', re.MULTILINE)
 
 
-class CannotBegin(ValueError):
+class CannotBegin(UnknownName):
     """A post that cannot be begun; the message says why, and nothing was written."""
 
 

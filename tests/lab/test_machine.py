@@ -2,10 +2,8 @@
 
 import shutil
 import subprocess
-import sys
 import time
 import types
-from dataclasses import replace
 
 import pytest
 
@@ -55,7 +53,7 @@ def test_each_committed_result_names_a_commit_of_this_history():
     assert strangers == []
 
 
-# Watching a GPU: by NVML, by nvidia-smi, by neither.
+# Watching a GPU: by nvidia-smi, or not at all.
 
 NO_READINGS = {"sm_clock_mhz": None, "power_w": None, "temperature_c": None}
 BUSY, CAPPED, HOT, BRAKED = 0x0, 0x04, 0x20 | 0x04, 0x88
@@ -66,81 +64,27 @@ def some_gpu(monkeypatch):
     properties = types.SimpleNamespace(uuid="1234")
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed, whatever this machine has
 
 
-class FakeNvml(types.ModuleType):
-    """The bindings of NVML, and a GPU that gives these readings and then no more."""
-
-    NVML_FI_DEV_POWER_INSTANT, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 186, 1, 0
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *readings):
-        super().__init__("pynvml")
-        self.readings, self.open, self.asked = list(readings), 0, ""
-
-    def nvmlInit(self):
-        self.open += 1
-
-    def nvmlShutdown(self):
-        self.open -= 1
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):
-        self.asked = uuid
-        return "the device"
-
-    def nvmlDeviceGetFieldValues(self, device, fields):
-        assert (device, fields) == ("the device", [186])
-        if not self.readings:
-            raise self.NVMLError("GPU is lost")
-        value = types.SimpleNamespace(uiVal=self.readings[0][1] * 1000)
-        return [types.SimpleNamespace(value=value)]
-
-    def nvmlDeviceGetClockInfo(self, device, clock):
-        return self.readings[0][0]
-
-    def nvmlDeviceGetTemperature(self, device, sensor):
-        return self.readings[0][2]
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, device):
-        return self.readings.pop(0)[3]
-
-
-def watched(every_seconds=0.0):
-    """A watch that has read all there was: readings end by themselves here."""
-    watch = machine.ClockWatch(every_seconds)
-    watch._watch()
+def watched(*readings):
+    """A watch that was told these: clock, power, temperature and reasons, a second apart."""
+    watch = machine.ClockWatch()
+    watch._readings = [machine.Reading(float(i), *reading) for i, reading in enumerate(readings)]
     return watch
 
 
-@pytest.fixture
-def nvml(some_gpu, monkeypatch):
-    """Puts a GPU with these readings in place; returns the bindings."""
-
-    def with_readings(*readings):
-        fake = FakeNvml(*readings)
-        monkeypatch.setitem(sys.modules, "pynvml", fake)
-        return fake
-
-    return with_readings
-
-
-def test_readings_give_lowest_median_highest(nvml):
-    fake = nvml((100, 20, 30, BUSY), (300, 40, 50, BUSY), (200, 60, 40, CAPPED))
-    watch = watched()
+def test_readings_give_lowest_median_highest():
+    watch = watched((100, 20, 30, BUSY), (300, 40, 50, BUSY), (200, 60, 40, CAPPED))
     assert watch.summary() == {
         "sm_clock_mhz": [100, 200, 300],
         "power_w": [20, 40, 60],
         "temperature_c": [30, 40, 50],
     }
-    assert (fake.asked, fake.open) == (b"GPU-1234", 0)
 
 
-def test_a_gpu_that_is_slowed_down_is_marked(nvml):
-    nvml((1980, 300, 60, BUSY), (1200, 300, 92, HOT), (345, 100, 60, BRAKED), (1200, 300, 92, HOT))
-    found = watched().summary()
+def test_a_gpu_that_is_slowed_down_is_marked():
+    hot = (1200, 300, 92, HOT)
+    found = watched((1980, 300, 60, BUSY), hot, (345, 100, 60, BRAKED), hot).summary()
     assert found["slowdowns"] == {
         "heat": 0.5,
         "a hardware slowdown": 0.25,
@@ -148,16 +92,12 @@ def test_a_gpu_that_is_slowed_down_is_marked(nvml):
     }
 
 
-def test_the_power_limit_is_no_slowdown(nvml):
-    nvml((1980, 700, 60, CAPPED))
-    assert "slowdowns" not in watched().summary()
+def test_the_power_limit_is_no_slowdown():
+    assert "slowdowns" not in watched((1980, 700, 60, CAPPED)).summary()
 
 
-def test_a_window_of_readings(nvml):
-    nvml(*((1000 + i, 500 + i, 60, CAPPED if i > 2 else BUSY) for i in range(5)))
-    watch = watched()
-    for i, reading in enumerate(watch._readings):
-        watch._readings[i] = replace(reading, at=float(i))
+def test_a_window_of_readings():
+    watch = watched(*((1000 + i, 500 + i, 60, CAPPED if i > 2 else BUSY) for i in range(5)))
     assert watch.between(1.0, 3.0) == {
         "readings": 3,
         "power_w": 502,
@@ -185,8 +125,9 @@ def program(some_gpu, tmp_path, monkeypatch):
 LINE = "echo '{}, {}, 61, 0x{:016x}'"
 
 
-def test_without_bindings_nvidia_smi_goes_on_telling_until_the_watch_ends(program):
-    asked = program(f"{LINE.format(1755, 690.5, HOT)}\nexec sleep 60")
+def test_nvidia_smi_goes_on_telling_until_the_watch_ends(program):
+    stays = 'case "$*" in *loop-ms*) exec sleep 60;; esac'
+    asked = program(f"{LINE.format(1755, 690.5, HOT)}\n{stays}")
     with machine.ClockWatch(0.05) as watch:
         while not watch._readings:
             time.sleep(0.01)
@@ -196,11 +137,16 @@ def test_without_bindings_nvidia_smi_goes_on_telling_until_the_watch_ends(progra
         "temperature_c": [61.0] * 3,
         "slowdowns": {"heat": 1.0},
     }
-    (once,) = asked.read_text().splitlines()
+    _, once = asked.read_text().splitlines()
     assert "power.draw.instant" in once
     assert once.endswith("--id=GPU-1234 --loop-ms=50")
 
 
-def test_without_either_there_are_no_readings(some_gpu, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert watched().summary() == NO_READINGS
+@pytest.mark.parametrize("script", [None, "echo no such field >&2; exit 2", "echo '[N/A]'"])
+def test_without_an_answer_there_are_no_readings(script, program, monkeypatch):
+    program(script or "")
+    if script is None:
+        monkeypatch.setattr(shutil, "which", lambda _: None)
+    with machine.ClockWatch() as watch:
+        pass
+    assert watch.summary() == NO_READINGS

@@ -1,12 +1,13 @@
 """Where a number comes from: the device, the versions, and the clocks meanwhile."""
 
+import contextlib
 import platform
 import shutil
 import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -55,26 +56,27 @@ def gpu() -> dict[str, Any]:
 
 def smi(*fields: str) -> list[str] | None:
     """Fields of the current GPU read with nvidia-smi; None where it is missing or refuses."""
-    for command in _smi_commands(*fields):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-        except subprocess.TimeoutExpired:
-            return None  # a hanging driver costs a field, not the measurement
-        if done.returncode == 0 and done.stdout.strip():
-            return _parts(done.stdout.splitlines()[0])
-    return None
+    _, told = _asked(*fields)
+    return _parts(told) if told else None
 
 
-def _smi_commands(*fields: str) -> list[list[str]]:
-    """How to ask for fields of the current GPU, in the order to try; none without nvidia-smi."""
+def _asked(*fields: str) -> tuple[list[str], str]:
+    """A command of nvidia-smi that tells fields of the current GPU, and what it told; or ""."""
     import torch
 
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return []
+        return [], ""
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    return [[*command, f"--id=GPU-{uuid}"], command]  # a container may not resolve the identifier
+    for tried in ([*command, f"--id=GPU-{uuid}"], command):  # a container may not resolve it
+        try:
+            done = subprocess.run(tried, capture_output=True, text=True, check=False, timeout=20)
+        except subprocess.TimeoutExpired:
+            break  # a hanging driver costs a field, not the measurement
+        if done.returncode == 0 and done.stdout.strip():
+            return tried, done.stdout.splitlines()[0]
+    return [], ""
 
 
 def _parts(line: str) -> list[str]:
@@ -109,91 +111,38 @@ class Reading:
 
 
 NAMES = ("sm_clock_mhz", "power_w", "temperature_c")
+ASKED = ("clocks.sm", "power.draw.instant", "temperature.gpu", "clocks_event_reasons.active")
 
 
 class ClockWatch:
     """Reads SM clock, power, temperature and slowdowns of the current GPU while it is entered.
 
-    Through NVML where Python has its bindings (pynvml, of nvidia-ml-py), else from one nvidia-smi
-    that goes on telling; where there is neither, or no answer, there are no readings.
+    One nvidia-smi goes on telling; where there is none, or no answer, there are no readings.
     """
 
     def __init__(self, every_seconds: float = 0.5) -> None:
         self._every = every_seconds
-        self._stop = threading.Event()
         self._readings: list[Reading] = []
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "ClockWatch":
-        self._thread.start()
+        command, told = _asked(*ASKED)
+        if told:
+            command.append(f"--loop-ms={round(self._every * 1e3)}")
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            thread = threading.Thread(target=self._watch, args=[child.stdout], daemon=True)
+            thread.start()
+            for end in (child.wait, thread.join, child.terminate):  # the last of them comes first
+                self._stack.callback(end)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._stack.close()
 
-    def _watch(self) -> None:
-        for reading in self._source():
-            self._readings.append(reading)
-
-    def _source(self) -> Iterator[Reading]:
-        try:
-            import pynvml
-        except ImportError:
-            return self._from_smi()
-        known = hasattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons")  # since 12.535
-        return self._from_nvml(pynvml) if known else self._from_smi()
-
-    def _from_nvml(self, nvml: Any) -> Iterator[Reading]:
-        import torch
-
-        uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError:
-            return
-        try:
-            device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-            while not self._stop.is_set():
-                (power,) = nvml.nvmlDeviceGetFieldValues(device, [nvml.NVML_FI_DEV_POWER_INSTANT])
-                yield Reading(
-                    time.monotonic(),
-                    nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
-                    power.value.uiVal / 1e3,
-                    nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
-                    nvml.nvmlDeviceGetCurrentClocksEventReasons(device),
-                )
-                self._stop.wait(self._every)
-        except nvml.NVMLError:
-            return  # a driver that does not tell costs the readings, not the measurement
-        finally:
-            nvml.nvmlShutdown()
-
-    def _from_smi(self) -> Iterator[Reading]:
-        for power, reasons in (
-            ("power.draw.instant", "clocks_event_reasons.active"),
-            ("power.draw", "clocks_throttle_reasons.active"),  # what older drivers call them
-        ):
-            for command in _smi_commands("clocks.sm", power, "temperature.gpu", reasons):
-                told = False
-                for line in self._lines([*command, f"--loop-ms={round(self._every * 1e3)}"]):
-                    told = told or line.count(",") == 3
-                    if (reading := _reading(line)) is not None:
-                        yield reading
-                if told or self._stop.is_set():
-                    return
-
-    def _lines(self, command: list[str]) -> Iterator[str]:
-        """What a program says, line by line, until the watch ends; then the program is ended."""
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            ender = threading.Thread(target=self._end, args=[child], daemon=True)
-            ender.start()
-            yield from child.stdout or ()
-
-    def _end(self, child: "subprocess.Popen[str]") -> None:
-        while child.poll() is None and not self._stop.wait(0.1):
-            pass
-        child.terminate()
+    def _watch(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if (reading := _reading(line)) is not None:
+                self._readings.append(reading)
 
     def summary(self) -> dict[str, Any]:
         """[lowest, median, highest] of each reading while it ran; None where none was had.

@@ -7,17 +7,17 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
+from snippets._lab.draw.rows import OF_THE_HOST, TIME, derived, field, only, pick, values
 from snippets._lab.draw.tables import Numeral, Prose, beside, columns, table, yes
 from snippets._lab.draw.units import (
     between,
     decimals,
+    host_time,
     many,
     millions,
     percent,
     ratio,
     size,
-    time,
 )
 
 OURS, HOPPER, EAGER = "flash_backward", "hopper_backward", "torch:eager"
@@ -418,11 +418,11 @@ def sampling(results):
     by = {r["way"]: r["ms_p50"] for r in one if r["N"] == longest}
     fastest = min(by, key=by.__getitem__)
     return Figure(
-        finding=f"The fastest way to the next byte is {fastest}: {time(by[fastest])} after "
+        finding=f"The fastest way to the next byte is {fastest}: {host_time(by[fastest])} after "
         f"{longest} bytes.",
         caption="Time from one byte to the next, host included. The cache has room for 1024 "
         "bytes; without a cache each byte costs a forward pass over all bytes before it.",
-        table=beside(rows, ["batch", "N"], {way: way for way in ways}, TIME, name="way"),
+        table=beside(rows, ["batch", "N"], {way: way for way in ways}, OF_THE_HOST, name="way"),
         open_table=True,
     )
 

@@ -500,8 +500,8 @@ def host_time(results):
             "graph": HOST.text(graph),
             "graph_each": time(WALL(graph) / graph["launches"]),
             "operations": chains["eager"]["operations"],
-            "eager": WALL.text(chains["eager"]),
+            "eager": units.host_time(WALL(chains["eager"])),
             "graphed": WALL.text(chains["CUDA graph"]),
-            "compiled": WALL.text(chains["torch.compile"]),
+            "compiled": units.host_time(WALL(chains["torch.compile"])),
         },
     )

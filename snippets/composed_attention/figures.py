@@ -91,11 +91,7 @@ def forward(results):
             "fused_half": ratio(1 / sdpa[half_long]),
         },
         claims={
-            f"{PAGE}: slower than the same separate operations in PyTorch at N 1024": max(
-                eager[single], eager[half], eager[single_long]
-            )
-            < 1,
-            f"{PAGE}: faster in float16": eager[half_long] > 1,
+            f"{PAGE}: and in float16 they are": eager[half_long] > 1,
             f"{PAGE}: faster than PyTorch's fused kernel in float32": sdpa[single_long] > 1,
         },
     )

@@ -519,7 +519,7 @@ def paged_loop(results):
         "bfloat16: one program for each multiprocessor, and no other that could use its waits. "
         "The same pages in each case, and contiguous caches beside them. A CUDA graph of calls "
         "on caches in turn.",
-        claims={f"{PAGE}: In this case neither makes a difference": gained <= SEEN},
+        claims={f"{PAGE}: In this case, timed in one run, neither shows": gained <= SEEN},
         table=columns(
             rows,
             {"kernel": lambda r: looks[r["implementation"]], "time": OF_A_CALL, "read": BANDWIDTH},

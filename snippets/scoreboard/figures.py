@@ -126,7 +126,7 @@ def kernels(results):
         claims={
             f"{PAGE}: the fastest of these is PyTorch's own SDPA": winner["implementation"]
             == "torch:sdpa",
-            f"{PAGE}: Each is faster than the previous one, but for `tiled_attention`": [
+            f"{PAGE}: each is faster than the previous one, but for `tiled_attention`": [
                 name for (_, one), (name, two) in pairwise(steps.items()) if two > one
             ]
             == ["tiled_attention"],

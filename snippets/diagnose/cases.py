@@ -146,8 +146,8 @@ CASES = [
     one(
         "vectorized",
         "scale ignored",
-        "_scale_or_default(scale, q.shape[-1])",
-        "_scale_or_default(None, q.shape[-1])",
+        "D**-0.5 if scale is None else float(scale)",
+        "D**-0.5",
     ),
     of_room("vectorized", "keys for values"),
     of_room("vectorized", "strides ignored"),

@@ -1,42 +1,25 @@
 """The exercise's answer: 32 keys at a time, with a softmax that is corrected as it goes."""
 
+import math
+
 import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs, _scale_or_default
+from .kernel import LIMITS, _refusals
 
 
 @triton.jit
 def _blocks_of_keys_kernel(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    out_ptr,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_od,
-    H,
-    M,
-    N,
-    D,
-    scale,
+    q_ptr, k_ptr, v_ptr, out_ptr,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    H, M, N, D, scale,
     BLOCK_N: tl.constexpr,  # keys of one iteration, whatever N is
     BLOCK_D: tl.constexpr,
-):
+):  # fmt: skip
     """One program computes one row of the output; only BLOCK_N keys are on chip at a time."""
     pid = tl.program_id(0)  # 0 … B·H·M - 1
     m = (pid % M).to(tl.int64)
@@ -79,23 +62,15 @@ def _blocks_of_keys_kernel(
 
 def vectorized_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v, 32 keys at a time, any number in all; contract as in kernel.py."""
-    _check_inputs(q, k, v)
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, v, scale, LIMITS | {"elements of a tile": math.inf}):
+        raise error
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
-    strides = [step for x in tensors for step in x.stride()]
-    B, H, M, D = tensors[0].shape
-    N = k.shape[-2]
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
+    scale = D**-0.5 if scale is None else float(scale)
     with torch.cuda.device_of(q):
         _blocks_of_keys_kernel[(B * H * M,)](
-            *tensors,
-            *strides,
-            H=H,
-            M=M,
-            N=N,
-            D=D,
-            scale=scale,
-            BLOCK_N=32,
-            BLOCK_D=triton.next_power_of_2(D),
-        )
+            *tensors, *(step for x in tensors for step in x.stride()), H, M, N, D, scale,
+            BLOCK_N=32, BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
     return out

@@ -1,10 +1,11 @@
 """Attention with one Triton program for each query, and all keys of a head in one load.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32, any strides; any GPU that Triton compiles for. All keys of a head
+are one tile: at most 1,048,576 elements, fast up to about 32,768, 512 keys of 64 columns.
+Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import math
 import numbers
 import os
 
@@ -16,13 +17,6 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-INTERPRETED = triton.knobs.runtime.interpret
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_TILE = 1_048_576  # Triton allows no larger tile; registers end long before (see the page)
-MAX_HEAD_DIM = 1_024
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
-MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
-
 
 @triton.jit
 def _vectorized_attention_kernel(
@@ -31,8 +25,7 @@ def _vectorized_attention_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    H, M, N, D,  # heads, queries, keys, head dimension
-    scale,
+    H, M, N, D, scale,  # heads, queries, keys, head dimension; factor on the scores
     BLOCK_N: tl.constexpr,  # rows of a tile: a power of two, at least N
     BLOCK_D: tl.constexpr,  # columns of a tile: a power of two, at least D
 ):  # fmt: skip
@@ -103,142 +96,77 @@ def vectorized_attention(q, k, v, *, scale=None):
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _check_inputs(q, k, v)
-    _check_tile(*k.shape[-2:])
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, v, scale):
+        raise error
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
-    strides = [step for x in tensors for step in x.stride()]
-    B, H, M, D = tensors[0].shape
-    N = k.shape[-2]
-    block_n, block_d = triton.next_power_of_2(N), triton.next_power_of_2(D)
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
+    scale = D**-0.5 if scale is None else float(scale)
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _vectorized_attention_kernel[(B * H * M,)](
-            *tensors, *strides, H=H, M=M, N=N, D=D, scale=scale, BLOCK_N=block_n, BLOCK_D=block_d
-        )
+            *tensors, *(step for x in tensors for step in x.stride()), H, M, N, D, scale,
+            BLOCK_N=triton.next_power_of_2(N), BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
     return out
 
 
-def _check_inputs(q, k, v):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    _check_tensors(2, q=q, k=k, v=v)
-    if q.shape[-1] > MAX_HEAD_DIM:
-        raise ValueError(f"q has head dimension {q.shape[-1]}; at most {MAX_HEAD_DIM} is allowed")
-    if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = _fit(*q.shape[:-2], "N", q.shape[-1])
-        raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    programs = q.numel() // q.shape[-1]
-    if programs > MAX_PROGRAMS:
-        shape = tuple(q.shape)
-        raise ValueError(
-            f"q has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
-        )
-    _check_device("q", q)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+# Triton allows no larger tile; registers end long before. The grid is CUDA's limit.
+LIMITS = {"columns": 1_024, "elements of a tile": 1_048_576, "programs": 2**31 - 1}
+INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _check_tile(N, D):
-    """Raise if Triton would refuse to compile a tile of all keys."""
-    rows, columns = triton.next_power_of_2(N), triton.next_power_of_2(D)
-    if rows * columns > MAX_TILE:
-        raise ValueError(
-            f"k has {N} keys of {D} columns, a tile of {rows} x {columns} = "
-            f"{rows * columns} elements; at most {MAX_TILE} are allowed"
-        )
-
-
-def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all must match the first."""
+def _refusals(q, k, v, scale, limits=LIMITS):
+    """What the kernel cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
-            "leading dimensions, and for gradients torch.autograd.grad"
-        )
-    first, like = next(iter(tensors.items()))
-    for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-        if x.is_nested or x.layout != torch.strided:
-            layout = "nested" if x.is_nested else x.layout
-            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-        if x.dtype != like.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
-            )
-        if x.device != like.device:
-            raise ValueError(
-                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
-            )
-        shape = tuple(x.shape)
-        if not least <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if not 2 <= x.dim() <= 4 or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 2 to 4 dimensions, none 0")
         if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
-            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
-    if scale is None:
-        return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
-        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
-    try:
-        number = float(scale)
-    except OverflowError:  # an integer beyond all floats
-        number = math.inf
-    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
-        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
-    return number
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-
-
-def _fit(*shape):
-    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
-    return str(shape).replace("'", "")
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    *heads, N, D = *q.shape[:-2], k.shape[-2], q.shape[-1]
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != (*heads, N, D):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {(*heads, N, D)}")
+    tile = triton.next_power_of_2(N) * triton.next_power_of_2(D)
+    for (what, most), size in zip(limits.items(), (D, tile, q.numel() // D), strict=True):
+        if size > most:
+            yield ValueError(f"q and k ask for {size} {what}; allowed: at most {most}")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
+    if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
+        yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
 
 
 def main():
-    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
-    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, N, D] each; 33 fills no tile
-    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
-    error = (vectorized_attention(q, k, v).double() - want).abs()
-    torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    q, k, v = (torch.randn(2, 4, rows, 64, device=device) for rows in (16, 33, 33))
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    want = sdpa(q.double(), k.double(), v.double())
+    ours, theirs = ((f(q, k, v) - want).abs() for f in (vectorized_attention, sdpa))
     # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
-    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
-    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
-    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
-    print(f"PyTorch's own difference: largest {torch_error:.1e}")
-    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
-    if device == "cuda":
-        for name, attention in (
-            ("vectorized_attention", vectorized_attention),
-            ("PyTorch", torch.nn.functional.scaled_dot_product_attention),
-        ):
-            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
-            print(f"{name}: {ms * 1000:.1f} µs")
-    return 0 if error.max() <= allowed else 1
+    allowed = 4 * theirs.max() + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {(*q.shape,)}, k and v {(*k.shape,)}, {q.dtype} on {device}")
+    print(f"difference from float64: {ours.max():.1e} at most, {ours.mean():.1e} on average")
+    for f in (vectorized_attention, sdpa) if device == "cuda" else ():
+        print(f"{f.__name__}: {triton.testing.do_bench(lambda f=f: f(q, k, v)) * 1000:.1f} µs")
+    print("OK" if ours.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    return int(ours.max() > allowed)
 
 
 if __name__ == "__main__":

@@ -310,8 +310,8 @@ def bandwidth(results):
     return Figure(
         finding="From 500 MB of keys and values on, one new token takes them in at "
         f"{between(list(of_reading.values()), percent)} of the rate of a kernel that only reads "
-        f"them, at {best.between()} of the speed of {beside_.the_best(RIVALS)} "
-        f"({best.verdicts()}).",
+        f"them. At every size it reaches {best.between()} of the speed of "
+        f"{beside_.the_best(RIVALS)} ({best.verdicts()}).",
         caption="One new token, eight heads of keys of width 128, bfloat16, and a group of 1, 4 "
         "or 8 query heads on each. Each point is a number of sequences and their length. "
         "Compulsory bytes over the time, L2 flushed before each call. The kernel that only reads "

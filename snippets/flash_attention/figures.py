@@ -123,11 +123,11 @@ def ladder(results):
     rows = results[0].rows
     compared, found = _over_base(rows), _gains(rows)
     step = {rung: r["step"] for rung, r in _steps(rows).items()}
-    best = max(found, key=lambda rung: max(found[rung].values()))
+    gain, at, best = max((x, at, rung) for rung, of in found.items() for at, x in of.items())
     whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
     return Figure(
-        finding=f"The step that matters most is “{step[best]}”, "
-        f"{change(max(found[best].values()))} at best.",
+        finding=f"The largest gain of a step is that of “{step[best]}”: {change(gain)} at "
+        f"{case(at)}.",
         caption="How much faster the kernel is with a step than without it; everything else is "
         f"unchanged. bfloat16, N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
         plot=charts.bars(

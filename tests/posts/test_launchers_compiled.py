@@ -342,11 +342,11 @@ def test_the_parts_whose_host_time_is_measured(room, D, play):
 LAUNCHES = """
 import json, types, torch, triton
 from triton.runtime.driver import driver
-from snippets._lab.probe.compiled import _NoDevice
+from snippets._lab.probe.compiled import no_device
 from snippets._lab.rooms import load
 
 seen, streams = [], iter(range(100, 200))
-device = _NoDevice("sm_90")
+device = no_device("sm_90")
 device.get_current_stream = lambda device: next(streams)
 
 def launcher(source, metadata):

@@ -2,10 +2,9 @@
 
 Two ways to the same `Resources`:
 
-- `ahead_of_time` (or `Compiler`, which keeps its process) needs no GPU. It runs the launcher with
-  every launch intercepted, then compiles what would have been launched, for any CUDA target, in a
-  process of its own where Triton's interpreter is off. A compilation that takes longer than the
-  cap is stopped and says so.
+- a `Compiler` needs no GPU. It runs the launcher with every launch intercepted, then compiles what
+  would have been launched, for any target, in a process of its own where Triton's interpreter is
+  off. A compilation that takes longer than the cap is stopped and says so.
 - `from_loaded` runs the launcher on the GPU and asks the kernels that were loaded.
 
 Where the numbers come from: registers, stack and spills are what `ptxas -v` says when Triton runs
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import io
 import os
 import re
@@ -29,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -88,15 +86,8 @@ class Resources:
         del row["ptx"], row["cubin"], row["said"]
         return row
 
-    def sass(self) -> str:
-        """The machine code as text, from the wheel's `cuobjdump -sass`."""
-        return self._cuobjdump("-sass")
-
-    def resource_usage(self) -> str:
-        """The cubin's own account (`cuobjdump --dump-resource-usage`), to check the numbers by."""
-        return self._cuobjdump("--dump-resource-usage")
-
-    def _cuobjdump(self, option: str) -> str:
+    def sass(self, option: str = "-sass") -> str:
+        """The machine code as text, from the wheel's `cuobjdump`, or what another option tells."""
         if not self.cubin:
             raise ValueError(f"{self.kernel} has no cubin for {self.target}: {self.error}")
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -104,20 +95,6 @@ class Resources:
             file.flush()
             command = [triton.knobs.nvidia.cuobjdump.path, option, file.name]
             return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def ahead_of_time(
-    launcher: Callable[..., Any],
-    cases: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
-    target: str,
-    cap_seconds: float = 20.0,
-) -> list[list[Resources]]:
-    """For each case (args, kwargs): the resources of each kernel launched, in launch order.
-
-    Raises what `Compiler.resources` raises.
-    """
-    with Compiler(cap_seconds) as compiler:
-        return [compiler.resources(launcher, args, kwargs, target=target) for args, kwargs in cases]
 
 
 def from_loaded(launcher: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Resources]:
@@ -182,17 +159,6 @@ class Compiler:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        if "_folder" in vars(self):
-            self._folder.cleanup()
-
-    @functools.cached_property
-    def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        """Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind."""
-        return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-
-    @property
-    def _messages(self) -> Path:
-        return Path(self._folder.name, "messages")
 
     def resources(
         self,
@@ -255,6 +221,9 @@ class Compiler:
     def _started(self) -> Child:
         if self._child is not None:
             return self._child
+        # Triton's cache and ptxas's temporary files; a stopped compilation leaves some behind.
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._messages = Path(self._folder.name, "messages")
         environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
         environment |= {"TRITON_ALWAYS_COMPILE": "1", "TMPDIR": self._folder.name}
         if not self._keeps:
@@ -269,8 +238,8 @@ class Compiler:
         try:
             found = self._child.receive(START_SECONDS)
         except (Ended, TooSlow):
-            self._stop()
             said = self._messages.read_text(errors="replace").strip().splitlines()[-1:]
+            self._stop()
             raise RuntimeError(f"the compiling process did not start: {said}") from None
         if found != self.version:
             self._stop()
@@ -280,6 +249,7 @@ class Compiler:
     def _stop(self) -> None:
         if self._child is not None:
             self._child.stop()  # its ptxas too
+            self._folder.cleanup()
         self._child = None
 
 
@@ -388,16 +358,20 @@ def _ptxas_log() -> Iterator[io.StringIO]:
 
 
 def _described(compiled: Any, log: str) -> Resources:
-    """Resources of a CompiledKernel from its metadata, its PTX and ptxas's words."""
-    metadata = compiled.metadata
-    if metadata.target.backend == "hip":
-        return _described_by_amd(compiled)
-    ptx, target = compiled.asm["ptx"], f"sm_{metadata.target.arch}"
+    """Resources of a CompiledKernel from its metadata, its assembly and ptxas's words.
 
-    def said(pattern: str) -> list[int]:  # one number for each function: device functions too
-        numbers = [int(number) for number in re.findall(pattern, log)]
+    The assembly of an AMD kernel says all of it about itself.
+    """
+    metadata = compiled.metadata
+    amd = metadata.target.backend == "hip"
+    assembly = compiled.asm["amdgcn" if amd else "ptx"]
+    target = metadata.target.arch if amd else f"sm_{metadata.target.arch}"
+
+    def said(nvidia: str, name: str) -> list[int]:  # one for each function: device functions too
+        pattern = rf"(?m)^\s*\.{name}:\s*(\d+)" if amd else nvidia
+        numbers = [int(number) for number in re.findall(pattern, assembly if amd else log)]
         if not numbers:
-            raise RuntimeError(f"ptxas did not say {pattern!r}: {log!r}")
+            raise RuntimeError(f"the compiler did not say {pattern!r}: {log!r}")
         return numbers
 
     error = None
@@ -409,76 +383,36 @@ def _described(compiled: Any, log: str) -> Resources:
             f"needs {metadata.tmem_size} columns of tensor memory; {target} has "
             f"{TENSOR_MEMORY_COLUMNS}"
         )
+    spilled = 4 if amd else 1  # bytes of what is counted
     return Resources(
         kernel=metadata.name,
         target=target,
         num_warps=metadata.num_warps,
         num_stages=metadata.num_stages,
-        registers=max(said(r"Used (\d+) registers")),
-        spill_store_bytes=sum(said(r"(\d+) bytes spill stores")),
-        spill_load_bytes=sum(said(r"(\d+) bytes spill loads")),
-        stack_bytes=max(said(r"(\d+) bytes stack frame")),
-        shared_bytes=metadata.shared,
-        tensor_core=next((name for name, text in TENSOR_CORE if text in ptx), "none"),
-        error=error,
-        ptx=ptx,
-        cubin=compiled.asm["cubin"],
-        said=log,
-    )
-
-
-def _described_by_amd(compiled: Any) -> Resources:
-    """As `_described`, from what the assembly of an AMD kernel says about itself."""
-    metadata, assembly = compiled.metadata, compiled.asm["amdgcn"]
-    target = metadata.target.arch
-
-    def said(name: str) -> int:
-        found = re.search(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
-        if found is None:
-            raise RuntimeError(f"the assembly does not say {name!r}")
-        return int(found[1])
-
-    error = None
-    if metadata.shared > SHARED_LIMIT[target]:
-        error = (
-            f"needs {metadata.shared} bytes of shared memory; {target} allows "
-            f"{SHARED_LIMIT[target]}"
-        )
-    spilled = 4 * said("vgpr_spill_count")  # bytes a thread, as on NVIDIA
-    return Resources(
-        kernel=metadata.name,
-        target=target,
-        num_warps=metadata.num_warps,
-        num_stages=metadata.num_stages,
-        registers=said("vgpr_count"),
-        spill_store_bytes=spilled,
-        spill_load_bytes=spilled,
-        stack_bytes=said("private_segment_fixed_size"),
+        registers=max(said(r"Used (\d+) registers", "vgpr_count")),
+        spill_store_bytes=spilled * sum(said(r"(\d+) bytes spill stores", "vgpr_spill_count")),
+        spill_load_bytes=spilled * sum(said(r"(\d+) bytes spill loads", "vgpr_spill_count")),
+        stack_bytes=max(said(r"(\d+) bytes stack frame", "private_segment_fixed_size")),
         shared_bytes=metadata.shared,
         tensor_core=next((name for name, text in TENSOR_CORE if text in assembly), "none"),
         error=error,
         ptx=assembly,
-        cubin=compiled.asm["hsaco"],
+        cubin=compiled.asm["hsaco" if amd else "cubin"],
+        said=log,
     )
 
 
-class _NoDevice:
+def no_device(target: str) -> SimpleNamespace:
     """What Triton asks of a driver when it only compiles."""
-
-    def __init__(self, target: str) -> None:
-        if target.startswith("gfx"):
-            self.target = GPUTarget("hip", target, 64)
-        else:
-            self.target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-
-    def get_current_target(self) -> GPUTarget:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
+    if target.startswith("gfx"):
+        there = GPUTarget("hip", target, 64)
+    else:
+        there = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    return SimpleNamespace(
+        get_current_target=lambda: there,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+    )
 
 
 @triton.jit
@@ -502,7 +436,7 @@ def serve(connection: Connection) -> None:
 
 
 def _compiled(kernel: Any, cell: Launch) -> Resources:
-    driver.set_active(_NoDevice(cell.target))
+    driver.set_active(no_device(cell.target))
     kernel.device_caches.clear()  # holds the last target, and kernels already compiled
     with _ptxas_log() as log:
         start = time.perf_counter()

@@ -78,6 +78,7 @@ STEPS = {
     "one loop, with a branch": "one loop with a branch",
     "more queries a program": "more queries per program",
     "warp specialisation": "warp specialization",
+    "lines in the fastest order": "our order of lines",
 }
 
 

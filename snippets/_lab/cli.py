@@ -155,14 +155,13 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
                 console.print(f"failed: {job.post}/{job.result}: {report.error}", style="red")
 
         session = Session(options.data, options.commit, options.force, options.runs)
-        if places == ["gpu"]:
-            progress.update(bar, total=len(todo) * options.runs)
-            if options.runs == 1:
-                workers.in_turn(todo, session, tell)
-            else:
-                workers.in_runs(selected, todo, session, tell)
-        else:
+        if places != ["gpu"]:
             workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
+        elif options.runs > 1 and any(map(session.wants, todo)):
+            progress.update(bar, total=len(todo) * options.runs)
+            workers.in_runs(selected, session, tell)
+        else:
+            workers.in_turn(todo, session, tell)
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
     for at, report in sorted(ended.items()):
         outcome = report.outcome or f"failed, nothing stored: {report.error}"

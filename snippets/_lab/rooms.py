@@ -67,18 +67,23 @@ def attention_rooms(place: str = "gpu") -> list[str]:
     """
     found = []
     for room in rooms():
-        path = source_file(room)
-        if path.name != "kernel.py" or not path.exists():
+        launcher = functions(room_file(room, "kernel.py")).get(room)
+        if launcher is None or (place == "interpreter" and not interpreted(room)):
             continue
-        if place == "interpreter" and not interpreted(room):
-            continue
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == room:
-                names = [a.arg for a in node.args.args]
-                names += [a.arg for a in node.args.kwonlyargs]
-                if names[:2] == ["q", "k"] and not {"grad_out", "group"} & set(names):
-                    found.append(room)
+        names = [a.arg for a in (*launcher.args.args, *launcher.args.kwonlyargs)]
+        if names[:2] == ["q", "k"] and not {"grad_out", "group"} & set(names):
+            found.append(room)
     return found
+
+
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    """The top-level functions of a file, read and not imported; none of one that is not there."""
+    return _functions(path.read_text("utf-8")) if path.exists() else {}
+
+
+@functools.cache
+def _functions(source: str) -> dict[str, ast.FunctionDef]:
+    return {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
 
 
 def test_files(room: str) -> list[Path]:
@@ -143,9 +148,13 @@ def places_of(room: str) -> dict[str, tuple[str, ...]]:
 
     The results that no bench.py defines run without a GPU.
     """
-    bench = room_file(room, "bench.py")
-    found = _marked(bench.read_text("utf-8")) if bench.exists() else {}
-    return found | {
+    marked = {
+        name: tuple(ast.literal_eval(argument) for argument in call.args)
+        for name, function in functions(room_file(room, "bench.py")).items()
+        for call in function.decorator_list
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "measured_on"
+    }
+    return marked | {
         "report": ("interpreter", "gpu"),
         "mutants": ("interpreter",),
         **dict.fromkeys(FOR_SCRIPTS, ("interpreter",)),
@@ -154,38 +163,18 @@ def places_of(room: str) -> dict[str, tuple[str, ...]]:
 
 def for_scripts(room: str) -> list[str]:
     """The results of a room that no figure shows, read from its problems.py and not imported."""
-    path = room_file(room, "problems.py")
-    tree = ast.parse(path.read_text("utf-8") if path.exists() else "")
-    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    defined = functions(room_file(room, "problems.py"))
     return [name for name in FOR_SCRIPTS if name in defined]
-
-
-@functools.cache
-def _marked(bench: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for function in ast.parse(bench).body:
-        for call in getattr(function, "decorator_list", ()):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "measured_on":
-                places = tuple(ast.literal_eval(argument) for argument in call.args)
-                found[getattr(function, "name", "")] = places
-    return found
 
 
 def drawn_from_all(room: str) -> list[str]:
     """Figures and pictures of a room that have no result of their own, read from their files."""
-    files = [room_file(room, name) for name in ("figures.py", "drawings.py")]
-    texts = [file.read_text("utf-8") for file in files if file.exists()]
-    return [name for text in texts for name in _without_results(text)]
-
-
-@functools.cache
-def _without_results(source: str) -> tuple[str, ...]:
-    return tuple(
-        node.name
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef)
-        and {"from_all", "picture"} & set(map(ast.unparse, node.decorator_list))
-    )
+    return [
+        name
+        for file in ("figures.py", "drawings.py")
+        for name, function in functions(room_file(room, file)).items()
+        if {"from_all", "picture"} & set(map(ast.unparse, function.decorator_list))
+    ]
 
 
 def on_a_gpu(data: Path, room: str, result: str) -> bool:

@@ -318,17 +318,14 @@ class Session:
     _checked: set[str] = field(default_factory=set)
 
     def wants(self, job: Job) -> bool:
-        """Whether `run` would measure it."""
-        return self.force or not self.up_to_date(job)
+        """Whether `run` would measure it.
 
-    def up_to_date(self, job: Job) -> bool:
-        """A result stands if its code, torch and triton are those it was measured with, and if
-        its times were taken in as many runs as are asked for."""
+        A result stands if its code, torch and triton are those it was measured with, and if its
+        times were taken in as many runs as are asked for.
+        """
         old = self._before(job)
-        return old is not None and runs.taken(old) not in range(1, self._wanted(job))
-
-    def _wanted(self, job: Job) -> int:
-        return self.runs if job.place == "gpu" else 1
+        wanted = self.runs if job.place == "gpu" else 1
+        return self.force or old is None or runs.taken(old) in range(1, wanted)
 
     def _before(self, job: Job) -> store.Result | None:
         """What is stored of a job, if it was measured with the same code, torch and triton."""
@@ -359,9 +356,9 @@ class Session:
         if not self.wants(job):
             return UP_TO_DATE
         before = None if self.force or job.place != "gpu" else self._before(job)
-        if before and not (
-            before.versions == machine.versions() and runs.same_machine(before.device, job.device)
-        ):
+        if before and before.versions != machine.versions():
+            before = None
+        if before and not runs.same_machine(before.device, job.device):
             before = None
         earlier = runs.taken(before) if before else 0
         path = store.path_of(job.folder, job.post, job.result, self.data)
@@ -434,7 +431,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
         folder = folder_name(device["name"])
     else:
         device, folder = {"name": "Triton's interpreter"}, place
-    found = []
+    found, compiles = [], place == "compiler"
     for room in rooms() if post is None else [post]:
         wanted: dict[str, tuple[tuple[str, ...], MakeRows]] = {
             name: (function.measured_on, function)  # type: ignore[attr-defined]
@@ -445,8 +442,9 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
             wanted["report"] = runs_on, functools.partial(_report, room)
         if room_file(room, "mutants.py").exists():
             wanted["mutants"] = ("interpreter",), functools.partial(_mutants, room)
-        for name in for_scripts(room):
+        for name in for_scripts(room):  # what the page's own interpreter is given
             wanted[name] = ("interpreter",), functools.partial(_problems, room, name)
+        played = place == "interpreter" and source_file(room).exists() and not interpreted(room)
         for name, (places, function) in wanted.items():
             if place not in places or result not in (None, name):
                 continue
@@ -454,17 +452,12 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
                 code = staleness.code_of(room, name, place)
             except ValueError as error:
                 raise UnknownName(f"{room}/{name} cannot be measured: {error}") from None
-            if place == "compiler":
-                for target in getattr(function, "targets", ()) or TARGETS:
-                    about = {"name": f"{target}, compiled ahead of time"}
-                    found.append(
-                        Job(room, name, place, f"compiler/{target}", about, function, code, target)
-                    )
-            else:
-                about = dict(device)
-                if place == "interpreter" and source_file(room).exists() and not interpreted(room):
+            for target in getattr(function, "targets", ()) or TARGETS if compiles else [""]:
+                where = f"{folder}/{target}" if target else folder
+                about = {"name": f"{target}, compiled ahead of time"} if target else dict(device)
+                if played:
                     about = {"name": "plain Python"}  # the room plays its kernel without Triton
-                found.append(Job(room, name, place, folder, about, function, code))
+                found.append(Job(room, name, place, where, about, function, code, target))
     return found
 
 
@@ -474,7 +467,6 @@ def _mutants(room: str, lab: Lab) -> Iterator[Row]:
 
 
 def _problems(room: str, name: str, lab: Lab) -> Iterator[Row]:
-    """What the page's own interpreter is given: launches, right results, and wrong ones' marks."""
     return problems.rows(room, name, lab.each)
 
 

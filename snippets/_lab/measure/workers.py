@@ -8,7 +8,7 @@ or target at a time.
 import itertools
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -37,29 +37,35 @@ Tell = Callable[[Report], None]
 Selection = tuple[str | None, str | None]  # post and result; None for all
 
 
-def in_turn(jobs: Sequence[Job], session: Session, tell: Tell) -> None:
-    """Measure and store one after the other; a failure is told, and the next goes on.
+def in_turn(
+    jobs: Sequence[Job], session: Session, tell: Tell, some: Iterable[int] | None = None
+) -> None:
+    """Measure and store all or some, one after the other; after one that fails the next goes on.
 
     Raises PermissionError where nothing can be stored.
     """
-    for at in range(len(jobs)):
-        _measure(jobs, at, session, tell)
+    for at in range(len(jobs)) if some is None else some:
+        tell(Report(at))
+        session.advance = lambda case, at=at: tell(Report(at, case))  # type: ignore[misc]
+        began = time.perf_counter()
+        outcome = error = ""
+        try:
+            outcome = session.run(jobs[at])
+        except PermissionError:
+            raise
+        except Exception as caught:  # noqa: BLE001 - the next result may still succeed
+            error = f"{type(caught).__name__}: {caught}"
+        tell(Report(at, outcome=outcome, error=error, seconds=time.perf_counter() - began))
 
 
-def in_runs(
-    selected: Sequence[Selection], jobs: Sequence[Job], session: Session, tell: Tell
-) -> None:
+def in_runs(selected: Sequence[Selection], session: Session, tell: Tell) -> None:
     """As `in_turn`, as many runs as the session asks for, each in a new Python of its own.
 
-    A run finds its jobs itself, for the code that it imports. It is over when nothing is wanted.
+    A run finds its jobs itself, for the code that it imports.
     Raises what `in_turn` raises, and RuntimeError if a process ends by itself.
     """
     for run in range(session.runs):
-        if not any(session.wants(job) for job in jobs):
-            if run == 0:
-                in_turn(jobs, session, tell)  # it tells that all is up to date
-            return
-        about = (session.data, session.commit, session.force, session.runs)
+        about = (session.data, session.commit, session.force and run == 0, session.runs)
         with Child(_one_run, selected, *about, fresh=True) as child:
             try:
                 while (message := child.receive()) is not None:
@@ -68,7 +74,6 @@ def in_runs(
                     tell(message)
             except Ended as error:
                 raise RuntimeError(f"in run {run + 1} of {session.runs}, {error}") from None
-        session = replace(session, force=False)
 
 
 def _one_run(channel: Connection, selected: Sequence[Selection], *about: Any) -> None:
@@ -94,8 +99,10 @@ def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: i
     if min(processes, len(groups)) < 2:
         in_turn(jobs, session, tell)
         return
-    fork = multiprocessing.get_context("fork")  # what is handed over need not be pickled
-    with ProcessPoolExecutor(processes, fork, _begin, (jobs, session)) as pool:
+    global _given
+    _given = jobs, session
+    fork = multiprocessing.get_context("fork")  # so that each process has what is given
+    with ProcessPoolExecutor(processes, fork) as pool:
         try:
             for done in as_completed([pool.submit(_group, group) for group in groups]):
                 for report in done.result():
@@ -105,34 +112,14 @@ def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: i
             raise
 
 
-_given: tuple[Sequence[Job], Session]  # of a process of the pool
-
-
-def _begin(jobs: Sequence[Job], session: Session) -> None:
-    global _given
-    _given = jobs, session
-    torch.set_num_threads(1)  # the other cores have their own work
+_given: tuple[Sequence[Job], Session]
 
 
 def _group(group: Sequence[int]) -> list[Report]:
     """What is to be told of some jobs."""
+    torch.set_num_threads(1)  # the other cores have their own work
     jobs, session = _given
     told: list[Report] = []
     with Compiler() as compiler:
-        for at in group:
-            _measure(jobs, at, replace(session, compiler=compiler), told.append)
+        in_turn(jobs, replace(session, compiler=compiler), told.append, group)
     return told
-
-
-def _measure(jobs: Sequence[Job], at: int, session: Session, tell: Tell) -> None:
-    tell(Report(at))
-    session.advance = lambda case: tell(Report(at, case))
-    began = time.perf_counter()
-    outcome = error = ""
-    try:
-        outcome = session.run(jobs[at])
-    except PermissionError:
-        raise
-    except Exception as caught:  # noqa: BLE001 - the next result may still succeed
-        error = f"{type(caught).__name__}: {caught}"
-    tell(Report(at, outcome=outcome, error=error, seconds=time.perf_counter() - began))

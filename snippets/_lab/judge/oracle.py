@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,32 +67,27 @@ class Deviation:
 
 
 # --8<-- [start:bound]
-def deviation(
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float | None = None,
-    mask: Tensor | None = None,
-) -> Deviation:
+def deviation(out: Tensor, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Deviation:
     """Measure `out` against float64 attention of the same, already rounded, inputs.
+
+    The options are `scale` and `mask`, as in eager_attention.
 
     Allowed is twice the error of PyTorch's own result in the same dtype, plus what rounding must
     cost: one unit in the last place of the result for storing it, and the float32 rounding of
     the scores. A score of size S carries an error of a few eps·S; softmax turns it into a relative
     error of the weights, and the weights move the result by at most that times the largest |v|.
     """
-    want = eager_attention(q.double(), k.double(), v.double(), scale=scale, mask=mask)
-    same = eager_attention(q, k, v, scale=scale, mask=mask)
-    return _measured(out, want, same, q, k, scale, v.abs().max().item())
+    want = eager_attention(q.double(), k.double(), v.double(), **options)
+    same = eager_attention(q, k, v, **options)
+    return _measured(out, want, same, q, k, v.abs().max().item(), **options)
 
 
 def _measured(
-    out: Tensor, want: Tensor, same: Tensor, q: Tensor, k: Tensor, scale: float | None, size: float
+    out: Tensor, want: Tensor, same: Tensor, q: Tensor, k: Tensor, size: float, **options: Any
 ) -> Deviation:
     """How far `out` and PyTorch's `same` are from `want`, for values no larger than `size`."""
     pytorch = (same.double() - want).abs().max().item()
+    scale = options.get("scale")
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else abs(scale)
     score_size = (q.double().abs() @ k.double().abs().mT).max().item() * factor
     storing = torch.finfo(q.dtype).eps * want.abs().max().item()
@@ -113,15 +109,7 @@ def _accepted(found: Deviation, q: Tensor, k: Tensor) -> Deviation:
     return found
 
 
-def assert_attention(
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float | None = None,
-    mask: Tensor | None = None,
-) -> Deviation:
+def assert_attention(out: Tensor, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Deviation:
     """Raise NumericalMismatch unless `out` is attention of q, k, v within rounding.
 
     Raises TrivialInputs if the mean of the values would pass too: such a test cannot fail. (With
@@ -131,10 +119,10 @@ def assert_attention(
         raise NumericalMismatch(
             f"result is {out.dtype} {tuple(out.shape)}, not {q.dtype} {tuple(q.shape)}"
         )
-    found = deviation(out, q, k, v, scale=scale, mask=mask)
+    found = deviation(out, q, k, v, **options)
     if k.shape[-2] > 1:
         mean = v.double().mean(-2, keepdim=True).expand(q.shape)
-        if deviation(mean, q, k, v, scale=scale, mask=mask).largest <= found.allowed:
+        if deviation(mean, q, k, v, **options).largest <= found.allowed:
             raise TrivialInputs(f"the mean of V passes at {tuple(q.shape)}: use larger q")
     return _accepted(found, q, k)
 
@@ -164,30 +152,18 @@ def assert_some_rows(
     return assert_attention(ends(out)[:, rows], ends(q)[:, rows], ends(k), ends(v), mask=mask)
 
 
-def weights_deviation(
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    *,
-    scale: float | None = None,
-    mask: Tensor | None = None,
-) -> Deviation:
+def weights_deviation(out: Tensor, q: Tensor, k: Tensor, **options: Any) -> Deviation:
     """Measure weights against the float64 softmax of the same, already rounded, inputs.
 
     Allowed is what `deviation` allows, with 1, the most a weight can be, instead of |v|.
     """
-    want = eager_weights(q.double(), k.double(), scale=scale, mask=mask)
-    same = eager_weights(q, k, scale=scale, mask=mask)
-    return _measured(out, want, same, q, k, scale, 1.0)
+    want = eager_weights(q.double(), k.double(), **options)
+    same = eager_weights(q, k, **options)
+    return _measured(out, want, same, q, k, 1.0, **options)
 
 
 def assert_weights(
-    out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    *,
-    scale: float | None = None,
-    mask: Tensor | None = None,
+    out: Tensor, q: Tensor, k: Tensor, *, mask: Tensor | None = None, **options: Any
 ) -> Deviation:
     """Raise NumericalMismatch unless `out` [..., M, N] is softmax(q kᵀ · scale) within rounding.
 
@@ -197,12 +173,12 @@ def assert_weights(
     shape = (*q.shape[:-1], k.shape[-2])
     if out.shape != shape or out.dtype != q.dtype:
         raise NumericalMismatch(f"result is {out.dtype} {tuple(out.shape)}, not {q.dtype} {shape}")
-    found = weights_deviation(out, q, k, scale=scale, mask=mask)
+    found = weights_deviation(out, q, k, mask=mask, **options)
     visible = torch.ones(shape, device=q.device) if mask is None else mask.expand(shape)
     counts = visible.double().sum(-1, keepdim=True)
     if counts.max() > 1:
         equal = visible / counts.clamp(min=1)
-        if weights_deviation(equal, q, k, scale=scale, mask=mask).largest <= found.allowed:
+        if weights_deviation(equal, q, k, mask=mask, **options).largest <= found.allowed:
             raise TrivialInputs(f"equal weights pass at q {tuple(q.shape)}: use larger q")
     return _accepted(found, q, k)
 

@@ -1,19 +1,18 @@
 """Writes the files of a new post and enters its name where posts are listed."""
 
+import json
 import keyword
 import re
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 from snippets._lab.rooms import ROOT, UnknownName, load, room_file, rooms
 
-NEEDED = ("kernel", "mutants")  # of the room that a post begins with
-TEMPLATES = Path(__file__).parent
+TEMPLATES = Path(__file__).parent  # each lies where its file will, NAME for the post's
 MUTANTS = 3  # of the kernel that a post begins with; more of them belong to a post that is written
 SECTION = re.compile(r"^\s*# --8<-- \[start:(\w+)\]$", re.MULTILINE)
 WARM = (*range(20, 113), *range(340, 360))  # hues, in degrees, in which our own kernels are drawn
-RUNG = re.compile(r'^    "\w+": Rung\((\d+).*\n', re.MULTILINE)
+RUNG = r'^    "\w+": Rung\((\d+).*\n'
 
 
 class CannotBegin(UnknownName):
@@ -25,99 +24,78 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
 
     Raises CannotBegin, before anything is written.
     """
-    _check(name, like, root)
-    sources = {
-        f"snippets/{name}/__init__.py": "init",
-        f"snippets/{name}/bench.py": "bench",
-        f"snippets/{name}/figures.py": "figures",
-        f"snippets/{name}/mutants.py": "mutants",
-        f"snippets/{name}/exercise.py": "exercise",
-        f"snippets/{name}/tasks.toml": "exercises",
-        f"tests/posts/test_{name}.py": "test",
-        f"docs/posts/{name}.md": "page",
-    }
-    kernel = _renamed(room_file(like, "kernel.py").read_text("utf-8"), like, name)
-    words = name.replace("_", " ")
-    fields = {
-        "MUTANT_LINES": _mutants(like, name),
-        "SECTIONS\n": "".join(_shown(name, section) for section in SECTION.findall(kernel)),
-        "DATE": date.today().isoformat(),
-        "WORDS": words[0].upper() + words[1:],
-        "LIKE": like,
-        "NAME": name,
-    }
-    files = {root / f"snippets/{name}/kernel.py": kernel}
-    for path, template in sources.items():
-        text = (TEMPLATES / f"{template}.txt").read_text("utf-8")
-        for mark, value in fields.items():
-            text = text.replace(mark, value)
-        files[root / path] = text
-    lists: dict[str, Callable[[str], str]] = {
-        "mkdocs.yml": lambda text: _after_last(
-            text, r"^ +- posts/\w+\.md\n", f"      - posts/{name}.md\n"
-        ),
-        "docs/reference/launchers.md": lambda text: _reference(text, name, like, fields["WORDS"]),
-        "docs/playground.md": lambda text: _after_last(
-            text,
-            r'^<div class="am-exercise" data-exercise="\w+:\w+"></div>\n',
-            f'\n<div class="am-exercise" data-exercise="{name}:scores"></div>\n',
-        ),
-        "snippets/_lab/draw/identity.py": lambda text: _identity(text, name),
-    }
-    for path, change in lists.items():
-        files[root / path] = change((root / path).read_text("utf-8"))
-    for file, text in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
-    return list(files)
-
-
-def _check(name: str, like: str, root: Path) -> None:
     if not re.fullmatch(r"[a-z]+(_[a-z]+)*", name) or keyword.iskeyword(name):
         raise CannotBegin(
             f"{name!r} is no name for a post; lower-case words joined by underscores are, without "
             "digits: make new POST=sliding_window"
         )
-    taken = [
-        path
-        for path in (
-            f"snippets/{name}",
-            f"docs/posts/{name}.md",
-            f"docs/lab/{name}.md",
-            f"tests/posts/test_{name}.py",
-        )
-        if (root / path).exists()
-    ]
-    if taken:
-        raise CannotBegin(f"there is a {name} already: {', '.join(taken)}")
-    able = [r for r in rooms() if all(room_file(r, f"{f}.py").exists() for f in NEEDED)]
+    able = [r for r in rooms() if room_file(r, "mutants.py").exists()]
+    able = [r for r in able if room_file(r, "kernel.py").exists()]
     if like not in able:
         raise CannotBegin(f"a post can begin with the kernel of {', '.join(able)}, not of {like!r}")
 
+    def renamed(source: str) -> str:
+        return re.sub(rf"(?<![a-z]){like}(?![a-z])", name, source)
 
-def _renamed(source: str, like: str, name: str) -> str:
-    return re.sub(rf"(?<![a-z]){like}(?![a-z])", name, source)
-
-
-def _mutants(like: str, name: str) -> str:
-    try:
-        known = load(like, "mutants").MUTANTS[:MUTANTS]
-    except ImportError as error:
-        raise UnknownName(f"the wrong kernels of {like} cannot be read: {error}") from error
-    lines = []
-    for mutant in known:
-        values = [mutant.name, *(_renamed(text, like, name) for text in mutant[1:3])]
-        lines += ["    Mutant(", *(f"        {_quoted(v)}," for v in (*values, mutant.diagnosis))]
-        lines.append("    ),")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """A text as the formatter writes it."""
-    plain = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return (
-        f"'{plain}'" if '"' in plain and "'" not in plain else '"' + plain.replace('"', '\\"') + '"'
+    kernel = renamed(room_file(like, "kernel.py").read_text("utf-8"))
+    mutants = []
+    for mutant in load(like, "mutants").MUTANTS[:MUTANTS]:
+        values = mutant.name, renamed(mutant.old), renamed(mutant.new), mutant.diagnosis
+        lines = "".join(f"        {json.dumps(v, ensure_ascii=False)},\n" for v in values)
+        mutants.append(f"    Mutant(\n{lines}    ),\n")
+    words = name.replace("_", " ").capitalize()
+    fields = {
+        "MUTANT_LINES": "".join(mutants),
+        "SECTIONS\n": "".join(_shown(name, section) for section in SECTION.findall(kernel)),
+        "DATE": date.today().isoformat(),
+        "WORDS": words,
+        "LIKE": like,
+        "NAME": name,
+    }
+    files = {f"snippets/{name}/kernel.py": kernel}
+    for template in TEMPLATES.rglob("*.txt"):
+        text = template.read_text("utf-8")
+        for mark, value in fields.items():
+            text = text.replace(mark, value)
+        path = template.relative_to(TEMPLATES).with_suffix("").as_posix()
+        files[path.replace("NAME", name)] = text
+    if taken := [path for path in files if (root / path).exists()]:
+        raise CannotBegin(f"there is a {name} already: {', '.join(taken)}")
+    entry = (
+        f"::: snippets.{name}.kernel.{name}\n\n"
+        f"Explained in [{words}](../posts/{name}.md#kernel). "
+        f"[The file](/snippets/{name}/kernel.py).\n\n"
     )
+    listed = {  # file → after the last of which lines, and what
+        "mkdocs.yml": (r"^ +- posts/\w+\.md\n", f"      - posts/{name}.md\n"),
+        "docs/reference/launchers.md": (
+            rf"^::: snippets\.{like}\.kernel\.{like}\n\nExplained .*\n\n",
+            entry,
+        ),
+        "docs/playground.md": (
+            r'^<div class="am-exercise" data-exercise="\w+:\w+"></div>\n',
+            f'\n<div class="am-exercise" data-exercise="{name}:scores"></div>\n',
+        ),
+    }
+    identity = "snippets/_lab/draw/identity.py"
+    taken_hues = map(int, re.findall(RUNG, (root / identity).read_text("utf-8"), re.MULTILINE))
+    hue = _farthest([*taken_hues])
+    listed[identity] = RUNG, f'    "{name}": Rung({hue}, 0.58, "", 0.14),\n'
+    for path, (pattern, new) in listed.items():
+        text = (root / path).read_text("utf-8")
+        found = list(re.finditer(pattern, text, re.MULTILINE))
+        if not found:
+            raise CannotBegin(f"nowhere to enter {new.strip()!r}: no line is like {pattern}")
+        files[path] = text[: found[-1].end()] + new + text[found[-1].end() :]
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, "utf-8")
+    return [root / path for path in files]
+
+
+def _farthest(taken: list[int]) -> int:
+    """The hue that is as far from those of the others as can be."""
+    return max(WARM, key=lambda h: min(abs((h - t + 180) % 360 - 180) for t in taken))
 
 
 def _shown(name: str, section: str) -> str:
@@ -128,27 +106,3 @@ def _shown(name: str, section: str) -> str:
         f'--8<-- "snippets/{name}/kernel.py:{section}"\n'
         "```\n\n"
     )
-
-
-def _after_last(text: str, pattern: str, new: str) -> str:
-    found = list(re.finditer(pattern, text, re.MULTILINE))
-    if not found:
-        raise CannotBegin(f"nowhere to enter {new.strip()!r}: no line is like {pattern}")
-    at = found[-1].end()
-    return text[:at] + new + text[at:]
-
-
-def _reference(text: str, name: str, like: str, words: str) -> str:
-    entry = (
-        f"::: snippets.{name}.kernel.{name}\n\n"
-        f"Explained in [{words}](../posts/{name}.md#kernel). "
-        f"[The file](/snippets/{name}/kernel.py).\n\n"
-    )
-    return _after_last(text, rf"^::: snippets\.{like}\.kernel\.{like}\n\nExplained .*\n\n", entry)
-
-
-def _identity(text: str, name: str) -> str:
-    """The new post's color: as far from those of the others as can be."""
-    taken = [int(hue) for hue in RUNG.findall(text)]
-    hue = max(WARM, key=lambda h: min(abs((h - t + 180) % 360 - 180) for t in taken))
-    return _after_last(text, RUNG.pattern, f'    "{name}": Rung({hue}, 0.58, "", 0.14),\n')

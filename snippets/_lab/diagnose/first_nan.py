@@ -44,7 +44,6 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
         run: the call of the launcher; the inputs hold no NaN.
         unwritten: whether a tensor is one that the launcher made without giving it numbers.
     """
-    found: list[Origin] = []
     seen: dict[int, tuple[FrameType, int, dict[str, Any]]] = {}  # frame → its last line and names
 
     def look(frame: FrameType) -> None:
@@ -59,8 +58,7 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
             index = tuple(int(i) for i in np.argwhere(np.isnan(numbers))[0])
             where = line_of(frame.f_code.co_filename, line)
             parts = _made_of(where, before, numbers.shape, index, unwritten)
-            found.append(Origin(name, where, index, _program(value), parts))
-            raise _Found
+            raise _Found(Origin(name, where, index, _program(value), parts))
         seen[id(frame)] = (frame, frame.f_lineno, now)
 
     def at_a_line(frame: FrameType, event: str, _: Any) -> Any:
@@ -74,11 +72,13 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
     before = sys.gettrace()
     sys.settrace(at_a_call)
     try:
-        with contextlib.suppress(_Found):
-            run()
+        run()
+    except _Found as found:
+        origin: Origin = found.args[0]
+        return origin
     finally:
         sys.settrace(before)
-    return found[0] if found else None
+    return None
 
 
 def _numbers(value: Any, unwritten: Callable[[Tensor], bool]) -> np.ndarray[Any, Any] | None:
@@ -118,13 +118,8 @@ def _made_of(
         numbers = _numbers(names.get(name), unwritten)
         if numbers is None:
             continue
-        if numbers.shape == shape:
-            at: Any = index
-        elif numbers.size == 1:
-            at = (0,) * numbers.ndim
-        elif numbers.ndim == 1 and index and numbers.shape[0] == shape[0]:
-            at = index[:1]  # one number a row
-        else:
-            continue
-        parts.append((name, float(numbers[at])))
+        if numbers.ndim == 1 < len(shape):
+            numbers = numbers[:, None]  # one number a row
+        with contextlib.suppress(ValueError):  # of another shape
+            parts.append((name, float(np.broadcast_to(numbers, shape)[index])))
     return tuple(parts)

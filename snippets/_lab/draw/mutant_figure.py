@@ -117,9 +117,8 @@ def change(old: str, new: str) -> str:
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             continue
-        pairs = list(zip(before[a:b], after[c:d], strict=False)) if b - a == d - c else []
-        inline = [_inline(*pair) for pair in pairs]
-        if inline and all(inline):
+        inline = list(map(_inline, before[a:b], after[c:d])) if b - a == d - c else [""]
+        if all(inline):
             shown += inline
         else:
             shown += [f"<del>{html.escape(line)}</del>" for line in before[a:b]]

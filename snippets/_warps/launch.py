@@ -84,6 +84,13 @@ def _launched(
                 check_inputs(*map(_on_gpu, given))
 
         values["_check_inputs"] = on_any_device
+    if refusals := names.get("_refusals"):
+
+        def refused_on_a_gpu(*given: Any) -> Iterator[Exception]:
+            with replaced(names, {"_capability": lambda device: (9, 0)}):
+                yield from refusals(*map(_on_gpu, given))
+
+        values["_refusals"] = refused_on_a_gpu
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the tensors are small
     try:

@@ -45,9 +45,9 @@ def check(device):
 
 
 # --8<-- [start:ordered]
-NUMBERS = "rows.numbers.index(stage.index * SUBS + sub), numbers_ptr"  # the producer copies them
+NUMBERS = "_async_load(numbers, numbers_ptr"  # the producer copies them
 LSE, DELTA = "channels.q.numbers.index(index).load(", "channels.do.numbers.index(index).load("
-DQ = "channels.dq.buffers.index(sub).reshape([SUB_M, D]), column, width).store(dq)"
+DQ = "channels.dq.buffers.index(sub).reshape([SUB_M, D]).store(dq)"
 # What comes first and what later, in the same memory: another warp's barrier lies between them,
 # `ds.empty` for the numbers of the rows, `dq.full` and `dq.empty` for dQ. racecheck of
 # compute-sanitizer does not follow such barriers; interleavings.py proves that they suffice.
@@ -111,10 +111,33 @@ WAITED_FOR = (
     "    mbarrier.wait(channels.dq.empty.index(sub), i & 1)",
 )
 NOT_ADDED = ("_reduce_add(sum_desc, at, channels.dq.buffers.index(sub))", "pass")
+# Each consumer computes half of the columns of every tile of dQ.
+HALVES = [
+    ("elif i % CONSUMERS == consumer:", "else:"),
+    ("_hand_over_dq(i, 0, channels, V)", "_hand_over_dq(i, 0, channels, V, consumer)"),
+    (
+        "def _hand_over_dq(i, sub: gl.constexpr, channels, V: gl.constexpr):",
+        "def _hand_over_dq(i, sub, channels, V: gl.constexpr, half: gl.constexpr = 0):",
+    ),
+    (
+        "gl.zeros([SUB_M, D], gl.float32, _acc_layout(D))",
+        "gl.zeros([SUB_M, D // 2], gl.float32, _acc_layout(D // 2))",
+    ),
+    (
+        "k_tile = channels.k.buffers.index(other).reshape([CONSUMER_N, D])",
+        "k_tile = channels.k.buffers.index(other).reshape([CONSUMER_N, D])\n"
+        "        k_tile = k_tile.slice(half * (D // 2), D // 2, dim=1)",
+    ),
+    (
+        "channels.dq.buffers.index(sub).reshape([SUB_M, D]).store(dq)",
+        "channels.dq.buffers.index(sub).reshape([SUB_M, D])"
+        ".slice(half * (D // 2), D // 2, dim=1).store(dq)",
+    ),
+    ("_barriers(SUBS, 1), _barriers(SUBS, 1)", "_barriers(SUBS, CONSUMERS), _barriers(SUBS, 1)"),
+]
 NO_DQ = [
-    ("_hand_over_dq(i, consumer, 0, D, channels, V)", "pass"),
-    ("_hand_over_dq(i, 0, consumer * (D // CONSUMERS), D // CONSUMERS, channels, V)", "pass"),
-    ("_hand_over_dq(i, 0, 0, D, channels, V)", "pass"),
+    ("_hand_over_dq(i, consumer, channels, V)", "pass"),
+    ("_hand_over_dq(i, 0, channels, V)", "pass"),
     (
         "mbarrier.wait(channels.dq.full.index(sub), i & 1)\n"
         "            _reduce_add(sum_desc, at, channels.dq.buffers.index(sub))",
@@ -136,7 +159,7 @@ class Rung(NamedTuple):
 RUNGS = {
     "the kernel": Rung(),
     "dQ waited for": Rung([WAITED_FOR]),  # its consumer goes on when it has been added
-    "dQ in halves": Rung(switches={"HALVES": True}, widths=(128,)),
+    "dQ in halves": Rung(HALVES, widths=(128,)),
     "K and V from shared memory": Rung(switches={"KV_IN_REGISTERS": False}, widths=(64,)),
     "dQ not added": Rung([NOT_ADDED], right=False),  # all but the addition
     "no dQ": Rung(NO_DQ, right=False),  # four products of five
@@ -222,7 +245,7 @@ def registers(lab):
         for name, rung in RUNGS.items():
             if not rung.right or case["D"] not in rung.widths:
                 continue
-            run = _launcher(rung, case["D"], _check_inputs=lambda *_: None)  # of a CPU
+            run = _launcher(rung, case["D"], _refusals=lambda *_: ())  # of a CPU
             run = functools.partial(run, causal=case["causal"])
             for resources in lab.compiler.resources(run, given, target=lab.target):
                 if resources.kernel == "_hopper_backward_kernel":

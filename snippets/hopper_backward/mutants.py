@@ -29,8 +29,8 @@ MUTANTS = [
     ),
     Mutant(
         "no scale in dK",
-        "(dk * prob.scale)",
-        "(dk * 1.0)",
+        "at, dk * prob.scale",
+        "at, dk * 1.0",
         "dK is larger by 1 / scale: the scores were scaled, so their gradient is too.",
     ),
     Mutant(
@@ -107,8 +107,8 @@ MUTANTS = [
     ),
     Mutant(
         "numbers of the first half for both",
-        "numbers_ptr + (row + sub * SUB_M) + offs_m",
-        "numbers_ptr + row + offs_m",
+        "numbers_ptr + sub * SUB_M + offs_m",
+        "numbers_ptr + offs_m",
         "At D 64 a tile has 128 queries, and the second 64 have a logsumexp and a Δ of their own.",
     ),
     Mutant(
@@ -160,15 +160,9 @@ MUTANTS = [
         "A part of dQ is the sum over the keys of both consumers; here the second replaces it.",
     ),
     Mutant(
-        "half of dQ's columns",
-        "return tile if width == tile.shape[1] else tile.slice(first, width, dim=1)",
-        "return tile if width == tile.shape[1] else tile.slice(0, width, dim=1)",
-        "Where the consumers divide the columns of dQ among themselves, each has its own.",
-    ),
-    Mutant(
         "dQ of the first half for both",
-        "_hand_over_dq(i, consumer, 0, D, channels, V)",
-        "_hand_over_dq(i, 0, 0, D, channels, V)",
+        "_hand_over_dq(i, consumer, channels, V)",
+        "_hand_over_dq(i, 0 * consumer, channels, V)",
         "At D 64 a tile has 128 queries, and each consumer computes the dQ of half of them.",
     ),
     Mutant(
@@ -263,20 +257,20 @@ MUTANTS = [
     ),
     Mutant(
         "dQ released before it is read",
-        "tma.store_wait(V.BLOCK_M // SUB_M - 1 - sub)",
+        "tma.store_wait(SUBS - 1 - sub)",
         "pass",
         "An addition that has been started still reads its buffer.",
     ),
     Mutant(
         "dK written over dV",
-        "_tma_store(gv, at, buffer)\n        tma.store_wait(0)",
-        "_tma_store(gv, at, buffer)",
+        "tma.store_wait(0)\n    buffer.reshape",
+        "buffer.reshape",
         "Both gradients leave through one buffer, and TMA may still read the first.",
     ),
     Mutant(
         "end before dK is out",
-        "_tma_store(gk, at, buffer)\n        tma.store_wait(0)",
-        "_tma_store(gk, at, buffer)",
+        "dk * prob.scale, channels.v.buffers.index(consumer))\n        tma.store_wait(0)",
+        "dk * prob.scale, channels.v.buffers.index(consumer))",
         "The next program gets this shared memory while TMA still reads it.",
     ),
 ]

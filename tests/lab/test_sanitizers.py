@@ -71,7 +71,7 @@ def test_the_lines_that_a_room_names_are_there():
     lines = source.splitlines()
     for before, after in found:
         assert ".load(" in lines[before - 1] or before == after
-        assert ".store(" in lines[after - 1] or "rows.numbers" in lines[after - 1]
+        assert ".store(" in lines[after - 1] or "_async_load(" in lines[after - 1]
 
 
 @pytest.mark.parametrize(

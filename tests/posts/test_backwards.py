@@ -14,36 +14,82 @@ from tests.refusals import assert_refused
 
 WIDTHS = {"flash_backward": 16, "hopper_backward": 64}
 REFUSED = {
-    "a list": ({"q": [1.0]}, TypeError("q has type list")),
-    "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError("k is torch.bfloat16 but q is")),
-    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16")),
+    "a list": ({"q": [1.0]}, TypeError("q is <class 'list'>; allowed: a dense torch.Tensor")),
+    "two dtypes": (
+        {"k": lambda k: k.bfloat16()},
+        TypeError("k is torch.bfloat16 on {device}; allowed: torch.float16 on {device}"),
+    ),
+    "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16 on {device}")),
     "lse too short": ({"lse": lambda x: x[..., :3]}, ValueError("lse has shape (1, 4, 3)")),
     "lse with gaps": ({"lse": lambda x: x.mT.contiguous().mT}, ValueError("contiguous")),
-    "out too short": ({"out": lambda x: x[..., :3, :]}, ValueError("it must be q's")),
+    "out too short": (
+        {"out": lambda x: x[..., :3, :]},
+        ValueError("out has shape (1, 4, 3, {D}); allowed with q and k: (1, 4, 4, {D})"),
+    ),
     "out of another dtype": ({"out": lambda x: x.bfloat16()}, TypeError("out is torch.bfloat16")),
     "an expanded gradient": (
         {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
-        ValueError("use grad_out.conti"),
+        ValueError("; allowed: the last 1, else multiples of 16 bytes"),
     ),
-    "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError("a multiple of k's")),
-    "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError("no dimension may be 0")),
-    "a gradient": ({"k": lambda k: k.requires_grad_()}, ValueError("there is no backward")),
-    "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
-    "an unknown corner": ({"align": "middle"}, ValueError("align is 'middle'")),
-    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
+    "heads that do not divide": (
+        {name: lambda x: x[:, :3] for name in ("q", "out", "lse", "grad_out")},
+        ValueError("q has 3 heads and k 2; allowed: a multiple of k's"),
+    ),
+    "no keys": (
+        {"k": lambda k: k[:, :, :0]},
+        ValueError("k has shape (1, 2, 0, {D}); allowed: 2 to 4 dimensions, none 0"),
+    ),
+    "a gradient": (
+        {"k": lambda k: k.requires_grad_()},
+        ValueError("k requires grad, but has no backward; allowed: torch.no_grad()"),
+    ),
+    "causal as a number": ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),
+    "an unknown corner": (
+        {"align": "middle"},
+        ValueError("align is 'middle'; allowed: 'bottom_right', 'top_left'"),
+    ),
+    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; allowed for gradients: 2^-64 to")),
     "a scale too large for gradients": (
         {"scale": 257.0},
-        ValueError("scale is 257.0; for gradients it may be at most 2^8"),
+        ValueError("scale is 257.0; allowed for gradients: 2^-64 to 2^8"),
     ),
-    "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
-    "two tensors to add to": ({"into": (1, 2)}, TypeError("into must be three tensors")),
+    "a scale of text": ({"scale": "1"}, TypeError("scale is '1'; allowed: a number or None")),
+    "two tensors to add to": (
+        {"into": (1, 2)},
+        TypeError("into is (1, 2); allowed: three tensors, for q, k and v, or None"),
+    ),
     "16 bits to add to": (
         {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
-        TypeError("into's tensor for q"),
+        TypeError("into[0] is torch.float16"),
     ),
 }
 OF_ONE = {
     "flash_backward": {
+        # Its own words, for the same.
+        "a list": ({"q": [1.0]}, TypeError("q has type list")),
+        "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError("k is torch.bfloat16 but q is")),
+        "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16")),
+        "out too short": ({"out": lambda x: x[..., :3, :]}, ValueError("it must be q's")),
+        "an expanded gradient": (
+            {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
+            ValueError("use grad_out.conti"),
+        ),
+        "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError("a multiple of k's")),
+        "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError("no dimension may be 0")),
+        "a gradient": ({"k": lambda k: k.requires_grad_()}, ValueError("there is no backward")),
+        "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
+        "an unknown corner": ({"align": "middle"}, ValueError("align is 'middle'")),
+        "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
+        "a scale too large for gradients": (
+            {"scale": 257.0},
+            ValueError("scale is 257.0; for gradients it may be at most 2^8"),
+        ),
+        "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
+        "two tensors to add to": ({"into": (1, 2)}, TypeError("into must be three tensors")),
+        "16 bits to add to": (
+            {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
+            TypeError("into's tensor for q"),
+        ),
         "float64": ({"q": lambda q: q.double()}, TypeError("q is torch.float64")),
         "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError("head dimension 8; 16 to 256")),
         "deterministic as a number": (
@@ -52,27 +98,33 @@ OF_ONE = {
         ),
     },
     "hopper_backward": {
-        "float32": ({"q": lambda q: q.float()}, TypeError("q is torch.float32")),
+        "float32": (
+            {"q": lambda q: q.float()},
+            TypeError("q is torch.float32; allowed: (torch.float16, torch.bfloat16)"),
+        ),
         "the gradient of lse of 16 bits": (
             {"grad_lse": torch.zeros(4, 4).half()},
             TypeError("grad_lse is torch.float16"),
         ),
         "one row for all": (
             {"grad_out": lambda x: x[:, :, :1].expand(x.shape)},
-            ValueError("flash_backward takes any"),
+            ValueError("; allowed: the last 1, else multiples of 16 bytes"),
         ),
         "rows that TMA cannot find": (
             {"k": lambda k: torch.cat([k, k[..., :4]], -1)[..., :64]},
-            ValueError("multiples of 16 bytes"),
+            ValueError("k starts at "),
         ),
-        "another head": ({"q": lambda q: q[..., :32]}, ValueError("head dimension 32; 64 and 128")),
+        "another head": (
+            {"q": lambda q: q[..., :32]},
+            ValueError("q has 32 columns; allowed: (64, 128)"),
+        ),
         "keys of another batch": (
             {"k": lambda k: torch.cat([k, k])},
-            ValueError("it must be (1, Hkv, N, 64)"),
+            ValueError("k has shape (2, 2, 6, 64); allowed with q and k: (1, 2, 6, 64)"),
         ),
         "gradients to add to that are too short": (
             {"into": lambda: [torch.zeros(1, *x, 64) for x in ((4, 4), (2, 5), (2, 6))]},
-            ValueError("into's tensor for k has shape"),
+            ValueError("into[1] has shape (1, 2, 5, 64)"),
         ),
         "gaps between rows that are added to": (
             {
@@ -81,11 +133,11 @@ OF_ONE = {
                     *torch.zeros(2, 1, 2, 6, 64),
                 ]
             },
-            ValueError("into's tensor for q has strides"),
+            ValueError("into[0] has shape (1, 4, 4, 64) and strides (2048, 512, 128, 1)"),
         ),
     },
 }
-CASES = [(room, case) for room in WIDTHS for case in [*REFUSED, *OF_ONE[room]]]
+CASES = [(room, case) for room in WIDTHS for case in REFUSED | OF_ONE[room]]
 
 
 @pytest.mark.parametrize(("room", "case"), CASES)
@@ -106,4 +158,6 @@ def test_bad_input_is_refused_before_a_launch(room, case):
         if room == "hopper_backward" and not HOPPER:
             stack.enter_context(launch.played(run))
         stack.enter_context(no_launch(room))
-        assert_refused(error, run, *[values.pop(name) for name in [*values][:6]], **values)
+        device = "cuda:0" if room == "hopper_backward" else q.device  # or played as there
+        said = type(error)(f"{error}".format(device=device, D=q.shape[-1]))
+        assert_refused(said, run, *[values.pop(name) for name in [*values][:6]], **values)

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs
+from .kernel import _refusals
 
 BLOCK_M, BLOCK_N = 128, 32  # a tile: rows, and as many columns as one line of L1 holds in float32
 
@@ -41,7 +41,8 @@ def _column_sums_kernel(
 
 def column_sums(x):
     """The sums of the columns of x [M, N], as line_sums(x, dim=0); contract as there."""
-    _check_inputs(x, rank=2)
+    for error in _refusals(x, rank=2):
+        raise error
     M, N = x.shape
     out = torch.empty(N, dtype=x.dtype, device=x.device)
     with torch.cuda.device_of(x):

@@ -1,6 +1,7 @@
 """Two kernels that do the same work on different addresses: what a strided read costs.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32, any strides and sizes; any GPU that Triton compiles for.
+Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
@@ -15,10 +16,7 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-INTERPRETED = triton.knobs.runtime.interpret
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 BLOCK = 1_024  # elements per program: eight for each thread of four warps
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 
 # Not told that the tensors begin at a multiple of 16 bytes, Triton deals one element to a lane.
@@ -89,10 +87,9 @@ def coalescing(x, *, stride):
     Source: CUDA C++ Best Practices Guide, "Strided Accesses",
         https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
     """
-    _check_inputs(x, rank=1)
-    stride = _whole("stride", stride)
-    if stride < 1:
-        raise ValueError(f"stride is {stride}; it must be at least 1")
+    for error in _refusals(x, rank=1, stride=stride):
+        raise error
+    stride = int(stride)  # NumPy's integers are allowed
     n = triton.cdiv(x.shape[0], stride)
     out = torch.empty(n, dtype=x.dtype, device=x.device)
     step = stride * x.stride(0)
@@ -114,113 +111,70 @@ def line_sums(x, *, dim):
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _check_inputs(x, rank=2)
-    dim = _whole("dim", dim)
-    if dim not in (0, 1):
-        raise ValueError(f"dim is {dim}; 0 (columns) or 1 (rows) is allowed")
+    for error in _refusals(x, rank=2, dim=dim):
+        raise error
     lines = x if dim == 1 else x.T  # [lines, items of a line]: a view, nothing moves
-    if lines.shape[0] > MAX_PROGRAMS:
-        raise ValueError(f"x has {lines.shape[0]} lines; at most {MAX_PROGRAMS} are allowed")
-    out = torch.empty(lines.shape[0], dtype=x.dtype, device=x.device)
+    out = torch.empty(len(lines), dtype=x.dtype, device=x.device)
     with torch.cuda.device_of(x):
-        _line_sums_kernel[(lines.shape[0],)](
-            x, out, *lines.stride(), length=lines.shape[1], BLOCK=BLOCK
-        )
+        _line_sums_kernel[(len(lines),)](x, out, *lines.stride(), lines.shape[1], BLOCK=BLOCK)
     return out
 
 
-# --8<-- [start:refusals]
-def _check_inputs(x, *, rank):
-    """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+INTERPRETED = triton.knobs.runtime.interpret
+
+
+def _refusals(x, rank, stride=1, dim=0):
+    """What the kernels cannot do, in order: which argument, what came, what is allowed."""
+    name, functorch, forward_ad = "x", torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; call it outside of them"
-        )
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x has type {_type_name(x)}; it must be a torch.Tensor")
-    if x.is_nested or x.layout != torch.strided:
-        raise TypeError(
-            f"x is {'nested' if x.is_nested else x.layout}; it must be dense, torch.strided"
-        )
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+        kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+        yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
     if x.dtype not in DTYPES:
-        raise TypeError(f"x is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-    if x.dim() != rank:
-        allowed = "one dimension is" if rank == 1 else "two dimensions are"
-        raise ValueError(f"x has shape {tuple(x.shape)}; {allowed} allowed")
-    if x.numel() == 0:
-        raise ValueError(f"x has shape {tuple(x.shape)}; no dimension may be 0")
+        yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+    if x.dim() != rank or x.numel() == 0:
+        allowed = "1 dimension" if rank == 1 else f"{rank} dimensions"
+        yield ValueError(f"x has shape {(*x.shape,)}; allowed: {allowed}, none 0")
     if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError("x requires grad and there is no backward; use torch.no_grad()")
+        yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
     if x.is_neg():  # its memory holds the opposite sign
-        raise ValueError("x is a negated view; use x.resolve_neg()")
-    _check_device("x", x)
-
-
-def _whole(name, number):
-    """The number as Python's int; raise for what is no integer, and for True and False."""
-    if isinstance(number, bool) or not isinstance(number, numbers.Integral):
-        raise TypeError(f"{name} has type {_type_name(number)}; it must be an integer")
-    return int(number)
-    # --8<-- [end:refusals]
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+        yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+    if x.device.type != "cuda" and not (x.is_cpu and INTERPRETED):
+        yield ValueError(f"x is on {x.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    for name, number in (("stride", stride), ("dim", dim)):
+        if isinstance(number, bool) or not isinstance(number, numbers.Integral):
+            yield TypeError(f"{name} is {number!r}; allowed: an integer")
+    if stride < 1:
+        yield ValueError(f"stride is {stride}; allowed: 1 or more")
+    if dim not in (0, 1):
+        yield ValueError(f"dim is {dim}; allowed: 0 (columns), 1 (rows)")
+    if rank == 2 and x.shape[1 - dim] > MAX_PROGRAMS:
+        yield ValueError(f"x has {x.shape[1 - dim]} lines; allowed: at most {MAX_PROGRAMS}")
 
 
 def main():
-    """Check both kernels against PyTorch, and time them where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Check both kernels against PyTorch; time them where there is a GPU."""
     torch.manual_seed(0)
-    x = torch.randn(5_000, device=device)  # 5000 fills no block
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, matrix = torch.randn(5_000, device=device), torch.randn(70, 1_030, device=device)
     wrong = [s for s in (1, 2, 3, 8, 32) if not torch.equal(coalescing(x, stride=s), x[::s])]
-    print(f"x {tuple(x.shape)}, {x.dtype} on {device}, strides 1, 2, 3, 8, 32")
-    print(f"strides copied wrongly: {wrong or 'none'}")
-    matrix = torch.randn(70, 1_030, device=device)
-    largest = mean = allowed = 0.0
+    print(f"x {(*x.shape,)} and {(*matrix.shape,)}, {x.dtype} on {device}")
     for dim in (0, 1):
-        error = (line_sums(matrix, dim=dim).double() - matrix.double().sum(dim)).abs()
-        torch_error = (matrix.sum(dim).double() - matrix.double().sum(dim)).abs()
-        largest = max(largest, error.max().item())
-        mean = max(mean, error.mean().item())
-        # Adding n numbers in float32 costs at most a few eps times the sum of their sizes.
-        sizes = matrix.abs().double().sum(dim).max().item()
-        rounding = 4 * torch.finfo(matrix.dtype).eps * sizes
-        allowed = max(allowed, 2 * torch_error.max().item() + rounding)
-    print(f"matrix {tuple(matrix.shape)}, sums of rows and columns")
-    print(f"difference from float64: largest {largest:.1e}, mean {mean:.1e}")
-    right = not wrong and largest <= allowed
-    print("OK" if right else f"WRONG: a copy differs, or a sum by more than {allowed:.1e}")
-    if device == "cuda":
-        _print_speeds()
-    return 0 if right else 1
-
-
-def _print_speeds():
-    """Useful bytes a second: what the result is made of, and not the sectors around it."""
-    n, side = 2**25, 2**13
-    memory = torch.randn(32 * n, device="cuda")
-    for stride in (1, 2, 4, 8, 16, 32):
-        x = memory[: n * stride]
-        ms = triton.testing.do_bench(lambda x=x, s=stride: coalescing(x, stride=s))
-        torch_ms = triton.testing.do_bench(lambda x=x, s=stride: x[::s].clone())
-        speeds = (2 * x.element_size() * n / t / 1e6 for t in (ms, torch_ms))
-        print("stride {}: {:.0f} GB/s useful, PyTorch {:.0f} GB/s".format(stride, *speeds))
-    matrix = memory[: side * side].view(side, side)
-    for name, dim in (("rows", 1), ("columns", 0)):
-        ms = triton.testing.do_bench(lambda d=dim: line_sums(matrix, dim=d))
-        torch_ms = triton.testing.do_bench(lambda d=dim: matrix.sum(d))
-        speeds = (matrix.element_size() * matrix.numel() / t / 1e6 for t in (ms, torch_ms))
-        print("sums of {}: {:.0f} GB/s, PyTorch {:.0f} GB/s".format(name, *speeds))
+        want = matrix.double().sum(dim)
+        ours, theirs = ((f(matrix, dim=dim) - want).abs() for f in (line_sums, torch.sum))
+        print(f"dim {dim}: from float64 {ours.max():.1e} at most, {ours.mean():.1e} on average")
+        # Adding numbers in float32 costs at most a few eps of the sum of their sizes.
+        allowed = 2 * theirs.max() + 4 * torch.finfo(x.dtype).eps * matrix.abs().sum(dim).max()
+        wrong += [f"dim {dim}"] * int(ours.max() > allowed)
+    for f in (line_sums, torch.sum) if device == "cuda" else ():
+        x = torch.randn(2**13, 2**13, device=device)
+        ms = [triton.testing.do_bench(lambda f=f, x=x, d=d: f(x, dim=d)) for d in (1, 0)]
+        print(f"{f.__name__}: rows {ms[0] * 1000:.1f} µs, columns {ms[1] * 1000:.1f} µs")
+    print(f"WRONG: strides or sums {wrong}" if wrong else "OK")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def lab(monkeypatch):
     """A lab whose clocks tell their regime: queued takes 1 ms, sustained 2, as called 3."""
 
     def taken(ms):
-        return regimes.Taken(Times([ms] * 5), {"ms_host": 0.1})
+        return Times([ms] * 5, {"ms_host": 0.1})
 
     monkeypatch.setattr(session, "make_qkv", lambda *lead, device, **o: make_qkv(*lead, **o))
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -74,37 +74,8 @@ TOKENS_FIRST = (*PACKAGES, "torch:flash")
 AS_OURS = ":as ours"  # of such a name: the same, but its tensors lie in memory as ours
 
 
-@dataclass(frozen=True)
-class Script:
-    """A file of somebody's repository that Python can import once its folder is on PYTHONPATH."""
-
-    module: str  # the file's name without .py
-
-    def _path(self) -> Path:
-        found = importlib.util.find_spec(self.module)
-        if found is None or not found.origin:
-            raise Unavailable(f"{self.module}.py is in no folder of PYTHONPATH")
-        return Path(found.origin)
-
-    def version(self) -> str:
-        """What git calls its content, ten digits of it. Raises Unavailable where it is missing."""
-        text = self._path().read_bytes()
-        blob = hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False)
-        return f"blob {blob.hexdigest()[:10]}"
-
-    def load(self) -> ModuleType:
-        """The module. Raises Unavailable where it is missing, or there and cannot be used."""
-        said = f"{self.module}.py, {self.version()},"
-        try:
-            return importlib.import_module(self.module)
-        except Exception as error:
-            raise Unavailable(f"{said} cannot be imported: {in_a_line(error)}") from error
-
-
 TUTORIAL = "triton_tutorial_06"
-SCRIPTS = {  # that one is in python/tutorials of github.com/triton-lang/triton
-    TUTORIAL: Script("06-fused-attention"),
-}
+TUTORIAL_FILE = "06-fused-attention"  # in python/tutorials of github.com/triton-lang/triton
 
 BACKENDS = {
     "torch:math": SDPBackend.MATH,
@@ -119,7 +90,8 @@ def _sdpa(
 ) -> torch.Tensor:
     """PyTorch's own attention; it takes [B, H, M, D] and chooses its backend by itself."""
     if causal:
-        _refuse_two_corners(q, k)
+        if q.shape[-2] != k.shape[-2]:
+            raise ValueError("causal is True and M is not N: PyTorch aligns the other corner there")
         options["is_causal"] = True
     lead = (None,) * (4 - q.dim())
     if not lead:  # as eager code calls it: nothing here may cost the host
@@ -127,11 +99,6 @@ def _sdpa(
         return own
     out: torch.Tensor = scaled_dot_product_attention(q[lead], k[lead], v[lead], **options)
     return out.view(q.shape)
-
-
-def _refuse_two_corners(q: torch.Tensor, k: torch.Tensor) -> None:
-    if q.shape[-2] != k.shape[-2]:
-        raise ValueError("causal is True and M is not N: PyTorch aligns the other corner there")
 
 
 def _eager(
@@ -192,6 +159,16 @@ def _packaged(package: Package) -> Attention:
     return attention
 
 
+def _tutorial_version() -> str:
+    """What git calls the tutorial's content, ten digits of it. Raises Unavailable for none."""
+    found = importlib.util.find_spec(TUTORIAL_FILE)
+    if found is None or not found.origin:
+        raise Unavailable(f"{TUTORIAL_FILE}.py is in no folder of PYTHONPATH")
+    text = Path(found.origin).read_bytes()
+    blob = hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False)
+    return f"blob {blob.hexdigest()[:10]}"
+
+
 def tutorial_backward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -208,10 +185,13 @@ def tutorial_backward(
     the natural logarithm of a forward's sums: the tutorial keeps those in base 2. Raises
     Unavailable where the file is missing or has no such backward.
     """
-    script = SCRIPTS[TUTORIAL]
-    module = script.load()
+    said = f"{TUTORIAL_FILE}.py, {_tutorial_version()},"
+    try:
+        module = importlib.import_module(TUTORIAL_FILE)
+    except Exception as error:
+        raise Unavailable(f"{said} cannot be imported: {in_a_line(error)}") from error
     if not hasattr(module, "_attention"):
-        raise Unavailable(f"{script.module}.py, {script.version()}, has no class _attention")
+        raise Unavailable(f"{said} has no class _attention")
     context = SimpleNamespace(
         saved_tensors=(q, k, v, out, lse / math.log(2)),
         sm_scale=q.shape[-1] ** -0.5,
@@ -271,13 +251,15 @@ def own_layout(name: str, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def version_of(name: str) -> str:
     """The version of a competitor that was brought along; "" for this house's own and torch's."""
-    other = PACKAGES.get(name.partition(":")[0]) or SCRIPTS.get(name)
-    return other.version() if other else ""
+    if name == TUTORIAL:
+        return _tutorial_version()
+    package = PACKAGES.get(name.partition(":")[0])
+    return package.version() if package else ""
 
 
 def is_ours(name: str) -> bool:
     """Whether a name is that of a room, and not of somebody else's attention."""
-    return name.partition(":")[0] not in (*PACKAGES, *SCRIPTS, "torch")
+    return name.partition(":")[0] not in (*PACKAGES, TUTORIAL, "torch")
 
 
 def same_work(case: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,19 +31,7 @@ BUDGET_MS = 100.0  # for which fewer are enough, but not less than FEWEST
 FEWEST = 10
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What a regime gives for a competitor: its times, and what else its row says."""
-
-    times: Times
-    beside: Mapping[str, Any]
-
-    def as_row(self) -> dict[str, Any]:
-        """The fields of a data row."""
-        return {**self.times.as_row(), **self.beside}
-
-
-def sustained(call: Callable[[], object], watch: ClockWatch) -> Taken:
+def sustained(call: Callable[[], object], watch: ClockWatch) -> Times:
     """Call again and again for SECONDS, without a pause and without a flush; the first of them
     brings the GPU to its power and its temperature and is not counted.
 
@@ -67,8 +54,8 @@ def sustained(call: Callable[[], object], watch: ClockWatch) -> Taken:
     torch.cuda.synchronize()
     at = [marks[0].elapsed_time(mark) for mark in marks]
     counted = [(a, b) for a, b in itertools.pairwise(at) if a >= DISCARDED * 1e3]
-    return Taken(
-        Times([(b - a) / in_a_batch for a, b in counted]),
+    return Times(
+        [(b - a) / in_a_batch for a, b in counted],
         {
             "ms_host": five_digits(statistics.median(host)),
             **watch.between(began + DISCARDED, time.monotonic()),
@@ -82,7 +69,7 @@ def _mark() -> Any:
     return event
 
 
-def as_called(calls: Mapping[str, Callable[[], object]], flush: Flush) -> dict[str, Taken]:
+def as_called(calls: Mapping[str, Callable[[], object]], flush: Flush) -> dict[str, Times]:
     """Time calls by the host's clock, one at a time: from the call until its result is there.
 
     L2 is flushed as for queued calls, but the GPU waits: the time holds what the host does, the
@@ -99,8 +86,8 @@ def as_called(calls: Mapping[str, Callable[[], object]], flush: Flush) -> dict[s
         torch.cuda.synchronize()
         taken[name].append((time.perf_counter() - began, returned - began))
     return {
-        name: Taken(
-            Times([whole * 1e3 for whole, _ in pairs]),
+        name: Times(
+            [whole * 1e3 for whole, _ in pairs],
             {"ms_host": five_digits(statistics.median(host for _, host in pairs) * 1e3)},
         )
         for name, pairs in taken.items()

@@ -262,7 +262,7 @@ class Lab:
 
     def _clock(
         self, regime: str, calls: Mapping[str, Callable[[], object]]
-    ) -> Iterator[tuple[str, Times | regimes.Taken]]:
+    ) -> Iterator[tuple[str, Times]]:
         """The times of calls in a regime."""
         flush = self._require_gpu()
         if regime == regimes.QUEUED:

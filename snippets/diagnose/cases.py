@@ -109,8 +109,8 @@ CASES = [
         "tiled",
         "no guard for grouped heads",
         (
-            "if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):",
-            "if k.shape[-1] != q.shape[-1]:",
+            "if x.shape != (*heads, N, D):",
+            "if x.shape[-1] != D:",
         ),
         says="does not support grouped heads",
     ),

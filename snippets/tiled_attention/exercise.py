@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import _check_inputs, _scale_or_default, _tiles
+from .kernel import _refusals, _tiles
 
 
 @triton.jit
@@ -68,29 +68,21 @@ def _with_lse_kernel(
 
 def tiled_attention_with_lse(q, k, v, *, scale=None):
     """(softmax(q kᵀ · scale) v, its logsumexp [..., M] in float32); contract as in kernel.py."""
-    _check_inputs(q, k, v, causal=False)
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, v, scale, causal=False):
+        raise error
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # four dimensions each
     tensors.append(lse[(None,) * (3 - lse.dim())])  # [B, H, M]
-    strides = [stride for x in tensors for stride in x.stride()]
-    B, H, M, D = tensors[0].shape
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
+    scale = D**-0.5 if scale is None else float(scale)
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
     with torch.cuda.device_of(q):
         _with_lse_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
-            *tensors,
-            *strides,
-            H=H,
-            M=M,
-            N=k.shape[-2],
-            D=D,
-            scale=scale,
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_D=triton.next_power_of_2(D),
-            num_warps=num_warps,
-        )
+            *tensors, *(step for x in tensors for step in x.stride()), H, M, N, D, scale,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+            BLOCK_D=triton.next_power_of_2(D), num_warps=num_warps,
+        )  # fmt: skip
     return out, lse
 
 

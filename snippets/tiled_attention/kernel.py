@@ -1,6 +1,7 @@
 """Attention for a block of queries per program: keys and values in tiles, online softmax.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32, any strides, at most 256 columns, any number of keys; any GPU that
+Triton compiles for. Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
@@ -15,11 +16,6 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
-
-INTERPRETED = triton.knobs.runtime.interpret
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
-MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
 
 # --8<-- [start:tiles]
 # Columns, at most → queries per program, keys per tile, warps. Chosen by the clock on an H200: of
@@ -36,8 +32,7 @@ def _tiled_attention_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    H, M, N, D,  # heads, queries, keys, head dimension
-    scale,
+    H, M, N, D, scale,  # heads, queries, keys, head dimension; factor on the scores
     CAUSAL: tl.constexpr,  # query m sees keys 0 … m + N - M only
     BLOCK_M: tl.constexpr,  # queries of a program: rows of the scores
     BLOCK_N: tl.constexpr,  # keys of a tile: columns of the scores
@@ -143,28 +138,19 @@ def tiled_attention(q, k, v, *, scale=None, causal=False):
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _check_inputs(q, k, v, causal)
-    scale = _scale_or_default(scale, q.shape[-1])
+    for error in _refusals(q, k, v, scale, causal):
+        raise error
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # four dimensions each
-    strides = [stride for x in tensors for stride in x.stride()]
-    B, H, M, D = tensors[0].shape
+    tensors = [x[(None,) * (4 - x.dim())] for x in (q, k, v, out)]  # views: [B, H, M or N, D]
+    (B, H, M, D), N = tensors[0].shape, k.shape[-2]
+    scale = D**-0.5 if scale is None else float(scale)
     BLOCK_M, BLOCK_N, num_warps = _tiles(D)
-    with torch.cuda.device_of(q):  # launch where the tensors are; nothing for a CPU tensor
+    with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _tiled_attention_kernel[(B * H * triton.cdiv(M, BLOCK_M),)](
-            *tensors,
-            *strides,
-            H=H,
-            M=M,
-            N=k.shape[-2],
-            D=D,
-            scale=scale,
-            CAUSAL=causal,
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_D=triton.next_power_of_2(D),
-            num_warps=num_warps,
-        )
+            *tensors, *(step for x in tensors for step in x.stride()), H, M, N, D, scale,
+            CAUSAL=causal, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+            BLOCK_D=triton.next_power_of_2(D), num_warps=num_warps,
+        )  # fmt: skip
     return out
 
 
@@ -173,125 +159,65 @@ def _tiles(D):
     return next(tiles for widest, tiles in TILES.items() if widest >= D)
 
 
-def _check_inputs(q, k, v, causal):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    _check_tensors(2, q=q, k=k, v=v)
-    if q.shape[-1] > max(TILES):
-        raise ValueError(f"q has head dimension {q.shape[-1]}; at most {max(TILES)} is allowed")
-    if k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = _fit(*q.shape[:-2], "N", q.shape[-1])
-        raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
-    programs = math.prod(q.shape[:-2]) * triton.cdiv(q.shape[-2], _tiles(q.shape[-1])[0])
-    if programs > MAX_PROGRAMS:
-        shape = tuple(q.shape)
-        raise ValueError(
-            f"q has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
-        )
-    _check_mask(causal)
-    _check_device("q", q)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all must match the first."""
+def _refusals(q, k, v, scale, causal):
+    """What the kernel cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
-            "leading dimensions, and for gradients torch.autograd.grad"
-        )
-    first, like = next(iter(tensors.items()))
-    for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-        if x.is_nested or x.layout != torch.strided:
-            layout = "nested" if x.is_nested else x.layout
-            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-        if x.dtype != like.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
-            )
-        if x.device != like.device:
-            raise ValueError(
-                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
-            )
-        shape = tuple(x.shape)
-        if not least <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if not 2 <= x.dim() <= 4 or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 2 to 4 dimensions, none 0")
         if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
-            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-
-
-def _check_mask(causal, align="bottom_right"):
-    """Raise for a causal mask that is not among those of the kernel."""
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    *heads, N, D = *q.shape[:-2], k.shape[-2], q.shape[-1]
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != (*heads, N, D):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {(*heads, N, D)}")
+    if D > max(TILES):
+        yield ValueError(f"q and k ask for {D} columns; allowed: at most {max(TILES)}")
+    programs = math.prod(heads) * triton.cdiv(q.shape[-2], _tiles(D)[0])
+    if programs > MAX_PROGRAMS:
+        yield ValueError(f"q and k ask for {programs} programs; allowed: at most {MAX_PROGRAMS}")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
+    if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
+        yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
     if not isinstance(causal, bool):
-        raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
-    if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
-        raise ValueError(f"align is {align!r}; it must be 'bottom_right' or 'top_left'")
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
-    if scale is None:
-        return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
-        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
-    try:
-        number = float(scale)
-    except OverflowError:  # an integer beyond all floats
-        number = math.inf
-    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
-        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
-    return number
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-
-
-def _fit(*shape):
-    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
-    return str(shape).replace("'", "")
+        yield TypeError(f"causal is {causal!r}; allowed: True, False")
 
 
 def main():
-    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 65, 64, device=device)  # [B, H, M, D]; 65 fills no block
-    k, v = torch.randn(2, 2, 4, 97, 64, device=device)  # [B, H, N, D] each; nor does 97
-    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
-    error = (tiled_attention(q, k, v).double() - want).abs()
-    torch_error = (torch.nn.functional.scaled_dot_product_attention(q, k, v) - want).abs().max()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    q, k, v = (torch.randn(2, 4, rows, 64, device=device) for rows in (65, 97, 97))
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    want = sdpa(q.double(), k.double(), v.double())
+    ours, theirs = ((f(q, k, v) - want).abs() for f in (tiled_attention, sdpa))
     # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
-    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
-    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
-    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
-    print(f"PyTorch's own difference: largest {torch_error:.1e}")
-    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
-    if device == "cuda":
-        for name, attention in (
-            ("tiled_attention", tiled_attention),
-            ("PyTorch", torch.nn.functional.scaled_dot_product_attention),
-        ):
-            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
-            print(f"{name}: {ms * 1000:.1f} µs")
-    return 0 if error.max() <= allowed else 1
+    allowed = 4 * theirs.max() + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {(*q.shape,)}, k and v {(*k.shape,)}, {q.dtype} on {device}")
+    print(f"difference from float64: {ours.max():.1e} at most, {ours.mean():.1e} on average")
+    for f in (tiled_attention, sdpa) if device == "cuda" else ():
+        print(f"{f.__name__}: {triton.testing.do_bench(lambda f=f: f(q, k, v)) * 1000:.1f} µs")
+    print("OK" if ours.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    return int(ours.max() > allowed)
 
 
 if __name__ == "__main__":

@@ -39,9 +39,8 @@ def verdict(case, found):
     apart are right if the planted one is among them, and are called so.
     """
     named, planted = set(found.names), set(case.names)
-    alternatives = len(named) > 1 and not found.together
     strangers = named - planted
-    if strangers and not (alternatives and named & planted):
+    if strangers and not (len(named) > 1 and named & planted):
         return "wrong name"
     if not case.names and not case.memory and found.memory:
         return "wrong name"  # an access that is none of the planted mistakes
@@ -70,7 +69,7 @@ def row(case, found):
         "planted": case.planted,
         "mistakes": len(case.names) + len(case.memory) + (bool(case.says) and not found.right),
         "verdict": verdict(case, found),
-        "named": (" + " if found.together else " or ").join((*found.names, *found.memory)),
+        "named": " or ".join((*found.names, *found.memory)),
         "said": found.text(),
         "old": old,
         "new": new,

@@ -11,7 +11,6 @@ EXAMPLES = {  # section of the page → the case that it shows
     "strides": "rows: V with K's strides",
     "outside": "tiled: no mask for rows of K",
     "nan": "tiled: exp(new - old) in the first tile",
-    "two": "tiled: no scale + no rescale",
     "error": "tiled: no such function",
 }
 

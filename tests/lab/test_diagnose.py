@@ -82,7 +82,6 @@ SEEN = Diagnosis(False, names=("no scale",))
     [
         (SEEN, "right"),
         (replace(SEEN, names=("no scale", "scale 1/√N")), "right"),  # called alternatives
-        (replace(SEEN, names=("no scale", "scale 1/√N"), together=True), "wrong name"),
         (replace(SEEN, names=("wrong base",)), "wrong name"),
         (replace(SEEN, names=()), "no name"),
         (replace(SEEN, names=(), memory=("reads outside K",)), "wrong name"),

@@ -2,14 +2,12 @@
 
 The launcher runs on a handful of probing inputs. Where its output is not attention within
 rounding, it is compared with the models of `mistakes`: the mistake whose model gives this output on
-every probe is the diagnosis. Several that do are all named; if none does, two at once are tried.
+every probe is the diagnosis. Several that do are all named; if none does, there is no name.
 An output that is NaN throughout gets no name: the run is repeated, and its first NaN located.
 """
 
 import functools
-import itertools
 import re
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -35,11 +33,9 @@ from snippets._lab.judge.refusal import CannotDiagnose
 CLOSE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 # A model of rounding explains an output if it takes away this much of its error.
 EXPLAINED = 0.7
-PAIRS_FOR = 6.0  # seconds for two mistakes at once: there are thousands of pairs of models
 CAUSAL_ONLY = re.compile("causal|autoregressive", re.IGNORECASE)
 MOST_LOADS = 4_000
 MANY_LOADS = 900  # by the interpreter, at about a millisecond each
-SHORT = 64  # keys: longer inputs take their time, and tell little more of a pair
 # How a launcher says that it does not take something; anything else is a fault of its own.
 REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError, RuntimeError)
 ALWAYS_MASKED = {
@@ -416,28 +412,27 @@ def _concluded(
     wrong = [s for s in promised if not s.right]
     faults = [(f, s) for s in promised for f in s.faults]
     rest = [s for s in seen if not s.probe.promised and not s.right]
-    found = _Names()
+    found: tuple[str, ...] = ()
     origin = ""
     if wrong and all(s.out.isnan().all() for s in promised):
         origin = _origin(launcher, device, wrong[0], run.form)
     elif wrong:
-        found = _names(seen)
+        found = _single(seen)
         if not found and len(promised) < len(seen):
-            found = _names(promised)
+            found = _single(promised)
     elif rest and not any(s.faults for s in rest):
-        found = _names(seen)
-    if wrong and not found.names and not faults and not origin:
+        found = _single(seen)
+    if wrong and not found and not faults and not origin:
         broken = next((s for s in wrong if s.out.isnan().any()), None)
         origin = _origin(launcher, device, broken, run.form) if broken else ""
-    unsupported = () if found.names or wrong else tuple(s.probe.name for s in rest)
-    if not wrong and not faults and not found.names:
+    unsupported = () if found or wrong else tuple(s.probe.name for s in rest)
+    if not wrong and not faults and not found:
         return made(True, unsupported=unsupported)
     first = (wrong or [s for _, s in faults] or rest)[0]
     return made(
         False,
-        names=found.names,
-        together=found.together,
-        sentences=tuple(MISTAKES[name].sentence for name in found.names),
+        names=found,
+        sentences=tuple(MISTAKES[name].sentence for name in found),
         memory=tuple(dict.fromkeys(f"{f.kind} {f.tensor}" for f, _ in faults)),
         lines=_sentences(faults),
         origin=origin,
@@ -493,22 +488,6 @@ def _origin(launcher: Launcher, device: str, s: _Seen, form: Form) -> str:
     return "The NaN are places of the result that no program writes."
 
 
-@dataclass(frozen=True)
-class _Names:
-    names: tuple[str, ...] = ()
-    together: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.names)
-
-
-def _names(seen: Sequence[_Seen]) -> _Names:
-    """The mistakes that explain what was seen, or a pair of them."""
-    if found := _single(seen):
-        return _Names(found)
-    return _pair(_in_order(seen), {s.probe.name for s in seen})
-
-
 def _in_order(seen: Sequence[_Seen]) -> list[_Seen]:
     """The wrong ones first, and of those the small: they exclude most for least."""
     return sorted(seen, key=lambda s: (s.right, s.probe.sizes[1] * s.probe.sizes[0]))
@@ -526,7 +505,7 @@ def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
             if mistake.rounding == rounding
             and (not mistake.needs or mistake.needs in ran)
             and not (square and mistake.unequal)
-            and any(fits((model,), ordered) for model in mistake.models)
+            and any(fits(model, ordered) for model in mistake.models)
         )
         if "zeros" in found:  # many mistakes leave zeros on few inputs; that they are zeros is sure
             return ("zeros",)
@@ -536,75 +515,18 @@ def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
     return tuple(name for name, m in MISTAKES.items() if m.sign and m.sign(outputs))
 
 
-def _pair(seen: Sequence[_Seen], ran: set[str]) -> _Names:
-    """Two mistakes at once, if one pair of names explains everything and no other does.
-
-    Models of a mistake that do the same to the first wrong input are tried as one there; each is
-    tried by itself on the other inputs. One that changes none of the short outputs is left out.
-    """
-    until = time.process_time() + PAIRS_FOR
-    wrong = [s for s in seen if not s.right]
-    first, short = wrong[0], [s for s in wrong if s.probe.sizes[1] <= SHORT]
-    if len(wrong) < 2 or first not in short:
-        return _Names()
-    alike: dict[tuple[str, bytes], tuple[dict[str, Any], list[Change]]] = {}
-    for name, mistake in MISTAKES.items():
-        if mistake.rounding or (mistake.needs and mistake.needs not in ran):
-            continue
-        for model in mistake.models:
-            changed = model(first.probe)
-            if changed is not None and any(_changes(model, s) for s in short):
-                key = attend(first.probe, **changed).float().numpy().tobytes()
-                alike.setdefault((name, key), (changed, []))[1].append(model)
-    found: set[tuple[str, str]] = set()
-    for ((one, _), (ours, some)), ((two, _), (theirs, others)) in itertools.combinations(
-        alike.items(), 2
-    ):
-        if one == two or (one, two) in found or ours.keys() & theirs.keys():
-            continue
-        if time.process_time() > until:
-            break
-        if not _close(first.out, attend(first.probe, **ours, **theirs), first.probe.q.dtype):
-            continue
-        pairs = itertools.product(some, others)
-        if any(_explains(pair, seen, at_least=2) and _both_matter(pair, wrong) for pair in pairs):
-            found.add((one, two))
-    return _Names(found.pop(), together=True) if len(found) == 1 else _Names()
-
-
-def _both_matter(pair: Sequence[Change], wrong: Sequence[_Seen]) -> bool:
-    """Whether either of two mistakes is seen beside the other, on some wrong output."""
-    for alone in pair:
-        for s in wrong:
-            both, one = output(s.probe, pair), output(s.probe, (alone,))
-            if both is not None and one is not None and not _close(one, both, s.probe.q.dtype):
-                break
-        else:
-            return False
-    return True
-
-
-def _changes(model: Change, s: _Seen) -> bool:
-    """Whether a model says of a probe that the output is another than that of right attention."""
-    want = output(s.probe, (model,))
-    return want is not None and not torch.equal(want, s.want)
-
-
-def _explains(models: Sequence[Change], seen: Sequence[_Seen], at_least: int = 1) -> bool:
-    """The models' output is the launcher's on every probe, wrong ones among them."""
-    matched = 0
+def _explains(model: Change, seen: Sequence[_Seen]) -> bool:
+    """The model's output is the launcher's on every probe, wrong ones among them."""
+    matched = False
     for s in seen:
-        try:
-            want = output(s.probe, models)
-        except ValueError:
-            return False
+        want = output(s.probe, model)
         if want is None:
             continue
         if not _close(s.out, want, s.probe.q.dtype):
             return False
         apart = (want - s.want).abs().max().item()  # of rounding alone a model says nothing
-        matched += not s.right and not apart <= s.allowed
-    return matched >= at_least
+        matched = matched or (not s.right and not apart <= s.allowed)
+    return matched
 
 
 def _close(out: Tensor, want: Tensor, dtype: torch.dtype) -> bool:
@@ -618,14 +540,14 @@ def _close(out: Tensor, want: Tensor, dtype: torch.dtype) -> bool:
     return torch.allclose(out, want, rtol=0.0, atol=CLOSE[dtype] * size, equal_nan=True)
 
 
-def _explains_rounding(models: Sequence[Change], seen: Sequence[_Seen]) -> bool:
+def _explains_rounding(model: Change, seen: Sequence[_Seen]) -> bool:
     """The model takes most of the error away, which is too large for float32 and still small.
 
     Digit for digit it cannot match: a weight at the edge between two roundings falls either way.
     """
     left = error = 0.0
     for s in seen:
-        want = output(s.probe, models)
+        want = output(s.probe, model)
         if want is None or s.right or s.probe.name.startswith("scores of"):
             continue
         left += (s.out.double() - want).square().sum().item()

@@ -11,7 +11,6 @@ class Diagnosis:
 
     right: bool
     names: tuple[str, ...] = ()  # of mistakes.MISTAKES
-    together: bool = False  # both names at once; otherwise one of them
     sentences: tuple[str, ...] = ()  # of the names
     memory: tuple[str, ...] = ()  # "reads outside of k": kind and tensor
     lines: tuple[str, ...] = ()  # the same, with the line, as sentences
@@ -40,12 +39,9 @@ class Diagnosis:
         first = [f"Triton does not compile it. {said}" for said in self.refused]
         if self.error:
             first.append(f"It fails: {self.error}")
-        if self.sentences and self.together:
-            first.append("Two mistakes: " + " And: ".join(self.sentences))
-        elif len(self.sentences) == 1:
-            first.append(self.sentences[0])
-        elif self.sentences:
-            first.append("These inputs cannot tell apart: " + " Or: ".join(self.sentences))
+        if self.sentences:
+            several = "These inputs cannot tell apart: " * (len(self.sentences) > 1)
+            first.append(several + " Or: ".join(self.sentences))
         first += self.lines
         if self.origin:
             first.append(self.origin)
@@ -53,8 +49,8 @@ class Diagnosis:
             first.append("Its interpreter runs it all the same, and the results are right.")
         if not first:
             first.append(
-                "Wrong, but by none of the known mistakes, nor by two of them: more than one "
-                "mistake, or one that has no name here."
+                "Wrong, but by none of the known mistakes: more than one mistake, or one that has "
+                "no name here."
             )
         return (*first, *self._size())
 

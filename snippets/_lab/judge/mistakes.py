@@ -1,8 +1,8 @@
 """The mistakes that a diagnosis can name, each with what it tells a reader and its models.
 
 A mistake may have several models: the same in other places, or with other tile sizes. Each is a
-change to right attention (`models`), so that two mistakes can be tried together. Accesses that
-leave a tensor are no guess from the output: they are seen, and have sentences of their own here.
+change to right attention (`models`). Accesses that leave a tensor are no guess from the output:
+they are seen, and have sentences of their own here.
 """
 
 import functools

@@ -1,9 +1,8 @@
 """Attention in float64 with a place for each mistake: what a wrong kernel would return.
 
 `attend` is right attention until one of its keyword arguments says otherwise. A *change* is a
-function of a probe that says which arguments a mistake gives it: so two mistakes that change
-different arguments can be made at once. A change returns None for a probe on which its effect
-depends on how a kernel is written. What is read beyond a tensor is 0: `bounds` sees to that.
+function of a probe that says which arguments a mistake gives it, or None for a probe on which its
+effect depends on how a kernel is written. What is read beyond a tensor is 0: `bounds` sees to that.
 """
 
 import functools
@@ -122,20 +121,10 @@ def attend(
     return out if finish is None else finish(out)
 
 
-def output(p: Probe, changes: Sequence[Change]) -> Tensor | None:
-    """What a kernel with these mistakes returns; None where they do not say.
-
-    Raises ValueError if two of them change the same argument.
-    """
-    together: Arguments = {}
-    for change in changes:
-        arguments = change(p)
-        if arguments is None:
-            return None
-        if together.keys() & arguments.keys():
-            raise ValueError("two mistakes change the same step")
-        together |= arguments
-    return attend(p, **together)
+def output(p: Probe, change: Change) -> Tensor | None:
+    """What a kernel with this mistake returns; None where it does not say."""
+    arguments = change(p)
+    return None if arguments is None else attend(p, **arguments)
 
 
 def always(**arguments: Any) -> Change:

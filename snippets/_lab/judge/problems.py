@@ -344,7 +344,7 @@ def _wrong(p: Problem, model: Change) -> Tensor | None:
     if p.probe is None or len(p.expected) > 1:  # a model knows one result
         return None
     if "v" in p.inputs:
-        found = output(p.probe, (model,))
+        found = output(p.probe, model)
     else:
         probe = _as_weights(p.probe)
         changed = model(probe)

@@ -23,7 +23,7 @@ from snippets._lab.draw.chart import (
     logarithmic,
     powers_of_two,
 )
-from snippets._lab.draw.identity import ORDER, OTHERS, Identity, identity, mixed, strength
+from snippets._lab.draw.identity import HEAT, ORDER, OTHERS, Identity, identity, strength
 from snippets._lab.draw.rows import (
     INTENSITY,
     RATE,
@@ -46,7 +46,7 @@ Where = Mapping[str, Any] | Callable[[Row], bool]
 SMALL = 5  # pixels of a gray point: what lies below it, in color, shows around it
 MOST_TICKS = 12  # values of an axis that are each a tick
 ERROR = Quantity("largest difference from float64", "largest", units.difference)
-LIGHTNESS = [[i / 8, mixed(i / 8)] for i in range(9)]  # it falls, so gray prints tell the same
+LIGHTNESS = [[i / 2, color] for i, color in enumerate(HEAT)]  # falls, so gray tells the same
 
 
 @dataclass(frozen=True)

@@ -51,17 +51,6 @@ def oklch(lightness: float, chroma: float, hue: float) -> str:
 HEAT = ("#f3f1ea", "#6fb0ba", "#06414f")  # from 0 to 1; attention_map.css has the same
 
 
-def mixed(part: float) -> str:
-    """The color of a share of 1 in a heatmap."""
-    first = 0 if part < 0.5 else 1
-    low, high = (
-        [int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in HEAT[first : first + 2]
-    )
-    along = 2 * part - first
-    channels = (round(a + (b - a) * along) for a, b in zip(low, high, strict=True))
-    return "#" + "".join(f"{x:02x}" for x in channels)
-
-
 @dataclass(frozen=True)
 class Rung:
     """A room's place on the ramp: its hue, and what its exercise is called in a chart."""

@@ -230,8 +230,12 @@ def cell(run: Callable[..., Tensor], case: Case, device: str) -> Case:
     if case["mask"] == "causal, top-left":
         options["align"] = "top_left"
     weights = "v" not in inspect.signature(run).parameters
+    forced: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if configuration:  # is chosen, whatever the tensors are
+        value = configuration.value
+        forced = patch.object(inspect.getmodule(run), configuration.chooser, lambda *_, **__: value)
     try:
-        with _chosen(run, configuration):
+        with forced:
             out = run(q, k, **options) if weights else run(q, k, v, **options)
             if out.is_cuda:
                 torch.cuda.synchronize()
@@ -259,17 +263,6 @@ def _deviation(
     if weights:
         return weights_deviation(out, q, k, mask=mask)
     return deviation(out, q, k, v, mask=mask)
-
-
-@contextlib.contextmanager
-def _chosen(run: Callable[..., Tensor], configuration: Configuration | None) -> Iterator[None]:
-    """The launcher chooses this configuration, whatever the tensors are."""
-    if configuration is None:
-        yield
-        return
-    module = inspect.getmodule(run)
-    with patch.object(module, configuration.chooser, lambda *_, **__: configuration.value):
-        yield
 
 
 def rows(

@@ -244,26 +244,20 @@ def rows(room: str, result: str, each: Callable[..., Iterator[Row]]) -> Iterator
         raise ValueError(f"{room}: two problems have the same name")
     judged = [p for p in problems if p.file != "exercise"]  # which has the same problems
     of_kernel = any(p.file == "kernel" for p in judged)
-    wrong = list(_wrong_kernels(room)) if of_kernel else []
+    kernels = _wrong_kernels(room) if of_kernel else ()
+    wrong = {name: (sentence, module) for name, sentence, module in kernels}
     tables: list[dict[str, int]] = [{} for _ in judged]  # fingerprint → its number
-    found = []
-    done = iter(each(step=["right", "mistakes", *(name for name, _, _ in wrong)]))
-    next(done)
     recorded = [_recorded(load(room, p.file), p) for p in problems]
-    next(done)
     mistakes: list[Row] = list(_modeled(judged, tables))
-    for name, sentence, module in wrong:
-        next(done)
+    for step in each(variant=list(wrong)):
+        sentence, module = wrong[step["variant"]]
         numbers = [_of_variant(module, p, table) for p, table in zip(judged, tables, strict=True)]
-        row = {"mistake": name, "source": "variant", "sentence": sentence, "prints": [numbers]}
-        found.append(row)
-    for _ in done:
-        pass
+        row = {"mistake": step["variant"], "source": "variant"}
+        mistakes.append(row | {"sentence": sentence, "prints": [numbers]})
     prints = dict(zip(map(id, judged), map(list, tables), strict=True))
     for p, row in zip(problems, recorded, strict=True):
         yield row | ({"prints": prints[id(p)]} if id(p) in prints else {})
     yield from mistakes
-    yield from found
 
 
 def _recorded(module: ModuleType, p: Problem) -> Row:
@@ -312,12 +306,7 @@ def _modeled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> I
     """What each model of a mistake would return; -1 where it does not say."""
     if not any(p.probe for p in problems):
         return
-    right = [
-        _number(
-            table, _prints([want.to(next(iter(p.inputs.values())).dtype) for want in p.expected])
-        )
-        for p, table in zip(problems, tables, strict=True)
-    ]
+    right = [_number(t, _prints(_rounded(p))) for p, t in zip(problems, tables, strict=True)]
     for name, mistake in MISTAKES.items():
         if mistake.rounding:
             continue  # no fingerprint is fine enough to tell roundings apart

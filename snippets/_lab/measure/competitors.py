@@ -127,12 +127,9 @@ def _compiled_flex(
     torch._dynamo.reset()  # beyond its limit of recompilations it would fall back to eager
     mask = None
     if causal:
-        mask = create_block_mask(_not_later, None, None, q[-2], k[-2], device=str(device))
+        past = lambda b, h, row, column: row >= column  # noqa: E731
+        mask = create_block_mask(past, None, None, q[-2], k[-2], device=str(device))
     return torch.compile(flex_attention, dynamic=False), mask
-
-
-def _not_later(b: Any, h: Any, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    return row >= column
 
 
 PYTORCH: dict[str, Attention] = {"torch:sdpa": _sdpa, "torch:eager": _eager, "torch:flex": _flex}

@@ -151,17 +151,11 @@ def compiled(name: str, backend: str = "inductor") -> Attention:
 
     It is compiled at the first call.
     """
-    inside = resolve(name) if name.startswith("torch:") else None
-    inside = inside or functools.partial(_through, operator(name))
+    made = resolve(name) if name.startswith("torch:") else operator(name)
+    assert made is not None  # PyTorch's are there
 
-    def attention(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
-        return inside(*tensors, **options)
+    def attention(*tensors: torch.Tensor, causal: bool = False, **options: Any) -> torch.Tensor:
+        return made(*tensors, causal=causal, **options)
 
     found: Attention = torch.compile(attention, fullgraph=True, dynamic=False, backend=backend)
     return found
-
-
-def _through(
-    made: Callable[..., torch.Tensor], *tensors: torch.Tensor, causal: bool = False
-) -> torch.Tensor:
-    return made(*tensors, causal)

@@ -15,10 +15,6 @@ CUDA_TRAITS = (
     "the same as code, cuda::arch_traits",
     "https://github.com/NVIDIA/cccl/blob/main/libcudacxx/include/cuda/__device/arch_traits.h",
 )
-OCCUPANCY = (
-    "CUDA's occupancy calculator, cuda_occupancy.h",
-    "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__OCCUPANCY.html",
-)
 AMD_SPECIFICATIONS = (
     "ROCm documentation, GPU specifications",
     "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html",
@@ -33,7 +29,7 @@ LLVM = (
 class Architecture:
     """Limits of one multiprocessor (AMD: compute unit), the same for every card of a target.
 
-    NVIDIA: CUDA_GUIDE and CUDA_TRAITS, units of allocation from OCCUPANCY.
+    NVIDIA: CUDA_GUIDE and CUDA_TRAITS, units of allocation from CUDA's cuda_occupancy.h.
     AMD: AMD_SPECIFICATIONS and LLVM.
     """
 
@@ -138,8 +134,8 @@ def programs_at_once(
     """Programs of a kernel that one multiprocessor holds at once, and what allows no more of them.
 
     registers are those of a thread, shared_bytes those of a program; 0 if not even one fits.
-    Source: OCCUPANCY for NVIDIA, LLVM for AMD; both give registers warp by warp, in each quarter
-    of a multiprocessor.
+    Source: CUDA's cuda_occupancy.h for NVIDIA, LLVM for AMD; both give registers warp by warp, in
+    each quarter of a multiprocessor.
     """
     limits = ARCHITECTURES[target]
     per_warp = _up(registers * limits.lanes, limits.register_unit)

@@ -164,11 +164,7 @@ def softmax_steps(
 
 def _json(tile: np.ndarray[Any, Any]) -> list[Any]:
     """Nested lists; -inf, which JSON cannot hold, becomes None."""
-    listed: list[Any] = tile.tolist()
-    return _without_infinity(listed)
-
-
-def _without_infinity(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_infinity(item) for item in value]
-    return None if value == -np.inf else value
+    shown = tile.astype(object)
+    shown[tile == -np.inf] = None
+    listed: list[Any] = shown.tolist()
+    return listed

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import MAX_TILE, MAX_WARPS, _check_number, _check_places, _check_power_of_two
+from .kernel import _refusals
 
 
 @triton.jit
@@ -24,10 +24,9 @@ def _two_walks_kernel(links_ptr, starts_ptr, out_ptr, n, steps, BLOCK: tl.conste
 
 def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     """As the post's launcher, with twice as many walkers in a program of the same size."""
-    _check_places(links, starts)
-    _check_number("steps", steps, least=0)
-    _check_power_of_two("block", block, most=MAX_TILE)
-    _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
+    tensors = {"links": links, "starts": starts}
+    for error in _refusals(tensors, steps=steps, block=block, num_warps=num_warps):
+        raise error
     return two_walks(links, starts, steps, block, num_warps)
 
 

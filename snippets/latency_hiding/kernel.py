@@ -1,6 +1,7 @@
 """Four small kernels that make a GPU wait, and show what hides the waiting.
 
-Run it alone: `python kernel.py` checks them against PyTorch (on a CPU, in Triton's interpreter).
+Places are int32 and numbers float32, contiguous; any GPU that Triton compiles for.
+Run it alone: `python kernel.py` checks them against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
@@ -13,14 +14,6 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
-
-INTERPRETED = triton.knobs.runtime.interpret
-LINE = 32  # int32 elements of a cache line: 128 bytes
-LANES = 32  # threads of a warp
-VECTOR = 4  # float32 elements that one load instruction brings a thread
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
-MAX_TILE = 2**20  # Triton's limit for the elements of a tile
-MAX_WARPS = 32  # CUDA's limit for a program, 1,024 threads
 
 
 @triton.jit
@@ -111,6 +104,11 @@ def _held_kernel(
     # --8<-- [end:held]
 
 
+LINE = 32  # int32 elements of a cache line: 128 bytes
+LANES = 32  # threads of a warp
+VECTOR = 4  # float32 elements that one load instruction brings a thread
+
+
 def cycle(n_bytes, *, device, seed=0):
     """Links through every cache line of a working set, in one random cycle.
 
@@ -123,7 +121,7 @@ def cycle(n_bytes, *, device, seed=0):
     """
     lines = n_bytes // (4 * LINE)
     if lines < 1 or n_bytes % (4 * LINE):
-        raise ValueError(f"n_bytes is {n_bytes}; a positive multiple of {4 * LINE} is allowed")
+        raise ValueError(f"n_bytes is {n_bytes}; allowed: a positive multiple of {4 * LINE}")
     generator = torch.Generator(device).manual_seed(seed)
     order = torch.randperm(lines, generator=generator, device=device, dtype=torch.int32)
     links = torch.zeros(lines, LINE, dtype=torch.int32, device=device)
@@ -151,10 +149,9 @@ def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
 
     Source: Mei and Chu 2015, https://arxiv.org/abs/1509.02308, section 4
     """
-    _check_places(links, starts)
-    _check_number("steps", steps, least=0)
-    _check_power_of_two("block", block, most=MAX_TILE)
-    _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
+    tensors = {"links": links, "starts": starts}
+    for error in _refusals(tensors, steps=steps, block=block, num_warps=num_warps):
+        raise error
     return walk(links, starts, steps, block, num_warps)
 
 
@@ -177,12 +174,9 @@ def copy_in_flight(x, *, programs, loads=1, num_warps=4):
         loads: load instructions of a thread before its first store, each 16 bytes; a power of two.
         num_warps: warps of a program.
     """
-    _check_tensor("x", x, torch.float32)
-    _check_number("programs", programs, least=1, most=MAX_PROGRAMS)
-    _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
-    threads = num_warps * LANES
-    _check_power_of_two("loads", loads, most=MAX_TILE // (threads * VECTOR))
-    block = threads * VECTOR * loads
+    for error in _refusals({"x": x}, programs=programs, num_warps=num_warps, loads=loads):
+        raise error
+    block = num_warps * LANES * VECTOR * loads
     out = torch.empty_like(x)
     with torch.cuda.device_of(x):
         _copy_kernel[(programs,)](x, out, len(x), BLOCK=block, num_warps=num_warps)
@@ -199,13 +193,11 @@ def work_on_tiles(x, *, steps, programs=None, num_warps=32):
             in turns: with as many as the GPU holds at once the kernel is called *persistent*.
         num_warps: warps of a program.
     """
-    _check_tensor("x", x, torch.float32, rank=2)
-    _check_number("steps", steps, least=0)
+    given = {} if programs is None else {"programs": programs}
+    for error in _refusals({"x": x}, 2, wide=True, steps=steps, num_warps=num_warps, **given):
+        raise error
     tiles, block = x.shape
     programs = tiles if programs is None else programs
-    _check_number("programs", programs, least=1, most=MAX_PROGRAMS)
-    _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
-    _check_power_of_two("the width of x", block, most=MAX_TILE)
     out = torch.empty_like(x)
     with torch.cuda.device_of(x):
         _tiles_kernel[(programs,)](x, out, tiles, steps, BLOCK=block, num_warps=num_warps)
@@ -225,14 +217,9 @@ def hold_and_wait(links, starts, x, *, steps, work=0, num_warps=4):
         int32 [W], where each walker ends (where it began, with `work`), and float32 [W], the sum
         of x (with `work`, plus that of y).
     """
-    _check_places(links, starts)
-    _check_tensor("x", x, torch.float32)
-    _check_number("steps", steps, least=0)
-    _check_power_of_two("the length of x", len(x), most=MAX_TILE)
-    _check_power_of_two("num_warps", num_warps, most=MAX_WARPS)
-    _check_number("work", work, least=0, most=len(x))
-    if work:
-        _check_power_of_two("work", work, most=MAX_TILE)
+    tensors = {"links": links, "starts": starts, "x": x}
+    for error in _refusals(tensors, wide=True, steps=steps, num_warps=num_warps, work=work):
+        raise error
     return held(links, starts, x, steps, work, num_warps)
 
 
@@ -247,117 +234,77 @@ def held(links, starts, x, steps, work, num_warps):
     return ends, sums
 
 
-# --8<-- [start:refusals]
-def _check_tensor(name, x, dtype, rank=1):
-    """Raise for what the kernels cannot do: which argument, what came, what is allowed."""
-    _check_transforms()
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-    if x.is_nested or x.layout != torch.strided:
-        layout = "nested" if x.is_nested else x.layout
-        raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
-    if x.dtype != dtype:
-        raise TypeError(f"{name} is {x.dtype}; {dtype} is allowed")
-    if x.dim() != rank:
-        allowed = "1 dimension is" if rank == 1 else f"{rank} dimensions are"
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; {allowed} allowed")
-    if x.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; no dimension may be 0")
-    if not x.is_contiguous():
-        raise ValueError(f"{name} has strides {x.stride()}; it must be contiguous")
-    if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
-    if x.is_neg():  # its memory holds the opposite sign
-        raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-    _check_device(name, x)
+INTERPRETED = triton.knobs.runtime.interpret
+DTYPES = {"links": torch.int32, "starts": torch.int32, "x": torch.float32}
+POWERS = [2**i for i in range(21)]  # 2^20 elements are Triton's limit for a tile
+ALLOWED = {"steps": range(2**31), "programs": range(1, 2**31)}  # CUDA's limit for a grid
+ALLOWED |= {"num_warps": POWERS[:6], "block": POWERS, "work": [0, *POWERS]}  # 1,024 threads
 
 
-def _check_places(links, starts):
-    """Links and starts must point into links: a walk outside would read any memory."""
-    for name, x in (("links", links), ("starts", starts)):
-        _check_tensor(name, x, torch.int32)
-        if x.device != links.device:
-            raise ValueError(f"{name} is on {x.device} but links is on {links.device}")
-        if x.min() < 0 or x.max() >= len(links):
-            raise ValueError(f"{name} points outside links, which has {len(links)} elements")
-
-
-def _check_number(name, number, *, least, most=2**31 - 1):
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} has type {_type_name(number)}; it must be an int")
-    if not least <= number <= most:
-        raise ValueError(f"{name} is {number}; {least} to {most} is allowed")
-
-
-def _check_power_of_two(name, number, *, most):
-    _check_number(name, number, least=1, most=most)
-    if number & (number - 1):
-        raise ValueError(f"{name} is {number}; it must be a power of two")
-    # --8<-- [end:refusals]
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _check_transforms():
-    """Raise inside torch.func and forward-mode autograd."""
+def _refusals(tensors, rank=1, wide=False, **numbers):
+    """What the kernels cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; call it outside of them"
-        )
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    first, like = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
+        if x.dtype != DTYPES[name]:
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES[name]}")
+        if x.dim() != rank or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: rank {rank}, no 0")
+        if not x.is_contiguous():
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: {name}.contiguous()")
+        if x.requires_grad and torch.is_grad_enabled():
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+        if x.device.type != "cuda" and not (x.is_cpu and INTERPRETED):
+            yield ValueError(f"{name} is on {x.device}; allowed: GPU; CPU with TRITON_INTERPRET=1")
+        if x.device != like.device:
+            yield ValueError(f"{name} is on {x.device}; allowed with {first}: {like.device}")
+        if name != "x" and (x.min() < 0 or x.max() >= len(like)):  # it would read any memory
+            yield ValueError(f"{name} points outside {first}; allowed: 0 to {len(like) - 1}")
+    numbers |= {"the width of x": x.shape[-1]} if wide else {}
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            yield TypeError(f"{name} is {number!r}; allowed: an int")
+        allowed = ALLOWED.get(name, POWERS)
+        if number not in allowed:
+            powers = "" if isinstance(allowed, range) else ", powers of two"
+            yield ValueError(f"{name} is {number}; allowed: {allowed[0]} to {allowed[-1]}{powers}")
+    most = POWERS[-1] // (LANES * VECTOR * numbers["num_warps"])
+    if numbers.get("loads", 1) > most:
+        yield ValueError(f"loads is {numbers['loads']}; allowed: at most {most}, a tile")
+    if numbers.get("work", 0) > len(x):
+        yield ValueError(f"work is {numbers['work']}; allowed: at most {len(x)}, x's length")
 
 
 def main():
-    """Check the kernels against PyTorch, and time them where there is a GPU."""
+    """Check the kernels against PyTorch; time walks where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     links = cycle(100 * 4 * LINE, device=device)
-    starts = torch.arange(7, dtype=torch.int32, device=device) * LINE
-    want = starts
+    starts = want = links.view(-1, LINE)[:7, 0].contiguous()
     for _ in range(40):
         want = links[want.long()]
-    wrong = int((latency_hiding(links, starts, steps=40, block=4) != want).sum())
-    print(f"links {tuple(links.shape)}, {len(starts)} walkers of 40 steps on {device}")
-    print(f"walkers that end elsewhere than PyTorch's: {wrong}")
     x = torch.randn(5_000, device=device)  # 5000 fills no tile
-    wrong += not torch.equal(copy_in_flight(x, programs=3, loads=2), x)
     tiles = x[:4_096].view(4, 1_024)
-    want = tiles.double() * (2 - 0.5**9)  # y ← y / 2 + x, nine times
-    error = (work_on_tiles(tiles, steps=9, programs=3, num_warps=4) - want).abs().max().item()
+    worked = work_on_tiles(tiles, steps=9, programs=3, num_warps=4)
+    error = (worked - tiles.double() * (2 - 0.5**9)).abs().max()  # y ← y / 2 + x, nine times
+    right = torch.equal(latency_hiding(links, starts, steps=40, block=4), want)
+    right &= torch.equal(copy_in_flight(x, programs=3, loads=2), x)
     # Each of nine additions rounds once, and halves what was rounded before.
-    allowed = 2 * torch.finfo(x.dtype).eps * want.abs().max().item()
-    print(f"tiles {tuple(tiles.shape)}, 9 multiply-adds: largest difference {error:.1e}")
-    right = not wrong and error <= allowed
-    print("OK" if right else f"WRONG: a place differs, or a product by more than {allowed:.1e}")
-    if device == "cuda":
-        _print_times()
-    return 0 if right else 1
-
-
-def _print_times():
-    """A step of one walker through a small and a large working set; and of many walkers."""
-    steps = 4_096
-    for name, n_bytes, walkers in (
-        ("one walker, 64 KiB", 2**16, 1),
-        ("one walker, 8 MiB", 2**23, 1),
-        ("one walker, 1 GiB", 2**30, 1),
-        ("4,096 walkers, 1 GiB", 2**30, 4_096),
-    ):
-        links = cycle(n_bytes, device="cuda")
-        starts = links.view(-1, LINE)[:walkers, 0].contiguous()
-        ms = triton.testing.do_bench(
-            lambda links=links, starts=starts: walk(links, starts, steps, 1, 1)
-        )
-        print(f"{name}: {ms / steps * 1e6:.0f} ns a step")
+    right &= bool(error <= 4 * torch.finfo(x.dtype).eps * tiles.abs().max())
+    print(f"links {(*links.shape,)}, 7 walkers of 40 steps, tiles {(*tiles.shape,)} on {device}")
+    print(f"difference of tiles from float64: {error:.1e} at most")
+    for n_bytes in (2**16, 2**23, 2**30) if device == "cuda" else ():
+        links = cycle(n_bytes, device=device)
+        ms = triton.testing.do_bench(lambda links=links: walk(links, links[:1], 4_096, 1, 1))
+        print(f"a walker in {n_bytes:,} bytes: {ms / 4_096 * 1e6:.0f} ns a step")
+    print("OK" if right else "WRONG: a place, a copy or a product differs from PyTorch's")
+    return int(not right)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from snippets._lab.results import store
 from snippets._lab.results.runs import RUNS
 from snippets._lab.rooms import DATA, FIGURES, ROOT, UnknownName, places_of, room_file, rooms
 
-PROCESSES = 8  # at most, for what needs no GPU: each holds torch, and a compiler beside it
-
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
 
@@ -97,6 +95,9 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _bench_cpu(options: argparse.Namespace) -> int:
+    import torch
+
+    torch.set_num_threads(1)  # inputs are small, and sums the same on every machine
     _interpret()
     return _measure(options, ["interpreter", "compiler"])
 
@@ -155,13 +156,13 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
                 console.print(f"failed: {job.post}/{job.result}: {report.error}", style="red")
 
         session = Session(options.data, options.commit, options.force, options.runs)
-        if places != ["gpu"]:
-            workers.side_by_side(todo, session, tell, min(os.cpu_count() or 1, PROCESSES))
-        elif options.runs > 1 and any(map(session.wants, todo)):
+        several = places == ["gpu"] and options.runs > 1
+        if several and any(map(session.wants, todo)):
             progress.update(bar, total=len(todo) * options.runs)
             workers.in_runs(selected, session, tell)
         else:
-            workers.in_turn(todo, session, tell)
+            with session.compiler:
+                workers.in_turn(todo, session, tell)
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
     for at, report in sorted(ended.items()):
         outcome = report.outcome or f"failed, nothing stored: {report.error}"

@@ -37,6 +37,7 @@ from snippets._lab.rooms import (
 )
 
 SECONDS = 300  # for the tests of one mutant; they take a few, more on a busy machine
+AT_ONCE = 8  # at most: each holds torch
 CONTROL = "unchanged kernel"
 NO_KILL = (
     "wrong numbers are told by assert_attention, torch.testing.assert_close or NumericalMismatch"
@@ -244,9 +245,8 @@ def rows(
     each: Callable[..., Iterator[dict[str, Any]]],
     *,
     derive: Derive | None = None,
-    at_once: int = 2,
 ) -> Iterator[dict[str, Any]]:
-    """One row for each mutant of a room, for the data file; `at_once` of them run at a time.
+    """One row for each mutant of a room, for the data file; some of them run at a time.
 
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
     """
@@ -258,7 +258,7 @@ def rows(
     killers = _killers(room)
     if not interpreted(room):
         derive = None  # outputs are looked at in the interpreter
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
         pending = {
             name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
             for name, text in sources.items()

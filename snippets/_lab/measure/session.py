@@ -462,8 +462,7 @@ def jobs(place: str, post: str | None = None, result: str | None = None) -> list
 
 
 def _mutants(room: str, lab: Lab) -> Iterator[Row]:
-    # Other cores measure other rooms.
-    return mutants.rows(room, lab.each, derive=name_of, at_once=1)
+    return mutants.rows(room, lab.each, derive=name_of)
 
 
 def _problems(room: str, name: str, lab: Lab) -> Iterator[Row]:

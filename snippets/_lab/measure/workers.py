@@ -1,25 +1,14 @@
-"""Measures jobs: one after the other, in runs of their own, or several at once without a GPU.
+"""Measures jobs one after the other: here, or each run of a GPU's times in a process of its own."""
 
-Timing on a GPU wants the machine to itself, and each run a process. What needs no GPU is counted,
-compiled or judged, and there each core gets a process of its own, which takes the jobs of one room
-or target at a time.
-"""
-
-import itertools
-import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
-
-import torch
 
 from snippets._lab.child import Child, Ended
 from snippets._lab.measure.session import Job, Session
 from snippets._lab.measure.session import jobs as find_jobs
-from snippets._lab.probe.compiled import Compiler
 
 
 @dataclass(frozen=True)
@@ -37,20 +26,18 @@ Tell = Callable[[Report], None]
 Selection = tuple[str | None, str | None]  # post and result; None for all
 
 
-def in_turn(
-    jobs: Sequence[Job], session: Session, tell: Tell, some: Iterable[int] | None = None
-) -> None:
-    """Measure and store all or some, one after the other; after one that fails the next goes on.
+def in_turn(jobs: Sequence[Job], session: Session, tell: Tell) -> None:
+    """Measure and store all; after one that fails the next goes on.
 
     Raises PermissionError where nothing can be stored.
     """
-    for at in range(len(jobs)) if some is None else some:
+    for at, job in enumerate(jobs):
         tell(Report(at))
         session.advance = lambda case, at=at: tell(Report(at, case))  # type: ignore[misc]
         began = time.perf_counter()
         outcome = error = ""
         try:
-            outcome = session.run(jobs[at])
+            outcome = session.run(job)
         except PermissionError:
             raise
         except Exception as caught:  # noqa: BLE001 - the next result may still succeed
@@ -84,42 +71,3 @@ def _one_run(channel: Connection, selected: Sequence[Selection], *about: Any) ->
         channel.send(None)
     except Exception as error:  # noqa: BLE001 - whoever waits for this process raises it
         channel.send(error)
-
-
-def side_by_side(jobs: Sequence[Job], session: Session, tell: Tell, processes: int) -> None:
-    """As `in_turn`, in several processes; they run the code that this one has imported.
-
-    A job is told of when the jobs that one process takes together have ended. Raises what `in_turn`
-    raises, and BrokenProcessPool if a process ends by itself.
-    """
-    together = itertools.groupby(  # those of a room share its check and its caches
-        range(len(jobs)), key=lambda at: (jobs[at].post, jobs[at].place, jobs[at].target)
-    )
-    groups = [list(group) for _, group in together]
-    if min(processes, len(groups)) < 2:
-        in_turn(jobs, session, tell)
-        return
-    global _given
-    _given = jobs, session
-    fork = multiprocessing.get_context("fork")  # so that each process has what is given
-    with ProcessPoolExecutor(processes, fork) as pool:
-        try:
-            for done in as_completed([pool.submit(_group, group) for group in groups]):
-                for report in done.result():
-                    tell(report)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-_given: tuple[Sequence[Job], Session]
-
-
-def _group(group: Sequence[int]) -> list[Report]:
-    """What is to be told of some jobs."""
-    torch.set_num_threads(1)  # the other cores have their own work
-    jobs, session = _given
-    told: list[Report] = []
-    with Compiler() as compiler:
-        in_turn(jobs, replace(session, compiler=compiler), told.append, group)
-    return told

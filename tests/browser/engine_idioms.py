@@ -114,8 +114,50 @@ HALF = tl.constexpr(0.5)
 ANNOTATED: tl.constexpr = tl.constexpr(4)
 PLAIN: tl.constexpr = 4
 TYPE = tl.float16
+
+
+class Rows(NamedTuple):
+    "A pointer, and a step."
+
+    ptr: tl.tensor
+    step: int = 1
+
+
+class State(typing.NamedTuple):
+    m: "tl.tensor"
+    l: dict[str, int] | None = PLAIN
+
+    def both(self, *, of={}):
+        return [of for _ in self]
+
+
+@triton.jit
+def _read(rows: Rows, count):
+    return tl.load(rows.ptr + tl.arange(0, count) * rows.step)
+
+
+@triton.jit
+def _online(state, x):
+    m = tl.maximum(state.m, tl.max(x))
+    return State(m, l=state.l * tl.exp(state.m - m) + tl.sum(tl.exp(x - m)))
+
+
+@triton.jit
+def _turned(a):
+    if a > 3:
+        return Rows(1, a)
+    return Rows(a, step=2)
+
+
+@triton.jit
+def _two_tuples(a):
+    if a > 3:
+        return Rows(a, a)
+    return State(a, a)
 """
 IMPORTS = """import math
+import typing
+from typing import NamedTuple
 
 import triton.language as T
 from triton.language.extra import libdevice
@@ -181,6 +223,13 @@ tl.sum(n[None])  [a * 2 for a in (x, y)][1]  [a for a in x]  x.to("float32")
 x.to(tl.float16, fp_downcast_rounding="up")  i.to(tl.float32, fp_downcast_rounding="rtne")
 math.exp(10 ** 30)  float(())  (x * 0.0 + 1.00048828125).to(tl.float16)
 (x * 0.0 - 1.00146484375).to(tl.float16)
+_read(Rows(x_ptr), 16)  _read(Rows(x_ptr, 3), BLOCK)  _read(Rows(step=n, ptr=x_ptr), count=16)
+_read(State(x_ptr), 16)  _read((x_ptr, 2), 16)  _read(Rows(), 16)  _read(Rows(x_ptr, 1, 1), 16)
+_read(Rows(x_ptr, ptr=1), 16)  _read(Rows(x_ptr, columns=1), 16)  _read(Rows(x_ptr, None), 16)
+Rows(x, y).step  Rows(x, y)[0]  Rows(x, y)[2]  Rows(x, y)[1:][0]  (Rows(x, 1) + Rows(y, 1))[2]
+(Rows(x, 1) + Rows(y, 1)).ptr  _add(*Rows(x, y))  x * len(Rows(x, 4))  Rows(Rows(y, 1), x).ptr.ptr
+State(x).l * x  Rows(x, y)._replace(ptr=y).ptr  State(x, y).both()  x * _turned(n).step
+x * _two_tuples(n)[0]  Rows.ptr  Rows  Rows(x, y)  tl.full(State(4, 4), 1, tl.float32).reshape(16)
 """
 # Stored as int32.
 WHOLE = """
@@ -344,6 +393,30 @@ LINES = [
     "a, b = tl.split(tl.reshape(x, [8, 2]))\ntl.store(out_ptr + offs, tl.interleave(-b, a))",
     "for k in tl.static_range(3):\n    x += k.to(tl.float32)\n" + _STORE.format("x"),
     "for k in tl.static_range(3):\n    x += k\n" + _STORE.format("x"),
+    "state = State(-1e9, 0.0)\nfor k in range(4):\n"
+    + "    state = _online(state, tl.load(x_ptr + 16 * k + offs))\n"
+    + _STORE.format("state.m + tl.log(state.l)"),
+    *_loads(
+        "rows = Rows(x_ptr, 2)\n", "_read(rows, 16)", "tl.zeros([rows.step], tl.float32)",
+        "x if rows.step == 2 else y", "rows.columns", store=_STORE,
+    ),
+    *[
+        head + "\n" + _STORE.format("_read(rows, 16)")
+        for head in (
+            "rows = Rows(x_ptr)\nrows.ptr = y_ptr",
+            "rows = Rows(x_ptr, n)\nif n > 3:\n    rows = Rows(y_ptr, n + 1)",
+            "rows = Rows(x_ptr, n)\nif n > 3:\n    rows = State(y_ptr, n)",
+            "rows = Rows(x_ptr, n)\nfor k in range(3):\n    rows = Rows(rows.ptr + k, rows.step)",
+            "rows = Rows(x_ptr, n)\nfor k in range(3):\n    rows = Rows(rows.ptr, 1.0)",
+            "rows = Rows(x_ptr, n) if BLOCK == 16 else Rows(y_ptr, 1)",
+            "rows: tl.constexpr = Rows(x_ptr, n)",
+            "ptr, step = Rows(x_ptr, n)\nrows = Rows(ptr, step)",
+            "Row = Rows\nrows = Row(x_ptr, n)",
+        )
+    ],
+    "a, b, c = Rows(x, y)\n" + _STORE.format("a"),
+    "T: tl.constexpr = State(BLOCK)\n" + _STORE.format("tl.full([T.m], T.l, tl.float32)"),
+    "rows = Rows(x, None)\nif rows.step is None:\n    " + _STORE.format("rows.ptr"),
     'tl.store(out_ptr + offs, x, cache_modifier=".ca")',
     'tl.static_assert(BLOCK == 16, f"{BLOCK} and {BLOCK * 2}")\n' + _NOTHING,
     'tl.static_print(f"{n}")\n' + _NOTHING,

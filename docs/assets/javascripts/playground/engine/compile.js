@@ -26,7 +26,7 @@ export class Kernel {
     this.file = file;
     this.params = tree.params.map((param) => ({
       name: param.name,
-      constexpr: param.annotation !== null && isConstexpr(param.annotation),
+      constexpr: Boolean(param.annotation && isConstexpr(param.annotation)),
       fallback: param.default,
       keywordOnly: param.keywordOnly,
     }));
@@ -44,10 +44,8 @@ export class Kernel {
   run(values, machine) {
     this.body ??= block(this.tree.body, this);
     if (machine.depth > DEEPEST) fail(`${this.name} calls itself without end`);
-    const frame = { slots: Array.from({ length: this.names.size }), returned: null, results: [], loops: 0, kernel: this };
-    values.forEach((value, i) => {
-      frame.slots[i] = value;
-    });
+    const slots = Array.from({ length: this.names.size }, (_, i) => values[i]);
+    const frame = { slots, returned: null, results: [], loops: 0, kernel: this };
     machine.depth += 1;
     this.body(frame, machine);
     machine.depth -= 1;
@@ -62,15 +60,13 @@ export class Kernel {
   /* The value of a parameter that is left out. */
   defaults(i, machine) {
     const { fallback, name } = this.params[i];
-    return fallback ? expression(fallback, null)(null, machine) : fail(`missing a required argument: '${name}'`);
+    if (!fallback) fail(`missing a required argument: '${name}'`);
+    return expression(fallback.type ? fallback : parseExpression(fallback), null)(null, { ...machine, file: this.file.module() });
   }
   /* Called from another kernel. */
   call(args, keywords, machine) {
-    const values = Array.from({ length: this.params.length });
+    const values = [...args];
     if (args.length > this.params.filter((param) => !param.keywordOnly).length) fail("too many positional arguments");
-    args.forEach((value, i) => {
-      values[i] = value;
-    });
     for (const [name, value] of keywords) {
       const i = this.params.findIndex((param) => param.name === name);
       if (i < 0) fail(`got an unexpected keyword argument '${name}'`);
@@ -90,6 +86,13 @@ export class Kernel {
   }
 }
 
+/* A class of named tuples of the reader's file: a call makes one. */
+class NamedTuple extends Kernel {
+  run(values) {
+    return new Tuple(values, this.params.map(({ name }) => name));
+  }
+}
+
 export function isConstexpr(annotation) {
   return annotation.type === "Attribute" ? annotation.name === "constexpr" : annotation.id === "constexpr";
 }
@@ -99,8 +102,8 @@ function agreed(before, now) {
   if (!before) return now;
   const mismatch = () => fail(`Return type mismatch: ${typeOf(before)} and ${typeOf(now)}. `);
   if (before instanceof Tuple) {
-    if (before.items.length !== now.items?.length) mismatch();
-    return new Tuple(before.items.map((item, i) => agreed(item, now.items[i])));
+    if (before.items.length !== now.items?.length || before.fields.join() !== now.fields.join()) mismatch();
+    return before.map((item, i) => agreed(item, now.items[i]));
   }
   if (typeOf(before) === typeOf(now)) return before;
   const [a, b] = [before, now].map((value) => (isNumber(value) ? unknown(toTensor(value)) : value));
@@ -110,13 +113,14 @@ function agreed(before, now) {
 
 /* A result as what all results of its function are. */
 function like(value, result) {
-  if (value instanceof Tuple && result instanceof Tuple) return new Tuple(value.items.map((item, i) => like(item, result.items[i])));
+  if (value instanceof Tuple && result instanceof Tuple) return value.map((item, i) => like(item, result.items[i]));
   return result instanceof Tensor ? toTensor(value) : value;
 }
 
 function typeOf(value) {
   if (value instanceof Tensor || value instanceof Descriptor) return value.type;
-  return value instanceof Tuple ? "(" + value.items.map(typeOf).join(", ") + ")" : "constexpr[" + shown(value) + "]";
+  if (!(value instanceof Tuple)) return "constexpr[" + shown(value) + "]";
+  return "(" + value.items.map((item, i) => (i in value.fields ? `${value.fields[i]}: ` : "") + typeOf(item)).join(", ") + ")";
 }
 
 /* Names that are assigned anywhere in a function are its own. */
@@ -190,7 +194,7 @@ const STATEMENTS = {
         fail(`${node.target.id} is already defined. constexpr cannot be reassigned.`);
       }
       const found = value(frame, machine);
-      if (!(found instanceof Const || found instanceof Tuple)) fail(`${node.target.id} is not known when compiling`);
+      if (!isKnown(found)) fail(`${node.target.id} is not known when compiling`);
       frame.slots[slot] = found;
     };
   },
@@ -216,19 +220,27 @@ const STATEMENTS = {
   FunctionDef: () => () => fail("nested function definition is not supported."),
 };
 
+const isKnown = (value) => value instanceof Const || value.items?.every(isKnown);
+
 /* What an assignment makes of a value: a number becomes a tensor. */
 function kept(value) {
   if (value instanceof Tensor || value instanceof Descriptor) return value;
-  if (value instanceof Tuple) return new Tuple(value.items.map(kept));
+  if (value instanceof Tuple) return value.map(kept);
   if (value.kind === "none" || value.kind === "dtype") return value;
   return toTensor(value);
+}
+
+/* A tile or a scalar by its name, those of a tuple each by its own. */
+function watched(name, value, see) {
+  if (value instanceof Tensor) see(name, value);
+  else value.items?.forEach((item, i) => watched(name + (i in value.fields ? `.${value.fields[i]}` : `[${i}]`), item, see));
 }
 
 function target(node, kernel, source) {
   if (node.type === "Name") {
     const slot = kernel.slot(node.id);
     return (frame, machine, value) => {
-      if (machine.watching && value instanceof Tensor) machine.watching(node.id, value, source, frame);
+      if (machine.watching) watched(node.id, value, (name, part) => machine.watching(name, part, source, frame));
       frame.slots[slot] = value;
     };
   }
@@ -334,7 +346,7 @@ function checkedBody(frame, machine, body, kernel, own) {
 /* The type of a value, without its numbers. */
 function unknown(value) {
   if (value instanceof Tensor) return new Tensor(value.dtype, value.shape, null);
-  return value instanceof Tuple ? new Tuple(value.items.map(unknown)) : value;
+  return value instanceof Tuple ? value.map(unknown) : value;
 }
 
 function loop(node, kernel) {
@@ -489,9 +501,7 @@ const EXPRESSIONS = {
       }));
     };
   },
-  List(node, kernel) {
-    return EXPRESSIONS.Tuple(node, kernel);
-  },
+  List: (node, kernel) => EXPRESSIONS.Tuple(node, kernel),
   Slice(node, kernel) {
     const parts = [node.lower, node.upper, node.step].map((part) => part && expression(part, kernel));
     return (frame, machine) => ({ slice: parts.map((part) => (part ? part(frame, machine) : NONE)) });
@@ -715,15 +725,17 @@ function imported(name, path) {
 
 /* The kernels and the constants of a file. */
 export class File {
-  constructor({ functions, constants, imports }) {
+  constructor({ functions, classes, constants, imports }) {
     this.kernels = new Map(functions.map((tree) => [tree.name, new Kernel(tree, this)]));
+    this.classes = new Map(classes.map((tree) => [tree.name, new NamedTuple(tree, this)]));
     this.constants = constants;
     this.imports = imports;
     this.known = new Map();
   }
   /* What a name means that no function has made its own. */
   global(name, machine) {
-    if (this.kernels.has(name)) return new Const("function", this.kernels.get(name));
+    const own = this.kernels.get(name) ?? this.classes.get(name);
+    if (own) return new Const("function", own);
     if (this.constants.has(name)) return this.constant(name, machine);
     if (this.imports.has(name)) {
       const value = imported(name, this.imports.get(name));

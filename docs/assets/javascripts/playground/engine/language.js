@@ -436,8 +436,7 @@ const spreadShape = (list) => shapeOf(list.length === 1 && list[0] instanceof Tu
 
 function expand({ x, axis }) {
   const of = tile(x);
-  const list = axis instanceof Tuple ? axis.items : [axis];
-  return list.reduce((now, one) => {
+  return listOf(axis).reduce((now, one) => {
     const at = constantInt(one, "the axis must be a number known when compiling");
     const rank = now.shape.length + 1;
     if (at < -rank || at >= rank) fail(`invalid axis ${at}. Expected ${-rank} <= axis < ${rank}`);
@@ -841,83 +840,65 @@ const OF_TENSORS = `
   histogram log log2 max min permute ravel reduce reduce_or reshape rsqrt sigmoid sin softmax split sqrt
   sqrt_rn store sum trans view xor_sum`.trim().split(/\s+/);
 
-const make = (list) => list.map(([name, signature, call]) => [name, new Builtin(name, signature, call)]);
 const fn = (builtin) => new Const("function", builtin);
+const make = (list) => list.map(([name, signature, call]) => [name, fn(new Builtin(name, signature, call))]);
+/* `lacks`: names that Triton has there and this engine does not; a test holds them to Triton's. */
+const moduleOf = (name, entries, lacks = "") =>
+  new Const("module", { name, entries: new Map(entries), lacks: lacks.split(/\s+/).filter(Boolean) });
 
 /* What a loop runs over; only `for` knows what to do with them. */
 export const RANGES = {
   range: new Builtin("range", "", () => fail("range is what a `for` runs over")),
   static: new Builtin("static_range", "", () => fail("tl.static_range is what a `for` runs over")),
 };
-const constexpr = new Builtin("constexpr", "value", ({ value }) =>
+export const CONSTEXPR = new Builtin("constexpr", "value", ({ value }) =>
   value instanceof Const || value === undefined ? (value ?? NONE) : fail(`${shown(value)} is not known when compiling`),
 );
-export const CONSTEXPR = constexpr;
 
-/* `lacks`: names that Triton has there and this engine does not; a test holds them to Triton's. */
-class Module {
-  constructor(name, entries, lacks = "") {
-    this.name = name;
-    this.entries = new Map(entries);
-    this.lacks = lacks.split(/\s+/).filter(Boolean);
-  }
-}
-
-const functions = [...make([...GENERAL, ...MATH, ...BEYOND_MATH, ...SHAPES, ...ALONG, ...RANDOM])];
+const functions = make([...GENERAL, ...MATH, ...BEYOND_MATH, ...SHAPES, ...ALONG, ...RANDOM]);
 const dtypes = Object.entries(BY_NAME).map(([name, dtype]) => [name, new Const("dtype", dtype)]);
-const moduleOf = (name, list, lacks) =>
-  new Const("module", new Module(name, make(list).map(([called, one]) => [called, fn(one)]), lacks));
-const math = moduleOf("triton.language.math", MATH);
+const math = moduleOf("triton.language.math", make(MATH));
 
 /* A launch begins when the last one has ended, so what waits for that has nothing to do. */
 const CUDA = [["gdc_launch_dependents", "", nothing], ["gdc_wait", "", nothing]];
 const libdevice = moduleOf(
   "triton.language.extra.libdevice",
-  [
+  make([
     ...MATH.filter(([name]) => "exp exp2 log log2 sqrt rsqrt sin cos floor ceil erf".split(" ").includes(name)),
     ...["tan", "tanh", "sinh", "cosh", "log1p", "expm1"].map((name) => mapped(name, Math[name])),
-  ],
+  ]),
   LIBDEVICE + IN_FOUR_WAYS.map((name) => ` ${name}_rd ${name}_rn ${name}_ru ${name}_rz`).join(""),
 );
-const cuda = moduleOf("triton.language.extra.cuda", CUDA, "gdc utils convert_custom_float8_sm70 convert_custom_float8_sm80 globaltimer num_threads num_warps smid");
+const cuda = moduleOf("triton.language.extra.cuda", make(CUDA), "gdc utils convert_custom_float8_sm70 convert_custom_float8_sm80 globaltimer num_threads num_warps smid");
 cuda.value.entries.set("libdevice", libdevice);
-const extra = new Const("module", new Module("triton.language.extra", [["cuda", cuda], ["libdevice", libdevice]], "hip"));
-const NAN = new Const("module", new Module("triton.language.PropagateNan", ["NONE", "ALL"].map((name) => [name, new Const("option", name)])));
+const extra = moduleOf("triton.language.extra", [["cuda", cuda], ["libdevice", libdevice]], "hip");
+const NAN = moduleOf("triton.language.PropagateNan", ["NONE", "ALL"].map((name) => [name, new Const("option", name)]));
 
-const language = new Const(
-  "module",
-  new Module("triton.language", [
-    ...functions.map(([name, one]) => [name, fn(one)]),
-    ...dtypes,
-    ["range", fn(RANGES.range)],
-    ["static_range", fn(RANGES.static)],
-    ["constexpr", fn(constexpr)],
-    ["math", math],
-    ["extra", extra],
-    ["PropagateNan", NAN],
-    ["TRITON_MAX_TENSOR_NUMEL", int(MAX_ELEMENTS)],
-    ["pointer_type", fn(new Builtin("pointer_type", "element_ty", ({ element_ty: of }) => new Const("dtype", pointerTo(dtypeOf(of)))))],
-  ], LACKS),
-);
+const language = moduleOf("triton.language", [
+  ...functions,
+  ...dtypes,
+  ["range", fn(RANGES.range)],
+  ["static_range", fn(RANGES.static)],
+  ["constexpr", fn(CONSTEXPR)],
+  ["math", math],
+  ["extra", extra],
+  ["PropagateNan", NAN],
+  ["TRITON_MAX_TENSOR_NUMEL", int(MAX_ELEMENTS)],
+  ...make([["pointer_type", "element_ty", ({ element_ty: of }) => new Const("dtype", pointerTo(dtypeOf(of)))]]),
+], LACKS);
 
 /* Python's math, for constants of a module. */
-const pythonMath = new Const(
-  "module",
-  new Module("math", [
-    ...["log2", "log", "sqrt", "exp", "floor", "ceil"].map((name) => [
-      name,
-      fn(new Builtin(name, "x", ({ x }) => {
-        if (!isNumber(x)) fail(`must be real number, not ${pythonType(x)}`);
-        const found = Math[name](x.value);
-        if (!Number.isFinite(found) && Number.isFinite(x.value)) fail("math range error");
-        return (/floor|ceil/.test(name) ? int : float)(found);
-      })),
-    ]),
-    ["e", float(Math.E)],
-    ["pi", float(Math.PI)],
-    ["inf", float(Infinity)],
-  ]),
-);
+const pythonMath = moduleOf("math", [
+  ...make(["log2", "log", "sqrt", "exp", "floor", "ceil"].map((name) => [name, "x", ({ x }) => {
+    if (!isNumber(x)) fail(`must be real number, not ${pythonType(x)}`);
+    const found = Math[name](x.value);
+    if (!Number.isFinite(found) && Number.isFinite(x.value)) fail("math range error");
+    return (/floor|ceil/.test(name) ? int : float)(found);
+  }])),
+  ["e", float(Math.E)],
+  ["pi", float(Math.PI)],
+  ["inf", float(Infinity)],
+]);
 
 const ofConstants = (one) => (bound) => {
   const list = Object.values(bound);
@@ -925,19 +906,17 @@ const ofConstants = (one) => (bound) => {
 };
 
 /* Names that every kernel's file has imported. Kernels run here as in Triton's interpreter. */
-const runtime = new Module("triton.knobs.runtime", [["interpret", TRUE], ["debug", FALSE]]);
-const knobs = new Module("triton.knobs", [["runtime", new Const("module", runtime)]]);
+const runtime = moduleOf("triton.knobs.runtime", [["interpret", TRUE], ["debug", FALSE]]);
 export const MODULES = {
   tl: language,
-  triton: new Const(
-    "module",
-    new Module("triton", [
-      ["language", language],
-      ["knobs", new Const("module", knobs)],
-      ...make([["cdiv", "x y", ofConstants((x, y) => Math.floor((x + y - 1) / y))], ["next_power_of_2", "n", ofConstants((n) => 2 ** Math.ceil(Math.log2(n)))]])
-        .map(([name, one]) => [name, fn(one)]),
+  triton: moduleOf("triton", [
+    ["language", language],
+    ["knobs", moduleOf("triton.knobs", [["runtime", runtime]])],
+    ...make([
+      ["cdiv", "x y", ofConstants((x, y) => Math.floor((x + y - 1) / y))],
+      ["next_power_of_2", "n", ofConstants((n) => 2 ** Math.ceil(Math.log2(n)))],
     ]),
-  ),
+  ]),
   math: pythonMath,
 };
 
@@ -962,7 +941,7 @@ function amongNumbers(which, { values }) {
 
 /* Python's own functions that a kernel may call. */
 export const PYTHON = new Map(
-  [
+  make([
     ["float", "x=", (bound) => plainNumber("float", bound)],
     ["int", "x=", (bound) => plainNumber("int", bound)],
     ...["isinstance", "getattr", "hasattr", "list"].map((name) => [name, "*values", () => lacking(name)]),
@@ -970,7 +949,7 @@ export const PYTHON = new Map(
     ["min", "*values", (bound) => amongNumbers("min", bound)],
     ["max", "*values", (bound) => amongNumbers("max", bound)],
     ["print", "*values", nothing],
-  ].map(([name, signature, call]) => [name, fn(new Builtin(name, signature, call))]),
+  ]),
 ).set("range", fn(RANGES.range));
 
 // Attributes of values.
@@ -1007,9 +986,9 @@ function ofDtype({ value: dtype, block }, name) {
   return null;
 }
 
-const bind = (self, builtin) => fn({ name: builtin.name, call: (args, keywords, machine) => builtin.call([self, ...args], keywords, machine) });
+const bind = (self, { value: builtin }) => fn({ name: builtin.name, call: (args, keywords, machine) => builtin.call([self, ...args], keywords, machine) });
 
-const TO = new Builtin("to", "input dtype fp_downcast_rounding= bitcast=", castTo);
+const TO = fn(new Builtin("to", "input dtype fp_downcast_rounding= bitcast=", castTo));
 
 function ofTensor(value, name) {
   if (name === "dtype") return new Const("dtype", value.dtype);
@@ -1053,6 +1032,7 @@ export function attribute(value, name) {
     if (!found && value.value.lacks.includes(name)) lacking(`${value.value.name.replace("triton.language", "tl")}.${name}`);
     if (!found) fail(`module '${value.value.name}' has no attribute '${name}'`);
   } else if (value instanceof Const && value.kind === "dtype") found = ofDtype(value, name);
+  else if (value instanceof Tuple) found = value.items[value.fields.indexOf(name)];
   else if (value instanceof Const && name === "value") found = value;
   if (!found) fail(`'${value instanceof Descriptor ? "tensor_descriptor" : pythonType(value)}' object has no attribute '${name}'`);
   return found;

@@ -71,16 +71,14 @@ class Machine {
   }
 }
 
-function bound(kernel, args, memory) {
+function bound(kernel, args, machine) {
   const known = new Set(kernel.params.map((param) => param.name));
   const extra = Object.keys(args).find((name) => !known.has(name));
   if (extra) throw new KernelError(`${kernel.name} has no parameter ${extra}, which the launch passes`, "compile", kernel.tree.line);
-  return kernel.params.map((param) => {
-    if (!(param.name in args) && !param.fallback) {
-      throw new KernelError(`the launch passes nothing for the parameter ${param.name}`, "compile", kernel.tree.line);
-    }
-    if (param.name in args) return argument(args[param.name], param, memory);
-    return undefined;
+  return kernel.params.map((param, i) => {
+    if (param.name in args) return argument(args[param.name], param, machine.memory);
+    if (param.fallback) return constantDefault(kernel, i, machine);
+    throw new KernelError(`the launch passes nothing for the parameter ${param.name}`, "compile", kernel.tree.line);
   });
 }
 
@@ -112,6 +110,7 @@ function remember(machine, { program = [], lines = false }) {
 
 function namesIn(node, found = []) {
   if (node?.type === "Name") found.push(node.id);
+  if (node?.type === "Attribute" && node.value.id) found.push(`${node.value.id}.${node.name}`);
   for (const value of Object.values(node ?? {})) {
     if (Array.isArray(value)) for (const item of value) if (item && typeof item === "object") namesIn(item, found);
     if (value && typeof value === "object" && !Array.isArray(value)) namesIn(value, found);
@@ -129,8 +128,9 @@ function lookForNaN(machine, faults) {
     if (at < 0) return;
     const parts = [];
     for (const name of new Set(namesIn(source))) {
-      const slot = frame.kernel.names.get(name);
-      const part = slot === undefined ? null : frame.slots[slot];
+      const [own, field] = name.split(".");
+      const held = frame.slots[frame.kernel.names.get(own)];
+      const part = field ? held?.items?.[held.fields.indexOf(field)] : held;
       if (!(part instanceof Tensor) || part.dtype.isPointer || !part.data) continue;
       const place = count(part.shape) === 1 ? 0 : part.shape.join() === value.shape.join() ? at : -1;
       if (place >= 0) parts.push(`${name} is ${shortened(part.data[place])}`);
@@ -195,8 +195,7 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
     if (!grid.every((n) => Number.isInteger(n) && n >= 0) || count(grid) > MOST_PROGRAMS) {
       throw new KernelError(`a grid of ${grid.join(" × ")} programs is not launched here`, "limit");
     }
-    let values = bound(kernel, args, memory);
-    values = values.map((value, i) => value ?? constantDefault(kernel, i, machine));
+    const values = bound(kernel, args, machine);
     if (options.check !== false) {
       machine.checking = true;
       kernel.run(values.map((value, i) => (kernel.params[i].constexpr ? value : unknownArgument(value))), machine);
@@ -263,7 +262,7 @@ function firstNaN(file, kernel, { grid, args, options }) {
   const found = [];
   try {
     meter.begin(options.maxSteps, options.maxMilliseconds);
-    const values = bound(kernel, args, memory).map((value, i) => value ?? constantDefault(kernel, i, machine));
+    const values = bound(kernel, args, machine);
     lookForNaN(machine, found);
     programs(kernel, machine, values, () => {});
   } catch (caught) {

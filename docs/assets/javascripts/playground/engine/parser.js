@@ -62,6 +62,7 @@ class Parser {
 
   file() {
     const functions = [];
+    const classes = []; // of named tuples
     const constants = new Map(); // name → expression
     const imports = new Map(); // name → what it is, "triton.language"
     while (this.token.kind !== "end") {
@@ -71,16 +72,31 @@ class Parser {
         if (kernel) functions.push(kernel);
         continue;
       }
-      const [start, next] = [this.at, this.list[this.at + 1].text];
-      const { kind, text } = this.token;
-      if (STATEMENTS[text]?.startsWith("Import")) this.imported(imports);
-      else this.pass();
-      if (kind !== "name" || KEYWORDS.has(text) || (next !== "=" && next !== ":")) continue;
-      const line = this.list.slice(start, this.at); // name = value, name: type = value
-      const sign = line.findIndex((token) => token.text === "=");
-      if (sign > 0) constants.set(text, line.slice(sign + 1));
+      if (STATEMENTS[this.token.text]?.startsWith("Import")) this.imported(imports);
+      else if (this.is("class")) classes.push(...this.namedTuple());
+      else for (const { name, value } of this.declared()) if (value) constants.set(name, value);
     }
-    return { functions, constants, imports };
+    return { functions, classes, constants, imports };
+  }
+  /* `name = value` or `name: type = value`, with the value's tokens; all else is passed over. */
+  declared() {
+    const { at, token } = this;
+    this.pass();
+    const line = this.list.slice(at, this.at);
+    if (token.kind !== "name" || KEYWORDS.has(token.text) || !["=", ":"].includes(line[1].text)) return [];
+    const sign = line.findIndex(({ text }) => text === "=");
+    return [{ name: token.text, value: sign > 0 ? line.slice(sign + 1) : null }];
+  }
+  /* A class of named tuples: its parameters are its fields. Other classes, and methods, are passed over. */
+  namedTuple() {
+    const { at, token } = this;
+    this.pass();
+    const [, { text: name }, ...rest] = this.list.slice(at, this.at);
+    if (!/^\(([\w.]+\.)?NamedTuple\)/.test(rest.map(({ text }) => text).join(""))) return [];
+    this.at = at + rest.findIndex(({ text }) => text === ")") + 3;
+    this.need(":");
+    const fields = this.block("class definition", token, () => this.declared());
+    return [{ name, params: fields.map((field) => ({ name: field.name, default: field.value })), body: [] }];
   }
   /* `import a.b as c, d` and `from a.b import c as d, e`. */
   imported(imports) {
@@ -154,8 +170,8 @@ class Parser {
 
   // Statements.
 
-  block(what, token) {
-    if (this.token.kind !== "newline") return this.simple();
+  block(what, token, one) {
+    if (this.token.kind !== "newline") return one ? one() : this.simple();
     this.at += 1;
     if (this.token.kind !== "indent") {
       this.fail(`expected an indented block after ${what} on line ${token.line}`);
@@ -164,7 +180,7 @@ class Parser {
     const body = [];
     while (this.token.kind !== "dedent") {
       if (this.token.kind === "indent") this.fail("unexpected indent");
-      body.push(...this.statement());
+      body.push(...(one ? one() : this.statement()));
     }
     this.at += 1;
     return body;

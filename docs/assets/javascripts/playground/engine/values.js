@@ -33,8 +33,12 @@ export class Const {
 }
 
 export class Tuple {
-  constructor(items) {
+  constructor(items, fields = []) {
     this.items = items;
+    this.fields = fields; // their names, of a named tuple
+  }
+  map(one) {
+    return new Tuple(this.items.map(one), this.fields);
   }
 }
 

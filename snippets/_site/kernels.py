@@ -1,8 +1,8 @@
 """Kernels as the playground's editor opens them, cut from a room's file.
 
 A kernel's text is the `@triton.jit` function, the jit functions that it calls and the constants
-that these use, as they stand in the file, without the markers of sections. Files are read and not
-imported.
+and named tuples that these use, as they stand in the file, without the markers of sections. Files
+are read and not imported.
 """
 
 import ast
@@ -60,18 +60,19 @@ def _needed(names: set[str], uses: dict[str, set[str]]) -> set[str]:
 
 
 def _pieces(tree: ast.Module, functions: set[str], uses: dict[str, set[str]]) -> list[ast.stmt]:
-    """The functions, and the constants that they use, in the order of the file."""
-    constants = {
+    """The functions, and the constants and classes that they use, in the order of the file."""
+    constants: dict[str, ast.stmt] = {
         target.id: node
         for node in tree.body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+    constants |= {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     used = {name for function in functions for name in uses[function]}
     while more := {n for name in used & {*constants} for n in _names(constants[name])} - used:
         used = used | more  # a constant may be made of others
-    wanted: list[ast.stmt] = [constants[name] for name in constants if name in used]
+    wanted = [constants[name] for name in constants if name in used]
     wanted += [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in functions]
     return sorted(wanted, key=first_line)
 

@@ -30,9 +30,17 @@ UNUSED = tl.constexpr(5)
 n = 3  # called like a parameter
 
 
+class Rows(NamedTuple):
+    ptr: tl.tensor
+
+
+class Unused(NamedTuple):
+    n: int
+
+
 @triton.jit
-def _helper(x):
-    return x * FOUR
+def _helper(x: Rows):
+    return x.ptr * FOUR
 
 
 # MARK [start:whole]
@@ -42,7 +50,7 @@ def _kernel(x_ptr, n):
     # MARK [start:load]
     x = tl.load(x_ptr + n)
     # MARK [end:load]
-    tl.store(x_ptr, _helper(x))
+    tl.store(x_ptr, _helper(Rows(x)))
     # MARK [end:whole]
 
 
@@ -63,13 +71,14 @@ def test_a_kernel_is_cut_with_what_it_needs_and_nothing_else():
     assert (kernel.name, other.name) == ("_kernel", "_other")
     assert kernel.text == (
         "TWO = 2\nFOUR = tl.constexpr(TWO * 2)\n\n\n"
-        "@triton.jit\ndef _helper(x):\n    return x * FOUR\n\n\n"
+        "class Rows(NamedTuple):\n    ptr: tl.tensor\n\n\n"
+        "@triton.jit\ndef _helper(x: Rows):\n    return x.ptr * FOUR\n\n\n"
         '@triton.jit(do_not_specialize=["n"])  # a reason\ndef _kernel(x_ptr, n):\n'
-        '    """Does little."""\n    x = tl.load(x_ptr + n)\n    tl.store(x_ptr, _helper(x))'
+        '    """Does little."""\n    x = tl.load(x_ptr + n)\n    tl.store(x_ptr, _helper(Rows(x)))'
     )
     assert kernel.rest == other.text == "@triton.jit\ndef _other(x_ptr):\n    tl.store(x_ptr, 1)"
-    functions = {"_helper": (5, 7), "_kernel": (10, 14)}
-    assert kernel.sections == {"whole": (10, 14), "load": (13, 13)} | functions
+    own = {"Rows": (5, 6), "_helper": (9, 11), "_kernel": (14, 18)}
+    assert kernel.sections == {"whole": (14, 18), "load": (17, 17)} | own
     assert kernel.says == "Does little."
     assert other.rest == kernel.text
 

@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -48,7 +48,7 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
 
     def look(frame: FrameType) -> None:
         _, line, before = seen.get(id(frame), (frame, frame.f_lineno, {}))
-        now = dict(frame.f_locals)
+        now = _with_fields(frame.f_locals)
         for name, value in now.items():
             if value is before.get(name) and not isinstance(value, Tensor):
                 continue
@@ -81,6 +81,16 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
     return None
 
 
+def _with_fields(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables, and each field of a named tuple by its own name: state.acc."""
+    found = dict(names)
+    for name, value in names.items():
+        found |= {
+            f"{name}.{field}": getattr(value, field) for field in getattr(value, "_fields", ())
+        }
+    return found
+
+
 def _numbers(value: Any, unwritten: Callable[[Tensor], bool]) -> np.ndarray[Any, Any] | None:
     """The numbers of a tile, a tensor or a float; None for anything else."""
     data = getattr(getattr(value, "handle", None), "data", None)
@@ -110,11 +120,13 @@ def _made_of(
 ) -> tuple[tuple[str, float], ...]:
     """What the variables of a statement held before it, at the place of the NaN."""
     try:
-        used = [n.id for n in ast.walk(ast.parse(line.text)) if isinstance(n, ast.Name)]
+        nodes = ast.walk(ast.parse(line.text))
     except SyntaxError:
         return ()
     parts = []
-    for name in dict.fromkeys(used):
+    for name in dict.fromkeys(
+        ast.unparse(n) for n in nodes if isinstance(n, ast.Name | ast.Attribute)
+    ):
         numbers = _numbers(names.get(name), unwritten)
         if numbers is None:
             continue

@@ -66,8 +66,8 @@ class _Block:
     def __init__(self, name: str, like: Tensor, fill: float, given: bool) -> None:
         size, strides = list(like.shape), list(like.stride())
         self.name, self.given = name, given
-        self.span = 1 + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
-        self.memory = torch.empty(self.span + 2 * GUARD, dtype=like.dtype, device=like.device)
+        span = 1 + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+        self.memory = torch.empty(span + 2 * GUARD, dtype=like.dtype, device=like.device)
         _fill(self.memory, fill)
         self.tensor = self.memory.as_strided(size, strides, GUARD)
         self.tensor.copy_(like)
@@ -76,16 +76,12 @@ class _Block:
         guard = GUARD * self.elements.size
         self.low, self.high = self.elements.start - guard, self.elements.end + guard
 
-    def guards_changed(self) -> bool:
-        edges = [slice(0, GUARD), slice(GUARD + self.span, None)]
-        return not all(_same(self.memory[e], self.before[e]) for e in edges)
-
-    def gaps_changed(self) -> bool:
-        """Whether memory between the elements of an input was written."""
+    def outside_changed(self) -> bool:
+        """Whether the guards were written, or memory between the elements."""
         now, before = self.memory.clone(), self.before.clone()
         for x in (now, before):
             x.as_strided(self.tensor.shape, self.tensor.stride(), GUARD).zero_()
-        return not _same(now[GUARD:-GUARD], before[GUARD:-GUARD])
+        return not _same(now, before)
 
     def elements_changed(self) -> bool:
         before = self.before.as_strided(self.tensor.shape, self.tensor.stride(), GUARD)
@@ -192,8 +188,7 @@ class Memory(TorchFunctionMode):
         for block in self._blocks:
             name = block.name or "a tensor that the launcher made"
             known = {(f.kind, f.tensor) for f in found.values()}
-            written = block.guards_changed() or (block.given and block.gaps_changed())
-            if written and ("writes outside", name) not in known:
+            if block.outside_changed() and ("writes outside", name) not in known:
                 found["writes outside", name, 0] = Fault("writes outside", name)
             changed = block.given and block.elements_changed()
             if changed and ("overwrites", name) not in known:
@@ -275,7 +270,7 @@ class _Unguarded(_Block):
         self.elements = Elements(memory)
         self.low, self.high = self.elements.start, self.elements.end
 
-    def guards_changed(self) -> bool:
+    def outside_changed(self) -> bool:
         return False
 
 

@@ -38,24 +38,16 @@ class Launches:
 
     inputs: Mapping[str, Tensor]
     rows: list[Row] = field(default_factory=list)
-    storages: dict[int, int] = field(default_factory=dict)  # address → number
-    kept: list[Tensor] = field(default_factory=list)  # so that no other takes their addresses
-    dtypes: list[torch.dtype] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    held: dict[int, tuple[Tensor, str]] = field(default_factory=dict)  # address → the first there
 
     def place(self, x: Tensor, name: str) -> Row:
         """Where a tensor lies: the number of its storage, and its elements there."""
         address = x.untyped_storage().data_ptr()
-        if address not in self.storages:
-            self.storages[address] = len(self.kept)
-            self.kept.append(x)
-            self.dtypes.append(x.dtype)
-            self.names.append(name)
-        number = self.storages[address]
-        if self.dtypes[number] != x.dtype:
+        first, _ = self.held.setdefault(address, (x, name))  # so that no other takes its address
+        if first.dtype != x.dtype:
             raise ValueError(f"{name} shares memory with a tensor of another dtype")
         return {
-            "storage": number,
+            "storage": list(self.held).index(address),
             "offset": x.storage_offset(),
             "shape": list(x.shape),
             "strides": list(x.stride()),
@@ -64,10 +56,10 @@ class Launches:
     def memory(self) -> list[Row]:
         """Each storage: its size and dtype, and the input that lies in it, if one does."""
         found = []
-        for address, number in self.storages.items():
-            x = self.kept[number]
+        for address, (x, first) in self.held.items():
             size = x.untyped_storage().nbytes() // x.element_size()
-            row = {"name": self.names[number], "dtype": _dtype(x.dtype), "size": size}
+            dtype = str(x.dtype).removeprefix("torch.")
+            row: Row = {"name": first, "dtype": dtype, "size": size}
             for name, given in self.inputs.items():
                 if given.untyped_storage().data_ptr() == address:
                     if "shape" in row:
@@ -123,10 +115,6 @@ def _argument(launches: Launches, name: str, value: Any, annotation: Any) -> Any
     if value is None or isinstance(value, (bool, int, str)):
         return value
     raise ValueError(f"the argument {name} is of type {type(value).__name__}")
-
-
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _bytes(x: Tensor) -> Row:

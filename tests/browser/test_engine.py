@@ -794,3 +794,20 @@ def test_what_a_kernel_does_is_counted_as_triton_counts_it(ask):
     loads, stores = trace.total("load"), trace.total("store")
     assert (counts["loads"], counts["bytesLoaded"]) == (loads.instructions, loads.bytes)
     assert (counts["stores"], counts["bytesStored"]) == (stores.instructions, stores.bytes)
+
+
+@pytest.mark.browser
+def test_the_fields_of_a_named_tuple_are_seen_one_by_one(ask):
+    text = IMPORTS + "import triton\nimport triton.language as tl\n" + HELPERS + FUZZED
+    text += "    state = State(x[:, None], (y, 0.0))\n    z = state.m * s\n"
+    text += "    tl.store(out_ptr + offs, tl.sum(z, 1))\n"
+    tensors = {name: placed(name, torch.zeros(16)) for name in "xy"} | {
+        name: placed(name, torch.zeros(16, dtype=torch.int32)) for name in "ij"
+    }
+    args = {f"{name}_ptr": value for name, value in tensors.items()}
+    args |= {"out_ptr": placed("out", torch.zeros(16)), "whole_ptr": args["i_ptr"]}
+    args |= {"s": {"type": "float32", "value": 0.75}, "n": 5, "BLOCK": 16}
+    options = {"variables": {"program": [0]}}
+    answer = ask("run", source=text, kernel="_fuzz_kernel", grid=[1], args=args, options=options)
+    seen = [step["variable"] for step in answer["steps"]]
+    assert seen == ["offs", *"xyij", "state.m", "state.l[0]", "state.l[1]", "z"]

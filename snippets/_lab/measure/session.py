@@ -30,7 +30,7 @@ from snippets._lab.measure.competitors import (
     resolve,
     version_of,
 )
-from snippets._lab.measure.timing import Flush, Times, time_interleaved
+from snippets._lab.measure.timing import Flush, time_interleaved
 from snippets._lab.probe import compiled
 from snippets._lab.results import history, origin, physics, runs, staleness, store
 from snippets._lab.results.result import folder_name
@@ -193,11 +193,8 @@ class Lab:
                     causal = options.get("causal", False)
                     assert_some_rows(function(*tensors, **options), *tensors, causal=causal)
                 right[name] = function
-            except torch.cuda.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                yield {"implementation": name, **case, "error": "out of memory"}
             except Exception as error:
-                if trusted(name):
+                if trusted(name) and not isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
                 yield {"implementation": name, **case, "error": why_not(error)}
         return right
@@ -223,7 +220,7 @@ class Lab:
         somebody else that fails, and one of ours that cannot be captured or compiled. The row of a
         competitor says how its tensors lie in memory, and which version was brought along.
         """
-        self._require_gpu()
+        flush = self._require_gpu()
         regime = case.get("regime", regimes.QUEUED)
         prepared = regime in (regimes.IN_A_GRAPH, regimes.COMPILED)
         fits: dict[str, Callable[[], object]] = {}
@@ -231,12 +228,9 @@ class Lab:
             try:
                 fits[name] = regimes.in_a_graph(call) if regime == regimes.IN_A_GRAPH else call
                 fits[name]()
-            except torch.cuda.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                fits.pop(name, None)
-                yield {"implementation": name, **case, "error": "out of memory"}
             except Exception as error:
-                if is_ours(name) and not prepared:
+                short = isinstance(error, torch.cuda.OutOfMemoryError)
+                if is_ours(name) and not prepared and not short:
                     raise
                 fits.pop(name, None)
                 yield {"implementation": name, **case, "error": why_not(error)}
@@ -246,38 +240,31 @@ class Lab:
         order = list(fits)
         if self.run:
             random.Random(self.run).shuffle(order)
-        times = dict(self._clock(regime, {name: fits[name] for name in order}))
-        for name in fits:
-            taken = times[name]
+        fits = {name: fits[name] for name in order}
+        if regime == regimes.QUEUED:
+            times = time_interleaved(fits, flush)
+        elif regime == regimes.SUSTAINED:
+            with machine.ClockWatch(regimes.READ_EVERY) as watch:
+                times = {name: regimes.sustained(call, watch) for name, call in fits.items()}
+        else:
+            times = regimes.as_called(fits, flush)
+        for name in [name for name in calls if name in times]:
             about = {"layout": layout_of(name), "version": version_of(name)}
             yield {
                 "implementation": name,
                 **case,
-                **taken.as_row(),
+                **times[name].as_row(),
                 "flops": flops,
                 "bytes_compulsory": bytes_compulsory,
                 "fits_l2": bytes_compulsory < l2,
                 **{field: told for field, told in about.items() if told},
             }
 
-    def _clock(
-        self, regime: str, calls: Mapping[str, Callable[[], object]]
-    ) -> Iterator[tuple[str, Times]]:
-        """The times of calls in a regime."""
-        flush = self._require_gpu()
-        if regime == regimes.QUEUED:
-            yield from time_interleaved(calls, flush).items()
-        elif regime == regimes.SUSTAINED:
-            with machine.ClockWatch(regimes.READ_EVERY) as watch:
-                for name, call in calls.items():
-                    yield name, regimes.sustained(call, watch)
-        else:
-            yield from regimes.as_called(calls, flush).items()
-
 
 def why_not(error: Exception) -> str:
     """Why a competitor has no time, as a row says it."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
+        torch.cuda.empty_cache()
         return "out of memory"
     if isinstance(error, Unavailable):
         return f"{error}"

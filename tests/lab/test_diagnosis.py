@@ -414,6 +414,12 @@ def of_one_text(q, k, v, cu_seqlens, max_seqlen):
     return eager_attention(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)
 
 
+def of_one_length(q, k, v):
+    """In [B, N, H, D] it finds as many heads, and runs."""
+    assert q.shape[2] == k.shape[2]
+    return eager_attention(q, k[:, : q.shape[1]], v[:, : q.shape[1]])
+
+
 def of_one_batch(q, k, v):
     assert (q.dim(), len(q)) == (4, 1)
     return eager_attention(q, k, v)
@@ -456,6 +462,7 @@ class Function(torch.autograd.Function):
         ),
         (of_one_class, "float16; as many queries as keys; lengths that are multiples of 16; D"),
         (causal_attention, "It applies the causal mask always: query m sees keys n ≤ m + N - M."),
+        (of_one_length, "Judged on what it takes: as many queries as keys."),
         (of_one_batch, "a batch of one"),
         (of_one_query, "one query without an axis"),
         (lambda qkv, n_heads: packed(qkv.unflatten(-1, (3, n_heads, -1))).flatten(-2), "3 · H · D"),
@@ -476,6 +483,7 @@ def test_what_is_right_in_a_form_of_its_own_is_right(launcher, said):
         (partial(flash_layout, divide=lambda D: D), "scale 1/D"),
         (partial(flash_layout, group=lambda h, G, Hkv: 0), "first head for all"),
         (lambda qkv: by_heads(qkv[0], qkv[2], qkv[1]), "K and V exchanged"),
+        (lambda q, kv: flash_layout(q, kv[:, :, 1], kv[:, :, 0]), "K and V exchanged"),
         (lambda q, k, v: of_one_class(q * 8, k, v), "no scale"),
         (causal_off_by_one, "mask off by one"),
     ],

@@ -33,6 +33,7 @@ from snippets._lab.judge.refusal import CannotDiagnose
 CLOSE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 # A model of rounding explains an output if it takes away this much of its error.
 EXPLAINED = 0.7
+SAME = 40  # times that a kernel fails at one line, at other sizes too: more will not help
 CAUSAL_ONLY = re.compile("causal|autoregressive", re.IGNORECASE)
 MOST_LOADS = 4_000
 MANY_LOADS = 900  # by the interpreter, at about a millisecond each
@@ -177,16 +178,18 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
     for always in ("", "bottom_right") if launcher.causal else ("",):
         for tried in forms(launcher):
             taken: list[Form] = []
+            outside: list[Form] = []  # of those, where a tensor is left
             finite = -1  # leading dimensions of what gives numbers: fewer are not meant
             for form in (replace(f, always=always) for f in tried):
                 if form.leading < finite or any(
-                    replace(f, dtype=form.dtype) == form for f in taken
+                    (f.layout, f.one) == (form.layout, form.one) for f in taken
                 ):
                     continue
                 seen = asked(form)
                 if seen is None or (form.uneven and asked(form, "257 keys") is None):
                     continue
                 taken.append(form)
+                outside += [form] * bool(seen.faults)
                 if not seen.out.isnan().any():
                     finite = form.leading
                 for corner in (always, *(("bottom_right", "top_left") if only else ())):
@@ -194,7 +197,7 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
                     if seen.right if corner == always else (again := asked(now)) and again.right:
                         return [now]
             if taken:
-                likely = _likely(launcher, taken, device)
+                likely = _likely(launcher, sorted(taken, key=outside.__contains__), device)
                 corners = ("bottom_right", "top_left") if only else ()
                 return [replace(f, always=c) for c in corners for f in likely] + likely
             if unlike:
@@ -203,7 +206,8 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
             furthest = max(
                 failures, key=lambda f: (not isinstance(_root(f.error), IndexError), f.depth)
             )
-            if not isinstance(_root(furthest.error), REFUSALS):
+            same = sum(str(f) == str(furthest) for f in failures if f.depth[0])
+            if same > SAME or not isinstance(_root(furthest.error), REFUSALS):
                 break
     said = CannotDiagnose(f"the launcher takes no input, or fails on it: {furthest}")
     said.form = asdict(furthest.form) if furthest.depth[0] else None
@@ -211,18 +215,18 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
 
 
 def _likely(launcher: Launcher, taken: list[Form], device: str) -> list[Form]:
-    """Those with as many axes as the first; one alone if only there heads keep to themselves.
+    """One where heads keep to themselves; without any, all with as many axes as the first.
 
     What changes with the keys of one head is that head's result, and no other's.
     """
     alike = [form for form in taken if form.leading == taken[0].leading]
-    for form in alike if len(alike) > 1 and not taken[0].packed else ():
+    for form in taken if len(taken) > 1 and not taken[0].packed else ():
         size = form.rows if form.rows > 1 else 4
-        if size > 64:
+        if size > 64 or not form.leading:
             break
-        q, k, v = make_qkv(1, size, N=size, D=form.width or 16)
+        q, k, v = make_qkv(1, size, M=1 if form.one else size, N=size, D=form.width or 16)
         p = Probe("", *(x.to(getattr(torch, form.dtype)) for x in (q, k, v)))
-        if _heads_changed(launcher, p, form, device) == {0}:
+        if _heads_changed(launcher, form.laid(p), form, device) == {0}:
             return [form]
     return alike
 

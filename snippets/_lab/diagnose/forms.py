@@ -154,7 +154,9 @@ def forms(launcher: Launcher) -> Iterator[list[Form]]:
         for layout, dtype in itertools.product(layouts, ("float32", "float16"))
     ]
     bare = Form("bhmd", "float32", one=True, bare=True)
-    yield usual if packed else [*usual, bare, replace(bare, dtype="float16")]
+    even = [replace(f, square=True) for f in usual]  # or another layout may only seem to fit
+    single = [bare, replace(bare, dtype="float16")] if kind == "v" else []
+    yield usual if packed else [*usual, *even, *single]
     fits = itertools.product(
         (False, True), (False, True), (1, 16, 32, 64, 128), (None, 64, 32, 128, 16), (False, True)
     )

@@ -19,6 +19,7 @@ from snippets._lab.judge.models import NAN, STEPS, TILES, Change, Probe, always,
 
 TENSORS = ("q", "k", "v", "kv", "qk", "qkv")
 WHERE = ((0, 4), (2, 4), (2, 3), (3, 4))  # all strides, or those of rows, of columns, of both
+BLOCKS = tuple(itertools.product((16, 32, 64, 128), repeat=2))  # of queries, of keys
 HALVES = (torch.float16, torch.bfloat16)
 P = functools.partial
 
@@ -87,7 +88,10 @@ MISTAKES: dict[str, Mistake] = {
         ],
     ),
     # The causal mask.
-    "mask off by one": Mistake("Every query sees one key of the future.", [of.mask_moved(1)]),
+    "mask off by one": Mistake(
+        "Every query sees one key of the future.",
+        [of.mask_moved(1), *(of.mask_moved(1, *sizes) for sizes in BLOCKS)],
+    ),
     "own key hidden": Mistake(
         "No query sees the key at its own place: the mask is off by one.",
         [of.mask_moved(-1), of.hidden_somehow(of.mask_moved(-1)), of.first_query_misses_last_key],
@@ -110,7 +114,8 @@ MISTAKES: dict[str, Mistake] = {
         unequal=True,
     ),
     "no mask": Mistake(
-        "The causal mask is not applied: every query sees every key.", [of.not_masked]
+        "The causal mask is not applied: every query sees every key, or all of its own tile.",
+        [of.not_masked, *(of.mask_moved(1024, *sizes) for sizes in BLOCKS)],
     ),
     "always masked": Mistake(
         "The causal mask is applied although nobody asked for one.",
@@ -213,7 +218,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "sum not rescaled": Mistake(
         "When the running maximum moves, the running sum is not rescaled.",
-        [online(tile, total=False) for tile in STEPS],
+        [online(tile, total=False, start=start) for tile in STEPS for start in (0.0, 1.0)],
     ),
     "rescaled the wrong way": Mistake(
         "When the running maximum moves, what was kept is multiplied by exp(new - old) and not by "

@@ -152,8 +152,18 @@ def power_of_two_above(n: int) -> int:
 # Masks.
 
 
-def mask_moved(shift: int) -> Change:
-    return lambda p: {"causal": visible(p, shift)}
+def mask_moved(shift: int, block: int = 0, step: int = 1) -> Change:
+    """Queries see keys of the future: none past the tile where the loop of their block ends."""
+
+    def change(p: Probe) -> Arguments:
+        M, N, _ = p.sizes
+        mask = visible(p, shift)
+        if block and p.causal:
+            end = (torch.arange(M) // block + 1) * block + (N - M) * (p.align == "bottom_right")
+            mask = mask & (torch.arange(N) < -(-end // step)[:, None] * step)
+        return {"causal": mask}
+
+    return change
 
 
 def hidden_somehow(change: Change) -> Change:
@@ -504,6 +514,7 @@ def online(
     *,
     accumulator: bool = True,
     total: bool = True,
+    start: float = 0.0,  # of the sum: the first rescaling removes it
     maximum: str = "kept",  # or "never", or the "first" (then "frozen"), or each "tile"'s own
     keep_accumulator: bool = True,
     guarded: bool = False,
@@ -516,7 +527,7 @@ def online(
 
     def mix(scores: Tensor, values: Tensor, empty: float) -> Tensor:
         m_i = torch.full((*scores.shape[:-1], 1), -INF, dtype=torch.float64)
-        l_i = torch.zeros_like(m_i)
+        l_i = torch.full_like(m_i, start)
         acc = scores.new_zeros(*scores.shape[:-1], values.shape[-1])
         for s, v in zip(scores.split(tile, -1), values.split(tile, -2), strict=True):
             m_new = s.amax(-1, keepdim=True)

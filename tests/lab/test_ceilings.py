@@ -107,7 +107,7 @@ def test_a_timed_row_must_say_what_it_moved(field):
 
 
 def test_no_ceilings_is_no_permission():
-    with pytest.raises(KeyError):
+    with pytest.raises(PhysicsError, match="no ceiling is measured"):
         refuse_impossible(row(), {})
 
 

@@ -5,7 +5,11 @@ import random
 
 import pytest
 
-from snippets._lab.results.verdict import Verdict, estimates, student, verdict, verdicts
+from snippets._lab.results.verdict import Verdict, estimates, student, verdicts
+
+
+def alone(ours, other):
+    return verdicts([(ours, other)])[0]
 
 
 def timed(runs):
@@ -44,24 +48,24 @@ def pair(truths, rounds=40, noise=0.02, seed=0):
     ],
 )
 def test_the_word_of_a_truth(truths, word):
-    found = verdict(*pair(truths))
+    found = alone(*pair(truths))
     assert found.word == word
     assert found.low <= min(truths) * 1.001
     assert found.high >= max(truths) * 0.999
     assert found.ratio == pytest.approx(math.prod(truths) ** (1 / 3), rel=0.002)
-    turned = verdict(*reversed(pair(truths)))
+    turned = alone(*reversed(pair(truths)))
     assert turned.low == pytest.approx(1 / found.high), "from the other side it is the same"
 
 
 @pytest.mark.parametrize("runs", [1, 2])
 def test_fewer_than_three_runs_have_no_verdict(runs):
     ours, other = pair((0.9,) * runs)
-    assert verdict(ours, other) is None
+    assert alone(ours, other) is None
     assert len(estimates(ours, other)) == runs
     three, _ = pair((0.9,) * 3)
-    assert verdict(three, other) is None, "both must have three"
+    assert alone(three, other) is None, "both must have three"
     assert verdicts([(ours, other), pair((0.9,) * 3)])[0] is None
-    assert verdicts([(ours, other), pair((0.9,) * 3)])[1] == verdict(*pair((0.9,) * 3))
+    assert verdicts([(ours, other), pair((0.9,) * 3)])[1] == alone(*pair((0.9,) * 3))
 
 
 def test_rounds_are_compared_with_rounds():
@@ -69,13 +73,13 @@ def test_rounds_are_compared_with_rounds():
     slow, fast = [2.0] * 21, [1.0] * 20
     ours = timed([slow + fast] * 3)
     other = timed([[1.98] * 21 + [0.99] * 20] * 3)
-    assert verdict(ours, other) == Verdict(*[pytest.approx(0.99)] * 3)
+    assert alone(ours, other) == Verdict(*[pytest.approx(0.99)] * 3)
     shuffled = random.Random(0).sample(range(41), 41)
     again = (
         timed([[(slow + fast)[i] for i in shuffled]] * 3),
         timed([[([1.98] * 21 + [0.99] * 20)[i] for i in shuffled]] * 3),
     )
-    assert verdict(*again) == verdict(ours, other), "the order of the rounds does not matter"
+    assert alone(*again) == alone(ours, other), "the order of the rounds does not matter"
 
 
 def test_runs_without_turns_are_compared_by_their_medians():
@@ -90,7 +94,7 @@ def test_the_more_are_read_together_the_wider():
     assert widths == sorted(widths)
     assert len(set(widths)) == 3
     lucky = pair((1.02, 1.02, 1.02))
-    assert verdict(*lucky).word == "ahead"
+    assert alone(*lucky).word == "ahead"
     assert verdicts([lucky, *family])[0].word == "undecided"
 
 

@@ -210,19 +210,6 @@ def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
 
-def _slowed(slowdowns: dict[str, float]) -> dict[str, str]:
-    """The line about what slowed a GPU, if something did: its name, and how often it was read."""
-    told = [f"{name} ({percent(share)} of the readings)" for name, share in slowdowns.items()]
-    return {"slowed by": listed(told)} if told else {}
-
-
-def _regimes(result: Result) -> dict[str, str]:
-    """The line about how times were taken, where there are any."""
-    timed = [r for r in result.rows if "ms_samples" in r]
-    names = dict.fromkeys(str(r.get("regime", "queued")) for r in timed)
-    return {"timed": ", ".join(names)} if names else {}
-
-
 def provenance_table(results: Sequence[Result]) -> list[str]:
     """One row a device: what it is, what ran on it, which code."""
     rows = []
@@ -230,18 +217,20 @@ def provenance_table(results: Sequence[Result]) -> list[str]:
     for r in results:
         d, v = r.device, r.versions
         clock = d.get("sm_clock_mhz")
+        regimes = {str(x.get("regime", "queued")): 0 for x in r.rows if "ms_samples" in x}
+        slow = [f"{s} ({percent(n)} of the readings)" for s, n in d.get("slowdowns", {}).items()]
         rows.append(
             {
                 **({"result": f"{r.post}/{r.result}"} if several else {}),
                 "device": r.label,
-                **_regimes(r),
+                **({"timed": ", ".join(regimes)} if regimes else {}),
                 **({"GPUs in the machine": d["gpus"]} if d.get("gpus", 1) > 1 else {}),
                 "driver": d.get("driver"),
                 "power limit": f"{count(d['power_limit_w'])} W" if d.get("power_limit_w") else None,
                 "SM clock while measuring": f"{count(clock[0])}–{count(clock[2])} MHz"
                 if clock
                 else None,
-                **_slowed(d.get("slowdowns", {})),
+                **({"slowed by": listed(slow)} if slow else {}),
                 "versions": f"Python {v['python']}, torch {v['torch']}, Triton {v['triton']}, "
                 f"CUDA {v['cuda']}, cuDNN {v['cudnn']}",
                 "measured (UTC)": r.measured_at,

@@ -75,11 +75,7 @@ def _asked_for(row: Row) -> dict[str, Any]:
 def _differing(old: Result, new: Result) -> list[str]:
     """The definitions that the two were not both measured with."""
     a, b = (
-        {
-            f"{file}: {name}": value
-            for file, found in r.code.items()
-            for name, value in found.items()
-        }
+        {(f"{file}: {name}", value) for file, own in r.code.items() for name, value in own.items()}
         for r in (old, new)
     )
-    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+    return sorted({name for name, _ in a ^ b})

@@ -25,19 +25,6 @@ def percentiles(ms_samples: Sequence[float]) -> dict[str, float]:
     return {f"ms_p{p}": five_digits(tenths[p // 10 - 1]) for p in (20, 50, 80)}
 
 
-def arithmetic_ceiling(ceilings: dict[str, Any], dtype: str) -> float:
-    """The fastest unit that accepts this dtype, FLOP/s at its fast end."""
-    units = [f"matmul_{dtype}"] + (["matmul_tf32", "fma_float32"] if dtype == "float32" else [])
-    if units[0] not in ceilings:
-        raise PhysicsError(f"dtype {dtype!r}, for which no ceiling is measured")
-    return max(float(ceilings[unit]["per_s_p80"]) for unit in units)
-
-
-def memory_ceiling(ceilings: dict[str, Any]) -> float:
-    """The fastest measured traffic with HBM, bytes/s at its fast end."""
-    return max(float(ceilings[way]["per_s_p80"]) for way in ("read", "write", "copy"))
-
-
 def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
     """Raise PhysicsError if a timed row beats its device's ceilings by more than its own spread,
     of which at most MOST_SLACK is granted.
@@ -50,10 +37,16 @@ def refuse_impossible(row: dict[str, Any], ceilings: dict[str, Any]) -> None:
         return
     seconds = row["ms_p50"] / 1e3
     slack = min(MOST_SLACK, 1 + (row["ms_p80"] - row["ms_p20"]) / row["ms_p50"])
-    gates = [(row["bytes_compulsory"], memory_ceiling(ceilings), "bytes/s of compulsory traffic")]
+    ways = ["read", "write", "copy"]
+    gates = [(row["bytes_compulsory"], ways, "bytes/s of compulsory traffic")]
     if row["flops"]:  # a walk along addresses has none, and no unit's ceiling to be held against
-        gates.append((row["flops"], arithmetic_ceiling(ceilings, row["dtype"]), "FLOP/s"))
-    for amount, ceiling, what in gates:
+        dtype = row["dtype"]
+        units = [f"matmul_{dtype}"] + ["matmul_tf32", "fma_float32"] * (dtype == "float32")
+        if units[0] not in ceilings:
+            raise PhysicsError(f"dtype {dtype!r}, for which no ceiling is measured")
+        gates.append((row["flops"], units, "FLOP/s"))
+    for amount, units, what in gates:
+        ceiling = max(float(ceilings[unit]["per_s_p80"]) for unit in units)  # the fast end
         if amount / seconds > ceiling * slack:
             raise PhysicsError(
                 f"{amount / seconds:.3g} {what} where the device does {ceiling:.3g}: {row}"

@@ -62,11 +62,6 @@ def verdicts(pairs: Iterable[Pair]) -> list[Verdict | None]:
     return [next(there) if len(each) >= RUNS else None for each in found]
 
 
-def verdict(ours: Row, other: Row) -> Verdict | None:
-    """The verdict on a pair that is read alone."""
-    return verdicts([(ours, other)])[0]
-
-
 def estimates(ours: Row, other: Row) -> list[float]:
     """For each run that both have, how many times as fast ours is as the other.
 

@@ -4,47 +4,23 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import (
-    INTERPRETED,
-    _check_inputs,
-    _check_launch,
-    _launch,
-    _run_matmul,
-    _run_softmax,
-    _scale_or_default,
-    _sizes,
-)
+from .kernel import INTERPRETED, _launch, _refusals, _run_matmul, _run_softmax, _sizes
 
 BLOCK_M, BLOCK_N = 16, 32  # a tile of scores
 
 
 @triton.jit
 def _scores_kernel(
-    q_ptr,  # [B, H, M, D]
-    k_ptr,  # [B, H, N, D]
-    out_ptr,  # [B, H, M, N]
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_on,
-    H,
-    M,
-    N,
-    D,
-    scale,
+    q_ptr, k_ptr, out_ptr,  # q [B, H, M, D], k [B, H, N, D], out [B, H, M, N]
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_ob, stride_oh, stride_om, stride_on,
+    H, M, N, D, scale,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
     UPCAST: tl.constexpr,  # bfloat16 in the interpreter, whose tl.dot gets it wrong
-):
+):  # fmt: skip
     """One program computes one tile of scale · q kᵀ from rows of q and of k, as they lie.
 
     Reads BLOCK_M rows of q and BLOCK_N rows of k once, writes its tile of scores once.
@@ -73,6 +49,15 @@ def _scores_kernel(
     tl.store(out, scores.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
 
 
+def _refuse(q, k, v, scale):
+    def results():
+        M, (N, D) = _sizes(q)[1], k.shape[-2:]
+        return (M, N, True), (M, D, False)
+
+    for error in _refusals({"q": q, "k": k, "v": v}, results, scale, least=1):
+        raise error
+
+
 def scores(q, k, *, scale=None):
     """q kᵀ · scale without a copy of k; contract as in kernel.py.
 
@@ -83,10 +68,9 @@ def scores(q, k, *, scale=None):
     Returns:
         [..., M, N] in float32.
     """
-    _check_inputs(q, k, k)
-    scale = _scale_or_default(scale, q.shape[-1])
+    _refuse(q, k, k, scale)
     (matrices, M, D), N = _sizes(q), k.shape[-2]
-    _check_launch("q", q, (M, N), keys=N)
+    scale = D**-0.5 if scale is None else float(scale)
     out = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     _launch(
         _scores_kernel,
@@ -106,10 +90,9 @@ def scores(q, k, *, scale=None):
 
 def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v without a copy of k; contract as in kernel.py."""
-    _check_inputs(q, k, v)
-    scale = _scale_or_default(scale, q.shape[-1])
-    M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _check_launch("q", q, (M, N), (M, D), keys=N)
+    _refuse(q, k, v, scale)
+    N, D = k.shape[-2:]
+    scale = D**-0.5 if scale is None else float(scale)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)

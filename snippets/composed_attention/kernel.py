@@ -1,6 +1,7 @@
 """Attention out of three Triton kernels: a transpose, a matrix product and a row softmax.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32, any strides and columns, at most 32,768 keys; any GPU that Triton
+compiles for. Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
@@ -12,16 +13,10 @@ from collections import namedtuple
 import torch
 
 if __name__ == "__main__" and not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernels
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
 
 import triton
 import triton.language as tl
-
-INTERPRETED = triton.knobs.runtime.interpret
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
-MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
-
 
 # --8<-- [start:tiles]
 # Rows and columns of the result, a step along K, warps, steps in flight, and the shortest K
@@ -58,21 +53,12 @@ def _matrix(ptr, index, H, stride_b, stride_h):
 
 @triton.jit
 def _transpose_kernel(
-    x_ptr,  # [B, H, M, N]
-    out_ptr,  # [B, H, N, M]
-    stride_xb,
-    stride_xh,
-    stride_xm,
-    stride_xn,
-    stride_ob,
-    stride_oh,
-    stride_on,
-    stride_om,
-    H,
-    M,
-    N,
+    x_ptr, out_ptr,  # x [B, H, M, N], out [B, H, N, M]
+    stride_xb, stride_xh, stride_xm, stride_xn,
+    stride_ob, stride_oh, stride_on, stride_om,
+    H, M, N,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """One program moves one square tile: reads it once, writes its transpose once.
 
     In between its threads exchange elements in shared memory, so both sides touch whole rows.
@@ -102,11 +88,8 @@ def _matmul_kernel(
     stride_ab, stride_ah, stride_am, stride_ak,
     stride_bb, stride_bh, stride_bk, stride_bn,
     stride_ob, stride_oh, stride_om, stride_on,
-    H, M, N, K,
-    scale,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    H, M, N, K, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,  # tile rows that are walked together
     EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K: no mask along K
     UPCAST: tl.constexpr,  # bfloat16 in the interpreter, whose tl.dot gets it wrong
@@ -156,21 +139,12 @@ def _matmul_kernel(
 
 @triton.jit
 def _softmax_kernel(
-    x_ptr,  # [B, H, M, N]
-    out_ptr,  # [B, H, M, N]; may be the same memory
-    stride_xb,
-    stride_xh,
-    stride_xm,
-    stride_xn,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_on,
-    H,
-    M,
-    N,
+    x_ptr, out_ptr,  # [B, H, M, N] each; may be the same memory
+    stride_xb, stride_xh, stride_xm, stride_xn,
+    stride_ob, stride_oh, stride_om, stride_on,
+    H, M, N,
     BLOCK_N: tl.constexpr,  # a power of two, at least N
-):
+):  # fmt: skip
     """One program computes one row: reads it once, writes it once, in between it stays on chip."""
     # --8<-- [start:softmax]
     m = (tl.program_id(0) % M).to(tl.int64)
@@ -214,12 +188,11 @@ def _run_matmul(a, b, out, scale=1.0):
     (matrices, M, K), N = _sizes(a), b.shape[-1]
     tile = _choose_tile(matrices, M, N, K, a)
     programs = matrices * triton.cdiv(M, tile.BLOCK_M) * triton.cdiv(N, tile.BLOCK_N)
-    options = tile._asdict()
+    options = tile._asdict() | {"M": M, "N": N, "K": K, "scale": scale, "GROUP_M": 8}
     del options["min_K"]
-    options["GROUP_M"] = 8
     options["EVEN_K"] = K % tile.BLOCK_K == 0
     options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16
-    _launch(_matmul_kernel, programs, (a, b, out), M=M, N=N, K=K, scale=scale, **options)
+    _launch(_matmul_kernel, programs, (a, b, out), **options)
     return out
 
 
@@ -257,19 +230,16 @@ def _choose_tile(matrices, M, N, K, a):
 
 def transpose(x):
     """A contiguous copy of x [..., M, N] as [..., N, M]; at most two leading dimensions."""
-    _check_tensors(2, x=x)
+    for error in _refusals({"x": x}, lambda: [(*x.shape[-2:], False)]):
+        raise error
     *leading, M, N = x.shape
-    _check_launch("x", x, (M, N))
     return _run_transpose(x, x.new_empty(*leading, N, M))
 
 
 def matmul(a, b):
     """a [..., M, K] times b [..., K, N] → [..., M, N] in a's dtype, summed in float32."""
-    _check_tensors(2, a=a, b=b)
-    if b.shape[:-1] != (*a.shape[:-2], a.shape[-1]):
-        want = _fit(*a.shape[:-2], a.shape[-1], "N")
-        raise ValueError(f"b has shape {tuple(b.shape)}; with a {tuple(a.shape)} it must be {want}")
-    _check_launch("a", a, (a.shape[-2], b.shape[-1]))
+    for error in _refusals({"a": a, "b": b}, lambda: [(a.shape[-2], b.shape[-1], False)]):
+        raise error
     return _run_matmul(a, b, a.new_empty(*a.shape[:-1], b.shape[-1]))
 
 
@@ -278,10 +248,8 @@ def softmax(x):
 
     A row of -inf alone gives zeros.
     """
-    _check_tensors(1, x=x)
-    if x.shape[-1] > MAX_ROW:
-        raise ValueError(f"x has shape {tuple(x.shape)}; rows of at most {MAX_ROW} are allowed")
-    _check_launch("x", x, _sizes(x)[1:])
+    for error in _refusals({"x": x}, lambda: [(*_sizes(x)[1:], True)], least=1):
+        raise error
     return _run_softmax(x, x.new_empty(x.shape))
 
 
@@ -303,10 +271,15 @@ def composed_attention(q, k, v, *, scale=None):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-    _check_inputs(q, k, v)
-    scale = _scale_or_default(scale, q.shape[-1])
-    M, (N, D) = _sizes(q)[1], k.shape[-2:]
-    _check_launch("q", q, (D, N), (M, N), (M, D), keys=N)
+
+    def results():  # rows, columns, and whether the softmax takes them: kᵀ, scores, output
+        M, (N, D) = _sizes(q)[1], k.shape[-2:]
+        return (D, N, False), (M, N, True), (M, D, False)
+
+    for error in _refusals({"q": q, "k": k, "v": v}, results, scale, least=1):
+        raise error
+    N, D = k.shape[-2:]
+    scale = D**-0.5 if scale is None else float(scale)
     k_t = torch.empty((*k.shape[:-2], D, N), dtype=k.dtype, device=k.device)
     scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]  # no new memory: each row where its scores were
@@ -318,119 +291,73 @@ def composed_attention(q, k, v, *, scale=None):
     return _run_matmul(weights, v, out)  # [..., M, D]
 
 
-def _check_inputs(q, k, v):
-    """Raise for what is not attention, wherever it would run."""
-    _check_tensors(1, q=q, k=k, v=v)
-    if k.dim() < 2 or k.shape != (*q.shape[:-2], k.shape[-2], q.shape[-1]):
-        want = _fit(*q.shape[:-2], "N", q.shape[-1])
-        raise ValueError(f"k has shape {tuple(k.shape)}; with q {tuple(q.shape)} it must be {want}")
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {tuple(k.shape)}")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
+INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _check_launch(name, x, *results, keys=1):
-    """Raise for what the kernels cannot do: the device, the row, the number of programs."""
-    _check_device(name, x)
-    if keys > MAX_ROW:
-        raise ValueError(f"k has {keys} keys; at most {MAX_ROW} are allowed")
-    programs = _sizes(x)[0] * max(M * triton.cdiv(N, 64) for M, N in results)  # 64 a program
-    if programs > MAX_PROGRAMS:
-        shape = tuple(x.shape)
-        raise ValueError(
-            f"{name} has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
-        )
+def _refusals(tensors, results=None, scale=None, least=2):
+    """What the kernels cannot do, in order: which argument, what came, what is allowed.
 
-
-def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all must match the first."""
+    `results` gives rows and columns of what they compute, once the tensors are known to fit.
+    """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
-            "leading dimensions, and for gradients torch.autograd.grad"
-        )
-    first, like = next(iter(tensors.items()))
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    first, q = next(iter(tensors.items()))
     for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-        if x.is_nested or x.layout != torch.strided:
-            layout = "nested" if x.is_nested else x.layout
-            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
         if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-        if x.dtype != like.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
-            )
-        if x.device != like.device:
-            raise ValueError(
-                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
-            )
-        shape = tuple(x.shape)
-        if not least <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if not least <= x.dim() <= 4 or x.numel() == 0:
+            shape = f"{(*x.shape,)}; allowed: {least} to 4 dimensions, none 0"
+            yield ValueError(f"{name} has shape {shape}")
         if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
-            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
-    if scale is None:
-        return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
-        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
-    try:
-        number = float(scale)
-    except OverflowError:  # an integer beyond all floats
-        number = math.inf
-    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
-        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
-    return number
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-
-
-def _fit(*shape):
-    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
-    return str(shape).replace("'", "")
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+        fits = q.shape if x is q else (*q.shape[:-2], q.shape[-1], x.shape[-1])  # a matmul b
+        if name in "kv":  # [..., N, D]
+            keys = tensors["k"]
+            fits = *q.shape[:-2], keys.shape[-2] if keys.dim() > 1 else "N", q.shape[-1]
+        if x.shape != fits:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with {first}: {(*fits,)}")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
+    if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
+        yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
+    if results and q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        needs = "a GPU, or a CPU with TRITON_INTERPRET=1"
+        yield ValueError(f"{first} is on {q.device}; allowed: {needs}")
+    for rows, columns, is_row in results() if results else ():
+        if is_row and columns > MAX_ROW:
+            yield ValueError(f"{first} asks for rows of {columns}; allowed: at most {MAX_ROW}")
+        programs = _sizes(q)[0] * rows * triton.cdiv(columns, 64)  # 64 a program
+        if programs > MAX_PROGRAMS:
+            allowed = f"at most {MAX_PROGRAMS}"
+            yield ValueError(f"{first} asks for {programs} programs; allowed: {allowed}")
 
 
 def main():
-    """Check against eager PyTorch in float64, and time both where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch_attention = torch.nn.functional.scaled_dot_product_attention
+    """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 16, 64, device=device)  # [B, H, M, D]
-    k, v = torch.randn(2, 2, 4, 33, 64, device=device)  # [B, H, N, D] each; 33 fills no tile
-    want = (q.double() @ k.double().mT / math.sqrt(64)).softmax(-1) @ v.double()
-    error = (composed_attention(q, k, v).double() - want).abs()
-    torch_error = (torch_attention(q, k, v) - want).abs().max()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    q, k, v = (torch.randn(2, 4, rows, 64, device=device) for rows in (16, 33, 33))
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    want = sdpa(q.double(), k.double(), v.double())
+    ours, theirs = ((f(q, k, v) - want).abs() for f in (composed_attention, sdpa))
     # Both round each float32 operation; a right kernel stays within a small multiple of PyTorch.
-    allowed = 4 * torch_error + 4 * torch.finfo(q.dtype).eps * want.abs().max()
-    right = error.max() <= allowed
-    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
-    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
-    print(f"PyTorch's own difference: largest {torch_error:.1e}")
-    print("OK" if right else f"WRONG: more than {allowed:.1e} is not rounding")
-    for name, f in (("composed_attention", composed_attention), ("PyTorch", torch_attention)):
-        if device == "cuda":
-            ms = triton.testing.do_bench(lambda f=f: f(q, k, v), return_mode="median")
-            print(f"{name}: {ms * 1000:.1f} µs")
-    return 0 if right else 1
+    allowed = 4 * theirs.max() + 4 * torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {(*q.shape,)}, k and v {(*k.shape,)}, {q.dtype} on {device}")
+    print(f"difference from float64: {ours.max():.1e} at most, {ours.mean():.1e} on average")
+    for f in (composed_attention, sdpa) if device == "cuda" else ():
+        print(f"{f.__name__}: {triton.testing.do_bench(lambda f=f: f(q, k, v)) * 1000:.1f} µs")
+    print("OK" if ours.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    return int(ours.max() > allowed)
 
 
 if __name__ == "__main__":

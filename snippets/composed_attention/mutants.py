@@ -91,8 +91,8 @@ MUTANTS = [
     ),
     Mutant(
         "scale 1/D",
-        "return 1.0 / math.sqrt(D)",
-        "return 1.0 / D",
+        "D**-0.5 if scale",
+        "1 / D if scale",
         "The scores are divided by D and not by √D: the softmax is too flat.",
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernel import _check_inputs, _scale_or_default, composed_attention
+from .kernel import _refusals, composed_attention
 
 
 # --8<-- [start:op]
@@ -22,12 +22,17 @@ def composed_attention_op(
 @composed_attention_op.register_kernel("cpu")
 def _on_cpu(q, k, v, scale=None):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
-    _check_inputs(q, k, v)
-    return (_weights(q, k, _scale_or_default(scale, q.shape[-1])) @ v.float()).to(q.dtype)
+    _refuse(q, k, v, scale)
+    return (_weights(q, k, scale) @ v.float()).to(q.dtype)
+
+
+def _refuse(q, k, v, scale=None):
+    for error in _refusals({"q": q, "k": k, "v": v}, None, scale, least=1):
+        raise error
 
 
 def _weights(q, k, scale):
-    scores = q.float() @ k.float().mT * scale  # [..., M, N]
+    scores = q.float() @ k.float().mT * (scale or q.shape[-1] ** -0.5)  # [..., M, N]
     weightless = (scores == float("-inf")).all(-1, keepdim=True)
     return scores.softmax(-1).masked_fill(weightless, 0.0)  # not 0 / 0
 
@@ -35,14 +40,13 @@ def _weights(q, k, scale):
 @torch.library.impl("attention_measured::composed_attention", "FuncTorchDynamicLayerFrontMode")
 def _in_torch_func(q, k, v, *_):
     """Whatever torch.func does with the op comes here first, and is refused."""
-    _check_inputs(q, k, v)
+    _refuse(q, k, v)
 
 
 @composed_attention_op.register_fake
 def _shapes_only(q, k, v, scale=None):
     """What torch.compile and torch.export ask: shape, dtype and device of a result."""
-    _check_inputs(q, k, v)
-    _scale_or_default(scale, q.shape[-1])
+    _refuse(q, k, v, scale)
     return q.new_empty(q.shape)
     # --8<-- [end:op]
 
@@ -51,7 +55,7 @@ def _shapes_only(q, k, v, scale=None):
 def _remember(ctx, inputs, output):
     q, k, v, scale = inputs
     ctx.save_for_backward(q, k, v)  # and not the weights: M · N numbers are computed again
-    ctx.scale = _scale_or_default(scale, q.shape[-1])
+    ctx.scale = scale or q.shape[-1] ** -0.5
 
 
 def _backward(ctx, grad):

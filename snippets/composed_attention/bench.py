@@ -315,14 +315,13 @@ def _recorded_stores(N, D, dtype):
     """Bytes that each launch stores, as the interpreter saw them."""
     from snippets._lab.probe.memory_trace import record
 
-    q, k, v = make_qkv(N=N, D=D, dtype=dtype)
-    with record({"q": q, "k": k, "v": v}) as trace:
-        assert_attention(composed_attention(q, k, v), q, k, v)
-    stores = [access for access in trace.accesses if access.operation == "store"]
-    return {
-        step: sum(access.bytes for access in stores if access.launch == launch)
-        for launch, step in enumerate(STEPS)
-    }
+    q, k, v = make_qkv(1, N=N, D=D, dtype=dtype)
+    stored = {}
+    for name, step in steps(q, k, v).items():
+        with record({"q": q, "k": k, "v": v}) as trace:
+            step.call()
+        stored[name] = trace.total("store").bytes
+    return stored
 
 
 # --8<-- [start:launches]

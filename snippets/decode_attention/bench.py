@@ -324,10 +324,8 @@ def flex_paged(cache, attend=None):
     return functools.partial(attend, cache.q, k, v, block_mask=mask, enable_gqa=shared)
 
 
-PLACES = """block, first_row, rows, there = _places(
-            page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
-        )"""
-LOOK_UP = "page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)"
+PLACES = "places = _places(page, start, stop, pages.count, PAGE=PAGE, BLOCK_N=BLOCK_N)"
+LOOK_UP = "page = _look_up(pages, n, n < stop, PAGE=PAGE)"
 IN_TIME = f"""{PLACES}
         if PAGE > 0:
             n += BLOCK_N
@@ -402,7 +400,7 @@ def work_of(cache, longest=None):
     device = kernel._device_facts(cache.q.device)
     page = 0 if cache.table is None else cache.k.shape[2]
     plan = kernel._plan(device, cache.q.dtype, B * Hkv, M * H // Hkv, D, page, False)
-    keys = longest or kernel._capacity(cache.k, cache.table)
+    keys = longest or kernel._room(cache.k, cache.table)[1]
     return Work(plan.programs, keys, plan.tile.BLOCK_N, device.processors, plan.slots)
     # --8<-- [end:splits]
 

@@ -1,10 +1,11 @@
 """Attention of a few new tokens over a long cache of keys and values, which splits share.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32; at most 64 new tokens and 256 columns; groups of query heads; caches
+in one piece or in pages, any strides. Any GPU that Triton compiles for; tiles chosen on an H200.
+Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextlib
 import functools
 import math
 import numbers
@@ -23,15 +24,6 @@ from triton.compiler import CompiledKernel
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
-MAX_QUERIES = 64  # new tokens of a sequence; more are a prefill
-MAX_KEYS = 2**30  # of a sequence, so that no sum of two lengths passes 2^31
-MAX_SPLITS = 256
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
-SPLIT_KEYS = 1024  # keys of a split in a batch-invariant call
-APPENDED = 16  # new tokens that a program of cache_append copies
-COMBINED = 16  # splits that the combining kernel reads at once
 
 
 # --8<-- [start:tiles]
@@ -51,152 +43,17 @@ TILES = {
     "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(64, 8, 3)},
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
-# Instead, for such a power of two of columns: where sequences and heads alone are more than two
+# Instead, in 16 bits with 65 to 128 columns: where sequences and heads alone are more than two
 # programs per multiprocessor, and where they are more than eight, of one row each. With pages:
 # where a page has fewer keys than the tile above, and where programs are many, of few rows each.
-MANY = {"16 bits": {128: Tile(64, 4, 2)}, "float32": {}}
-SINGLE = {"16 bits": {128: Tile(64, 4, 3)}, "float32": {}}
-PAGED = {"16 bits": {128: Tile(64, 4, 3, at_once=2)}, "float32": {}}
-MANY_PAGED = {"16 bits": {128: Tile(64, 2, 2)}, "float32": {}}
+MANY, SINGLE = Tile(64, 4, 2), Tile(64, 4, 3)
+PAGED, MANY_PAGED = Tile(64, 4, 3, at_once=2), Tile(64, 2, 2)
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
+SPLIT_KEYS = 1024  # keys of a split in a batch-invariant call
+MAX_SPLITS = 256
+APPENDED = 16  # new tokens that a program of cache_append copies
+COMBINED = 16  # splits that the combining kernel reads at once
 # --8<-- [end:tiles]
-
-
-# --8<-- [start:look_up]
-@triton.jit
-def _look_up(table_ptr, b, stride_tb, stride_tn, n, mask, PAGE: tl.constexpr):
-    """The page that key n lies on, for one key or for each of several; -1 where the mask is 0."""
-    entry = table_ptr + b.to(tl.int64) * stride_tb + (n // PAGE).to(tl.int64) * stride_tn
-    return tl.load(entry, mask=mask, other=-1)  # int32
-
-
-@triton.jit
-def _exists(page, num_pages):
-    """Whether there is such a page: the host cannot know what the table says."""
-    return (page >= 0) & (page < num_pages)
-    # --8<-- [end:look_up]
-
-
-@triton.jit
-def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Where a tile's keys lie: block, first row there, and rows from it on; which keys there are.
-
-    The tile begins at key `start`, a multiple of its size. A block is a page, or a sequence in a
-    cache without pages.
-    """
-    offs = tl.arange(0, BLOCK_N)
-    offs_n = start + offs  # [BLOCK_N]
-    block, first_row, rows = page, 0, offs_n
-    if PAGE > 0:
-        rows = offs % PAGE  # alike for all tiles, so that the compiler takes it out of the loop
-        if PAGE < BLOCK_N:  # whole pages, each of which is the block of PAGE keys
-            block = tl.broadcast_to(page[:, None], [BLOCK_N // PAGE, PAGE]).reshape([BLOCK_N])
-        else:  # a part of one page
-            first_row = start % PAGE
-        stop = tl.where(_exists(block, num_pages), stop, start)  # no such page holds no key
-    return block, first_row, rows, offs_n < stop
-
-
-@triton.jit
-def _load_rows(
-    x_ptr, block, first_row, rows, there,  # as _places gives them
-    stride_b, stride_n, stride_d,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Rows of a cache, [BLOCK_N, BLOCK_D]; zeros beyond D and for rows that are not there."""
-    offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
-    mask = there[:, None]
-    if D < BLOCK_D:
-        mask = mask & (offs_d < D)[None, :]
-    # In int64: an offset may pass 2^31 elements.
-    begin = block.to(tl.int64) * stride_b + tl.cast(first_row, tl.int64) * stride_n
-    row_ptr = x_ptr + rows.to(tl.int64) * stride_n + begin  # [BLOCK_N]
-    tile = tl.load(row_ptr[:, None] + offs_d[None, :] * stride_d, mask=mask, other=0.0)
-    return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
-
-
-@triton.jit
-def _attend(
-    q, k_ptr, v_ptr, table_ptr,  # [BLOCK_M, BLOCK_D]; caches at this head; pages
-    stride_kb, stride_kn, stride_kd,
-    stride_vb, stride_vn, stride_vd,
-    stride_tb, stride_tn,
-    b, first, stop,  # the sequence, and its keys: first … stop - 1
-    last_key,  # [BLOCK_M]: the last key that a row sees
-    num_pages,
-    scale_log2,  # scale · log2(e)
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Rows of q over some keys: largest score, sum of exp2(score - largest), the same of values."""
-    # --8<-- [start:attend]
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    l_i = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    page, n = b, first
-    if PAGE > 0:
-        if PAGE < BLOCK_N:  # one key of each page: [BLOCK_N // PAGE]
-            n += PAGE * tl.arange(0, BLOCK_N // PAGE)
-        page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
-    for start in tl.range(first, stop, BLOCK_N):
-        offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        block, first_row, rows, there = _places(
-            page, start, stop, num_pages, PAGE=PAGE, BLOCK_N=BLOCK_N
-        )
-        if PAGE > 0:  # the next tile's pages: the table has answered when they are needed
-            n += BLOCK_N
-            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)
-        k = _load_rows(
-            k_ptr,
-            block,
-            first_row,
-            rows,
-            there,
-            stride_kb,
-            stride_kn,
-            stride_kd,
-            D=D,
-            BLOCK_D=BLOCK_D,
-        )
-        s = tl.dot(q, k.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
-        visible = there[None, :] & (offs_n[None, :] <= last_key[:, None])
-        s = tl.where(visible, s * scale_log2, float("-inf"))
-        m_new = tl.maximum(m_i, tl.max(s, axis=1))  # [BLOCK_M]
-        # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
-        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
-        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
-        p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
-        l_i = l_i * alpha + tl.sum(p, axis=1)
-        acc = acc * alpha[:, None]
-        # --8<-- [end:attend]
-        # --8<-- [start:attend_values]
-        v = _load_rows(
-            v_ptr,
-            block,
-            first_row,
-            rows,
-            there,
-            stride_vb,
-            stride_vn,
-            stride_vd,
-            D=D,
-            BLOCK_D=BLOCK_D,
-        )
-        acc = tl.dot(p.to(q.dtype), v, acc, input_precision="ieee")
-        m_i = m_new
-    # --8<-- [end:attend_values]
-    return m_i, l_i, acc
-
-
-@triton.jit
-def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
-    """Keys of a split: an equal share of the sequence in whole tiles, or more if asked."""
-    share = tl.cdiv(tl.cdiv(length, BLOCK_N), splits) * BLOCK_N
-    return tl.maximum(share, least_chunk)
 
 
 # Lengths of the caller's choice: a kernel for each that 16 divides would only take time.
@@ -260,31 +117,11 @@ def _decode_attention_kernel(
     q_tile = q_ptr + q_row[:, None] + offs_d[None, :] * stride_qd
     q = tl.load(q_tile, mask=mask, other=0.0)
     q = q.to(tl.float32) if UPCAST and q.dtype == tl.bfloat16 else q
-    m_i, l_i, acc = _attend(
-        q,
-        k_ptr + hk.to(tl.int64) * stride_kh,
-        v_ptr + hk.to(tl.int64) * stride_vh,
-        table_ptr,
-        stride_kb,
-        stride_kn,
-        stride_kd,
-        stride_vb,
-        stride_vn,
-        stride_vd,
-        stride_tb,
-        stride_tn,
-        b,
-        first,
-        stop,
-        last_key,
-        num_pages,
-        scale_log2,
-        D=D,
-        PAGE=PAGE,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_D=BLOCK_D,
-    )
+    hk = hk.to(tl.int64)
+    k = Cache(k_ptr + hk * stride_kh, stride_kb, stride_kn, stride_kd)
+    v = Cache(v_ptr + hk * stride_vh, stride_vb, stride_vn, stride_vd)
+    pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
+    m_i, l_i, acc = _attend(q, k, v, pages, first, stop, last_key, scale_log2, D, PAGE, BLOCK_N)
 
     # --8<-- [start:store]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no visible key: zeros
@@ -300,19 +137,141 @@ def _decode_attention_kernel(
         tl.store(lse_ptr + row, lse / LOG2_E, mask=mask_r)
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
-    # --8<-- [end:store]
+
+
+class Cache(NamedTuple):
+    """Keys or values of one head: where they begin, and the steps between them, in elements."""
+
+    ptr: tl.tensor
+    block: tl.tensor  # from one page to the next; without pages, from one sequence to the next
+    row: tl.tensor
+    column: tl.tensor
+
+
+class Pages(NamedTuple):
+    """Where a sequence lies in a cache: on the pages that its row of a table names."""
+
+    table_ptr: tl.tensor  # None without pages
+    b: tl.tensor  # the sequence, which is its block where there are no pages
+    stride_b: tl.tensor
+    stride_n: tl.tensor
+    count: tl.tensor  # pages that there are
+
+
+@triton.jit
+def _attend(
+    q, k, v, pages,  # [BLOCK_M, BLOCK_D]; two of Cache; Pages
+    first, stop,  # the keys to attend to: first … stop - 1
+    last_key,  # [BLOCK_M]: the last key that a row sees
+    scale_log2,  # scale · log2(e)
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Rows of q over some keys: largest score, sum of exp2(score - largest), the same of values."""
+    # --8<-- [start:attend]
+    BLOCK_D: tl.constexpr = q.shape[1]
+    m_i = tl.full([q.shape[0]], float("-inf"), tl.float32)
+    l_i = tl.zeros([q.shape[0]], tl.float32)
+    acc = tl.zeros(q.shape, tl.float32)
+    page, n = pages.b, first
+    if PAGE > 0:
+        if PAGE < BLOCK_N:  # one key of each page: [BLOCK_N // PAGE]
+            n += PAGE * tl.arange(0, BLOCK_N // PAGE)
+        page = _look_up(pages, n, n < stop, PAGE=PAGE)
+    for start in tl.range(first, stop, BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+        places = _places(page, start, stop, pages.count, PAGE=PAGE, BLOCK_N=BLOCK_N)
+        if PAGE > 0:  # the next tile's pages: the table has answered when they are needed
+            n += BLOCK_N
+            page = _look_up(pages, n, n < stop, PAGE=PAGE)
+        k_tile = _load_rows(k, places, D=D, BLOCK_D=BLOCK_D)
+        s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
+        visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None])
+        s = tl.where(visible, s * scale_log2, float("-inf"))
+        m_new = tl.maximum(m_i, tl.max(s, axis=1))  # [BLOCK_M]
+        # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        alpha = tl.exp2(m_i - m_sub)  # what the old maximum was worth
+        p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        # --8<-- [end:attend]
+        # --8<-- [start:attend_values]
+        v_tile = _load_rows(v, places, D=D, BLOCK_D=BLOCK_D)
+        acc = tl.dot(p.to(q.dtype), v_tile, acc, input_precision="ieee")
+        m_i = m_new
+    # --8<-- [end:attend_values]
+    return m_i, l_i, acc
+
+
+# --8<-- [start:look_up]
+@triton.jit
+def _look_up(pages, n, mask, PAGE: tl.constexpr):
+    """The page that key n lies on, for one key or for each of several; -1 where the mask is 0."""
+    entry = pages.table_ptr + pages.b.to(tl.int64) * pages.stride_b
+    return tl.load(entry + (n // PAGE).to(tl.int64) * pages.stride_n, mask=mask, other=-1)  # int32
+
+
+@triton.jit
+def _exists(page, num_pages):
+    """Whether there is such a page: the host cannot know what the table says."""
+    return (page >= 0) & (page < num_pages)
+    # --8<-- [end:look_up]
+
+
+class Places(NamedTuple):
+    """Where a tile's keys lie: a block, a first row there, rows from it on; which keys exist."""
+
+    block: tl.tensor  # a page, or a sequence in a cache without pages; [BLOCK_N] if pages are short
+    first_row: tl.tensor
+    rows: tl.tensor  # [BLOCK_N]
+    there: tl.tensor  # [BLOCK_N]
+
+
+@triton.jit
+def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The Places of the tile that begins at key `start`, a multiple of its size."""
+    offs = tl.arange(0, BLOCK_N)
+    offs_n = start + offs  # [BLOCK_N]
+    block, first_row, rows = page, 0, offs_n
+    if PAGE > 0:
+        rows = offs % PAGE  # alike for all tiles, so that the compiler takes it out of the loop
+        if PAGE < BLOCK_N:  # whole pages, each of which is the block of PAGE keys
+            block = tl.broadcast_to(page[:, None], [BLOCK_N // PAGE, PAGE]).reshape([BLOCK_N])
+        else:  # a part of one page
+            first_row = start % PAGE
+        stop = tl.where(_exists(block, num_pages), stop, start)  # no such page holds no key
+    return Places(block, first_row, rows, offs_n < stop)
+
+
+@triton.jit
+def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Rows of a cache, [BLOCK_N, BLOCK_D]; zeros beyond D and for rows that are not there."""
+    offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
+    mask = places.there[:, None]
+    if D < BLOCK_D:
+        mask = mask & (offs_d < D)[None, :]
+    # In int64: an offset may pass 2^31 elements.
+    begin = places.block.to(tl.int64) * cache.block
+    begin += tl.cast(places.first_row, tl.int64) * cache.row
+    row_ptr = cache.ptr + places.rows.to(tl.int64) * cache.row + begin  # [BLOCK_N]
+    tile = tl.load(row_ptr[:, None] + offs_d[None, :] * cache.column, mask=mask, other=0.0)
+    return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
+
+
+@triton.jit
+def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
+    """Keys of a split: an equal share of the sequence in whole tiles, or more if asked."""
+    share = tl.cdiv(tl.cdiv(length, BLOCK_N), splits) * BLOCK_N
+    return tl.maximum(share, least_chunk)
 
 
 @triton.jit
 def _merge(
-    part_ptr,
-    part_lse_ptr,
-    row,
-    splits,
-    D: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
+    part_ptr, part_lse_ptr, row, splits,
+    D: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
     """One row of the result [BLOCK_D] and its logsumexp in base 2, from those of its splits.
 
     The order of additions depends on BLOCK_S alone. A split without keys weighs 0 and adds 0, so
@@ -343,14 +302,11 @@ def _merge(
 @triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
     part_ptr,  # float32 [rows, splits, D], then [rows, splits]
-    out_ptr,
-    lse_ptr,  # [rows, D] and, or None, [rows]
+    out_ptr, lse_ptr,  # [rows, D] and, or None, [rows]
     splits,
-    D: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    D: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
     EARLY: tl.constexpr,  # this kernel may start before the splits are computed
-):
+):  # fmt: skip
     """One program combines the splits of one row: one query head's result for one token."""
     if EARLY:
         tl.extra.cuda.gdc_wait()  # until they are computed, and can be read
@@ -372,10 +328,7 @@ def _cache_append_kernel(
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_lens, stride_tb, stride_tn,
     Hkv, M, capacity, num_pages,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One program copies BLOCK_M new tokens of one head to where their sequence ends."""
     num_blocks = tl.cdiv(M, BLOCK_M)
@@ -384,11 +337,12 @@ def _cache_append_kernel(
     m = pid % num_blocks * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     known = tl.load(lens_ptr + b.to(tl.int64) * stride_lens)
     offs_n = known - M + m  # [BLOCK_M]: the position of each
-    # A length that cannot be writes nothing, neither in front of the cache nor behind it.
+    # A length that cannot be writes nothing, neither before the cache nor after it.
     mask = (m < M) & (offs_n >= 0) & (offs_n < capacity) & (known >= 0)
     block, rows, there = b.to(tl.int64), offs_n.to(tl.int64), mask
     if PAGE > 0:
-        page = _look_up(table_ptr, b, stride_tb, stride_tn, offs_n, mask, PAGE=PAGE)
+        pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
+        page = _look_up(pages, offs_n, mask, PAGE=PAGE)
         block, rows, there = page.to(tl.int64), rows % PAGE, mask & _exists(page, num_pages)
     offs_d = tl.arange(0, BLOCK_D)[None, :]
     mask = there[:, None] & (offs_d < D)
@@ -403,18 +357,9 @@ def _cache_append_kernel(
 
 # --8<-- [start:launcher]
 def decode_attention(
-    q,
-    k_cache,
-    v_cache,
-    *,
-    cache_seqlens=None,
-    page_table=None,
-    max_seqlen=None,
-    scale=None,
-    num_splits=0,
-    batch_invariant=False,
-    return_lse=False,
-):
+    q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, max_seqlen=None, scale=None,
+    num_splits=0, batch_invariant=False, return_lse=False,
+):  # fmt: skip
     """softmax(q kᵀ · scale) v of the M newest tokens over all keys of their sequences.
 
     Nothing here waits for the GPU, and what is launched depends on shapes and options alone: in a
@@ -442,62 +387,43 @@ def decode_attention(
     Returns:
         [B, H, M, D] in q's dtype; with return_lse also [B, H, M] in float32. A token without keys,
         or whose scores are all -inf, gets zeros. Keys beyond the cache, and those of pages that do
-        not exist, are not seen and not read; `check_cache` tells of them.
+        not exist, are not seen and not read; `check_cache` in cache.py tells of them.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     # --8<-- [end:launcher]
     # --8<-- [start:choose]
-    _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table)
-    capacity = _capacity(k_cache, page_table)
-    _check_options(capacity, max_seqlen, num_splits, batch_invariant, return_lse)
-    scale = _scale_or_default(scale, q.shape[-1])
-    B, H, M, D = q.shape
-    Hkv = k_cache.shape[1]
-    page = 0 if page_table is None else k_cache.shape[2]
-    device, longest = _device_facts(q.device), max_seqlen or capacity
-    plan, splits, early = _cut(
-        device, q.dtype, B * Hkv, M * H // Hkv, D, page, longest, num_splits, batch_invariant
-    )
-    _check_programs(q, plan.programs * splits)
+    options = (max_seqlen, num_splits, batch_invariant, return_lse, scale)
+    for error in _refusals(_tensors({"q": q}, k_cache, v_cache, cache_seqlens, page_table)):
+        raise error
+    page, capacity = _room(k_cache, page_table)
+    for error in _option_refusals(q, k_cache, capacity, *options):
+        raise error
+    (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
+    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, max_seqlen or capacity)
+    plan, splits, early = _cut(_device_facts(q.device), *work, num_splits, batch_invariant)
     # --8<-- [end:choose]
     # --8<-- [start:launch]
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
         part = q.new_empty(B * H * M * splits * (D + 1), dtype=torch.float32)
-    sizes = (
-        *q.stride(),
-        *k_cache.stride(),
-        *v_cache.stride(),
-        *_steps(cache_seqlens, page_table),
-        Hkv,
-        H // Hkv,
-        M,
-        capacity,
-        k_cache.shape[0],
-        splits,
-        SPLIT_KEYS if batch_invariant else 0,
-        scale * LOG2_E.value,
-    )
-    constants = (splits > 1, early, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
     tensors = (q, k_cache, v_cache, cache_seqlens, page_table, part, None if splits > 1 else lse)
-    with _device_of(q):
-        _launch(
-            _decode_attention_kernel,
-            plan.programs * splits,
-            tensors,
-            sizes,
-            constants,
-            num_warps=plan.tile.num_warps,
-            num_stages=plan.tile.num_stages,
-        )
+    sizes = (
+        *q.stride(), *k_cache.stride(), *v_cache.stride(), *_steps(cache_seqlens, page_table),
+        Hkv, H // Hkv, M, capacity, blocks, splits, SPLIT_KEYS if batch_invariant else 0,
+        (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
+    )  # fmt: skip
+    constants = (splits > 1, early, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
+    how = {"num_warps": plan.tile.num_warps, "num_stages": plan.tile.num_stages}
+    with torch.cuda.device_of(q):
+        programs = plan.programs * splits
+        _launch(_decode_attention_kernel, programs, tensors, sizes, constants, **how)
         if splits > 1:
-            combine = (D, COMBINED, plan.BLOCK_D, early)
-            tensors, rows = (part, out, lse), B * H * M
-            options = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
-            _launch(_combine_kernel, rows, tensors, (splits,), combine, **options)
+            constants = (D, COMBINED, plan.BLOCK_D, early)
+            how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
+            _launch(_combine_kernel, B * H * M, (part, out, lse), (splits,), constants, **how)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
 
@@ -515,64 +441,20 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    _check_appended(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table)
+    new = {"k_new": k_new, "v_new": v_new}
+    for error in _refusals(_tensors(new, k_cache, v_cache, cache_seqlens, page_table)):
+        raise error
+    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
+            raise ValueError(f"{name} has strides {x.stride()}; allowed: none of 0")
     B, Hkv, M, D = k_new.shape
-    sizes = (
-        *k_new.stride(),
-        *v_new.stride(),
-        *k_cache.stride(),
-        *v_cache.stride(),
-        *_steps(cache_seqlens, page_table),
-        Hkv,
-        M,
-        _capacity(k_cache, page_table),
-        k_cache.shape[0],
-    )
-    page = 0 if page_table is None else k_cache.shape[2]
+    page, capacity = _room(k_cache, page_table)
     tensors = (k_new, v_new, k_cache, v_cache, cache_seqlens, page_table)
-    with _device_of(k_new):
-        _launch(
-            _cache_append_kernel,
-            B * Hkv * -(-M // APPENDED),
-            tensors,
-            sizes,
-            (D, page, APPENDED, _power_of_two(D)),
-        )
-
-
-def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
-    """Raise ValueError for the first length and the first page that cannot be, by their places.
-
-    The launchers do not look: that would have to wait for the GPU, as this does. Only the pages
-    that a sequence of its length has are looked at.
-    """
-    _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table)
-    capacity = _capacity(k_cache, page_table)
-    if cache_seqlens is None:
-        lengths = torch.full(q.shape[:1], capacity)
-    else:
-        lengths = cache_seqlens.cpu().long()
-    wrong = ((lengths < 0) | (lengths > capacity)).nonzero().flatten().tolist()
-    if wrong:
-        raise ValueError(
-            f"cache_seqlens[{wrong[0]}] is {lengths[wrong[0]]}; 0 to {capacity} are allowed"
-            f"{_and_more(wrong)}"
-        )
-    if page_table is None:
-        return
-    pages, size = k_cache.shape[0], k_cache.shape[2]
-    table = page_table.cpu().long()
-    used = torch.arange(table.shape[1]) < ((lengths + size - 1) // size)[:, None]
-    wrong = (used & ((table < 0) | (table >= pages))).nonzero().tolist()
-    if wrong:
-        b, n = wrong[0]
-        raise ValueError(
-            f"page_table[{b}, {n}] is {table[b, n]}; 0 to {pages - 1} are allowed{_and_more(wrong)}"
-        )
-
-
-def _and_more(wrong):
-    return f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
+    steps = (step for x in tensors[:4] for step in x.stride())
+    sizes = (*steps, *_steps(cache_seqlens, page_table), Hkv, M, capacity, len(k_cache))
+    constants = (D, page, APPENDED, _power_of_two(D))
+    with torch.cuda.device_of(k_new):
+        _launch(_cache_append_kernel, B * Hkv * -(-M // APPENDED), tensors, sizes, constants)
 
 
 # --8<-- [start:rule]
@@ -638,13 +520,11 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     programs = heads * -(-rows // BLOCK_M)
     tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
     many = programs > 2 * device.processors and not invariant
-    if many and not page:
-        single = rows == 1 and programs > 8 * device.processors
-        tile = (SINGLE if single else MANY)[kind].get(BLOCK_D, tile)
-    elif many and BLOCK_M == 16:  # two warps have registers for no more rows
-        tile = MANY_PAGED[kind].get(BLOCK_D, tile)
-    elif many or 0 < page < tile.BLOCK_N:
-        tile = PAGED[kind].get(BLOCK_D, tile)
+    if kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):
+        if not page:
+            tile = SINGLE if rows == 1 and programs > 8 * device.processors else MANY
+        else:  # two warps have registers for 16 rows
+            tile = MANY_PAGED if many and BLOCK_M == 16 else PAGED
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize
@@ -664,6 +544,8 @@ def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
     else:
         tiles = -(-longest // plan.tile.BLOCK_N)
         splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
+    if plan.programs * splits > MAX_PROGRAMS:
+        raise ValueError(f"q asks for {plan.programs * splits} programs; allowed: {MAX_PROGRAMS}")
     return plan, splits, splits > 1 and device.early
 
 
@@ -678,19 +560,20 @@ def _device_facts(device):
     if device.type == "cpu":
         return Device(132, 232_448, 233_472, (9, 0))
     found = torch.cuda.get_device_properties(device)
+    shared = (found.shared_memory_per_block_optin, found.shared_memory_per_multiprocessor)
     capability = (found.major, found.minor)
-    return Device(
-        found.multi_processor_count,
-        found.shared_memory_per_block_optin,
-        found.shared_memory_per_multiprocessor,
-        capability,
-        early=torch.version.hip is None and capability >= (9, 0),
-    )
+    early = torch.version.hip is None and capability >= (9, 0)
+    return Device(found.multi_processor_count, *shared, capability, early)
 
 
-def _capacity(k_cache, page_table):
-    """Keys that a sequence has room for."""
-    return k_cache.shape[2] * (1 if page_table is None else page_table.shape[1])
+def _room(k_cache, page_table):
+    """Keys of a page, 0 without pages, and keys that a sequence has room for."""
+    keys = k_cache.shape[2]
+    if page_table is None:
+        return 0, keys
+    if keys & (keys - 1):
+        raise ValueError(f"k_cache has pages of {keys} keys; allowed: a power of two")
+    return keys, keys * page_table.shape[1]
 
 
 def _steps(cache_seqlens, page_table):
@@ -709,19 +592,14 @@ def _launch(kernel, programs, tensors, sizes, constants, **options):
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    device = tensors[0].device
+    device, knobs = tensors[0].device, triton.knobs
     addresses = [x if x is None else x.data_ptr() for x in tensors]
     key = (
-        kernel,
-        device,
-        constants,
-        *options.values(),
-        triton.knobs.runtime.debug,
-        triton.knobs.compilation.instrumentation_mode,
+        kernel, device, constants, *options.values(), _kinds(sizes),
+        knobs.runtime.debug, knobs.compilation.instrumentation_mode,
         *[x if x is None else x.dtype for x in tensors],
         *[x if x is None else x % 16 for x in addresses],
-        _kinds(sizes),
-    )
+    )  # fmt: skip
     compiled = _compiled.get(key)
     if compiled is not None:
         stream = triton.runtime.driver.active.get_current_stream(device.index)
@@ -740,226 +618,103 @@ def _kinds(sizes):
     return bytes((x == 1) + 2 * (x % 16 == 0) + 4 * (x < 2**31) for x in sizes)
 
 
-def _device_of(x):
-    """A context in which kernels are launched where x is; mostly they are in any case."""
-    if not x.is_cuda or x.device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(x.device)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 
-def _check_inputs(q, k_cache, v_cache, cache_seqlens, page_table):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    _check_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache)
-    B, H, M, D = q.shape
-    if M > MAX_QUERIES:
-        raise ValueError(f"q has {M} queries; 1 to {MAX_QUERIES} are allowed")
-    if max(TILES["16 bits"]) < D:
-        raise ValueError(f"q has head dimension {D}; at most {max(TILES['16 bits'])} is allowed")
-    _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D)
-    if H % k_cache.shape[1]:
-        raise ValueError(
-            f"q has {H} heads and k_cache {k_cache.shape[1]}; q's must be a multiple of k_cache's"
-        )
-    _check_device("q", q)
-    if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
-        raise TypeError("q is torch.bfloat16; torch.float16, torch.float32 are allowed on this GPU")
+def _tensors(new, k_cache, v_cache, lens, table):
+    """Name, tensor, dtypes and shape of each, lazily; a name in a shape stands for any size."""
+    dtypes, shape = DTYPES, ("B", "H", "M", "D")
+    for name, x in new.items():
+        yield name, x, dtypes, shape
+        dtypes, shape = (x.dtype,), (*x.shape,)
+    B, Hkv, _, D = shape if len(new) == 2 else (shape[0], "Hkv", "N", shape[3])
+    yield "k_cache", k_cache, dtypes, ("pages" if table is not None else B, Hkv, "N", D)
+    yield "v_cache", v_cache, dtypes, (*k_cache.shape,)
+    if lens is not None or len(new) == 2:
+        yield "cache_seqlens", lens, (torch.int32,), (B,)
+    if table is not None:
+        yield "page_table", table, (torch.int32,), (B, "pages of a sequence")
 
 
-def _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D):
-    """Raise for caches, lengths and pages that do not fit B sequences of D columns."""
-    shape = tuple(k_cache.shape)
-    blocks = B if page_table is None else shape[0]
-    if (shape[0], shape[3]) != (blocks, D):
-        want = _fit(*((B, "Hkv", "N", D) if page_table is None else ("pages", "Hkv", "page", D)))
-        raise ValueError(f"k_cache has shape {shape}; for {B} sequences it must be {want}")
-    if v_cache.shape != k_cache.shape:
-        raise ValueError(f"v_cache has shape {tuple(v_cache.shape)}; it must be k_cache's, {shape}")
-    if cache_seqlens is not None:
-        _check_int32("cache_seqlens", cache_seqlens, (B,), k_cache.device)
-    if page_table is not None:
-        _check_int32("page_table", page_table, (B, "pages of a sequence"), k_cache.device)
-        if shape[2] & (shape[2] - 1):
-            raise ValueError(f"k_cache has pages of {shape[2]} keys; a power of two is allowed")
-    if _capacity(k_cache, page_table) > MAX_KEYS:
-        raise ValueError(
-            f"a sequence has room for {_capacity(k_cache, page_table)} keys; at most 2^30 "
-            "are allowed"
-        )
-
-
-def _check_int32(name, x, shape, device):
-    """Raise unless x is an int32 tensor of this shape; a name in it stands for any size."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-    if x.dtype != torch.int32 or x.layout != torch.strided:
-        raise TypeError(f"{name} is {x.dtype}, {x.layout}; it must be torch.int32, dense")
-    found = tuple(x.shape)
-    if len(found) != len(shape) or 0 in found or found[0] != shape[0]:
-        raise ValueError(f"{name} has shape {found}; it must be {_fit(*shape)}")
-    if x.device != device:
-        raise ValueError(f"{name} is on {x.device} but k_cache is on {device}; move one of them")
-
-
-def _check_options(capacity, max_seqlen, num_splits, batch_invariant, return_lse):
-    """Raise for options that are none."""
-    numbers_ = (("max_seqlen", max_seqlen, 1, capacity), ("num_splits", num_splits, 0, MAX_SPLITS))
-    for name, number, least, most in numbers_:
-        if number is None and name == "max_seqlen":
-            continue
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name} has type {_type_name(number)}; it must be an int")
-        if not least <= number <= most:
-            raise ValueError(f"{name} is {number}; {least} to {most} is allowed")
-    for name, flag in (("batch_invariant", batch_invariant), ("return_lse", return_lse)):
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} has type {_type_name(flag)}; it must be a bool, True or False")
-    if batch_invariant and num_splits:
-        raise ValueError(
-            f"num_splits is {num_splits} and batch_invariant True, which cuts every {SPLIT_KEYS} "
-            "keys; one of them is allowed"
-        )
-
-
-def _check_programs(q, programs):
-    if programs > MAX_PROGRAMS:
-        shape = tuple(q.shape)
-        raise ValueError(
-            f"q has shape {shape}: {programs} programs; at most {MAX_PROGRAMS} are allowed"
-        )
-
-
-def _check_appended(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table):
-    """Raise for what cannot be appended."""
-    _check_tensors(4, k_new=k_new, v_new=v_new, k_cache=k_cache, v_cache=v_cache)
-    B, Hkv, _, D = k_new.shape
-    if cache_seqlens is None:
-        raise TypeError("cache_seqlens has type NoneType; it must be a torch.Tensor")
-    _check_caches(k_cache, v_cache, cache_seqlens, page_table, B, D)
-    if k_new.shape[1] != k_cache.shape[1]:
-        raise ValueError(
-            f"k_new has {Hkv} heads and k_cache {k_cache.shape[1]}; as many it must be"
-        )
-    if v_new.shape != k_new.shape:
-        shape = tuple(k_new.shape)
-        raise ValueError(f"v_new has shape {tuple(v_new.shape)}; it must be k_new's, {shape}")
-    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
-            raise ValueError(f"{name} has strides {x.stride()}; two of its rows share memory")
-    _check_device("k_new", k_new)
-
-
-def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all must match the first."""
+def _refusals(tensors):
+    """What no kernel here takes, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
-            "leading dimensions, and for gradients torch.autograd.grad"
-        )
-    first, like = next(iter(tensors.items()))
-    for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-        if x.is_nested or x.layout != torch.strided:
-            layout = "nested" if x.is_nested else x.layout
-            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
-        if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-        if x.dtype != like.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
-            )
-        if x.device != like.device:
-            raise ValueError(
-                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
-            )
-        shape = tuple(x.shape)
-        if not least <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
+    q = None
+    for name, x, dtypes, shape in tensors:
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
+        q = x if q is None else q  # the first: all must be where it is
+        if x.dtype not in dtypes or x.device != q.device:
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {dtypes} on {q.device}")
+        fits = [n == size for n, size in zip(shape, x.shape, strict=False) if n is not str(n)]
+        if x.dim() != len(shape) or 0 in x.shape or not all(fits):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {shape}, none 0")
         if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
-            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
 
 
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
-    if scale is None:
-        return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
-        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
-    try:
-        number = float(scale)
-    except OverflowError:  # an integer beyond all floats
-        number = math.inf
-    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
-        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
-    return number
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-
-
-def _fit(*shape):
-    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
-    return str(shape).replace("'", "")
+def _option_refusals(q, k_cache, keys, longest, splits, invariant, return_lse, scale):
+    """What decode_attention's options, and sizes beside each other, may not be."""
+    (_, H, M, D), Hkv = q.shape, k_cache.shape[1]
+    rows = (  # what, its size, and the least and the most that is allowed
+        ("q.shape[2]", M, 1, 64),  # more new tokens are a prefill
+        ("q.shape[3]", D, 1, max(TILES["16 bits"])),
+        ("keys of a sequence", keys, 1, 2**30),  # no sum of two lengths passes 2^31
+        ("max_seqlen", keys if longest is None else longest, 1, keys),
+        ("num_splits", splits, 0, 0 if invariant is True else MAX_SPLITS),
+    )
+    for what, size, least, most in rows:
+        if type(size) is not int or not least <= size <= most:
+            yield ValueError(f"{what} is {size!r}; allowed: an int from {least} to {most}")
+    if H % Hkv:
+        yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
+    if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
+        yield TypeError(f"q is torch.bfloat16; allowed on this GPU: {DTYPES[::2]}")
+    for name, x in (("batch_invariant", invariant), ("return_lse", return_lse)):
+        if not isinstance(x, bool):
+            yield TypeError(f"{name} is {x!r}; allowed: True, False")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
+    if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
+        yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
 
 
 def main():
-    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
-    M, page = 2, 16
-    q = torch.randn(2, 8, M, 64, device=device).half()  # [B, H, M, D]
-    k, v = torch.randn(2, 2, 2, 320, 64, device=device).half()  # [B, Hkv, N, D] each
-    lengths = torch.tensor([320, 77], dtype=torch.int32, device=device)
-    table = torch.randperm(40, device=device).int().view(2, 20)
-    k_pages, v_pages = (torch.empty(40, 2, page, 64, device=device).half() for _ in range(2))
-    for pages, x in ((k_pages, k), (v_pages, v)):  # the same keys, in pages of 16
-        pages[table.long()] = x.unflatten(2, (20, page)).transpose(1, 2)
-    heads = [x.double().repeat_interleave(4, dim=1) for x in (k, v)]
-    visible = torch.arange(320, device=device) < lengths[
-        :, None, None, None
-    ] - M + 1 + torch.arange(M, device=device).view(M, 1)
-    scores = (q.double() @ heads[0].mT / math.sqrt(64)).masked_fill(~visible, float("-inf"))
-    want = scores.softmax(-1) @ heads[1]
-    pytorch = functools.partial(
-        torch.nn.functional.scaled_dot_product_attention, enable_gqa=True, attn_mask=visible
-    )
-    torch_error = (pytorch(q, k, v).double() - want).abs().max()
-    allowed = 2 * torch_error + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+    q, (k_pages, v_pages) = torch.randn(2, 8, 2, 64).half(), torch.randn(2, 40, 2, 16, 64).half()
+    table, lengths = torch.randperm(40).int().view(2, 20), torch.tensor([320, 77]).int()
+    k, v = (x[table.long()].transpose(1, 2).flatten(2, 3) for x in (k_pages, v_pages))
+    visible = torch.arange(320) <= lengths[:, None, None, None] - 2 + torch.arange(2)[:, None]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    theirs = functools.partial(sdpa, attn_mask=visible, enable_gqa=True)
+    ours = functools.partial(decode_attention, cache_seqlens=lengths, num_splits=3)
     calls = {
-        "contiguous": lambda: decode_attention(q, k, v, cache_seqlens=lengths, num_splits=3),
-        "pages of 16": lambda: decode_attention(
-            q, k_pages, v_pages, cache_seqlens=lengths, page_table=table, num_splits=3
-        ),
+        "one piece": lambda: ours(q, k, v),
+        "pages of 16": lambda: ours(q, k_pages, v_pages, page_table=table),
+        "PyTorch": lambda: theirs(q, k, v),
     }
-    print(f"q {tuple(q.shape)}, caches {tuple(k.shape)}, {q.dtype} on {device}")
-    right = True
-    for name, call in calls.items():
-        error = (call().double() - want).abs()
-        print(
-            f"{name}: difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}"
-        )
-        right = right and bool(error.max() <= allowed)
-    print(f"PyTorch's own difference: largest {torch_error:.1e}")
+    want = theirs(q.double(), k.double(), v.double())
+    errors = {name: (call() - want).abs() for name, call in calls.items()}
+    # Both round alike; a right kernel stays within a small multiple of PyTorch's error.
+    allowed = 2 * errors["PyTorch"].max() + torch.finfo(q.dtype).eps * want.abs().max()
+    print(f"q {(*q.shape,)}, caches {(*k.shape,)}, {q.dtype} on {q.device}")
+    for name, error in errors.items():
+        print(f"{name}: off float64 by {error.max():.1e} at most, {error.mean():.1e} on average")
+    for name, call in calls.items() if q.is_cuda else ():
+        print(f"{name}: {triton.testing.do_bench(call) * 1000:.1f} µs")
+    right = all(error.max() <= allowed for error in errors.values())
     print("OK" if right else f"WRONG: more than {allowed:.1e} is not rounding")
-    if device == "cuda":
-        for name, call in (*calls.items(), ("PyTorch", lambda: pytorch(q, k, v))):
-            ms = triton.testing.do_bench(call, return_mode="median")
-            print(f"{name}: {ms * 1000:.1f} µs")
-    return 0 if right else 1
+    return int(not right)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from . import kernel
-from .kernel import COMBINED, LOG2_E, UPCAST, _attend, _chunk, _merge
+from .kernel import COMBINED, LOG2_E, UPCAST, Cache, Pages, _attend, _chunk, _merge
 
 
 @triton.jit(do_not_specialize=["splits", "capacity", "num_pages"])
@@ -78,30 +78,12 @@ def _last_arriver_kernel(
     q_row = b.to(tl.int64) * stride_qb + h.to(tl.int64) * stride_qh + m.to(tl.int64) * stride_qm
     q = tl.load(q_ptr + q_row[:, None] + offs_d[None, :] * stride_qd, mask=mask, other=0.0)
     q = q.to(tl.float32) if UPCAST and q.dtype == tl.bfloat16 else q
+    k = Cache(k_ptr + hk.to(tl.int64) * stride_kh, stride_kb, stride_kn, stride_kd)
+    v = Cache(v_ptr + hk.to(tl.int64) * stride_vh, stride_vb, stride_vn, stride_vd)
+    pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
+    first, stop = split * chunk, tl.minimum(split * chunk + chunk, end)
     m_i, l_i, acc = _attend(
-        q,
-        k_ptr + hk.to(tl.int64) * stride_kh,
-        v_ptr + hk.to(tl.int64) * stride_vh,
-        table_ptr,
-        stride_kb,
-        stride_kn,
-        stride_kd,
-        stride_vb,
-        stride_vn,
-        stride_vd,
-        stride_tb,
-        stride_tn,
-        b,
-        split * chunk,
-        tl.minimum(split * chunk + chunk, end),
-        known - M + m,
-        num_pages,
-        scale_log2,
-        D=D,
-        PAGE=PAGE,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_D=BLOCK_D,
+        q, k, v, pages, first, stop, known - M + m, scale_log2, D=D, PAGE=PAGE, BLOCK_N=BLOCK_N
     )
     some = tl.where(l_i == 0.0, 1.0, l_i)
     lse = m_i + tl.log2(some)
@@ -145,7 +127,10 @@ def last_arriver(
     `arrived` are its counters, int32 zeros, one for each program of a split; it leaves zeros. No
     call on another stream may use them meanwhile. Without them it makes its own: a launch, too.
     """
-    kernel._check_inputs(q, k_cache, v_cache, cache_seqlens, page_table)
+    for error in kernel._refusals(
+        kernel._tensors({"q": q}, k_cache, v_cache, cache_seqlens, page_table)
+    ):
+        raise error
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]
     page = 0 if page_table is None else k_cache.shape[2]
@@ -160,7 +145,7 @@ def last_arriver(
         arrived = torch.zeros(plan.programs, dtype=torch.int32, device=q.device)
     if arrived.numel() < plan.programs:
         raise ValueError(f"arrived has {arrived.numel()} counters; {plan.programs} are needed")
-    with kernel._device_of(q):
+    with torch.cuda.device_of(q):
         _last_arriver_kernel[(plan.programs * num_splits,)](
             q,
             k_cache,
@@ -179,7 +164,7 @@ def last_arriver(
             Hkv,
             H // Hkv,
             M,
-            kernel._capacity(k_cache, page_table),
+            kernel._room(k_cache, page_table)[1],
             k_cache.shape[0],
             num_splits,
             D**-0.5 * LOG2_E.value,

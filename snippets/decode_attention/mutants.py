@@ -35,8 +35,8 @@ MUTANTS = [
     ),
     Mutant(
         "new tokens see each other",
-        "visible = there[None, :] & (offs_n[None, :] <= last_key[:, None])",
-        "visible = there[None, :] & (offs_n[None, :] <= last_key[:, None] + BLOCK_N)",
+        "visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None])",
+        "visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None] + BLOCK_N)",
         "Nothing hides the tokens that come after: with several new tokens each sees them all.",
     ),
     Mutant(
@@ -95,8 +95,8 @@ MUTANTS = [
     ),
     Mutant(
         "first head of keys for all",
-        "k_ptr + hk.to(tl.int64) * stride_kh",
-        "k_ptr + hk.to(tl.int64) * 0",
+        "k_ptr + hk * stride_kh",
+        "k_ptr + hk * 0",
         "All groups read the keys of the first head.",
     ),
     Mutant(
@@ -113,14 +113,14 @@ MUTANTS = [
     ),
     Mutant(
         "pages in order",
-        "return tl.load(entry, mask=mask, other=-1)",
+        "return tl.load(entry + (n // PAGE).to(tl.int64) * pages.stride_n, mask=mask, other=-1)",
         "return tl.where(mask, n // PAGE, -1)",
         "The table is not asked: the pages are read as they lie in the pool.",
     ),
     Mutant(
         "first sequence's pages for all",
-        "entry = table_ptr + b.to(tl.int64) * stride_tb",
-        "entry = table_ptr + b.to(tl.int64) * 0",
+        "entry = pages.table_ptr + pages.b.to(tl.int64) * pages.stride_b",
+        "entry = pages.table_ptr + pages.b.to(tl.int64) * 0",
         "Every sequence reads through the table of the first.",
     ),
     Mutant(
@@ -150,9 +150,9 @@ MUTANTS = [
     Mutant(
         "looked up behind the end",
         """n += BLOCK_N
-            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n < stop, PAGE=PAGE)""",
+            page = _look_up(pages, n, n < stop, PAGE=PAGE)""",
         """n += BLOCK_N
-            page = _look_up(table_ptr, b, stride_tb, stride_tn, n, n >= 0, PAGE=PAGE)""",
+            page = _look_up(pages, n, n >= 0, PAGE=PAGE)""",
         "No tile comes after the last, and the table is asked where its pages lie all the same.",
     ),
     Mutant(
@@ -193,7 +193,7 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         Slip("each split has all keys", "first = split * chunk", "first = 0"),
         "first head of keys for all",
         "groups mixed up",
-        Slip("keys not transposed", "tl.dot(q, k.T, ", "tl.dot(q, k, "),
+        Slip("keys not transposed", "tl.dot(q, k_tile.T, ", "tl.dot(q, k_tile, "),
     ],
     "kernel.py:_combine_kernel": [
         Slip("weights all equal", "weight = tl.exp2(lse - offset)", "weight = tl.exp2(lse * 0.0)"),

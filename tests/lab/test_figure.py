@@ -184,18 +184,15 @@ def refusal(data, out, capsys):
     return capsys.readouterr().out.replace("\n", "")
 
 
-def test_check_names_all_faults_of_the_data_and_then_all_of_the_figures(data, out, capsys):
+def test_check_names_a_fault_of_the_data_and_then_all_of_the_figures(data, out, capsys):
     def said():
         assert cli.main(["figures", "--check", "--data", str(data), "--out", str(out)]) == 2
         return capsys.readouterr().out.replace("\n", "")
 
-    files = [data / "nvidia_h200" / "fake_attention" / f"{n}.json" for n in ("forward", "report")]
-    whole = files[0].read_text()
-    for file in files:
-        edit(file, '"seed": 0', '"seed": 1')
-    assert said().count("was changed after it was measured") == 2
-    files[0].write_text(whole)
-    files[1].unlink()
+    file = data / "nvidia_h200" / "fake_attention" / "report.json"
+    edit(file, '"seed": 0', '"seed": 1')
+    assert "was changed after it was measured" in said()
+    file.unlink()
     store.write(measured("forward", post="gone_attention"), data)
     faults = said()
     assert "report.json; run `make bench-cpu POST=fake_attention" in faults

@@ -178,13 +178,6 @@ def test_a_transposed_tensor_is_recognized_everywhere():
     assert trace.total("load", tensor="other").elements == 0
 
 
-@pytest.mark.parametrize("second", [lambda x: x, lambda x: x[1:], lambda x: x[::2]])
-def test_names_for_shared_memory_are_refused(second):
-    x = torch.randn(8)
-    with pytest.raises(ValueError, match="a and b share memory"), record({"a": x, "b": second(x)}):
-        pytest.fail("the block ran")
-
-
 def test_basic_attention_reads_two_rows_for_each_key():
     M, N, D = 3, 5, 8
     q, k, v = torch.randn(M, D), torch.randn(N, D), torch.randn(N, D)
@@ -256,6 +249,4 @@ def test_tensors_the_interpreter_would_copy_are_refused():
         pytest.raises(ValueError, match="x is on meta"),
         record({"x": torch.empty(1, device="meta")}),
     ):
-        pytest.fail("the block ran")
-    with pytest.raises(ValueError, match="x is empty"), record({"x": torch.empty(0)}):
         pytest.fail("the block ran")

@@ -31,10 +31,12 @@ from snippets._lab.rooms import (
 def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list[Path]:
     """Draw every figure; return the files that are not (or, with write, were not) as drawn.
 
-    Raises DataError that names all data files that are missing, truncated or tampered; if there are
-    none, all figures that cannot be drawn. Nothing is written then.
+    Raises DataError that names a data file that is truncated or tampered; if there is none, all
+    figures that cannot be drawn. Nothing is written then.
     """
-    everything = _read(data)
+    # Not what a browser measured, nor what is asked there.
+    everything = [r for r in store.scan(data) if r.place != "browser"]
+    everything = [r for r in everything if r.result not in FOR_SCRIPTS]
     by_name: dict[tuple[str, str], list[Result]] = {}
     for result in everything:
         by_name.setdefault((result.post, result.result), []).append(result)
@@ -92,19 +94,6 @@ def draw_all(data: Path = DATA, out: Path = FIGURES, write: bool = True) -> list
         for path in gone:
             path.unlink()
     return sorted({*changed, *gone} - {*strange})
-
-
-def _read(data: Path) -> list[Result]:
-    """All results that figures are drawn from: not what a browser measured, nor what is asked."""
-    found, faults = [], []
-    for path in sorted(data.rglob("*.json")):
-        try:
-            found.append(store.read(path, data))
-        except DataError as error:
-            faults.append(str(error))
-    if faults:
-        raise DataError("\n".join(faults))
-    return [r for r in found if r.place != "browser" and r.result not in FOR_SCRIPTS]
 
 
 def figure_functions(room: str) -> dict[str, Drawn]:

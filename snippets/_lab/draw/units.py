@@ -165,12 +165,8 @@ class Unit:
         return Scale(per, name, self.digits)
 
 
-def _decimal(*names: str) -> tuple[tuple[float, str], ...]:
-    return tuple((1000.0**power, name) for power, name in enumerate(names))
-
-
-def _binary(*names: str) -> tuple[tuple[float, str], ...]:
-    return tuple((1024.0**power, name) for power, name in enumerate(names))
+def _steps(base: float, *names: str) -> tuple[tuple[float, str], ...]:
+    return tuple((base**power, name) for power, name in enumerate(names))
 
 
 time = Unit(((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")))  # from milliseconds
@@ -178,9 +174,9 @@ host_time = Unit(time.steps, rough)  # what the host needs, from milliseconds
 milliseconds = Unit(((1.0, "ms"),))  # for panels that have scales of their own, and one unit
 microseconds = Unit(((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")))  # from microseconds
 seconds = Unit(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")))  # from seconds
-size = Unit(_decimal("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
+size = Unit(_steps(1000.0, "bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"))  # from bytes
 counted = Unit(size.steps, tenths)  # the same where every byte is counted
-binary = Unit(_binary("bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
+binary = Unit(_steps(1024.0, "bytes", "KiB", "MiB", "GiB"))  # of hardware, from bytes
 kib = Unit(((1024.0, "KiB"),))  # a column of sizes in one of hardware's units
 bandwidth = Unit(((1e9, "GB/s"), (1e12, "TB/s")))  # from bytes a second
 flops = Unit(((1e9, "GFLOP/s"), (1e12, "TFLOP/s")), few=1e-6)  # from FLOP a second

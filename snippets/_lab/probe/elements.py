@@ -28,9 +28,3 @@ class Elements:
             return inside
         below = np.searchsorted(self._sorted, addresses, side="right") - 1
         return inside & (addresses < self._sorted[np.maximum(below, 0)] + self.size)
-
-    def bytes(self) -> np.ndarray[Any, Any]:
-        """Addresses of every byte."""
-        if self._sorted is None:
-            return np.arange(self.start, self.end)
-        return np.add.outer(self._sorted, np.arange(self.size)).ravel()

@@ -12,7 +12,6 @@ text asks for. How the compiler deals lanes to threads, vectorizes or caches is 
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -80,10 +79,6 @@ class _Region(Elements):
         # A GPU would align a storage to more than a sector.
         self.storage = tensor.untyped_storage().data_ptr()
 
-    def overlaps(self, other: Elements) -> bool:
-        apart = self.end <= other.start or other.end <= self.start
-        return not apart and bool(self.contain(other.bytes()).any())
-
 
 class Trace:
     """What was recorded. Read it after the `with` block.
@@ -100,12 +95,6 @@ class Trace:
         self._kernel = ""
         self._named = frozenset(tensors)
         self._regions = [_Region(name, tensor) for name, tensor in tensors.items()]
-        for one, two in itertools.combinations(self._regions, 2):
-            if one.overlaps(two):
-                raise ValueError(
-                    f"{one.name} and {two.name} share memory, so an access to it has no single "
-                    "name; name one of them, or slices that do not overlap"
-                )
 
     def total(self, operation: Operation, tensor: str | None = None) -> Total:
         """Sums over the accesses to a tensor, or to all. Matching nothing gives zeros."""
@@ -199,24 +188,21 @@ def record(
     """Record the loads, stores and atomics of every kernel launched in the `with` block.
 
     Args:
-        tensors: names for memory the caller holds; CPU tensors of any strides that share no
-            element. A tensor made inside the launcher is named after the kernel's parameter
-            without `_ptr` ("out"); addresses in no tensor, or in a launcher's copy of a named
-            one, are "other".
+        tensors: names for memory the caller holds; CPU tensors of any strides. Of two that share an
+            element the first has it. A tensor made inside the launcher is named after the kernel's
+            parameter without `_ptr` ("out"); addresses in no tensor, or in a launcher's copy of a
+            named one, are "other".
         keep_addresses: keep every lane's byte offset in `Access.offsets`.
 
     Yields:
         The Trace, complete once the block has ended.
 
     Raises:
-        ValueError: a tensor is not on the CPU (the interpreter would run on a copy), is empty, or
-            shares memory with another.
+        ValueError: a tensor is not on the CPU (the interpreter would run on a copy).
         RuntimeError: the block ended and nothing was recorded.
     """
     for name, tensor in (tensors or {}).items():
         _require_cpu(name, tensor)
-        if tensor.numel() == 0:
-            raise ValueError(f"{name} is empty: no address can be its own")
     trace = Trace(tensors or {}, keep_addresses)
     with looking(
         (InterpretedFunction, "run", trace.launching),

@@ -170,10 +170,9 @@ class Walk:
 
     def _used(self, path: Path, found: Definition) -> Iterator[tuple[Path, str]]:
         """(file, name) of all that a definition uses in files of rooms."""
-        from_house = imports(self.text(path))
         handed = found.parameters if self._is_test(path) else ()  # pytest's fixtures
         for name in sorted({*found.free, *handed}):
-            there = self._origin(path, from_house[name]) if name in from_house else (path, name)
+            there = self._named(path, name)
             if isinstance(there, tuple):
                 yield there
             elif there:  # a module that is handed on
@@ -187,9 +186,13 @@ class Walk:
 
     def _member(self, path: Path, name: str, attribute: str) -> tuple[Path, str] | None:
         """Where the definition is that code calls `name.attribute`, or `name` if that is none."""
-        from_house = imports(self.text(path))
-        there = self._origin(path, from_house[name]) if name in from_house else (path, name)
+        there = self._named(path, name)
         return (there, attribute) if isinstance(there, Path) else there
+
+    def _named(self, path: Path, name: str) -> Path | tuple[Path, str] | None:
+        """The module or the definition that a name in a file stands for; None for no room's."""
+        from_house = imports(self.text(path))
+        return self._origin(path, from_house[name]) if name in from_house else (path, name)
 
     def _position(self, path: Path, name: str, attribute: str, keyword: str) -> str:
         """Which of a function's parameters a keyword names; the keyword, if that is not known."""

@@ -43,7 +43,9 @@ def faults(result: Result) -> Iterator[str]:
     for number, row in enumerate(result.rows):
         if fault := _of_a_row(row, result.ceilings):
             yield f"rows.{number}{fault}"
-        case = json.dumps(_case(row), sort_keys=True)
+        timed = "ms_p50" in row  # what was measured, without what came of it
+        own = {k: v for k, v in row.items() if not (timed and k.startswith("ms_"))}
+        case = json.dumps(own, sort_keys=True)
         if "line" not in row and seen.setdefault(case, number) != number:
             yield f"rows.{number} measures the same as rows.{seen[case]}"
 
@@ -67,9 +69,3 @@ def _of_a_row(row: dict[str, Any], ceilings: dict[str, Any]) -> str:
     except PhysicsError as error:
         return f" claims {error}"
     return ""
-
-
-def _case(row: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, without what came of it."""
-    timed = "ms_p50" in row
-    return {k: v for k, v in row.items() if not (timed and k.startswith("ms_"))}

@@ -136,14 +136,14 @@ def _refusals(x, rank, stride=1, dim=0):
     if x.dtype not in DTYPES:
         yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
     if x.dim() != rank or x.numel() == 0:
-        allowed = "1 dimension" if rank == 1 else f"{rank} dimensions"
-        yield ValueError(f"x has shape {(*x.shape,)}; allowed: {allowed}, none 0")
+        yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: rank {rank}, no 0")
     if x.requires_grad and torch.is_grad_enabled():
         yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
     if x.is_neg():  # its memory holds the opposite sign
         yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
     if x.device.type != "cuda" and not (x.is_cpu and INTERPRETED):
-        yield ValueError(f"x is on {x.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+        needs = "a GPU, or a CPU with TRITON_INTERPRET=1"
+        yield ValueError(f"{name} is on {x.device}; allowed: {needs}")
     for name, number in (("stride", stride), ("dim", dim)):
         if isinstance(number, bool) or not isinstance(number, numbers.Integral):
             yield TypeError(f"{name} is {number!r}; allowed: an integer")

@@ -336,10 +336,9 @@ def _refusals(tensors, results=None, scale=None, least=2):
     for rows, columns, is_row in results() if results else ():
         if is_row and columns > MAX_ROW:
             yield ValueError(f"{first} asks for rows of {columns}; allowed: at most {MAX_ROW}")
-        programs = _sizes(q)[0] * rows * triton.cdiv(columns, 64)  # 64 a program
-        if programs > MAX_PROGRAMS:
-            allowed = f"at most {MAX_PROGRAMS}"
-            yield ValueError(f"{first} asks for {programs} programs; allowed: {allowed}")
+        most = _sizes(q)[0] * rows * triton.cdiv(columns, 64)  # 64 columns a program, or more
+        if most > MAX_PROGRAMS:
+            yield ValueError(f"{first} asks for {most} programs; allowed: at most {MAX_PROGRAMS}")
 
 
 def main():

@@ -262,7 +262,8 @@ def _refusals(tensors, rank=1, wide=False, **numbers):
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.device.type != "cuda" and not (x.is_cpu and INTERPRETED):
-            yield ValueError(f"{name} is on {x.device}; allowed: GPU; CPU with TRITON_INTERPRET=1")
+            needs = "a GPU, or a CPU with TRITON_INTERPRET=1"
+            yield ValueError(f"{name} is on {x.device}; allowed: {needs}")
         if x.device != like.device:
             yield ValueError(f"{name} is on {x.device}; allowed with {first}: {like.device}")
         if name != "x" and (x.min() < 0 or x.max() >= len(like)):  # it would read any memory

@@ -122,7 +122,7 @@ REFUSED = {  # a call; or what is given to latency_hiding instead of something r
     ),
     "elsewhere": (
         {"links": LINKS.to("meta")},
-        ValueError("links is on meta; allowed: GPU; CPU with"),
+        ValueError("links is on meta; allowed: a GPU, or a CPU"),
     ),
     "less than 0 steps": ({"steps": -1}, ValueError("steps is -1; allowed: 0 to 2147483647")),
     "steps a float": ({"steps": 1.0}, TypeError("steps is 1.0; allowed: an int")),

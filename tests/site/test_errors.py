@@ -423,6 +423,19 @@ def test_the_gradient_of_a_sum_has_strides_of_zero():
     # --8<-- [end:grad_out]
 
 
+def test_no_mask_does_not_mean_a_causal_one(qkv):
+    q, k, v = qkv
+    # --8<-- [start:cache]
+    cache = [F.pad(x, (0, 0, 0, 9)) for x in (k, v)]  # 7 keys and values, room for 9 more
+    guessed = flash_attention(q, *cache, causal=True)  # "no mask came, so it is causal"
+    seen = torch.arange(16, device=q.device) < torch.arange(3, 8, device=q.device)[:, None]
+    right = F.scaled_dot_product_attention(q, *cache, attn_mask=seen)  # by each query's place
+    # --8<-- [end:cache]
+    want = flash_attention(q, k, v, causal=True)
+    torch.testing.assert_close(right, want, atol=5e-3, rtol=0)
+    assert (guessed - want).abs().max() > 0.1
+
+
 def test_a_dimension_of_vmap_is_a_leading_dimension(qkv):
     q, k, v = qkv
     # --8<-- [start:vmap]

@@ -137,6 +137,7 @@ def _decode_attention_kernel(
         tl.store(lse_ptr + row, lse / LOG2_E, mask=mask_r)
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
+    # --8<-- [end:store]
 
 
 class Cache(NamedTuple):
@@ -338,7 +339,7 @@ def _cache_append_kernel(
     known = tl.load(lens_ptr + b.to(tl.int64) * stride_lens)
     offs_n = known - M + m  # [BLOCK_M]: the position of each
     # A length that cannot be writes nothing, neither before the cache nor after it.
-    mask = (m < M) & (offs_n >= 0) & (offs_n < capacity) & (known >= 0)
+    mask = (m < M) & (offs_n >= 0) & (offs_n < capacity)
     block, rows, there = b.to(tl.int64), offs_n.to(tl.int64), mask
     if PAGE > 0:
         pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)

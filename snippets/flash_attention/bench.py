@@ -20,7 +20,7 @@ from snippets._lab.probe.gpus import CARDS
 from snippets._lab.rooms import measured_on, source_file
 
 from . import exercise, kernel
-from .kernel import TileConfig, flash_attention
+from .kernel import Tile, flash_attention
 
 OURS = "flash_attention"
 WRONG_UNDER_A_TOOL = {  # of compute-sanitizer → why that is the tool's doing, with the evidence
@@ -95,7 +95,7 @@ class Rung(NamedTuple):
 
     step: str  # what the kernel has and this variant lacks; if further, the reverse
     changes: Sequence[tuple[str, str]] = ()  # pieces of kernel.py, and what replaces them
-    config: TileConfig = TileConfig(64, 64, 4, 3)  # for both head dimensions; spills nothing
+    config: Tile = Tile(64, 64, 4, 3)  # for both head dimensions; spills nothing
     further: bool = False
     only_causal: bool = False  # without a mask all rows are equally long, and there is one loop
 
@@ -121,7 +121,7 @@ RUNGS = {
     "lines in another order": Rung("lines in the fastest order", OTHER_ORDER),
     "pointers": Rung(
         "descriptors in place of pointers",
-        [("use_tma = _can_use_tma(architecture, q, k, v)", "use_tma = False")],
+        [("use_tma = architecture in", "use_tma = False and architecture in")],
     ),
     "shortest rows first": Rung(
         "longest rows first",
@@ -143,12 +143,10 @@ RUNGS = {
     ),
     # --8<-- [end:rungs]
     # --8<-- [start:further]
-    "nothing in flight": Rung("loads in flight", config=TileConfig(64, 64, 4, 1)),
+    "nothing in flight": Rung("loads in flight", config=Tile(64, 64, 4, 1)),
     BASE: Rung(BASE),
-    "taller tiles": Rung("more queries a program", config=TileConfig(128, 64, 4, 3), further=True),
-    "large tiles": Rung(
-        "larger tiles on more warps", config=TileConfig(128, 128, 8, 2), further=True
-    ),
+    "taller tiles": Rung("more queries a program", config=Tile(128, 64, 4, 3), further=True),
+    "large tiles": Rung("larger tiles on more warps", config=Tile(128, 128, 8, 2), further=True),
     "warp specialisation": Rung(
         "warp specialisation",
         [  # the mask on every tile, if there is one: the loop may hold no branch
@@ -156,7 +154,7 @@ RUNGS = {
             ("elif MASKED and start >= unmasked_end:", "elif MASKED:"),
             ("config.warp_specialize and not causal", "config.warp_specialize"),
         ],
-        TileConfig(128, 128, 4, 2, warp_specialize=True),
+        Tile(128, 128, 4, 2, warp_specialize=True),
         further=True,
     ),
 }
@@ -209,12 +207,12 @@ def about_rung(name, causal):
 
 # --8<-- [start:sweep]
 SWEEP = [
-    *itertools.starmap(TileConfig, itertools.product([128], [64, 128], [4, 8], [2, 3])),
-    *(TileConfig(64, 64, 4, num_stages) for num_stages in (2, 3, 4)),
-    *(TileConfig(64, 128, 4, num_stages) for num_stages in (2, 3)),
-    TileConfig(128, 32, 4, 4),
-    TileConfig(256, 64, 8, 2),
-    *(TileConfig(128, *rest, True) for rest in ((64, 4, 2), (128, 4, 2), (128, 4, 3))),
+    *itertools.starmap(Tile, itertools.product([128], [64, 128], [4, 8], [2, 3])),
+    *(Tile(64, 64, 4, num_stages) for num_stages in (2, 3, 4)),
+    *(Tile(64, 128, 4, num_stages) for num_stages in (2, 3)),
+    Tile(128, 32, 4, 4),
+    Tile(256, 64, 8, 2),
+    *(Tile(128, *rest, True) for rest in ((64, 4, 2), (128, 4, 2), (128, 4, 3))),
 ]
 # --8<-- [end:sweep]
 
@@ -260,7 +258,7 @@ def resources_of(lab, case):
     call = functools.partial(flash_attention, causal=case["causal"])
     target = lab.target
     small = {**case, "batch": 1, "heads": 2, "N": 1024}
-    with patch.object(kernel, "_architecture", lambda x: target):
+    with patch.multiple(kernel, _architecture=lambda x: target, INTERPRETED=True):
         (found,) = lab.compiler.resources(call, lab.qkv(small), target=target)
     return found.as_row()
 
@@ -372,15 +370,13 @@ def host_parts(q, k, v):
     with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
         flash_attention(q, k, v)
     launch = functools.partial(kernel._launch, *given[0])
-    if given[0][0].constants["WARP_SPECIALIZE"]:
-        launch = functools.partial(kernel._with_scratch, launch, q.device)
 
     def found_by_triton():
         kernel._compiled.clear()
         launch()
 
     return {
-        "refusals": lambda: kernel._check_inputs(q, k, v, False, "bottom_right"),
+        "refusals": lambda: [*kernel._refusals(q, k, v, None, False, "bottom_right", False)],
         "memory for the result": lambda: torch.empty_like(q),
         "launch": launch,
         ASKED: found_by_triton,
@@ -427,9 +423,7 @@ def scene(lab):
     """The kernel's own variables, tile by tile, for queries 0 to 3."""
     from snippets._lab.probe.recording import recording, running_softmax
 
-    launcher = with_config(
-        flash_attention, TileConfig(BLOCK_M=4, BLOCK_N=4, num_warps=4, num_stages=1)
-    )
+    launcher = with_config(flash_attention, Tile(BLOCK_M=4, BLOCK_N=4, num_warps=4, num_stages=1))
     names = ("start", "s", "m_i", "alpha", "p", "l_i", "acc", "scale_log2", "unmasked_end")
     q, k, v = example()
     for case in lab.each(example=list(EXAMPLES)):

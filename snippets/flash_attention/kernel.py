@@ -1,13 +1,13 @@
 """Attention on tensor cores: a block of queries for each program, keys and values tile by tile.
 
-Run it alone: `python kernel.py` checks it against PyTorch (on a CPU, in Triton's interpreter).
+float16, bfloat16 or float32 (on CUDA cores), 16 to 256 columns in steps of 8, the columns of a row
+side by side; NVIDIA GPUs from capability 7.5 on, AMD's gfx942.
+Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextlib
 import contextvars
 import functools
-import math
 import numbers
 import os
 from typing import NamedTuple
@@ -24,12 +24,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
-LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_SCALE = 2.0**64  # and at least 1 / MAX_SCALE: scores of float16 stay within float32's range
+LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
-class TileConfig(NamedTuple):
+class Tile(NamedTuple):
     """How the work of one program is cut, and on how many warps it runs."""
 
     BLOCK_M: int  # queries of a program
@@ -40,72 +38,22 @@ class TileConfig(NamedTuple):
 
 
 # --8<-- [start:table]
-# Architecture → largest D that a row is for → tiles without a causal mask, and with one.
+# Architecture → largest D that a tile is for → the tile; or two: without a causal mask, and with.
+# Those of sm_90 are the fastest on an H200; the others fit their GPUs and have not been timed.
+HOPPER_128 = Tile(128, 128, 4, 2, warp_specialize=True), Tile(64, 64, 4, 3)
 TILE_CONFIGS = {
-    "sm_75": {  # no tensor-core instruction from Triton, and no bfloat16
-        64: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
-        128: (TileConfig(32, 32, 8, 1), TileConfig(32, 32, 8, 1)),
-    },
-    "sm_80": {
-        64: (TileConfig(128, 64, 8, 3), TileConfig(128, 64, 8, 3)),
-        128: (TileConfig(128, 64, 8, 3), TileConfig(128, 64, 8, 3)),
-        256: (TileConfig(64, 64, 8, 2), TileConfig(64, 64, 8, 2)),
-    },
-    "sm_89": {  # also 8.6 and 12.0: less shared memory
-        64: (TileConfig(128, 32, 4, 3), TileConfig(128, 32, 4, 3)),
-        128: (TileConfig(128, 32, 8, 2), TileConfig(128, 32, 8, 2)),
-        256: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
-    },
-    "sm_90": {
-        64: (TileConfig(64, 128, 4, 2), TileConfig(64, 128, 4, 2)),
-        128: (TileConfig(128, 128, 4, 2, True), TileConfig(64, 64, 4, 3)),
-        256: (TileConfig(128, 64, 8, 2), TileConfig(128, 64, 8, 2)),
-    },
-    "sm_100": {
-        64: (TileConfig(128, 64, 4, 3), TileConfig(128, 64, 4, 3)),
-        128: (TileConfig(128, 128, 8, 2), TileConfig(128, 128, 8, 2)),
-        256: (TileConfig(64, 64, 4, 2), TileConfig(64, 64, 4, 2)),
-    },
-    "gfx942": {
-        64: (TileConfig(128, 64, 4, 1), TileConfig(128, 64, 4, 1)),
-        128: (TileConfig(128, 64, 8, 1), TileConfig(128, 64, 8, 1)),
-        256: (TileConfig(64, 32, 8, 1), TileConfig(64, 32, 8, 1)),
-    },
-    "float32": {  # on every architecture: no tensor core keeps float32's precision
-        64: (TileConfig(64, 32, 8, 2), TileConfig(64, 32, 8, 2)),
-        128: (TileConfig(32, 16, 4, 2), TileConfig(32, 16, 4, 2)),
-        256: (TileConfig(32, 16, 8, 2), TileConfig(32, 16, 8, 2)),
-    },
+    "sm_75": {64: Tile(64, 32, 8, 1), 128: Tile(32, 32, 8, 1)},  # float16, on no tensor core
+    "sm_80": {64: Tile(128, 64, 8, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 64, 8, 2)},
+    # Also 8.6 and 12.0: less shared memory.
+    "sm_89": {64: Tile(128, 32, 4, 3), 128: Tile(128, 32, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "sm_90": {64: Tile(64, 128, 4, 2), 128: HOPPER_128, 256: Tile(128, 64, 8, 2)},
+    "sm_100": {64: Tile(128, 64, 4, 3), 128: Tile(128, 128, 8, 2), 256: Tile(64, 64, 4, 2)},
+    "gfx942": {64: Tile(128, 64, 4, 1), 128: Tile(128, 64, 8, 1), 256: Tile(64, 32, 8, 1)},
+    # On every architecture: no tensor core keeps float32's precision.
+    "float32": {64: Tile(64, 32, 8, 2), 128: Tile(32, 16, 4, 2), 256: Tile(32, 16, 8, 2)},
 }
 CONFIGURATIONS = {"_tile_config": TILE_CONFIGS}  # what a test may choose instead: all of it
 # --8<-- [end:table]
-
-
-@triton.jit
-def _load_rows(
-    x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
-    b,
-    h,
-    first_row,
-    num_rows,
-    stride_row,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    USE_TMA: tl.constexpr,
-):
-    """Rows first_row … first_row + BLOCK - 1 of a head, zeros beyond num_rows and D."""
-    if USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
-        tile = x.load([b, h, first_row, 0]).reshape([BLOCK, BLOCK_D])
-    else:
-        # int64: an offset may pass 2^31 elements
-        offs_row = first_row + tl.arange(0, BLOCK).to(tl.int64)  # [BLOCK]
-        offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
-        mask = (offs_row < num_rows)[:, None]  # [BLOCK, 1]
-        if D < BLOCK_D:
-            mask = mask & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
-        tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
-    return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
 
 
 @triton.jit(do_not_specialize=["N"])  # N = 1 as a constant crashes the assembler of Triton 3.6.0
@@ -223,7 +171,33 @@ def _flash_attention_kernel(
     # --8<-- [end:store]
 
 
-# --8<-- [start:launcher]
+@triton.jit
+def _load_rows(
+    x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
+    b,
+    h,
+    first_row,
+    num_rows,
+    stride_row,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    USE_TMA: tl.constexpr,
+):
+    """Rows first_row … first_row + BLOCK - 1 of a head, zeros beyond num_rows and D."""
+    if USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
+        tile = x.load([b, h, first_row, 0]).reshape([BLOCK, BLOCK_D])
+    else:
+        # int64: an offset may pass 2^31 elements
+        offs_row = first_row + tl.arange(0, BLOCK).to(tl.int64)  # [BLOCK]
+        offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
+        mask = (offs_row < num_rows)[:, None]  # [BLOCK, 1]
+        if D < BLOCK_D:
+            mask = mask & (offs_d < D)[None, :]  # [BLOCK, BLOCK_D]
+        tile = tl.load(x + offs_row[:, None] * stride_row + offs_d[None, :], mask=mask, other=0.0)
+    return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
+
+
 def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", return_lse=False):
     """softmax(q kᵀ · scale) v on tensor cores; no matrix of scores ever exists.
 
@@ -248,69 +222,49 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    # --8<-- [end:launcher]
-    # --8<-- [start:launch]
-    _check_inputs(q, k, v, causal, align, return_lse)
-    scale = _scale_or_default(scale, q.shape[-1])
-    architecture = _architecture(q)
+    for error in _refusals(q, k, v, scale, causal, align, return_lse):
+        raise error
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if q.dim() < 4:
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    architecture = _architecture(q.device)
     config = _tile_config(architecture, q.dtype, q.shape[-1], causal)
-    use_tma = _can_use_tma(architecture, q, k, v)
-    strides = (q.stride(), k.stride(), v.stride())
-    plan = _plan(q.shape, k.shape, strides, q.dtype, config, use_tma, causal, align, scale)
-    with _device_of(q):
-        if plan.constants["WARP_SPECIALIZE"]:
-            _with_scratch(functools.partial(_launch, plan, q, k, v, out, lse), q.device)
-        else:
-            _launch(plan, q, k, v, out, lse)
+    aligned = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16 == 0
+    strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
+    options = architecture, config, aligned, causal, align, scale
+    plan = _plan(q.dtype, q.shape, k.shape, strides, *options)
+    # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
+    context = contextvars.copy_context()
+    context.run(triton.set_allocator, lambda size, *_: q.new_empty(size, dtype=torch.int8))
+    with torch.cuda.device_of(q):
+        context.run(_launch, plan, q, k, v, out, lse)
     return (out, lse) if return_lse else out
-    # --8<-- [end:launch]
-
-
-# --8<-- [start:plan]
-class Plan(NamedTuple):
-    """What a launch needs besides its tensors. Only shapes, strides and options decide it."""
-
-    programs: int
-    config: TileConfig
-    sizes: dict  # the kernel's parameters from stride_qb to scale_log2
-    constants: dict  # from D to EXACT: a kernel is compiled for each set of them
-    kind: tuple  # of all this, what Triton compiles a kernel for
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(shape_q, shape_k, strides, dtype, config, use_tma, causal, align, scale):
-    """The Plan of a call. Calls repeat their shapes, so it is worked out once for each."""
-    (B, H, M, D), (_, Hkv, N, _) = shape_q, shape_k
-    (stride_qb, stride_qh, stride_qm, _), (stride_kb, stride_kh, stride_kn, _) = strides[:2]
-    stride_vb, stride_vh, stride_vn, _ = strides[2]
+def _plan(dtype, shape_q, shape_k, strides, architecture, config, aligned, causal, align, scale):
+    """What a launch needs besides tensors. Calls repeat their shapes: worked out once for each.
+
+    Programs; their tile; the block of k and v that TMA loads, if it does; the kernel's arguments
+    from stride_qb on; and what Triton would compile a kernel for, of all this.
+    """
+    (B, H, M, D), (_, Hkv, N, _), (BLOCK_M, BLOCK_N, *_) = shape_q, shape_k, config
+    # --8<-- [start:descriptors]
+    # Without tensor cores the tiles end in registers: pointers bring them there directly.
+    use_tma = architecture in ("sm_90", "sm_100") and dtype != torch.float32
+    use_tma &= aligned and all(step and step * dtype.itemsize % 16 == 0 for step in strides)
+    # --8<-- [end:descriptors]
+    causal_offset = N - M if align == "bottom_right" else 0
+    sizes = (*strides, H, H // Hkv, M, N, causal_offset, scale * LOG2_E.value)
+    masked, exact = causal or N % BLOCK_N != 0, dtype == torch.float32 or scale > 1
+    tile = (BLOCK_M, BLOCK_N, triton.next_power_of_2(D))
     warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
-    sizes = dict(
-        stride_qb=stride_qb, stride_qh=stride_qh, stride_qm=stride_qm,
-        stride_kb=stride_kb, stride_kh=stride_kh, stride_kn=stride_kn,
-        stride_vb=stride_vb, stride_vh=stride_vh, stride_vn=stride_vn,
-        H=H, G=H // Hkv, M=M, N=N,
-        causal_offset=N - M if align == "bottom_right" else 0,
-        scale_log2=scale * LOG2_E.value,
-    )  # fmt: skip
-    constants = dict(
-        D=D,
-        CAUSAL=causal,
-        MASKED=causal or N % config.BLOCK_N != 0,
-        BLOCK_M=config.BLOCK_M,
-        BLOCK_N=config.BLOCK_N,
-        BLOCK_D=1 << (D - 1).bit_length(),  # the next power of two
-        USE_TMA=use_tma,
-        WARP_SPECIALIZE=warp_specialize,
-        EXACT=dtype == torch.float32 or scale > 1,
-    )
-    asked = [(x == 1, x % 16 == 0, x < 2**31) for x in sizes.values()]
-    kind = (dtype, config, *constants.values(), *asked)
-    return Plan(-(-M // config.BLOCK_M) * H * B, config, sizes, constants, kind)
-    # --8<-- [end:plan]
+    constants = (D, causal, masked, *tile, use_tma, warp_specialize, exact)
+    kind = (dtype, config, constants, *((x == 1, x % 16 == 0, x < 2**31) for x in sizes))
+    block = [1, 1, *tile[1:]] if use_tma else None
+    return triton.cdiv(M, BLOCK_M) * H * B, config, block, (*sizes, *constants), kind
 
 
 # --8<-- [start:compiled]
@@ -318,247 +272,126 @@ _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
 def _launch(plan, q, k, v, out, lse):
-    """Launch the kernel of a Plan on tensors.
+    """Launch the kernel of a _plan on tensors.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    key = (
-        q.device,
-        plan.kind,
-        triton.knobs.runtime.debug,
-        triton.knobs.compilation.instrumentation_mode,
-        *[x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse)],
-    )
-    sizes, constants, config = plan.sizes, plan.constants, plan.config
-    if constants["USE_TMA"]:
-        block = [1, 1, config.BLOCK_N, constants["BLOCK_D"]]
-        k, v = (Rows(x, x.shape, x.stride(), block) for x in (k, v))
+    programs, config, block, arguments, kind = plan
+    addresses = [x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse)]
+    knobs = triton.knobs.runtime.debug, triton.knobs.compilation.instrumentation_mode
+    key = q.device, kind, *knobs, *addresses
+    if block:
+        k, v = (Descriptor(x, x.shape, x.stride(), block) for x in (k, v))
     kernel = _compiled.get(key)
     if kernel is not None:
-        kernel[(plan.programs, 1, 1)](q, k, v, out, lse, *sizes.values(), *constants.values())
+        kernel[(programs, 1, 1)](q, k, v, out, lse, *arguments)
         return
-    kernel = _flash_attention_kernel[(plan.programs,)](
-        q_ptr=q,
-        k=k,
-        v=v,
-        out_ptr=out,
-        lse_ptr=lse,
-        **sizes,
-        **constants,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-    )
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    kernel = _flash_attention_kernel[(programs,)](q, k, v, out, lse, *arguments, **options)
     # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
     if isinstance(kernel, CompiledKernel) and torch.version.hip is None:
         _compiled[key] = kernel
     # --8<-- [end:compiled]
 
 
-def _device_of(x):
-    """A context in which kernels are launched where x is; mostly they are in any case."""
-    if not x.is_cuda or x.device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(x.device)
-
-
-def _with_scratch(launch, device):
-    """Launch a kernel that makes a descriptor: Triton asks for memory to put it in."""
-
-    def run():
-        triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
-        launch()
-
-    contextvars.copy_context().run(run)  # in the caller's own context his allocator stays
-
-
-# --8<-- [start:architecture]
-ARCHITECTURES = {
-    (7, 5): "sm_75",
-    (8, 0): "sm_80",
-    (8, 7): "sm_80",
-    (9, 0): "sm_90",
-    (10, 0): "sm_100",
-}
-
-
-def _architecture(x):
-    """The part of TILE_CONFIGS for the device of x; the interpreter plays a Hopper GPU."""
-    _check_device("q", x)
-    if x.device.type == "cpu":
-        return "sm_90"
-    if torch.version.hip:
-        return "gfx942"
-    found = _capability(x.device)
-    if found < (7, 5):
-        raise ValueError(f"q is on a GPU of capability {found}; (7, 5) or newer is allowed")
-    return ARCHITECTURES.get(found, "sm_89")
-
-
-@functools.cache
-def _capability(device):
-    return torch.cuda.get_device_capability(device)
-
-
-@functools.cache
-def _tile_config(architecture, dtype, D, causal):
-    """The TileConfig for a problem; raise where the architecture has none."""
-    if dtype == torch.bfloat16 and architecture == "sm_75":
-        raise TypeError("q is torch.bfloat16; torch.float16, torch.float32 are allowed on this GPU")
-    widest = max(TILE_CONFIGS[architecture])
-    if D > widest:
-        raise ValueError(f"q has head dimension {D}; at most {widest} is allowed on this GPU")
-    rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
-    return rows[min(width for width in rows if D <= width)][causal]
-    # --8<-- [end:architecture]
-
-
-# --8<-- [start:descriptors]
-class Rows(TensorDescriptor):
-    """A descriptor of a tensor that _can_use_tma has accepted."""
+class Descriptor(TensorDescriptor):
+    """A descriptor of a tensor whose strides _plan has looked at."""
 
     def __post_init__(self):
         """Triton would check it again here, which takes longer than all else about it."""
 
 
-def _can_use_tma(architecture, *tensors):
-    """Whether TMA can load all tensors: 16-byte aligned rows, on Hopper or later."""
-    # Without tensor cores the tiles end in registers: pointers bring them there directly.
-    if architecture not in ("sm_90", "sm_100") or tensors[0].dtype == torch.float32:
-        return False
-    for x in tensors:
-        steps = x.stride()[:-1]
-        if x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
-            return False
-    return True
-    # --8<-- [end:descriptors]
+# --8<-- [start:architecture]
+@functools.cache
+def _architecture(device):
+    """The part of TILE_CONFIGS for a device; the interpreter plays a Hopper GPU."""
+    if device.type == "cpu" or torch.version.hip:
+        return "sm_90" if device.type == "cpu" else "gfx942"
+    found = torch.cuda.get_device_capability(device)
+    known = {(7, 5): "sm_75", (8, 0): "sm_80", (8, 7): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
+    return known.get(found, "sm_89" if found > (7, 5) else f"capability {found}")
 
 
-def _check_tensors(least, **tensors):
-    """Raise for tensors that no kernel here takes; all must match the first."""
+@functools.cache
+def _tile_config(architecture, dtype, D, causal):
+    """The narrowest tile that D columns fit in."""
+    rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
+    found = rows[min(width for width in rows if D <= width)]
+    return found if isinstance(found, Tile) else found[causal]
+    # --8<-- [end:architecture]
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def _refusals(q, k, v, scale, causal, align, return_lse):
+    """What the kernel cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
-        raise TypeError(
-            "torch.func and forward-mode autograd cannot see into a kernel; instead of vmap use "
-            "leading dimensions, and for gradients torch.autograd.grad"
-        )
-    first, like = next(iter(tensors.items()))
-    for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} has type {_type_name(x)}; it must be a torch.Tensor")
-        if x.is_nested or x.layout != torch.strided:
-            layout = "nested" if x.is_nested else x.layout
-            raise TypeError(f"{name} is {layout}; it must be dense, torch.strided")
-        if x.dtype not in DTYPES:
-            raise TypeError(f"{name} is {x.dtype}; {', '.join(map(str, DTYPES))} are allowed")
-        if x.dtype != like.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype} but {first} is {like.dtype}; cast them to one dtype"
-            )
-        if x.device != like.device:
-            raise ValueError(
-                f"{name} is on {x.device} but {first} is on {like.device}; move one of them"
-            )
-        shape = tuple(x.shape)
-        if not least <= x.dim() <= 4:
-            raise ValueError(f"{name} has shape {shape}; {least} to 4 dimensions are allowed")
-        if x.numel() == 0:
-            raise ValueError(f"{name} has shape {shape}; no dimension may be 0")
-        if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires grad and there is no backward; use torch.no_grad()")
-        if x.is_neg():  # its memory holds the opposite sign
-            raise ValueError(f"{name} is a negated view; use {name}.resolve_neg()")
-
-
-def _check_inputs(q, k, v, causal, align, return_lse=False):
-    """Raise for what the kernel cannot do: which argument, what came, what is allowed."""
-    _check_tensors(2, q=q, k=k, v=v)
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
+        if x.dtype not in DTYPES:
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if not 2 <= x.dim() <= 4 or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 2 to 4 dimensions, none 0")
+        if x.requires_grad and torch.is_grad_enabled():
+            yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.stride(-1) != 1:
-            raise ValueError(f"{name} has strides {x.stride()}; the last must be 1")
-    shape, shape_k = tuple(q.shape), tuple(k.shape)
-    batch, heads, D = shape[:-3], shape[-3:-2], shape[-1]
-    if D not in range(16, 257, 8):
-        raise ValueError(f"q has head dimension {D}; 16 to 256 in steps of 8 are allowed")
-    if len(shape_k) != len(shape) or (*shape_k[:-3], shape_k[-1]) != (*batch, D):
-        want = _fit(*batch, *("Hkv" for _ in heads), "N", D)
-        raise ValueError(f"k has shape {shape_k}; with q {shape} it must be {want}")
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
+    if q.shape[-1] not in range(16, 257, 8):
+        yield ValueError(f"q has {q.shape[-1]} columns; allowed: 16 to 256 in steps of 8")
+    *batch, H, Hkv = *q.shape[:-3], *(q.shape[-3:-2] or [1]), *(k.shape[-3:-2] or [1])
+    if k.shape != (*batch, *[Hkv] * (q.dim() > 2), k.shape[-2], q.shape[-1]):
+        want = f"{(*batch, *['Hkv'] * (q.dim() > 2), k.shape[-2], q.shape[-1])}".replace("'", "")
+        yield ValueError(f"k has shape {(*k.shape,)}; allowed with q: {want}")
     if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}; it must be k's, {shape_k}")
-    if heads and shape[-3] % shape_k[-3]:
-        raise ValueError(
-            f"q has {shape[-3]} heads and k {shape_k[-3]}; q's must be a multiple of k's"
-        )
-    if max(q.numel() // D, shape_k[-2]) >= 2**31:
-        raise ValueError(f"q has shape {shape} and k {shape_k}; fewer than 2^31 rows are allowed")
-    _check_mask(causal, align)
-    if not isinstance(return_lse, bool):
-        raise TypeError(
-            f"return_lse has type {_type_name(return_lse)}; it must be a bool, True or False"
-        )
-
-
-def _check_mask(causal, align="bottom_right"):
-    """Raise for a mask that is none of the three."""
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal has type {_type_name(causal)}; it must be a bool, True or False")
+        yield ValueError(f"v has shape {(*v.shape,)}; allowed with q: {(*k.shape,)}")
+    if H % Hkv:
+        yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
+    if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
+        yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
+    for name, x in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(x, bool):
+            yield TypeError(f"{name} is {x!r}; allowed: True, False")
     if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
-        raise ValueError(f"align is {align!r}; it must be 'bottom_right' or 'top_left'")
-
-
-def _check_device(name, x):
-    """Raise unless a kernel can run where x is: on a GPU, or on a CPU in the interpreter."""
-    kind = x.device.type
-    if kind != "cuda" and not (kind == "cpu" and INTERPRETED):
-        hint = ", or TRITON_INTERPRET=1 set before import" if kind == "cpu" else ""
-        raise ValueError(f"{name} is on {x.device}; the kernel needs a CUDA device{hint}")
-
-
-def _scale_or_default(scale, D):
-    """The scale as a float, 1/√D for None; raise for what is no number or out of range."""
-    if scale is None:
-        return 1.0 / math.sqrt(D)
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
-        raise TypeError(f"scale has type {_type_name(scale)}; it must be a number or None")
-    try:
-        number = float(scale)
-    except OverflowError:  # an integer beyond all floats
-        number = math.inf
-    if not 1 / MAX_SCALE <= number <= MAX_SCALE:
-        raise ValueError(f"scale is {number}; it must lie between 2^-64 and 2^64")
-    return number
-
-
-def _type_name(x):
-    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
-
-
-def _fit(*shape):
-    """A shape with names for the sizes that are free, as an error shows it: (2, N, 64)."""
-    return str(shape).replace("'", "")
+        yield ValueError(f"align is {align!r}; allowed: 'bottom_right', 'top_left'")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
+    if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
+        yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    found, half = _architecture(q.device), q.dtype != torch.bfloat16  # which an sm_75 has not
+    if q.shape[-1] > max(TILE_CONFIGS.get(found, ()), default=0) or not (half or found != "sm_75"):
+        what = f"{q.dtype} with {q.shape[-1]} columns on a GPU of {found}"
+        yield ValueError(f"q is {what}; allowed: sm_75, without bfloat16 up to 128, or newer")
 
 
 def main():
-    """Check the kernel against eager PyTorch in float64, and time both where there is a GPU."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     q = torch.randn(2, 4, 200, 64, device=device).half()  # [B, H, M, D]
     k, v = torch.randn(2, 2, 2, 333, 64, device=device).half()  # [B, Hkv, N, D] each
-    heads = q.double(), *(x.double().repeat_interleave(2, dim=1) for x in (k, v))
-    want = (heads[0] @ heads[1].mT / math.sqrt(64)).softmax(-1) @ heads[2]
-    error = (flash_attention(q, k, v).double() - want).abs()
-    pytorch = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
-    torch_error = (pytorch(q, k, v).double() - want).abs().max()
-    allowed = 2 * torch_error + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
-    print(f"q {tuple(q.shape)}, k and v {tuple(k.shape)}, {q.dtype} on {device}")
-    print(f"difference from float64: largest {error.max():.1e}, mean {error.mean():.1e}")
-    print(f"PyTorch's own difference: largest {torch_error:.1e}")
-    print("OK" if error.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    sdpa = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    want = sdpa(q.double(), k.double(), v.double())
+    ours, theirs = ((f(q, k, v) - want).abs() for f in (flash_attention, sdpa))
+    allowed = 2 * theirs.max() + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
+    print(f"q {(*q.shape,)}, k and v {(*k.shape,)}, {q.dtype} on {device}")
+    print(f"difference from float64: {ours.max():.1e} at most, {ours.mean():.1e} on average")
     if device == "cuda":
-        for name, attention in (("flash_attention", flash_attention), ("PyTorch", pytorch)):
-            ms = triton.testing.do_bench(lambda f=attention: f(q, k, v), return_mode="median")
-            print(f"{name}: {ms * 1000:.1f} µs")
-    return 0 if error.max() <= allowed else 1
+        ms = [triton.testing.do_bench(lambda f=f: f(q, k, v)) for f in (flash_attention, sdpa)]
+        print(f"{ms[0] * 1000:.1f} µs, PyTorch {ms[1] * 1000:.1f} µs")
+    print("OK" if ours.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    return int(ours.max() > allowed)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,15 @@
 
 import torch
 
-from .kernel import _check_inputs, _scale_or_default, flash_attention
+from .kernel import _refusals, flash_attention
+
+
+def _check(q, k, v, scale=None, causal=False, align="bottom_right"):
+    """Raise what the launcher would, but for the device."""
+    for error in _refusals(q, k, v, scale, causal, align, return_lse=False):
+        if f"{error}".startswith("q is on "):  # the last rules: of where it is
+            break
+        raise error
 
 
 # --8<-- [start:op]
@@ -27,11 +35,12 @@ def flash_attention_op(
 @flash_attention_op.register_kernel("cpu")
 def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
-    _check_inputs(q, k, v, causal, align)
+    _check(q, k, v, scale, causal, align)
     M, N = q.shape[-2], k.shape[-2]
     if q.dim() > 2:  # query heads that share a head of keys
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for x in (k, v))
-    scores = q.float() @ k.float().mT * _scale_or_default(scale, q.shape[-1])  # [..., M, N]
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = q.float() @ k.float().mT * scale  # [..., M, N]
     if causal:
         causal_offset = N - M if align == "bottom_right" else 0
         hidden = torch.ones(M, N, dtype=torch.bool).triu(causal_offset + 1)
@@ -44,12 +53,12 @@ def _on_cpu(q, k, v, scale=None, causal=False, align="bottom_right"):
 @torch.library.impl("attention_measured::flash_attention", "FuncTorchDynamicLayerFrontMode")
 def _in_torch_func(q, k, v, *_):
     """Whatever torch.func does with the op comes here first, and is refused."""
-    _check_inputs(q, k, v, causal=False, align="bottom_right")
+    _check(q, k, v)
 
 
 @flash_attention_op.register_fake
 def _shapes_only(q, k, v, scale=None, causal=False, align="bottom_right"):
     """What torch.compile and torch.export ask: shape, dtype and device of a result."""
-    _check_inputs(q, k, v, causal, align)
+    _check(q, k, v, scale, causal, align)
     return q.new_empty(q.shape)
     # --8<-- [end:op]

@@ -200,7 +200,7 @@ EDITS = {
             "return tile.to(tl.float32) if INTERPRETED",
         ],
         "/ LOG2_E": [
-            "/ MAX_SCALE",
+            "/ DTYPES",
         ],
         "if lse_ptr is not None:": [
             "if lse_ptr:",

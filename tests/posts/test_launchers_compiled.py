@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.rooms import interpreted, load
-from snippets.flash_attention.kernel import TileConfig
+from snippets.flash_attention.kernel import Tile
 from tests.floors import perhaps, some
 
 ON_GPU = torch.cuda.is_available()
@@ -68,8 +68,9 @@ class Played:
     def __getitem__(self, grid):
         """Called in place of the kernel, for a launch by Triton."""
 
-        def launch(**arguments):
+        def launch(*given, **options):
             self.during()
+            arguments = dict(zip(self.real.arg_names, given, strict=False)) | options
             self.seen.append(("Triton", *grid, arguments))
             return Compiled(self.seen) if self.compiles else None
 
@@ -160,7 +161,7 @@ def test_a_kernel_is_kept_for_what_triton_compiles_it_for(room, play):
     for tensors, options in perhaps(problems(room, 400), "counted below, by kind"):
         _, _, arguments = played(*tensors, **options)
         if interpreted(room):  # options that are no parameters, as the launch by Triton has them
-            config = next(x for x in parts(played.kept.asked) if isinstance(x, TileConfig))
+            config = next(x for x in parts(played.kept.asked) if isinstance(x, Tile))
             arguments |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
         key = specialization(arguments)
         assert found.setdefault(played.kept.asked, key) == key
@@ -368,6 +369,7 @@ triton.knobs.runtime.launch_enter_hook.add(lambda told: hooks.append("enter"))
 triton.knobs.runtime.launch_exit_hook.add(lambda told: hooks.append("exit"))
 q, k, v = (torch.zeros(1, 2, 256, 64, dtype=torch.bfloat16) for _ in range(3))
 load("flash_attention", "kernel")._architecture = lambda x: "sm_90"
+load("flash_attention", "kernel").INTERPRETED = True
 load("hopper_attention", "kernel")._check_inputs = lambda *_: None
 load("hopper_attention", "kernel")._multiprocessors = lambda device: 132
 for room in ("flash_attention", "hopper_attention"):

@@ -91,15 +91,18 @@ def examine(launcher: Launcher | Callable[..., Any], device: str = "cpu") -> Dia
     Raises CannotDiagnose if it takes none of them, or returns no tensor of the right shape.
     """
     if not isinstance(launcher, Launcher):
-        launcher = launcher_of(launcher) or _by_place(launcher)
+        found = launcher_of(launcher) or launcher_of(launcher, named=False)
+        if found is None:
+            raise CannotDiagnose("it does not take queries, keys and values")
+        launcher = found
     first: Diagnosis | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of what a wrong kernel divides by
         for form in _chosen(launcher, device):
-            found = _examined(launcher, form, device)
-            if found.right or found.names:
-                return found
-            first = first or found
+            now = _examined(launcher, form, device)
+            if now.right or now.names:
+                return now
+            first = first or now
     assert first is not None  # some form was chosen
     return first
 
@@ -125,14 +128,8 @@ def _examined(launcher: Launcher, form: Form, device: str) -> Diagnosis:
             count += len(run.seen)
             left_out = tuple(dict.fromkeys((*left_out, *run.left_out)))
     about = (form.text(), ALWAYS_MASKED.get(form.always, ""))
-    return _concluded(launcher, device, run, count, note, left_out, about)
-
-
-def _by_place(function: Callable[..., Any]) -> Launcher:
-    found = launcher_of(function, named=False)
-    if found is None:
-        raise CannotDiagnose("it does not take queries, keys and values")
-    return found
+    made = functools.partial(Diagnosis, probes=count, left_out=left_out)
+    return _concluded(launcher, device, run, note, about, made)
 
 
 def _wrong(run: _Run) -> bool:
@@ -318,7 +315,9 @@ def _called(
 
     A launcher that takes no v returns weights: they are multiplied with v here, in float64.
     """
-    memory = Memory(form.given(p, launcher, device), _fills(launcher, fill))
+    if isinstance(fill, dict):  # of q, k and v, which may lie in one tensor
+        fill = {role: sum(fill[name] for name in role) for role in launcher.tensors}
+    memory = Memory(form.given(p, launcher, device), fill)
     try:
         with memory:
             out = launcher.call(p, *memory.inputs.values())
@@ -334,13 +333,6 @@ def _called(
     if launcher.weights:
         out = out.double() @ p.v.double()[:, p.heads()]
     return out, memory
-
-
-def _fills(launcher: Launcher, fill: Any) -> Any:
-    """What the guards hold; a mapping gives it for q, k and v."""
-    if not isinstance(fill, dict):
-        return fill
-    return {role: sum(fill[name] for name in role) for role in launcher.tensors}
 
 
 def _read_outside(
@@ -395,10 +387,9 @@ def _concluded(
     launcher: Launcher,
     device: str,
     run: _Run,
-    count: int,
     note: str,
-    left_out: tuple[str, ...],
     about: tuple[str, ...],
+    made: Callable[..., Diagnosis],
 ) -> Diagnosis:
     seen = run.seen
     form, launched = asdict(run.form), any(s.launched for s in seen)
@@ -407,9 +398,7 @@ def _concluded(
         *filter(None, about),
         *(ONLY_A_GPU.format(line=_capital(line)) for line in products.values()),
     )
-    made = functools.partial(
-        Diagnosis, probes=count, left_out=left_out, notes=notes, form=form, launched=launched
-    )
+    made = functools.partial(made, notes=notes, form=form, launched=launched)
     if run.error:
         return made(False, error=run.error)
     promised = [s for s in seen if s.probe.promised]

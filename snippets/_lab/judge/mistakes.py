@@ -45,7 +45,7 @@ MEMORY = {
 
 
 MISTAKES: dict[str, Mistake] = {
-    "zeros": Mistake("The result is all zeros.", [of.all_zeros]),
+    "zeros": Mistake("The result is all zeros.", [always(finish=torch.zeros_like)]),
     "mean of V": Mistake(
         "Every value gets the same weight: the result ignores the queries and the keys.",
         [
@@ -280,10 +280,12 @@ MISTAKES: dict[str, Mistake] = {
         "The weights are divided by their sum twice.", [of.by_rows(of.normalized_twice)]
     ),
     "wrong axis": Mistake(
-        "The softmax runs over the queries, not over the keys.", [of.by_rows(of.over_queries)]
+        "The softmax runs over the queries, not over the keys.",
+        [of.by_rows(lambda s: s.softmax(-2).nan_to_num(0.0))],
     ),
     "softmax left out": Mistake(
-        "The values are mixed with the scores.", [of.by_rows(of.none_at_all)]
+        "The values are mixed with the scores.",
+        [of.by_rows(lambda s: s.masked_fill(s.isinf(), 0.0))],
     ),
     # Heads and batches.
     "wrong K/V head": Mistake(
@@ -296,7 +298,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "Q by the K/V head": Mistake(
         "With grouped heads the queries are read by the head of K and V, h // (H / Hkv), not by h.",
-        [of.q_by_kv_head],
+        [lambda p: {"q": p.q[:, p.heads()]}],
     ),
     "first head for all": Mistake(
         "Every head reads from head 0.",
@@ -324,21 +326,24 @@ MISTAKES: dict[str, Mistake] = {
         [
             of.read_with(wrong, names)
             for wrong in (
-                of.columns_side_by_side,
-                of.rows_side_by_side,
-                of.rows_and_columns_side_by_side,
-                of.contiguous,
+                lambda p, x: (*x.stride()[:3], 1),
+                lambda p, x: (*x.stride()[:2], x.shape[3], x.stride(3)),
+                lambda p, x: (*x.stride()[:2], x.shape[3], 1),
+                lambda p, x: torch.empty(x.shape, device="meta").stride(),
             )
             for names in TENSORS
         ],
     ),
     "row stride left out": Mistake(
         "The row number is not multiplied by the row's stride: rows overlap.",
-        [of.read_with(of.row_stride_left_out, names) for names in TENSORS],
+        [of.read_with(lambda p, x: (*x.stride()[:2], 1, x.stride(3)), names) for names in TENSORS],
     ),
     "rows and columns swapped": Mistake(
         "The strides of rows and columns are swapped: the tensor is read transposed.",
-        [of.read_with(of.rows_and_columns_swapped, names) for names in TENSORS],
+        [
+            of.read_with(lambda p, x: (*x.stride()[:2], x.stride(3), x.stride(2)), names)
+            for names in TENSORS
+        ],
     ),
     "V with K's strides": Mistake(
         "V is read with K's strides: right only as long as both lie in memory the same way.",
@@ -372,7 +377,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "float16 accumulator": Mistake(
         "The sum over the keys is kept in float16.",
-        [of.accumulator_rounded(tile) for tile in (1, *TILES, 1024)],
+        [online(tile, sums=lambda acc: acc.half().double()) for tile in (1, *TILES, 1024)],
         rounding=True,
     ),
     "sum rounded to 16 bits": Mistake(

@@ -307,10 +307,6 @@ def rows_written(last: Callable[[int, int], int]) -> Change:
     return change
 
 
-def all_zeros(p: Probe) -> Arguments:
-    return {"finish": torch.zeros_like}
-
-
 # Heads and batches.
 
 
@@ -325,10 +321,6 @@ def kv_head(names: str, by: str) -> Change:
         return {n: _reread(getattr(p, n), getattr(p, n).stride(), shape=shape) for n in names}
 
     return change
-
-
-def q_by_kv_head(p: Probe) -> Arguments:
-    return {"q": p.q[:, p.heads()]}
 
 
 def first_head(names: str) -> Change:
@@ -401,26 +393,6 @@ def _places(shape: Sequence[int], strides: Strides) -> Tensor:
     return places
 
 
-def contiguous(p: Probe, x: Tensor) -> Strides:
-    return torch.empty(x.shape, device="meta").stride()
-
-
-def columns_side_by_side(p: Probe, x: Tensor) -> Strides:
-    return (*x.stride()[:3], 1)
-
-
-def rows_side_by_side(p: Probe, x: Tensor) -> Strides:
-    return (*x.stride()[:2], x.shape[3], x.stride(3))
-
-
-def rows_and_columns_side_by_side(p: Probe, x: Tensor) -> Strides:
-    return (*x.stride()[:2], x.shape[3], 1)
-
-
-def row_stride_left_out(p: Probe, x: Tensor) -> Strides:
-    return (*x.stride()[:2], 1, x.stride(3))
-
-
 def strides_of(name: str, first: int, last: int) -> Callable[[Probe, Tensor], Strides]:
     """Another tensor's strides, for the dimensions from `first` to `last`."""
 
@@ -429,10 +401,6 @@ def strides_of(name: str, first: int, last: int) -> Callable[[Probe, Tensor], St
         return (*x.stride()[:first], *other[first:last], *x.stride()[last:])
 
     return strides
-
-
-def rows_and_columns_swapped(p: Probe, x: Tensor) -> Strides:
-    return (*x.stride()[:2], x.stride(3), x.stride(2))
 
 
 # Softmax.
@@ -466,14 +434,6 @@ def not_normalized(scores: Tensor) -> Tensor:
 def normalized_twice(scores: Tensor) -> Tensor:
     e = not_normalized(scores)
     return (e / e.sum(-1, keepdim=True) ** 2).nan_to_num(0.0)
-
-
-def over_queries(scores: Tensor) -> Tensor:
-    return scores.softmax(-2).nan_to_num(0.0)
-
-
-def none_at_all(scores: Tensor) -> Tensor:
-    return scores.masked_fill(scores == -INF, 0.0)
 
 
 def mean_of_all_values(p: Probe) -> Arguments:
@@ -619,10 +579,6 @@ def weights_rounded(dtype: torch.dtype, tile: int | None) -> Change:
     if tile is None:
         return by_rows(lambda s: softmax(s).to(dtype).double())
     return online(tile, weights=lambda w: w.to(dtype).double())
-
-
-def accumulator_rounded(tile: int) -> Change:
-    return online(tile, sums=lambda acc: acc.half().double())
 
 
 def weights_of(p: Probe, out: Tensor) -> Tensor | None:

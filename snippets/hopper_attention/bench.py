@@ -19,6 +19,7 @@ from snippets._warps.launch import played
 from . import kernel, sass
 from .channel import rows as reached
 from .kernel import VARIANTS, Variant, hopper_attention
+from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
 from .timeline import rows as picture
 from .timeline import scene as with_lines
@@ -30,7 +31,7 @@ def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
     with played(hopper_attention) if device == "cpu" else contextlib.nullcontext():
         for dtype, D, (M, N) in itertools.product(
-            kernel.DTYPES, kernel.WIDTHS, ((1, 65), (130, 384), (257, 130))
+            kernel.DTYPES, VARIANTS, ((1, 65), (130, 384), (257, 130))
         ):
             q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=dtype, device=device)
             mask = causal_mask(M, N, device=device)
@@ -82,20 +83,21 @@ UNHELD = (  # the barrier that keeps the compiler from waiting early
     "pass",
 )
 COUNTED = ("if V.OVERLAP:\n        offs_n = gl.arange(", "if True:\n        offs_n = gl.arange(")
+KEYS_64 = ("BLOCK_N = gl.constexpr(128)", "BLOCK_N = gl.constexpr(64)")
 BY_THREADS = [  # rows stored from registers, not by TMA
     (
         """\
         tma.store_wait(0)
         out_tile = out_buffers.index(warpgroup)
-        out_tile.reshape([CONSUMER_M, D]).store(out.to(dtype))
+        out_tile.reshape([CONSUMER_M, D]).store(out.to(out_desc.dtype))
         fence_async_shared()
         _tma_store(out_desc, [head, first, 0], out_tile)
 """,
         """\
-        own = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, acc_layout))
-        offs_d = gl.arange(0, D, gl.SliceLayout(0, acc_layout))
+        own = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, _acc_layout(D)))
+        offs_d = gl.arange(0, D, gl.SliceLayout(0, _acc_layout(D)))
         at = (head.to(gl.int64) * prob.M + own)[:, None] * D + offs_d[None, :]
-        gl.store(out_ptr + at, out.to(dtype), mask=(own < prob.M)[:, None])
+        gl.store(out_ptr + at, out.to(out_desc.dtype), mask=(own < prob.M)[:, None])
 """,
     ),
     (
@@ -103,33 +105,27 @@ BY_THREADS = [  # rows stored from registers, not by TMA
         "out_desc, out_ptr, lse_ptr, out_buffers = results",
     ),
     ("results = (out_desc, lse_ptr, out)", "results = (out_desc, out_ptr, lse_ptr, out)"),
-    ("v_desc,\n    out_desc,\n", "v_desc,\n    out_desc,\n    out_ptr,\n"),
-    (
-        "out_desc=_describe(out.view(B * H, M, D), plan.out_block),",
-        "out_desc=_describe(out.view(B * H, M, D), plan.out_block), out_ptr=out,",
-    ),
+    ("    lse_ptr,  # [B, H, M]", "    out_ptr, lse_ptr,  # [B, H, M]"),
+    ("_launch(plan, *descriptors, lse)", "_launch(plan, *descriptors, out, lse)"),
 ]
 PACKED = [  # weights are rounded to 16 bits before they are carried to the next step
     (
         "    _wait_full(channels.v, before)\n",
-        "    p_next = p_next.to(channels.v.buffers.dtype)\n"
-        "    p_next = gl.convert_layout(p_next, _left_operand(acc_layout))\n"
-        "    _wait_full(channels.v, before)\n",
+        "    p_next = _left_weights(p_next, channels.v)\n    _wait_full(channels.v, before)\n",
     ),
     (
-        "    masked = gl.maximum(masked, 1)\n",
-        "    p = gl.convert_layout(p.to(channels.v.buffers.dtype), _left_operand(acc_layout))\n"
-        "    masked = gl.maximum(masked, 1)\n",
+        "    masked = gl.maximum(keys.masked, 1)\n",
+        "    p = _left_weights(p, channels.v)\n    masked = gl.maximum(keys.masked, 1)\n",
     ),
 ]
 OTHER_SUMS = [  # kept by each thread where the kernel shares them, shared where it keeps them
     (
-        "if MASKED:\n            l_i = gl.zeros",
-        "if not MASKED:\n            l_i = gl.zeros",
+        "if MASKED:\n        l_i = gl.zeros",
+        "if not MASKED:\n        l_i = gl.zeros",
     ),
     (
-        "if MASKED:\n            l_i = gl.convert_layout",
-        "if not MASKED:\n            l_i = gl.convert_layout",
+        "if MASKED:\n        l_i = gl.convert_layout",
+        "if not MASKED:\n        l_i = gl.convert_layout",
     ),
 ]
 DIVIDED = (
@@ -183,7 +179,6 @@ class Rung(NamedTuple):
 ALONE = Variant(CONSUMERS=2, STAGES=2)
 OVERLAP = ALONE._replace(OVERLAP=True)
 LAZY = OVERLAP._replace(LAZY=True)
-IN_TURN = OVERLAP._replace(PING_PONG=True)
 THREE = ALONE._replace(CONSUMERS=3, STAGES=3)
 RUNGS = {
     "a warp that loads": Rung([ONE_TILE], ALONE, way_up=True),
@@ -212,8 +207,8 @@ RUNGS = {
         section="held",
     ),
     "in turn": Rung(
-        [ONE_TILE],
-        IN_TURN,
+        [ONE_TILE, *TURNS],
+        OVERLAP,
         base="softmax under the product",
         step="consumers in turn",
         section="turns",
@@ -354,8 +349,8 @@ RUNGS = {
         section="polynomial",
     ),
     "tiles of 64 keys": Rung(
-        [],
-        OVERLAP._replace(BLOCK_N=64, STAGES=4),
+        [KEYS_64],
+        OVERLAP._replace(STAGES=4),
         base="by length",
         step="tiles of 64 keys",
         section="keys",
@@ -408,9 +403,9 @@ def _described(rows):
 def rungs(lab):
     """One step further at a time, then steps back and aside, each correct, all in turn."""
     launchers = {
-        D: {name: _launcher(rung) for name, rung in _rungs_at(D).items()} for D in kernel.WIDTHS
+        D: {name: _launcher(rung) for name, rung in _rungs_at(D).items()} for D in VARIANTS
     }
-    for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
+    for D, causal in itertools.product(VARIANTS, (False, True)):
         q, k, v = make_qkv(1, 2, N=384, D=D, dtype=torch.bfloat16, device="cuda")
         mask = causal_mask(384, 384, device="cuda") if causal else None
         for launcher in launchers[D].values():
@@ -479,7 +474,7 @@ def error(lab):
 
 def _configurations():
     """(D, causal, ragged, Variant): each row of the table, also with a last tile not filled."""
-    for D, causal in itertools.product(kernel.WIDTHS, (False, True)):
+    for D, causal in itertools.product(VARIANTS, (False, True)):
         for chosen, ragged in itertools.product(VARIANTS[D], (False, True)):
             if not (causal and ragged):  # a causal kernel has masks in any case
                 yield D, causal, ragged, chosen
@@ -490,7 +485,7 @@ def _compiled(compiler, launcher, D, causal, ragged, chosen):
     q, k, v = make_qkv(1, 2, M=1024, N=1000 if ragged else 1024, D=D, dtype=torch.bfloat16)
     names = launcher.__globals__
     assumed = {
-        "_check_inputs": lambda *_: None,
+        "_refusals": lambda *_: (),
         "_multiprocessors": lambda _: 132,
         "_variant": lambda *_: chosen,
     }
@@ -543,14 +538,14 @@ def host_parts(q, k, v):
     with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
         hopper_attention(q, k, v)
 
-    block = given[0][0].kv_block
+    block = given[0][0].blocks[1]
 
     def found_by_triton():
         kernel._compiled.clear()
         kernel._launch(*given[0])
 
     return {
-        "refusals": lambda: kernel._check_inputs(q, k, v, False, "bottom_right"),
+        "refusals": lambda: [*kernel._refusals(q, k, v, None, False, "bottom_right", False)],
         "memory for the result": lambda: torch.empty_like(q),
         "four descriptors": lambda: [kernel._describe(x, block) for x in (q, k, v, q)],
         "launch": lambda: kernel._launch(*given[0]),
@@ -594,7 +589,7 @@ def protocol_mutants(lab):
 @measured_on("interpreter")
 def protocol(lab):
     """Who signals whom over three tiles of keys, of two consumers that take turns."""
-    yield from picture(IN_TURN, tiles=3)
+    yield from picture(OVERLAP, 3, 128, variant(OURS, TURNS))
 
 
 @measured_on("interpreter")
@@ -618,16 +613,16 @@ def timeline_overlap(lab):
 @measured_on("interpreter")
 def timeline_turns(lab):
     """Who works when, with the softmax under the product and consumers in turn."""
-    yield from picture(IN_TURN)
+    yield from picture(OVERLAP, 16, 128, variant(OURS, TURNS))
 
 
 @measured_on("interpreter")
 def timeline_three(lab):
     """Who works when: three consumers, one thing after the other, at D 64."""
-    yield from picture(THREE, D=64)
+    yield from picture(THREE, 16, 64)
 
 
 @measured_on("interpreter")
 def scene(lab):
     """Who does what when, and at which line: consumers in turn, four tiles of keys."""
-    yield from with_lines(IN_TURN, tiles=4)
+    yield from with_lines(OVERLAP, tiles=4, launcher=variant(OURS, TURNS))

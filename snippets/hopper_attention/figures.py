@@ -250,7 +250,6 @@ def _variant(row):
     """A variant in words."""
     switches = {
         "OVERLAP": "overlap",
-        "PING_PONG": "in turn",
         "Q_IN_REGISTERS": "queries in registers",
         "LAZY": "rescaled late",
     }

@@ -9,34 +9,35 @@ from snippets._lab.judge.mutants import Mutant
 MUTANTS = [
     Mutant(
         "zeros",
-        "out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, acc_layout))[:, None]",
-        "out = state.acc * 0.0",
+        "state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _acc_layout(D)))[:, None]",
+        "state.acc * 0.0",
         "The result is all zeros.",
     ),
     Mutant(
         "mean of V",
         "    p = gl.exp2((s * before - m_sub[:, None]) * after)\n"
-        "    alpha = gl.exp2((m_i - m_sub) * after)\n",
+        "    alpha = gl.exp2((state.m_i - m_sub) * after)\n",
         '    p = gl.where(s > float("-inf"), 1.0, 0.0)\n'
-        '    alpha = gl.where(m_i > float("-inf"), 1.0, 0.0)\n',
+        '    alpha = gl.where(state.m_i > float("-inf"), 1.0, 0.0)\n',
         "Every visible value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(
         "no scale",
-        "scale_log2=scale * LOG2_E.value",
-        "scale_log2=LOG2_E.value",
+        "scale_log2 = scale * LOG2_E.value",
+        "scale_log2 = LOG2_E.value",
         "The scores are not multiplied by 1/√D: the softmax is too sharp.",
     ),
     Mutant(
         "wrong base",
-        "scale_log2=scale * LOG2_E.value",
-        "scale_log2=scale",
+        "scale_log2 = scale * LOG2_E.value",
+        "scale_log2 = scale",
         "exp2 without log2(e) in the scale: the softmax is too flat.",
     ),
     Mutant(
         "max not subtracted",
         "m_new = gl.max(s, axis=1) * before",
-        "m_i = m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _scores_layout(V)))",
+        "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, SCORES_LAYOUT))\n"
+        "    state = Running(m_new, state.l_i, state.acc)",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
     Mutant(
@@ -53,8 +54,8 @@ MUTANTS = [
     ),
     Mutant(
         "maximum that never follows",
-        "gl.where((m_new - m_i) * after > GROWTH, m_new, m_i)",
-        "gl.where((m_new - m_i) * after > GROWTH, m_i, m_i)",
+        "gl.where((m_new - state.m_i) * after > GROWTH, m_new, state.m_i)",
+        "gl.where((m_new - state.m_i) * after > GROWTH, state.m_i, state.m_i)",
         "A maximum that may lag behind stays minus infinity: sums are thrown away each time.",
     ),
     Mutant(
@@ -83,8 +84,8 @@ MUTANTS = [
     ),
     Mutant(
         "maximum not kept",
-        "return p, alpha, m_new, _add_row_sums(l_i, alpha, p)",
-        "return p, alpha, gl.max(s, axis=1) * before, _add_row_sums(l_i, alpha, p)",
+        "return p, alpha, m_new, _add_row_sums(state.l_i, alpha, p)",
+        "return p, alpha, gl.max(s, axis=1) * before, _add_row_sums(state.l_i, alpha, p)",
         "The maximum of the last tile replaces the maximum so far.",
     ),
     Mutant(
@@ -113,8 +114,8 @@ MUTANTS = [
     ),
     Mutant(
         "zeros past the last key",
-        "MASKED=causal or N % variant.BLOCK_N != 0",
-        "MASKED=causal",
+        "masked = causal or N % BLOCK_N.value != 0",
+        "masked = causal",
         "TMA fills the last tile of keys with zeros, and nothing hides their scores.",
     ),
     Mutant(
@@ -131,8 +132,8 @@ MUTANTS = [
     ),
     Mutant(
         "rows without a key",
-        "l_i = gl.where(l_i == 0.0, 1.0, l_i)",
-        "l_i = l_i * 1.0",
+        "l_i = gl.where(state.l_i == 0.0, 1.0, state.l_i)",
+        "l_i = state.l_i * 1.0",
         "A row that sees no key is divided by zero.",
     ),
     Mutant(
@@ -162,7 +163,7 @@ MUTANTS = [
     Mutant(
         "values of another tile",
         "_fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)",
-        "_fill(v_desc, [b, h // prob.G, i * V.BLOCK_N, 0], channels.v, stage)",
+        "_fill(v_desc, [b, h // prob.G, i * BLOCK_N, 0], channels.v, stage)",
         "Keys come from the last tile to the first, their values from the first to the last.",
     ),
     Mutant(
@@ -209,8 +210,8 @@ MUTANTS = [
     ),
     Mutant(
         "correction not scaled",
-        "alpha = gl.exp2((m_i - m_sub) * after)",
-        "alpha = gl.exp2(m_i - m_sub)",
+        "alpha = gl.exp2((state.m_i - m_sub) * after)",
+        "alpha = gl.exp2(state.m_i - m_sub)",
         "What was summed before is corrected by a power of the difference without its scale.",
     ),
 ]

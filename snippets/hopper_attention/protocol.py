@@ -27,6 +27,60 @@ from snippets._warps.simulation import Simulation
 from .kernel import VARIANTS, Variant, hopper_attention
 
 ORDERS = 50  # for each variant and each problem
+# --8<-- [start:turns]
+TURNS = [  # pieces of kernel.py, and what makes consumers issue their products in turn
+    (
+        "@gluon.jit\ndef _issue_qk(",
+        """\
+@gluon.jit
+def _wait_for_turn(channels, queries, count, V: gl.constexpr):
+    turn = channels.order_barriers.index(queries.stage.index % V.CONSUMERS)
+    mbarrier.wait(turn, count & 1)
+
+
+@gluon.jit
+def _pass_turn(channels, queries, V: gl.constexpr):
+    turn = channels.order_barriers.index((queries.stage.index + 1) % V.CONSUMERS)
+    mbarrier.arrive(turn, count=1)
+
+
+@gluon.jit
+def _issue_qk(""",
+    ),
+    (
+        "    stage = _stage(keys.before, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n",
+        "    _wait_for_turn(channels, queries, keys.before, V)\n"
+        "    stage = _stage(keys.before, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    _pass_turn(channels, queries, V)\n",
+    ),
+    (
+        "    stage = _stage(keys.before + i, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    p = ",
+        "    _wait_for_turn(channels, queries, keys.before + i, V)\n"
+        "    stage = _stage(keys.before + i, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    p = ",
+    ),
+    (
+        "    acc = _issue_pv(p, state.acc, channels.v, before)\n",
+        "    acc = _issue_pv(p, state.acc, channels.v, before)\n"
+        "    _pass_turn(channels, queries, V)\n",
+    ),
+    (
+        "    v: Any\n\n\n@gluon.jit\ndef _producer(",
+        "    v: Any\n    order_barriers: Any\n\n\n@gluon.jit\ndef _producer(",
+    ),
+    (
+        "    channels = Channels(q, k, v)\n",
+        "    order_barriers = _barriers(V.CONSUMERS, 1)\n"
+        "    mbarrier.arrive(order_barriers.index(0), count=1)\n"
+        "    channels = Channels(q, k, v, order_barriers)\n",
+    ),
+]
+# --8<-- [end:turns]
 
 
 class Work(NamedTuple):
@@ -106,10 +160,8 @@ def compute(chosen: Variant, work: Work, seed: int = 0, launcher: Any = hopper_a
 
 
 def used_variants() -> list[Variant]:
-    """Those of the kernel's table, each once, and those that overlap also with turns."""
-    table = [chosen for rows in VARIANTS.values() for chosen in rows]
-    table += [chosen._replace(PING_PONG=True) for chosen in table if chosen.OVERLAP]
-    found = {say(chosen): chosen for chosen in table}
+    """Those of the kernel's table, each once."""
+    found = {say(chosen): chosen for rows in VARIANTS.values() for chosen in rows}
     return [found[words] for words in sorted(found)]
 
 
@@ -117,7 +169,6 @@ def say(chosen: Variant) -> str:
     """A variant in words."""
     switches = {
         "softmax under the product": chosen.OVERLAP,
-        "in turn": chosen.OVERLAP and chosen.PING_PONG,
         "queries in registers": chosen.Q_IN_REGISTERS,
         "sums rescaled late": chosen.LAZY,
     }
@@ -126,13 +177,17 @@ def say(chosen: Variant) -> str:
 
 
 def judge(changes: Sequence[tuple[str, str]] = (), orders: int = ORDERS) -> dict[str, Any]:
-    """The first fault of a kernel with changes and the variant that showed it; events passed."""
-    launcher = variant("hopper_attention", changes) if changes else hopper_attention
+    """The first fault of a kernel with changes and the variant that showed it; events passed.
+
+    Without changes also of the kernel whose consumers take turns.
+    """
+    launchers = [variant("hopper_attention", changes or TURNS)]
+    launchers += [] if changes else [hopper_attention]
     events = 0
     for seed in range(orders):
         # Right numbers in one order are right in all.
         calls = [check] if seed else [check, compute]
-        for call, chosen in itertools.product(calls, used_variants()):
+        for call, chosen, launcher in itertools.product(calls, used_variants(), launchers):
             for work in WORK if call is check else COMPUTED:
                 try:
                     events += call(chosen, work, seed, launcher)
@@ -231,8 +286,8 @@ MISTAKES = [
         "weights times the values of the next tile",
         [
             (
-                "_issue_pv(p, state.acc, channels.v, before, V)",
-                "_issue_pv(p, state.acc, channels.v, stage, V)",
+                "_issue_pv(p, state.acc, channels.v, before)",
+                "_issue_pv(p, state.acc, channels.v, stage)",
             )
         ],
         "With the softmax under the product, the weights at hand belong to the tile before.",
@@ -242,10 +297,10 @@ MISTAKES = [
         [
             ("if not V.Q_IN_REGISTERS:", "if False:"),
             (
-                "    masked = gl.maximum(masked, 1)\n    for with_mask",
-                "masked = gl.maximum(masked, 1)\n"
+                "    masked = gl.maximum(keys.masked, 1)\n    for with_mask",
+                "    masked = gl.maximum(keys.masked, 1)\n"
                 "    if not V.Q_IN_REGISTERS:\n"
-                "        _release(channels.q, q_stage)\n"
+                "        _release(channels.q, queries.stage)\n"
                 "    for with_mask",
             ),
         ],
@@ -255,14 +310,16 @@ MISTAKES = [
         "queries released before they are used",
         [
             (
-                "    if V.Q_IN_REGISTERS:\n        _release(channels.q, q_stage)\n    start = ",
+                "    if V.Q_IN_REGISTERS:\n"
+                "        _release(channels.q, queries.stage)\n"
+                "    start = ",
                 "    start = ",
             ),
             (
-                "    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)\n",
+                "    stage = _stage(keys.before, V)\n",
                 "    if V.Q_IN_REGISTERS:\n"
-                "        _release(channels.q, q_stage)\n"
-                "    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)\n",
+                "        _release(channels.q, queries.stage)\n"
+                "    stage = _stage(keys.before, V)\n",
             ),
         ],
         "A load that has been issued may still wait for its turn when the next queries arrive.",
@@ -271,8 +328,8 @@ MISTAKES = [
         "queries without keys never released",
         [
             (
-                "else:\n                _release(channels.q, q_stage)\n",
-                "else:\n                pass\n",
+                "else:\n            _release(channels.q, q_stage)\n",
+                "else:\n            pass\n",
             )
         ],
         "A tile of queries that sees no key was copied all the same, and its buffer is awaited.",
@@ -280,22 +337,22 @@ MISTAKES = [
     Mistake(
         "turn not passed on",
         [
+            *TURNS,
             (
-                "channels.v, before, V)\n"
-                "    _pass_turn(channels.order_barriers, queries.warpgroup, V)\n",
-                "channels.v, before, V)\n",
-            )
+                "channels.v, before)\n    _pass_turn(channels, queries, V)\n",
+                "channels.v, before)\n",
+            ),
         ],
         "The other consumer waits for its turn, this one for the other, and the producer for both.",
     ),
     Mistake(
         "nobody's turn at first",
-        [("mbarrier.arrive(order_barriers.index(0), count=1)", "pass")],
+        [*TURNS, ("mbarrier.arrive(order_barriers.index(0), count=1)", "pass")],
         "Each consumer waits for the other to begin.",
     ),
     Mistake(
         "turn not waited for",
-        [("_wait_for_turn(channels.order_barriers, count, queries.warpgroup, V)", "pass")],
+        [*TURNS, ("_wait_for_turn(channels, queries, keys.before + i, V)", "pass")],
         "Results stay right, but both consumers may multiply, and then both do their softmax.",
     ),
     Mistake(

@@ -135,30 +135,31 @@ class _Clock(Simulation):
         self.sent.setdefault(phase, []).append((sender, self.now))
 
 
-def play(chosen: kernel.Variant, tiles: int, D: int = 128) -> _Clock:
+def play(
+    chosen: kernel.Variant, tiles: int, D: int = 128, launcher: Any = kernel.hopper_attention
+) -> _Clock:
     """What a program does with one tile of queries and so many tiles of keys, and when."""
-    work = Work(M=64 * chosen.CONSUMERS, N=tiles * chosen.BLOCK_N, D=D)
+    work = Work(M=64 * chosen.CONSUMERS, N=tiles * kernel.BLOCK_N.value, D=D)
     made: list[_Lined] = []
 
     def program(*how: Any) -> _Lined:
         made.append(_Lined(*how))
         return made[-1]
 
-    launcher = kernel.hopper_attention
     with traced(launcher, made=program, **work.assumed(launcher, chosen)):
         launcher(*work.qkv())
     return _Clock(made[0], D // 64)
 
 
-def rows(chosen: kernel.Variant, tiles: int = 16, D: int = 128) -> list[dict[str, Any]]:
+def rows(chosen: kernel.Variant, tiles: int = 16, *how: Any) -> list[dict[str, Any]]:
     """Its spans and signals as rows of a result, from which diagram.py draws."""
-    clock = play(chosen, tiles, D)
+    clock = play(chosen, tiles, *how)
     return [x._asdict() for x in (*clock.spans, *clock.signals)]
 
 
-def _listing() -> tuple[list[str], dict[str, tuple[int, Listing]]]:
-    """The functions that are shown, cut from kernel.py, and where each begins."""
-    source = Path(kernel.__file__).read_text("utf-8")
+def _listing(launcher: Any) -> tuple[list[str], dict[str, tuple[int, Listing]]]:
+    """The functions that are shown, cut from the launcher's file, and where each begins."""
+    source = Path(launcher.__globals__["__file__"]).read_text("utf-8")
     lines = source.splitlines(keepends=True)
     functions = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
     listing: list[str] = []
@@ -172,10 +173,12 @@ def _listing() -> tuple[list[str], dict[str, tuple[int, Listing]]]:
     return listing, begins
 
 
-def scene(chosen: kernel.Variant, tiles: int, D: int = 128) -> Iterator[dict[str, Any]]:
+def scene(
+    chosen: kernel.Variant, tiles: int, D: int = 128, launcher: Any = kernel.hopper_attention
+) -> Iterator[dict[str, Any]]:
     """All that a program does with one tile of queries and so many of keys, and where it stands."""
-    clock = play(chosen, tiles, D)
-    listing, begins = _listing()
+    clock = play(chosen, tiles, D, launcher)
+    listing, begins = _listing(launcher)
     yield from (x._asdict() for x in (*clock.spans, *clock.signals))
     yield from clock.sends
     for stay in clock.stays:
@@ -189,9 +192,9 @@ def scene(chosen: kernel.Variant, tiles: int, D: int = 128) -> Iterator[dict[str
             yield {"fetched": buffer, "start": op.block[2], "bytes": op.bytes}
     yield {
         "queries": 64 * chosen.CONSUMERS,
-        "keys": tiles * chosen.BLOCK_N,
+        "keys": tiles * kernel.BLOCK_N.value,
         "D": D,
-        "tile": chosen.BLOCK_N,
+        "tile": kernel.BLOCK_N.value,
         "consumers": chosen.CONSUMERS,
         "stages": chosen.STAGES,
         "listing": listing,

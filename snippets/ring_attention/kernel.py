@@ -547,13 +547,13 @@ class Blocks:
         """Nothing reads what is held again."""
 
 
-def _forward(q, k, v, ring, causal, scale, layout, local, blocks):
+def _forward(q, k, v, ring, causal, scale, layout, local):
     """(out, lse) of this rank's queries [B, H, L, D] and everybody's keys and values."""
     B, H, L, D = q.shape
     acc = q.new_empty((B, H, L, D), dtype=torch.float32)
     m_i, l_i = q.new_empty((2, B, H, L), dtype=torch.float32)
     out, lse = q.new_empty(q.shape), q.new_empty((B, H, L), dtype=torch.float32)
-    block = blocks(ring, k, v)
+    block = local.blocks(ring, k, v)
     for t, step in enumerate(_plan(ring, L, causal, layout)):
         if t + 1 < ring.size:  # sent before the step is launched: both take place at once
             block.send()
@@ -608,9 +608,9 @@ class _RingAttention(torch.autograd.Function):
     """Attention of one rank's queries to all keys, as autograd sees it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, ring, causal, scale, layout, local, blocks):
+    def forward(ctx, q, k, v, ring, causal, scale, layout, local):
         ctx.options = ring, causal, scale, layout, local
-        out, lse = _forward(q, k, v, *ctx.options, blocks)
+        out, lse = _forward(q, k, v, *ctx.options)
         ctx.save_for_backward(q, k, v, out, lse)
         return out
 
@@ -619,7 +619,7 @@ class _RingAttention(torch.autograd.Function):
         if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
             grad_out = grad_out.contiguous()
         gradients = _Gradients.apply(*ctx.saved_tensors, grad_out, *ctx.options)
-        return (*gradients, *[None] * 6)
+        return (*gradients, *[None] * 5)
 
 
 class _Gradients(torch.autograd.Function):
@@ -647,7 +647,6 @@ def ring_attention(
     layout="zigzag",
     validate=True,
     local=None,
-    blocks=None,
 ):
     """softmax(q kᵀ · scale) v where each rank holds a shard of the sequence; differentiable once.
 
@@ -668,8 +667,8 @@ def ring_attention(
             mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
         validate: compare shapes, dtype and options with the other ranks before anything is sent,
             and raise on all of them if they differ. Costs one small message over gloo.
-        local, blocks: what computes a step, a Local, and what moves keys and values in the
-            forward; TRITON and Blocks if None. op.py beside this file has both for Hopper.
+        local: what computes a step and moves keys and values, a Local; TRITON if None. op.py
+            beside this file has one for Hopper.
 
     Returns:
         [B, H, L, D] in q's dtype: the output of this rank's queries. A row whose scores are all
@@ -685,7 +684,7 @@ def ring_attention(
         scale = _check_inputs(q, k, v, causal, scale, layout)
         header.describe(q, k, v, causal, scale, layout)
     options = ring, causal, scale, layout
-    return _RingAttention.apply(q, k, v, *options, local or TRITON, blocks or Blocks)
+    return _RingAttention.apply(q, k, v, *options, local or TRITON)
 
 
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
@@ -719,7 +718,7 @@ def ulysses_attention(
 def _alone(q, k, v, *, causal, scale):
     """Our own step on a sequence that is all here."""
     options = Ring(0, 1), causal, scale, "contiguous"
-    return _RingAttention.apply(q, k, v, *options, TRITON, Blocks)
+    return _RingAttention.apply(q, k, v, *options, TRITON)
 
 
 def _order(ring, length, layout, device):
@@ -978,13 +977,14 @@ def _prepare_backward(q, k, v, out, lse, grad_out, scale):
 
 
 class Local(NamedTuple):
-    """What computes the steps of a rank."""
+    """What computes the steps of a rank, and moves keys and values in the forward."""
 
     forward: object  # (q, k, v, state, step, scale, *, first): as _launch_step
     backward: object  # (q, k, v, out, lse, grad_out, scale): as _prepare_backward
+    blocks: object  # (ring, k, v): as Blocks
 
 
-TRITON = Local(_launch_step, _prepare_backward)
+TRITON = Local(_launch_step, _prepare_backward, Blocks)
 
 
 def _launch_delta(out, grad_out):

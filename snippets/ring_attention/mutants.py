@@ -130,21 +130,21 @@ STEP_MUTANTS = [
     ),
     Mutant(
         "carried values not rescaled",
-        "    if CARRIED:\n        acc = _rescale(acc, alpha, V)\n",
-        "    if CARRIED:\n        pass\n",
+        "acc += old * gl.convert_layout(beta, across)[:, None]",
+        "acc += old",
         "What earlier steps have summed stays under their smaller maximum.",
     ),
     Mutant(
-        "carried maximum forgotten",
-        "m_i = gl.load(carried.m_ptr + row, mask=mask, other=0.0)",
-        "m_i = gl.full([CONSUMER_M], float('-inf'), gl.float32, rows)",
-        "The weights of earlier steps were taken under a maximum that nobody knows any more.",
+        "values of this step not rescaled",
+        "acc = state.acc * gl.convert_layout(alpha, across)[:, None]",
+        "acc = state.acc",
+        "Where an earlier step has seen the largest score, this step's values weigh too much.",
     ),
     Mutant(
-        "the whole sum for each thread of a row",
-        "l_i * 0.25",
-        "l_i",
-        "Where there are masks, four threads keep a sum each: the carried one counts four times.",
+        "carried maximum forgotten",
+        "m_old = gl.load(carried.m_ptr + row, mask=mask, other=0.0)",
+        "m_old = state.m_i",
+        "The weights of earlier steps were taken under a maximum that nobody knows any more.",
     ),
     Mutant(
         "first_row forgotten",
@@ -161,22 +161,18 @@ STEP_MUTANTS = [
     Mutant(
         "queries released before they are used",
         """\
-    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
-    stage = _stage(kv_count, V)
-    scores = _issue_qk(queries.tile, channels.k, stage, V)
-    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+    stage = _stage(keys.before, V)
+    scores = _issue_qk(queries.tile, channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
     _release(channels.k, stage)
     if V.Q_IN_REGISTERS:
-        _release(channels.q, q_stage)
+        _release(channels.q, queries.stage)
 """,
         """\
     if V.Q_IN_REGISTERS:
-        _release(channels.q, q_stage)
-    _wait_for_turn(channels.order_barriers, kv_count, queries.warpgroup, V)
-    stage = _stage(kv_count, V)
-    scores = _issue_qk(queries.tile, channels.k, stage, V)
-    _pass_turn(channels.order_barriers, queries.warpgroup, V)
+        _release(channels.q, queries.stage)
+    stage = _stage(keys.before, V)
+    scores = _issue_qk(queries.tile, channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
     _release(channels.k, stage)
 """,
@@ -196,8 +192,12 @@ STEP_MUTANTS = [
     ),
     Mutant(
         "huge scores scaled first",
-        "EXACT=EXACT,\n    )\n    prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, ",
-        "EXACT=False,\n    )\n    prob = Problem(H, G, M, N, tiles, total, step, by_length, 0, ",
+        "LAZY, EXACT)\n"
+        "    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)\n"
+        "    carried = ",
+        "LAZY, False)\n"
+        "    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)\n"
+        "    carried = ",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
     ),
     Mutant(
@@ -209,8 +209,8 @@ STEP_MUTANTS = [
     ),
     Mutant(
         "divided by the sum of one step",
-        "l_i = gl.load(carried.l_ptr + row, mask=mask, other=0.0)",
-        "l_i = gl.zeros([CONSUMER_M], gl.float32, rows)",
+        "Running(m_new, state.l_i * alpha + l_old * beta, acc)",
+        "Running(m_new, state.l_i * alpha, acc)",
         "The output is divided by the weights of all keys, and they are summed over all steps.",
     ),
 ]

@@ -20,9 +20,9 @@ from snippets._lab.measure.timing import Flush, in_turns
 from . import copies, kernel, op
 from .checks import HUGE, assert_huge_steps, assert_ring, assert_steps
 from .kernel import shard, ulysses_attention, unshard
-from .op import ring_attention
 
-OURS = "ring_attention"  # with its step and its copies for Hopper, where it is on one
+ring_attention = functools.partial(kernel.ring_attention, local=op.LOCAL)
+OURS = "ring_attention"  # with local=op.LOCAL
 TRITON = "ring_attention, Triton step"
 ALONE = "ring_attention, one GPU"
 GATHER = "ring_attention, all-gather"
@@ -186,7 +186,7 @@ def _steps_only(q, k, v, causal, local):
 def _transfers_only(k, v):
     """All messages of a ring, and nothing between them."""
     ring = kernel._ring(None)
-    block = op.blocks(ring, k, v)
+    block = op.LOCAL.blocks(ring, k, v)
     for _ in range(ring.size - 1):
         block.send()
         block.receive()
@@ -240,9 +240,9 @@ def prepare_ways(N, causal):
     few, all_of_them = _group_of(CHANNELS), _programs()
 
     def ring(blocks, programs=all_of_them, group=None):
-        local = kernel.Local(functools.partial(op.hopper_step, programs=programs), None)
+        local = kernel.Local(functools.partial(op.hopper_step, programs=programs), None, blocks)
         options = {"causal": causal, "group": group, "validate": False}
-        return kernel.ring_attention(q, k, v, local=local, blocks=blocks, **options)
+        return kernel.ring_attention(q, k, v, local=local, **options)
 
     calls = {
         COPIES: lambda: ring(copies.CopiedBlocks),

@@ -46,7 +46,7 @@ def where(bases, index):
 
 
 def test_the_fragment_is_the_layout_that_the_kernel_names():
-    layout = kernel._columns_layout(kernel.Variant(CONSUMERS=2, STAGES=2))
+    layout = kernel.COLUMNS_LAYOUT.value
     flat = {  # [64, N / 8, 4, 2] → [64, N]
         name: [(row, 8 * i + 2 * j + k) for row, i, j, k in getattr(layout, f"{name}_bases")]
         for name in ("reg", "lane", "warp")

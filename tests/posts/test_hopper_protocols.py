@@ -40,7 +40,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import channel, diagram, exercise, protocol, timeline
+from snippets.hopper_attention import bench, channel, diagram, exercise, protocol, timeline
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -49,8 +49,10 @@ from snippets.hopper_backward.mutants import MUTANTS
 from tests.floors import some
 from tests.posts.arrivals import arrivals
 
-BASE = Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, PING_PONG=True)
 PLAIN = Variant(CONSUMERS=2, STAGES=2)
+BASE = PLAIN._replace(OVERLAP=True)
+IN_TURN = variant("hopper_attention", protocol.TURNS)
+LAUNCHERS = [hopper_attention, IN_TURN, variant("hopper_attention", [bench.KEYS_64])]
 
 
 # The two kernels.
@@ -150,9 +152,7 @@ def test_a_mistake_has_a_fault_if_it_is_one_of_order(room, name):
         CONSUMERS=st.integers(2, 3),
         STAGES=st.integers(1, 4),
         OVERLAP=st.booleans(),
-        PING_PONG=st.booleans(),
         Q_IN_REGISTERS=st.booleans(),
-        BLOCK_N=st.sampled_from((64, 128)),
     ),
     work=st.builds(
         lambda order, G, **sizes: Work(heads=2 * G, heads_kv=2, **order, **sizes),
@@ -166,13 +166,14 @@ def test_a_mistake_has_a_fault_if_it_is_one_of_order(room, name):
         programs=st.integers(1, 3),
     ),
     seed=st.integers(0, 10**6),
+    launcher=st.sampled_from(LAUNCHERS),
 )
-@example(chosen=BASE, work=Work(M=400, N=100, causal=True, step=2), seed=0)
+@example(chosen=BASE, work=Work(M=400, N=100, causal=True, step=2), seed=0, launcher=IN_TURN)
 @settings(max_examples=60)
-def test_every_order_of_the_forward_ends_well(chosen, work, seed):
+def test_every_order_of_the_forward_ends_well(chosen, work, seed, launcher):
     """No deadlock, and nothing overwritten or read too early, whatever the shape and variant."""
-    assert protocol.check(chosen, work, seed) > 0
-    for trace in some(protocol.traces(chosen, work)):
+    assert protocol.check(chosen, work, seed, launcher) > 0
+    for trace in some(protocol.traces(chosen, work, launcher)):
         assert Interleavings(trace).faults() > 0
 
 
@@ -239,12 +240,12 @@ def test_each_mistake_of_the_forward_is_seen_for_what_it_is(name):
     ("old", "new"),
     [
         ("tile % 2 == 0, prob.tiles - 1", "tile % 2 == 0, prob.tiles"),
-        ("row = (n - 1 - i) * V.BLOCK_N", "row = i * V.BLOCK_N"),
+        ("row = (n - 1 - i) * BLOCK_N", "row = i * BLOCK_N"),
         ("_fill(k_desc, [b, h // prob.G, row, 0]", "_fill(k_desc, [b, h, row, 0]"),
         ("return n, n - seen_by_all", "return n, n - 1 - seen_by_all"),
         (
-            "            end = masked if with_mask else n\n            for",
-            "end = masked\n            for",
+            "            end = masked if with_mask else keys.n\n            for",
+            "            end = masked\n            for",
         ),
     ],
 )
@@ -561,7 +562,7 @@ def test_every_state_of_the_channel_leads_to_the_end(single):
 
 
 def test_the_pictures_are_drawn_from_the_kernel():
-    clock = timeline.play(BASE, 3)
+    clock = timeline.play(BASE, 3, launcher=IN_TURN)
     products = [s for s in clock.spans if s.kind in ("scores", "values")]
     assert len(products) == 2 * 2 * 3
     in_order = sorted(products, key=lambda s: s.start)
@@ -585,17 +586,17 @@ def test_a_timeline_shows_the_softmax_under_the_product(chosen, under):
 
 def test_rows_hold_all_that_was_played():
     """A picture is drawn from rows that went through a file."""
-    chosen = BASE._replace(PING_PONG=False)
-    rows, clock = timeline.rows(chosen, 16, 64), timeline.play(chosen, 16, 64)
+    rows, clock = timeline.rows(BASE, 16, 64), timeline.play(BASE, 16, 64)
     assert diagram.from_rows(json.loads(json.dumps(rows))) == (clock.spans, clock.signals)
-    assert diagram.timeline_svg(rows) != diagram.timeline_svg(timeline.rows(chosen, 16, 128))
+    assert diagram.timeline_svg(rows) != diagram.timeline_svg(timeline.rows(BASE, 16, 128))
 
 
 def test_the_scene_is_the_timeline_with_the_lines_where_roles_stand():
-    rows = list(timeline.scene(BASE, tiles=4))
-    assert [r for r in rows if "part" in r or "barrier" in r] == timeline.rows(BASE, tiles=4)
+    rows = list(timeline.scene(BASE, tiles=4, launcher=IN_TURN))
+    drawn = timeline.rows(BASE, 4, 128, IN_TURN)
+    assert [r for r in rows if "part" in r or "barrier" in r] == drawn
     whole = rows[-1]
-    file = hopper_attention.__globals__["__file__"]
+    file = IN_TURN.__globals__["__file__"]
     source = "".join(Path(file).read_text("utf-8").split())
     code = [line for line in whole["listing"] if not line.startswith("def ")]
     assert all("".join(line.split()) in source for line in some(code))

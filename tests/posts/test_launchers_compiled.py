@@ -101,7 +101,7 @@ def play(monkeypatch):
         if room == "flash_attention":
             monkeypatch.setattr(module, "_architecture", lambda x: architecture)
         else:
-            monkeypatch.setattr(module, "_check_inputs", lambda *_: None)
+            monkeypatch.setattr(module, "_refusals", lambda *_: ())
             monkeypatch.setattr(module, "_multiprocessors", lambda device: 132)
         return played
 
@@ -370,7 +370,7 @@ triton.knobs.runtime.launch_exit_hook.add(lambda told: hooks.append("exit"))
 q, k, v = (torch.zeros(1, 2, 256, 64, dtype=torch.bfloat16) for _ in range(3))
 load("flash_attention", "kernel")._architecture = lambda x: "sm_90"
 load("flash_attention", "kernel").INTERPRETED = True
-load("hopper_attention", "kernel")._check_inputs = lambda *_: None
+load("hopper_attention", "kernel")._refusals = lambda *_: ()
 load("hopper_attention", "kernel")._multiprocessors = lambda device: 132
 for room in ("flash_attention", "hopper_attention"):
     module = load(room, "kernel")

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from snippets._lab.child import Child, Ended, TooSlow
-from snippets._lab.diagnose.front_end import NOT_ASKED, answer, environment, without_a_gpu
+from snippets._lab.diagnose.front_end import NOT_ASKED, answer, without_a_gpu
 from snippets._lab.diagnose.verdict import Diagnosis
 from snippets._lab.judge.refusal import CannotDiagnose
 from snippets._lab.rooms import ROOT, SNIPPETS, load_file, module_at
@@ -43,8 +43,9 @@ def diagnosis_of(
     file = file.resolve()
     found: Diagnosis = _heard(file, seconds, _answer, launcher, fresh=fresh)
     if found.launched and found.form:
+        compiled = {n: value for n, value in os.environ.items() if n != "TRITON_INTERPRET"}
         args = (launcher, found.form)
-        refused, warned = _heard(file, seconds, answer, *args, fresh=True, env=environment())
+        refused, warned = _heard(file, seconds, answer, *args, fresh=True, env=compiled)
         notes = (*found.notes, *(f"Triton's compiler: {said}" for said in warned))
         found = replace(
             found, right=found.right and not refused, refused=tuple(refused), notes=notes

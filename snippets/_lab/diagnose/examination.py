@@ -147,10 +147,6 @@ class _Failed(Exception):
         self.error, self.depth, self.form = error, _depth(error), form
 
 
-def _options(launcher: Launcher) -> set[str]:
-    return {n for n in ("scale", "causal", "align") if getattr(launcher, n)}
-
-
 def _chosen(launcher: Launcher, device: str) -> list[Form]:
     """The form in which the launcher is right on the first probe; or else those that it takes.
 
@@ -162,7 +158,7 @@ def _chosen(launcher: Launcher, device: str) -> list[Form]:
     unlike: list[CannotDiagnose] = []
 
     def asked(form: Form, name: str = "plain") -> _Seen | None:
-        probe = next(p for p in probes(form, _options(launcher)) if p.name == name)
+        probe = next(p for p in probes(form, launcher.options) if p.name == name)
         try:
             return _asked(launcher, probe, form, device)
         except _Failed as failed:
@@ -246,7 +242,7 @@ def _run(launcher: Launcher, device: str, form: Form) -> _Run:
     seen: list[_Seen] = []
     left_out: dict[str, list[str]] = {}  # why → which
     enough: bool | None = None  # asked once, before the first long one
-    for probe in probes(form, _options(launcher)):
+    for probe in probes(form, launcher.options):
         if probe.name in LONG:
             if enough is None:
                 enough = _known_to_be_wrong(seen)

@@ -6,7 +6,6 @@ the types that it was given, for an H100, and no further.
 """
 
 import contextlib
-import os
 import re
 import sys
 import warnings
@@ -99,10 +98,9 @@ def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
         warnings.simplefilter("always")
         module = module_of(file, always=True)
         launcher = find_launcher(module, wanted)
-        options = {n for n in ("scale", "causal", "align") if getattr(launcher, n)}
         for dtype in dict.fromkeys((form["dtype"], "float16")):
             own = Form(**{**form, "dtype": dtype})
-            for probe in probes(own, options):
+            for probe in probes(own, launcher.options):
                 if probe.name not in LONG:
                     with (
                         contextlib.suppress(Exception),
@@ -158,8 +156,3 @@ def _line(file: Path, number: int) -> str:
     from snippets._lab.judge.bounds import line_of
 
     return f"Line {number}, `{line_of(str(file), number).text}`:"
-
-
-def environment() -> dict[str, str]:
-    """This process's, without the interpreter."""
-    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

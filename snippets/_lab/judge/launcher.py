@@ -80,6 +80,11 @@ class Launcher:
         return tuple(self.roles) or TENSORS[0]
 
     @property
+    def options(self) -> set[str]:
+        """Which of those that may be asked for it offers."""
+        return {name for name in ("scale", "causal", "align") if getattr(self, name)}
+
+    @property
     def weights(self) -> bool:
         """Whether it returns the weights of each query, and takes no values."""
         return self.tensors == ("q", "k")

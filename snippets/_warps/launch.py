@@ -77,13 +77,6 @@ def _launched(
     values: dict[str, Any] = {kernel: _Kernel(launch)}
     if "_multiprocessors" in names:
         values["_multiprocessors"] = lambda device: programs
-    if check_inputs := names.get("_check_inputs"):
-
-        def on_any_device(*given: Any) -> None:
-            with replaced(names, {"_capability": lambda device: (9, 0)}):
-                check_inputs(*map(_on_gpu, given))
-
-        values["_check_inputs"] = on_any_device
     if refusals := names.get("_refusals"):
 
         def refused_on_a_gpu(*given: Any) -> Iterator[Exception]:

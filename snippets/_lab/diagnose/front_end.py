@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 TARGET = ("cuda", 90, 32)
-Said = tuple[list[str], list[str]]  # refusals, and what else there is to say
 
 NOT_ASKED = "It was not asked: without its interpreter the launcher launches nothing."
 
@@ -56,12 +55,11 @@ def without_a_gpu(tune: Callable[[Any], object] = lambda call: None) -> None:
 
 
 def answer(channel: Connection, file: Path, wanted: str, form: Mapping[str, Any]) -> None:
-    """In a child whose environment does not ask for the interpreter: say what is refused."""
-    channel.send(said(file, wanted, form))
+    """In a child whose environment does not ask for the interpreter: say what is refused.
 
-
-def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
-    """Launch on all probes of a form, in float16 too, and compile each kind of launch once."""
+    Launches on all probes of a form, in float16 too, and compiles each kind of launch once. Sends
+    the refusals, and what else there is to say.
+    """
     without_a_gpu(tune=lambda call: call())
     from triton.runtime.jit import JITFunction
 
@@ -108,10 +106,10 @@ def said(file: Path, wanted: str, form: Mapping[str, Any]) -> Said:
                     ):
                         launcher.call(probe, *m.inputs.values())
     if not seen:
-        return [], [NOT_ASKED]
+        return channel.send(([], [NOT_ASKED]))
     ours = [w for w in warned if Path(w.filename) == file]
     said = dict.fromkeys(f"It warns. {_line(file, w.lineno)} {w.message}" for w in ours)
-    return list(refused), list(said)
+    return channel.send((list(refused), list(said)))
 
 
 def _make_ir(function: Any, signature: Any, constexprs: Any, options: Any, attrs: Any) -> None:

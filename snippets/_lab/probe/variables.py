@@ -44,15 +44,6 @@ class Turns(list[Turn]):
         super().__init__()
         self.last_lines: dict[tuple[int, int, int], list[int]] = {}
 
-    def add(self, loop: int, values: dict[str, Any]) -> None:
-        """The running program has reached the head of a loop."""
-        program = interpreter_builder.grid_idx
-        self.append(Turn(program, loop, values, tuple(self.last_lines.pop(program, ()))))
-
-    def ran(self, line: int) -> None:
-        """The running program has come to a line."""
-        self.last_lines.setdefault(interpreter_builder.grid_idx, []).append(line)
-
 
 @contextmanager
 def watch(kernel: Any, names: Sequence[str]) -> Iterator[Turns]:
@@ -76,11 +67,13 @@ def watch(kernel: Any, names: Sequence[str]) -> Iterator[Turns]:
     turns = Turns()
 
     def at_a_line(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line" and frame.f_lineno in loops:
+        line, program = frame.f_lineno, interpreter_builder.grid_idx
+        if event == "line" and line in loops:
             found = {n: _plain(frame.f_locals[n]) for n in names if n in frame.f_locals}
-            turns.add(loops.index(frame.f_lineno), found)
+            ran = tuple(turns.last_lines.pop(program, ()))
+            turns.append(Turn(program, loops.index(line), found, ran))
         if event == "line":
-            turns.ran(frame.f_lineno)
+            turns.last_lines.setdefault(program, []).append(line)
         return at_a_line
 
     def at_a_call(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,5 +1,5 @@
 /* The kernel at work: a box that holds a link to what was recorded of a kernel becomes a stage, the kernel's lines
-   and controls. Without a script, or where the recording cannot be had, its picture and its table stay.
+   and controls. Without a script, or where the recording cannot be had, what stands in the box stays.
 
    mount(box, recording) does the same with a recording from elsewhere, and leaves the page's address alone:
 

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from snippets._lab.judge.oracle import (
-    Deviation,
     causal_mask,
     deviation,
     make_qkv,
@@ -245,24 +244,16 @@ def cell(run: Callable[..., Tensor], case: Case, device: str) -> Case:
         text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         outcome = "does not fit" if configuration and "OutOfResources" in text else "failed"
         return {**row, "outcome": outcome, "reason": text}
-    found = _deviation(out, q, k, v, options, weights)
+    align = options.get("align", "bottom_right")
+    mask = causal_mask(*case["shape"][:2], align=align, device=device) if options else None
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    measured = weights_deviation(out, q, k, mask=mask) if weights else None
+    found = measured or deviation(out, q, k, v, mask=mask)
     numbers = {"error_largest": found.largest, "allowed": found.allowed}
     if not found.largest <= found.allowed:  # NaN is not
         text = f"{found.largest:.2e} from float64, allowed {found.allowed:.2e}"
         return {**row, "outcome": "failed", "reason": text}
     return {**row, "outcome": "passed", **numbers}
-
-
-def _deviation(
-    out: Tensor, q: Tensor, k: Tensor, v: Tensor, options: Case, weights: bool
-) -> Deviation:
-    M, N = q.shape[-2], k.shape[-2]
-    align = options.get("align", "bottom_right")
-    mask = causal_mask(M, N, align=align, device=q.device) if options else None
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    if weights:
-        return weights_deviation(out, q, k, mask=mask)
-    return deviation(out, q, k, v, mask=mask)
 
 
 def rows(

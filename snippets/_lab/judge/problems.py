@@ -6,6 +6,7 @@ wrong variant of the room, what its result looks like there. So the page holds n
 model.
 """
 
+import ast
 import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -382,8 +383,6 @@ def _wrong_kernels(room: str) -> Iterator[tuple[str, str, ModuleType]]:
 
 def kernels_of(source: str) -> list[str]:
     """The jit functions of a file, as text without comments."""
-    import ast
-
     return [
         ast.unparse(node)
         for node in ast.parse(source).body

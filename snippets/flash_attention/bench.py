@@ -121,7 +121,7 @@ RUNGS = {
     "lines in another order": Rung("lines in the fastest order", OTHER_ORDER),
     "pointers": Rung(
         "descriptors in place of pointers",
-        [("use_tma = architecture in", "use_tma = False and architecture in")],
+        [("use_tma = gpu in", "use_tma = False and gpu in")],
     ),
     "shortest rows first": Rung(
         "longest rows first",

@@ -19,7 +19,6 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -229,22 +228,21 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if q.dim() < 4:
         q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    architecture = _architecture(q.device)
-    config = _tile_config(architecture, q.dtype, q.shape[-1], causal)
-    aligned = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16 == 0
+    gpu = _architecture(q.device)
+    config = _tile_config(gpu, q.dtype, q.shape[-1], causal)
+    addresses = tuple(x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse))
     strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
-    options = architecture, config, aligned, causal, align, scale
-    plan = _plan(q.dtype, q.shape, k.shape, strides, *options)
+    plan = _plan(q.dtype, q.shape, k.shape, strides, addresses, gpu, config, causal, align, scale)
     # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
     context = contextvars.copy_context()
     context.run(triton.set_allocator, lambda size, *_: q.new_empty(size, dtype=torch.int8))
     with torch.cuda.device_of(q):
-        context.run(_launch, plan, q, k, v, out, lse)
+        context.run(_launch, q, k, v, out, lse, *plan)
     return (out, lse) if return_lse else out
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(dtype, shape_q, shape_k, strides, architecture, config, aligned, causal, align, scale):
+def _plan(dtype, shape_q, shape_k, strides, addresses, gpu, config, causal, align, scale):
     """What a launch needs besides tensors. Calls repeat their shapes: worked out once for each.
 
     Programs; their tile; the block of k and v that TMA loads, if it does; the kernel's arguments
@@ -253,8 +251,8 @@ def _plan(dtype, shape_q, shape_k, strides, architecture, config, aligned, causa
     (B, H, M, D), (_, Hkv, N, _), (BLOCK_M, BLOCK_N, *_) = shape_q, shape_k, config
     # --8<-- [start:descriptors]
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
-    use_tma = architecture in ("sm_90", "sm_100") and dtype != torch.float32
-    use_tma &= aligned and all(step and step * dtype.itemsize % 16 == 0 for step in strides)
+    use_tma = gpu in ("sm_90", "sm_100") and dtype != torch.float32 and not any(addresses[:3])
+    use_tma = use_tma and all(step and step * dtype.itemsize % 16 == 0 for step in strides)
     # --8<-- [end:descriptors]
     causal_offset = N - M if align == "bottom_right" else 0
     sizes = (*strides, H, H // Hkv, M, N, causal_offset, scale * LOG2_E.value)
@@ -262,7 +260,7 @@ def _plan(dtype, shape_q, shape_k, strides, architecture, config, aligned, causa
     tile = (BLOCK_M, BLOCK_N, triton.next_power_of_2(D))
     warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
     constants = (D, causal, masked, *tile, use_tma, warp_specialize, exact)
-    kind = (dtype, config, constants, *((x == 1, x % 16 == 0, x < 2**31) for x in sizes))
+    kind = dtype, config, constants, *addresses, *[(x == 1, x % 16 == 0, x < 2**31) for x in sizes]
     block = [1, 1, *tile[1:]] if use_tma else None
     return triton.cdiv(M, BLOCK_M) * H * B, config, block, (*sizes, *constants), kind
 
@@ -271,16 +269,13 @@ def _plan(dtype, shape_q, shape_k, strides, architecture, config, aligned, causa
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-def _launch(plan, q, k, v, out, lse):
-    """Launch the kernel of a _plan on tensors.
+def _launch(q, k, v, out, lse, programs, config, block, arguments, kind):
+    """Launch the kernel on tensors, as a _plan says.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    programs, config, block, arguments, kind = plan
-    addresses = [x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse)]
-    knobs = triton.knobs.runtime.debug, triton.knobs.compilation.instrumentation_mode
-    key = q.device, kind, *knobs, *addresses
+    key = q.device, kind, triton.knobs.runtime.debug, triton.knobs.compilation.instrumentation_mode
     if block:
         k, v = (Descriptor(x, x.shape, x.stride(), block) for x in (k, v))
     kernel = _compiled.get(key)
@@ -289,8 +284,8 @@ def _launch(plan, q, k, v, out, lse):
         return
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     kernel = _flash_attention_kernel[(programs,)](q, k, v, out, lse, *arguments, **options)
-    # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
-    if isinstance(kernel, CompiledKernel) and torch.version.hip is None:
+    # The interpreter has none; AMD's compiler asks how much memory a tensor lies in, too.
+    if kernel is not None and torch.version.hip is None:
         _compiled[key] = kernel
     # --8<-- [end:compiled]
 
@@ -310,10 +305,9 @@ def _architecture(device):
         return "sm_90" if device.type == "cpu" else "gfx942"
     found = torch.cuda.get_device_capability(device)
     known = {(7, 5): "sm_75", (8, 0): "sm_80", (8, 7): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
-    return known.get(found, "sm_89" if found > (7, 5) else f"capability {found}")
+    return known.get(found, "sm_89" if found > (7, 5) else f"sm_{found[0]}{found[1]}")
 
 
-@functools.cache
 def _tile_config(architecture, dtype, D, causal):
     """The narrowest tile that D columns fit in."""
     rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
@@ -348,14 +342,14 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
             yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
     if q.shape[-1] not in range(16, 257, 8):
         yield ValueError(f"q has {q.shape[-1]} columns; allowed: 16 to 256 in steps of 8")
-    *batch, H, Hkv = *q.shape[:-3], *(q.shape[-3:-2] or [1]), *(k.shape[-3:-2] or [1])
-    if k.shape != (*batch, *[Hkv] * (q.dim() > 2), k.shape[-2], q.shape[-1]):
-        want = f"{(*batch, *['Hkv'] * (q.dim() > 2), k.shape[-2], q.shape[-1])}".replace("'", "")
+    (*heads, _, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
+    if k.shape != (*heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D):
+        want = f"{(*heads[:-1], *['Hkv'] * (heads != []), N, D)}".replace("'", "")
         yield ValueError(f"k has shape {(*k.shape,)}; allowed with q: {want}")
     if v.shape != k.shape:
         yield ValueError(f"v has shape {(*v.shape,)}; allowed with q: {(*k.shape,)}")
-    if H % Hkv:
-        yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
+    if heads and heads[-1] % heads_k[-1]:
+        yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
     if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
     for name, x in (("causal", causal), ("return_lse", return_lse)):
@@ -369,27 +363,25 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
-    found, half = _architecture(q.device), q.dtype != torch.bfloat16  # which an sm_75 has not
-    if q.shape[-1] > max(TILE_CONFIGS.get(found, ()), default=0) or not (half or found != "sm_75"):
-        what = f"{q.dtype} with {q.shape[-1]} columns on a GPU of {found}"
-        yield ValueError(f"q is {what}; allowed: sm_75, without bfloat16 up to 128, or newer")
+    gpu = _architecture(q.device)
+    if D > max(TILE_CONFIGS.get(gpu, [0])) or (gpu, q.dtype) == ("sm_75", torch.bfloat16):
+        needs = "sm_75 for 128 columns of float16 or float32, or a newer GPU"
+        yield ValueError(f"q is {q.dtype} with {D} columns on {gpu}; allowed: {needs}")
 
 
 def main():
     """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    q = torch.randn(2, 4, 200, 64, device=device).half()  # [B, H, M, D]
-    k, v = torch.randn(2, 2, 2, 333, 64, device=device).half()  # [B, Hkv, N, D] each
+    q, k, v = (torch.randn(2, *x, 64, device=device).half() for x in ((4, 200), (2, 333), (2, 333)))
     sdpa = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
     want = sdpa(q.double(), k.double(), v.double())
     ours, theirs = ((f(q, k, v) - want).abs() for f in (flash_attention, sdpa))
     allowed = 2 * theirs.max() + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
     print(f"q {(*q.shape,)}, k and v {(*k.shape,)}, {q.dtype} on {device}")
     print(f"difference from float64: {ours.max():.1e} at most, {ours.mean():.1e} on average")
-    if device == "cuda":
-        ms = [triton.testing.do_bench(lambda f=f: f(q, k, v)) for f in (flash_attention, sdpa)]
-        print(f"{ms[0] * 1000:.1f} µs, PyTorch {ms[1] * 1000:.1f} µs")
+    for name, f in (("ours", flash_attention), ("PyTorch's", sdpa)) if device == "cuda" else ():
+        print(f"{name}: {triton.testing.do_bench(lambda f=f: f(q, k, v)) * 1000:.1f} µs")
     print("OK" if ours.max() <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
     return int(ours.max() > allowed)
 

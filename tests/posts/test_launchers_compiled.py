@@ -96,7 +96,7 @@ def play(monkeypatch):
         module = load(room, "kernel")
         played = Played(room, module, getattr(module, f"_{room}_kernel"), compiles)
         monkeypatch.setattr(module, f"_{room}_kernel", played)
-        monkeypatch.setattr(module, "CompiledKernel", Compiled)
+        monkeypatch.setattr(module, "CompiledKernel", Compiled, raising=False)
         monkeypatch.setattr(module, "_compiled", played.kept)
         if room == "flash_attention":
             monkeypatch.setattr(module, "_architecture", lambda x: architecture)

@@ -38,7 +38,7 @@ class Tile(NamedTuple):
 
 # --8<-- [start:table]
 # Architecture → largest D that a tile is for → the tile; or two: without a causal mask, and with.
-# Those of sm_90 are the fastest on an H200; the others fit their GPUs and have not been timed.
+# Those of sm_90 are the fastest on an H200; those of other GPUs fit them and are not timed.
 HOPPER_128 = Tile(128, 128, 4, 2, warp_specialize=True), Tile(64, 64, 4, 3)
 TILE_CONFIGS = {
     "sm_75": {64: Tile(64, 32, 8, 1), 128: Tile(32, 32, 8, 1)},  # float16, on no tensor core
@@ -350,7 +350,7 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
         yield ValueError(f"v has shape {(*v.shape,)}; allowed with q: {(*k.shape,)}")
     if heads and heads[-1] % heads_k[-1]:
         yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
-    if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
+    if max(q.numel() // D, N) >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
     for name, x in (("causal", causal), ("return_lse", return_lse)):
         if not isinstance(x, bool):

@@ -85,6 +85,9 @@ class Value:
     def reshape(self, shape: Sequence[int]) -> "Value":
         return self.program.computed(lambda x: x.reshape(shape), self)
 
+    def permute(self, order: Sequence[int]) -> "Value":
+        return self.program.computed(lambda x: x.permute(*order), self)
+
 
 def _operator(of: Any) -> Any:
     return lambda self, *others: self.program.computed(of, self, *others)

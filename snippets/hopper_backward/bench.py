@@ -45,13 +45,10 @@ def check(device):
 
 
 # --8<-- [start:ordered]
-NUMBERS = "_async_load(numbers, numbers_ptr"  # the producer copies them
-LSE, DELTA = "channels.q.numbers.index(index).load(", "channels.do.numbers.index(index).load("
-DQ = "channels.dq.buffers.index(sub).reshape([SUB_M, D]).store(dq)"
 # What comes first and what later, in the same memory: another warp's barrier lies between them,
-# `ds.empty` for the numbers of the rows, `dq.full` and `dq.empty` for dQ. racecheck of
-# compute-sanitizer does not follow such barriers; interleavings.py proves that they suffice.
-ORDERED_BY_BARRIERS = [(LSE, NUMBERS), (DELTA, NUMBERS), (DQ, DQ)]
+# `ds.empty`. racecheck of compute-sanitizer does not follow such barriers; interleavings.py proves
+# that it suffices.
+ORDERED_BY_BARRIERS = [("rows.numbers.index(index).load(", "_async_load(numbers, numbers_ptr")]
 # --8<-- [end:ordered]
 
 
@@ -105,44 +102,38 @@ def backward(lab):
 
 
 # Pieces of kernel.py and what replaces them.
-WAITED_FOR = (
-    "mbarrier.arrive(channels.dq.full.index(sub), count=1)",
-    "mbarrier.arrive(channels.dq.full.index(sub), count=1)\n"
-    "    mbarrier.wait(channels.dq.empty.index(sub), i & 1)",
-)
-NOT_ADDED = ("_reduce_add(sum_desc, at, channels.dq.buffers.index(sub))", "pass")
-# Each consumer computes half of the columns of every tile of dQ.
-HALVES = [
-    ("elif i % CONSUMERS == consumer:", "else:"),
-    ("_hand_over_dq(i, 0, channels, V)", "_hand_over_dq(i, 0, channels, V, consumer)"),
+FILLED = "mbarrier.arrive(channels.dq.full.index(consumer), count=1)"
+ADD = "_reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))"
+START = "dq = _issue_dq(consumer, stage, channels, V)"
+ENDED = "dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])"
+WAITED_FOR = [(FILLED, f"{FILLED}\n    mbarrier.wait(channels.dq.empty.index(consumer), i & 1)")]
+IN_ROWS = [
+    ("dq.reshape([4, 2, 8, PART // 8, 4, 2])", "dq.reshape([PART, 2, PART // 2])"),
+    ("six.permute((3, 0, 2, 4, 1, 5))", "six.permute((1, 0, 2))"),
+    ("[D // 8, 4, 8, 4, 2, 2]", "[D // 32, BLOCK_M, 32]"),
+    ("tl.permute(six, [1, 4, 2, 0, 3, 5])", "tl.permute(six, [1, 0, 2])"),
+]
+DK = "dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
+DK_FIRST = [
+    (f"{START}\n    {DK}\n    {ENDED}", f"{DK}\n    {START}\n    {ENDED}".replace("(1", "(0"))
+]
+READ_LATE = [
+    ("lse_log2 = _numbers(channels.q, first)\n    mbarrier", "mbarrier"),
     (
-        "def _hand_over_dq(i, sub: gl.constexpr, channels, V: gl.constexpr):",
-        "def _hand_over_dq(i, sub, channels, V: gl.constexpr, half: gl.constexpr = 0):",
+        "_weights(st, lse_log2, first_key, row, prob, V)",
+        "_weights(st, _numbers(channels.q, first), first_key, row, prob, V)",
     ),
-    (
-        "gl.zeros([SUB_M, D], gl.float32, _acc_layout(D))",
-        "gl.zeros([SUB_M, D // 2], gl.float32, _acc_layout(D // 2))",
-    ),
-    (
-        "k_tile = channels.k.buffers.index(other).reshape([CONSUMER_N, D])",
-        "k_tile = channels.k.buffers.index(other).reshape([CONSUMER_N, D])\n"
-        "        k_tile = k_tile.slice(half * (D // 2), D // 2, dim=1)",
-    ),
-    (
-        "channels.dq.buffers.index(sub).reshape([SUB_M, D]).store(dq)",
-        "channels.dq.buffers.index(sub).reshape([SUB_M, D])"
-        ".slice(half * (D // 2), D // 2, dim=1).store(dq)",
-    ),
-    ("_barriers(SUBS, 1), _barriers(SUBS, 1)", "_barriers(SUBS, CONSUMERS), _barriers(SUBS, 1)"),
 ]
 NO_DQ = [
-    ("_hand_over_dq(i, consumer, channels, V)", "pass"),
-    ("_hand_over_dq(i, 0, channels, V)", "pass"),
+    (START, "pass"),
+    (ENDED, "dv, _p = warpgroup_mma_wait(1, deps=[dv, p])"),
     (
-        "mbarrier.wait(channels.dq.full.index(sub), i & 1)\n"
-        "            _reduce_add(sum_desc, at, channels.dq.buffers.index(sub))",
+        "mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)\n    channels.dq.buffers"
+        ".index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))",
         "pass",
     ),
+    (FILLED, "pass"),
+    (f"mbarrier.wait(channels.dq.full.index(part), i & 1)\n            {ADD}", "pass"),
 ]
 
 
@@ -158,10 +149,12 @@ class Rung(NamedTuple):
 
 RUNGS = {
     "the kernel": Rung(),
-    "dQ waited for": Rung([WAITED_FOR]),  # its consumer goes on when it has been added
-    "dQ in halves": Rung(HALVES, widths=(128,)),
+    "dQ waited for": Rung(WAITED_FOR),  # its consumer goes on when it has been added
+    "dQ in rows": Rung(IN_ROWS),  # two threads of a warp want the same banks
+    "dK before dQ": Rung(DK_FIRST),  # no product runs while dQ is stored
+    "logsumexp read late": Rung(READ_LATE),  # when the scores are there
     "K and V from shared memory": Rung(switches={"KV_IN_REGISTERS": False}, widths=(64,)),
-    "dQ not added": Rung([NOT_ADDED], right=False),  # all but the addition
+    "dQ not added": Rung([(ADD, "pass")], right=False),  # all but the addition
     "no dQ": Rung(NO_DQ, right=False),  # four products of five
 }
 # --8<-- [end:rungs]

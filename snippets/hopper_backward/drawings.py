@@ -91,17 +91,18 @@ class Job(NamedTuple):
     after: str = ""  # a product of its own that must have ended
 
 
-# A product of 64 × 64 × 128 takes the tensor cores 256 cycles, and dQ, over the keys of both
-# consumers, 512; the rest is guessed, in round numbers.
+# A product of 64 × 64 × 128 takes the tensor cores 256 cycles; the rest is guessed, in round
+# numbers.
 STEP = (
     Job("S", 256),
     Job("dP", 256),
     Job("exp", 380, after="S"),
     Job("dV", 256),
     Job("dS", 220, after="dP"),
+    Job("dQ", 256),  # half of the columns, over the keys of both consumers
     Job("dK", 256),
+    Job("out", 100, after="dQ"),
 )
-DQ = (Job("dQ", 512), Job("out", 200, after="dQ"))  # of every second step
 
 
 def modeled(steps, later):
@@ -109,9 +110,7 @@ def modeled(steps, later):
     spans, free = [], 0  # from when on the tensor cores are
     own = [0, later]  # and each consumer
     ended = [{}, {}]  # of each, what → when, and in which step
-    waiting = [
-        [(i, job) for i in range(steps) for job in STEP + DQ * (i % 2 == who)] for who in (0, 1)
-    ]
+    waiting = [[(i, job) for i in range(steps) for job in STEP] for _ in (0, 1)]
 
     def can_go_on(who):
         """dQ of a step is computed from the dS of both."""

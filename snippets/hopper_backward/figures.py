@@ -12,10 +12,9 @@ from snippets._lab.draw.units import flops
 OURS, TRITON = "hopper_backward", "flash_backward"
 CUDNN, FLASH, FA4 = "torch:cudnn", "torch:flash", "flash_attention_4"
 IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
-KERNEL, WAITED, HALVES, HERE, NOT_ADDED, NO_DQ = (
+KERNEL, WAITED, HERE, NOT_ADDED, NO_DQ = (
     "the kernel",
     "dQ waited for",
-    "dQ in halves",
     "K and V from shared memory",
     "dQ not added",
     "no dQ",
@@ -35,7 +34,7 @@ def rungs(results):
         caption="Longer is faster. bfloat16, N 4096, 16,384 tokens, in a run of its own. Five "
         "products are counted as work, even where one is left out. The variants that do not add "
         "dQ, or do not compute it, give a wrong dQ and show what these steps cost. K and V can "
-        "stay in registers at D 64 only, and dQ in halves was built for D 128 only.",
+        "stay in registers at D 64 only.",
         table=beside(rows, ["D", "causal"], names, RATE),
         plot=charts.bars(
             results,
@@ -47,7 +46,6 @@ def rungs(results):
         numbers={
             "ours": _reached(rows, KERNEL),
             "waited": _reached(rows, WAITED),
-            "halves": _reached(rows, HALVES),
             "no_dq": _reached(rows, NO_DQ),
             "narrow": _reached(rows, KERNEL, D=64),
             "here": _reached(rows, HERE, D=64),

@@ -41,7 +41,8 @@ class Variant(NamedTuple):
     ADD: bool = False  # to tensors of the caller
 
 
-# D → how; tuned on an H200, bfloat16, 1,024 to 16,384 keys, with and without a causal mask.
+# D → how: BLOCK_M · D is PART · PART for each consumer. Tuned on an H200, bfloat16, 1,024 to 16,384
+# keys, with and without a causal mask.
 VARIANTS = {
     64: Variant(BLOCK_M=128, STAGES=2, KV_IN_REGISTERS=True),
     128: Variant(BLOCK_M=64, STAGES=2, KV_IN_REGISTERS=False),
@@ -50,6 +51,7 @@ REGISTERS = (240, 24)  # of a thread that computes, and of one that loads or add
 CONSUMERS = gl.constexpr(2)  # warpgroups that compute
 CONSUMER_N = gl.constexpr(64)  # keys of each: what one wgmma instruction takes
 SUB_M = gl.constexpr(64)  # queries whose scores a consumer holds at a time
+PART = gl.constexpr(64)  # queries and columns of the part of dQ that a consumer computes
 LANES = gl.constexpr(32)  # threads of a warp
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 EIGHT = tl.constexpr(8)  # numbers of 16 bits in 16 bytes, of which all strides are multiples
@@ -85,19 +87,18 @@ def _hopper_backward_kernel(
 
     It reads k, v [B, Hkv, N, D] once, then BLOCK_M at a time the rows of q and dO [B, H, M, D] that
     see its keys, with their logsumexp and Δ [B · H, tiles_m · BLOCK_M]. It writes dK and dV, or
-    with ADD adds to them, and adds to the sum of dQ [B · H, M, D], float32. All goes by TMA but the
-    logsumexp, Δ, and what ADD adds to.
+    with ADD adds to them, and adds to the sum of dQ, float32, two PARTs for each tile of queries.
+    All goes by TMA but the logsumexp, Δ, and what ADD adds to.
     """
     V: gl.constexpr = Variant(BLOCK_M, STAGES, KV_IN_REGISTERS, CAUSAL, RAGGED, ADD)
     prob = Problem(
         H, G, M, N, tiles_m, tiles_n, heads_kv, together, causal_offset, scale, scale_log2
     )
-    SUBS: gl.constexpr = BLOCK_M // SUB_M
     ds_layout: gl.constexpr = gl.NVMMASharedLayout(
         swizzle_byte_width=128, element_bitwidth=16, rank=2
     )
-    ds_shape: gl.constexpr = [STAGES * CONSUMERS * SUBS, CONSUMER_N, SUB_M]
-    dq_shape: gl.constexpr = [SUBS] + sum_desc.block_shape  # noqa: RUF005
+    ds_shape: gl.constexpr = [STAGES * CONSUMERS * BLOCK_M // SUB_M, CONSUMER_N, SUB_M]
+    dq_shape: gl.constexpr = [CONSUMERS] + sum_desc.block_shape  # noqa: RUF005
     ds = gl.allocate_shared_memory(k_desc.dtype, ds_shape, ds_layout)
     dq = gl.allocate_shared_memory(gl.float32, dq_shape, sum_desc.layout)
     channels = Channels(
@@ -106,7 +107,7 @@ def _hopper_backward_kernel(
         q=_rows(q_desc, V),
         do=_rows(do_desc, V),
         ds=Channel(ds, _barriers(STAGES, CONSUMERS), _barriers(STAGES, CONSUMERS)),
-        dq=Channel(dq, _barriers(SUBS, 1), _barriers(SUBS, 1)),
+        dq=Channel(dq, _barriers(CONSUMERS, 1), _barriers(CONSUMERS, 1)),
     )
     inputs = (q_desc, k_desc, v_desc, do_desc, lse_log2_ptr, delta_ptr)
     # The four warps that run this are the first consumer; the others are started beside them.
@@ -153,7 +154,7 @@ class Channels(NamedTuple):
     q: Any  # tiles of queries, and their logsumexp
     do: Any  # of dO, and their Δ
     ds: Any  # buffers for the dSᵀ of each consumer, which both read; empty when q and dO are too
-    dq: Any  # a buffer for each SUB_M rows of a tile of dQ
+    dq: Any  # a buffer for the part of dQ of each consumer
 
 
 @gluon.jit
@@ -284,18 +285,17 @@ def _fill(desc, b, h, tile, numbers_ptr, rows, stage, V: gl.constexpr):
 
 @gluon.jit
 def _writer(sum_desc, prob, channels, V: gl.constexpr):
-    """One warp: add each tile of dQ to the sum that all programs of the head add to."""
+    """One warp: add each part of dQ to the sum that all programs of the head add to."""
     work = _work(prob, V)
-    SUBS: gl.constexpr = V.BLOCK_M // SUB_M
     for i in range(work.steps):
         h, tile = _queries_of(i, work, prob)
-        for sub in gl.static_range(SUBS):
-            at = [work.b * prob.H + h, tile * V.BLOCK_M + sub * SUB_M, 0]
-            mbarrier.wait(channels.dq.full.index(sub), i & 1)
-            _reduce_add(sum_desc, at, channels.dq.buffers.index(sub))
-        for sub in gl.static_range(SUBS):
-            tma.store_wait(SUBS - 1 - sub)  # they end in order
-            mbarrier.arrive(channels.dq.empty.index(sub), count=1)
+        first = ((work.b * prob.H + h) * prob.tiles_m + tile) * CONSUMERS
+        for part in gl.static_range(CONSUMERS):
+            mbarrier.wait(channels.dq.full.index(part), i & 1)
+            _reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))
+        for part in gl.static_range(CONSUMERS):
+            tma.store_wait(CONSUMERS - 1 - part)  # they end in order
+            mbarrier.arrive(channels.dq.empty.index(part), count=1)
 
 
 # --8<-- [start:reduce_add]
@@ -376,7 +376,7 @@ def _step(
     i, tile, dk, dv, k_tile, v_tile, first_key, consumer: gl.constexpr, prob, channels,
     V: gl.constexpr,
 ):  # fmt: skip
-    """One tile of queries: add to dK and dV, and compute half of dQ, or that of every second."""
+    """One tile of queries: add to dK and dV, and compute half of dQ."""
     # --8<-- [start:step]
     SUBS: gl.constexpr = V.BLOCK_M // SUB_M
     dtype: gl.constexpr = channels.k.buffers.dtype
@@ -386,6 +386,7 @@ def _step(
     row = tile * V.BLOCK_M
     mbarrier.wait(channels.q.full.index(stage.index), stage.phase)
     scores = _issue_st(k_tile, channels.q, first)
+    lse_log2 = _numbers(channels.q, first)
     mbarrier.wait(channels.do.full.index(stage.index), stage.phase)
     products = _issue_st(v_tile, channels.do, first)  # dPᵀ
     if SUBS > 1:
@@ -393,11 +394,11 @@ def _step(
     # --8<-- [end:step]
     # --8<-- [start:first_half]
     st = warpgroup_mma_wait(SUBS, deps=[scores])  # products end in order
-    pt = _weights(st, channels, first, first_key, row, prob, V)
+    pt = _weights(st, lse_log2, first_key, row, prob, V)
     p = gl.convert_layout(pt.to(dtype), operand)
     dv = _issue_sum(p, dv, channels.do, first)
     dpt = warpgroup_mma_wait(SUBS, deps=[products])
-    dst = _gradient_of_scores(pt, dpt, channels, first)
+    dst = (pt * (dpt - _numbers(channels.do, first)[None, :])).to(dtype)
     # dQ needs the dS of both consumers: the one thing that goes through shared memory.
     mine = first * CONSUMERS + consumer * SUBS
     channels.ds.buffers.index(mine).store(dst)  # free since q has come
@@ -408,23 +409,26 @@ def _step(
         products_after = _issue_st(v_tile, channels.do, first + 1)
         dk = _issue_sum(ds, dk, channels.q, first)
         st, _p = warpgroup_mma_wait(2, deps=[scores_after, p])
-        pt = _weights(st, channels, first + 1, first_key, row + SUB_M, prob, V)
+        lse_log2 = _numbers(channels.q, first + 1)
+        pt = _weights(st, lse_log2, first_key, row + SUB_M, prob, V)
         p = gl.convert_layout(pt.to(dtype), operand)
         dv = _issue_sum(p, dv, channels.do, first + 1)
         dpt, _ds = warpgroup_mma_wait(1, deps=[products_after, ds])
-        dst = _gradient_of_scores(pt, dpt, channels, first + 1)
+        dst = (pt * (dpt - _numbers(channels.do, first + 1)[None, :])).to(dtype)
         channels.ds.buffers.index(mine + 1).store(dst)
         ds = gl.convert_layout(dst, operand)
     # --8<-- [end:second_half]
     # --8<-- [start:share]
     fence_async_shared()
     mbarrier.arrive(channels.ds.full.index(stage.index), count=1)
+    mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)
+    dq = _issue_dq(consumer, stage, channels, V)
     dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
-    dv, _p = warpgroup_mma_wait(1, deps=[dv, p])
-    if SUBS > 1:  # the rows of one half for each consumer
-        _hand_over_dq(i, consumer, channels, V)
-    elif i % CONSUMERS == consumer:
-        _hand_over_dq(i, 0, channels, V)
+    dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])  # the product for dK hides what follows
+    mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)
+    channels.dq.buffers.index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))
+    fence_async_shared()
+    mbarrier.arrive(channels.dq.full.index(consumer), count=1)
     dk, _ds = warpgroup_mma_wait(0, deps=[dk, ds])
     mbarrier.arrive(channels.ds.empty.index(stage.index), count=1)
     return dk, dv
@@ -448,18 +452,16 @@ def _issue_sum(p, acc, rows, index):
 
 
 @gluon.jit
-def _weights(st, channels, index, first_key, first_query, prob, V: gl.constexpr):
-    """The forward's weights, again: Pᵀ, [CONSUMER_N, SUB_M]."""
-    lse_log2 = channels.q.numbers.index(index).load(gl.SliceLayout(0, ST_LAYOUT))
-    st = _hide(st, first_key, first_query, prob, V)
-    return gl.exp2(st * prob.scale_log2 - lse_log2[None, :])
+def _numbers(rows, index):
+    """The logsumexp, or the Δ, of SUB_M queries, for each column of Sᵀ."""
+    return rows.numbers.index(index).load(gl.SliceLayout(0, ST_LAYOUT))
 
 
 @gluon.jit
-def _gradient_of_scores(pt, dpt, channels, index):
-    """dSᵀ = Pᵀ · (dPᵀ - Δ), [CONSUMER_N, SUB_M]."""
-    delta = channels.do.numbers.index(index).load(gl.SliceLayout(0, ST_LAYOUT))
-    return (pt * (dpt - delta[None, :])).to(channels.k.buffers.dtype)
+def _weights(st, lse_log2, first_key, first_query, prob, V: gl.constexpr):
+    """The forward's weights, again: Pᵀ, [CONSUMER_N, SUB_M]."""
+    st = _hide(st, first_key, first_query, prob, V)
+    return gl.exp2(st * prob.scale_log2 - lse_log2[None, :])
 
 
 @gluon.jit
@@ -506,22 +508,29 @@ def _hide_by_columns(st, first):
 
 
 @gluon.jit
-def _hand_over_dq(i, sub: gl.constexpr, channels, V: gl.constexpr):
-    """Compute dQ = dS K for SUB_M queries of the tile, and give it to the writer."""
+def _issue_dq(consumer: gl.constexpr, stage, channels, V: gl.constexpr):
+    """Start dS K for a consumer's part of dQ, [PART, PART]: its queries, or all and its columns."""
     SUBS: gl.constexpr = V.BLOCK_M // SUB_M
-    D: gl.constexpr = channels.k.buffers.shape[-1]
-    stage = _stage(i, V)
-    mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)
-    dq = gl.zeros([SUB_M, D], gl.float32, _acc_layout(D))
+    sub: gl.constexpr = consumer if SUBS > 1 else 0
+    column: gl.constexpr = 0 if SUBS > 1 else consumer * PART
+    dq = gl.zeros([PART, PART], gl.float32, _acc_layout(PART))
     for other in gl.static_range(CONSUMERS):  # the keys of both
         ds = channels.ds.buffers.index((stage.index * CONSUMERS + other) * SUBS + sub)
-        k_tile = channels.k.buffers.index(other).reshape([CONSUMER_N, D])
+        k_tile = channels.k.buffers.index(other)
+        k_tile = k_tile.reshape([CONSUMER_N, k_tile.shape[-1]]).slice(column, PART, dim=1)
         dq = warpgroup_mma(ds.permute((1, 0)), k_tile, dq, use_acc=other > 0, is_async=True)
-    dq = warpgroup_mma_wait(0, deps=[dq])
-    mbarrier.wait(channels.dq.empty.index(sub), i & 1 ^ 1)
-    channels.dq.buffers.index(sub).reshape([SUB_M, D]).store(dq)
-    fence_async_shared()
-    mbarrier.arrive(channels.dq.full.index(sub), count=1)
+    return dq
+
+
+@gluon.jit
+def _as_registers(dq):
+    """A part of dQ in the order in which registers hold it: no two threads want one bank.
+
+    Row 16 i + 8 j + k and column 8 l + 2 m + n lie at warp i, thread 4 k + m; j and n say which of
+    its registers, of the four for l. A thread writes those four at once. _finish_kernel sorts.
+    """
+    six = dq.reshape([4, 2, 8, PART // 8, 4, 2])  # [i, j, k, l, m, n]
+    return six.permute((3, 0, 2, 4, 1, 5)).reshape([2 * PART, PART // 2])
 
 
 @gluon.jit
@@ -547,7 +556,7 @@ def _add_rows(ptr, grad, work, first_key, prob):
 
 
 STRIDES = [f"stride_{x}{dimension}" for x in "ogq" for dimension in "bhm"]
-ROWS = 64  # rows of a program that prepares or finishes
+ROWS = 64  # rows of a program that prepares or finishes: those of a PART
 
 
 @triton.jit(do_not_specialize=["H", "M", "padded", *STRIDES])
@@ -555,7 +564,7 @@ def _prepare_kernel(
     out_ptr, grad_out_ptr,  # [B, H, M, D]
     lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
     lse_log2_ptr, delta_ptr,  # written: [B, H, padded]
-    sum_ptr,  # written: [B, H, M, D], contiguous
+    sum_ptr,  # written: B · H · padded · D numbers
     stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,  # in EIGHTs
     stride_gb: tl.int64, stride_gh: tl.int64, stride_gm: tl.int64,
     H, M, padded,  # M, up to the end of the last tile
@@ -582,16 +591,16 @@ def _prepare_kernel(
     if grad_lse_ptr is not None:  # the logsumexp has P as its gradient: P · (dP - Δ + its gradient)
         delta -= tl.load(grad_lse_ptr + head * M + offs_m, mask=mask_m, other=0.0)
     tl.store(delta_ptr + head * padded + offs_m, delta)
-    sum_ptrs = sum_ptr + (head * M + wide_m) * D + offs_d
-    tl.store(sum_ptrs, tl.zeros([BLOCK_M, D], tl.float32), mask=mask_m[:, None])
+    sum_ptrs = sum_ptr + (head * padded + wide_m) * D + offs_d
+    tl.store(sum_ptrs, tl.zeros([BLOCK_M, D], tl.float32))
 
 
-@triton.jit(do_not_specialize=["H", "M", *STRIDES])
+@triton.jit(do_not_specialize=["H", "M", "padded", *STRIDES])
 def _finish_kernel(
-    sum_ptr,  # [B, H, M, D], contiguous
+    sum_ptr,  # B · H · padded · D numbers, those of each 64 rows in the order of _as_registers
     grad_q_ptr,  # written, with ADD added to: [B, H, M, D]
     stride_qb: tl.int64, stride_qh: tl.int64, stride_qm: tl.int64,  # in EIGHTs
-    H, M, scale,
+    H, M, padded, scale,
     D: tl.constexpr, ADD: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
     """One program scales BLOCK_M rows of the sum of dQ and rounds them once."""
@@ -603,7 +612,9 @@ def _finish_kernel(
     offs_d = tl.arange(0, D)[None, :]
     mask_m = offs_m < M
     wide_m = offs_m.to(tl.int64)
-    grad_q = tl.load(sum_ptr + (head * M + wide_m) * D + offs_d, mask=mask_m, other=0.0) * scale
+    sum_ptr += (head * padded + pid % num_tiles * BLOCK_M) * D
+    six = tl.reshape(tl.load(sum_ptr + tl.arange(0, BLOCK_M * D)), [D // 8, 4, 8, 4, 2, 2])
+    grad_q = tl.reshape(tl.permute(six, [1, 4, 2, 0, 3, 5]), [BLOCK_M, D]) * scale
     ptrs = grad_q_ptr + (b * stride_qb + h * stride_qh + wide_m * stride_qm) * EIGHT + offs_d
     if ADD:
         grad_q += tl.load(ptrs, mask=mask_m, other=0.0)
@@ -642,17 +653,19 @@ def hopper_backward(
     for error in _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into):
         raise error
     # A gradient's dimensions have the order in memory that those of its tensor have.
-    results = tuple(into or map(torch.empty_like, (q, k, v)))
-    lead = (None,) * (4 - q.dim())
-    q, k, v, out, grad_out, *gradients = (x[lead] for x in (q, k, v, out, grad_out, *results))
-    grad_q, grad_k, grad_v = gradients
+    grad_q, grad_k, grad_v = results = tuple(into or map(torch.empty_like, (q, k, v)))
+    if q.dim() < 4:
+        every = (q, k, v, out, grad_out, *results)
+        lead = (None,) * (4 - q.dim())
+        q, k, v, out, grad_out, grad_q, grad_k, grad_v = (x[lead] for x in every)
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     keys, add = CONSUMERS.value * CONSUMER_N.value, into is not None
     variant = VARIANTS[D]._replace(CAUSAL=causal, RAGGED=N % keys != 0, ADD=add)
     tiles_m, tiles_n = -(-M // variant.BLOCK_M), -(-N // keys)
     padded = tiles_m * variant.BLOCK_M
     lse_log2, delta = q.new_empty((2, B, H, padded), dtype=torch.float32)
-    total = q.new_empty((B * H, M, D), dtype=torch.float32)  # the sum of dQ
+    parts, shape = B * H * tiles_m * CONSUMERS.value, (2 * PART.value, PART.value // 2)
+    total = q.new_empty((parts, *shape), dtype=torch.float32)  # the sum of dQ
     scale = D**-0.5 if scale is None else float(scale)
     problem = Problem(
         H, H // Hkv, M, N, tiles_m, tiles_n, heads_kv=B * Hkv,
@@ -670,7 +683,7 @@ def hopper_backward(
             _hopper_backward_kernel, B * Hkv * tiles_n, q,
             (
                 *map(_describe, (q, k, v, grad_out)),
-                _Rows(total, total.shape, total.stride(), [1, SUB_M.value, D], SUM_LAYOUT),
+                _Rows(total, total.shape, total.stride(), [1, *shape], SUM_LAYOUT),
                 *((grad_k, grad_v) if add else map(_describe, (grad_k, grad_v))),
                 lse_log2, delta,
             ),
@@ -678,7 +691,7 @@ def hopper_backward(
         )  # fmt: skip
         _launch(
             _finish_kernel, B * H * -(-M // ROWS), q,
-            (total, grad_q), (*_strides(grad_q), H, M, scale), (D, add, ROWS),
+            (total, grad_q), (*_strides(grad_q), H, M, padded, scale), (D, add, ROWS),
         )  # fmt: skip
     return results
 

@@ -5,7 +5,7 @@ from snippets._lab.judge.mutants import Mutant
 MUTANTS = [
     Mutant(
         "Δ forgotten",
-        "pt * (dpt - delta[None, :])",
+        "pt * (dpt - _numbers(channels.do, first)[None, :])",
         "pt * dpt",
         "The softmax's own gradient is left out: weights of a row no longer share one sum.",
     ),
@@ -23,8 +23,8 @@ MUTANTS = [
     ),
     Mutant(
         "P not in dS",
-        "pt * (dpt - delta[None, :])",
-        "1.0 * (dpt - delta[None, :])",
+        "pt * (dpt - _numbers(channels.do, first)[None, :])",
+        "1.0 * (dpt - _numbers(channels.do, first)[None, :])",
         "The gradient of the scores is not weighted by P.",
     ),
     Mutant(
@@ -35,8 +35,8 @@ MUTANTS = [
     ),
     Mutant(
         "no scale in dQ",
-        "other=0.0) * scale",
-        "other=0.0) * 1.0",
+        "[BLOCK_M, D]) * scale",
+        "[BLOCK_M, D]) * 1.0",
         "dQ is larger by 1 / scale: the scores were scaled, so their gradient is too.",
     ),
     Mutant(
@@ -161,14 +161,26 @@ MUTANTS = [
     ),
     Mutant(
         "dQ of the first half for both",
-        "_hand_over_dq(i, consumer, channels, V)",
-        "_hand_over_dq(i, 0 * consumer, channels, V)",
+        "sub: gl.constexpr = consumer if SUBS > 1 else 0",
+        "sub: gl.constexpr = 0",
         "At D 64 a tile has 128 queries, and each consumer computes the dQ of half of them.",
     ),
     Mutant(
+        "half of dQ's columns",
+        "column: gl.constexpr = 0 if SUBS > 1 else consumer * PART",
+        "column: gl.constexpr = 0",
+        "At D 128 each consumer has half of the columns of dQ, and of K's.",
+    ),
+    Mutant(
+        "dQ in another order than it is sorted from",
+        "six.permute((3, 0, 2, 4, 1, 5))",
+        "six.permute((3, 0, 2, 4, 5, 1))",
+        "A thread's four numbers are two columns of one row, and then the same of another row.",
+    ),
+    Mutant(
         "dQ not added up",
-        "_reduce_add(sum_desc, at, channels.dq.buffers.index(sub))",
-        "_tma_store(sum_desc, at, channels.dq.buffers.index(sub))",
+        "_reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))",
+        "_tma_store(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))",
         "The tile of keys that is last writes dQ; what the others found is lost.",
     ),
     Mutant(
@@ -227,8 +239,8 @@ MUTANTS = [
     ),
     Mutant(
         "dQ not fenced",
-        "fence_async_shared()\n    mbarrier.arrive(channels.dq.full.index(sub), count=1)",
-        "mbarrier.arrive(channels.dq.full.index(sub), count=1)",
+        "fence_async_shared()\n    mbarrier.arrive(channels.dq.full.index(consumer), count=1)",
+        "mbarrier.arrive(channels.dq.full.index(consumer), count=1)",
         "TMA reads shared memory another way than threads do, and may add an old part of dQ.",
     ),
     Mutant(
@@ -244,20 +256,26 @@ MUTANTS = [
         "Products end in order, and one more may be left than were started after dP.",
     ),
     Mutant(
+        "dQ read too early",
+        "dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])",
+        "dq, dv, _p = warpgroup_mma_wait(2, deps=[dq, dv, p])",
+        "Products end in order, and one more may be left than were started after dQ.",
+    ),
+    Mutant(
         "dQ written over dQ",
-        "mbarrier.wait(channels.dq.empty.index(sub), i & 1 ^ 1)",
+        "mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)",
         "pass",
         "TMA may not have read the part of the tile before.",
     ),
     Mutant(
         "dQ added before it is there",
-        "mbarrier.wait(channels.dq.full.index(sub), i & 1)",
+        "mbarrier.wait(channels.dq.full.index(part), i & 1)",
         "pass",
         "The writer adds what the buffer held before.",
     ),
     Mutant(
         "dQ released before it is read",
-        "tma.store_wait(SUBS - 1 - sub)",
+        "tma.store_wait(CONSUMERS - 1 - part)",
         "pass",
         "An addition that has been started still reads its buffer.",
     ),

@@ -451,6 +451,6 @@ def test_a_hang_is_told_and_not_waited_for(monkeypatch):
 def test_the_model_of_time_runs_one_product_at_a_time():
     spans = drawings.modeled(4, later=300)
     products = sorted(x[1:] for x in spans if x[0] == "tensor cores")
-    assert len(products) == 2 * 4 * 4 + 4
-    for (_, end, _), (start, _, _) in itertools.pairwise(some(products, 36)):
+    assert len(products) == 2 * 4 * 5
+    for (_, end, _), (start, _, _) in itertools.pairwise(some(products, 40)):
         assert end <= start

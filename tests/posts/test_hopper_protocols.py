@@ -84,7 +84,6 @@ class Kernel(NamedTuple):
 # What is multiplied by what, and who does which rows.
 FORWARD = {"weights times the values of the next tile", "programs one item apart"}
 OF_ORDER = {
-    "dQ of the first half for both",
     "no wait for a released stage",
     "wait for a released stage in the first phase",
     "full before the bytes are there",
@@ -96,6 +95,7 @@ OF_ORDER = {
     "dQ not fenced",
     "scores read too early",
     "dP read too early",
+    "dQ read too early",
     "dQ written over dQ",
     "dQ added before it is there",
     "dQ released before it is read",

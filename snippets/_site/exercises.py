@@ -58,7 +58,7 @@ def _opened(room: Path, name: str, exercise: dict[str, Any]) -> dict[str, Any]:
         keys = ("title", "answers", "explanation", "format")
         return {key: exercise[key] for key in keys if key in exercise}
     file, _, kernel = exercise["kernel"].partition(":")
-    found = {k.name: k for k in kernels.cut((room / file).read_text("utf-8"))}
+    found = {k.name: k for k in kernels.of_file(room / file)}
     if kernel not in found:
         raise ExerciseError(f"{room.name}: the kernel of {name}, {kernel}, is not in {file}")
     text = found[kernel].text

@@ -9,6 +9,7 @@ import ast
 import functools
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 MARKER = re.compile(r"\s*# --8<-- \[(?P<edge>start|end):(?P<name>[^\]]+)\]$")
 
@@ -24,9 +25,20 @@ class Kernel:
     says: str = ""  # its docstring
 
 
+def of_file(path: Path) -> tuple[Kernel, ...]:
+    """The kernels of a file, cut with those parts of the kernel.py beside it that they use."""
+    source, beside = path.read_text("utf-8"), path.with_name("kernel.py")
+    return cut(source, beside.read_text("utf-8") if "from .kernel import" in source else "")
+
+
 @functools.cache  # live reload asks again for every file
-def cut(source: str) -> tuple[Kernel, ...]:
-    """The kernels of a file: its `@triton.jit` functions that no other of them calls."""
+def cut(source: str, beside: str = "") -> tuple[Kernel, ...]:
+    """The kernels of a file: its `@triton.jit` functions that no other of them calls.
+
+    `beside`: a file from which it imports.
+    """
+    own = {getattr(node, "name", "") for node in ast.parse(source).body}
+    source = beside + source
     tree = ast.parse(source)
     functions = {
         node.name: node
@@ -35,7 +47,7 @@ def cut(source: str) -> tuple[Kernel, ...]:
     }
     uses = {name: _names(node) for name, node in functions.items()}
     called = {other for name, used in uses.items() for other in used & {*functions} - {name}}
-    kernels = [name for name in functions if name not in called]
+    kernels = [name for name in functions if name not in called and name in own]
     found = []
     for name in kernels:
         needed = _needed({name}, uses)

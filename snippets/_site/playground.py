@@ -21,7 +21,7 @@ from snippets._lab.draw.scene import LAUNCHES
 from snippets._lab.rooms import FOR_SCRIPTS
 from snippets._site import exercises, kernels
 
-FILES = ("kernel.py", "smallest.py", "exercise.py")
+FILES = ("kernel.py", "smallest.py", "one_pass.py", "exercise.py")
 LISTING = re.compile(
     r'^(?P<fence> *```python title="(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)))"\n'
     r'(?P<include> *--8<-- "(?P=path):(?P<section>\w+)"\n)',
@@ -61,7 +61,7 @@ def opened(room: Path) -> dict[str, Any]:
         }
         for path in (room / name for name in FILES)
         if path.is_file()
-        for kernel in kernels.cut(path.read_text("utf-8"))
+        for kernel in kernels.of_file(path)
     }
     tasks = exercises.opened(room)
     return {"room": room.name, "kernels": found, "exercises": tasks} if found or tasks else {}
@@ -114,7 +114,7 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
 
 def _kernels_of(paths: Iterable[Path]) -> Iterator[tuple[Path, kernels.Kernel]]:
     for path in paths:
-        for kernel in kernels.cut(path.read_text("utf-8")):
+        for kernel in kernels.of_file(path):
             yield path, kernel
 
 

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 from snippets._site import listings
 
-NAMES = ("kernel.py", "module.py", "exercise.py", "in_transformers.py")
+NAMES = ("kernel.py", "module.py", "one_pass.py", "exercise.py", "in_transformers.py")
 KERNELS = ("kernel.py", "module.py")  # what stands alone
 ARCHIVE = "snippets/kernels.zip"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same bytes

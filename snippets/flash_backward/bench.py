@@ -1,7 +1,7 @@
 """What the page of flash_backward measures: one function for each result."""
 
 import functools
-from unittest.mock import Mock, patch
+from unittest.mock import MagicMock, patch
 
 import torch
 
@@ -11,9 +11,9 @@ from snippets._lab.measure.competitors import TUTORIAL, own_layout, resolve, tut
 from snippets._lab.measure.session import why_not
 from snippets._lab.rooms import measured_on
 
-from . import kernel
+from . import kernel, one_pass
 from .checks import assert_gradients, forward
-from .kernel import flash_backward
+from .kernel import Tile, flash_backward
 from .two_passes import two_passes
 
 OURS = "flash_backward"
@@ -30,14 +30,14 @@ def check(device):
             mask = causal_mask(M, N, device=device) if causal else None
             out, lse = forward(q, k, v, mask=mask)
             run = functools.partial(flash_backward, q, k, v, out, lse, grad_out, causal=causal)
-            found, again = run(deterministic=True), run(deterministic=True)
-            if not all(map(torch.equal, found, again)):
-                raise NumericalMismatch("two runs of flash_backward, deterministic, differ")
+            found = run()
+            if not all(map(torch.equal, found, run())):
+                raise NumericalMismatch("two runs of flash_backward differ")
             assert_gradients(found, q, k, v, grad_out, mask=mask)
-            assert_gradients(run(), q, k, v, grad_out, mask=mask)
-            if dtype != torch.float32:  # those tiles are for 16 bits; of 32 they hold too many
-                found = _in_one_pass(flash_backward, q, k, v, out, lse, grad_out, causal=causal)
-                assert_gradients(found, q, k, v, grad_out, mask=mask)
+            tile = ONE_PASS[D] if dtype != torch.float32 and D in ONE_PASS else None
+            given = q, k, v, out, lse, grad_out
+            found = one_pass.one_pass(*given, causal=causal, tile=tile)
+            assert_gradients(found, q, k, v, grad_out, mask=mask)
     q, k, v = make_qkv(1, 1, N=128, D=64, dtype=torch.float16, device=device)
     out, lse = forward(q, k, v)
     assert_gradients(two_passes(q, k, v, out, lse, v, rows=32, block=64), q, k, v, v)
@@ -95,8 +95,6 @@ def backward(lab):
         q, k, v, *_, grad_out = given
         run = functools.partial(flash_backward, *given, causal=case["causal"])
         calls = {OURS: run}
-        if case["dtype"] == "bfloat16":
-            calls[f"{OURS}, deterministic"] = functools.partial(run, deterministic=True)
         for name in others[case["dtype"]]:
             try:
                 if name == TUTORIAL:
@@ -109,24 +107,23 @@ def backward(lab):
 
 
 # --8<-- [start:rungs]
-LARGE = kernel.TileConfig(64, 128, 8, 3)  # 128 keys of a program, on eight warps
-SMALL = kernel.TileConfig(64, 64, 4, 2)  # half of it: two programs fit on a multiprocessor
-QUERIES = kernel.TileConfig(128, 64, 8, 3)
-KEPT = kernel.TileConfig(64, 64, 4, 3, KEEP=True)
+LARGE = Tile(64, 128, 8, 3)  # 128 keys of a program, on eight warps
+SMALL = Tile(64, 64, 4, 2)  # half of it: two programs fit on a multiprocessor
+QUERIES = Tile(128, 64, 8, 3)
+KEPT = Tile(64, 64, 4, 3, KEEP=True)
 
 
 def _with(keys, queries, *given, **options):
     """The launcher with these tiles."""
-    chosen = {"_key_config": lambda *_: keys, "_query_config": lambda *_: queries}
-    with patch.multiple(kernel, **chosen):
+    with patch.object(kernel, "_tiles", lambda *_: (keys, queries)):
         return flash_backward(*given, **options)
 
 
 def _one_pass(*given, tma=True, narrow=True, apart=True, **options):
     """One pass with each of its habits, or without."""
-    rows = kernel.TMA_ROWS if narrow else 0
-    with patch.multiple(kernel, TMA_ADDS=tma, TMA_ROWS=rows, APART=apart):
-        return _with(LARGE._replace(ONE_PASS=True), QUERIES, *given, **options)
+    rows = one_pass.TMA_ROWS if narrow else 0
+    with patch.multiple(one_pass, TMA_ADDS=tma, TMA_ROWS=rows, APART=apart):
+        return one_pass.one_pass(*given, **options, tile=LARGE)
 
 
 RUNGS = {  # what changes from one rung to the next → what is launched
@@ -154,51 +151,37 @@ def rungs(lab):
 
 
 # --8<-- [start:dq]
-ADDITION = """_add_to_sum(
-            total, dq, b, h, first, H, M, D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D, WIDTH=ADD_WIDTH
-        )"""
-BEYOND = ADDITION.replace("first,", "first + M,")  # no such rows: TMA drops it
-WITHOUT = {"one pass, dQ not added": [(ADDITION, BEYOND)]}  # piece of kernel.py, what replaces it
-ONE_PASS = {  # D → the fastest tiles of one pass
-    64: kernel.TileConfig(64, 64, 4, 3, ONE_PASS=True),
-    128: LARGE._replace(ONE_PASS=True),
-}
-
-
-def _in_one_pass(launcher, *given, causal):
-    """A launcher, changed or not, with the tiles of one pass."""
-    tiles = ONE_PASS[64 if given[0].shape[-1] <= 64 else 128]
-    with patch.dict(launcher.__globals__, _key_config=lambda *_: tiles):
-        return launcher(*given, causal=causal)
-
-
+ADDITION = "_add_to_sum(total, dq, b, h, first, sizes, WIDTH, C)"
+BEYOND = ADDITION.replace("first", "first + sizes.M")  # no such rows: TMA drops it
+ONE_PASS = {64: Tile(64, 64, 4, 3), 128: LARGE}  # D → the fastest tile of one pass
 # --8<-- [end:dq]
 
 
 # --8<-- [start:parts]
-def _alone(launch, tiles, *given, causal):
-    """One of the two launches of a call, by its name in kernel.py, to be repeated alone."""
-    own = getattr(kernel, launch)
-    seen = Mock(wraps=own)
-    with patch.multiple(kernel, **{launch: seen, "_key_config": lambda *_: tiles}):
+def _alone(name, *given, tiles, causal):
+    """One of the two launches of a call, by its kernel, to be repeated alone."""
+    own, seen = getattr(kernel, name), MagicMock()
+    with patch.multiple(kernel, **{name: seen, "_tiles": lambda *_: tiles}):
         flash_backward(*given, causal=causal)
-    return functools.partial(own, *seen.call_args.args)
+    launched = seen.__getitem__.return_value.call_args
+    return functools.partial(own[seen.__getitem__.call_args.args[0]], *launched[0], **launched[1])
 
 
 def _parts(*given, causal):
     """Name → (products of five, call): two passes, each alone, one pass, and without its parts."""
     dtype, D = given[0].dtype, given[0].shape[-1]
-    own, one = kernel._key_config("sm_90", dtype, D, causal), ONE_PASS[D]
-    options = {"causal": causal}
-    unadded = variant(OURS, WITHOUT["one pass, dQ not added"])
-    no_sum = one._replace(ONE_PASS=False)
+    own, one = kernel._tiles("sm_90", dtype, D, causal), ONE_PASS[D]
+    unadded = variant(OURS, [(ADDITION, BEYOND)], "one_pass")
+    keys = functools.partial(_alone, "_flash_backward_kernel", *given, causal=causal)
+    queries = _alone("_grad_q_kernel", *given, tiles=own, causal=causal)
+    options = {"causal": causal, "tile": one}
     return {
-        "two passes": (5, functools.partial(flash_backward, *given, **options)),
-        "dK and dV alone": (4, _alone("_launch_keys", own, *given, **options)),
-        "dQ alone": (3, _alone("_launch_queries", own, *given, **options)),
-        "one pass": (5, functools.partial(_in_one_pass, flash_backward, *given, **options)),
-        "one pass, dQ not added": (5, functools.partial(_in_one_pass, unadded, *given, **options)),
-        "one pass, no dQ": (4, _alone("_launch_keys", no_sum, *given, **options)),
+        "two passes": (5, functools.partial(flash_backward, *given, causal=causal)),
+        "dK and dV alone": (4, keys(tiles=own)),
+        "dQ alone": (3, queries),
+        "one pass": (5, functools.partial(one_pass.one_pass, *given, **options)),
+        "one pass, dQ not added": (5, functools.partial(unadded, *given, **options)),
+        "one pass, no dQ": (4, keys(tiles=(one, own[1]))),
     }
 
 

@@ -9,7 +9,7 @@ from snippets._lab.draw.rows import RATE, TIME, compiled, gains, pick, rate, val
 from snippets._lab.draw.tables import beside
 from snippets._lab.draw.units import between, flops, percent
 
-OURS, REPEATABLE = "flash_backward", "flash_backward, deterministic"
+OURS = "flash_backward"
 TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ = (
     f"flash_backward, {part}"
     for part in (
@@ -176,9 +176,7 @@ def _rates_of(rows, name):
 
 def backward(results):
     rows = [r for r in results[0].rows if r["dtype"] == "bfloat16"]
-    compared = Comparison(
-        rows, OURS, [REPEATABLE, CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N")
-    )
+    compared = Comparison(rows, OURS, [CUDNN, FLASH, FLEX, FA4], by=("D", "causal", "N"))
     shown = [OURS, *(name for name in compared.others if compared[name])]
     cudnn = compared[CUDNN]
     others = {
@@ -204,7 +202,6 @@ def backward(results):
             "full": cudnn.where(causal=False).between(),
             "causal": cudnn.where(causal=True).between(),
             **{name: against.between() for name, against in others.items()},
-            "repeatable": between([*compared[REPEATABLE].values()], percent),
             **{
                 f"{who}_{D}": in_half[name].where(D=D).between()
                 for who, name in (("ours", OURS), ("tutorial", TUTORIAL))

@@ -41,8 +41,8 @@ MUTANTS = [
     ),
     Mutant(
         "mask off by one",
-        "offs_n <= offs_m + causal_offset",
-        "offs_n < offs_m + causal_offset",
+        "offs_n <= offs_m + sizes.causal_offset",
+        "offs_n < offs_m + sizes.causal_offset",
         "A query does not see its own key.",
     ),
     Mutant(
@@ -65,14 +65,14 @@ MUTANTS = [
     ),
     Mutant(
         "no scale in dK",
-        "dk *= scale",
-        "dk *= 1.0",
+        "_store_rows(grad_k_ptr, dk * scale",
+        "_store_rows(grad_k_ptr, dk",
         "dK is larger by 1 / scale: the scores were scaled, so their gradient is too.",
     ),
     Mutant(
         "P from the logsumexp of another row",
-        "pt = tl.exp2(st * scale_log2 - lse_row[None, :])",
-        "pt = tl.exp2(st * scale_log2 - tl.max(lse_row, axis=0))",
+        "pt = tl.exp2(st * sizes.scale_log2 - lse_row[None, :])",
+        "pt = tl.exp2(st * sizes.scale_log2 - tl.max(lse_row, axis=0))",
         "All rows of a tile subtract the largest logsumexp: their P no longer sum to 1.",
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     Mutant(
         "logsumexp of the first batch",
-        "head = b * H + h",
+        "head = b * sizes.H + h",
         "head = h",
         "Every batch takes the logsumexp and Δ of the first.",
     ),
@@ -119,74 +119,38 @@ MUTANTS = [
     ),
     Mutant(
         "masked too late",
-        "all_seen = tl.maximum(first_key + BLOCK_N - 1 - causal_offset, 0)",
-        "all_seen = tl.maximum(first_key - causal_offset, 0)",
+        "all_seen = tl.maximum(first_key + C.BLOCK_N - 1 - sizes.causal_offset, 0)",
+        "all_seen = tl.maximum(first_key - sizes.causal_offset, 0)",
         "Tiles that the diagonal crosses are taken for unmasked: hidden keys get a gradient.",
     ),
     Mutant(
         "begun too late",
-        "first_tile = tl.minimum(first_seen // BLOCK_M, num_tiles_m)",
-        "first_tile = tl.minimum(tl.cdiv(first_seen, BLOCK_M), num_tiles_m)",
+        "first_tile = tl.minimum(first_seen // C.BLOCK_M, num_tiles)",
+        "first_tile = tl.minimum(tl.cdiv(first_seen, C.BLOCK_M), num_tiles)",
         "The tile in which the first query sees a key is skipped unless it begins there.",
     ),
     Mutant(
         "gradients replaced, not added to",
-        "dk += tl.load(grad_k_ptr",
-        "dk += 0.0 * tl.load(grad_k_ptr",
-        "What the caller had gathered in dK is lost.",
-    ),
-    Mutant(
-        "dQ not added up",
-        'tl.atomic_add(place, tile, mask=mask, sem="relaxed")',
-        "tl.store(place, tile, mask=mask)",
-        "The tile of keys that is last writes dQ; what the others found is lost.",
-    ),
-    Mutant(
-        "sum of dQ not cleared",
-        "zeros = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)",
-        "zeros = tl.full([BLOCK_M, BLOCK_D], 1.0, tl.float32)",
-        "dQ is added to what the memory held before.",
-    ),
-    Mutant(
-        "sum of dQ not scaled",
-        "other=0.0) * scale",
-        "other=0.0) * 1.0",
-        "dQ is larger by 1 / scale: the scores were scaled, so their gradient is too.",
-    ),
-    Mutant(
-        "sum of dQ from the values",
-        "dq = tl.dot(dst.T, k_tile",
-        "dq = tl.dot(dst.T, v_tile",
-        "dQ is dS K; here it is dS V.",
-    ),
-    Mutant(
-        "turned beyond the last tile",
-        "tile = (i + tile_idx * tl.cdiv(BLOCK_N, BLOCK_M)) % num_tiles_m",
-        "tile = i + tile_idx * tl.cdiv(BLOCK_N, BLOCK_M)",
-        "A program that begins later in the queries never comes back to those before.",
-    ),
-    Mutant(
-        "keys beyond the last not masked",
-        "if ONE_PASS and MASKED and first_key + BLOCK_N > N:",
-        "if ONE_PASS and MASKED and first_key > N:",
-        "Rows of zeros take part as keys: where all scores are low, their P overflows.",
+        "grad += tl.load(ptr",
+        "grad += 0.0 * tl.load(ptr",
+        "What the caller had gathered in a gradient is lost.",
     ),
     Mutant(
         "no scale in dQ",
-        "dq *= scale",
-        "dq *= 1.0",
+        "_store_rows(grad_q_ptr, dq * scale",
+        "_store_rows(grad_q_ptr, dq",
         "dQ is larger by 1 / scale: the scores were scaled, so their gradient is too.",
     ),
     Mutant(
         "scores not scaled for dQ",
-        "p = tl.exp2(s * scale_log2 - lse_log2[:, None])",
+        "p = tl.exp2(s * sizes.scale_log2 - lse_log2[:, None])",
         "p = tl.exp2(s - lse_log2[:, None])",
         "The weights come from scores that are not scaled: they are not the forward's.",
     ),
     Mutant(
         "logsumexp of another row for dQ",
-        "p = tl.exp2(s * scale_log2 - lse_log2[:, None])",
-        "p = tl.exp2(s * scale_log2 - tl.max(lse_log2, axis=0))",
+        "p = tl.exp2(s * sizes.scale_log2 - lse_log2[:, None])",
+        "p = tl.exp2(s * sizes.scale_log2 - tl.max(lse_log2, axis=0))",
         "All rows of a tile subtract the largest logsumexp: their P no longer sum to 1.",
     ),
     Mutant(
@@ -249,12 +213,6 @@ MUTANTS = [
         "identity = (rows + 1 == columns).to(tile.dtype)",
         "The columns of q and dO move by one on their way into registers.",
     ),
-    Mutant(
-        "dQ replaced, not added to",
-        "dq += tl.load(grad_q_ptr + place",
-        "dq += 0.0 * tl.load(grad_q_ptr + place",
-        "What the caller had gathered in dQ is lost.",
-    ),
 ]
 
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
@@ -264,7 +222,9 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         "P not in dS",
         Slip("Δ added", "pt * (dpt - delta_row[None, :])", "pt * (dpt + delta_row[None, :])"),
         "no scale in dK",
-        Slip("scores not scaled", "st * scale_log2 - lse_row[None, :]", "st - lse_row[None, :]"),
+        Slip(
+            "scores not scaled", "st * sizes.scale_log2 - lse_row[None, :]", "st - lse_row[None, :]"
+        ),
         Slip("logsumexp by key", "scale_log2 - lse_row[None, :]", "scale_log2 - lse_row[:, None]"),
         Slip("dV overwritten", "do_tile, dv, ", "do_tile, "),
         Slip("dK from dO", "dst, q_tile, dk, input_precision", "dst, do_tile, dk, input_precision"),
@@ -283,14 +243,28 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         "keys of another head",
         Slip("last keys dropped", "end = N, N", "end = N - BLOCK_N, N - BLOCK_N"),
     ],
-    "kernel.py:_prepare_kernel": [
+    "one_pass.py:_one_pass_kernel": [
+        Slip("dQ not added up", "tl.atomic_add(place, tile, mask", "tl.store(place, tile, mask"),
+        Slip("sum of dQ from the values", "dq = tl.dot(dst.T, k_tile", "dq = tl.dot(dst.T, v_tile"),
+        Slip("sum of dQ from P", "dq = tl.dot(dst.T", "dq = tl.dot((dst * 0 + 1).T"),
+        Slip("dS not transposed", "tl.dot(dst.T, k_tile", "tl.dot(dst, k_tile"),
+        Slip("Δ forgotten", "pt * (dpt - delta_row[None, :])", "pt * dpt"),
+        Slip("P not in dS", "pt * (dpt - delta_row[None, :])", "dpt - delta_row[None, :]"),
+        Slip("no scale in dK", "grad_k_ptr, dk * scale", "grad_k_ptr, dk"),
+        Slip("scores not scaled", "st * sizes.scale_log2", "st"),
+        Slip(
+            "all heads in one sum", "(b.to(tl.int64) * sizes.H + h)", "(b.to(tl.int64) * sizes.H)"
+        ),
+        Slip("keys of the first tile", "first_key = tile_idx * BLOCK_N", "first_key = 0"),
+    ],
+    "one_pass.py:_prepare_kernel": [
         "Δ of the output alone",
         Slip("Δ is a mean", "tl.float32), axis=1)", "tl.float32), axis=1) / D"),
         Slip("Δ over the rows", "axis=1", "axis=0"),
         Slip("logsumexp taken for base 2", "lse * LOG2_E", "lse"),
         Slip("gradient of the logsumexp added", "delta -= tl.load", "delta += tl.load"),
         "row without keys not marked",
-        "sum of dQ not cleared",
+        Slip("sum of dQ not cleared", "tl.zeros([BLOCK_M", "1.0 + tl.zeros([BLOCK_M"),
         Slip("batch and head exchanged", "head // H, head % H", "head % H, head // H"),
         Slip("Δ stored without a mask", "place, delta, mask=mask_m", "place, delta"),
         Slip(
@@ -299,8 +273,8 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
             "place = offs_m.to(tl.int64)",
         ),
     ],
-    "kernel.py:_finish_kernel": [
-        "sum of dQ not scaled",
+    "one_pass.py:_finish_kernel": [
+        Slip("sum of dQ not scaled", "other=0.0) * scale", "other=0.0) * 1.0"),
         Slip("scale twice", "other=0.0) * scale", "other=0.0) * scale * scale"),
         Slip("divided by the scale", "other=0.0) * scale", "other=0.0) / scale"),
         Slip("wrong sign", "other=0.0) * scale", "other=0.0) * -scale"),

@@ -4,12 +4,14 @@
 attention_measured::attend_backward, are what torch.compile and torch.export see of it.
 """
 
+import numbers
+
 import torch
 
 from snippets.flash_attention.kernel import flash_attention
 from snippets.hopper_attention.kernel import hopper_attention
 
-from .kernel import _check_tensors, _gradient_scale, flash_backward
+from .kernel import _refusals, flash_backward
 
 FORWARD = {"flash_attention": flash_attention, "hopper_attention": hopper_attention}
 BACKWARD = {"flash_backward": flash_backward}  # hopper_backward/op.py adds its own
@@ -53,11 +55,12 @@ def attention(
         isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
     )
     if wanted:
-        _gradient_scale(scale, D=1)  # refused before the forward; None is never too large
+        if isinstance(scale, numbers.Real) and scale > 2.0**8:  # refused before the forward
+            raise ValueError(f"scale is {scale!r:.40}; allowed for gradients: 2^-64 to 2^8")
     elif not torch.compiler.is_compiling():  # no op, no sum of a row: as before
         options = {"scale": scale, "causal": causal, "align": align, "return_lse": return_lse}
         return FORWARD[forward](q, k, v, **options)
-    out, lse = attend(q, k, v, scale, causal, align, forward, backward, deterministic)
+    out, lse = attend(q, k, v, scale, causal, align, forward, backward)
     return (out, lse) if return_lse else out
 
 
@@ -82,9 +85,8 @@ def attend(
     align: str = "bottom_right",
     forward: str = "flash_attention",
     backward: str = "flash_backward",
-    deterministic: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output and the logsumexp of its rows; the last two arguments are for the backward."""
+    """The output and the logsumexp of its rows; the last argument is for the backward."""
     return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
 
 
@@ -102,14 +104,11 @@ def attend_backward(
     causal: bool,
     align: str,
     backward: str,
-    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients for q, k and v."""
     if grad_out.stride(-1) != 1:  # out.sum().backward() hands over one number, expanded
         grad_out = grad_out.contiguous()
     options = {"scale": scale, "causal": causal, "align": align}
-    if deterministic:
-        options["deterministic"] = True
     if grad_lse is not None:
         options["grad_lse"] = grad_lse.contiguous()
     return BACKWARD[backward](q, k, v, out, lse, grad_out, **options)
@@ -118,7 +117,8 @@ def attend_backward(
 @torch.library.impl("attention_measured::attend", "FuncTorchDynamicLayerFrontMode")
 def _in_torch_func(q, k, v, *_):
     """Whatever torch.func does with the op comes here first, and is refused."""
-    _check_tensors(2, q=q, k=k, v=v)
+    for error in _refusals(q, k, v, q, None, q, None, None, False, "bottom_right", None):
+        raise error
 
 
 @attend.register_fake
@@ -127,9 +127,7 @@ def _shapes(q, k, v, *_):
 
 
 @attend_backward.register_fake
-def _shapes_of_gradients(
-    q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, backward, deterministic
-):
+def _shapes_of_gradients(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, backward):
     if backward in AS_GIVEN:
         return tuple(map(torch.empty_like, (q, k, v)))
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
@@ -139,7 +137,7 @@ def _shapes_of_gradients(
 # --8<-- [start:autograd]
 def _keep(ctx, inputs, output):
     """What the backward needs: five tensors and two rows of numbers, no matrix of scores."""
-    q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.backward, ctx.deterministic = inputs
+    q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.backward = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
@@ -148,9 +146,9 @@ def _backward(ctx, grad_out, grad_lse):
     q, k, v, out, lse = ctx.saved_tensors
     if grad_out is None:  # the logsumexp alone was used
         grad_out = torch.zeros_like(out)
-    options = ctx.scale, ctx.causal, ctx.align, ctx.backward, ctx.deterministic
+    options = ctx.scale, ctx.causal, ctx.align, ctx.backward
     gradients = attend_backward(q, k, v, out, lse, grad_out, grad_lse, *options)
-    return (*gradients, None, None, None, None, None, None)
+    return (*gradients, None, None, None, None, None)
 
 
 def _refuse(ctx, *_):

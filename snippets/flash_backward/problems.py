@@ -11,18 +11,17 @@ EPS = torch.finfo(torch.float32).eps
 
 
 def problems():
-    passes = {"two_passes": True}  # in float32 the launcher would take one pass
-    yield gradients("groups", "two query heads share a head of keys", 3, 4, heads=(2, 1))
+    yield gradients("groups", "two groups of two heads of queries", 3, 4, heads=(4, 2))
     yield gradients("tiles", "34 queries and 34 keys: two tiles of both", 34, 34)
     yield gradients("more", "causal, more queries than keys: rows without", 34, 4, causal=True)
+    yield gradients("causal", "causal, more keys than queries", 7, 36, causal=True)
     loss = {"B": 2, "gaps": True, "lse": True, "scale": 0.3}
     yield gradients("lse", "two batches, and a loss of the logsumexp too", 3, 4, **loss)
     yield gradients("low", "scores far below zero", 4, 6, low=True)
-    yield gradients(
-        "passes_groups", "two passes, two groups of two heads", 3, 4, heads=(4, 2), **passes
-    )
-    yield gradients("passes_causal", "two passes, causal", 7, 36, causal=True, **passes)
-    yield gradients("passes_low", "two passes, scores far below zero", 4, 6, low=True, **passes)
+    one = {"file": "one_pass"}
+    yield gradients("one_tiles", "one pass, two tiles of queries and of keys", 34, 34, **one)
+    yield gradients("one_more", "one pass, causal: rows without keys", 34, 4, causal=True, **one)
+    yield gradients("one_lse", "one pass, and a loss of the logsumexp too", 3, 4, **loss, **one)
 
 
 def more_problems():
@@ -44,8 +43,8 @@ def gradients(
     spread=1,
     gaps=False,
     lse=False,
-    two_passes=False,
     low=False,
+    file="kernel",
 ):
     """The gradients for q, k and v; `spread` is a factor on q; `low`: all scores are negative."""
     q, grad_out = (draw(B, heads[0], M, D, seed=seed) for seed in (0, 3))
@@ -67,17 +66,18 @@ def gradients(
     if gaps:
         inputs |= {name: with_gaps(inputs[name]) for name in ("q", "k", "v", "grad_out")}
 
+    launcher = "one_pass" if file == "one_pass" else "flash_backward"
+
     def call(module, given):
-        return module.flash_backward(
+        return getattr(module, launcher)(
             *(given[each] for each in ("q", "k", "v", "out", "lse", "grad_out")),
             scale=scale,
             causal=causal,
-            deterministic=two_passes,
             grad_lse=given.get("grad_lse"),
         )
 
     allowed = [2 * steps * EPS * size for size in sizes]
-    return Problem(name, title, inputs, call, want, allowed, group="flash_backward")
+    return Problem(name, title, inputs, call, want, allowed, file, launcher)
 
 
 def values(name, title, M, N, *, D=16, heads=1):

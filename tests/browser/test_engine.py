@@ -63,9 +63,7 @@ SURVIVORS = {
     "one is NaN too",
     "flash_attention: key beyond the end": "the line runs only in a warp-specialized kernel",
     "flash_backward: gradients replaced, not added to": "needs gradients that came before",
-    "flash_backward: dQ replaced, not added to": "needs gradients that came before",
     "flash_backward: identity off by one": "the line runs only with a Hopper GPU's tiles",
-    "flash_backward: turned beyond the last tile": "needs two full tiles of keys",
     "flash_backward: groups of heads overlap": "needs more programs than a GPU runs at one time",
 }
 # Wrong variants whose result is not that of Triton's interpreter, and why.

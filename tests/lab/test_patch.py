@@ -181,7 +181,6 @@ BENCHES = {
     "coalescing": coalescing,
     "decode_attention": lambda: rooms.load("decode_attention", "bench").LOOPS,
     "flash_attention": flash,
-    "flash_backward": lambda: rooms.load("flash_backward", "bench").WITHOUT,
     "hopper_attention": hopper,
     "hopper_backward": backward,
     "tiled_attention": tiled,

@@ -65,36 +65,23 @@ REFUSED = {
 }
 OF_ONE = {
     "flash_backward": {
-        # Its own words, for the same.
-        "a list": ({"q": [1.0]}, TypeError("q has type list")),
-        "two dtypes": ({"k": lambda k: k.bfloat16()}, TypeError("k is torch.bfloat16 but q is")),
-        "lse of 16 bits": ({"lse": lambda x: x.half()}, TypeError("lse is torch.float16")),
-        "out too short": ({"out": lambda x: x[..., :3, :]}, ValueError("it must be q's")),
+        "float64": (
+            {"q": lambda q: q.double()},
+            TypeError(
+                "q is torch.float64; allowed: (torch.float16, torch.bfloat16, torch.float32)"
+            ),
+        ),
+        "a narrow head": (
+            {"q": lambda q: q[..., :8]},
+            ValueError("q has 8 columns; allowed: 16 to 256 in steps of 8"),
+        ),
         "an expanded gradient": (
             {"grad_out": lambda x: x[:1, :1, :1, :1].expand(x.shape)},
-            ValueError("use grad_out.conti"),
+            ValueError("; allowed: the last 1, others any"),
         ),
-        "heads that do not divide": ({"q": lambda q: q[:, :3]}, ValueError("a multiple of k's")),
-        "no keys": ({"k": lambda k: k[:, :, :0]}, ValueError("no dimension may be 0")),
-        "a gradient": ({"k": lambda k: k.requires_grad_()}, ValueError("there is no backward")),
-        "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
-        "an unknown corner": ({"align": "middle"}, ValueError("align is 'middle'")),
-        "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
-        "a scale too large for gradients": (
-            {"scale": 257.0},
-            ValueError("scale is 257.0; for gradients it may be at most 2^8"),
-        ),
-        "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
-        "two tensors to add to": ({"into": (1, 2)}, TypeError("into must be three tensors")),
-        "16 bits to add to": (
-            {"into": [torch.zeros(1, dtype=torch.float16)] * 3},
-            TypeError("into's tensor for q"),
-        ),
-        "float64": ({"q": lambda q: q.double()}, TypeError("q is torch.float64")),
-        "a narrow head": ({"q": lambda q: q[..., :8]}, ValueError("head dimension 8; 16 to 256")),
-        "deterministic as a number": (
-            {"deterministic": 1},
-            TypeError("deterministic has type int"),
+        "keys of another batch": (
+            {"k": lambda k: torch.cat([k, k])},
+            ValueError("k has shape (2, 2, 6, 16); allowed with q and k: (1, 2, 6, 16)"),
         ),
     },
     "hopper_backward": {

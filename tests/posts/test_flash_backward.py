@@ -1,4 +1,4 @@
-"""flash_backward against float64, its two ways to dQ, its autograd op, and its refusals."""
+"""flash_backward and one_pass against float64, and the op for autograd."""
 
 import itertools
 import math
@@ -9,16 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snippets._lab.judge.oracle import causal_mask, make_qkv
+from snippets._lab.judge.mutants import variant
+from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention.kernel import flash_attention
-from snippets.flash_backward import bench, exercise, figures, kernel, op
+from snippets.flash_backward import bench, exercise, figures, kernel, one_pass, op
 from snippets.flash_backward.checks import (
     assert_gradients,
     error_of_weights,
     forward,
 )
-from snippets.flash_backward.kernel import KEY_CONFIGS, QUERY_CONFIGS, TileConfig, flash_backward
+from snippets.flash_backward.kernel import TILES, Tile, flash_backward
 from snippets.flash_backward.two_passes import two_passes
 from tests import made_up
 from tests.floors import some
@@ -32,15 +33,8 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 CELLS = [
     (which, *cell) for which, cell in enumerate(itertools.product(DTYPES, MASKS))
 ]  # without a GPU each sees every ninth pair of lengths, and together they see all
-CONFIGS = [
-    (chooser, config)
-    for chooser, table in kernel.CONFIGURATIONS.items()
-    for config in sorted(
-        {c for rows in table.values() for pair in rows.values() for c in pair}, key=str
-    )
-]
-ONE_PASS = TileConfig(32, 64, 4, 2, ONE_PASS=True)
-TWO_PASSES = {"keys": TileConfig(32, 64, 4, 2), "queries": TileConfig(64, 32, 4, 2)}
+KEPT = sorted({tile for rows in TILES.values() for row in rows.values() for tile in row}, key=str)
+SMALL = Tile(32, 64, 4, 2), Tile(64, 32, 4, 2)  # so that short sequences have several
 
 
 def heads(M, N, D, *, H=2, Hkv=None, B=1, dtype=torch.float16, seed=0):
@@ -59,14 +53,14 @@ def surrounded(x):
     return memory[..., :rows, :]
 
 
-def check(q, k, v, grad_out, *, align=None, scale=None, **options):
+def check(q, k, v, grad_out, *, align=None, scale=None, run=flash_backward, **options):
     """Run forward and backward and hold the gradients against float64."""
     mask = None
     if align is not None:
         mask = causal_mask(q.shape[-2], k.shape[-2], align=align, device=q.device)
         options |= {"causal": True, "align": align}
     out, lse = forward(q, k, v, scale=scale, mask=mask)
-    found = flash_backward(q, k, v, out, lse, grad_out, scale=scale, **options)
+    found = run(q, k, v, out, lse, grad_out, scale=scale, **options)
     judged = {"scale": scale, "mask": mask, "grad_lse": options.get("grad_lse")}
     assert_gradients(found, q, k, v, grad_out, **judged)
     return found
@@ -89,65 +83,96 @@ def test_all_widths(D):
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS[:2])
-@pytest.mark.parametrize(("chooser", "config"), CONFIGS, ids=str)
-def test_all_tiles(chooser, config, align, monkeypatch):
-    monkeypatch.setattr(kernel, chooser, lambda *_: config)
+@pytest.mark.parametrize("tile", KEPT, ids=str)
+def test_all_tiles(tile, align, monkeypatch):
+    monkeypatch.setattr(kernel, "_tiles", lambda *_: (tile._replace(KEEP=False), tile))
     check(*heads(70, 130, 16, H=1, dtype=torch.float16), align=align)
 
 
-@pytest.fixture(params=[False, True], ids=["two passes", "one pass"])
-def one_pass(request, monkeypatch):
-    """Small tiles for either way to dQ, so that short sequences have several."""
-    config = ONE_PASS if request.param else TWO_PASSES["keys"]
-    monkeypatch.setattr(kernel, "_key_config", lambda *_: config)
-    monkeypatch.setattr(kernel, "_query_config", lambda *_: TWO_PASSES["queries"])
+@pytest.fixture(params=[flash_backward, one_pass.one_pass], ids=["two passes", "one pass"])
+def run(request, monkeypatch):
+    """Either way to dQ, with small tiles."""
+    monkeypatch.setattr(kernel, "_tiles", lambda *_: SMALL)
+    monkeypatch.setattr(one_pass, "_tiles", lambda *_: SMALL)
     return request.param
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
-def test_one_pass_and_two_passes(one_pass, align):
+def test_one_pass_and_two_passes(run, align):
     for M, N, H, Hkv, B in ((130, 200, 4, 2, 2), (200, 70, 2, 1, 1), (33, 129, 1, 1, 3)):
-        check(*heads(M, N, 16, H=H, Hkv=Hkv, B=B), align=align)
+        check(*heads(M, N, 16, H=H, Hkv=Hkv, B=B), align=align, run=run)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
-def test_deterministic_is_two_passes_and_repeats_its_bits(align, monkeypatch):
-    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
-    monkeypatch.setattr(kernel, "_prepare_kernel", None)  # a launch would be a TypeError
-    q, k, v, grad_out = heads(130, 300, 16, H=2, Hkv=1, B=2, dtype=torch.float16)
-    found = check(q, k, v, grad_out, align=align, deterministic=True)
-    again = check(q, k, v, grad_out, align=align, deterministic=True)
+def test_two_runs_give_the_same_bits(align):
+    problem = heads(130, 300, 16, H=2, Hkv=1, B=2, dtype=torch.float16)
+    found, again = (check(*problem, align=align) for _ in range(2))
     for first, second in zip(found, some(again, 3), strict=True):
         assert torch.equal(first, second)
 
 
-def test_a_hopper_gpu_takes_two_passes_in_16_bits():
-    for rows in some([*KEY_CONFIGS["sm_90"].values()]):
-        assert not any(config.ONE_PASS for config in some(rows))
-    for rows in some([*KEY_CONFIGS["float32"].values()]):
-        assert all(config.ONE_PASS for config in some(rows))
-    for table in some([*QUERY_CONFIGS.values()]):
-        for rows in some([*table.values()]):
-            assert not any(config.ONE_PASS for config in some(rows))
+def test_a_causal_mask_may_have_a_tile_of_its_own():
+    for architecture, dtype in (("sm_90", torch.float16), ("sm_80", torch.float32)):
+        rows = TILES["float32" if dtype == torch.float32 else architecture]
+        for D, (keys, *queries) in some(rows.items()):
+            for causal in (False, True):
+                assert kernel._tiles(architecture, dtype, D, causal) == (keys, queries[-causal])
 
 
 @pytest.mark.numerical
-def test_heads_that_start_together_are_all_there(one_pass, monkeypatch):
+def test_heads_that_start_together_are_all_there(run, monkeypatch):
     for at_once in (1, 4, 12, 10_000):
         monkeypatch.setattr(kernel, "AT_ONCE", at_once)
-        check(*heads(100, 130, 16, H=6, Hkv=3, B=2), align="bottom_right")
+        check(*heads(100, 130, 16, H=6, Hkv=3, B=2), align="bottom_right", run=run)
+
+
+# Pieces of one_pass.py, what a wrong one has in their place, and whether there is a causal mask.
+WRONG = {
+    "dQ not added up": (
+        'tl.atomic_add(place, tile, mask=mask, sem="relaxed")',
+        "tl.store(place, tile, mask=mask)",
+    ),
+    "sum of dQ not cleared": ("zeros = tl.zeros([BLOCK_M", "zeros = 1.0 + tl.zeros([BLOCK_M"),
+    "sum of dQ not scaled": ("other=0.0) * scale", "other=0.0) * 1.0"),
+    "sum of dQ from the values": ("dq = tl.dot(dst.T, k_tile", "dq = tl.dot(dst.T, v_tile"),
+    "turned beyond the last tile": (
+        "tl.cdiv(BLOCK_N, BLOCK_M)) % num_tiles",
+        "tl.cdiv(BLOCK_N, BLOCK_M))",
+    ),
+    "keys beyond the last not masked": ("first_key + BLOCK_N > N:", "first_key > N:"),
+    "dQ replaced, not added to": ("grad_q += tl.load(", "grad_q += 0.0 * tl.load("),
+    "dK of one head of the group": ("for g in range(0, G)", "for g in range(0, 1)"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_one_pass_is_rejected(mistake):
+    wrong = variant("flash_backward", [WRONG[mistake]], "one_pass")
+    for run, rejected in ((one_pass.one_pass, False), (wrong, True)):
+        found = []
+        for sign in (1, -1):
+            q, k, v, grad_out = heads(150, 130, 16, H=2, Hkv=1, dtype=torch.float16)
+            q, k = (q, k) if sign == 1 else (q.abs() * 20, -k.abs() * 20)  # exp(0 - lse) overflows
+            out, lse = forward(q, k, v)
+            into = [torch.full(x.shape, 8.0, device=DEVICE) for x in (q, k, v)]
+            options = {"tile": SMALL[0], "into": into}
+            gradients = [x - 8.0 for x in run(q, k, v, out, lse, grad_out, **options)]
+            try:
+                assert_gradients(gradients, q, k, v, grad_out)
+            except NumericalMismatch:
+                found.append(sign)
+        assert bool(found) == rejected
 
 
 def test_few_heads_start_together_and_many_in_groups():
-    causal, full = {"CAUSAL": True}, {"CAUSAL": False}
-    assert kernel._together(64, 32, full) == 1
-    assert kernel._together(64, 512, causal) == 1
-    assert kernel._together(64, 32, causal) == 8
-    assert kernel._together(6, 100, causal) == 3
-    assert kernel._together(7, 8, causal) == 7  # too few programs to fill a GPU in any case
-    assert kernel._together(1, 1, causal) == 1
+    assert kernel._together(64, 32, causal=False) == 1
+    assert kernel._together(64, 512, causal=True) == 1
+    assert kernel._together(64, 32, causal=True) == 8
+    assert kernel._together(6, 100, causal=True) == 3
+    assert kernel._together(7, 8, causal=True) == 7  # too few programs to fill a GPU in any case
+    assert kernel._together(1, 1, causal=True) == 1
 
 
 @pytest.mark.numerical
@@ -188,33 +213,32 @@ def test_gradients_are_refused_before_the_forward(monkeypatch):
     monkeypatch.setitem(op.FORWARD, "flash_attention", None)  # a call would be a TypeError
     for x in (q, k, v):
         x.requires_grad_()
-        with pytest.raises(ValueError, match="for gradients it may be at most"):
+        with pytest.raises(ValueError, match=r"scale is 512\.0; allowed for gradients"):
             op.attention(q, k, v, scale=2.0**9)
         x.requires_grad_(False)
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
-def test_low_scores_leave_keys_beyond_the_last_alone(one_pass, align):
+def test_low_scores_leave_keys_beyond_the_last_alone(run, align):
     q, k, v, grad_out = heads(3, 37, 16, dtype=torch.float16)
-    check(q.abs() * 20, -k.abs() * 20, v, grad_out, align=align)  # exp(0 - lse) overflows
+    check(q.abs() * 20, -k.abs() * 20, v, grad_out, align=align, run=run)  # exp(0 - lse) overflows
 
 
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
-def test_the_gradient_of_the_logsumexp_counts(align):
-    dtype = torch.float32 if align else torch.float16  # one pass, and two
-    q, k, v, grad_out = heads(37, 70, 16, dtype=dtype)
+def test_the_gradient_of_the_logsumexp_counts(run, align):
+    q, k, v, grad_out = heads(37, 70, 16)
     grad_lse = grad_out[..., 0].float().contiguous() * 3
-    check(q, k, v, grad_out, align=align, grad_lse=grad_lse)
+    check(q, k, v, grad_out, align=align, grad_lse=grad_lse, run=run)
 
 
 @pytest.mark.numerical
-def test_gradients_are_added_to_given_tensors(one_pass):
+def test_gradients_are_added_to_given_tensors(run):
     q, k, v, grad_out = heads(70, 130, 16, H=4, Hkv=2, dtype=torch.float16)
     out, lse = forward(q, k, v)
     into = [torch.full(x.shape, 0.25, device=DEVICE) for x in (q, k, v)]
-    found = flash_backward(q, k, v, out, lse, grad_out, into=into)
+    found = run(q, k, v, out, lse, grad_out, into=into)
     assert all(a is b for a, b in zip(found, into, strict=True))
     assert_gradients([x - 0.25 for x in found], q, k, v, grad_out)
 
@@ -227,13 +251,13 @@ def test_gradients_are_added_to_given_tensors(one_pass):
     group=st.sampled_from([1, 2, 3]),
     align=st.sampled_from(MASKS),
     dtype=st.sampled_from(DTYPES),
-    deterministic=st.booleans(),
+    run=st.sampled_from([flash_backward, one_pass.one_pass]),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=200 if ON_GPU else 12)
-def test_any_problem(M, N, D, group, align, dtype, deterministic, seed):
+def test_any_problem(M, N, D, group, align, dtype, run, seed):
     problem = heads(M, N, D, H=2 * group, Hkv=2, dtype=dtype, seed=seed)
-    check(*problem, align=align, deterministic=deterministic)
+    check(*problem, align=align, run=run)
 
 
 @pytest.mark.numerical
@@ -263,18 +287,18 @@ def test_adding_through_a_descriptor(align, monkeypatch):
         return builder.create_atomic_rmw(ir.ATOMIC_OP.FADD, pointers, value, mask, *how)
 
     monkeypatch.setattr(InterpreterBuilder, "create_descriptor_reduce", reduce, raising=False)
-    monkeypatch.setattr(kernel, "TMA_ADDS", True)
-    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
-    check(*heads(130, 300, 16, H=2, Hkv=1, dtype=torch.float16), align=align)
+    monkeypatch.setattr(one_pass, "TMA_ADDS", True)
+    problem = heads(130, 300, 16, H=2, Hkv=1, dtype=torch.float16)
+    check(*problem, align=align, run=one_pass.one_pass, tile=SMALL[0])
 
 
 @pytest.mark.skipif(not ON_GPU, reason="only a GPU adds through descriptors by itself")
 @pytest.mark.numerical
 @pytest.mark.parametrize("align", MASKS)
 def test_adding_through_pointers(align, monkeypatch):
-    monkeypatch.setattr(kernel, "TMA_ADDS", False)
-    monkeypatch.setattr(kernel, "_key_config", lambda *_: ONE_PASS)
-    check(*heads(130, 300, 64, H=2, Hkv=1, dtype=torch.float16), align=align)
+    monkeypatch.setattr(one_pass, "TMA_ADDS", False)
+    problem = heads(130, 300, 64, H=2, Hkv=1, dtype=torch.float16)
+    check(*problem, align=align, run=one_pass.one_pass, tile=SMALL[0])
 
 
 @pytest.mark.numerical
@@ -416,14 +440,12 @@ def test_the_ops_pass_opcheck_and_compile():
 def test_what_does_not_add_dq_leaves_out_nothing_else():
     q, k, v = make_qkv(1, 1, N=130, D=64, dtype=torch.float16, device=DEVICE)
     out, lse = forward(q, k, v)
-    given = q, k, v, out, lse, v
-    whole = bench._in_one_pass(flash_backward, *given, causal=False)
-    for changes in some(bench.WITHOUT.values()):
-        launcher = bench.variant(bench.OURS, changes)
-        grad_q, grad_k, grad_v = bench._in_one_pass(launcher, *given, causal=False)
-        assert not grad_q.any()
-        assert torch.equal(grad_k, whole[1])
-        assert torch.equal(grad_v, whole[2])
+    parts = bench._parts(q, k, v, out, lse, v, causal=False)
+    whole = parts["one pass"][1]()
+    grad_q, grad_k, grad_v = parts["one pass, dQ not added"][1]()
+    assert not grad_q.any()
+    assert torch.equal(grad_k, whole[1])
+    assert torch.equal(grad_v, whole[2])
 
 
 def test_the_parts_that_are_timed_are_those_of_a_call():
@@ -431,45 +453,41 @@ def test_the_parts_that_are_timed_are_those_of_a_call():
     out, lse = forward(q, k, v, mask=causal_mask(130, 130, device=DEVICE))
     given = q, k, v, out, lse, v
     whole = flash_backward(*given, causal=True)
-    for launch, wanted in (("_launch_keys", (1, 2)), ("_launch_queries", (0,))):
-        tiles = kernel._key_config("sm_90", q.dtype, 64, True)
-        again = bench._alone(launch, tiles, *given, causal=True)
-        results = next(
-            x for x in again.args if isinstance(x, tuple) and len(x) == 3 and x[0] is not out
-        )
+    parts = bench._parts(*given, causal=True)
+    for name, first, wanted in (("dK and dV alone", 6, whole[1:]), ("dQ alone", 9, whole[:1])):
+        again = parts[name][1]
+        results = again.args[first : first + len(wanted)]
         for x in results:
             x.fill_(math.nan)
         again()
-        for i, (x, right) in enumerate(some([*zip(results, whole, strict=True)])):
-            assert torch.equal(x, right) if i in wanted else x.isnan().all()
-    products = {name: n for name, (n, _) in bench._parts(*given, causal=True).items()}
+        for x, right in some([*zip(results, wanted, strict=True)]):
+            assert torch.equal(x, right)
+    products = {name: n for name, (n, _) in parts.items()}
     assert products == dict(zip(products, (5, 4, 3, 5, 5, 4), strict=True))
 
 
 @pytest.mark.compiler
 def test_what_does_not_add_dq_holds_the_same_instructions(monkeypatch):
-    launchers = {"whole": flash_backward}
-    for name, changes in bench.WITHOUT.items():
-        launchers[name] = bench.variant(bench.OURS, changes)
+    launchers = one_pass.one_pass, variant(bench.OURS, [(bench.ADDITION, bench.BEYOND)], "one_pass")
     given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
     given.insert(4, torch.zeros(1, 1, 256))  # lse
-    counts = {}
+    counts = []
     with Compiler(120) as compiler:
-        for name, launcher in some(launchers.items()):
+        for launcher in some(launchers):
             monkeypatch.setitem(launcher.__globals__, "TMA_ADDS", True)
-            monkeypatch.setitem(launcher.__globals__, "_check_device", lambda *_: None)  # a CPU's
-            monkeypatch.setitem(launcher.__globals__, "_key_config", lambda *_: bench.ONE_PASS[128])
-            found = compiler.resources(launcher, given, target="sm_90")
-            ptx = next(r.ptx for r in found if r.kernel == "_flash_backward_kernel")
-            counts[name] = [ptx.count(what) for what in ("wgmma.mma_async", "cp.reduce.async")]
-    assert min(counts["whole"]) > 0
-    assert all(count == counts["whole"] for count in some(counts.values())), counts
+            monkeypatch.setitem(launcher.__globals__, "_refusals", lambda *_: ())  # of a CPU's
+            options = {"tile": bench.ONE_PASS[128]}
+            found = compiler.resources(launcher, given, options, target="sm_90")
+            ptx = next(r.ptx for r in found if r.kernel == "_one_pass_kernel")
+            counts.append([ptx.count(what) for what in ("wgmma.mma_async", "cp.reduce.async")])
+    assert min(counts[0]) > 0
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.compiler
 def test_on_hopper_no_product_is_waited_for_by_itself_and_little_spills(monkeypatch):
     """The loop over heads and the late Δ matter to the assembler only: see what it says."""
-    monkeypatch.setattr(kernel, "_check_device", lambda *_: None)
+    monkeypatch.setattr(kernel, "_refusals", lambda *_: ())  # of a CPU's
     with Compiler(120) as compiler:
         for D, causal in some(itertools.product((64, 128, 256), (False, True))):
             given = [torch.zeros(1, 1, 256, D, dtype=torch.bfloat16) for _ in range(5)]
@@ -477,7 +495,7 @@ def test_on_hopper_no_product_is_waited_for_by_itself_and_little_spills(monkeypa
             found = compiler.resources(flash_backward, given, {"causal": causal}, target="sm_90")
             assert [r.kernel for r in found] == ["_grad_q_kernel", "_flash_backward_kernel"]
             for kernel_found in some(found, 2):
-                assert kernel_found.spill_store_bytes <= 32, kernel_found
+                assert kernel_found.spill_store_bytes <= 40, kernel_found
                 assert kernel_found.tensor_core == "wgmma"
                 assert "C7515" not in kernel_found.said, kernel_found.said
                 assert "C7513" not in kernel_found.said, kernel_found.said
@@ -486,14 +504,14 @@ def test_on_hopper_no_product_is_waited_for_by_itself_and_little_spills(monkeypa
 @pytest.mark.compiler
 def test_products_with_kept_queries_read_them_from_registers(monkeypatch):
     """The product with the identity is what brings them there: without it they are in memory."""
-    monkeypatch.setattr(kernel, "_check_device", lambda *_: None)
+    monkeypatch.setattr(kernel, "_refusals", lambda *_: ())  # of a CPU's
     given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
     given.insert(4, torch.zeros(1, 1, 256))
     from_registers = {}
     with Compiler(120) as compiler:
         for keep in (False, True):
-            config = TileConfig(64, 64, 4, 3, KEEP=keep)
-            monkeypatch.setattr(kernel, "_query_config", lambda *_, config=config: config)
+            tiles = Tile(64, 64, 4, 2), Tile(64, 64, 4, 3, KEEP=keep)
+            monkeypatch.setattr(kernel, "_tiles", lambda *_, tiles=tiles: tiles)
             found = compiler.resources(flash_backward, given, target="sm_90")[0]
             calls = re.findall(r"wgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*(\{|%)", found.ptx)
             from_registers[keep] = calls.count("{")
@@ -501,8 +519,7 @@ def test_products_with_kept_queries_read_them_from_registers(monkeypatch):
 
 
 def test_the_figure_of_the_backward_compares_each_case_once():
-    times = {"flash_backward": 1.0, "flash_backward, deterministic": 1.25}
-    times |= {"torch:cudnn": 0.8, "torch:flash": 1.6}
+    times = {"flash_backward": 1.0, "torch:cudnn": 0.8, "torch:flash": 1.6}
     rows = [
         made_up.timed(ms, implementation=name, flops=1e9, dtype=dtype, D=D, causal=causal, N=N)
         for dtype in ("bfloat16", "float16")

@@ -32,6 +32,7 @@ from snippets._lab.rooms import (
     load,
     load_file,
     module_at,
+    room_file,
     source_file,
     test_files,
 )
@@ -88,19 +89,21 @@ def mutate(source: str, mutant: Mutant | Slip) -> str:
         raise MutantError(f"{mutant.name}: {error}") from None
 
 
-def variant(room: str, changes: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+def variant(room: str, changes: Sequence[tuple[str, str]], name: str = "") -> Callable[..., Any]:
     """The room's launcher with pieces of its code replaced: for timing parts of a kernel.
 
-    Raises MutantError unless each old piece is found exactly once.
+    `name`: of another file of the room, and of its launcher. Raises MutantError unless each old
+    piece is found exactly once.
     """
-    source = source_file(room).read_text(encoding="utf-8")
+    file = room_file(room, f"{name}.py") if name else source_file(room)
+    source = file.read_text(encoding="utf-8")
     for old, new in changes:
         source = mutate(source, Mutant("variant", old, new, ""))
     folder = tempfile.mkdtemp(prefix="variant_")  # triton reads the kernel's text from its file
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / source_file(room).name
+    path = Path(folder) / file.name
     path.write_text(source, encoding="utf-8")
-    return getattr(load_file(path, f"variant_of_{room}_{path.parent.name}"), room)
+    return getattr(load_file(path, f"snippets.{room}.{path.parent.name}"), name or room)
 
 
 class _Judge:

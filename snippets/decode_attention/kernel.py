@@ -396,7 +396,7 @@ def decode_attention(
     # --8<-- [end:launcher]
     # --8<-- [start:choose]
     options = (max_seqlen, num_splits, batch_invariant, return_lse, scale)
-    for error in _refusals(_tensors({"q": q}, k_cache, v_cache, cache_seqlens, page_table)):
+    for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
         raise error
     page, capacity = _room(k_cache, page_table)
     for error in _option_refusals(q, k_cache, capacity, *options):
@@ -443,7 +443,7 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     new = {"k_new": k_new, "v_new": v_new}
-    for error in _refusals(_tensors(new, k_cache, v_cache, cache_seqlens, page_table)):
+    for error in _refusals(new, k_cache, v_cache, cache_seqlens, page_table):
         raise error
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
@@ -623,43 +623,49 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 
-def _tensors(new, k_cache, v_cache, lens, table):
-    """Name, tensor, dtypes and shape of each, lazily; a name in a shape stands for any size."""
-    dtypes, shape = DTYPES, ("B", "H", "M", "D")
-    for name, x in new.items():
-        yield name, x, dtypes, shape
-        dtypes, shape = (x.dtype,), (*x.shape,)
-    B, Hkv, _, D = shape if len(new) == 2 else (shape[0], "Hkv", "N", shape[3])
-    yield "k_cache", k_cache, dtypes, ("pages" if table is not None else B, Hkv, "N", D)
-    yield "v_cache", v_cache, dtypes, (*k_cache.shape,)
-    if lens is not None or len(new) == 2:
-        yield "cache_seqlens", lens, (torch.int32,), (B,)
-    if table is not None:
-        yield "page_table", table, (torch.int32,), (B, "pages of a sequence")
+def _refusals(new, k_cache, v_cache, lens, table):
+    """What no kernel here takes, in order: which argument, what came, what is allowed.
 
-
-def _refusals(tensors):
-    """What no kernel here takes, in order: which argument, what came, what is allowed."""
+    `new` names queries, or new keys and values.
+    """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
-    q = None
-    for name, x, dtypes, shape in tensors:
+    q = next(iter(new.values()))
+    for name, x in (*new.items(), ("k_cache", k_cache), ("v_cache", v_cache)):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
             kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
             yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
-        q = x if q is None else q  # the first: all must be where it is
-        if x.dtype not in dtypes or x.device != q.device:
-            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {dtypes} on {q.device}")
-        fits = [n == size for n, size in zip(shape, x.shape, strict=False) if n is not str(n)]
-        if x.dim() != len(shape) or 0 in x.shape or not all(fits):
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {shape}, none 0")
+        if x.dtype not in DTYPES:
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if x.dim() != 4 or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 4 dimensions, none 0")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    (B, H, _, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
+    want = (B if table is None else blocks, Hkv if "q" in new else H, N, D)
+    if q.shape != new.get("v_new", q).shape:
+        yield ValueError(f"v_new has shape {(*new['v_new'].shape,)}; allowed: {(*q.shape,)}")
+    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if x.shape != want:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {want}")
+    for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
+        if x is None and (name == "page_table" or "q" in new):
+            continue
+        if not isinstance(x, torch.Tensor) or x.dtype != torch.int32 or x.layout != torch.strided:
+            kind = getattr(x, "dtype", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
+        if x.dim() != rank or x.shape[0] != B or x.numel() == 0:
+            allowed = (B, "pages of a sequence")[:rank]
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {allowed}")
+        if x.device != q.device:
+            yield ValueError(f"{name} is on {x.device}; allowed: {q.device}")
 
 
 def _option_refusals(q, k_cache, keys, longest, splits, invariant, return_lse, scale):

@@ -127,9 +127,7 @@ def last_arriver(
     `arrived` are its counters, int32 zeros, one for each program of a split; it leaves zeros. No
     call on another stream may use them meanwhile. Without them it makes its own: a launch, too.
     """
-    for error in kernel._refusals(
-        kernel._tensors({"q": q}, k_cache, v_cache, cache_seqlens, page_table)
-    ):
+    for error in kernel._refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
         raise error
     B, H, M, D = q.shape
     Hkv = k_cache.shape[1]

@@ -531,7 +531,7 @@ REFUSED = {
     ),
     "another batch": (
         {"q": ones(3, 4, 1, 16)},
-        ValueError("k_cache has shape (2, 2, 40, 16); allowed: (3, 'Hkv', 'N', 16)"),
+        ValueError("k_cache has shape (2, 2, 40, 16); allowed: (3, 2, 40, 16)"),
     ),
     "v unlike k": (
         {"v_cache": ones(2, 2, 41, 16)},
@@ -543,7 +543,7 @@ REFUSED = {
     ),
     "int64 lengths": (
         {"cache_seqlens": whole(2).long()},
-        TypeError("cache_seqlens is torch.int64 on"),
+        TypeError("cache_seqlens is torch.int64; allowed"),
     ),
     "lengths of others": (
         {"cache_seqlens": whole(3)},
@@ -551,7 +551,7 @@ REFUSED = {
     ),
     "lengths elsewhere": (
         {"cache_seqlens": whole(2).to("meta")},
-        TypeError("cache_seqlens is torch.int32 on meta; allowed: (torch.int32,) on"),
+        ValueError("cache_seqlens is on meta; allowed: "),
     ),
     "int64 table": (
         PAGED | {"page_table": whole(2, 3).long()},
@@ -621,7 +621,7 @@ APPEND_REFUSED = {
     ),
     "other heads": (
         {"k_new": ones(2, 4, 1, 16), "v_new": ones(2, 4, 1, 16)},
-        ValueError("k_cache has shape (2, 2, 40, 16); allowed: (2, 4, 'N', 16)"),
+        ValueError("k_cache has shape (2, 2, 40, 16); allowed: (2, 4, 40, 16)"),
     ),
     "v unlike k": (
         {"v_new": ones(2, 2, 3, 16)},

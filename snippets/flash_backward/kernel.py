@@ -6,7 +6,6 @@ Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextlib
 import functools
 import math
 import numbers
@@ -65,7 +64,7 @@ TILES = {
     "sm_100": {
         64: (Tile(64, 128, 8, 2), Tile(128, 64, 8, 2)),
         128: (Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
-        256: (Tile(32, 64, 8, 2), Tile(64, 32, 8, 1)),
+        256: (Tile(32, 64, 8, 1), Tile(64, 32, 8, 1)),
     },
     "gfx942": {
         64: (Tile(32, 64, 4, 1), Tile(64, 32, 4, 1)),
@@ -465,7 +464,7 @@ def flash_backward(
     tensors, strides, sums, problem = _problem(tensors, scale, causal, align, into is not None)
     (B, H, M, D), (_, Hkv, N, _) = tensors[0].shape, tensors[1].shape
     for_keys, for_queries = _tiles(_architecture(q.device), q.dtype, D, causal)
-    with _device_of(q):
+    with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         tiles = -(-M // for_queries.BLOCK_M)
         _grad_q_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the other
             *_loaded(for_queries, problem, *tensors[:4]), tensors[4], lse, grad_lse, *sums,
@@ -508,10 +507,20 @@ def _can_use_tma(*tensors):
     """Whether TMA can load all tensors: 16-byte aligned rows, on Hopper or later."""
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
     hopper = _architecture(tensors[0].device) in ("sm_90", "sm_100")
-    if not hopper or tensors[0].dtype == torch.float32 or any(0 in x.stride() for x in tensors):
+    if not hopper or tensors[0].dtype == torch.float32:
         return False
-    steps = (math.gcd(*x.stride()[:-1]) * x.itemsize for x in tensors)  # bytes
-    return not any(step % 16 or x.data_ptr() % 16 for step, x in zip(steps, tensors, strict=True))
+    for x in tensors:
+        steps = x.stride()
+        if 0 in steps or x.data_ptr() % 16 or math.gcd(*steps[:-1]) * x.itemsize % 16:
+            return False
+    return True
+
+
+class Descriptor(TensorDescriptor):
+    """A descriptor of a tensor that was not refused, or that was made here."""
+
+    def __post_init__(self):
+        """Triton would check it again here, which takes longer than all else about it."""
 
 
 def _loaded(tile, problem, *tensors):
@@ -520,7 +529,7 @@ def _loaded(tile, problem, *tensors):
         return tensors
     queries, keys = ([1, 1, block, problem["BLOCK_D"]] for block in tile[:2])
     blocks = (queries, keys, keys, queries, [1, tile.BLOCK_M], [1, tile.BLOCK_M])
-    return [TensorDescriptor(x, x.shape, x.stride(), blocks[i]) for i, x in enumerate(tensors)]
+    return [Descriptor(x, x.shape, x.stride(), blocks[i]) for i, x in enumerate(tensors)]
     # --8<-- [end:descriptors]
 
 
@@ -559,13 +568,6 @@ def _tiles(architecture, dtype, D, causal):
     for_keys, *for_queries = rows[min(width for width in rows if D <= width)]
     return for_keys, for_queries[-1 if causal else 0]
     # --8<-- [end:architecture]
-
-
-def _device_of(x):
-    """A context in which kernels are launched where x is; mostly they are in any case."""
-    if not x.is_cuda or x.device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(x.device)
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -7,16 +7,15 @@ passes are faster. The sum has no fixed order: the last bits of dQ differ from c
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .kernel import (
     INTERPRETED,
     Constants,
+    Descriptor,
     Queries,
     Rows,
     Sizes,
     _architecture,
-    _device_of,
     _first_queries,
     _keys_step,
     _load_rows,
@@ -203,7 +202,7 @@ def one_pass(
     tile = tile or _tiles(_architecture(q.device), q.dtype, D, causal)[0]
     total = q.new_empty((B, H, M, D), dtype=torch.float32)  # the sum of dQ
     added, width = _added(total, tile, problem)
-    with _device_of(q):
+    with torch.cuda.device_of(q):
         _prepare_kernel[(-(-M // ROWS) * H * B,)](
             tensors[4], tensors[3], lse, grad_lse, *sums, total, *strides[12:], *strides[9:12],
             sums.stride(1), H, M, D=D, BLOCK_M=ROWS, BLOCK_D=problem["BLOCK_D"],
@@ -231,4 +230,4 @@ def _added(total, tile, problem):
     if width == D and D % TMA_WIDTH == 0 and rows <= TMA_ROWS:
         total, width = total.view(B, H, M * D // TMA_WIDTH, TMA_WIDTH), TMA_WIDTH
     block = [1, 1, tile.BLOCK_M * problem["BLOCK_D"] // width, width]
-    return TensorDescriptor(total, total.shape, total.stride(), block), width
+    return Descriptor(total, total.shape, total.stride(), block), width

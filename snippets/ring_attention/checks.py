@@ -132,7 +132,7 @@ def _in_steps(step, ranks, q, k, v, scale, causal, layout):
     found = torch.empty_like(q)
     lse = torch.empty(q.shape[:-1], device=device)
     rings = [kernel.Ring(rank, ranks) for rank in range(ranks)]
-    where = [kernel._positions(ring, L, layout).to(device) for ring in rings]
+    where = [kernel.positions(L, group=ring, layout=layout).to(device) for ring in rings]
     for ring in rings:
         mine = q[:, :, where[ring.rank]]
         state = [torch.full(mine.shape, float("nan"), device=device)]

@@ -99,31 +99,24 @@ def _room(ring, *tensors):
     return _rooms[ring.group]
 
 
-class CopiedBlocks:
-    """As kernel.py's Blocks: what is with a rank, copied into the next rank's memory.
+def copied_blocks(ring, k, v):
+    """As kernel.py's blocks, of two ranks or more: copied into the next rank's memory.
 
     Whoever has read a buffer says so to the previous rank, which waits for that before it writes
     there again. All waiting is between two steps, when multiprocessors are free for it.
     """
-
-    def __init__(self, ring, k, v):
-        self.held, self.t = (k.contiguous(), v.contiguous()), 0
-        if ring.size > 1:
-            self.room = _room(ring, *self.held)
-            self.mine = self.room.places(self.room.rank, *self.held)
-            self.theirs = self.room.places(self.room.next, *self.held)
-
-    def send(self):
-        self.room.copy(self.held, self.theirs[self.t % 2], self.t % 2)
-
-    def receive(self):
-        self.room.wait(self.t % 2)
-        self.end()
-        self.held, self.t = self.mine[self.t % 2], self.t + 1
-
-    def end(self):
-        if self.t > 0:  # the first block is nobody's buffer
-            self.room.free((self.t - 1) % 2)
+    held = (k.contiguous(), v.contiguous())
+    room = _room(ring, *held)
+    mine, theirs = (room.places(rank, *held) for rank in (room.rank, room.next))
+    for t in range(ring.size - 1):
+        room.copy(held, theirs[t % 2], t % 2)
+        yield held
+        room.wait(t % 2)
+        if t > 0:  # the first block is nobody's buffer
+            room.free((t - 1) % 2)
+        held = mine[t % 2]
+    yield held
+    room.free((ring.size - 2) % 2)
 
 
 def bytes_kept():

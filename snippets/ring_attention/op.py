@@ -41,7 +41,7 @@ from snippets.hopper_backward.kernel import hopper_backward
 from snippets.hopper_backward.op import attention as on_one_gpu
 
 from . import kernel
-from .copies import CopiedBlocks, reached
+from .copies import copied_blocks, reached
 
 __all__ = ["loops", "on_one_gpu"]
 HOPPER_KERNEL = hopper.__file__
@@ -192,7 +192,7 @@ def hopper_step(q, k, v, state, step, scale, *, first, programs=None):
     rows, block, _, _ = plan.blocks  # what a copy by TMA moves
     descriptors = _describe(queries, rows), _describe(keys, block), _describe(values, block)
     where = q.shape[2], step.first_row, step.done
-    with kernel._device_of(q):
+    with torch.cuda.device_of(q):
         _hopper_step_kernel[(plan.programs,)](
             *descriptors, _describe(finished, rows), *sums, lse,
             *plan.sizes, *where, first, *plan.constants,
@@ -236,7 +236,7 @@ def hopper_gradients(q, k, v, out, lse, grad_out, scale):
 # --8<-- [start:composed]
 def _local(q, k, v):
     """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and kernel.py's TRITON elsewhere."""
-    if q.device.type != "cuda" or kernel._capability(q.device) != (9, 0):
+    if q.device.type != "cuda" or kernel._architecture(q.device) != "sm_90":
         return kernel.TRITON
     if q.dtype == torch.float32 or q.shape[-1] not in VARIANTS:
         return kernel.TRITON
@@ -253,7 +253,7 @@ def _backward(q, k, v, *further):
 
 def _blocks(ring, k, v):
     """Copied by DMA engines where all GPUs reach each other, else sent by torch.distributed."""
-    return (CopiedBlocks if reached(ring, k.device) else kernel.Blocks)(ring, k, v)
+    return (copied_blocks if reached(ring, k.device) else kernel.blocks)(ring, k, v)
 
 
 HOPPER = kernel.Local(hopper_step, hopper_gradients, _blocks)

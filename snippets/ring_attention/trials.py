@@ -19,7 +19,8 @@ from snippets._lab.measure.timing import Flush, in_turns
 
 from . import copies, kernel, op
 from .checks import HUGE, assert_huge_steps, assert_ring, assert_steps
-from .kernel import shard, ulysses_attention, unshard
+from .exchange import alone, ulysses_attention, unshard
+from .kernel import shard
 
 ring_attention = functools.partial(kernel.ring_attention, local=op.LOCAL)
 OURS = "ring_attention"  # with local=op.LOCAL
@@ -115,7 +116,7 @@ def prepare(N, causal, names):
     gc.collect()
     torch.cuda.empty_cache()
     q, k, v = _random(*"qkv", N=N)
-    want = kernel._alone(q, k, v, causal=causal, scale=D**-0.5)
+    want = alone(q, k, v, causal=causal, scale=D**-0.5)
     zigzag = [shard(x) for x in (q, k, v)]
     rows = [shard(x, layout="contiguous") for x in (q, k, v)]
     lying = [x[0].movedim(1, 0).contiguous() for x in rows[1:]]  # [L, H, D]
@@ -123,7 +124,7 @@ def prepare(N, causal, names):
     calls = {
         HOPPER: lambda: resolve(HOPPER)(q, k, v, causal=causal),
         CUDNN: lambda: resolve(CUDNN)(q, k, v, causal=causal),
-        ALONE: lambda: kernel._alone(q, k, v, causal=causal, scale=D**-0.5),
+        ALONE: lambda: alone(q, k, v, causal=causal, scale=D**-0.5),
         OURS: lambda: ring_attention(*zigzag, **options),
         TRITON: lambda: kernel.ring_attention(*zigzag, **options),
         GATHER: lambda: _gathered(zigzag[0], *lying, causal),
@@ -186,11 +187,8 @@ def _steps_only(q, k, v, causal, local):
 def _transfers_only(k, v):
     """All messages of a ring, and nothing between them."""
     ring = kernel._ring(None)
-    block = op.LOCAL.blocks(ring, k, v)
-    for _ in range(ring.size - 1):
-        block.send()
-        block.receive()
-    block.end()
+    for _ in op.LOCAL.blocks(ring, k, v):
+        pass
 
 
 def prepare_graphs(N, causal, names):
@@ -235,7 +233,7 @@ def prepare_ways(N, causal):
     """The calls that send in different ways while hopper_step runs. Name → "" or why not."""
     _held.clear()
     q, k, v = _random(*"qkv", N=N)
-    want = shard(kernel._alone(q, k, v, causal=causal, scale=D**-0.5))
+    want = shard(alone(q, k, v, causal=causal, scale=D**-0.5))
     q, k, v = (shard(x) for x in (q, k, v))
     few, all_of_them = _group_of(CHANNELS), _programs()
 
@@ -245,10 +243,10 @@ def prepare_ways(N, causal):
         return kernel.ring_attention(q, k, v, local=local, **options)
 
     calls = {
-        COPIES: lambda: ring(copies.CopiedBlocks),
-        NCCL: lambda: ring(kernel.Blocks),
-        FEWER: lambda: ring(kernel.Blocks, all_of_them - CHANNELS, few),
-        TICKETS: lambda: ring(kernel.Blocks, A_TILE_EACH, few),
+        COPIES: lambda: ring(copies.copied_blocks),
+        NCCL: lambda: ring(kernel.blocks),
+        FEWER: lambda: ring(kernel.blocks, all_of_them - CHANNELS, few),
+        TICKETS: lambda: ring(kernel.blocks, A_TILE_EACH, few),
     }
     why = {name: _why(call, want) for name, call in calls.items()}
     steps = functools.partial(op.hopper_step, programs=all_of_them)
@@ -317,9 +315,9 @@ def prepare_training(N, causal, names):
             found[name] = calls[name]()
         except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
             why[name] = in_a_line(error)
-    alone = functools.partial(kernel._alone, causal=causal, scale=D**-0.5)
+    whole = functools.partial(alone, causal=causal, scale=D**-0.5)
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    want = found.get(CUDNN) or _trained(alone, leaves, grad_out)
+    want = found.get(CUDNN) or _trained(whole, leaves, grad_out)
     for name, gradients in found.items():
         cut = shard if name in (OURS, TRITON) else (lambda x: x)
         faults = [_why(lambda x=x: x, cut(y)) for x, y in zip(gradients, want, strict=True)]
@@ -344,7 +342,7 @@ def peak(name, N, train):
     q, k, v = _random(*"qkv", N=length, seed=dist.get_rank())
     attend = functools.partial(ring_attention, causal=True, validate=False)
     if name == ALONE:
-        attend = functools.partial(kernel._alone, causal=True, scale=D**-0.5)
+        attend = functools.partial(alone, causal=True, scale=D**-0.5)
     with contextlib.nullcontext() if train else torch.no_grad():
         leaves = [x.requires_grad_(train) for x in (q, k, v)]
         out = attend(*leaves)
@@ -363,7 +361,7 @@ def prepare_theirs(N, causal):
     leave()
     mesh = dist.device_mesh.init_device_mesh(DEVICE, (dist.get_world_size(),))
     q, k, v = _random(*"qkv", N=N)
-    want = kernel._alone(q, k, v, causal=causal, scale=D**-0.5)
+    want = alone(q, k, v, causal=causal, scale=D**-0.5)
     stack = contextlib.ExitStack()
     stack.enter_context(torch.no_grad())
     stack.enter_context(sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]))

@@ -278,11 +278,10 @@ def one_of_each():
         ("decode_attention.kernel", "cache_append", (one, one, x, x, lengths), {}),
         ("decode_attention.last_arriver", "last_arriver", (one, x, x), {"num_splits": 2}),
         ("ring_attention.kernel", "_launch_step", (x, x, x, state, step, 0.125), {"first": True}),
-        ("ring_attention.kernel", "_launch_delta", (x, x), {}),
         (
             "ring_attention.kernel",
             "_launch_backward",
-            (x, x, x, x, row, row, sums, step, 0.125),
+            (x, x, row, row, 0.125, x, x, sums, step),
             {},
         ),
         ("ring_attention.op", "hopper_step", (x, x, x, state, step, 0.125), {"first": True}),

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from snippets._lab.child import Ended
 from snippets._lab.judge.mutants import MutantError
-from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets._warps.launch import OnGpu
@@ -24,6 +24,7 @@ from snippets.ring_attention import (
     bench,
     copies,
     drawings,
+    exchange,
     exercise,
     figures,
     kernel,
@@ -39,13 +40,8 @@ from snippets.ring_attention.checks import (
     assert_steps,
     eager,
 )
-from snippets.ring_attention.kernel import (
-    positions,
-    ring_attention,
-    shard,
-    ulysses_attention,
-    unshard,
-)
+from snippets.ring_attention.exchange import ulysses_attention, unshard
+from snippets.ring_attention.kernel import positions, ring_attention, shard
 from snippets.ring_attention.ranks import Failure, Ranks
 from tests import made_up
 from tests.floors import some
@@ -146,6 +142,19 @@ def test_ulysses_takes_another_attention(ranks):
     check(ranks, Case(True, "zigzag", L=6, H=ranks.size, Hkv=ranks.size), ulysses_with_eager)
 
 
+def ulysses_in_disorder(*tensors, **options):
+    """Rows go home in the order of positions, not of shards."""
+    back = exchange._exchange_back
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_exchange_back", lambda x, ring, order: back(x, ring, None))
+        return ulysses_attention(*tensors, **options)
+
+
+def test_heads_exchanged_without_the_order_of_their_rows_are_rejected(ranks):
+    with pytest.raises(NumericalMismatch):
+        check(ranks, Case(True, "zigzag", L=6, H=ranks.size, Hkv=ranks.size), ulysses_in_disorder)
+
+
 # The steps of a ring without messages: kernel.py's, and the one for Hopper as a stand-in plays it.
 
 STEPS = {
@@ -197,7 +206,7 @@ def test_ordinary_steps_do_not_pay_for_huge_scores(step, monkeypatch):
 
     class Kernel:
         def __getitem__(self, grid):
-            return lambda *flat, **given: seen.append(given["EXACT"] if given else flat[-3])
+            return lambda *flat, **tile: seen.append(flat[-1 if tile else -3])
 
     monkeypatch.setattr(kernel, "_ring_attention_kernel", Kernel())
     monkeypatch.setattr(op, "_hopper_step_kernel", Kernel())
@@ -228,7 +237,8 @@ def test_the_composed_launcher_takes_the_triton_step_elsewhere(ranks):
 
 def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
     capability = {"is": (9, 0)}
-    monkeypatch.setattr(kernel, "_capability", lambda device: capability["is"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability["is"])
+    monkeypatch.setattr(kernel, "_architecture", kernel._architecture.__wrapped__)
 
     def chosen(dtype=torch.bfloat16, D=128, cut=slice(None)):
         x = torch.zeros(1, 2, 8, D, dtype=dtype)[..., cut]
@@ -369,17 +379,11 @@ def blocks_seen(size, calls, monkeypatch, seed=0):
         pause = random.Random(f"{seed} {rank}")
         for call in some(range(calls)):
             mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
-            block = copies.CopiedBlocks(kernel.Ring(rank, size, rank), mine, mine + 0.5)
-            for t in some(range(size)):
-                if t + 1 < size:
-                    block.send()
+            ring = kernel.Ring(rank, size, rank)
+            for k, v in copies.copied_blocks(ring, mine, mine + 0.5):
                 time.sleep(pause.choice((0, 0, 0.001, 0.004)))  # a step
-                k, v = block.held
                 assert torch.equal(k + 0.5, v)
                 seen[rank].append(k.unique().item() if k.unique().numel() == 1 else None)
-                if t + 1 < size:
-                    block.receive()
-            block.end()
 
     threads = [threading.Thread(target=play, args=(rank,)) for rank in range(size)]
     order.shuffle(threads)
@@ -420,7 +424,7 @@ def test_a_buffer_that_is_written_before_it_is_free_is_noticed(monkeypatch):
 def scores_seen(size, length, causal, layout):
     """[N, N] of how often each query meets each key, in the order of positions."""
     rings = [kernel.Ring(rank, size) for rank in range(size)]
-    where = [kernel._positions(ring, length, layout) for ring in rings]
+    where = [positions(length, group=ring, layout=layout) for ring in rings]
     met = torch.zeros(size * length, size * length, dtype=torch.int64)
     for ring in some(rings):
         for step in kernel._plan(ring, length, causal, layout):
@@ -453,7 +457,7 @@ def test_the_drawings_show_what_is_planned():
     size = drawings.RANKS
     for rank in some(range(size)):
         assert drawings.chunks(rank, "zigzag") == tuple(
-            kernel._positions(kernel.Ring(rank, size), 2, "zigzag").tolist()
+            positions(2, group=kernel.Ring(rank, size)).tolist()
         )
         for t, step in enumerate(some(kernel._plan(kernel.Ring(rank, size), 2, True, "zigzag"))):
             assert (
@@ -534,12 +538,12 @@ def call_with(changes):
 
 
 REFUSED = {
-    "a wrong dtype": ({"dtype": torch.float16}, "dtype torch.float16.*dtype torch.float32"),
-    "a shorter shard": ({"L": 2}, "calls with L 2, rank 0 with L 4"),
-    "another mask": ({"causal": True}, "causal True.*causal False"),
-    "another layout": ({"layout": "contiguous"}, "layout 'contiguous'.*layout 'zigzag'"),
-    "another scale": ({"scale": 2.0}, r"scale 2\.0.*scale 0\.25"),
-    "what no rank takes": ({"dtype": torch.float64}, "rank 1 refused its arguments"),
+    "a wrong dtype": ({"dtype": torch.float16}, "torch.float16.*allowed.*torch.float32"),
+    "a shorter shard": ({"L": 2}, r"rank 1 .*2, 2, 16.*allowed: as here, q \(1, 2, 4, 16"),
+    "another mask": ({"causal": True}, "'causal': True.*allowed.*'causal': False"),
+    "another layout": ({"layout": "contiguous"}, "'contiguous'.*allowed.*'zigzag'"),
+    "another scale": ({"scale": 2.0}, r"'scale': 2\.0.*allowed.*'scale': 0\.25"),
+    "what no rank takes": ({"dtype": torch.float64}, "rank 1 .* refuses: q is torch.float64"),
 }
 
 
@@ -552,47 +556,68 @@ def test_what_one_rank_does_wrong_all_raise(ranks, reason):
 
 
 def shard_of(rows):
-    with pytest.raises(ValueError, match="it must be a multiple of") as caught:
+    with pytest.raises(ValueError, match="allowed: a multiple of") as caught:
         shard(torch.zeros(1, 1, rows, 16))
     return str(caught.value)
 
 
 def too_few_heads():
     q, k, v, _ = whole(Case(True, "zigzag", L=4, H=1, Hkv=1), 1)
-    with pytest.raises(ValueError, match="q has 1 heads; it must be a multiple of the"):
+    with pytest.raises(ValueError, match="q has 1 heads; allowed: a multiple of"):
         ulysses_attention(q, k, v)
 
 
 def test_what_does_not_divide_is_refused_on_every_rank(ranks):
     said = ranks.run(shard_of, 2 * ranks.size + 1)
-    assert all(f"with {ranks.size} ranks" in text for text in some(said))
+    assert all(f"as {ranks.size} ranks with" in text for text in some(said))
     ranks.run(too_few_heads)
 
 
 ALONE = {
-    "a list": ({"q": [1.0]}, TypeError("q has type list")),
+    "a list": ({"q": [1.0]}, TypeError("q is <class 'list'>; allowed: a dense")),
     "float64": ({"q": lambda x: x.double()}, TypeError("q is torch.float64")),
-    "two dtypes": ({"k": lambda x: x.half()}, TypeError("k is torch.float16 but q is")),
-    "three dimensions": ({"q": lambda x: x[0]}, ValueError("4 dimensions are needed")),
-    "no rows": ({"q": lambda x: x[:, :, :0]}, ValueError("no dimension may be 0")),
-    "columns apart": ({"q": lambda x: x.mT.contiguous().mT}, ValueError("use q.contiguous()")),
+    "two dtypes": (
+        {"k": lambda x: x.half()},
+        TypeError("k is torch.float16 on cpu; allowed: torch.float32 on cpu"),
+    ),
+    "three dimensions": ({"q": lambda x: x[0]}, ValueError("allowed: 4 dimensions, none 0")),
+    "no rows": ({"q": lambda x: x[:, :, :0]}, ValueError("allowed: 4 dimensions, none 0")),
+    "columns apart": (
+        {"q": lambda x: x.mT.contiguous().mT},
+        ValueError("allowed: the last 1, others any"),
+    ),
     "a narrow head": (
         {n: lambda x: x[..., :8] for n in "qkv"},
-        ValueError("head dimension 8; 16 to 256"),
+        ValueError("q has 8 columns; allowed: 16 to 256"),
     ),
-    "keys of another length": ({"k": lambda x: x[:, :, :2]}, ValueError("it must be (1, Hkv, 4")),
-    "another v": ({"v": lambda x: x[:, :1]}, ValueError("it must be k's")),
-    "heads that do not divide": ({"q": lambda x: x[:, :1]}, ValueError("a multiple of k's")),
-    "an odd shard": ({n: lambda x: x[:, :, :3] for n in "qkv"}, ValueError("an even number")),
+    "keys of another length": (
+        {"k": lambda x: x[:, :, :2]},
+        ValueError("k has shape (1, 2, 2, 16); allowed with q: (1, 2, 4, 16)"),
+    ),
+    "another v": (
+        {"v": lambda x: x[:, :1]},
+        ValueError("v has shape (1, 1, 4, 16); allowed with q: (1, 2, 4, 16)"),
+    ),
+    "heads that do not divide": (
+        {"q": lambda x: x[:, :1]},
+        ValueError("q has 1 heads and k 2; allowed: a multiple of k's"),
+    ),
+    "an odd shard": (
+        {n: lambda x: x[:, :, :3] for n in "qkv"},
+        ValueError("q has 3 rows; allowed: a multiple of 2"),
+    ),
     "an unknown layout": ({"layout": "stripes"}, ValueError("layout is 'stripes'")),
-    "causal as a number": ({"causal": 1}, TypeError("causal has type int")),
-    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; it must lie between")),
+    "causal as a number": ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),
+    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; allowed: 2^-64 to 2^64")),
     "a scale too large for gradients": (
         {"scale": 257.0, "v": lambda x: x.requires_grad_()},
-        ValueError("scale is 257.0; for gradients it may be at most 2^8"),
+        ValueError("scale is 257.0; allowed for gradients: at most 2^8"),
     ),
-    "a scale of text": ({"scale": "1"}, TypeError("scale has type str")),
-    "a group of text": ({"group": "world"}, ValueError("torch.distributed is not initialized")),
+    "a scale of text": ({"scale": "1"}, TypeError("scale is '1'; allowed: a number or None")),
+    "a group of text": (
+        {"group": "world"},
+        TypeError("group is 'world'; allowed: None or, once torch.distributed"),
+    ),
 }
 
 
@@ -726,7 +751,7 @@ def made_up_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(op, "hopper_step", triton_step)
-    monkeypatch.setattr(copies, "CopiedBlocks", kernel.Blocks)
+    monkeypatch.setattr(copies, "copied_blocks", kernel.blocks)
     monkeypatch.setattr(trials, "_group_of", lambda channels: None)
     monkeypatch.setattr(trials, "_programs", lambda: 132)
     monkeypatch.setattr(trials, "profile", Profile)

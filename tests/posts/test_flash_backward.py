@@ -121,6 +121,21 @@ def test_a_causal_mask_may_have_a_tile_of_its_own():
                 assert kernel._tiles(architecture, dtype, D, causal) == (keys, queries[-causal])
 
 
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "D"),
+    [
+        ("capability (7, 0)", torch.float16, 16),
+        ("sm_75", torch.bfloat16, 16),
+        ("sm_75", torch.float32, 136),
+    ],
+)
+def test_what_an_old_gpu_cannot_do_is_refused(architecture, dtype, D, monkeypatch):
+    monkeypatch.setattr(kernel, "_architecture", lambda device: architecture)
+    words = f"q is {dtype} with {D} columns on a GPU of {architecture}; allowed: sm_75, without"
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check(*heads(3, 5, D, dtype=dtype))
+
+
 @pytest.mark.numerical
 def test_heads_that_start_together_are_all_there(run, monkeypatch):
     for at_once in (1, 4, 12, 10_000):

@@ -666,8 +666,7 @@ def _layout_refusals(layout, name, rows, ranks=1):
         yield ValueError(f"layout is {layout!r}; allowed: 'zigzag', 'contiguous'")
     pieces = ranks * (2 if layout == "zigzag" else 1)
     if rows % pieces:
-        what = f"a multiple of {pieces}, as {ranks} ranks with layout {layout!r} need"
-        yield ValueError(f"{name} has {rows} rows; allowed: {what}")
+        yield ValueError(f"{name} has {rows} rows; allowed in {layout}: a multiple of {pieces}")
 
 
 def _refusals(q, k, v, causal, scale, layout):

@@ -556,7 +556,7 @@ def test_what_one_rank_does_wrong_all_raise(ranks, reason):
 
 
 def shard_of(rows):
-    with pytest.raises(ValueError, match="allowed: a multiple of") as caught:
+    with pytest.raises(ValueError, match="allowed in zigzag: a multiple of") as caught:
         shard(torch.zeros(1, 1, rows, 16))
     return str(caught.value)
 
@@ -569,7 +569,7 @@ def too_few_heads():
 
 def test_what_does_not_divide_is_refused_on_every_rank(ranks):
     said = ranks.run(shard_of, 2 * ranks.size + 1)
-    assert all(f"as {ranks.size} ranks with" in text for text in some(said))
+    assert all(f"a multiple of {2 * ranks.size}" in text for text in some(said))
     ranks.run(too_few_heads)
 
 
@@ -604,7 +604,7 @@ ALONE = {
     ),
     "an odd shard": (
         {n: lambda x: x[:, :, :3] for n in "qkv"},
-        ValueError("q has 3 rows; allowed: a multiple of 2"),
+        ValueError("q has 3 rows; allowed in zigzag: a multiple of 2"),
     ),
     "an unknown layout": ({"layout": "stripes"}, ValueError("layout is 'stripes'")),
     "causal as a number": ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),

@@ -69,6 +69,7 @@ def _issue_qk(""",
         "    acc = _issue_pv(p, state.acc, channels.v, before)\n"
         "    _pass_turn(channels, queries, V)\n",
     ),
+    # --8<-- [end:turns]
     (
         "    v: Any\n\n\n@gluon.jit\ndef _producer(",
         "    v: Any\n    order_barriers: Any\n\n\n@gluon.jit\ndef _producer(",
@@ -80,7 +81,11 @@ def _issue_qk(""",
         "    channels = Channels(q, k, v, order_barriers)\n",
     ),
 ]
-# --8<-- [end:turns]
+
+
+def _turns(old, new):
+    """TURNS with one text of theirs replaced."""
+    return [(piece, text.replace(old, new)) for piece, text in TURNS]
 
 
 class Work(NamedTuple):
@@ -336,23 +341,17 @@ MISTAKES = [
     ),
     Mistake(
         "turn not passed on",
-        [
-            *TURNS,
-            (
-                "channels.v, before)\n    _pass_turn(channels, queries, V)\n",
-                "channels.v, before)\n",
-            ),
-        ],
+        [*TURNS[:3], *TURNS[4:]],  # all but the piece that passes it on
         "The other consumer waits for its turn, this one for the other, and the producer for both.",
     ),
     Mistake(
         "nobody's turn at first",
-        [*TURNS, ("mbarrier.arrive(order_barriers.index(0), count=1)", "pass")],
+        _turns("mbarrier.arrive(order_barriers.index(0), count=1)", "pass"),
         "Each consumer waits for the other to begin.",
     ),
     Mistake(
         "turn not waited for",
-        [*TURNS, ("_wait_for_turn(channels, queries, keys.before + i, V)", "pass")],
+        _turns("_wait_for_turn(channels, queries, keys.before + i, V)", "pass"),
         "Results stay right, but both consumers may multiply, and then both do their softmax.",
     ),
     Mistake(

@@ -456,6 +456,7 @@ def flash_backward(
 
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4
     """
+    # --8<-- [start:launch]
     for error in _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into):
         raise error
     results = tuple(into or (x.new_empty(x.shape) for x in (q, k, v)))
@@ -477,6 +478,7 @@ def flash_backward(
             **problem, **_options(for_keys),
         )  # fmt: skip
     return results
+    # --8<-- [end:launch]
 
 
 def _problem(tensors, scale, causal, align, add):

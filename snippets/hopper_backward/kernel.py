@@ -90,6 +90,7 @@ def _hopper_backward_kernel(
     with ADD adds to them, and adds to the sum of dQ, float32, two PARTs for each tile of queries.
     All goes by TMA but the logsumexp, Δ, and what ADD adds to.
     """
+    # --8<-- [start:kernel]
     V: gl.constexpr = Variant(BLOCK_M, STAGES, KV_IN_REGISTERS, CAUSAL, RAGGED, ADD)
     prob = Problem(
         H, G, M, N, tiles_m, tiles_n, heads_kv, together, causal_offset, scale, scale_log2
@@ -121,6 +122,7 @@ def _hopper_backward_kernel(
         [4, 1, 1],
         [CONSUMER_REGS, OTHER_REGS, OTHER_REGS],
     )
+    # --8<-- [end:kernel]
 
 
 class Channel(NamedTuple):
@@ -658,6 +660,7 @@ def hopper_backward(
         every = (q, k, v, out, grad_out, *results)
         lead = (None,) * (4 - q.dim())
         q, k, v, out, grad_out, grad_q, grad_k, grad_v = (x[lead] for x in every)
+    # --8<-- [start:launch]
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     keys, add = CONSUMERS.value * CONSUMER_N.value, into is not None
     variant = VARIANTS[D]._replace(CAUSAL=causal, RAGGED=N % keys != 0, ADD=add)
@@ -694,6 +697,7 @@ def hopper_backward(
             (total, grad_q), (*_strides(grad_q), H, M, padded, scale), (D, add, ROWS),
         )  # fmt: skip
     return results
+    # --8<-- [end:launch]
 
 
 L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share

@@ -164,6 +164,7 @@ def _forget_cards():
         for known in vars(load(room, "kernel")).values():
             if hasattr(known, "cache_clear"):
                 known.cache_clear()
+    load("hopper_attention", "kernel")._accepted.clear()
 
 
 def launches(lab, call, target):

@@ -10,6 +10,7 @@ Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.
 import contextlib
 import contextvars
 import functools
+import gc
 import numbers
 import os
 import subprocess
@@ -728,6 +729,7 @@ def main():
     options = {"timeout": timedelta(seconds=60), "device_id": None if INTERPRETED else device}
     dist.init_process_group("gloo" if INTERPRETED else "nccl", **options)
     right = _check(device)  # a function: what refers to the ring ends before the ring does
+    gc.collect()  # or gloo's threads outlive it, and the process aborts at its end
     dist.destroy_process_group()
     return int(not right)
 

@@ -120,7 +120,10 @@ def test_a_new_post_passes_its_tests_and_its_wrong_kernels_apply(house, monkeypa
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("flash_attention", "there is a flash_attention already: snippets/flash_attention/kernel.py, "),
+        (
+            "flash_attention",
+            "there is a flash_attention already: snippets/flash_attention/kernel.py, ",
+        ),
         ("scoreboard", "there is a scoreboard already"),
         ("flash2", "'flash2' is no name for a post; lower-case words"),
         ("sliding__window", "is no name for a post"),

@@ -175,14 +175,14 @@ def test_it_is_usable_by_keyboard_alone(open_page, site, viewport):
     ("old", "new", "message"),
     [
         ("    weights = tl.exp(", "    weights = tl.exp((", r"Line \d+: "),
-        ("tl.exp(", "tl.expo(", r"Line 39: .*expo"),
-        ("weights = tl.exp(", "weights = tl.exp(nothing + ", r"Line 39: .*nothing"),
+        ("tl.exp(", "tl.expo(", r"Line 38: .*expo"),
+        ("weights = tl.exp(", "weights = tl.exp(nothing + ", r"Line 38: .*nothing"),
         (
             "for n in range(N):\n        k = ",
             "n = N * 0\n    while n < N:\n        k = ",
             "endless loop",
         ),
-        ("tl.zeros([BLOCK_D]", "tl.zeros([1073741824]", r"Line 42: "),
+        ("tl.zeros([BLOCK_D]", "tl.zeros([1073741824]", r"Line 41: "),
         ("def _basic_attention_kernel", "def _mine", r"must be named _basic_attention_kernel"),
         ("    pid = ", "#" * 1_000_000 + "\n    pid = ", r"characters are more than a kernel"),
     ],

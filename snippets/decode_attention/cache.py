@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernel import _refusals, _room
+from .kernel import _option_refusals, _refusals, _room
 
 
 def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
@@ -14,6 +14,8 @@ def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
     for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
         raise error
     _, capacity = _room(k_cache, page_table)
+    for error in _option_refusals(q, k_cache, capacity, None, 0, False, False, None):
+        raise error
     if cache_seqlens is None:
         lengths = torch.full(q.shape[:1], capacity)
     else:

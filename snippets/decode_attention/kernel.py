@@ -445,11 +445,11 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
     new = {"k_new": k_new, "v_new": v_new}
     for error in _refusals(new, k_cache, v_cache, cache_seqlens, page_table):
         raise error
+    page, capacity = _room(k_cache, page_table)
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
             raise ValueError(f"{name} has strides {x.stride()}; allowed: none of 0")
     B, Hkv, M, D = k_new.shape
-    page, capacity = _room(k_cache, page_table)
     tensors = (k_new, v_new, k_cache, v_cache, cache_seqlens, page_table)
     steps = (step for x in tensors[:4] for step in x.stride())
     sizes = (*steps, *_steps(cache_seqlens, page_table), Hkv, M, capacity, len(k_cache))
@@ -569,12 +569,14 @@ def _device_facts(device):
 
 def _room(k_cache, page_table):
     """Keys of a page, 0 without pages, and keys that a sequence has room for."""
-    keys = k_cache.shape[2]
-    if page_table is None:
-        return 0, keys
-    if keys & (keys - 1):
-        raise ValueError(f"k_cache has pages of {keys} keys; allowed: a power of two")
-    return keys, keys * page_table.shape[1]
+    page, capacity = 0, k_cache.shape[2]
+    if page_table is not None:
+        page, capacity = capacity, capacity * page_table.shape[1]
+    if page & (page - 1):
+        raise ValueError(f"k_cache has pages of {page} keys; allowed: a power of two")
+    if capacity > 2**30:  # no sum of two lengths passes 2^31
+        raise ValueError(f"a sequence has room for {capacity} keys; allowed: at most 2^30")
+    return page, capacity
 
 
 def _steps(cache_seqlens, page_table):
@@ -674,7 +676,6 @@ def _option_refusals(q, k_cache, keys, longest, splits, invariant, return_lse, s
     rows = (  # what, its size, and the least and the most that is allowed
         ("q.shape[2]", M, 1, 64),  # more new tokens are a prefill
         ("q.shape[3]", D, 1, max(TILES["16 bits"])),
-        ("keys of a sequence", keys, 1, 2**30),  # no sum of two lengths passes 2^31
         ("max_seqlen", keys if longest is None else longest, 1, keys),
         ("num_splits", splits, 0, 0 if invariant is True else MAX_SPLITS),
     )

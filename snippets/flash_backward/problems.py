@@ -21,6 +21,7 @@ def problems():
     one = {"file": "one_pass"}
     yield gradients("one_tiles", "one pass, two tiles of queries and of keys", 34, 34, **one)
     yield gradients("one_more", "one pass, causal: rows without keys", 34, 4, causal=True, **one)
+    loss |= {"heads": (2, 1)}
     yield gradients("one_lse", "one pass, and a loss of the logsumexp too", 3, 4, **loss, **one)
 
 

@@ -20,8 +20,6 @@ pytest_plugins = ["tests.browser.browser"]
 NOT_FOUND = {
     "mask without `other`": "an address of a surplus walker that nobody set is 0 here",
     "written over the first tokens": "a cache begins empty here, and its tokens are the first",
-    "all heads in one sum": "the problems of one pass have one head, as small as they must be",
-    "batch and head exchanged": "the same",
 }
 
 

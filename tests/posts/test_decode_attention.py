@@ -628,6 +628,14 @@ APPEND_REFUSED = {
         ValueError("v_new has shape (2, 2, 3, 16); allowed: (2, 2, 1, 16)"),
     ),
     "two dtypes": ({"k_cache": ones(2, 2, 40, 16).float()}, TypeError("k_cache is torch.float32")),
+    "more keys than two lengths may add up to": (
+        {n: ones(1, 1, 1, 16).expand(2, 2, 2**30 + 1, 16) for n in ("k_cache", "v_cache")},
+        ValueError("a sequence has room for 1073741825 keys; allowed: at most 2^30"),
+    ),
+    "pages of 48": (
+        {"page_table": whole(2, 3)} | {n: ones(6, 2, 48, 16) for n in ("k_cache", "v_cache")},
+        ValueError("k_cache has pages of 48 keys; allowed: a power of two"),
+    ),
     "rows that share memory": (
         {"k_cache": ones(2, 1, 40, 16).expand(2, 2, 40, 16)},
         ValueError("k_cache has strides (640, 0, 16, 1); allowed: none of 0"),

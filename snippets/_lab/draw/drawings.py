@@ -18,7 +18,7 @@ PALE = 22  # percent of a color in a box that words are read on
 STRONG = 70  # of what is meant, between boxes that are pale
 TIP = 3, 5  # half the width of an arrow's point, and its length
 PHONE = 344  # what a phone of 390 px shows of a figure, without scrolling
-LARGER = 1.2  # how much a narrow picture may grow on a wide page
+LARGER = 1.5  # how much a narrow picture may grow on a wide page
 LETTER = 0.58  # about how wide a letter is, in sizes of its font
 Point = tuple[float, float]
 _PLACES = re.compile(r' (?:d|points|[xy][12]?|width|height|c[xy]|r)="[^"]*"')
@@ -229,7 +229,7 @@ def svg(
 ) -> str:
     """A picture. What is wider than a phone keeps its size there and scrolls in its box.
 
-    What is narrower is drawn a little larger where there is room.
+    What is narrower is drawn larger where there is room.
     """
     about, parts = html.escape(about, quote=True), _rounded("".join(drawn))
     scrolls = width > PHONE
@@ -243,6 +243,11 @@ def svg(
         f'<div class="am-drawing"{box_}><svg viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{about}" style="{least}{most}{face}">{parts}</svg>{pause}</div>'
     )
+
+
+def beside(*pictures: str) -> str:
+    """Pictures of the same width in a row, on a phone below each other."""
+    return f'<div class="am-drawings">{"".join(pictures)}</div>'
 
 
 def _rounded(drawn: str) -> str:

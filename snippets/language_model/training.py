@@ -1,13 +1,9 @@
 """Training a model: steps, a schedule, validation, and checkpoints that survive a kill."""
 
-import contextlib
-import fcntl
-import hashlib
 import io
 import math
 import os
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,21 +12,9 @@ from .data import batch
 from .module import Config, LanguageModel, loss_of
 from .op import OURS, attend_with
 
-FORMAT = 1  # of a checkpoint
-DIGEST = hashlib.sha256().digest_size  # bytes at the end of its file
-PARTS = {  # of a state, and their types
-    "settings": dict,
-    "corpus": str,
-    "step": int,
-    "losses": list,
-    "validation": list,
-    "model": dict,
-    "optimizer": dict,
-}
-
 
 class BadCheckpoint(RuntimeError):
-    """A checkpoint is cut short, damaged, or of another run; the message says what to do."""
+    """A checkpoint cannot be read, or is of another run; the message says what to do."""
 
 
 class Settings(NamedTuple):
@@ -101,7 +85,6 @@ class Run:
                 block.compile(dynamic=False)
         self.step = 0
         self.validation = []  # (step, loss)
-        self.best = None  # what best.pt is to hold, where it is newer than the file
         self._losses = []  # of each step, on the device: reading one waits for the GPU
 
     def advance(self, tokens=None):
@@ -142,7 +125,6 @@ class Run:
     def state(self):
         """What a checkpoint holds. Windows follow from seed and step: no random state is kept."""
         return {
-            "format": FORMAT,
             "settings": _plain(self.settings),
             "corpus": self.corpus.manifest["sha256"],
             "step": self.step,
@@ -155,17 +137,11 @@ class Run:
     def resume(self, state):
         """Continue where a state was taken. Raises BadCheckpoint for that of another run."""
         _check_state(state, self.settings, self.corpus)
-        load_weights(self.model, state)
-        try:
-            self.optimizer.load_state_dict(state["optimizer"])
-            for weight, kept in self.optimizer.state.items():
-                for name in ("exp_avg", "exp_avg_sq"):
-                    kept[name].expand_as(weight)
-            self.validation = [(int(step), float(loss)) for step, loss in state["validation"]]
-            losses = torch.tensor(state["losses"], dtype=torch.float32, device=self.device)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise _misfit(error) from error
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        losses = torch.tensor(state["losses"], dtype=torch.float32, device=self.device)
         self.step, self._losses = state["step"], list(losses.unbind())
+        self.validation = state["validation"]
         # --8<-- [end:state]
 
 
@@ -179,38 +155,12 @@ def _groups(model, decay):
     ]
 
 
-def _check_parts(state, *names):
-    for name in names:
-        if not isinstance(state.get(name), PARTS[name]):
-            found = type(state[name]).__name__ if name in state else "missing"
-            raise BadCheckpoint(
-                f"the checkpoint's {name!r} is {found} and must be {PARTS[name].__name__}; begin "
-                "again with FRESH=1"
-            )
-
-
-def load_weights(model, state):
-    """Give a model the weights of a state. Raises BadCheckpoint for those of another model."""
-    _check_parts(state, "step", "model")
-    try:
-        model.load_state_dict(state["model"])
-    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
-        raise _misfit(error) from error
-
-
-def _misfit(error):
-    return BadCheckpoint(f"the checkpoint does not fit: {error}; begin again with FRESH=1")
-
-
 def _plain(settings):
     return {**settings._asdict(), "config": settings.config._asdict()}
 
 
 def _check_state(state, settings, corpus):
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise BadCheckpoint("the checkpoint is none of this program; begin again with FRESH=1")
-    _check_parts(state, *PARTS)
-    theirs, ours = state["settings"], _plain(settings)
+    theirs, ours = state.get("settings", {}), _plain(settings)
     for name in ours:
         if theirs.get(name) != ours[name]:
             raise BadCheckpoint(
@@ -227,126 +177,61 @@ def _check_state(state, settings, corpus):
 def save(state, path):
     """Replace a checkpoint whole: after a kill there is the old one or the new one.
 
-    The file ends with a digest of what comes before. Raises OSError where the disk is full or
-    cannot be written to; an old checkpoint is then as it was.
+    Raises OSError where the disk is full or cannot be written to; an old checkpoint is then as it
+    was.
     """
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     torch.save(state, content)
-    content.write(hashlib.sha256(content.getbuffer()).digest())
     part = path.with_suffix(".part")
-    try:
-        with part.open("wb") as file:
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    with part.open("wb") as file:
+        file.write(content.getbuffer())
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def load(path, device="cpu"):
-    """A state that was saved. Raises BadCheckpoint for a file that `save` did not write so."""
-    content = Path(path).read_bytes()
-    content, digest = content[:-DIGEST], content[-DIGEST:]
-    if hashlib.sha256(content).digest() != digest:
+    """A state that was saved. Raises BadCheckpoint for a file that does not hold a whole one."""
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many kinds, by where a file is cut
         raise BadCheckpoint(
-            f"{path} does not end with the digest of its content: it is damaged, cut short or "
-            "was stored by another program or an older version; begin again with FRESH=1"
-        )
-    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            f"{path} is damaged, or no checkpoint; begin again with FRESH=1"
+        ) from error
     # --8<-- [end:save]
 
 
-@contextlib.contextmanager
-def alone(folder):
-    """Keep other runs out of a folder; the lock ends with the process, however that ends.
-
-    Raises BadCheckpoint if another run is there, and OSError where the folder cannot be made.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadCheckpoint(
-                f"another run trains in {folder}; wait for its end, or choose another --folder"
-            ) from None
-        yield
-
-
-def try_out(state, folder):
-    """Store a checkpoint and delete it again. Raises OSError where that cannot be done."""
-    trial = folder / "trial.pt"
-    try:
-        save(state, trial)
-        trial.unlink()
-    except OSError as error:
-        raise OSError(
-            f"no checkpoint can be stored in {folder} ({error.strerror or error}); nothing was "
-            "trained; make room there, or choose another --folder"
-        ) from error
-
-
-def train(run, folder, *, seconds=math.inf, stop=lambda: False, tell=lambda run: None, note=print):
+def train(run, folder, *, seconds=math.inf, tell=lambda run: None):
     """Advance until the steps are made, the time is up or the held-out loss turns; say which.
 
     `last.pt` is what a killed run resumes from, `best.pt` the weights of the lowest held-out loss.
-    A checkpoint that cannot be written is told to `note`, and training goes on. `stop()` is asked
-    between two steps, where the weights, the optimizer and the step belong together.
+    Raises OSError where a checkpoint cannot be stored: the first is, before the first step.
     """
     began, settings = time.monotonic(), run.settings
     ended = "all steps are made"
     while run.step < settings.steps:
-        if run.step % settings.validate_every == 0 and not _validated(run):
-            _note_best(run)
-            if run.step % settings.save_every == 0:
-                _keep(run, folder, note)
+        if run.step % settings.validate_every == 0:
+            _note_best(run, folder)
+        if run.step % settings.save_every == 0:
+            save(run.state(), folder / "last.pt")
         if turned(run.validation):
             ended = "the held-out loss has turned"
             break
         if time.monotonic() - began > seconds:
             ended = f"{seconds:g} seconds are up"
             break
-        if stop():
-            _keep(run, folder, note)
-            return "stopped"
         run.advance()
         tell(run)
-    if not _validated(run):
-        _note_best(run)
-    _keep(run, folder, note)
+    _note_best(run, folder)
+    save(run.state(), folder / "last.pt")
     return ended
 
 
-def _validated(run):
-    """Whether the loss at this step is known: a run that was resumed has noted it before."""
-    return bool(run.validation) and run.validation[-1][0] == run.step
-
-
-def _note_best(run):
-    """Validate; copy the weights if none before had a lower loss."""
+def _note_best(run, folder):
+    """Validate, and store the weights if none before had a lower loss."""
+    if run.validation and run.validation[-1][0] == run.step:
+        return  # a run that was resumed has noted it before
     run.validate()
     if run.validation[-1][1] == min(loss for _, loss in run.validation):
-        weights = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
-        run.best = {"format": FORMAT, "step": run.step, "model": weights}
-
-
-def _keep(run, folder, note):
-    """Store the best weights, if they are new, and then the run."""
-    if run.best is not None and _store(run.best, Path(folder) / "best.pt", note):
-        run.best = None
-    _store(run.state(), Path(folder) / "last.pt", note)
-
-
-def _store(state, path, note):
-    """Whether a checkpoint could be stored; if not, it is told why."""
-    try:
-        save(state, path)
-    except OSError as error:
-        kept = "the old one stays" if path.exists() else "there is no older one"
-        note(f"{path.name} cannot be stored ({error.strerror or error}); {kept}")
-        return False
-    return True
+        save({"step": run.step, "model": run.model.state_dict()}, folder / "best.pt")

@@ -1,17 +1,12 @@
 """The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
 
-import copy
 import errno
-import io
 import itertools
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from snippets._lab.rooms import ROOT
 from snippets.language_model import bench, data, exercise, figures, heads, module, op, training
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
@@ -124,11 +119,10 @@ def test_sizes_that_make_no_model_are_refused(change, said):
 
 
 def test_an_attention_of_another_gpu_is_refused_before_training(monkeypatch, capsys, tmp_path):
-    where = ["--attention", "hopper_backward", "--folder", str(tmp_path)]
-    if op.fastest("cuda" if torch.cuda.is_available() else "cpu") == op.HOPPER:
-        where.append("--deterministic")
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    monkeypatch.setattr(command, "fastest", lambda device: op.OURS)
     with pytest.raises(SystemExit):
-        command.main(where)
+        command.main(["--attention", "hopper_backward"])
     assert "hopper_backward needs an H100 or H200" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -270,13 +264,6 @@ def _killed_at(step):
     return tell
 
 
-def test_a_stop_is_between_two_steps_and_keeps_all(corpus, tmp_path):
-    run = Run(TINY, corpus, CPU)
-    ended = training.train(run, tmp_path, stop=lambda: run.step == 3)
-    assert ended == "stopped"
-    assert training.load(tmp_path / "last.pt")["step"] == 3
-
-
 def test_training_stops_when_the_held_out_loss_has_turned(corpus, tmp_path, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, 2.2, 1.0])
 
@@ -291,70 +278,14 @@ def test_training_stops_when_the_held_out_loss_has_turned(corpus, tmp_path, monk
     assert not training.turned([])
 
 
-def test_a_checkpoint_that_is_cut_short_or_damaged_is_refused_at_any_place(corpus, tmp_path):
+def test_a_checkpoint_that_is_cut_short_or_is_none_is_refused(corpus, tmp_path):
     path = tmp_path / "last.pt"
-    state = Run(TINY, corpus, CPU).state()
-    training.save(state, path)
+    training.save(Run(TINY, corpus, CPU).state(), path)
     whole = path.read_bytes()
-    flipped = [bytearray(whole) for _ in range(5)]
-    for content, at in zip(flipped, (0, 100, len(whole) // 2, -100, -1), strict=True):
-        content[at] ^= 0x40
-    older = io.BytesIO()
-    torch.save(state, older)
-    cut = [whole[:size] for size in (0, 10, len(whole) // 2, len(whole) - 1)]
-    for content in (*cut, *flipped, older.getvalue()):
+    for content in (b"", b"nothing", *(whole[:size] for size in (10, len(whole) // 2, -1))):
         path.write_bytes(content)
-        with pytest.raises(BadCheckpoint, match=r"last.pt does not end with the dig.* FRESH=1"):
+        with pytest.raises(BadCheckpoint, match=r"last.pt is damaged, or no checkpoint; .*FRESH=1"):
             training.load(path)
-
-
-def _without(*path):
-    def change(state):
-        for name in path[:-1]:
-            state = state[name]
-        del state[path[-1]]
-
-    return change
-
-
-def _with(value, *path):
-    def change(state):
-        for name in path[:-1]:
-            state = state[name]
-        state[path[-1]] = value
-
-    return change
-
-
-MISSHAPEN = {
-    **{f"no {part}": (_without(part), f"'{part}' is missing") for part in training.PARTS},
-    **{f"{part} is a tuple": (_with((), part), f"'{part}' is tuple") for part in training.PARTS},
-    "no weight": (_without("model", "embedding.weight"), "embedding.weight"),
-    "a weight of another shape": (
-        _with(torch.ones(3), "model", "embedding.weight"),
-        "embedding.weight",
-    ),
-    "a number for a weight": (_with(3, "model", "embedding.weight"), "embedding.weight"),
-    "another optimizer": (_without("optimizer", "param_groups"), "param_groups"),
-    "no moment": (_without("optimizer", "state", 0, "exp_avg"), "exp_avg"),
-    "a moment of another shape": (
-        _with(torch.ones(5, 7), "optimizer", "state", 0, "exp_avg"),
-        "expanded size",
-    ),
-    "losses in words": (_with(["low"], "losses"), "str"),
-    "validation without losses": (_with([1], "validation"), "int"),
-}
-
-
-@pytest.mark.parametrize("case", MISSHAPEN)
-def test_a_checkpoint_that_lacks_a_part_or_has_a_wrong_one_is_refused(case, corpus):
-    change, said = MISSHAPEN[case]
-    run = Run(TINY, corpus, CPU)
-    run.advance()
-    state = copy.deepcopy(run.state())
-    change(state)
-    with pytest.raises(BadCheckpoint, match=rf"{said}.*FRESH=1"):
-        Run(TINY, corpus, CPU).resume(state)
 
 
 @pytest.mark.parametrize(
@@ -373,112 +304,63 @@ def test_a_checkpoint_of_another_run_is_refused(change, said, corpus):
     run = Run(TINY, data.corpus(files(50)), CPU)
     with pytest.raises(BadCheckpoint, match="another Python's library"):
         run.resume(state)
-    with pytest.raises(BadCheckpoint, match="none of this program"):
+    with pytest.raises(BadCheckpoint, match="made with config None"):
         run.resume({"weights": 1})
 
 
 def test_a_full_disk_is_told_and_the_old_checkpoint_stays(corpus, tmp_path, monkeypatch):
     run = Run(TINY, corpus, CPU)
-    training.train(run, tmp_path, stop=lambda: run.step == 1)
+    training.train(run, tmp_path)
     before = (tmp_path / "last.pt").read_bytes()
 
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(training.os, "fsync", full)
-    told = []
-    training.train(run, tmp_path, note=told.append)
-    assert run.step == TINY.steps
-    assert "best.pt cannot be stored (No space left on device); the old one stays" in told
-    training.train(Run(TINY, corpus, CPU), tmp_path / "new", note=told.append)
-    assert told[-1] == "last.pt cannot be stored (No space left on device); there is no older one"
+    with pytest.raises(OSError, match="No space left on device"):
+        training.train(Run(TINY, corpus, CPU), tmp_path)
     assert (tmp_path / "last.pt").read_bytes() == before
-    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.fixture
-def of_a_few_bytes(monkeypatch):
+def of_a_few_bytes(monkeypatch, tmp_path):
     """The command with the tiny model, with a few files of text."""
     monkeypatch.setattr(command, "corpus", lambda: data.corpus(files()))
     monkeypatch.setattr(command, "TINY", TINY)
     monkeypatch.setattr(command, "Settings", lambda: TINY)
     monkeypatch.setattr(command, "BYTES_MORE", 3)
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
 
 
 def test_the_command_trains_resumes_and_refuses(
     tmp_path, of_a_few_bytes, device, monkeypatch, capsys
 ):
-    arguments = ["--folder", str(tmp_path), "--attention", "torch:math", "--steps", "3"]
+    arguments = ["--attention", "torch:math"]
     assert command.main(arguments) == 0
     assert "all steps are made" in capsys.readouterr().out
     assert command.main(arguments) == 0
-    assert "resumed at step 3" in capsys.readouterr().out
-    assert command.main([*arguments[:-1], "4"]) == 2
-    assert "made with steps 3, this run has 4" in capsys.readouterr().out
+    assert f"resumed at step {TINY.steps}" in capsys.readouterr().out
+    assert command.main(["--attention", "torch:eager"]) == 2
+    assert "made with attention torch:math" in capsys.readouterr().out
     (tmp_path / device / "last.pt").write_bytes(b"nothing")
     assert command.main(arguments) == 2
-    assert "does not end with the digest" in capsys.readouterr().out
-    monkeypatch.setattr(command._Stop, "__call__", lambda stop: True)
+    assert "is damaged, or no checkpoint" in capsys.readouterr().out.replace("\n", " ")
+
+    def interrupted(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "advance", interrupted)
     assert command.main([*arguments, "--fresh"]) == 130
     assert "make train goes on" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        *(("--steps", value) for value in ("-5", "0", "1.5", "many", "")),
-        *(("--seconds", value) for value in ("nan", "-1", "0", "inf", "-inf", "long")),
-    ],
-)
-def test_a_number_that_makes_no_sense_is_refused_by_name(argument, value, capsys):
-    with pytest.raises(SystemExit) as ended:
-        command.main([f"{argument}={value}"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert f"argument {argument}: {value!r} came; a " in said
-    assert "is allowed" in said
-
-
-def test_two_runs_on_one_folder_are_refused_until_the_first_has_ended(tmp_path, capsys):
-    hold = (
-        "import pathlib, sys, time; from snippets.language_model.training import alone\n"
-        "with alone(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    )
-    place = tmp_path / ("cuda" if torch.cuda.is_available() else "cpu")
-    program = [sys.executable, "-c", hold, str(place)]
-    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "held\n"
-        assert command.main(["--folder", str(tmp_path)]) == 2
-        assert f"another run trains in {place}" in capsys.readouterr().out.replace("\n", "")
-        other.kill()
-    with training.alone(place):
-        pass
-
-
-def test_a_folder_that_cannot_be_is_told_before_training(tmp_path, capsys):
+def test_a_folder_that_cannot_be_is_told(tmp_path, of_a_few_bytes, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
-    assert command.main(["--folder", str(tmp_path / "file")]) == 2
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "file")
+    assert command.main([]) == 2
     assert "file" in capsys.readouterr().out
 
-
-def test_ctrl_c_asks_for_a_stop_and_a_second_one_kills():
-    import signal
-
-    # A job in the background of a shell ignores Ctrl-C, and tests may be one.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    stop = command._Stop()
-    try:
-        with stop:
-            assert not stop()
-            signal.raise_signal(signal.SIGINT)
-            assert stop()
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# What heads look at.
+    # What heads look at.
 
 
 def test_targets_are_found_in_a_text():

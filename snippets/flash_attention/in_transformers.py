@@ -3,8 +3,6 @@
 A call gives what eager attention gives, or is refused with a sentence that says why.
 """
 
-import inspect
-
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import prepare_padding_mask, sdpa_mask
@@ -115,8 +113,9 @@ def _cut(runs, options):
             stop += 1
         if first < end:
             keys = slice(first, end + causal * (stop - start - 1))
-            if before:
-                _check_window(before, keys, options)
+            if before and before.start < keys.start < before.stop:
+                size = f"sliding_window is {options.get('local_size')}, less than the text"
+                raise ValueError(f"{size}; longer is allowed; {OTHERWISE}")
             yield slice(start, stop), keys, causal
             before = keys
         start = stop
@@ -135,25 +134,6 @@ def _sequences(runs, kept, options):
             keys = slice(first, last + 1)  # a view; padding in between costs a copy
         parts.append((slice(None) if alike else slice(b, b + 1), keys, [*_cut(rows, options)]))
     return parts
-
-
-def _check_window(before, keys, options):
-    """Raise if queries no longer see keys that those before them saw, in the same text."""
-    size = options.get("local_size")
-    chunk = getattr(options.get("config"), "attention_chunk_size", None)
-    chunked = size is not None and size == chunk
-    whole = chunked and before.stop - before.start == size
-    whole = whole and not _starts_text(keys.start, **options)
-    if before.start < keys.start < before.stop + whole:
-        name = "attention_chunk_size" if chunked else "sliding_window"
-        raise ValueError(f"{name} is {size}, less than the text; longer is allowed; {OTHERWISE}")
-
-
-def _starts_text(key, mask_function, **options):
-    """Whether a packed text starts there: the library's function holds the text of each key."""
-    parts = inspect.getclosurevars(mask_function).nonlocals.get("mask_functions", ())
-    held = (inspect.getclosurevars(f).nonlocals.get("packed_sequence_mask") for f in parts)
-    return any((texts[:, key - 1] != texts[:, key]).any() for texts in held if texts is not None)
 
 
 def _parts(module, query, key, attention_mask, options):

@@ -564,14 +564,11 @@ RIGHT = {
     "gemma": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**MIXED, "sliding_window": 16}),
     "mistral": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 16}),
     "llama 4": ("Llama4ForCausalLM", "Llama4TextConfig", {**CHUNKED, "attention_chunk_size": 16}),
+    "in chunks": ("Llama4ForCausalLM", "Llama4TextConfig", {**CHUNKED, "attention_chunk_size": 4}),
     "bert": ("BertModel", "BertConfig", {}),
 }
 WRONG = {  # the sentence that refuses it → the same
     "sliding_window is 4, less": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 4}),
-    "attention_chunk_size is 4, less": (
-        *("Llama4ForCausalLM", "Llama4TextConfig"),
-        {**CHUNKED, "attention_chunk_size": 4},
-    ),
     "softcap is 50": ("Gemma2ForCausalLM", "Gemma2Config", {"attn_logit_softcapping": 50.0}),
     "sinks is a tensor": (
         *("GptOssForCausalLM", "GptOssConfig"),
@@ -664,7 +661,7 @@ CASES = [
     if not (model == "bert" and re.match("generate|continued", call))  # it has no cache
     if not (model != "llama" and re.match("generate, padding (right|none)", call))
     # The library moves only layers without a window.
-    if not (model in ("mistral", "llama 4") and "offloaded" in call)
+    if not (model in ("mistral", "llama 4", "in chunks") and "offloaded" in call)
 ]
 
 
@@ -704,7 +701,7 @@ def test_a_model_is_refused_before_anything_runs(sentence, monkeypatch):
 
 
 @needs_models
-@pytest.mark.parametrize("model", ["llama", "attention_chunk_size is 4, less"])
+@pytest.mark.parametrize("model", ["llama", "in chunks"])
 def test_packed_texts_may_come_with_their_ends(model):
     """Those as long as a chunk look like one."""
     ends = torch.tensor([0, 4, 8, 9], device=DEVICE)

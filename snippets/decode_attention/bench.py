@@ -21,7 +21,6 @@ from . import kernel
 from . import splits as published
 from .checks import Cache, assert_appended, assert_decoded, make_cache
 from .kernel import cache_append, decode_attention
-from .last_arriver import last_arriver
 from .splits import RULES, Work, cost, filled
 from .tokens import MODELS, cache_bytes, least_seconds
 
@@ -53,7 +52,6 @@ def check(device):
                     *cache[:3], **cache.options(), num_splits=num_splits, return_lse=True
                 )
                 assert_decoded(out, cache, lse=lse)
-            assert_decoded(last_arriver(*cache[:3], **cache.options(), num_splits=3), cache)
             after = cache._replace(k=cache.k.clone(), v=cache.v.clone())
             new = make_cache(
                 [M] * len(lengths), D=D, dtype=dtype, heads=(4, 1), device=device, seed=1
@@ -564,22 +562,13 @@ def intensity(lab):
 # --8<-- [start:combining]
 @measured_on("gpu")
 def combining(lab):
-    """Splits combined by a second kernel and by whoever comes last, started early and in order."""
-    arrived = torch.zeros(4 * HEADS, dtype=torch.int32, device="cuda")  # for all calls, in turn
+    """Splits combined by a second kernel that is started early, and in order."""
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1, 4], N=LENGTHS[:4]):
         caches = rotating(case)
         each = {name: amount * len(caches) for name, amount in work(case).items()}
         for number in (4, 16):
-            options = {"num_splits": number}
-            two = in_turn([decode(cache, **options) for cache in caches])
-            calls = {OURS: two, f"{OURS}:in order": in_order(two)}
-            for early, name in ((True, "last arriver"), (False, "last arriver, in order")):
-                options |= {"early": early, "arrived": arrived}
-                one = [
-                    functools.partial(last_arriver, *cache[:3], **cache.options(), **options)
-                    for cache in caches
-                ]
-                calls[f"{OURS}:{name}"] = in_turn(one)
+            call = in_turn([decode(cache, num_splits=number) for cache in caches])
+            calls = {OURS: call, f"{OURS}:in order": in_order(call)}
             for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **each):
                 yield row | {"splits": number, "calls": len(caches)}
         del caches, calls

@@ -277,7 +277,6 @@ def one_of_each():
         ("hopper_backward.kernel", "hopper_backward", given, {}),
         ("decode_attention.kernel", "decode_attention", (one, x, x), {"num_splits": 2}),
         ("decode_attention.kernel", "cache_append", (one, one, x, x, lengths), {}),
-        ("decode_attention.last_arriver", "last_arriver", (one, x, x), {"num_splits": 2}),
         ("ring_attention.kernel", "_launch_step", (x, x, x, state, step, 0.125), {"first": True}),
         (
             "ring_attention.kernel",

@@ -31,7 +31,6 @@ from snippets.decode_attention.kernel import (
     decode_attention,
     split_rule,
 )
-from snippets.decode_attention.last_arriver import last_arriver
 from snippets.decode_attention.splits import RULES, Work, filled
 from tests import made_up
 from tests.floors import some
@@ -375,37 +374,7 @@ def test_combining_waits_for_the_splits():
             assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
 
 
-# The variant in one kernel, the published rules, and the exercise.
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("page", [0, 16])
-def test_the_last_arriver_combines(page):
-    """Twice with the same counters; where it can, the second starts early."""
-    cache = make([130, 1, 0], M=3, heads=(12, 2), page=page, dtype=torch.float16)
-    arrived = torch.zeros(6, dtype=torch.int32, device=DEVICE)
-    options = cache.options() | {"num_splits": 3, "arrived": arrived}
-    for early in (False, kernel._device_facts(cache.q.device).early):
-        assert_decoded(last_arriver(*cache[:3], **options, early=early), cache)
-    assert not arrived.any()
-    with pytest.raises(ValueError, match="5 counters; 6 are needed"):
-        last_arriver(*cache[:3], **options | {"arrived": arrived[:5]})
-
-
-@needs_gpu
-@pytest.mark.numerical
-def test_the_last_arriver_is_safe_on_two_streams():
-    caches = [make([3_000] * 4, seed=seed, dtype=torch.float16) for seed in (0, 1)]
-    streams = [torch.cuda.Stream() for _ in caches]
-    torch.cuda.synchronize()
-    for _ in range(50):
-        found = []
-        for stream, cache in zip(streams, caches, strict=True):
-            with torch.cuda.stream(stream):
-                found.append(last_arriver(*cache[:3], **cache.options(), num_splits=16))
-        torch.cuda.synchronize()
-        for out, cache in zip(found, caches, strict=True):
-            assert_decoded(out, cache)
+# The published rules, and the exercise.
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,15 +1,19 @@
-"""The drawings of the page: a tile's reuse, the order of tiles, and the traffic of the chain."""
+"""The drawings of the page: the chain's traffic, a tile's transpose and reuse, order of tiles."""
 
 from snippets._lab.draw.drawings import (
     LINES,
+    MUTED,
     PALE,
     PHONE,
     STRONG,
+    arrow,
+    beside,
     box,
     bracket,
     flow,
     labeled,
     line,
+    straight,
     svg,
     words,
 )
@@ -74,6 +78,80 @@ def traffic(results):
             for name, read, wrote in shown
         ],
         sources=[result],
+    )
+
+
+@picture
+def tile_transpose():
+    """A program's tile of a transpose: where it goes, and who moves what inside it."""
+    side, top, i, j = 25, 24, 1, 4
+    x = square(4, top, 4, TILES, side)
+    out = square(x.x + x.across + 76, top, TILES, 4, side)
+    where = []
+    for grid, said, (row, column) in ((x, "x", (i, j)), (out, "xᵀ", (j, i))):
+        at = {(row, column): f"{row},{column}"}
+        where += [
+            words(grid.x + grid.across / 2, 14, said, 12, 600),
+            cells(grid, lambda r, c, at=at: (A, STRONG if (r, c) in at else PALE)),
+            numbers(grid, lambda r, c, at=at: at.get((r, c), ""), 11, 600),
+        ]
+    (_, y), (left, low) = x.middle(i, j), out.middle(j, i)
+    right = x.corner(i, j + 1)[0]
+    where.append(
+        arrow(
+            f"M{right + 1:g} {y:g}H{out.x - 30:g}V{low:g}H{left - 14:g}",
+            (left - 14, low),
+            "right",
+            MUTED,
+        )
+    )
+    small, lane, lanes = 22, 2, 5
+    read, wrote = (square(at, top, lanes, lanes, small) for at in (20, 212))
+    inside = [
+        words(read.x + read.across / 2, 14, "loaded", 12, 600),
+        words(wrote.x + wrote.across / 2, 14, "stored", 12, 600),
+        straight((read.x + read.across + 10, top + 54), (wrote.x - 10, top + 54)),
+        words((read.x + read.across + wrote.x) / 2, top + 44, "shared", 11),
+        words((read.x + read.across + wrote.x) / 2, top + 72, "memory", 11),
+    ]
+    for grid, said, turned in (
+        (read, "a warp reads a row", False),
+        (wrote, "a warp writes a row", True),
+    ):
+        first = slice(lane, lane + 1)
+        whole = slice(0, lanes)
+        inside += [
+            cells(
+                grid,
+                lambda r, c, turned=turned: (
+                    (B, STRONG) if (c if turned else r) == lane else (A, PALE)
+                ),
+            ),
+            numbers(
+                grid, lambda r, c, turned=turned: str(lanes * c + r if turned else lanes * r + c)
+            ),
+            around(grid, first, whole),
+            words(grid.x + grid.across / 2, top + grid.down + 20, said, 11, 600),
+            words(
+                grid.x + grid.across / 2,
+                top + grid.down + 35,
+                "neighboring addresses",
+                11,
+                color=MUTED,
+            ),
+        ]
+    about = (
+        f"A matrix of 4 by {TILES} tiles and its transpose: tile ({i}, {j}) goes to ({j}, {i}).",
+        "A tile's elements 0 to 24, row by row; in the transpose row 2 has become column 2. A warp "
+        "reads a row, and after an exchange in shared memory a warp writes a row.",
+    )
+    high = top + TILES * side + 4
+    return Picture(
+        sees="Two swaps: the tile's coordinates, and rows with columns inside it.",
+        caption="One program moves one tile. Inside it, elements change hands in shared memory, so "
+        f"that a warp touches neighboring addresses on both sides (drawn with {lanes} × {lanes} "
+        "elements).",
+        svg=beside(svg(PHONE, high, about[0], where), svg(PHONE, high, about[1], inside)),
     )
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
-from snippets.flash_attention import bench, exercise, kernel, op, smallest
+from snippets.flash_attention import bench, exercise, kernel, smallest
 from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
 from tests.floors import some
 from tests.posts import fused
@@ -460,48 +460,6 @@ def test_every_tile_of_the_sweep_is_attention(config):
     q, k, v = make_qkv(1, 1, M=140, N=256, D=32, dtype=torch.float16, device=DEVICE)
     out = bench.with_config(flash_attention, config)(q, k, v, causal=causal)
     assert_attention(out, q, k, v, mask=causal_mask(140, 256, device=DEVICE) if causal else None)
-
-
-# As a PyTorch op.
-
-
-@pytest.mark.parametrize("mask", [None, "bottom_right", "top_left"])
-def test_the_op_on_a_cpu_needs_no_interpreter(mask, monkeypatch):
-    monkeypatch.setattr(kernel, "_flash_attention_kernel", None)  # a launch would be a TypeError
-    monkeypatch.setattr(kernel, "INTERPRETED", False)
-    q, *_ = make_qkv(1, 4, N=5, D=16, dtype=torch.float16)
-    _, k, v = make_qkv(1, 2, M=1, N=9, D=16, dtype=torch.float16, seed=1)
-    out = torch.ops.attention_measured.flash_attention(
-        q, k, v, None, bool(mask), mask or "top_left"
-    )
-    k, v = (x.repeat_interleave(2, dim=1) for x in (k, v))
-    seen = causal_mask(5, 9, align=mask) if mask else None
-    assert_attention(out, q, k, v, mask=seen)
-
-
-def test_the_op_passes_opcheck_compile_and_export():
-    the_op = torch.ops.attention_measured.flash_attention
-    q, k, v = qkv().values()
-    torch.library.opcheck(the_op, (q, k, v), {"causal": True})
-    compiled = torch.compile(lambda *x: the_op(*x), fullgraph=True, backend="aot_eager")
-    assert_attention(compiled(q, k, v), q, k, v)
-
-    class Block(torch.nn.Module):
-        def forward(self, q, k, v):
-            return the_op(q, k, v) * 2
-
-    M, N = torch.export.Dim("M"), torch.export.Dim("N")
-    shapes = {"q": {2: M}, "k": {2: N}, "v": {2: N}}
-    exported = torch.export.export(Block(), (q, k, v), dynamic_shapes=shapes)
-    assert the_op.default in [node.target for node in exported.graph.nodes]
-    q, k, v = make_qkv(1, 2, M=7, N=9, D=16, device=DEVICE)
-    assert_attention(exported.module()(q, k, v) / 2, q, k, v)
-
-
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU: on a CPU the op is plain PyTorch")
-def test_the_op_on_a_gpu_launches_the_kernel():
-    q, k, v = make_qkv(1, 2, N=70, D=64, dtype=torch.bfloat16, device=DEVICE)
-    assert torch.equal(op.flash_attention_op(q, k, v), flash_attention(q, k, v))
 
 
 # In a real model.

@@ -362,10 +362,6 @@ ATTENTIONS = {room: (room, functools.partial(call, room)) for room in ROOMS} | {
     ),
     "ring_attention": ("flash_attention", attention_of("ring_attention", "ring_attention")),
     "attention": ("flash_attention", attention_of("flash_backward", "attention", "op")),
-    "flash_attention_op": (
-        "flash_attention",
-        attention_of("flash_attention", "flash_attention_op", "op"),
-    ),
     "composed_attention_op": (
         "composed_attention",
         attention_of("composed_attention", "composed_attention_op", "op"),

@@ -1,4 +1,4 @@
-"""The drawings of the page: tiles that slide past, the causal staircase, and the rescale."""
+"""The drawings of the page: tiles that slide past, the rescale, a staircase, and a cube."""
 
 import math
 
@@ -9,9 +9,12 @@ from snippets._lab.draw.drawings import (
     PALE,
     PHONE,
     STRONG,
+    beside,
     box,
+    bracket,
     frame,
     line,
+    mixed,
     motion,
     straight,
     svg,
@@ -19,8 +22,9 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.grids import Matrix, cells, matrix, square
 from snippets._lab.draw.identity import identity
+from snippets._lab.draw.machine import LANES
 from snippets._lab.draw.pictures import Picture, picture
-from snippets._lab.draw.rows import pick
+from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.units import decimals
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
@@ -28,6 +32,7 @@ Q, K, V, SCORES, WEIGHTS, OUTPUT = (
 )
 TILES = 6  # of keys, as many as are drawn
 BLOCK = 4  # queries and keys of a tile in the staircase
+LANE = identity("consumer 0").color
 
 
 @picture
@@ -231,4 +236,71 @@ def staircase():
         "are never visited, tiles below it are computed like any other, and only those that the "
         "diagonal crosses compare each key with its query.",
         svg=svg(PHONE, grid.y + grid.down + 8, about, drawn),
+    )
+
+
+@picture
+def cube(results):
+    """The products of a tile as a box, and who owns them in both orders of the axes.
+
+    Triton's layouts for the tile that the chart of both orders was measured with, 16 x 16 and 8
+    warps at D 64: [1, 2, 16] lanes over [D, queries, keys], [1, 1, 32] over [queries, keys, D].
+    """
+    found = (r for r in results if (r.post, r.result) == ("tiled_attention", "axes"))
+    result = next(found, None)
+    if result is None:
+        return None
+    shuffles = {o: only(result.rows, implementation=o, D=64)["shuffles"] for o in ("first", "last")}
+    left, top, side, keys_, score = 62, 106, 12.5, 16, 5
+    wide, tall, (back, up) = keys_ * side, 76, (72, -72)  # of the front; where its rear is
+
+    def slab(column, columns, depth=0.0, deep=1.0):
+        """A part of the upper face: columns of keys, and a share of the depth from the front."""
+        x, y = left + column * side + depth * back, top + depth * up
+        across, away = columns * side, f"{deep * back:g} {deep * up:g}"
+        return f"M{x:g} {y:g}h{across:g}l{away}h{-across:g}z"
+
+    def filled(path, percent, color=LANE):
+        return f'<path d="{path}" style="fill:{mixed(color, percent)}"/>'
+
+    def drawn(lanes, said, then):
+        """The box with the upper face cut into what each lane owns."""
+        right = left + wide
+        return [
+            box(left, top, wide, tall, SCORES, PALE),
+            filled(f"M{right} {top}l{back} {up}v{tall}l{-back} {-up}z", 12, SCORES),
+            *(filled(path, 20 + 30 * (i % 2)) for i, path in enumerate(lanes)),
+            line(slab(score, 1), INK, 2),
+            box(left + score * side, top + 1, side, tall / 16, SCORES, 100),
+            words(0, 14, said, 11.5, 600, anchor="start"),
+            bracket(left, top + tall + 8, wide, "keys", "below", 11),
+            bracket(left - 8, top, tall, "queries", "left", 11),
+            words(left + back / 2 - 6, top + up / 2, "D", 11, color=MUTED, anchor="end"),
+            words(left + wide / 2, top + tall / 2 + 4, "front: a tile of scores", 11),
+            words(0, top + tall + 46, then, 11.5, 600, anchor="start"),
+        ]
+
+    first = drawn(
+        [slab(key, 1) for key in range(keys_)],
+        "[D, queries, keys], summed along D",
+        f"one thread a score: {shuffles['first']} shuffles",
+    )
+    last = drawn(
+        [slab(0, keys_, lane / LANES, 1 / LANES) for lane in range(LANES)],
+        "[queries, keys, D], summed along D",
+        f"{LANES} threads a score: {shuffles['last']} shuffles",
+    )
+    about = (
+        "A box of products with axes D, queries and keys. Each lane owns a strip that runs along "
+        "D, and so all products of one score.",
+        f"The same box: {LANES} lanes lie along D, and each score's products are spread over all.",
+    )
+    high = top + tall + 54
+    return Picture(
+        sees="With D first a thread adds up a whole score; with D last 32 threads share each.",
+        caption="The products of one tile before they are summed: a stripe is one thread's, the "
+        "outline holds one score's. Numbers cross from thread to thread by shuffles, counted here in "
+        "the whole kernel (D 64, tiles of 16 × 16).",
+        svg=beside(svg(PHONE, high, about[0], first), svg(PHONE, high, about[1], last)),
+        sources=[result],
     )

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from snippets._lab.draw import timelines
 from snippets._lab.draw.drawings import LINES, MUTED, PHONE, arrow, box, labeled, svg, words
 from snippets._lab.draw.identity import identity
+from snippets._lab.draw.timelines import Timeline
 
 WINDOW = 72  # units of time that a timeline shows
 HALVES = 2  # between the lanes of one consumer
@@ -100,45 +102,24 @@ def _arrow(g: Signal, lanes: dict[str, int], wide: int, top: int, unit: int) -> 
 
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     """Time to the right from the first product on: tensor cores above, softmaxes below."""
-    spans, _ = from_rows(rows)
-    top, tall, pitch = 16, 24, 46
-    unit = PHONE / WINDOW
-    spans = [s for s in spans if s.kind in ("scores", "values", "softmax")]
+    spans = [s for s in from_rows(rows)[0] if s.kind in ("scores", "values", "softmax")]
     begin = min(s.start for s in spans)
     consumers = sorted({s.part for s in spans})
-    lanes = ["tensor cores", *(f"{part}, softmax" for part in consumers)]
-    height = top + pitch * len(lanes) + 12
-    drawn = []
-    for i, lane in enumerate(lanes):
-        y = top + i * pitch
-        drawn.append(words(0, y - 4, lane, 11, anchor="start"))
-        drawn.append(box(0, y, PHONE, tall, LINES, 8))
+    over = Timeline(["tensor cores", *consumers], WINDOW, wide=PHONE, tall=24, gap=10)
+    shown = []
     for s in spans:
-        start, end = s.start - begin, min(s.end - begin, WINDOW)
-        if start >= end:
-            continue
-        consumer = consumers.index(s.part)
-        y = top + (consumer + 1) * pitch * (s.kind == "softmax")
-        x, wide = start * unit, (end - start) * unit
-        drawn.append(
-            box(
-                x + 0.5,
-                y,
-                wide - 1,
-                tall,
-                identity(f"consumer {consumer}").color,
-                50 if s.kind == "scores" else 22,
-                1,
-            )
-        )
-        if wide >= 9 * len(str(s.tile)):
-            drawn.append(words(x + wide / 2, y + tall / 2 + 4, str(s.tile), 10))
-    told = "Strong: q·kᵀ. Pale: p·v.", "The number is the tile of keys, the color the consumer."
-    for line, said in enumerate(told):
-        y = height - 16 + 14 * line
-        drawn.append(words(0, y, said, 10, color=MUTED, anchor="start"))
+        lane = s.part if s.kind == "softmax" else over.lanes[0]
+        color = identity(f"consumer {consumers.index(s.part)}").color
+        strong = 60 if s.kind == "scores" else 22
+        times = s.start - begin, s.end - begin
+        shown.append(timelines.Span(lane, *times, color, str(s.tile), strong))
+    told = "Strong: q·kᵀ. Pale: p·v, and below the softmaxes.", "The number is the tile of keys."
+    foot = [
+        words(0, over.down + 18 + 14 * i, said, 10, color=MUTED, anchor="start")
+        for i, said in enumerate(told)
+    ]
     about = (
         f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
         "not measured."
     )
-    return svg(PHONE, height + 4, about, drawn)
+    return svg(PHONE, over.down + 38, about, [timelines.timeline(over, shown), *foot])

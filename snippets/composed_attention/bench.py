@@ -15,7 +15,7 @@ from snippets._lab.measure.competitors import resolve
 from snippets._lab.measure.timing import Times
 from snippets._lab.rooms import measured_on
 
-from . import exercise, kernel
+from . import exercise, kernel, parts
 from .kernel import composed_attention
 from .op import composed_attention_op
 
@@ -36,11 +36,11 @@ def check(device):
         for M, K, N in ((1, 1, 1), (129, 64, 257), (300, 130, 65)):
             a = make_qkv(N=M, D=K, dtype=dtype, device=device)[1]
             b = make_qkv(N=N, D=K, dtype=dtype, device=device)[1].mT
-            assert_matmul(kernel.matmul(a, b), a, b)
-            assert_transpose(kernel.transpose(a), a)
+            assert_matmul(parts.matmul(a, b), a, b)
+            assert_transpose(parts.transpose(a), a)
         for N in (1, 1000, 5000):
             x = make_qkv(N=3, D=N, dtype=dtype, device=device)[0]
-            assert_softmax(kernel.softmax(x), x)
+            assert_softmax(parts.softmax(x), x)
         for M, N, D in ((1, 1, 64), (3, 65, 40), (70, 129, 128)):
             q, k, v = make_qkv(2, M=M, N=N, D=D, dtype=dtype, device=device)
             for attention in LAUNCHERS:
@@ -122,13 +122,14 @@ def steps(q, k, v):
     scores = torch.empty(heads, M, N, dtype=torch.float32, device=q.device)
     weights = scores.view(q.dtype)[..., :N]
     queries, keys = heads * M * D * size, heads * N * D * size
-    product = 2 * heads * M * N * D
+    product, into = 2 * heads * M * N * D, parts.into
+    scaled = functools.partial(kernel._run_matmul, scale=D**-0.5)
     moved = bytes_through_memory(heads, M, N, D, size)
     calls = {
-        "transpose": (lambda: kernel._run_transpose(k, k_t), 0, keys),
-        "scores": (lambda: kernel._run_matmul(q, k_t, scores, D**-0.5), product, queries),
-        "softmax": (lambda: kernel._run_softmax(scores, weights), 0, 0),
-        "values": (lambda: kernel._run_matmul(weights, v, out), product, keys),
+        "transpose": (lambda: into(k_t, kernel._run_transpose, k), 0, keys),
+        "scores": (lambda: into(scores, scaled, q, k_t), product, queries),
+        "softmax": (lambda: into(weights, kernel._run_softmax, scores), 0, 0),
+        "values": (lambda: into(out, kernel._run_matmul, weights, v), product, keys),
     }
     return {name: Step(*about, moved[name]) for name, about in calls.items()}
     # --8<-- [end:steps]
@@ -193,7 +194,7 @@ def matmul(lab):
         yield from lab.time(
             case,
             {
-                "composed_attention:matmul": lambda a=a, b=b: kernel.matmul(a, b),
+                "composed_attention:matmul": lambda a=a, b=b: parts.matmul(a, b),
                 "torch:matmul": lambda a=a, b=b: a @ b,
             },
             flops=2 * case["N"] ** 3,
@@ -208,7 +209,7 @@ def softmax(lab):
     for case in lab.each(dtype=["float32"], rows=[8192], columns=lengths):
         x = _random(case["rows"], case["columns"], dtype=case["dtype"])
         calls = {
-            "composed_attention:softmax": lambda x=x: kernel.softmax(x),
+            "composed_attention:softmax": lambda x=x: parts.softmax(x),
             "torch:softmax": lambda x=x: x.softmax(-1),
             "torch:clone": x.clone,
         }
@@ -225,12 +226,12 @@ def alignment(lab):
     """
     for case in lab.each(dtype=["float32"], rows=[8192], columns=[5000, 5008, 8184, 8192]):
         x = _random(case["rows"], case["columns"], dtype=case["dtype"])
-        (found,) = lab.kernels(kernel.softmax, x)
+        (found,) = lab.kernels(parts.softmax, x)
         about = {
             "slots": triton.next_power_of_2(case["columns"]),
             "numbers_a_load": numbers_a_load(found.ptx),
         }
-        calls = {"composed_attention:softmax": lambda x=x: kernel.softmax(x)}
+        calls = {"composed_attention:softmax": lambda x=x: parts.softmax(x)}
         compulsory = 2 * x.numel() * x.element_size()
         for row in lab.time(case, calls, flops=0, bytes_compulsory=compulsory):
             yield about | row
@@ -250,7 +251,7 @@ def transpose(lab):
     for case in lab.each(dtype=DTYPES, N=[512, 1024, 2048, 4096, 8192]):
         x = _random(case["N"], case["N"], dtype=case["dtype"])
         calls = {
-            "composed_attention:transpose": lambda x=x: kernel.transpose(x),
+            "composed_attention:transpose": lambda x=x: parts.transpose(x),
             "torch:transpose": lambda x=x: x.mT.contiguous(),
             "torch:clone": x.clone,
         }
@@ -390,18 +391,18 @@ def resources(lab):
                 a = torch.ones(512, 512, dtype=getattr(torch, dtype), device=device)
                 one = {"TENSOR_CORE_TILES": (tile,), "FLOAT32_TILES": (tile,)}
                 with patch.multiple(kernel, **one):
-                    rows = list(lab.resources(kernel.matmul, a, a))
+                    rows = list(lab.resources(parts.matmul, a, a))
                 size = f"{tile.BLOCK_M}×{tile.BLOCK_N}×{tile.BLOCK_K}"
                 yield from ({**row, "dtype": dtype, "size": size} for row in rows)
         elif case["kernel"] == "softmax":
             for columns in kernel.SOFTMAX_WARPS:
                 x = torch.ones(2, columns, device=device)
-                for row in lab.resources(kernel.softmax, x):
+                for row in lab.resources(parts.softmax, x):
                     yield {**row, "dtype": "float32", "size": f"{columns} columns"}
         else:
             for dtype in DTYPES:
                 x = torch.ones(64, 64, dtype=getattr(torch, dtype), device=device)
-                for row in lab.resources(kernel.transpose, x):
+                for row in lab.resources(parts.transpose, x):
                     yield {
                         **row,
                         "dtype": dtype,

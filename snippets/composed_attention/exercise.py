@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .kernel import INTERPRETED, _launch, _refusals, _run_matmul, _run_softmax, _sizes
+from .kernel import INTERPRETED, _launch, _refusals, _run_matmul, _run_softmax
 
 BLOCK_M, BLOCK_N = 16, 32  # a tile of scores
 
@@ -50,11 +50,8 @@ def _scores_kernel(
 
 
 def _refuse(q, k, v, scale):
-    def results():
-        M, (N, D) = _sizes(q)[1], k.shape[-2:]
-        return (M, N, True), (M, D, False)
-
-    for error in _refusals({"q": q, "k": k, "v": v}, results, scale, least=1):
+    tensors = {"q": q, "k": k, "v": v}
+    for error in _refusals(tensors, "MD ND ND", "MN MD", row="N", scale=scale):
         raise error
 
 
@@ -69,34 +66,31 @@ def scores(q, k, *, scale=None):
         [..., M, N] in float32.
     """
     _refuse(q, k, k, scale)
-    (matrices, M, D), N = _sizes(q), k.shape[-2]
-    scale = D**-0.5 if scale is None else float(scale)
-    out = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    shape = (*q.shape[:-1], k.shape[-2])
+    q, k = (x[(None,) * (4 - x.dim())] for x in (q, k))
+    (B, H, M, D), N = q.shape, k.shape[-2]
+    out = q.new_empty(B, H, M, N, dtype=torch.float32)
     _launch(
-        _scores_kernel,
-        matrices * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N),
-        (q, k, out),
-        M=M,
-        N=N,
-        D=D,
-        scale=scale,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
+        _scores_kernel, (BLOCK_M, BLOCK_N), (q, k, out), M=M, N=N, D=D,
+        scale=D**-0.5 if scale is None else float(scale),
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
         BLOCK_D=max(16, triton.next_power_of_2(D)),  # tl.dot needs 16
         UPCAST=INTERPRETED and q.dtype == torch.bfloat16,
-    )
-    return out
+    )  # fmt: skip
+    return out.view(shape)
 
 
 def composed_attention(q, k, v, *, scale=None):
     """softmax(q kᵀ · scale) v without a copy of k; contract as in kernel.py."""
     _refuse(q, k, v, scale)
-    N, D = k.shape[-2:]
+    shape = q.shape
+    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    (B, H, M, D), N = q.shape, k.shape[-2]
     scale = D**-0.5 if scale is None else float(scale)
-    scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    out, scores = q.new_empty(B, H, M, D), q.new_empty(B, H, M, N, dtype=torch.float32)
     weights = scores.view(q.dtype)[..., :N]
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
     _run_matmul(q, k.mT, scores, scale)  # a view: strides swapped, no copy
     _run_softmax(scores, weights)
-    return _run_matmul(weights, v, out)
+    _run_matmul(weights, v, out)
+    return out.view(shape)

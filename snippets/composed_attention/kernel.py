@@ -5,7 +5,6 @@ compiles for. Run it alone: `python kernel.py` checks it against PyTorch, on a C
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import math
 import numbers
 import os
 from collections import namedtuple
@@ -36,8 +35,8 @@ FLOAT32_TILES = (  # tensor cores would cut float32 to TF32: these use multiply-
 )
 ENOUGH_PROGRAMS = 128  # about the streaming multiprocessors of a large GPU
 TRANSPOSE_TILE = 64  # a square of 64 × 64, for every dtype
-SOFTMAX_WARPS = {1024: 4, 2048: 8, 4096: 16, 8192: 8, 16_384: 16, 32_768: 32}  # by row length
-MAX_ROW = max(SOFTMAX_WARPS)  # a row lives in registers: 32 numbers a thread, and no more
+# By the longest row, which lives in registers: at most 32 numbers a thread.
+SOFTMAX_WARPS = {1024: 4, 2048: 8, 4096: 16, 8192: 8, 16_384: 16, 32_768: 32}
 # --8<-- [end:tiles]
 CONFIGURATIONS = {"_choose_tile": {"float16": TENSOR_CORE_TILES, "float32": FLOAT32_TILES}}
 
@@ -169,88 +168,52 @@ def _softmax_kernel(
 
 
 # --8<-- [start:launches]
-def _launch(kernel, programs, tensors, **options):
-    """Launch with each tensor as a view of four dimensions, its strides, H, and the options."""
-    tensors = [x[(None,) * (4 - x.dim())] for x in tensors]
+def _launch(kernel, block, tensors, **options):
+    """Launch a program for each block of rows and columns of the last tensor, the result."""
+    B, H, rows, columns = tensors[-1].shape
+    programs = B * H * triton.cdiv(rows, block[0]) * triton.cdiv(columns, block[1])
     strides = [stride for x in tensors for stride in x.stride()]
     with torch.cuda.device_of(tensors[0]):  # where they are; does nothing for a CPU
-        kernel[(programs,)](*tensors, *strides, H=tensors[0].shape[1], **options)
+        kernel[(programs,)](*tensors, *strides, H=H, **options)
 
 
 def _run_transpose(x, out):
-    matrices, M, N = _sizes(x)
-    programs = matrices * triton.cdiv(M, TRANSPOSE_TILE) * triton.cdiv(N, TRANSPOSE_TILE)
-    _launch(_transpose_kernel, programs, (x, out), M=M, N=N, BLOCK=TRANSPOSE_TILE)
-    return out
+    (_, _, M, N), block = x.shape, TRANSPOSE_TILE
+    _launch(_transpose_kernel, (block, block), (x, out), M=M, N=N, BLOCK=block)
 
 
 def _run_matmul(a, b, out, scale=1.0):
-    (matrices, M, K), N = _sizes(a), b.shape[-1]
-    tile = _choose_tile(matrices, M, N, K, a)
-    programs = matrices * triton.cdiv(M, tile.BLOCK_M) * triton.cdiv(N, tile.BLOCK_N)
-    options = tile._asdict() | {"M": M, "N": N, "K": K, "scale": scale, "GROUP_M": 8}
-    del options["min_K"]
-    options["EVEN_K"] = K % tile.BLOCK_K == 0
-    options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16
-    _launch(_matmul_kernel, programs, (a, b, out), **options)
-    return out
+    (B, H, M, K), N = a.shape, b.shape[-1]
+    tile = _choose_tile(B * H, M, N, K, a)
+    _launch(
+        _matmul_kernel, tile[:2], (a, b, out), M=M, N=N, K=K, scale=scale,
+        BLOCK_M=tile.BLOCK_M, BLOCK_N=tile.BLOCK_N, BLOCK_K=tile.BLOCK_K, GROUP_M=8,
+        EVEN_K=K % tile.BLOCK_K == 0, UPCAST=INTERPRETED and a.dtype == torch.bfloat16,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
 
 
 def _run_softmax(x, out):
-    matrices, M, N = _sizes(x)
+    (_, _, M, N), block = x.shape, triton.next_power_of_2(x.shape[-1])
     warps = next(warps for longest, warps in SOFTMAX_WARPS.items() if N <= longest)
-    block = triton.next_power_of_2(N)
-    _launch(_softmax_kernel, matrices * M, (x, out), M=M, N=N, BLOCK_N=block, num_warps=warps)
-    return out
+    _launch(_softmax_kernel, (1, N), (x, out), M=M, N=N, BLOCK_N=block, num_warps=warps)
     # --8<-- [end:launches]
-
-
-def _sizes(x):
-    """Number of matrices, rows and columns of a tensor with one to four dimensions."""
-    return math.prod(x.shape[:-2]), x.shape[-2] if x.dim() > 1 else 1, x.shape[-1]
 
 
 def _choose_tile(matrices, M, N, K, a):
     """The first tile that pays, is not twice the result, and leaves enough programs."""
-    tiles, shared = FLOAT32_TILES, math.inf
-    if a.device.type == "cuda":
-        device = torch.cuda.get_device_properties(a.device)
-        shared = device.shared_memory_per_block_optin
-    if a.dtype != torch.float32 and (a.device.type != "cuda" or device.major >= 8):
-        tiles = TENSOR_CORE_TILES  # before capability 8.0 Triton uses no tensor core
-    for tile in tiles:
+    gpu = torch.cuda.get_device_properties(a.device) if a.device.type == "cuda" else None
+    # Before capability 8.0 Triton uses no tensor core.
+    cores = a.dtype != torch.float32 and (gpu is None or gpu.major >= 8)
+    for tile in TENSOR_CORE_TILES if cores else FLOAT32_TILES:
         programs = matrices * triton.cdiv(M, tile.BLOCK_M) * triton.cdiv(N, tile.BLOCK_N)
         stages = min(tile.num_stages, triton.cdiv(K, tile.BLOCK_K))
         staged = stages * (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * a.element_size()
-        fits = tile.BLOCK_M < 2 * M and tile.BLOCK_N < 2 * N and staged <= shared
+        fits = gpu is None or staged <= gpu.shared_memory_per_block_optin
+        fits = fits and tile.BLOCK_M < 2 * M and tile.BLOCK_N < 2 * N
         if fits and K >= tile.min_K and programs >= ENOUGH_PROGRAMS:
             break  # otherwise the last one is taken
     return tile._replace(num_stages=stages)
-
-
-def transpose(x):
-    """A contiguous copy of x [..., M, N] as [..., N, M]; at most two leading dimensions."""
-    for error in _refusals({"x": x}, lambda: [(*x.shape[-2:], False)]):
-        raise error
-    *leading, M, N = x.shape
-    return _run_transpose(x, x.new_empty(*leading, N, M))
-
-
-def matmul(a, b):
-    """a [..., M, K] times b [..., K, N] → [..., M, N] in a's dtype, summed in float32."""
-    for error in _refusals({"a": a, "b": b}, lambda: [(a.shape[-2], b.shape[-1], False)]):
-        raise error
-    return _run_matmul(a, b, a.new_empty(*a.shape[:-1], b.shape[-1]))
-
-
-def softmax(x):
-    """softmax of each row of x [..., N], N at most MAX_ROW, in float32, rounded to x's dtype.
-
-    A row of -inf alone gives zeros.
-    """
-    for error in _refusals({"x": x}, lambda: [(*_sizes(x)[1:], True)], least=1):
-        raise error
-    return _run_softmax(x, x.new_empty(x.shape))
 
 
 def composed_attention(q, k, v, *, scale=None):
@@ -272,40 +235,39 @@ def composed_attention(q, k, v, *, scale=None):
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
 
-    def results():  # rows, columns, and whether the softmax takes them: kᵀ, scores, output
-        M, (N, D) = _sizes(q)[1], k.shape[-2:]
-        return (D, N, False), (M, N, True), (M, D, False)
-
-    for error in _refusals({"q": q, "k": k, "v": v}, results, scale, least=1):
+    tensors = {"q": q, "k": k, "v": v}
+    for error in _refusals(tensors, "MD ND ND", "DN MN MD", row="N", scale=scale):
         raise error
-    N, D = k.shape[-2:]
+    shape = q.shape
+    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))  # views: [B, H, M or N, D]
+    (B, H, M, D), N = q.shape, k.shape[-2]
     scale = D**-0.5 if scale is None else float(scale)
-    k_t = torch.empty((*k.shape[:-2], D, N), dtype=k.dtype, device=k.device)
-    scores = torch.empty((*q.shape[:-1], N), dtype=torch.float32, device=q.device)
+    k_t, out = q.new_empty(B, H, D, N), q.new_empty(B, H, M, D)
+    scores = q.new_empty(B, H, M, N, dtype=torch.float32)
     weights = scores.view(q.dtype)[..., :N]  # no new memory: each row where its scores were
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
-    _run_transpose(k, k_t)  # [..., D, N]
-    _run_matmul(q, k_t, scores, scale)  # [..., M, N]
-    _run_softmax(scores, weights)  # [..., M, N]
-    return _run_matmul(weights, v, out)  # [..., M, D]
+    _run_transpose(k, k_t)
+    _run_matmul(q, k_t, scores, scale)
+    _run_softmax(scores, weights)
+    _run_matmul(weights, v, out)
+    return out.view(shape)
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _refusals(tensors, results=None, scale=None, least=2):
+def _refusals(tensors, forms, results="", row="", scale=None):
     """What the kernels cannot do, in order: which argument, what came, what is allowed.
 
-    `results` gives rows and columns of what they compute, once the tensors are known to fit.
+    `forms` names the rows and columns of each tensor and `results` those of each launch; `row` is
+    the size that a softmax goes along, and with one the first tensor may be a vector.
     """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
-    first, q = next(iter(tensors.items()))
-    for name, x in tensors.items():
+    (first, q), least, sizes = next(iter(tensors.items())), 1 if row else 2, {}
+    for (name, x), form in zip(tensors.items(), forms.split(), strict=True):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
             kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
             yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
@@ -320,11 +282,9 @@ def _refusals(tensors, results=None, scale=None, least=2):
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
-        fits = q.shape if x is q else (*q.shape[:-2], q.shape[-1], x.shape[-1])  # a matmul b
-        if name in "kv":  # [..., N, D]
-            keys = tensors["k"]
-            fits = *q.shape[:-2], keys.shape[-2] if keys.dim() > 1 else "N", q.shape[-1]
-        if x.shape != fits:
+        sizes = dict(zip(form[::-1], x.shape[::-1], strict=False)) | sizes  # a vector has no rows
+        fits = *q.shape[:-2], *(sizes.get(size, size) for size in form)
+        if name != first and x.shape != fits:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with {first}: {(*fits,)}")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
@@ -333,12 +293,13 @@ def _refusals(tensors, results=None, scale=None, least=2):
     if results and q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         needs = "a GPU, or a CPU with TRITON_INTERPRET=1"
         yield ValueError(f"{first} is on {q.device}; allowed: {needs}")
-    for rows, columns, is_row in results() if results else ():
-        if is_row and columns > MAX_ROW:
-            yield ValueError(f"{first} asks for rows of {columns}; allowed: at most {MAX_ROW}")
-        most = _sizes(q)[0] * rows * triton.cdiv(columns, 64)  # 64 columns a program, or more
-        if most > MAX_PROGRAMS:
-            yield ValueError(f"{first} asks for {most} programs; allowed: at most {MAX_PROGRAMS}")
+    longest = max(SOFTMAX_WARPS)
+    if results and row and sizes[row] > longest:
+        yield ValueError(f"{first} asks for rows of {sizes[row]}; allowed: at most {longest}")
+    for rows, columns in results.split():  # a program computes 64 columns of a row, or more
+        programs = q.shape[:-2].numel() * sizes.get(rows, 1) * triton.cdiv(sizes[columns], 64)
+        if programs >= 2**31:  # CUDA's limit for the first grid dimension
+            yield ValueError(f"{first} asks for {programs} programs; allowed: at most {2**31 - 1}")
 
 
 def main():

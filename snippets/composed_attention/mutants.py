@@ -43,8 +43,8 @@ MUTANTS = [
     ),
     Mutant(
         "bfloat16 not raised",
-        'options["UPCAST"] = INTERPRETED and a.dtype == torch.bfloat16',
-        'options["UPCAST"] = False',
+        "UPCAST=INTERPRETED and a.dtype == torch.bfloat16",
+        "UPCAST=False",
         "The interpreter keeps bfloat16 as integers, and its products are wrong by far.",
     ),
     Mutant(
@@ -79,14 +79,14 @@ MUTANTS = [
     ),
     Mutant(
         "mean of V",
-        "return _run_matmul(weights, v, out)",
-        "return _run_matmul(weights.fill_(1.0 / N), v, out)",
+        "_run_matmul(weights, v, out)",
+        "_run_matmul(weights.fill_(1.0 / N), v, out)",
         "Every value gets the same weight: the result ignores the queries and the keys.",
     ),
     Mutant(
         "zeros",
-        "return _run_matmul(weights, v, out)",
-        "return _run_matmul(weights, v, out, 0.0)",
+        "_run_matmul(weights, v, out)",
+        "_run_matmul(weights, v, out, 0.0)",
         "The result is all zeros.",
     ),
     Mutant(
@@ -118,6 +118,28 @@ MUTANTS = [
         "_run_transpose(k, k_t)",
         "k_t.copy_(k.reshape(k_t.shape))",
         "The numbers of k are only given the shape of its transpose: rows and columns mix.",
+    ),
+]
+
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "strides of k exchanged",
+        "offs_d[:, None] * stride_kd + offs_n[None, :] * stride_kn",
+        "offs_d[:, None] * stride_kn + offs_n[None, :] * stride_kd",
+        "The strides of k are exchanged: the tile holds k, and not its transpose.",
+    ),
+    Mutant(
+        "rows of k packed",
+        "offs_n[None, :] * stride_kn",
+        "offs_n[None, :] * D",
+        "The rows of k are assumed to lie side by side: they may have gaps.",
+    ),
+    Mutant(
+        "first head of k for all",
+        "k_tile = k_ptr + b * stride_kb + h * stride_kh",
+        "k_tile = k_ptr + b * stride_kb",
+        "Every head reads the keys of head 0.",
     ),
 ]
 

@@ -27,7 +27,7 @@ def _on_cpu(q, k, v, scale=None):
 
 
 def _refuse(q, k, v, scale=None):
-    for error in _refusals({"q": q, "k": k, "v": v}, None, scale, least=1):
+    for error in _refusals({"q": q, "k": k, "v": v}, "MD ND ND", row="N", scale=scale):
         raise error
 
 

@@ -6,9 +6,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from snippets.decode_attention.kernel import cache_append, decode_attention
-from snippets.flash_backward.kernel import flash_backward
 from snippets.flash_backward.mutants import MUTANTS
-from snippets.flash_backward.op import FORWARD, attention
+from snippets.flash_backward.op import BACKWARD, attention
 from snippets.hopper_backward.op import assert_gradients as assert_gradients  # for bench.py
 from snippets.hopper_backward.op import attention as attention_on_hopper
 
@@ -93,23 +92,8 @@ def changed(name):
 
 
 # --8<-- [start:wrong]
-class Through(torch.autograd.Function):
-    """Our forward, and a backward that is given: `through(backward)` is an attention."""
-
-    @staticmethod
-    def forward(ctx, q, k, v, backward):
-        out, lse = FORWARD["flash_attention"](q, k, v, causal=True, return_lse=True)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.backward = backward
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        grad_out = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
-        return *ctx.backward(*ctx.saved_tensors, grad_out, causal=True), None
-
-
-def through(backward=flash_backward):
-    """An attention whose gradients come from this launcher."""
-    return lambda q, k, v: Through.apply(q, k, v, backward)
+def through(backward):
+    """An attention whose gradients come from this launcher, until the next call of `through`."""
+    BACKWARD["given"] = backward
+    return functools.partial(attention, causal=True, backward="given")
     # --8<-- [end:wrong]

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from snippets.flash_backward.kernel import flash_backward
 from snippets.language_model import bench, data, exercise, figures, heads, module, op, training
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
@@ -416,7 +417,7 @@ def test_every_fault_changes_the_gradients(device):
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         return torch.autograd.grad(op.through(backward)(*leaves), leaves, grad_out)
 
-    right = gradients(op.flash_backward)
+    right = gradients(flash_backward)
     for name in op.FAULTS:
         changes = op.changed(name)
         assert bool(changes) == (name != "scale 1.02")

@@ -194,6 +194,7 @@ READ = field("read_per_s", "read bandwidth", bandwidth)
 
 
 IN_FLIGHT = field("bytes_in_flight", "bytes in flight", size)
+TURN = field("turn_ms", "time in flight", time)
 
 
 def littles_law(results):
@@ -208,44 +209,25 @@ def littles_law(results):
     if not sparse or not full:
         raise DataError("no copy has so few bytes in flight, or so many, that the law can be seen")
     first = min(full, key=IN_FLIGHT)
-    loads = values(rows, "loads")
-    shapes = dict(zip(loads, ("circle", "square", "diamond", "triangle-up"), strict=True))
     alike = _alike(rows)
     return Figure(
-        finding=f"With the latency of a lone load Little's law asks for {size(needed)} in flight; "
-        f"the first copy to reach {percent(READ(first) / limit)} of the ceiling has "
-        f"{size(IN_FLIGHT(first))}.",
-        caption="Copies in float32, L2 flushed before each, both axes logarithmic. Across: bytes "
-        "asked for and not yet there, which the launch decides: programs × threads × loads per "
-        "thread × 16 bytes. The dashed line is Little's law: bytes in flight over the latency of "
-        f"a single load ({time(step)}, measured in the same run).",
+        finding="Near its ceiling memory makes loads wait: with "
+        f"{size(IN_FLIGHT(first))} in flight one takes {time(TURN(first))}, "
+        f"{ratio(TURN(first) / step)} as long as alone.",
+        caption="A dot is a copy in float32, whose launch decides how many bytes are asked for and "
+        "not there yet; L2 flushed, axes logarithmic. Right: bytes in flight over the rate on the "
+        "left, which by Little's law is how long a load takes. Dashed: the latency of a lone load. "
+        "Dotted: half the copy ceiling.",
         plot=charts.lines(
             found,
             [
-                *(
-                    Series(
-                        OURS,
-                        f"{many(n, 'load')} per thread",
-                        {"kind": "copy", "loads": n},
-                        shade=i,
-                        symbol=shapes[n],
-                        joined=False,
-                    )
-                    for i, n in enumerate(loads)
-                ),
-                Series(
-                    "ceiling",
-                    "bytes in flight ÷ latency",
-                    {"kind": "law"},
-                    symbol="line-ew",
-                    dash="dash",
-                ),
+                Series(OURS, "copies", {"kind": "copy"}, joined=False),
+                Series("ceiling", "as fast as a lone load", {"kind": "law"}, dash="dash", size=0.1),
+                Series("ceiling", "at memory's ceiling", {"kind": "full"}, dash="dot", size=0.1),
             ],
             IN_FLIGHT,
-            READ,
-            references=[
-                Reference("half the copy ceiling", lambda r: ceiling(r, "copy") / 2),
-            ],
+            views=[View("read", y=READ), View("a load takes", y=TURN)],
+            columns=2,
         ),
         numbers={
             "latency": time(step),
@@ -254,10 +236,21 @@ def littles_law(results):
             "one": size(needed / processors),
             "quarter": size(needed / 4),
             "shares": between([READ(r) / r["law"] for r in sparse], percent),
-            "turn": between([r["turn_ms"] for r in sparse if r["loads"] == 1], time),
+            "turn": between([TURN(r) for r in sparse if r["loads"] == 1], time),
+            "loaded_bytes": size(IN_FLIGHT(first)),
+            "loaded": time(TURN(first)),
+            "reached": percent(READ(first) / limit),
+            "times": ratio(TURN(first) / step),
             "alike": size(IN_FLIGHT(alike[0])),
             "ways": len(alike),
             "alike_rate": between(map(READ, alike), bandwidth),
+        },
+        claims={
+            "title of latency_hiding/littles_law: Near its ceiling memory makes loads wait": max(
+                map(TURN, sparse)
+            )
+            < 2 * step
+            < min(map(TURN, full)) / 2,
         },
     )
 

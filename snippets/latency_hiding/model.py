@@ -54,7 +54,10 @@ def rates(result):
 
 
 def with_law(result):
-    """Copies with what the law allows them and the time of a turn; then the ends of its line."""
+    """Copies with the time of a turn; then two lines: the law for a lone load, and the ceiling.
+
+    A turn is how long what is in flight takes to arrive at the rate of the copy.
+    """
     short, long = sorted(pick(result.rows, kind="latency"), key=lambda r: r["steps"])
     step = _difference(short, long)
     limit = ceiling(result, "copy") / 2
@@ -64,6 +67,10 @@ def with_law(result):
         read = rate(row["bytes_compulsory"] / 2, TIME(row))
         derived = {"latency_ms": step, "law": rate(in_flight, step), "read_per_s": read}
         yield {**row, **derived, "turn_ms": in_flight / amount(read, 1)}
-    for in_flight in (min(r["bytes_in_flight"] for r in copies), amount(limit, step)):
-        law = rate(in_flight, step)
-        yield {"kind": "law", "bytes_in_flight": in_flight, "read_per_s": law}
+    least, most = (end(r["bytes_in_flight"] for r in copies) for end in (min, max))
+    needed = amount(limit, step)
+    for kind, ends in (("law", (least, needed)), ("full", (needed, most))):
+        for in_flight in ends:
+            read = min(rate(in_flight, step), limit)
+            turn = in_flight / amount(read, 1)
+            yield {"kind": kind, "bytes_in_flight": in_flight, "read_per_s": read, "turn_ms": turn}

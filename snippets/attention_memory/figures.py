@@ -42,6 +42,7 @@ TENSORS = {
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
 ALIKE = 0.05  # a share by which memory may differ and still be drawn as one line
 PAGE = "docs/posts/attention_memory.md"
+SDPA = "docs/how_to/sdpa_backends.md"
 
 
 def tensors(results):
@@ -290,7 +291,7 @@ def peak_memory(results):
             ]
             == [(FLASH, BUMP)],
             f"{PAGE}: it splits the keys into": parts > 1 and rest < SLACK,
-            f"{PAGE}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
+            f"{SDPA}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
         },
     )
 
@@ -672,11 +673,11 @@ def backends(results):
             ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
         ),
         claims={
-            f"{PAGE}: *cuDNN* for every shape and every mask": half == {"cudnn"},
-            f"{PAGE}: but *math* where k and v have fewer heads": math == {GROUPED}
+            f"{SDPA}: *cuDNN* for every shape and every mask": half == {"cudnn"},
+            f"{SDPA}: but *math* where k and v have fewer heads": math == {GROUPED}
             and {r["backend"] for r in single if r["shape"] != GROUPED} == {"efficient"}
             and {r["backend"] for r in single if r["shape"] == GROUPED} == {"math"},
-            f"{PAGE}: neither `FLASH_ATTENTION` nor `CUDNN_ATTENTION` takes float32": refused
+            f"{SDPA}: neither `FLASH_ATTENTION` nor `CUDNN_ATTENTION` takes float32": refused
             == {("float32", "FLASH_ATTENTION"), ("float32", "CUDNN_ATTENTION")},
         },
     )

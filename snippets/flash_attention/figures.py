@@ -259,7 +259,7 @@ def sweep(results):
             log=False,
             ends=(0, 1.04),
         ),
-        numbers={"own": between(behind.values())},
+        numbers={"own": between(behind.values()), "slowest": percent(min(part.values()))},
         claims={
             f"{PAGE}: The fastest tiles are 64 × 128 on 4 warps with 2 stages (D 64)": winners
             == {

@@ -450,12 +450,13 @@ def host_time(results):
     hidden = [r for r in pick(queue, mode=QUEUED) if WALL(r) <= 1.1 * r["gpu_ms"]]
     chains = {r["way"]: r for r in rows if r["kind"] == "chain"}
     return Figure(
-        finding=f"The CPU needs {HOST.text(launcher)} to start this page's kernel, and the GPU is "
-        f"done with the smallest in {time(min(r['gpu_ms'] for r in queue))}.",
-        caption="Time a launch, until the last of a hundred is done, over the GPU's own time for "
-        "one; both axes logarithmic. Waiting for each: the CPU asks for one, waits for it, asks "
-        "for the next. Queued: it asks for a hundred and then waits. CUDA graph: a hundred "
-        "recorded launches, replayed together; what one of them takes is the GPU's own time.",
+        finding=f"A kernel of {time(min(r['gpu_ms'] for r in queue))} takes "
+        f"{units.host_time(wall(EACH, least))} if the CPU waits for each, "
+        f"{units.host_time(wall(QUEUED, least))} queued, and its own time in a CUDA graph.",
+        caption="Time per launch until the last of a hundred is done, over the GPU's own time for "
+        "one; both axes logarithmic. Waiting for each: the CPU launches one and waits for it. "
+        "Queued: it launches a hundred and then waits. CUDA graph: a hundred recorded launches, "
+        "replayed together.",
         plot=charts.lines(
             results,
             [

@@ -34,6 +34,7 @@ FORMS = [
 NAMES = {form.key: form.name for form in FORMS}
 FORWARD, BOTH = "forward", "forward and backward"
 PAGE = "docs/posts/multi_head_attention.md"
+HIDES, ODD = "docs/how_to/masks.md", "docs/how_to/odd_head_dimensions.md"
 
 
 def _listing(kernels):
@@ -449,28 +450,26 @@ RIGHT = 1e-6  # a difference below this is rounding
 
 def masks(results):
     rows = {r["convention"]: r for r in results[0].rows}
-    kinds = {name: r["hidden_row"] for name, r in rows.items()}
-    theirs = [name for name in rows if name.startswith("nn.")]
-    nan = [name for name, kind in kinds.items() if kind == "NaN"]
+    kinds = [r["hidden_row"] for name, r in rows.items() if name.startswith("nn.")]
     wrong, added = (
         [r[given]["difference"] for r in rows.values() if r[given].get("difference", 0) > RIGHT]
         for given in ("given_bool", "given_float")
     )
+    exception = "gives NaN, except with `need_weights=False` in training mode"
     return Figure(
-        finding=f"A query that sees no key gets NaN from {len(nan)} of {len(rows)} calls: "
-        f"{'; '.join(map(_call, nan))}.",
-        caption=f"The same visibility, {rows['this page']['visible']} with 1 for a visible key, "
-        "in each convention; then a query that sees no key; then this page's mask (0 hides) "
-        "passed unchanged, as bool and as float: the largest difference of the result from the "
-        "right one. The same weights everywhere, in float64 on a CPU, PyTorch "
+        finding=f"A query that sees no key: `nn.MultiheadAttention` {exception}. The others give "
+        "zeros.",
+        caption="Of four keys the first two are visible. Last two columns: a mask that is True for "
+        "a visible key, passed as it is and as floats, and the largest difference from the right "
+        "result. The same weights everywhere, in float64 on a CPU, PyTorch "
         f"{_torch_version(results[0])}.",
         table=columns(
             rows.values(),
             {
-                "call": "convention",
-                "the mask": lambda r: ", ".join(map(_mark, r["mask"])),
+                "call": lambda r: r["convention"].replace("this page", "by hand, 0 hides"),
+                "its mask": lambda r: ", ".join(map(_mark, r["mask"])),
                 "a query that sees nothing": "hidden_row",
-                "given this page's bool mask": lambda r: _handed(r["given_bool"]),
+                "given True for visible": lambda r: _handed(r["given_bool"]),
                 "given 1.0 and 0.0": lambda r: _handed(r["given_float"]),
             },
         ),
@@ -481,16 +480,15 @@ def masks(results):
             "added": len(added),
         },
         claims={
-            f"{PAGE}: `nn.MultiheadAttention` gives NaN": [kinds[name] for name in theirs]
+            f"title of {ROOM}/masks: {exception}": kinds == ["NaN", "zeros", "NaN"],
+            f"title of {ROOM}/masks: The others give zeros": {
+                r["hidden_row"] for name, r in rows.items() if not name.startswith("nn.")
+            }
+            == {"zeros"},
+            f"{HIDES}: `nn.MultiheadAttention` gives NaN there, except": kinds
             == ["NaN", "zeros", "NaN"],
         },
     )
-
-
-def _call(name):
-    """“nn.MultiheadAttention, eval()” → `nn.MultiheadAttention` with `eval()`, as Markdown."""
-    of, *options = (f"`{part}`" for part in name.split(", "))
-    return f"{of} with {listed(options)}" if options else of
 
 
 def _mark(value):
@@ -519,7 +517,6 @@ def head_dim(results):
     result = results[0]
     rows = result.rows
     labels = {r["operation"]: r["label"] for r in rows}
-    widths = values(rows, "around")
 
     def at(operation, dtype, D):
         return _product(rows, operation, dtype)[D]
@@ -541,28 +538,22 @@ def head_dim(results):
     worst = {op: _worst(rows, op, "float16") for op in labels}
     half_types = [(op, dtype) for op in labels for dtype in ("float16", "bfloat16")]
     rates = {D: [rate(at(*case, D)) for case in half_types] for D in (64, 65)}
-    near = {width: field("D", f"D, around {width}", units.number) for width in widths}
     return Figure(
         finding=f"In float16 the scores of heads of 65 columns take {odd('scores', 'float16')} "
         f"the time of 64, SDPA {odd('attention', 'float16')}.",
-        caption=f"Time over the width of a head around {listed(widths)}; diamonds are multiples "
-        f"of 8. {rows[0]['batch'] * rows[0]['heads']} heads of {rows[0]['N']} tokens. Scores and "
-        "values are products of whole matrices, which go through memory; SDPA is PyTorch's fused "
+        caption=f"Time over the width of a head in float16. "
+        f"{rows[0]['batch'] * rows[0]['heads']} heads of {rows[0]['N']} tokens. Scores and values "
+        "are products of whole matrices, which go through memory; SDPA is PyTorch's fused "
         "attention. Medians, L2 flushed before each call.",
         plot=charts.lines(
             results,
-            [*map(_line, DTYPES), *map(_eights, DTYPES)],
-            "D",
+            [_operation(*named) for named in labels.items()],
+            field("D", "D, the width of a head", units.number),
             TIME,
-            [
-                View(label, {"operation": op, "around": width}, x=x)
-                for op, label in labels.items()
-                for width, x in near.items()
-            ],
-            log="y",
-            ticks={"x": [D for D in values(rows, "D") if D % 4 == 0]},
-            columns=len(widths),
-            height=220,
+            [View(where={"around": 64})],
+            log="",
+            ticks={"x": values(pick(rows, around=64), "D")},
+            height=320,
         ),
         numbers={
             **{f"{op}_half": odd(op, "float16") for op in labels},
@@ -572,6 +563,9 @@ def head_dim(results):
             "even": between(rates[64], flops),
             "tf32": flops(rate(tf32)),
             "single": flops(rate(at("scores", "float32", 64))),
+            "padded": ratio(
+                TIME(at("attention", "float16", 65)) / TIME(at("attention", "float16", 72))
+            ),
             "matmul": ratio(half / fma),
             "matmul_torch": ratio(half / ceiling(result, "matmul_float32")),
             "matmul_tf32": ratio(ceiling(result, "matmul_tf32") / fma),
@@ -583,20 +577,29 @@ def head_dim(results):
             # Without tensor cores 16 bits are at most twice as fast: two in one instruction.
             f"{PAGE}: so all of these run on tensor cores": min(rates[64]) > 2 * fma,
             f"{PAGE}: at D 65 none does": max(rates[65]) <= 2 * fma,
-            f"{PAGE}: `tensorop` in its name": "tensorop" in names["scores", "float16", 65][0],
-            f"{PAGE}: `align1`": "align1" in names["scores", "float16", 65][0],
-            f"{PAGE}: from one kernel of cuDNN to": _took(names["attention", "float16", 64])
+            f"{ODD}: `tensorop` in its name": "tensorop" in names["scores", "float16", 65][0],
+            f"{ODD}: `align1`": "align1" in names["scores", "float16", 65][0],
+            f"{ODD}: from one kernel of cuDNN to": _took(names["attention", "float16", 64])
             == ("cudnn", 1),
-            f"{PAGE}: of PyTorch's flash backend": _took(names["attention", "float16", 65])[0]
+            f"{ODD}: of PyTorch's flash backend": _took(names["attention", "float16", 65])[0]
             == "flash",
-            f"{PAGE}: from memory-efficient attention to": _took(names["attention", "float32", 64])[
+            f"{ODD}: from memory-efficient attention to": _took(names["attention", "float32", 64])[
                 0
             ]
             == "fmha_cutlass",
-            f"{PAGE}: separate products with a softmax between": _took(
+            f"{ODD}: separate products with a softmax between": _took(
                 names["attention", "float32", 65]
             )[0]
             == "softmax",
+            f"{ODD}: fast at 64 and 72, and slow in between": all(
+                TIME(at(op, "float16", D)) > 1.2 * TIME(at(op, "float16", even))
+                for op in labels
+                for D in range(65, 72)
+                for even in (64, 72)
+            ),
+            f"{ODD}: SDPA is as fast with 68 columns as with 72": 0.98
+            < TIME(at("attention", "float32", 68)) / TIME(at("attention", "float32", 72))
+            < 1.02,
             f"{PAGE}: No single factor covers these": not 6 <= whole <= 10,
         },
         pieces={
@@ -606,28 +609,13 @@ def head_dim(results):
     )
 
 
-def _line(dtype):
-    """The time of an operation of PyTorch in a dtype, TF32 apart."""
-    where = _of_dtype(dtype)
-    return Series("torch:matmul", dtype, where, dtype=dtype, size=4)
+LOOKS = {"scores": "torch:matmul", "values": "torch:efficient", "attention": "torch:sdpa"}
 
 
-def _eights(dtype):
-    """The widths among them that are multiples of 8."""
-    return Series(
-        "torch:matmul",
-        "a multiple of 8",
-        _of_dtype(dtype, multiple=8),
-        symbol="diamond",
-        joined=False,
-        size=9,
-    )
-
-
-def _of_dtype(dtype, multiple=1):
-    return lambda row: (
-        row["dtype"] == dtype and row["implementation"] != TF32 and row["D"] % multiple == 0
-    )
+def _operation(operation, label):
+    """The time of an operation in float16."""
+    where = {"operation": operation, "dtype": "float16"}
+    return Series(LOOKS[operation], label, where, symbol="circle", size=6)
 
 
 def _took(kernels):

@@ -79,7 +79,7 @@ MADE = {f.__name__: f for f in (latency, littles_law, waves)}
     ("name", "said"),
     [
         ("latency", ["16 ns (32 cycles)", "130 ns (260 cycles)", "400 ns (800 cycles)"]),
-        ("littles_law", ["800 kB"]),
+        ("littles_law", ["1.08 MB", "569 ns", "1.42×"]),
         ("waves", ["133", "2.0×"]),
     ],
 )

@@ -58,8 +58,9 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
 
 
 def is_read(page: Page) -> bool:
-    """Whether a page is a post or one of the lab's, to be read from its top."""
-    return page.file.src_uri.startswith(("posts/", "lab/")) and export.is_text(page)
+    """Whether a page is a post, a how-to or one of the lab's, to be read from its top."""
+    folders = ("posts/", "how_to/", "lab/")
+    return page.file.src_uri.startswith(folders) and export.is_text(page)
 
 
 def road(page: Page, nav: Navigation) -> list[Stop]:

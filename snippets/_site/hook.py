@@ -131,6 +131,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     except (DataError, exercises.ExerciseError, named_numbers.UnknownNumber) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     export.remember_text(markdown, page, config)
+    page.meta["moved"] = numbering.moved(page)
+    markdown = moved.linked(markdown, page.meta["moved"])
     return playground.marked(reference.linked(markdown, page, files))
 
 
@@ -140,7 +142,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         if notebooks.is_notebook(page):
             content = notebooks.as_page(content, page, files, config.repo_url)
         content = stale.shown(content, Path(config.docs_dir) / "data")
-        content = moved.anchored(content, page.meta.get("moved", {}))
+        content = moved.anchored(content, page.meta["moved"])
     except (notebooks.NotebookError, moved.MovedError, DataError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     content = listings.viewed(html_fixes.fixed(content))

@@ -2,36 +2,55 @@
 
     moved:
       kernel: [how-is-it-launched, which-query-am-i]
+      /how_to/masks.md#conventions: [three-masks]
 
-A heading whose id is `kernel` then answers to the two old ids as well.
+A heading whose id is `kernel` then answers to the two old ids as well. What moved to another page
+becomes a link with the old id at the end of this one. It is shown to a reader who asked for that id
+and has no scripts; site/moved.js follows it. MkDocs says where such a link leads to nothing.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 HEADING = re.compile(r'<h[2-6] id="(?P<id>[^"]+)"[^>]*>')
+Moved = Mapping[str, Sequence[str]]
 
 
 class MovedError(ValueError):
     """A page's list of old addresses does not fit the page."""
 
 
-def anchored(content: str, moved: Mapping[str, Sequence[str]]) -> str:
+def linked(markdown: str, moved: Moved) -> str:
+    """A page's Markdown with a link for each old id whose section is on another page now."""
+    links = [
+        f"[{Path(target.partition('#')[0]).stem.replace('_', ' ')}]({target}){{ #{name} }}"
+        for target, names in moved.items()
+        for name in names
+        if ".md" in target
+    ]
+    line = '<p class="am-moved" data-search-exclude markdown>Moved to: {}</p>'
+    return "\n\n".join([markdown, *([line.format("\n".join(links))] if links else [])])
+
+
+def anchored(content: str, moved: Moved) -> str:
     """A page's HTML with an anchor for each old id, at the start of the section that it became.
 
     Raises:
         MovedError: for a section that the page lacks, and for an old id that the page still has.
     """
-    missing = set(moved) - {match["id"] for match in HEADING.finditer(content)}
+    here = {target: names for target, names in moved.items() if ".md" not in target}
+    missing = set(here) - {match["id"] for match in HEADING.finditer(content)}
     if missing:
         raise MovedError(f"moved: the page has no section {', '.join(sorted(missing))}")
-    old = [name for names in moved.values() for name in names]
-    taken = sorted({name for name in old if f'id="{name}"' in content or old.count(name) > 1})
-    if taken:
-        raise MovedError(f"moved: more than one place would be {', '.join(taken)}")
 
     def with_anchors(match: re.Match[str]) -> str:
-        names = moved.get(match["id"], ())
+        names = here.get(match["id"], ())
         return match[0] + "".join(f'<a id="{name}"></a>' for name in names)
 
-    return HEADING.sub(with_anchors, content)
+    content = HEADING.sub(with_anchors, content)
+    old = {name for names in moved.values() for name in names}
+    taken = sorted(name for name in old if content.count(f'id="{name}"') > 1)
+    if taken:
+        raise MovedError(f"moved: more than one place would be {', '.join(taken)}")
+    return content

@@ -87,7 +87,12 @@ def scratch_source(folder: Path, pages: dict[str, str], links: Iterable[str] = (
 
 @pytest.fixture(scope="session")
 def site_folder(tmp_path_factory):
-    """Where the files of `site` lie: one build for all workers, made for an address of nowhere."""
+    """Where the files of `site` lie: one build for all workers, made for an address of nowhere.
+
+    BUILT_SITE names one that is there already, for tests that read its files.
+    """
+    if named := os.environ.get("BUILT_SITE"):
+        return Path(named)
     run = tmp_path_factory.getbasetemp()
     run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
     one = run / "one-site"

@@ -10,7 +10,7 @@ import pytest
 
 from snippets._site import offline
 from snippets._site.browser import LAPTOP, PHONE, Server, addresses
-from tests.browser.browser import NOWHERE
+from tests.browser.browser import NOWHERE, built, scratch_source
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser
@@ -183,3 +183,31 @@ def test_a_copy_that_is_served_is_whole(open_page, from_file):
         chart.scroll_into_view_if_needed()
         chart.locator(".main-svg").first.wait_for()
         assert page.wrong == []
+
+
+def test_an_old_address_leads_to_another_page(open_page, tmp_path):
+    """By script, on any way to the page, and without one by a link that only it shows."""
+    pages = {
+        "index.md": "# Front\n\n[The old address](one.md#gone)\n",
+        "one.md": "---\nmoved:\n  /two.md#there: [gone]\n---\n# One\n\nText.\n",
+        "two.md": "# Two\n\nText.\n\n## There {#there}\n\nText.\n",
+    }
+    with built(scratch_source(tmp_path / "source", pages), tmp_path / "site") as site:
+        page = open_page()
+        page.goto(site + "one/#gone")
+        page.wait_for_url("**/two/#there")
+        page.goto(site)
+        page.get_by_text("The old address").click()  # by instant navigation
+        page.wait_for_url("**/two/#there")
+        page.go_back()
+        page.wait_for_url(site)
+        page.goto(site + "one/")
+        page.evaluate("location.hash = 'gone'")
+        page.wait_for_url("**/two/#there")
+        assert page.wrong == []
+        plain = open_page(java_script_enabled=False)
+        plain.goto(site + "one/")
+        assert plain.locator(".am-moved").is_hidden()
+        plain.goto(site + "one/#gone")
+        plain.locator(".am-moved").get_by_text("two").click()
+        plain.wait_for_url("**/two/#there")

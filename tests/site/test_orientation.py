@@ -58,10 +58,47 @@ def test_figures_are_numbered_in_order_and_lead_to_their_data(tmp_path, monkeypa
     assert made.count("am-data") == 1, "the others have none"
     numbers = Page(None, files.get_file_from_path("posts/a/numbers.md"), config)
     numbers.read_source(config)
-    assert numbers.meta == {"title": "Numbers: A post", "search": {"exclude": True}}
+    assert numbers.meta == {"title": "Numbers: A post", "moved": {}, "search": {"exclude": True}}
     assert "## Figure 1: one { #room-one }" in numbers.markdown
     assert '--8<-- "docs/figures/room/one_data.md"' in numbers.markdown
     assert numbering.numbered("<p>no figure</p>", page, files) == "<p>no figure</p>"
+
+
+def test_a_figure_that_a_post_shows_no_more_is_found(tmp_path, monkeypatch):
+    """On the page that shows it now, or where its numbers are; the page of numbers leads on too."""
+    monkeypatch.setattr(numbering, "FIGURES", tmp_path)
+    (tmp_path / "room").mkdir()
+    for name in ("kept", "gone", "there", "report"):
+        (tmp_path / "room" / f"{name}_data.md").write_text("The table.")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: a site\nplugins: []\n")
+    config = load_config(str(tmp_path / "mkdocs.yml"))
+    config.plugins._current_plugin = "the hook"
+    texts = {"posts/room.md": "kept", "how_to/a.md": "there", "posts/b.md": "bare"}
+    files = Files(
+        File.generated(config, path, content=f'--8<-- "docs/figures/room/{name}.md"')
+        for path, name in texts.items()
+    )
+    numbering.add(files, config)
+    page = Page("A post", files.get_file_from_path("posts/room.md"), config)
+    page.meta = {"moved": {"section": ["figure-room-drawn"]}}
+    page.meta["moved"] = numbering.moved(page)
+    assert page.meta["moved"] == {
+        "section": ["figure-room-drawn"],
+        "/posts/room/numbers.md#room-gone": ["figure-room-gone"],
+        "/how_to/a.md#figure-room-there": ["figure-room-there"],
+    }
+    numbering.numbered("<p>no figure</p>", page, files)
+    numbers = Page(None, files.get_file_from_path("posts/room/numbers.md"), config)
+    numbers.read_source(config)
+    assert "## gone { #room-gone }" in numbers.markdown
+    assert "room-report" not in numbers.markdown
+    assert numbers.meta["moved"] == {
+        "/posts/room.md#section": ["room-drawn"],
+        "/how_to/a.md#figure-room-there": ["room-there"],
+    }
+    other = Page("Another", files.get_file_from_path("posts/b.md"), config)
+    assert numbering.moved(other) == {}
 
 
 @pytest.mark.parametrize(

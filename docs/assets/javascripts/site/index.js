@@ -7,6 +7,7 @@ import "./copy_file.js";
 import "./edit_and_run.js";
 import "./find.js";
 import "./glossary.js";
+import "./moved.js";
 import "./orientation.js";
 import "./progress.js";
 import "./scheme.js";

@@ -1,0 +1,99 @@
+"""Addresses that people may have linked, a page a line with its anchors, lead to their content.
+
+`BUILT_SITE=.cache/site pytest -m browser` asks a site that is built already.
+"""
+
+import posixpath
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.floors import some
+from tests.site.test_site import fail_with
+
+pytestmark = pytest.mark.browser  # which build the site anyway
+pytest_plugins = ["tests.browser.browser"]
+
+OLD = Path(__file__).with_name("old_addresses.txt")
+FORWARDED = ".am-moved a[id][href]"
+
+
+class Site:
+    """Where the addresses of a built site lead."""
+
+    def __init__(self, folder):
+        self.folder, self.pages = folder, {}
+
+    def anchors(self, page):
+        """The ids of a page, each with what it forwards to; None where there is no page."""
+        if page not in self.pages:
+            path = self.folder / page / ("index.html" if page.endswith("/") else "")
+            html = BeautifulSoup(path.read_text("utf-8") if path.is_file() else "", "html.parser")
+            ids = {element["id"]: "" for element in html.find_all(id=True)}
+            links = {link["id"]: link["href"] for link in html.select(FORWARDED)}
+            self.pages[page] = ids | links if path.is_file() else None
+        return self.pages[page]
+
+    def end(self, page, anchor=""):
+        """The page and the anchor where a reader arrives; None at an address without either."""
+        for _ in range(4):  # from a page of numbers to a post and on
+            ids = self.anchors(page)
+            if ids is None or (anchor and anchor not in ids):
+                return None
+            if not (link := ids.get(anchor)):
+                return page, anchor
+            path, anchor = urldefrag(link)
+            page = posixpath.normpath(posixpath.join(page, path)) + "/" * path.endswith("/")
+        return None
+
+
+def lost(site, page, anchors):
+    """What a page's front matter lacks: under the section that stood above it, the old ids."""
+    found, above = {}, "?"
+    for anchor in anchors:
+        if end := site.end(page, anchor):
+            there, section = end
+            above = section if there == page else f"/{there.rstrip('/')}.md#{section}"
+        else:
+            found.setdefault(above, []).append(anchor)
+    return [f"{above}: [{', '.join(ids)}]" for above, ids in found.items()]
+
+
+def old():
+    return [line.split() for line in OLD.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def site(site_folder):
+    return Site(site_folder)
+
+
+def test_every_old_page_is_there(site):
+    gone = [page for page, *_ in some(old(), 90) if not site.end(page)]
+    fail_with(gone, "these pages had readers")
+
+
+@pytest.mark.parametrize(("page", "anchors"), [(page, ids) for page, *ids in old() if ids])
+def test_every_old_anchor_leads_to_its_content(site, page, anchors):
+    fail_with(lost(site, page, anchors), f"{page}: `moved:` of its front matter lacks")
+
+
+def test_an_anchor_is_followed_or_missed(tmp_path):
+    moved = '<p class="am-moved"><a id="old" href="{}">b</a></p><h2 id="x"></h2>'
+    for page, link in {"a": "../b/#new", "c": "../b/#no", "d": "../e/"}.items():
+        (tmp_path / page).mkdir()
+        (tmp_path / page / "index.html").write_text(moved.format(link))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/index.html").write_text('<h2 id="new"></h2>')
+    site = Site(tmp_path)
+    assert site.end("a/", "old") == ("b/", "new")
+    assert lost(site, "a/", ["gone", "x", "y", "old", "z"]) == [
+        "?: [gone]",
+        "x: [y]",
+        "/b.md#new: [z]",
+    ]
+    assert not site.end("c/", "old")
+    assert not site.end("d/", "old")
+    assert not site.end("e/")

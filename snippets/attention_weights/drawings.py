@@ -141,8 +141,8 @@ def one_query():
 @picture
 def projections(results):
     """A token's vector times three matrices, to scale; and its query meets the keys of all."""
-    found = (r for r in results if (r.post, r.result) == ("attention_weights", "attention_map"))
-    result = next(found, None)
+    found = [r for r in results if (r.post, r.result) == ("attention_weights", "attention_map")]
+    result = min(found, key=lambda r: r.place != "gpu", default=None)
     if result is None:
         return None
     where, head = MAP
@@ -201,8 +201,8 @@ def projections(results):
     return Picture(
         sees="Three matrices turn one token into a query, a key and a value.",
         caption=f"Drawn to scale for one head of the model: {WIDTH} numbers go in, {D} come out of "
-        f"each matrix. The query of “{asks}” then meets the keys of all tokens, and “{tokens[key]}” "
-        f"matches best (layer {where['layer']} head {head}, where the map opens).",
+        f"each matrix. The query of “{asks}” then meets the keys of all tokens, and "
+        f"“{tokens[key]}” matches best (layer {where['layer']} head {head}, where the map opens).",
         svg=beside(
             *(svg(340, high, said, drawn) for said, drawn in zip(about, (one, many), strict=True))
         ),

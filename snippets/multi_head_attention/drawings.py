@@ -1,6 +1,7 @@
-"""The drawings of the page: heads cut from one product, heads in memory, and launches."""
+"""The drawings of the page: launches, heads cut from a product, heads in memory, masks."""
 
 from snippets._lab.draw.drawings import (
+    INK,
     LINES,
     MUTED,
     PHONE,
@@ -15,12 +16,12 @@ from snippets._lab.draw.drawings import (
     svg,
     words,
 )
-from snippets._lab.draw.grids import Grid, cells
+from snippets._lab.draw.grids import Grid, around, cells, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.tables import cell
-from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+from snippets._lab.draw.timelines import Span, Timeline, timeline
 from snippets._lab.draw.units import count, percent, time
 
 ROOM = "multi_head_attention"
@@ -28,6 +29,7 @@ HEADS = [identity(ROOM, shade).color for shade in (1, 2, 3)]  # of three heads, 
 MANY = 8  # heads, in the timeline
 LOOP, WIDE = f"{ROOM}:loop", f"{ROOM}:vectorized"
 HOST, GPU = MUTED, identity("consumer 0").color
+SEEN = identity("scores").color
 
 
 def _slabs(x, y, wide, tall, said=""):
@@ -45,45 +47,53 @@ def launches_timeline(results):
         return None
     case = {"heads": MANY, "passes": "forward"}
     small = {**case, "size": "small"}
-    spans, table = [], []
-    calls = {
-        name: only(timed.rows, implementation=name, clock="host", **small)["ms_p50"]
-        for name in (LOOP, WIDE)
-    }
-    lanes = ["loop: host", "GPU", "batched: host", "GPU "]
-    over = Timeline(lanes, calls[LOOP] * 1.02, left=86, tall=20)
-    for (host, gpu), name in zip((lanes[:2], lanes[2:]), (LOOP, WIDE), strict=True):
-        number = only(counted.rows, implementation=name, **case)["launches"]
+    found, table = {}, []
+    for said, name in (("loop", LOOP), ("batched", WIDE)):
+        call = only(timed.rows, implementation=name, clock="host", **small)["ms_p50"]
         busy = only(timed.rows, implementation=name, clock="gpu", **small)["ms_p50"]
-        each, own = calls[name] / number, busy / number
+        found[said] = only(counted.rows, implementation=name, **case)["launches"], call, busy
+    end = max(call for _, call, _ in found.values())
+    tick = next(step for step in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if end / step < 5)
+    ticks = [i * tick for i in range(int(end / tick) + 1)]
+    first = over = Timeline(["host", "GPU"], end * 1.03, y=22, left=40, tall=22)
+    drawn = []
+    for said, (number, call, busy) in found.items():
+        over = first._replace(y=first.y + len(table) * (first.down + 44))
+        each, own = call / number, busy / number
+        spans = []
         for i in range(number):
-            spans.append(Span(host, i * each, (i + 0.85) * each, HOST, percent=50))
-            spans.append(Span(gpu, (i + 0.85) * each, (i + 0.85) * each + own, GPU))
-        table.append(
-            {
-                "layer": "loop" if name == LOOP else "batched",
-                "launches": count(number),
-                "a call": time(calls[name]),
-                "GPU busy": f"{time(busy)}, {percent(busy / calls[name])}",
-            }
-        )
-    shown = [Key(HOST, 50, "a launch (host)"), Key(GPU, STRONG, "a kernel (GPU)")]
-    top = over.down + 30
-    drawn = [timeline(over, spans), time_arrow(over), keys(86, top, 258, shown)]
+            spans.append(Span("host", i * each, (i + 0.85) * each, HOST, percent=50))
+            spans.append(Span("GPU", (i + 0.85) * each, (i + 0.85) * each + own, GPU, percent=100))
+        assert busy < call / 2, "the title says that the GPU waits"
+        share = percent(busy / call)
+        drawn += [
+            timeline(over, spans),
+            words(40, over.y - 7, f"{said}: {time(call)}", 12, 600, anchor="start"),
+            words(PHONE, over.y - 7, f"{number} launches, GPU busy {share}", 11, anchor="end"),
+            line(f"M{over.at(call):g} {over.y}V{over.y + over.down + 4:g}", INK, 1.6),
+        ]
+        table.append({"layer": said, "launches": count(number), "a call": time(call)})
+        table[-1]["GPU busy"] = f"{time(busy)}, {share}"
+    foot = over.y + over.down + 10
+    axis = "".join(f"M{over.at(at):g} {foot:g}v5" for at in ticks)
+    drawn.append(line(f"M{over.at(0):g} {foot:g}H{PHONE}{axis}", MUTED))
+    for at in ticks:
+        drawn.append(words(over.at(at), foot + 18, time(at) if at else "0", 11, color=MUTED))
+    shown = [Key(HOST, 50, "a launch (host)"), Key(GPU, 100, "a kernel (GPU)")]
+    drawn.append(keys(40, foot + 30, PHONE - 40, shown, 11))
     loop, wide = table
     about = (
-        f"Two timelines. The loop makes {loop['launches']} launches in {loop['a call']} while "
-        f"the GPU "
-        f"is busy for {loop['GPU busy']}; the batched layer makes {wide['launches']} in "
-        f"{wide['a call']}."
+        f"Two timelines on one scale. The loop makes {loop['launches']} launches in "
+        f"{loop['a call']} while the GPU is busy for {loop['GPU busy']}; the batched layer makes "
+        f"{wide['launches']} in {wide['a call']}."
     )
     return Picture(
-        sees="The GPU waits between the loop's launches; the batched layer is done long before.",
-        caption=f"One forward call with {MANY} heads on the small input. Launches were counted "
-        f"and both "
-        "clocks measured; that all launches of a call take equally long, and all kernels, is a "
-        "simplification of the drawing.",
-        svg=svg(344, top + 22, about, drawn),
+        sees=f"The loop takes {loop['a call']}, the batch {wide['a call']}: the GPU waits for "
+        "launches.",
+        caption=f"One forward call with {MANY} heads on the small input, to scale. Launches were "
+        "counted and both clocks measured; that all launches and all kernels of a call take "
+        "equally long is a simplification.",
+        svg=svg(PHONE, foot + 44, about, drawn),
         table=table,
         sources=[counted, timed],
     )
@@ -150,6 +160,45 @@ def split():
         caption="A color is a head. One matrix product makes the queries of all heads (those of "
         "keys and values look alike), and one batched product attends in all of them.",
         svg=svg(PHONE, joined + tall + 4, about, drawn),
+    )
+
+
+@picture
+def mask():
+    """A causal mask, a padding mask, and what both leave of a matrix of scores."""
+    n, side, top, pad = 6, 13.5, 24, 2
+    masks = {
+        "causal": lambda m, key: key <= m,
+        "padding": lambda m, key: key >= pad,
+        "both": lambda m, key: pad <= key <= m,
+    }
+    drawn, x = [], 56
+    for (said, sees), sign in zip(masks.items(), ("and", "=", ""), strict=True):
+        grid = square(x, top, n, n, side)
+        drawn += [
+            words(x + grid.across / 2, 14, said, 12, 600),
+            cells(grid, lambda m, key, sees=sees: (SEEN, STRONG) if sees(m, key) else (LINES, 18)),
+            words(x + grid.across + 12, top + grid.down / 2 + 4, sign, 11),
+        ]
+        x += grid.across + 23
+    foot = top + grid.down
+    drawn += [
+        bracket(50, top, grid.down, "queries", "left", 11),
+        bracket(56, foot + 7, grid.across, "keys", "below", 11),
+        around(grid, slice(0, pad), slice(0, n), INK, 2),
+        words(PHONE, foot + 17, f"queries 0 and {pad - 1} see no key", 11, 600, anchor="end"),
+        keys(56, foot + 38, PHONE, (Key(SEEN, STRONG, "visible"), Key(LINES, 18, "hidden")), 11),
+    ]
+    about = (
+        f"Three masks of {n} queries by {n} keys. Causal: a query sees the keys up to its own. "
+        f"Padding: nobody sees the first {pad} keys. Both: the first {pad} queries see no key."
+    )
+    return Picture(
+        sees="A mask is a matrix of visible keys, and two together can leave a row empty.",
+        caption="Causal: no key after the query. Padding: here the first two tokens of the "
+        "sentence only fill it up. A softmax over a row without a visible key would divide zero "
+        "by zero.",
+        svg=svg(PHONE, foot + 52, about, drawn),
     )
 
 

@@ -213,7 +213,7 @@ def _likely(launcher: Launcher, taken: list[Form], device: str) -> list[Form]:
     What changes with the keys of one head is that head's result, and no other's.
     """
     alike = [form for form in taken if form.leading == taken[0].leading]
-    for form in taken if len(taken) > 1 and not taken[0].packed else ():
+    for form in taken if len(taken) > 1 else ():
         size = form.rows if form.rows > 1 else 4
         if size > 64 or not form.leading:
             break
@@ -311,8 +311,6 @@ def _called(
 
     A launcher that takes no v returns weights: they are multiplied with v here, in float64.
     """
-    if isinstance(fill, dict):  # of q, k and v, which may lie in one tensor
-        fill = {role: sum(fill[name] for name in role) for role in launcher.tensors}
     memory = Memory(form.given(p, launcher, device), fill)
     try:
         with memory:

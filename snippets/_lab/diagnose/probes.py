@@ -83,7 +83,7 @@ def _probes(form: Form, dtype: torch.dtype, B: int, H: int, options: set[str]) -
     yield make("many of both", 130, 140, causal="causal" in options)
     yield ahead(make("first key ahead", 1, MANY_KEYS), 0)
     yield ahead(make("last key ahead", 1, 70), -1)
-    if form.leading == 2 and not form.packed:
+    if form.leading == 2:
         wide = make("", 2, 5, 16, (2, 6))
         k, v = (x[:, :2].contiguous() for x in (wide.k, wide.v))
         yield Probe("grouped heads", wide.q, k, v, promised=False)

@@ -1,7 +1,8 @@
 """What the playground needs of a build: each kernel's text, and a way in beside each listing.
 
 A listing that shows a section of a `@triton.jit` function gets a button, "Edit and run"; one of
-Gluon, of PyTorch or of a launcher says in its title why it has none. The text that the editor opens
+Gluon, of PyTorch or of a launcher says in its title why it has none. The row of a room's kernel.py
+gets the buttons of the kernels that no listing of the page shows. The text that the editor opens
 is cut from the room's file: the kernel, the jit functions that it calls and the constants that
 these use, as they stand there. One file a room is published, and fetched after a click.
 """
@@ -31,8 +32,14 @@ SHOWN = re.compile(
     r'<span class="filename">(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)):'
     r"(?P<section>\w+)</span>"
 )
+FILE_ROW = re.compile(
+    r'(?P<row><div class="am-file">\s*<p><code>snippets/(?P<room>[a-z_]+)/kernel\.py</code>.*?)'
+    r"</p>",
+    re.DOTALL,
+)
 MODEL = re.compile(r'id="(?P<id>figure-[\w-]*barriers[\w-]*)"')  # what Gluon's warps agree on
 LIST = '<div class="am-kernels"></div>'
+EDIT = "Edit and run"
 # Why a listing cannot be run on the page, by what it is.
 GLUON = "Gluon: needs a Hopper GPU"
 HOST = "host code, not run here"
@@ -86,7 +93,21 @@ def shown(content: str, config: MkDocsConfig) -> str:
             beside = beside.replace(GLUON, f"{GLUON}, {link}")
         return f'<span class="filename">{match["path"]}{beside}</span>'
 
-    return SHOWN.sub(title, content)
+    content = SHOWN.sub(title, content)
+
+    def row(match: re.Match[str]) -> str:
+        path = _snippets(config) / match["room"] / "kernel.py"
+        can_run = _recorded(_snippets(config), match["room"])
+        names = [kernel.name for _, kernel in _kernels_of([path]) if kernel.name in can_run]
+        ids = {f"{match['room']}/kernel.py:{name}": name for name in names}
+        buttons = [
+            _button(kernel, "", f"Edit and run <code>{name}</code>" if len(ids) > 1 else EDIT)
+            for kernel, name in ids.items()
+            if f'data-kernel="{kernel}"' not in content
+        ]
+        return " ".join([match["row"], *buttons]) + "</p>"
+
+    return FILE_ROW.sub(row, content)
 
 
 def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
@@ -126,11 +147,11 @@ def _beside(match: re.Match[str], kind: str, snippets: Path) -> str:
     return " " + _button(f"{match['room']}/{match['file']}:{kind}", match["section"])
 
 
-def _button(kernel: str, section: str) -> str:
+def _button(kernel: str, section: str, label: str = EDIT) -> str:
     at = f' data-section="{section}"' if section else ""
     return (
         f'<button class="am-edit" type="button" data-kernel="{kernel}"{at} '
-        "data-search-exclude>Edit and run</button>"
+        f"data-search-exclude>{label}</button>"
     )
 
 

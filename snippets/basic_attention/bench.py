@@ -62,7 +62,6 @@ def _bytes_loaded_by_pairs(M, N, D, itemsize):
     return (M + (M + 1) // 2 * 2 * N) * D * itemsize
 
 
-# --8<-- [start:parts]
 # Without barriers ptxas would unroll a loop, and four loads would wait at once instead of one.
 # This goes first in such a loop: it forbids that, and moves a number that is there anyway.
 NOT_UNROLLED = (
@@ -100,7 +99,6 @@ PARTS = {  # what is left out → the lines that change
     ],
 }
 TAKEN_APART = {"dtype": ["float32"], "D": [64], "heads": [1, 16], "N": [256, 1024, 2048]}
-# --8<-- [end:parts]
 
 
 def _variant(changes):
@@ -205,30 +203,6 @@ def traffic(lab):
             "key_loads": keys.instructions,
             "key_sectors": keys.sectors,
             "selected_elements": trace.selected_elements,
-        }
-
-
-@measured_on("interpreter")
-def addresses(lab):
-    """Which elements of q each query's program loads when D is 512: the page's index example."""
-    from snippets._lab.probe.memory_trace import record
-
-    M, D = 4, 512
-    q, k, v = make_qkv(M=M, N=2, D=D)
-    with record({"q": q, "k": k, "v": v}, keep_addresses=True) as trace:
-        basic_attention(q, k, v)
-    for case in lab.each(query=list(range(M))):
-        (load,) = (a for a in trace.accesses if a.tensor == "q" and a.program[0] == case["query"])
-        offsets = load.offsets // q.element_size()
-        yield {
-            **case,
-            "M": M,
-            "D": D,
-            "first_element": int(offsets.min()),
-            "last_element": int(offsets.max()),
-            "neighbours": bool((offsets[1:] - offsets[:-1] == 1).all()),
-            "sectors": load.sectors,
-            "bytes_loaded": load.bytes,
         }
 
 

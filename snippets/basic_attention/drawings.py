@@ -1,20 +1,18 @@
-"""The drawings of the page: who reads what, one iteration, and the row of slots."""
+"""The drawings of the page: who reads what, and a sum over a program's warps."""
 
 import math
 
 from snippets._lab.draw.drawings import (
     INK,
-    LINES,
     MUTED,
     PALE,
     PHONE,
     STRONG,
+    beside,
     box,
     bracket,
     frame,
-    labeled,
     line,
-    mixed,
     motion,
     straight,
     svg,
@@ -24,14 +22,16 @@ from snippets._lab.draw.grids import Grid, cells
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.machine import LANES
 from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import count
 
 Q, K, V, SCORES, WEIGHTS, OUTPUT = (
     identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
 )
-WARP = identity("consumer 0").color
+WARP, SHARED = identity("consumer 0").color, identity("shared memory").color
 PROGRAMS, KEYS = 5, 12  # as many as are drawn
-SLOTS, SLOT = 1024, 300  # slots of a row, and the one that changes
+SLOTS, WARPS = 1024, 4  # of `warp_sum`: slots of a row, and warps of a program by default
+CELL = 1.75  # pixels of a lane
 
 
 @picture
@@ -94,81 +94,76 @@ def programs():
 
 
 @picture
-def slots():
-    """The row of scores: one slot changes and all are written."""
-    columns, rows = 64, SLOTS // 64
-    side = PHONE / columns
-    tall, top = rows * side, 24
-    lines = [f"M{i * side:g} {top}v{tall:g}" for i in range(columns + 1)]
-    lines += [f"M0 {top + i * side:g}h{PHONE}" for i in range(rows + 1)]
-    row, column = divmod(SLOT, columns)
-    x, y = column * side, top + row * side
-    drawn = [
-        words(0, 14, f"scores: {count(SLOTS)} slots", 12, 600, anchor="start"),
-        words(PHONE, 14, f"slots == {SLOT}", 11, color=MUTED, anchor="end"),
-        box(0, top, PHONE, tall, SCORES, PALE),
-        line("".join(lines), "var(--am-paper)", 0.8),
-        f'<rect x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
-        f'style="fill:{mixed(SCORES, 100)}"/>',
-        frame(x - 2, y - 2, side + 4, side + 4, INK, 1.6),
-        line(f"M0 {top + tall + 8:g}", LINES),
-        words(PHONE / 2, top + tall + 18, f"written: {count(SLOTS)} slots · changed: 1", 11.5, 600),
+def warp_sum(results):
+    """A sum over the slots of four warps, and of one: shuffles, shared memory, barriers."""
+    found = (r for r in results if (r.post, r.result) == ("basic_attention", "left"))
+    result = next(found, None)
+    if result is None:
+        return None
+    row = only(result.rows, without="nothing", heads=1, N=SLOTS, loop="values")
+    steps, last = int(math.log2(LANES)), int(math.log2(WARPS))
+    assert (row["shuffles"], row["barriers"]) == (steps + last, 3), "what is drawn was counted"
+    left, pitch, step_tall, slot = 92, 63, 17, 18
+    foot = 32 + steps * step_tall + 13
+    middles = [left + (warp + 0.5) * pitch for warp in range(WARPS)]
+
+    def funnels(middles, lane):
+        """Each warp's sums before and after each shuffle, and what the lines are."""
+        own = f"{SLOTS // len(middles) // LANES} slots a lane"
+        for warp, middle in enumerate(middles):
+            yield words(middle, 14, f"warp {warp}", 11.5, 600, color=WARP)
+            for step in range(steps + 1):
+                sums = LANES >> step
+                x, y = middle - sums * lane / 2, 24 + step * step_tall
+                grid = Grid(x, y, 1, sums, lane, 12, 0.4)
+                yield cells(grid, lambda _, column: (WARP, STRONG))
+        for step in range(steps + 1):
+            said = str(LANES >> step) if step else f"{LANES} sums"
+            yield words(left - 6, 34 + step * step_tall, said, 11, color=MUTED, anchor="end")
+        yield words(0, 14, own, 11, color=MUTED, anchor="start")
+        yield bracket(64, 42, step_tall * steps - 6, f"{steps} shuffles", "left", 11)
+
+    def told(y, said, weight=400):
+        return words(0, y, said, 11, weight, anchor="start")
+
+    def barrier(y, said):
+        return line(f"M0 {y}H{PHONE}", INK, 2, "7 4") + told(y - 5, said, 600)
+
+    four = [*funnels(middles, CELL), told(158, "shared"), told(171, "memory")]
+    for middle in middles:
+        four += [
+            straight((middle, foot), (middle, 146)),
+            box(middle - slot / 2, 149, slot, 18, SHARED, STRONG, 1),
+            straight((middle, 254), (middle, 278)),
+        ]
+    first, end = middles[0], middles[-1]
+    four += [
+        barrier(192, "barrier: all four wait"),
+        line(f"M{end} 167V212H{first}" + "".join(f"M{x} 167V212" for x in middles[1:-1]), MUTED),
+        straight((first, 167), (first, 226)),
+        words(first + 16, 239, f"warp 0 adds {WARPS} sums: {last} shuffles", 11, anchor="start"),
+        box(first - slot / 2, 228, slot, 14, SHARED, STRONG, 1),
+        line(f"M{first} 242V254H{end}", MUTED),
+        barrier(268, "barrier: all four wait"),
+        told(294, "every lane reads the total"),
+        barrier(318, "barrier, before shared memory is written again"),
+        told(342, f"{row['shuffles']} shuffles, {row['barriers']} barriers", 600),
+    ]
+    one = [
+        *funnels([(left + PHONE) / 2], WARPS * CELL),
+        told(158, "every lane has the total"),
+        told(182, f"{steps} shuffles, no barrier", 600),
     ]
     about = (
-        f"A row of {SLOTS} slots as a grid. The score of key {SLOT} goes into one of them, but the "
-        "select goes through all."
+        f"Four warps: {steps} shuffles in each, four sums into shared memory, a barrier, {last} "
+        "shuffles that add them, a barrier, every lane reads the total, a barrier.",
+        f"One warp: {steps} shuffles, and every lane has the total.",
     )
     return Picture(
-        sees="One slot changes, and all are rewritten.",
-        caption="Triton has no `scores[n] = score`. `tl.where(slots == n, score, scores)` compares "
-        f"every slot's number with `n` and writes every slot: {count(SLOTS)} selects for one "
-        f"score, in each of {count(SLOTS)} iterations.",
-        svg=svg(PHONE, top + tall + 26, about, drawn),
-    )
-
-
-@picture
-def trip():
-    """One iteration of the loop over keys: what is done, on what, and what it waits for."""
-    exchanges = int(math.log2(LANES))
-    steps = [
-        (K, "load a row of K", "[D]", "memory: a whole latency"),
-        (SCORES, "multiply by q", "[D]", "the load"),
-        (SCORES, "sum over the lanes", "1 a warp", f"{exchanges} exchanges, one after the other"),
-        (SCORES, "sum over the warps", "1", "a barrier: the slowest warp"),
-        (SCORES, "select into slot n", "[BLOCK_N]", "the sum, and the row of before"),
-    ]
-    tall, gap, wide = 34, 20, 142
-    drawn = [
-        words(wide / 2, 12, "one iteration", 12, 600),
-        words(wide + 44, 12, "of", 10.5, color=MUTED),
-        words(wide + 84, 12, "waits for", 10.5, color=MUTED, anchor="start"),
-    ]
-    for i, (color, what, shape, waits) in enumerate(steps):
-        y = 22 + i * (tall + gap)
-        drawn += [
-            labeled(0, y, wide, tall, color, what, 11.5),
-            words(wide + 44, y + tall / 2 + 4, shape, 10.5),
-        ]
-        first, _, rest = waits.partition(", " if ", " in waits else ": ")
-        drawn.append(words(wide + 84, y + 13, first, 10.5, anchor="start"))
-        drawn.append(words(wide + 84, y + 27, rest, 10.5, color=MUTED, anchor="start"))
-        if i:
-            drawn.append(straight((wide / 2, y - gap + 2), (wide / 2, y - 2)))
-    end = 22 + len(steps) * (tall + gap) - gap
-    drawn += [
-        line(f"M{wide / 2:g} {end + 2}v14", MUTED, 1.4, "3 3"),
-        words(
-            wide / 2 + 10, end + 14, "next key, N times in all", 10.5, color=MUTED, anchor="start"
-        ),
-    ]
-    about = "One iteration, from top to bottom: " + "; ".join(
-        f"{what}, {shape}, waits for {waits}" for _, what, shape, waits in steps
-    )
-    return Picture(
-        sees="One number an iteration, through five steps that wait for each other.",
-        caption="A row of K comes in, is multiplied by the query, summed over the "
-        f"{LANES} lanes of each warp, then over the warps, and the one score goes into its slot. "
-        "Only the load could begin before the last iteration is done: its address is known.",
-        svg=svg(PHONE, end + 22, about, drawn),
+        sees="A sum over four warps has three barriers; inside one warp it has none.",
+        caption=f"Reading one weight sums {count(SLOTS)} slots. Each shuffle halves the number of "
+        "sums in a warp; four warps then meet in shared memory and wait for each other, as counted "
+        "in the machine code.",
+        svg=beside(svg(PHONE, 348, about[0], four), svg(PHONE, 188, about[1], one)),
+        sources=[result],
     )

@@ -38,7 +38,6 @@ def _two_queries_kernel(
     BLOCK_D: tl.constexpr,
 ):
     """One program computes rows m and m + 1 of the output; the last program may have only one."""
-    # --8<-- [start:two_queries]
     pairs = tl.cdiv(M, 2)
     pid = tl.program_id(0)  # 0 … B·H·⌈M/2⌉ - 1
     m = (pid % pairs).to(tl.int64) * 2
@@ -61,7 +60,6 @@ def _two_queries_kernel(
         first = tl.where(slots == n, tl.sum(q_first * k, axis=0) * scale, first)  # … used twice
         second = tl.where(slots == n, tl.sum(q_second * k, axis=0) * scale, second)
         k_row += stride_kn
-    # --8<-- [end:two_queries]
 
     first = tl.exp(first - tl.max(first, axis=0))
     first = first / tl.sum(first, axis=0)

@@ -11,7 +11,6 @@ from snippets._lab.draw.rows import (
     ceiling,
     derived,
     field,
-    gpus_then_compiled,
     moved,
     only,
     over,
@@ -20,12 +19,11 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import columns, yes
+from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import (
     bandwidth,
     between,
     count,
-    decimals,
     many,
     percent,
     ratio,
@@ -34,8 +32,7 @@ from snippets._lab.draw.units import (
     time,
 )
 
-OURS, PAIRS = "basic_attention", "basic_attention:exercise"
-SDPA, EAGER = "torch:sdpa", "torch:eager"
+OURS, PAIRS, SDPA = "basic_attention", "basic_attention:exercise", "torch:sdpa"
 SYMBOLS = ("circle", "square", "diamond")
 PAGE = "docs/posts/basic_attention.md"
 
@@ -47,11 +44,10 @@ def scene(results):
     return Figure(
         finding=f"One program loads its query and {len(keys)} keys and values, {count(loaded)} "
         f"bytes; {whole['all_queries']} programs load {count(whole['all_queries'] * loaded)}.",
-        caption=f"The program of query {whole['query']} among 8, with {len(keys)} keys and four "
-        "columns, float32: the page's kernel as it is. Recorded in the interpreter, where a "
-        "kernel is a Python function and Python's own tracing reads its variables and its lines; "
-        "the bytes are those of its loads and stores. The last sum of values is, bit for bit, "
-        "what the launcher returned.",
+        caption=f"The steps of the program of query {whole['query']} among 8, with {len(keys)} "
+        "keys and four columns, float32: `kernel.py` as it is, recorded in the interpreter. The "
+        "bytes are those of its loads and stores. The last sum of values is, bit for bit, what "
+        "the launcher returned.",
         **drawn_scene(
             "basic_attention",
             rows,
@@ -94,9 +90,10 @@ def forward(results):
         ),
         numbers={
             "time": time(ms(1024)),
+            "sdpa": time(compared.ms(SDPA, compared.case("float32", 1024, 64))),
             "step": time(ms(1024) / (2 * 1024)),
-            "once": decimals(ms(2048) / ms(1024), 1),
-            "twice": decimals(ms(4096) / ms(2048), 1),
+            "behind_single": single,
+            "behind_half": half,
             "wide": time(ms(1024, 256)),
             "half": time(ms(1024, dtype="float16")),
             "small_single": behind(16, "float32"),
@@ -109,6 +106,13 @@ def forward(results):
         claims={
             f"{PAGE}: (float32, N 16, D 256)": least == ("float32", 16, 256),
             f"{PAGE}: (float16, N 4096, D 64)": most == ("float16", 4096, 64),
+            f"{PAGE}: Up to ten times in float32, far more in float16": slower[
+                compared.case("float32", 1024, 64)
+            ]
+            <= 10
+            < slower[compared.case("float16", 1024, 64)] / 2,
+            f"{PAGE}: the clock would follow the bytes. It doesn't.": ms(1024, 256) < 2 * ms(1024)
+            and ms(1024, dtype="float16") > 0.75 * ms(1024),
         },
     )
 
@@ -120,43 +124,27 @@ def _of(implementation, D):
 def traffic(results):
     rows = {r["case"]: r for r in results[0].rows}
     one, head, step = rows["one program"], rows["whole head"], rows["one decoding step"]
-    turned, pairs = rows["transposed keys"], rows["two queries"]
-    keys = one["N"] * one["D"]
-    parts = {
-        "slots rewritten by where": ("scores", one["selected_elements"]),
-        "elements of V loaded": ("v", keys),
-        "elements of K loaded": ("k", one["elements"] - keys - one["D"]),
-        "its query": ("q", one["D"]),
-    }
-    elements, slots = thousands(one["elements"]), thousands(one["selected_elements"])
+    elements = thousands(one["elements"])
     return Figure(
-        finding=f"For one row of output a program loads {elements} elements and selects {slots} "
-        "slots.",
-        caption="One program, 1024 keys, D 512: recorded while the interpreter ran the kernel.",
-        plot=charts.bars(
-            derived(
-                results[:1],
-                lambda _: [{"part": part, "count": n} for part, (_, n) in parts.items()],
-            ),
-            [Series(like, part, {"part": part}) for part, (like, _) in parts.items()],
-            field("count", "elements", units.whole),
+        finding=f"For one row of output a program loads {elements} elements.",
+        table=columns(
+            results[0].rows,
+            {
+                **{name: name for name in ("case", "M", "N", "D", "loads", "elements")},
+                "bytes loaded": "bytes_loaded",
+                "bytes that must be": "bytes_compulsory",
+            },
         ),
         numbers={
             "loads": thousands(one["loads"]),
             "elements": elements,
-            "times": thousands(one["elements"] // one["D"]),
-            "slots": slots,
-            "slots_times": decimals(one["selected_elements"] / one["elements"], 1),
             "loaded": thousands(head["bytes_loaded"]),
             "compulsory": thousands(head["bytes_compulsory"]),
-            "loaded_times": decimals(head["bytes_loaded"] / head["bytes_compulsory"], 1),
-            "by_pairs": thousands(pairs["bytes_loaded"]),
             "decoding": thousands(step["bytes_loaded"]),
-            "sectors_turned": turned["key_sectors"] // turned["key_loads"],
-            "sectors": head["key_sectors"] // head["key_loads"],
         },
         claims={
-            f"{PAGE}: all of them are compulsory": step["bytes_loaded"] == step["bytes_compulsory"]
+            f"{PAGE}: bytes are compulsory and there is nothing": step["bytes_loaded"]
+            == step["bytes_compulsory"]
         },
     )
 
@@ -169,16 +157,14 @@ def reuse(results):
     return Figure(
         finding=f"The kernel loads {ratio(one['bytes_loaded'] / (3 * tensor))} the bytes of q, k "
         f"and v, at {percent(rate / feed)} of the rate that memory alone could feed.",
-        caption="Bytes that programs load (counted) over time (measured); 16 heads, D 64, "
-        "float32; the title is about N 1024. Dashed: what this GPU reads from memory at best, "
-        "measured in the same run. Loaded bytes come mostly from caches; they are not memory "
-        "traffic.",
-        plot=charts.lines(
-            results,
-            [OURS, PAIRS],
-            "N",
-            over("bytes_loaded", "bytes loaded over time"),
-            references=[charts.at_ceiling("read", "read bandwidth of memory")],
+        table=columns(
+            rows,
+            {
+                "kernel": lambda r: named(r["implementation"]),
+                "N": "N",
+                "time": TIME,
+                "rate of loads": over("bytes_loaded", "bytes loaded over time"),
+            },
         ),
         numbers={
             "loaded": size(one["bytes_loaded"]),
@@ -190,30 +176,7 @@ def reuse(results):
             "shared": size(2 * tensor),
             "cache": size(result.device["l2_bytes"]),
         },
-    )
-
-
-def addresses(results):
-    rows = results[0].rows
-    two = only(rows, query=2)
-    return Figure(
-        finding=f"The program of query 2 loads elements {two['first_element']} to "
-        f"{two['last_element']}.",
-        caption=f"M {two['M']}, D {two['D']}, float32, one head: recorded in the interpreter. "
-        f"{two['D']} neighbors are {two['bytes_loaded']} bytes, {two['sectors']} sectors of 32 "
-        "bytes, none of them half used.",
-        table=columns(
-            rows,
-            {
-                "query": "query",
-                "first element": "first_element",
-                "last element": "last_element",
-                "all neighbors": lambda r: yes(r["neighbours"]),
-                "bytes": "bytes_loaded",
-                "32-byte sectors": "sectors",
-            },
-        ),
-        open_table=True,
+        claims={f"{PAGE}: Bandwidth was never the limit": rate < feed / 2},
     )
 
 
@@ -225,18 +188,14 @@ def left(results):
     rows = pick(result.rows, heads=1, N=1024)
     whole = only(rows, without="nothing", loop="keys")
     return Figure(
-        finding="Each of the 4 variants lacks the part that was removed, and nothing else.",
-        caption=f"Instructions of one iteration, counted in the machine code: {target(result)}, "
-        f"Triton {result.versions['triton']}, 1024 keys, one head, D 64, float32, four warps; "
-        "“others” are addresses, comparisons, moves and the loop itself. A shuffle hands a value "
-        "from one thread of a warp to another, a barrier makes all warps of a program wait for "
-        "each other: both are what a sum over a tile is made of, and reading a slot is a sum.",
+        finding="Each of the 4 variants lacks the part that was removed, and nothing else: "
+        f"instructions of one iteration in the machine code for {target(result)}, 1024 keys, one "
+        "head, D 64, float32, four warps.",
         table=columns(
             rows,
             {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
         ),
-        open_table=True,
-        numbers={name: whole[name] for name in ("loads", "shuffles", "barriers", "selects")},
+        numbers={name: whole[name] for name in ("shuffles", "barriers")},
     )
 
 
@@ -261,8 +220,8 @@ def ablation(results):
         """The time that is left without a part, of the whole kernel's."""
         return compared[part][compared.case(heads, N)]
 
-    def saved(part, N):
-        return percent(1 - share(part, N))
+    def saved(part, N, heads=1):
+        return percent(1 - share(part, N, heads))
 
     def shares(result):
         wholes = {(r["heads"], r["N"]): TIME(r) for r in pick(result.rows, implementation=OURS)}
@@ -289,17 +248,16 @@ def ablation(results):
             columns=len(lengths),
         ),
         numbers={
-            **{f"{name}_alone": percent(share(part, 1024)) for name, part in PARTS.items()},
-            **{f"{name}_many": percent(share(part, 1024, 16)) for name, part in PARTS.items()},
-            "writing_costs": percent(1 - share(PARTS["writing"], 1024, 16)),
-            "reading_costs": percent(1 - share(PARTS["reading"], 1024, 16)),
+            **{f"{name}_costs": saved(part, 1024, 16) for name, part in PARTS.items()},
+            "loads_short": saved(LOADS, 256),
         },
         claims={
             "title of basic_attention/ablation: loads cost the most": most[:2] == [LOADS, LOADS],
             "title of basic_attention/ablation: at N 2048 as much as": saved(LOADS, 2048)
             == saved(DOT, 2048)
             and most[2] in (LOADS, DOT),
-            f"{PAGE}: where other programs can fill a program's waits, reading slots": PARTS[
+            f"{PAGE}: With one head and 256 keys, the loads cost the most": most[0] == LOADS,
+            f"{PAGE}: other programs fill that wait, and reading slots costs the most": PARTS[
                 "reading"
             ]
             == min(less, key=lambda part: share(part, 1024, 16)),
@@ -335,7 +293,7 @@ def warps(results):
             columns=2,
         ),
         numbers={
-            **{f"gain_{N}": gain(N, 16) for N in lengths},
+            **{f"gain_{N}": gain(N, 16) for N in (256, 2048)},
             "gain_alone": between([ms(4, N, 1) / ms(1, N, 1) for N in lengths], ratio),
         },
         claims={f"{PAGE}: One warp is the fastest in every case": best == {1}},
@@ -343,67 +301,52 @@ def warps(results):
 
 
 def registers(results):
-    shown = gpus_then_compiled(results)
-    rows = pick(shown[0].rows, D=64)
+    rows = pick(results[0].rows, D=64)
     allowed = [r["N"] for r in rows if not r["launcher_refuses"]]
     spilled = [r["N"] for r in rows if r["spill_store_bytes"]]
-    few, most, beyond = (only(rows, N=N) for N in (1024, 16_384, 32_768))
     return Figure(
-        finding=f"The row of scores fills the registers: {few['registers']} a thread at 1024 "
-        f"keys, {most['registers']} at 16,384, and past that they spill "
-        f"({beyond['spill_store_bytes']} bytes per thread at 32,768).",
-        caption="The compiled kernel, D 64, float32. A thread may have at most 255 registers; "
-        "where values spill, the register count says nothing. The launcher refuses more than "
-        "16,384 keys; the last point lifts that limit.",
-        plot=charts.lines(
-            shown,
-            [Series(OURS, where={"D": 64})],
-            field("N", "keys", units.whole),
-            views=[
-                View("registers per thread", y=field("registers", unit=units.whole)),
-                View(
-                    "bytes spilled per thread", y=field("spill_store_bytes", "bytes", units.whole)
-                ),
-            ],
-            log="x",
-            by_device=True,
+        finding=f"A row of scores fills the registers: past {thousands(max(allowed))} keys of 64 "
+        "columns they spill.",
+        table=columns(
+            rows,
+            {
+                "keys": "N",
+                "registers per thread": "registers",
+                "bytes spilled per thread": "spill_store_bytes",
+                "refused by the launcher": "launcher_refuses",
+            },
         ),
         claims={
-            "title of basic_attention/registers: past that they spill": spilled == [32_768],
-            f"{PAGE}: So the launcher stops at 16,384 keys": max(allowed) == 16_384,
+            f"{PAGE}: so it stops at 16,384 keys": max(allowed) == 16_384 and spilled == [32_768]
         },
     )
 
 
 def heads(results):
     rows = results[0].rows
-    ours, sdpa = (
-        {r["heads"]: TIME(r) for r in pick(rows, implementation=name)} for name in (OURS, SDPA)
-    )
+    ours = {r["heads"]: TIME(r) for r in pick(rows, implementation=OURS)}
+    two = ratio(ours[2] / ours[1])
     return Figure(
-        finding=f"Two heads take {ratio(ours[2] / ours[1])} the time of one: the GPU is already "
-        f"busy. PyTorch computes eight heads in {ratio(sdpa[8] / sdpa[1])} the time of one.",
-        caption="N 1024, D 64, float32. A flat line means there was room to spare.",
-        plot=charts.lines(results, [OURS, SDPA], "heads", TIME),
-        numbers={"two": ratio(ours[2] / ours[1])},
+        finding=f"Two heads take {two} the time of one: N 1024, D 64, float32.",
+        table=beside(rows, ["heads"], {named(name): name for name in (OURS, SDPA)}),
+        numbers={"two": two},
     )
 
 
 def error(results):
     rows = results[0].rows
     closer = [r for r in rows if r["error_largest"] <= r["pytorch_error_largest"]]
-    single = [r["error_largest"] for r in pick(rows, dtype="float32")]
     one = only(rows, dtype="float32", D=64, N=1024)
     return Figure(
         finding=f"The kernel is as close to float64 as eager PyTorch or closer in {len(closer)} "
         f"of {len(rows)} cases.",
-        caption="Largest difference from float64 attention of the same rounded inputs, over that "
-        "of eager PyTorch: below 1 the kernel is closer. D 64. The kernel keeps float32 inside "
-        "and rounds once; eager PyTorch rounds scores and weights to the input's dtype.",
-        plot=charts.closeness(results, OURS, EAGER, {"D": 64}),
-        numbers={
-            "largest": units.error(one["error_largest"]),
-            "mean": units.error(one["error_mean"]),
-            "range": between(single, units.error),
-        },
+        table=columns(
+            rows,
+            {
+                **{name: name for name in ("dtype", "D", "N")},
+                "largest error": lambda r: units.error(r["error_largest"]),
+                "eager PyTorch's": lambda r: units.error(r["pytorch_error_largest"]),
+            },
+        ),
+        numbers={"largest": units.error(one["error_largest"])},
     )

@@ -33,21 +33,16 @@ def _basic_attention_kernel(
     Reads its query row once, then each key row and each value row once; writes one output row.
     The row of N scores stays on chip: memory never sees it.
     """
-    # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
     m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
-    # --8<-- [end:which_query]
 
-    # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
     q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
-    # --8<-- [end:load_query]
 
-    # --8<-- [start:scores]
     slots = tl.arange(0, BLOCK_N)  # [BLOCK_N]
     scores = tl.full([BLOCK_N], float("-inf"), tl.float32)  # an unused slot weighs exp(-inf) = 0
     k_row = k_ptr + b * stride_kb + h * stride_kh + offs_d * stride_kd
@@ -56,16 +51,12 @@ def _basic_attention_kernel(
         score = tl.sum(q * k, axis=0) * scale
         scores = tl.where(slots == n, score, scores)  # scores[n] = score: rewrites every slot
         k_row += stride_kn
-    # --8<-- [end:scores]
 
-    # --8<-- [start:softmax]
     largest = tl.max(scores, axis=0)
     largest = tl.where(largest == float("-inf"), 0.0, largest)  # -inf - (-inf) would be NaN
     weights = tl.exp(scores - largest)  # [BLOCK_N], the largest is exp(0) = 1
     weights = weights / tl.maximum(tl.sum(weights, axis=0), 1.0)  # 0 only if all scores are -inf
-    # --8<-- [end:softmax]
 
-    # --8<-- [start:values]
     acc = tl.zeros([BLOCK_D], tl.float32)
     v_row = v_ptr + b * stride_vb + h * stride_vh + offs_d * stride_vd
     for n in range(N):
@@ -73,12 +64,9 @@ def _basic_attention_kernel(
         weight = tl.sum(tl.where(slots == n, weights, 0.0), axis=0)  # weights[n]
         acc += weight * v
         v_row += stride_vn
-    # --8<-- [end:values]
 
-    # --8<-- [start:store]
     out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     tl.store(out_row + offs_d * stride_od, acc.to(out_ptr.dtype.element_ty), mask=mask_d)
-    # --8<-- [end:store]
 
 
 def basic_attention(q, k, v, *, scale=None):

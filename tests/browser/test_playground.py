@@ -19,7 +19,7 @@ pytest_plugins = ["tests.browser.browser"]
 
 POST = "posts/basic_attention/"
 KERNEL = "basic_attention/kernel.py:_basic_attention_kernel"
-BUTTON = f".am-edit[data-kernel='{KERNEL}'][data-section=scores]"
+BUTTON = f".am-edit[data-kernel='{KERNEL}']"
 CODE = ".am-play .cm-content"
 STATUS = ".am-play .am-play-status"
 RIGHT = re.compile(r"Right on all \d+ problems\.")
@@ -88,10 +88,6 @@ def test_nothing_is_fetched_before_the_click_and_the_page_kernel_is_right(open_p
         "basic_attention/problems.json",
     ):
         assert [url for url in asked if part in url], part
-    kernel = texts("basic_attention")["kernels"][KERNEL.split("/")[1]]
-    first = kernel["text"].splitlines()[kernel["sections"]["scores"][0] - 1]
-    shown = tab.locator(".am-play .cm-activeLine").inner_text()
-    assert shown == first, "the section that the button belongs to"
     run(tab, RIGHT)
     verdicts = tab.locator(".am-play-verdicts button")
     assert verdicts.count() >= 5
@@ -100,6 +96,15 @@ def test_nothing_is_fetched_before_the_click_and_the_page_kernel_is_right(open_p
     rows = tab.locator(".am-play-table tbody tr td:last-child").all_inner_texts()
     assert some(rows) == ["the same"] * len(rows)
     assert tab.wrong == []
+
+
+def test_the_editor_opens_at_the_section_of_its_button(panel):
+    button = ".am-edit[data-kernel*='/kernel.py:'][data-section]"
+    tab = panel(button, "posts/flash_attention/")
+    of, section = tab.locator(button).first.evaluate("b => [b.dataset.kernel, b.dataset.section]")
+    kernel = texts("flash_attention")["kernels"][of.split("/")[1]]
+    first = kernel["text"].splitlines()[kernel["sections"][section][0] - 1]
+    assert tab.locator(".am-play .cm-activeLine").inner_text() == first
 
 
 def test_a_mistake_is_named_with_its_line_and_the_wrong_cells(panel):

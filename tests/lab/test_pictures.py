@@ -14,7 +14,6 @@ from snippets._lab.draw.pictures import Picture
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
 from snippets._warps import gluon
-from snippets.basic_attention import drawings as basic
 from snippets.flash_attention import drawings as flash
 from snippets.hopper_attention import drawings as hopper
 from snippets.hopper_attention import kernel
@@ -129,7 +128,3 @@ def test_the_numbers_of_a_rescale_add_up(results):
     assert source.result == "scene"
     for line in some([line for line in table if line["what"] != "m"]):
         assert math.isclose(line["× α"] + line["+ this tile"], line["after"], abs_tol=1e-6)
-
-
-def test_the_slot_is_one_of_the_row():
-    assert 0 <= basic.SLOT < basic.SLOTS

@@ -104,14 +104,14 @@ def listing(path, section):
 
 
 def test_a_listing_gets_a_button_or_a_reason():
-    path = "snippets/basic_attention/kernel.py"
-    marked = playground.marked(listing(path, "scores"))
-    assert f'title="{path}:scores"\n--8<-- "{path}:scores"' in marked
+    path, kernel = "snippets/basic_attention/kernel.py", "_basic_attention_kernel"
+    marked = playground.marked(listing(path, kernel))
+    assert f'title="{path}:{kernel}"\n--8<-- "{path}:{kernel}"' in marked
     titles = "".join(
         f'<span class="filename">{path}:{section}</span>'
         for path, section in (
-            ("snippets/basic_attention/kernel.py", "scores"),
-            ("snippets/basic_attention/kernel.py", "basic_attention"),
+            (path, kernel),
+            (path, "basic_attention"),
             ("snippets/attention_memory/module.py", "eager_attention"),
             ("snippets/hopper_attention/kernel.py", "_producer"),
             ("snippets/hopper_attention/kernel.py", "table"),
@@ -120,12 +120,16 @@ def test_a_listing_gets_a_button_or_a_reason():
     button, host, torch, gluon, table = re.findall(
         r'<span class="filename">(.*?)</span>', playground.shown(titles, CONFIG)
     )
-    assert 'data-kernel="basic_attention/kernel.py:_basic_attention_kernel"' in button
-    assert 'data-section="scores"' in button
+    assert f'data-kernel="basic_attention/kernel.py:{kernel}" data-section="{kernel}"' in button
     assert playground.HOST in host
     assert playground.PYTORCH in torch
     assert playground.GLUON in gluon
     assert table == "snippets/hopper_attention/kernel.py", "a table of numbers needs no reason"
+    row = f'<div class="am-file">\n<p><code>{path}</code> <a href="x">View</a></p>\n</div>'
+    assert "Edit and run</button></p>" in playground.shown(row, CONFIG)
+    assert playground.shown(titles + row, CONFIG).endswith(row), "its listing has the button"
+    several = playground.shown(row.replace("basic", "composed"), CONFIG)
+    assert "Edit and run <code>_matmul_kernel</code></button>" in several
     beside = '<div id="figure-x-barriers"></div>'
     linked = playground.shown(titles + beside, CONFIG)
     assert f'{playground.GLUON}, <a href="#figure-x-barriers">' in linked

@@ -21,7 +21,7 @@ class Figure:
     """What a figure function returns. Finding and caption are Markdown."""
 
     finding: str  # the title: one sentence that the chart shows
-    caption: str  # what is drawn, and under which conditions
+    caption: str = ""  # what is drawn, and how; without one it is on no page, its numbers may be
     table: Sequence[Mapping[str, Any]] = ()  # a row a dict, where it is not what the chart draws
     plot: Chart | None = None  # None where a table says it better
     open_table: bool = False  # show the table unfolded: it is the figure

@@ -108,7 +108,8 @@ def fragment(
     rows = figure.table or (drawn(figure.plot) if figure.plot else [])
     rows = [] if figure.open_table else rows
     files[f"{name}_data.md"] = data_of(source, figure.finding, rows, results)
-    files[f"{name}.md"] = "\n".join(lines) + "\n"
+    if figure.caption:
+        files[f"{name}.md"] = "\n".join(lines) + "\n"
     if figure.numbers or figure.claims:
         files[NUMBERS] = numbers_of(name, path, figure.numbers, results, figure.claims)
     return files

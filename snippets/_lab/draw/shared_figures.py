@@ -8,6 +8,7 @@ from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import OF_THE_HOST, pick, values
+from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, host_time, rough_ratio
 from snippets._lab.results.store import Result
 from snippets._lab.rooms import source_file
@@ -41,8 +42,9 @@ def mutants(results: list[Result]) -> Figure:
         "through, its replacement is marked. The bar is the largest difference over what is "
         "allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
         f"{what} passes the same tests." + how * bool(told),
-        table=[],
+        table=columns(rows, {"mistake": "mutant", "what it does": "diagnosis"}),
         widget=picture(shown, "error ÷ allowed"),
+        numbers={"count": len(rows)},
     )
 
 

@@ -16,7 +16,6 @@ class TrivialInputs(AssertionError):
     """These inputs cannot tell attention from the mean of V: the test would prove nothing."""
 
 
-# --8<-- [start:eager]
 def eager_weights(
     q: Tensor, k: Tensor, *, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -43,7 +42,6 @@ def eager_attention(
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
     return eager_weights(q, k, scale=scale, mask=mask) @ v
-    # --8<-- [end:eager]
 
 
 def causal_mask(

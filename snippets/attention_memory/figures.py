@@ -501,20 +501,28 @@ def _longest(held):
     return int((held // 2) ** 0.5)
 
 
-WORKS = {
-    "eager, all": "eager, all of it",
-    "eager: q · kᵀ": "eager, q · kᵀ",
-    "eager: softmax": "eager, softmax",
-    "eager: weights · v": "eager, weights · v",
-    "SDPA": "fused (SDPA)",
-    "decode": "one query, a cache",
+WORKS = (
+    "eager, all",
+    "eager: q · kᵀ",
+    "eager: softmax",
+    "eager: weights · v",
+    "SDPA",
+    "decode",
+)
+SHOWN = {  # operation and N → what is written beside its dot, and where
+    ("eager: q · kᵀ", 4096): ("both products, N 4096", "bottom right"),
+    ("eager: weights · v", 4096): ("", ""),
+    ("eager: softmax", 4096): ("softmax, N 4096", "bottom right"),
+    ("eager, all", 4096): ("eager, N 4096", "bottom right"),
+    ("SDPA", 2048): ("fused, N 2048", "bottom center"),
+    ("SDPA", 32_768): ("fused, N 32,768", "top left"),
+    ("decode", 16_384): ("one query, 16,384 keys", "middle right"),
 }
 STEPS = {
     "q · kᵀ": "eager: q · kᵀ",
     "softmax": "eager: softmax",
     "weights · v": "eager: weights · v",
 }
-LIMITS = ("memory", "arithmetic", "neither")
 FLOP_A_BYTE = Quantity("FLOP per byte", lambda r: intensity_of(r, "bytes_moved"))
 
 
@@ -531,24 +539,26 @@ def intensity(results):
     return Figure(
         finding=f"Of the nearer ceiling eager attention reaches {reached['eager']}; fused, "
         f"{reached['fused']}; one query against a cache, {reached['decode']}.",
-        caption=f"float16; {sdpa[0]['heads']} heads, decoding {decode[0]['heads']}. FLOPs and "
-        "bytes by formula, every tensor that an operation reads or writes moved once; both axes "
-        "logarithmic. Color: the ceiling of which at least half is reached. Ceilings measured in "
-        "the same run, memory's by reading: a share can be a little over 100 %.",
+        caption=f"Some of these cases in float16: {sdpa[0]['heads']} heads of 64 columns; one "
+        f"query with {decode[0]['heads']} heads of 128. FLOPs and bytes by formula, each tensor "
+        "that an operation reads or writes moved once; both axes logarithmic. Ceilings measured in "
+        "the same run, memory's by reading.",
         plot=charts.roofline(
             limited,
-            [
-                Series(
-                    by, "", {"limit": by}, joined=False, told=lambda r: f"{_case(r)}: {spread(r)}"
-                )
-                for by in LIMITS
-            ],
+            [_dot(of, work, N, *label) for (work, N), label in SHOWN.items()],
             FLOP_A_BYTE.called("FLOP for each byte that moves"),
             roofs={"matmul_float16": "the most this GPU does"},
             memory="read",
-            views=[View(title, {"work": work}) for work, title in WORKS.items()],
-            columns=3,
-            height=200,
+        ),
+        table=columns(
+            rows,
+            {
+                **{name: name for name in ("work", "N", "D")},
+                "FLOP a byte": FLOP_A_BYTE,
+                "time": TIME,
+                "of memory's ceiling": lambda r: percent(r["memory"]),
+                "of arithmetic's": lambda r: percent(r["arithmetic"]),
+            },
         ),
         numbers={
             "ridge": count(edge),
@@ -574,17 +584,20 @@ def intensity(results):
     )
 
 
+def _dot(of, work, N, label, where):
+    """One case, in the color of its nearer ceiling, and what stands beside it."""
+    D = 128 if work == "decode" else 64
+    (near,) = _near(pick(of[work], N=N, D=D))
+    case = {"work": work, "N": N, "D": D}
+    return Series(near, "", case, joined=False, told=spread, label=(label, where))
+
+
 def _with_limits(result):
     """The rows, each with what limits it and the shares of both ceilings."""
     for row in pick(result.rows):
         found = limit(row, result, "bytes_moved")
         about = {"limit": found.by, "memory": found.memory, "arithmetic": found.arithmetic}
         yield {**row, **about}
-
-
-def _case(row):
-    where = f"{count(row['N'])} keys" if row["M"] == 1 else f"N {count(row['N'])}"
-    return f"{where}, D {row['D']}"
 
 
 def _softmax(of, result):

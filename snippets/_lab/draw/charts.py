@@ -70,6 +70,7 @@ class Series:
     size: float = 0
     spread: tuple[str, str] | None = None  # the fields of the ends of a bar of spread
     told: Callable[[Row], str] | None = None  # what pointing at a mark says
+    label: tuple[str, str] = ("", "")  # what stands beside its marks, and where: "top left"
 
     @property
     def look(self) -> Identity:
@@ -210,8 +211,12 @@ class _Line(NamedTuple):
         one, look = self.series, self.look
         line = {"color": look.color, "dash": look.dash, "width": one.width}
         size = one.size or (6 if one.joined else 9)
+        label, where = one.label
+        mode = "lines+markers" if one.joined else "markers"
         return go.Scatter(
-            mode="lines+markers" if one.joined else "markers",
+            mode=f"{mode}+text" if label else mode,
+            text=[label] * len(self.x) if label else None,
+            textposition=where or None,
             name=look.name,
             legendgroup=look.name,
             x=[v / x.per for v in self.x],

@@ -1,9 +1,11 @@
 """What the page of latency_hiding measures: one function for each result."""
 
+import contextlib
 import functools
 import math
 import statistics
 import time
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +13,8 @@ import torch.nn.functional as F
 from snippets._lab.probe.gpus import ARCHITECTURES, programs_at_once
 from snippets._lab.rooms import measured_on
 
+from . import exercise, kernel
 from .checks import assert_held, assert_walked, assert_worked
-from .exercise import two_walks
 from .kernel import (
     LANES,
     LINE,
@@ -20,10 +22,8 @@ from .kernel import (
     _tiles_kernel,
     copy_in_flight,
     cycle,
-    held,
     hold_and_wait,
     latency_hiding,
-    walk,
     work_on_tiles,
 )
 
@@ -48,6 +48,14 @@ def check(device):
     for work in (0, 256):
         ends, sums = hold_and_wait(links, starts[:9], x[:512], steps=5, work=work)
         assert_held(ends, sums, links, starts[:9], x[:512], 5, work)
+
+
+@contextlib.contextmanager
+def launches_alone():
+    """No refusals inside: to look whether places lie in links they wait for the GPU."""
+    nothing = {"_refusals": lambda *_, **__: ()}
+    with patch.multiple(kernel, **nothing), patch.multiple(exercise, **nothing):
+        yield
 
 
 def _starts(links, walkers):
@@ -87,14 +95,15 @@ def _walks(lab, case, links, l2):
     def call(steps):
         if near:
             links.amax()  # reads all of it: what fits into L2 is there
-        return walk(links, starts, steps, 1, 1)
+        return latency_hiding(links, starts, steps=steps)
 
     walks = {str(n): functools.partial(call, n) for n in (first, first + STEPS)}
     moved = case["set_bytes"] if near else SECTOR
-    for row in lab.time(case, walks, flops=0, bytes_compulsory=moved):
-        row["steps"] = int(row["implementation"])
-        yield {**row, "implementation": "latency_hiding"}
-        # --8<-- [end:latency]
+    with launches_alone():
+        for row in lab.time(case, walks, flops=0, bytes_compulsory=moved):
+            row["steps"] = int(row["implementation"])
+            yield {**row, "implementation": "latency_hiding"}
+            # --8<-- [end:latency]
 
 
 # --8<-- [start:hiding]
@@ -111,17 +120,19 @@ def hiding(lab):
         programs = case["programs_sm"] * many or 1
         walkers = programs * case["lanes"]
         starts = _starts(links, walkers)
-        arguments = (links, starts, WALK, case["lanes"], 1)
+        options = {"steps": WALK, "block": case["lanes"]}
         # Walkers on one cycle overtake nobody, but some walk where others began: expected sectors.
         lines = len(links) // LINE
         moved = int(SECTOR * lines * -math.expm1(-walkers * WALK / lines))
         about = {"programs": programs, "walkers": walkers, "steps": WALK, "sector_bytes": SECTOR}
-        calls = {"latency_hiding": functools.partial(walk, *arguments)}
+        calls = {"latency_hiding": functools.partial(latency_hiding, links, starts, **options)}
         if walkers > 1:  # in half the programs
-            calls["latency_hiding:exercise"] = functools.partial(two_walks, *arguments)
-        for row in lab.time(case, calls, flops=0, bytes_compulsory=moved):
-            yield {**row, **about, "set_bytes": 4 * len(links)}
-            # --8<-- [end:hiding]
+            two_walks = functools.partial(exercise.latency_hiding, links, starts, **options)
+            calls["latency_hiding:exercise"] = two_walks
+        with launches_alone():
+            for row in lab.time(case, calls, flops=0, bytes_compulsory=moved):
+                yield {**row, **about, "set_bytes": 4 * len(links)}
+                # --8<-- [end:hiding]
 
 
 # --8<-- [start:littles_law]
@@ -178,7 +189,8 @@ def occupancy(lab):
         steps, work = kinds[case["kind"]]
         threads = case["num_warps"] * LANES
         x = torch.randn(case["held"] * threads, device="cuda")
-        call = functools.partial(held, links, starts, x, steps, work * threads, case["num_warps"])
+        options = {"steps": steps, "work": work * threads, "num_warps": case["num_warps"]}
+        call = functools.partial(hold_and_wait, links, starts, x, **options)
         (found,) = lab.resources(call)
         fits, limit = programs_at_once(
             target, found["registers"], case["num_warps"], found["shared_bytes"]
@@ -188,9 +200,10 @@ def occupancy(lab):
         about |= {"programs": len(starts), "steps": steps}
         flops = 2 * len(starts) * work * threads * steps
         moved = SECTOR * len(starts)
-        for row in lab.time(case, {"hold_and_wait": call}, flops=flops, bytes_compulsory=moved):
-            yield {**row, **about}
-            # --8<-- [end:occupancy]
+        with launches_alone():
+            for row in lab.time(case, {"hold_and_wait": call}, flops=flops, bytes_compulsory=moved):
+                yield {**row, **about}
+                # --8<-- [end:occupancy]
 
 
 # --8<-- [start:calculator]

@@ -27,14 +27,8 @@ def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     tensors = {"links": links, "starts": starts}
     for error in _refusals(tensors, steps=steps, block=block, num_warps=num_warps):
         raise error
-    return two_walks(links, starts, steps, block, num_warps)
-
-
-def two_walks(links, starts, steps, block, num_warps):
-    """The launch alone, for what has been checked: to be timed."""
-    out = torch.empty_like(starts)
+    out, walkers = torch.empty_like(starts), len(starts)
+    run = _two_walks_kernel[(triton.cdiv(walkers, 2 * block),)]
     with torch.cuda.device_of(links):
-        _two_walks_kernel[(triton.cdiv(len(starts), 2 * block),)](
-            links, starts, out, len(starts), steps, BLOCK=block, num_warps=num_warps
-        )
+        run(links, starts, out, walkers, steps, BLOCK=block, num_warps=num_warps)
     return out

@@ -18,13 +18,10 @@ import triton.language as tl
 
 @triton.jit
 def _latency_hiding_kernel(
-    links_ptr,
-    starts_ptr,
-    out_ptr,
-    n,  # walkers
-    steps,
+    links_ptr, starts_ptr, out_ptr,
+    n, steps,  # walkers, and the steps of each
     BLOCK: tl.constexpr,  # walkers of a program
-):
+):  # fmt: skip
     """One program walks BLOCK walkers along the links, `steps` steps each.
 
     Reads one link a step and walker, writes where each walker ends. No step can begin before the
@@ -152,16 +149,10 @@ def latency_hiding(links, starts, *, steps, block=1, num_warps=1):
     tensors = {"links": links, "starts": starts}
     for error in _refusals(tensors, steps=steps, block=block, num_warps=num_warps):
         raise error
-    return walk(links, starts, steps, block, num_warps)
-
-
-def walk(links, starts, steps, block, num_warps):
-    """The launch of `latency_hiding` alone, for what has been checked: to be timed."""
-    out = torch.empty_like(starts)
+    out, walkers = torch.empty_like(starts), len(starts)
+    run = _latency_hiding_kernel[(triton.cdiv(walkers, block),)]
     with torch.cuda.device_of(links):  # launch where the tensors are; nothing for a CPU tensor
-        _latency_hiding_kernel[(triton.cdiv(len(starts), block),)](
-            links, starts, out, len(starts), steps, BLOCK=block, num_warps=num_warps
-        )
+        run(links, starts, out, walkers, steps, BLOCK=block, num_warps=num_warps)
     return out
 
 
@@ -196,11 +187,10 @@ def work_on_tiles(x, *, steps, programs=None, num_warps=32):
     given = {} if programs is None else {"programs": programs}
     for error in _refusals({"x": x}, 2, wide=True, steps=steps, num_warps=num_warps, **given):
         raise error
-    tiles, block = x.shape
-    programs = tiles if programs is None else programs
+    programs = len(x) if programs is None else programs
     out = torch.empty_like(x)
     with torch.cuda.device_of(x):
-        _tiles_kernel[(programs,)](x, out, tiles, steps, BLOCK=block, num_warps=num_warps)
+        _tiles_kernel[(programs,)](x, out, len(x), steps, BLOCK=x.shape[1], num_warps=num_warps)
     return out
 
 
@@ -220,17 +210,11 @@ def hold_and_wait(links, starts, x, *, steps, work=0, num_warps=4):
     tensors = {"links": links, "starts": starts, "x": x}
     for error in _refusals(tensors, wide=True, steps=steps, num_warps=num_warps, work=work):
         raise error
-    return held(links, starts, x, steps, work, num_warps)
-
-
-def held(links, starts, x, steps, work, num_warps):
-    """The launch of `hold_and_wait` alone, for what has been checked: to be timed."""
     ends = torch.empty_like(starts)
     sums = torch.empty(len(starts), dtype=torch.float32, device=x.device)
+    run = _held_kernel[(len(starts),)]
     with torch.cuda.device_of(x):
-        _held_kernel[(len(starts),)](
-            links, starts, x, ends, sums, steps, HELD=len(x), WORK=work, num_warps=num_warps
-        )
+        run(links, starts, x, ends, sums, steps, HELD=len(x), WORK=work, num_warps=num_warps)
     return ends, sums
 
 
@@ -276,34 +260,33 @@ def _refusals(tensors, rank=1, wide=False, **numbers):
         if number not in allowed:
             powers = "" if isinstance(allowed, range) else ", powers of two"
             yield ValueError(f"{name} is {number}; allowed: {allowed[0]} to {allowed[-1]}{powers}")
-    most = POWERS[-1] // (LANES * VECTOR * numbers["num_warps"])
-    if numbers.get("loads", 1) > most:
-        yield ValueError(f"loads is {numbers['loads']}; allowed: at most {most}, a tile")
-    if numbers.get("work", 0) > len(x):
-        yield ValueError(f"work is {numbers['work']}; allowed: at most {len(x)}, x's length")
+    tile = POWERS[-1] // (LANES * VECTOR * numbers["num_warps"])
+    for name, most in {"loads": tile, "work": len(x)}.items():  # a tile; what x holds
+        if numbers.get(name, 0) > most:
+            yield ValueError(f"{name} is {numbers[name]}; allowed: at most {most}")
 
 
 def main():
     """Check the kernels against PyTorch; time walks where there is a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     links = cycle(100 * 4 * LINE, device=device)
-    starts = want = links.view(-1, LINE)[:7, 0].contiguous()
-    for _ in range(40):
-        want = links[want.long()]
+    starts = links.view(-1, LINE)[:7, 0].contiguous()
     x = torch.randn(5_000, device=device)  # 5000 fills no tile
     tiles = x[:4_096].view(4, 1_024)
+    # The links are a cycle of 100: after 101 steps each walker is one place on.
+    walked = torch.equal(latency_hiding(links, starts, steps=101, block=4), links[starts.long()])
+    copied = torch.equal(copy_in_flight(x, programs=3, loads=2), x)
     worked = work_on_tiles(tiles, steps=9, programs=3, num_warps=4)
     error = (worked - tiles.double() * (2 - 0.5**9)).abs().max()  # y ← y / 2 + x, nine times
-    right = torch.equal(latency_hiding(links, starts, steps=40, block=4), want)
-    right &= torch.equal(copy_in_flight(x, programs=3, loads=2), x)
     # Each of nine additions rounds once, and halves what was rounded before.
-    right &= bool(error <= 4 * torch.finfo(x.dtype).eps * tiles.abs().max())
-    print(f"links {(*links.shape,)}, 7 walkers of 40 steps, tiles {(*tiles.shape,)} on {device}")
+    right = walked and copied and error <= 4 * torch.finfo(x.dtype).eps * tiles.abs().max()
+    print(f"links {(*links.shape,)}, 7 walkers of 101 steps, tiles {(*tiles.shape,)} on {device}")
     print(f"difference of tiles from float64: {error:.1e} at most")
     for n_bytes in (2**16, 2**23, 2**30) if device == "cuda" else ():
         links = cycle(n_bytes, device=device)
-        ms = triton.testing.do_bench(lambda links=links: walk(links, links[:1], 4_096, 1, 1))
-        print(f"a walker in {n_bytes:,} bytes: {ms / 4_096 * 1e6:.0f} ns a step")
+        # The checks are a small part of so long a walk.
+        ms = triton.testing.do_bench(lambda at=links: latency_hiding(at, at[:1], steps=2**16))
+        print(f"a walker in {n_bytes:,} bytes: {ms / 2**16 * 1e6:.0f} ns a step")
     print("OK" if right else "WRONG: a place, a copy or a product differs from PyTorch's")
     return int(not right)
 

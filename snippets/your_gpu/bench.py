@@ -246,7 +246,7 @@ def one_of_each():
     x, row = tensor(1, HEADS, 1024, 64), tensor(1, HEADS, 1024, dtype="float32")
     few, one = tensor(1, HEADS, FEW, 64), tensor(1, HEADS, 1, 64)
     short, lengths = tensor(1, HEADS, 512, 64), tensor(1, dtype="int32")
-    places, numbers = tensor(4096, dtype="int32"), tensor(4096, dtype="float32")
+    places, numbers = tensor(4096, dtype="int32").zero_(), tensor(4096, dtype="float32")
     matrix = numbers.view(64, 64)
     given = x, x, x, x, row, x  # q, k, v, out, lse, grad_out
     ring = load("ring_attention", "kernel")
@@ -288,11 +288,11 @@ def one_of_each():
         ("coalescing.kernel", "coalescing", (numbers,), {"stride": 32}),
         ("coalescing.kernel", "line_sums", (matrix,), {"dim": 0}),
         ("coalescing.exercise", "column_sums", (matrix,), {}),
-        ("latency_hiding.kernel", "walk", (places, places, 16, 1, 1), {}),
+        ("latency_hiding.kernel", "latency_hiding", (places, places), {"steps": 16}),
         ("latency_hiding.kernel", "copy_in_flight", (numbers,), {"programs": 8}),
         ("latency_hiding.kernel", "work_on_tiles", (matrix,), {"steps": 16}),
-        ("latency_hiding.kernel", "held", (places, places, numbers, 16, 0, 4), {}),
-        ("latency_hiding.exercise", "two_walks", (places, places, 16, 1, 1), {}),
+        ("latency_hiding.kernel", "hold_and_wait", (places, places, numbers), {"steps": 16}),
+        ("latency_hiding.exercise", "latency_hiding", (places, places), {"steps": 16}),
         ("multi_head_attention.bench", "_empty_kernel", (numbers,), {}),
         ("multi_head_attention.bench", "_one_kernel", (numbers,), {}),
         ("attention_memory.bench", "_walk", (numbers, numbers, 16), {}),
@@ -363,6 +363,7 @@ class Point(NamedTuple):
     pattern: str  # the instruction
     python: str  # code in the statement that must have made it
     launcher: str = ""  # the room's own if left out
+    file: str = "kernel"  # of the room: where the launcher is
     options: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
     absent: str | None = None  # an instruction that must not be anywhere in the kernel
     machine: bool = False  # look at the machine code: spills come after PTX
@@ -420,6 +421,7 @@ POINTS = [
     Point(
         room="composed_attention",
         launcher="matmul",
+        file="parts",
         dtype="float16",
         shapes=[(FEW, 64), (64, 64)],
         claim="16 rows are too few for Hopper's own instruction: each warp multiplies 16 × 8 tiles",
@@ -469,7 +471,7 @@ def excerpts(lab):
     """The instruction that shows each post's point, and the line of Python that made it."""
     for step in lab.each(point=range(len(POINTS))):
         point = POINTS[step["point"]]
-        function = getattr(load(point.room, "kernel"), point.launcher or point.room)
+        function = getattr(load(point.room, point.file), point.launcher or point.room)
         call = Call(point.room, "", function, point.dtype, point.shapes, point.options)
         (launch,) = launches(lab, call, lab.target)
         found = lab.compiler.compiled(launch)

@@ -4,6 +4,9 @@ import argparse
 import importlib
 import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +26,7 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code is 0 when all went well, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
+    options.given = sys.argv[1:] if arguments is None else arguments
     try:
         return globals()[f"_{options.command.replace('-', '_')}"](options)
     except KeyboardInterrupt:
@@ -38,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=f"{text}. {more}")
+        about = f"{text}. {more}"
+        made = commands.add_parser(name, help=text, description=about, allow_abbrev=False)
         made.add_argument("--data", type=Path, default=DATA, help="folder of the raw results")
         return made
 
@@ -52,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         bench.add_argument("--result", nargs="+", default=[None], help=results)
         bench.add_argument("--force", action="store_true", help="measure what is up to date too")
         bench.add_argument("--runs", type=int, default=RUNS, help=f"of a GPU's times, {RUNS}")
+        bench.add_argument("--one-run", action="store_true", help="of those, only the next")
         commit = "what to record where there is no git"
         bench.add_argument("--commit", default="", type=_commit, help=commit)
     figures = command("figures", "draw docs/figures from docs/data")
@@ -85,13 +91,25 @@ def _commit(text: str) -> str:
 def _bench(options: argparse.Namespace) -> int:
     import torch
 
-    if torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        console.print(
+            "There is no GPU that torch can use: timings stay as they are, and what needs no GPU "
+            "is measured, as make bench-cpu does."
+        )
+        return _bench_cpu(options)
+    if options.one_run or options.runs <= 1:
         return _measure(options, ["gpu"])
-    console.print(
-        "There is no GPU that torch can use: timings stay as they are, and what needs no GPU is "
-        "measured, as make bench-cpu does."
-    )
-    return _bench_cpu(options)
+    outcome, given = 0, [*options.given, "--one-run"]
+    for _ in range(options.runs):  # each in a new Python, for what it imports
+        outcome = max(outcome, _apart(given))
+        if outcome > 1:
+            break
+        given = [word for word in given if word != "--force"]  # which begins again
+    return outcome
+
+
+def _apart(arguments: Sequence[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "snippets._lab", *arguments]).returncode
 
 
 def _bench_cpu(options: argparse.Namespace) -> int:
@@ -128,8 +146,7 @@ def _interpret() -> None:
 
 
 def _measure(options: argparse.Namespace, places: list[str]) -> int:
-    from snippets._lab.measure import workers
-    from snippets._lab.measure.session import UP_TO_DATE, Session, jobs
+    from snippets._lab.measure.session import Session, jobs
 
     if options.runs < 1:
         raise UnknownName(f"runs is {options.runs}; at least one is needed")
@@ -138,38 +155,33 @@ def _measure(options: argparse.Namespace, places: list[str]) -> int:
     if not todo:
         console.print("nothing to measure here for this selection")
         return 1
-    ended: dict[int, workers.Report] = {}
-    failed: set[int] = set()  # in a run at least
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=len(todo))
-
-        def tell(report: workers.Report) -> None:
-            job = todo[report.job]
-            done = bool(report.outcome or report.error)
-            under_way = f"{job.post}/{job.result} {job.target} {report.case}"
-            progress.update(bar, advance=done, description=under_way)
-            if done and (report.outcome != UP_TO_DATE or report.job not in ended):
-                ended[report.job] = report
-            if report.error:
-                failed.add(report.job)  # told at once: who stops the run still learns of it
-                console.print(f"failed: {job.post}/{job.result}: {report.error}", style="red")
-
-        session = Session(options.data, options.commit, options.force, options.runs)
-        several = places == ["gpu"] and options.runs > 1
-        if several and any(map(session.wants, todo)):
-            progress.update(bar, total=len(todo) * options.runs)
-            workers.in_runs(selected, session, tell)
-        else:
-            with session.compiler:
-                workers.in_turn(todo, session, tell)
+    failed = False
     table = Table("post", "result", "device", "outcome", "seconds", title="measured")
-    for at, report in sorted(ended.items()):
-        outcome = report.outcome or f"failed, nothing stored: {report.error}"
-        job = todo[at]
-        table.add_row(job.post, job.result, job.folder, outcome, f"{report.seconds:.1f}")
+    session = Session(options.data, options.commit, options.force, options.runs)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True) as progress, session.compiler:
+        bar = progress.add_task("", total=len(todo))
+        for job in todo:
+            name = f"{job.post}/{job.result}"
+
+            def under_way(case: str, about: str = f"{name} {job.target}") -> None:
+                progress.update(bar, description=f"{about} {case}")
+
+            under_way("")
+            session.advance = under_way
+            began = time.perf_counter()
+            try:
+                outcome = session.run(job)
+            except PermissionError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next result may still succeed
+                failed, outcome = True, f"failed, nothing stored: {type(error).__name__}: {error}"
+                console.print(f"{name}: {outcome}", style="red")
+            taken = time.perf_counter() - began
+            table.add_row(job.post, job.result, job.folder, outcome, f"{taken:.1f}")
+            progress.advance(bar)
     console.print(table, soft_wrap=False)
-    return int(bool(failed))
+    return int(failed)
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ A room of a few lines stands in for the real ones; its results fail and stop on 
 
 import contextlib
 import functools
+import io
 import os
 import random
 import statistics
@@ -18,7 +19,7 @@ import torch
 import snippets
 from snippets._lab import cli, rooms
 from snippets._lab.child import Child
-from snippets._lab.measure import ceilings, competitors, machine, session, workers
+from snippets._lab.measure import ceilings, competitors, machine, session
 from snippets._lab.measure.session import Lab, jobs
 from snippets._lab.measure.timing import Times
 from snippets._lab.results import origin, runs, staleness, store
@@ -216,6 +217,14 @@ def test_an_interruption_keeps_what_is_done_and_a_rerun_goes_on(lab, data):
     assert stored(data)["first"] == first
 
 
+def test_a_folder_that_cannot_be_written_to_ends_the_run(lab, data, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    code, out = lab("bench-cpu")
+    assert code == 2
+    assert "cannot be written to; nothing was measured" in out
+    assert in_room().calls == []
+
+
 def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data, monkeypatch):
     before = staleness.code_of("fake_attention", "second", "interpreter")
 
@@ -379,11 +388,19 @@ def three(gpu, room, monkeypatch):
     text = (room / "bench.py").read_text()
     (room / "bench.py").write_text(text.replace('"torch:sdpa"]', '"torch:sdpa", "torch:math"]'))
 
-    def alone(channel, function, *args):
+    def in_a_fork(channel, arguments):
         torch.set_num_threads(1)  # a fork has none of its owner's threads
-        function(channel, *args)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            code = cli.main(arguments)
+        channel.send((code, out.getvalue()))
 
-    monkeypatch.setattr(workers, "Child", lambda *args, fresh: Child(alone, *args))
+    def apart(arguments):
+        with Child(in_a_fork, arguments) as other:
+            code, out = other.receive(60)
+        print(out)
+        return code
+
+    monkeypatch.setattr(cli, "_apart", apart)
     monkeypatch.setattr(session, "time_interleaved", time_them)
     return lambda: [line.split(" ", 1) for line in seen.read_text().splitlines()]
 

@@ -498,8 +498,7 @@ def _single(seen: Sequence[_Seen]) -> tuple[str, ...]:
             return ("zeros",)
         if found:
             return found
-    outputs = [(s.probe, s.out.double()) for s in seen]
-    return tuple(name for name, m in MISTAKES.items() if m.sign and m.sign(outputs))
+    return ()
 
 
 def _explains(model: Change, seen: Sequence[_Seen]) -> bool:

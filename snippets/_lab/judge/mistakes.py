@@ -8,14 +8,13 @@ they are seen, and have sentences of their own here.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from snippets._lab.judge import models as of
-from snippets._lab.judge.models import NAN, STEPS, TILES, Change, Probe, always, online
+from snippets._lab.judge.models import NAN, STEPS, TILES, Change, always, online
 
 TENSORS = ("q", "k", "v", "kv", "qk", "qkv")
 WHERE = ((0, 4), (2, 4), (2, 3), (3, 4))  # all strides, or those of rows, of columns, of both
@@ -30,7 +29,6 @@ class Mistake:
 
     sentence: str
     models: Sequence[Change]
-    sign: Callable[[Sequence[tuple[Probe, Tensor]]], bool] | None = None  # instead of models
     rounding: bool = False  # the models say how the output is rounded, digit for digit they do not
     unequal: bool = False  # no mistake where there are as many queries as keys
     needs: str = ""  # of a probe: without it this mistake cannot be told from another
@@ -379,16 +377,6 @@ MISTAKES: dict[str, Mistake] = {
         "The sum over the keys is kept in float16.",
         [online(tile, sums=lambda acc: acc.half().double()) for tile in (1, *TILES, 1024)],
         rounding=True,
-    ),
-    "sum rounded to 16 bits": Mistake(
-        "The sum of the weights is kept in 16 bits: each row is off by a factor of its own.",
-        [],
-        sign=of.sum_rounded,
-    ),
-    "dropout left on": Mistake(
-        "Some weights or results are zero and the others too large by one factor: dropout is on.",
-        [],
-        sign=of.dropped_out,
     ),
     "TF32": Mistake(
         'float32 products run in TF32, with 10 bits of mantissa: say input_precision="ieee".',

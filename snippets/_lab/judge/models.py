@@ -581,51 +581,6 @@ def weights_rounded(dtype: torch.dtype, tile: int | None) -> Change:
     return online(tile, weights=lambda w: w.to(dtype).double())
 
 
-def weights_of(p: Probe, out: Tensor) -> Tensor | None:
-    """The weights that gave this output; None where there are more keys than columns."""
-    v = p.in_float64[2][:, p.heads()]
-    if v.shape[-2] > v.shape[-1] or not out.isfinite().all():
-        return None
-    return out.double() @ torch.linalg.pinv(v)
-
-
-def dropped_out(seen: Sequence[tuple[Probe, Tensor]]) -> bool:
-    """Some weights, or results, are zero, and all others too large by one and the same factor."""
-    weights, results = [], []
-    for p, out in seen:
-        want = attend(p)
-        results.append((out / want)[want.abs() > 0.05])
-        if (found := weights_of(p, out)) is not None:
-            eye = torch.eye(p.sizes[1], dtype=torch.float64).expand(*p.k.shape[:2], -1, -1)
-            right = attend(p, v=eye)
-            weights.append((found / right)[right > 0.02])
-    return any(map(_some_zero, (weights, results)))
-
-
-def _some_zero(shares: Sequence[Tensor]) -> bool:
-    share = torch.cat([*shares, torch.zeros(0, dtype=torch.float64)])
-    kept = share[share.abs() > 0.02]
-    if len(share) - len(kept) < 3 or len(kept) < 20:
-        return False
-    factor = kept.median()
-    return bool(factor > 1.01 and ((kept / factor - 1).abs() < 0.01).all())
-
-
-def sum_rounded(seen: Sequence[tuple[Probe, Tensor]]) -> bool:
-    """Each row is right but for a factor near one: now above, now below."""
-    factors = []
-    for p, out in seen:
-        want = attend(p)
-        if p.q.dtype != torch.float32 or not out.isfinite().all() or not want.any(-1).all():
-            continue
-        factor = (out * want).sum(-1, keepdim=True) / want.square().sum(-1, keepdim=True)
-        if (out - factor * want).abs().max() > 1e-5 * want.abs().max():
-            return False
-        factors.append(factor.flatten() - 1)
-    off = torch.cat(factors) if factors else torch.zeros(1)
-    return bool(off.abs().max() < 0.02 and off.max() > 2e-5 and off.min() < -2e-5)
-
-
 def tf32(nearest: bool) -> Change:
     """Both products with 10 bits of mantissa, as tensor cores take float32 by default."""
     short = functools.partial(cut, bits=10, nearest=nearest)

@@ -4,9 +4,10 @@
       kernel: [how-is-it-launched, which-query-am-i]
       /how_to/masks.md#conventions: [three-masks]
 
-A heading whose id is `kernel` then answers to the two old ids as well. What moved to another page
-becomes a link with the old id at the end of this one. It is shown to a reader who asked for that id
-and has no scripts; site/moved.js follows it. MkDocs says where such a link leads to nothing.
+A heading whose id is `kernel` then answers to the two old ids as well. What moved to another page,
+named from the root of docs/, becomes a link with the old id at the end of this one: site/moved.js
+follows it, and a reader without scripts who asks for that id sees it. MkDocs says where such a link
+leads to nothing.
 """
 
 import re
@@ -27,7 +28,7 @@ def linked(markdown: str, moved: Moved) -> str:
         f"[{Path(target.partition('#')[0]).stem.replace('_', ' ')}]({target}){{ #{name} }}"
         for target, names in moved.items()
         for name in names
-        if ".md" in target
+        if target.startswith("/")
     ]
     line = '<p class="am-moved" data-search-exclude markdown>Moved to: {}</p>'
     return "\n\n".join([markdown, *([line.format("\n".join(links))] if links else [])])
@@ -39,7 +40,7 @@ def anchored(content: str, moved: Moved) -> str:
     Raises:
         MovedError: for a section that the page lacks, and for an old id that the page still has.
     """
-    here = {target: names for target, names in moved.items() if ".md" not in target}
+    here = {target: names for target, names in moved.items() if not target.startswith("/")}
     missing = set(here) - {match["id"] for match in HEADING.finditer(content)}
     if missing:
         raise MovedError(f"moved: the page has no section {', '.join(sorted(missing))}")

@@ -91,7 +91,7 @@ def numbered(content: str, page: Page, files: Files) -> str:
             sections[f"figure-{room}-{name}"] = _section("", room, name)
         old: dict[str, list[str]] = {}
         for target, names in page.meta.get("moved", {}).items():
-            target = target if ".md" in target else f"/{page.file.src_uri}#{target}"
+            target = target if target[0] == "/" else f"/{page.file.src_uri}#{target}"
             gone = [name for name in names if name.startswith("figure-") and name not in sections]
             old |= {target: [name.removeprefix("figure-") for name in gone]} if gone else {}
         front = (

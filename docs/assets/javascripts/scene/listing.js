@@ -49,7 +49,7 @@ export function listing(lines, label) {
   function scrollTo(wanted) {
     const end = place(rows.at(-1)) + rows.at(-1).offsetHeight - box.clientHeight; // the last line at the lower edge
     const top = Math.min(wanted, end);
-    box.scrollTo({ top: top > 0 ? place(rows.find((row) => place(row) >= top - 1)) : 0 });
+    box.scrollTo({ top: top > 0 ? place(rows.find((row) => place(row) >= top)) : 0 });
   }
 
   /* The lines of a step in the middle, if they fit. */

@@ -81,6 +81,12 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
     if (first + rows < M && script.kind !== "roles") {
       draw.words(at.sx + N / 2, at.sy + M - 0.5, "scores: M × N, never stored", { color: colors.muted, px: small });
     }
+    if (script.kind !== "roles") {
+      [["positive", 0.6], ["negative", -0.6]].forEach(([said, share], down) => {
+        draw.mark(at.sx + N + 0.7, at.ky + down, share, colors.muted);
+        draw.words(at.sx + N + 1.8, at.ky + down + 0.5, said, { color: colors.muted, px: small, align: "left" });
+      });
+    }
     draw.flush();
     if (script.kind !== "roles") lane(draw);
   }

@@ -1,4 +1,4 @@
-"""The one way to run something apart: a process that answers, and never outlives its owner.
+"""A process apart that answers, and never outlives its owner.
 
 A *forked* child has everything that this process has imported, so it starts in milliseconds. A
 *fresh* child is a new Python: it can have another environment, and what it breaks is its own.
@@ -10,15 +10,12 @@ import importlib
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-from snippets._lab.rooms import ROOT
 
 
 class Ended(RuntimeError):
@@ -133,35 +130,3 @@ def _fresh(
     for stream, file in enumerate((os.devnull, said or os.devnull), 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     getattr(importlib.import_module(module), name)(channel, *args)
-
-
-def run(
-    command: Sequence[str | Path],
-    *,
-    seconds: float,
-    cwd: Path = ROOT,
-    env: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and return what it printed, and apart from it what it complained of.
-
-    Raises TooSlow after so many seconds; the program and all it started are ended then.
-    """
-    words = [*map(str, command)]
-    with subprocess.Popen(
-        words,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            printed, complaints = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            raise TooSlow(f"{Path(command[0]).name} did not end within {seconds:g} s") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return subprocess.CompletedProcess(words, process.returncode, printed, complaints)

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -19,7 +20,6 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 
-from snippets._lab import child
 from snippets._lab.judge.patch import occurs
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS
@@ -340,7 +340,8 @@ def on_triton(version, target):
         environment["PYTHONPATH"] = f"{ROOT / folder}"
     rows = compiled_here.__name__
     code = f"import json; from {__name__} import {rows}; print(json.dumps([*{rows}({target!r})]))"
-    done = child.run([sys.executable, "-c", code], seconds=SLOW * 10, env=environment)
+    told = {"capture_output": True, "text": True, "timeout": SLOW * 10}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, **told)
     if done.returncode:
         raise RuntimeError(f"with Triton {version}: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -543,7 +544,8 @@ def listing(resources):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(resources.cubin)
         cubin.flush()
-        done = child.run([triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name], seconds=60)
+        command = [triton.knobs.nvidia.nvdisasm.path, "-g", "-c", cubin.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise RuntimeError(f"nvdisasm: {done.stderr.strip()}")
     return done.stdout

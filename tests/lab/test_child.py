@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from snippets._lab import child
 from snippets._lab.child import Child, Ended, TooSlow
 from tests.floors import some
 
@@ -130,22 +129,3 @@ def test_what_a_fresh_child_says_is_kept(tmp_path):
     with Child(complaining, fresh=True, said=tmp_path / "said") as other:
         assert other.receive(60) == "said"
     assert "something is wrong" in (tmp_path / "said").read_text()
-
-
-def test_a_program_is_run_to_its_end():
-    done = child.run(
-        [sys.executable, "-c", "import sys; print('out'); sys.exit('err')"], seconds=60
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (1, "out\n", "err\n")
-
-
-def test_a_program_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
-    code = (
-        "import os, pathlib, subprocess, sys, time\n"
-        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(other.pid))\n"
-        "time.sleep(60)\n"
-    )
-    with pytest.raises(TooSlow, match=r"did not end within 2 s"):
-        child.run([sys.executable, "-c", code], seconds=2)
-    assert ended(int((tmp_path / "pid").read_text()))

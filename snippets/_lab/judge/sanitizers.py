@@ -3,14 +3,14 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from snippets._lab import child
 from snippets._lab.judge.oracle import NumericalMismatch
-from snippets._lab.rooms import load, source_file
+from snippets._lab.rooms import ROOT, load, source_file
 
 TOOLS = {"memcheck": (), "racecheck": ("--racecheck-report", "hazard", "--print-limit", "100000")}
 SECONDS = 600
@@ -44,9 +44,11 @@ def sanitize(post: str, tool: str) -> str:
     # Without torch's caching allocator every tensor is an allocation of its own, with its own end.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
-        done = child.run(command, seconds=SECONDS, env=environment)
-    except child.TooSlow as error:
-        raise CannotSanitize(f"{tool} on {post}: {error}") from None
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotSanitize(f"{tool} on {post} did not end within {SECONDS} s") from None
     bench = load(post, "bench")
     known = getattr(bench, "WRONG_UNDER_A_TOOL", {})
     ordered = lines_of(getattr(bench, "ORDERED_BY_BARRIERS", ()), source_file(post).read_text())

@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 import random
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 
 import torch
 
-from snippets._lab import child
 from snippets._lab.diagnose.examination import name_of
 from snippets._lab.judge import mutants, problems
 from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows, make_qkv
@@ -463,10 +463,12 @@ def _report(room: str, lab: Lab) -> Iterator[Row]:
             copy = Path(folder) / source_file(room).name
             copy.write_bytes(source_file(room).read_bytes())
             environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-            done = child.run(
+            done = subprocess.run(
                 [sys.executable, copy.name],
-                seconds=REPORT_SECONDS,
-                cwd=Path(folder),
+                capture_output=True,
+                text=True,
+                timeout=REPORT_SECONDS,
+                cwd=folder,
                 env=environment,
             )
         if done.returncode != 0:

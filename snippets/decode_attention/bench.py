@@ -393,13 +393,13 @@ def splits(lab):
 
 def work_of(cache, longest=None):
     """What a rule of splits.py is told about a cache."""
-    B, H, M, D = cache.q.shape
-    Hkv = cache.k.shape[1]
+    (B, H, M, D), Hkv = cache.q.shape, cache.k.shape[1]
     device = kernel._device_facts(cache.q.device)
-    page = 0 if cache.table is None else cache.k.shape[2]
-    plan = kernel._plan(device, cache.q.dtype, B * Hkv, M * H // Hkv, D, page, False)
-    keys = longest or kernel._room(cache.k, cache.table)[1]
-    return Work(plan.programs, keys, plan.tile.BLOCK_N, device.processors, plan.slots)
+    page, capacity, _ = kernel._layout(*cache[1:])
+    keys = longest or capacity
+    work = (cache.q.dtype, B * Hkv, M * H // Hkv, D, page, keys)
+    tile, _, _, programs, slots, *_ = kernel._plan(device, *work)
+    return Work(programs, keys, tile.BLOCK_N, device.processors, slots)
     # --8<-- [end:splits]
 
 
@@ -408,13 +408,14 @@ def rules(lab):
     """What each rule chooses on an H200, one new token, four query heads on each of 8 of keys."""
     device = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
     for case in lab.each(rule=list(RULES), batch=BATCHES, N=LENGTHS):
-        plan = kernel._plan(device, torch.bfloat16, case["batch"] * HEADS, 4, 128, 0, False)
-        asked = Work(plan.programs, case["N"], plan.tile.BLOCK_N, device.processors, plan.slots)
+        programs = case["batch"] * HEADS
+        tile, slots = plan_of(device, programs)
+        asked = Work(programs, case["N"], tile.BLOCK_N, device.processors, slots)
         number = RULES[case["rule"]](asked)
         yield {
             **case,
-            "programs": plan.programs,
-            "slots": plan.slots,
+            "programs": programs,
+            "slots": slots,
             "splits": number,
             "filled": filled(asked, number),
         }
@@ -426,14 +427,14 @@ def explorer(lab):
     on_hopper = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
     few, many = (plan_of(on_hopper, programs) for programs in (1, 1 << 20))
     heads = range(1, 1 << 12)
-    last = max((h for h in heads if plan_of(on_hopper, h).tile == few.tile), default=0)
+    last = max((h for h in heads if plan_of(on_hopper, h)[0] == few[0]), default=0)
     yield {
         "kind": "facts",
         "rules": list(RULES),
         # Up to so many programs for each multiprocessor, the kernel has the first of two tiles.
         "few": last // on_hopper.processors,
-        "tiles": [few.tile.BLOCK_N, many.tile.BLOCK_N],
-        "at_once": [plan.slots // on_hopper.processors for plan in (few, many)],
+        "tiles": [tile.BLOCK_N for tile, _ in (few, many)],
+        "at_once": [slots // on_hopper.processors for _, slots in (few, many)],
         "start_tiles": kernel.START_TILES,
         "combine_tiles": kernel.COMBINE_TILES,
         "most": kernel.MAX_SPLITS,
@@ -448,8 +449,8 @@ def explorer(lab):
         batch=[1, 3, 16, 64, 256], heads=[1, 8], N=[1, 100, 8_192, 131_072], processors=[58, 132]
     ):
         programs, processors = case["batch"] * case["heads"], case["processors"]
-        plan = plan_of(on_hopper._replace(processors=processors), programs)
-        work_ = Work(programs, case["N"], plan.tile.BLOCK_N, processors, plan.slots)
+        tile, slots = plan_of(on_hopper._replace(processors=processors), programs)
+        work_ = Work(programs, case["N"], tile.BLOCK_N, processors, slots)
         chosen = {name: rule(work_) for name, rule in RULES.items()}
         yield {
             "kind": "case",
@@ -461,8 +462,9 @@ def explorer(lab):
 
 
 def plan_of(device, programs):
-    """The kernel's plan for so many heads of keys in contiguous caches, four query heads each."""
-    return kernel._plan(device, torch.bfloat16, programs, 4, 128, 0, False)
+    """The tile and the slots for so many heads of keys, of four query heads each, without pages."""
+    tile, _, _, _, slots, *_ = kernel._plan(device, torch.bfloat16, programs, 4, 128, 0, keys=1)
+    return tile, slots
 
 
 @measured_on("gpu", "interpreter")
@@ -627,7 +629,7 @@ def resources(lab):
         shapes = {"heads": (case["rows"], 1), "D": case["D"], "page": case["page"]}
         cache = make_cache([128], dtype=getattr(torch, case["dtype"]), **shapes)
         limits = ARCHITECTURES[lab.target]  # what the launcher asks a GPU for
-        device = kernel.Device(132, limits.shared_block, limits.shared_sm, (9, 0))
+        device = kernel.Device(132, limits.shared_block, (9, 0))
         with patch.object(kernel, "_device_facts", lambda _, found=device: found):
             found = lab.kernels(decode(cache, num_splits=2))
         for one in found:

@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernel import _option_refusals, _refusals, _room
+from .kernel import _layout, _refusals
 
 
 def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
@@ -13,9 +13,7 @@ def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
     """
     for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
         raise error
-    _, capacity = _room(k_cache, page_table)
-    for error in _option_refusals(q, k_cache, capacity, None, 0, False, False, None):
-        raise error
+    _, capacity, _ = _layout(k_cache, v_cache, cache_seqlens, page_table)
     if cache_seqlens is None:
         lengths = torch.full(q.shape[:1], capacity)
     else:

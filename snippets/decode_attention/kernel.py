@@ -51,7 +51,6 @@ PAGED, MANY_PAGED = Tile(64, 4, 3, at_once=2), Tile(64, 2, 2)
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
 SPLIT_KEYS = 1024  # keys of a split in a batch-invariant call
 MAX_SPLITS = 256
-APPENDED = 16  # new tokens that a program of cache_append copies
 COMBINED = 16  # splits that the combining kernel reads at once
 # --8<-- [end:tiles]
 
@@ -395,36 +394,35 @@ def decode_attention(
     """
     # --8<-- [end:launcher]
     # --8<-- [start:choose]
+    caches = (k_cache, v_cache, cache_seqlens, page_table)
     options = (max_seqlen, num_splits, batch_invariant, return_lse, scale)
-    for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
-        raise error
-    page, capacity = _room(k_cache, page_table)
-    for error in _option_refusals(q, k_cache, capacity, *options):
+    for error in _refusals({"q": q}, *caches, options):
         raise error
     (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
-    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, max_seqlen or capacity)
-    plan, splits, early = _cut(_device_facts(q.device), *work, num_splits, batch_invariant)
+    page, capacity, steps = _layout(*caches)
+    gpu, keys = _device_facts(q.device), max_seqlen or capacity
+    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
+    tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
     # --8<-- [end:choose]
     # --8<-- [start:launch]
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
         part = q.new_empty(B * H * M * splits * (D + 1), dtype=torch.float32)
-    tensors = (q, k_cache, v_cache, cache_seqlens, page_table, part, None if splits > 1 else lse)
     sizes = (
-        *q.stride(), *k_cache.stride(), *v_cache.stride(), *_steps(cache_seqlens, page_table),
-        Hkv, H // Hkv, M, capacity, blocks, splits, SPLIT_KEYS if batch_invariant else 0,
+        *q.stride(), *steps, Hkv, H // Hkv, M, capacity, blocks, splits,
+        SPLIT_KEYS if batch_invariant else 0,
         (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
     )  # fmt: skip
-    constants = (splits > 1, early, D, page, plan.BLOCK_M, plan.tile.BLOCK_N, plan.BLOCK_D)
-    how = {"num_warps": plan.tile.num_warps, "num_stages": plan.tile.num_stages}
+    constants = (splits > 1, early, D, page, BLOCK_M, tile.BLOCK_N, BLOCK_D)
+    how = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
     with torch.cuda.device_of(q):
-        programs = plan.programs * splits
-        _launch(_decode_attention_kernel, programs, tensors, sizes, constants, **how)
+        tensors = (q, *caches, part, None if splits > 1 else lse)
+        _launch(_decode_attention_kernel, programs * splits, tensors, sizes, constants, **how)
         if splits > 1:
-            constants = (D, COMBINED, plan.BLOCK_D, early)
+            tensors, constants = (part, out, lse), (D, COMBINED, BLOCK_D, early)
             how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
-            _launch(_combine_kernel, B * H * M, (part, out, lse), (splits,), constants, **how)
+            _launch(_combine_kernel, B * H * M, tensors, (splits,), constants, **how)
     return (out, lse) if return_lse else out
     # --8<-- [end:launch]
 
@@ -442,20 +440,16 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    new = {"k_new": k_new, "v_new": v_new}
-    for error in _refusals(new, k_cache, v_cache, cache_seqlens, page_table):
+    caches = (k_cache, v_cache, cache_seqlens, page_table)
+    for error in _refusals({"k_new": k_new, "v_new": v_new}, *caches):
         raise error
-    page, capacity = _room(k_cache, page_table)
-    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
-            raise ValueError(f"{name} has strides {x.stride()}; allowed: none of 0")
     B, Hkv, M, D = k_new.shape
-    tensors = (k_new, v_new, k_cache, v_cache, cache_seqlens, page_table)
-    steps = (step for x in tensors[:4] for step in x.stride())
-    sizes = (*steps, *_steps(cache_seqlens, page_table), Hkv, M, capacity, len(k_cache))
-    constants = (D, page, APPENDED, _power_of_two(D))
+    page, capacity, steps = _layout(*caches)
+    sizes = (*k_new.stride(), *v_new.stride(), *steps, Hkv, M, capacity, len(k_cache))
+    constants = (D, page, 16, max(16, 1 << (D - 1).bit_length()))  # a program copies 16 tokens
     with torch.cuda.device_of(k_new):
-        _launch(_cache_append_kernel, B * Hkv * -(-M // APPENDED), tensors, sizes, constants)
+        programs, tensors = B * Hkv * -(-M // 16), (k_new, v_new, *caches)
+        _launch(_cache_append_kernel, programs, tensors, sizes, constants)
 
 
 # --8<-- [start:rule]
@@ -469,55 +463,49 @@ def split_rule(programs, tiles, slots):
 
     `programs` is how many there are without splits, `tiles` of how many tiles of keys the longest
     sequence consists, and `slots` how many programs the GPU runs at once. A program takes as long
-    as its share of tiles, and all of them as many turns as it takes to give each a slot. The rule
-    tries every number of splits that leaves none empty and takes the fastest, the smallest first.
+    as its share of tiles, and all of them as many turns as it takes to give each a slot. The
+    fewest splits of those that are fastest: none of them is empty, or fewer would be as fast.
     """
-    best, least = 1, None
-    for splits in range(1, min(tiles, MAX_SPLITS) + 1):
-        share = -(-tiles // splits)
-        if -(-tiles // share) < splits:
-            continue  # the last one would be empty
+
+    def cost(splits):
         turns = -(-programs * splits // slots)
-        cost = turns * (share + START_TILES) + COMBINE_TILES * (splits > 1)
-        if least is None or cost < least:
-            best, least = splits, cost
-    return best
+        return turns * (-(-tiles // splits) + START_TILES) + COMBINE_TILES * (splits > 1)
+
+    return min(range(1, min(tiles, MAX_SPLITS) + 1), key=cost)
     # --8<-- [end:rule]
-
-
-RESERVED = 1024  # bytes of shared memory that CUDA adds to each program
 
 
 class Device(NamedTuple):
     """What a plan depends on."""
 
     processors: int
-    shared_block: int  # bytes of shared memory that a program may have
-    shared_processor: int  # and that a multiprocessor has
+    shared: int  # bytes of shared memory that a program may have
     capability: tuple[int, int]
     early: bool = False  # a kernel can be launched before the one that it follows has ended
 
 
-class Plan(NamedTuple):
-    """How the rows of q are cut, and with which tiles of keys."""
-
-    BLOCK_M: int  # rows of a program
-    BLOCK_D: int
-    tile: Tile
-    programs: int  # without splits
-    slots: int  # programs that the GPU runs at once
+@functools.cache
+def _device_facts(device):
+    """The Device of a torch.device; the interpreter plays a Hopper GPU."""
+    if device.type == "cpu":
+        return Device(132, 232_448, (9, 0))
+    found = torch.cuda.get_device_properties(device)
+    memory, capability = found.shared_memory_per_block_optin, (found.major, found.minor)
+    early = torch.version.hip is None and capability >= (9, 0)
+    return Device(found.multi_processor_count, memory, capability, early)
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(device, dtype, heads, rows, D, page, invariant):
-    """The Plan for so many heads of keys (of all sequences) with so many rows of q each.
+def _plan(device, dtype, heads, rows, D, page, keys, num_splits=0, invariant=False):
+    """How so many heads of keys (of all sequences) with so many rows of q each are shared out.
 
-    `page` is how many keys a page has, 0 without pages. With `invariant` the tile does not depend
-    on how many heads there are: neither does the order of additions.
+    `page` is how many keys a page has, 0 without pages, and `keys` how many the longest sequence.
+    With `invariant` neither tiles nor splits depend on how many heads there are. Returns the tile,
+    BLOCK_M, BLOCK_D, programs without splits, how many the GPU runs at once, splits, and whether
+    the kernel that combines them starts early.
     """
     kind = "float32" if dtype == torch.float32 else "16 bits"
-    BLOCK_M = min(_power_of_two(rows), ROWS[kind])
-    BLOCK_D = _power_of_two(D)
+    BLOCK_M, BLOCK_D = (max(16, triton.next_power_of_2(x)) for x in (min(rows, ROWS[kind]), D))
     programs = heads * -(-rows // BLOCK_M)
     tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
     many = programs > 2 * device.processors and not invariant
@@ -529,60 +517,26 @@ def _plan(device, dtype, heads, rows, D, page, invariant):
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize
-    most = (device.shared_block - beside) // size + 1
-    tile = tile._replace(num_stages=max(1, min(tile.num_stages, most)))
-    held = max(1, tile.num_stages - 1) * size + beside + RESERVED
-    slots = device.processors * max(1, min(tile.at_once, device.shared_processor // held))
-    return Plan(BLOCK_M, BLOCK_D, tile, programs, slots)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cut(device, dtype, heads, rows, D, page, longest, num_splits, invariant):
-    """The Plan, the number of splits, and whether the kernel that combines them starts early."""
-    plan = _plan(device, dtype, heads, rows, D, page, invariant)
+    stages = max(1, min(tile.num_stages, (device.shared - beside) // size + 1))
+    # A multiprocessor has as much as a program may have, and CUDA's 1024 bytes of each program.
+    held = max(1, stages - 1) * size + beside + 1024
+    slots = device.processors * max(1, min(tile.at_once, (device.shared + 1024) // held))
+    splits = num_splits or split_rule(programs, -(-keys // tile.BLOCK_N), slots)
     if invariant:
-        splits = -(-longest // SPLIT_KEYS)
-    else:
-        tiles = -(-longest // plan.tile.BLOCK_N)
-        splits = num_splits or split_rule(plan.programs, tiles, plan.slots)
-    if plan.programs * splits > MAX_PROGRAMS:
-        raise ValueError(f"q asks for {plan.programs * splits} programs; allowed: {MAX_PROGRAMS}")
-    return plan, splits, splits > 1 and device.early
+        splits = -(-keys // SPLIT_KEYS)
+    if programs * splits >= 2**31:  # CUDA's limit
+        raise ValueError(f"q asks for {programs * splits} programs; allowed: fewer than 2^31")
+    early, tile = splits > 1 and device.early, tile._replace(num_stages=stages)
+    return tile, BLOCK_M, BLOCK_D, programs, slots, splits, early
 
 
-def _power_of_two(size):
-    """The next power of two, and at least 16: less is no operand of a tensor core."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
-@functools.cache
-def _device_facts(device):
-    """The Device of a torch.device; the interpreter plays a Hopper GPU."""
-    if device.type == "cpu":
-        return Device(132, 232_448, 233_472, (9, 0))
-    found = torch.cuda.get_device_properties(device)
-    shared = (found.shared_memory_per_block_optin, found.shared_memory_per_multiprocessor)
-    capability = (found.major, found.minor)
-    early = torch.version.hip is None and capability >= (9, 0)
-    return Device(found.multi_processor_count, *shared, capability, early)
-
-
-def _room(k_cache, page_table):
-    """Keys of a page, 0 without pages, and keys that a sequence has room for."""
-    page, capacity = 0, k_cache.shape[2]
-    if page_table is not None:
-        page, capacity = capacity, capacity * page_table.shape[1]
-    if page & (page - 1):
-        raise ValueError(f"k_cache has pages of {page} keys; allowed: a power of two")
-    if capacity > 2**30:  # no sum of two lengths passes 2^31
-        raise ValueError(f"a sequence has room for {capacity} keys; allowed: at most 2^30")
-    return page, capacity
-
-
-def _steps(cache_seqlens, page_table):
-    """Strides of the lengths and of the table."""
-    of_lengths = (0,) if cache_seqlens is None else cache_seqlens.stride()
-    return (*of_lengths, *((0, 0) if page_table is None else page_table.stride()))
+def _layout(k_cache, v_cache, lens, table):
+    """Keys of a page, 0 without pages; keys that a sequence has room for; what is stepped by."""
+    N = k_cache.shape[2]
+    steps = (*k_cache.stride(), *v_cache.stride(), *((0,) if lens is None else lens.stride()))
+    if table is None:
+        return 0, N, (*steps, 0, 0)
+    return N, N * table.shape[1], (*steps, *table.stride())
 
 
 # --8<-- [start:compiled]
@@ -622,13 +576,12 @@ def _kinds(sizes):
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_PROGRAMS = 2**31 - 1  # CUDA's limit for the first grid dimension
 
 
-def _refusals(new, k_cache, v_cache, lens, table):
+def _refusals(new, k_cache, v_cache, lens, table, options=(None, 0, False, False, None)):
     """What no kernel here takes, in order: which argument, what came, what is allowed.
 
-    `new` names queries, or new keys and values.
+    `new` names queries, or new keys and values; `options` are decode_attention's.
     """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
@@ -650,42 +603,41 @@ def _refusals(new, k_cache, v_cache, lens, table):
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
-    (B, H, _, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
+    (B, H, M, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
+    for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
+        if x is None and (rank == 2 or "q" in new):
+            continue
+        if not isinstance(x, torch.Tensor) or (x.dtype, x.layout) != (torch.int32, torch.strided):
+            kind = getattr(x, "dtype", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
+        if x.device != q.device or x.dim() != rank or len(x) != B:
+            what = f"has shape {(*x.shape,)} on {x.device}"
+            yield ValueError(f"{name} {what}; allowed: {(B, 'pages')[:rank]} on {q.device}")
+    page, capacity = (0, N) if table is None else (N, N * table.shape[1])
+    if page & (page - 1) or not 0 < capacity <= 2**30:  # no sum of two lengths passes 2^31
+        what = f"shape {(*k_cache.shape,)}, {capacity} keys for a sequence"
+        yield ValueError(f"k_cache has {what}; allowed: 1 to 2^30, in pages of a power of two")
     want = (B if table is None else blocks, Hkv if "q" in new else H, N, D)
     if q.shape != new.get("v_new", q).shape:
         yield ValueError(f"v_new has shape {(*new['v_new'].shape,)}; allowed: {(*q.shape,)}")
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if x.shape != want:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {want}")
-    for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
-        if x is None and (name == "page_table" or "q" in new):
-            continue
-        if not isinstance(x, torch.Tensor) or x.dtype != torch.int32 or x.layout != torch.strided:
-            kind = getattr(x, "dtype", type(x))
-            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
-        if x.dim() != rank or x.shape[0] != B or x.numel() == 0:
-            allowed = (B, "pages of a sequence")[:rank]
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {allowed}")
-        if x.device != q.device:
-            yield ValueError(f"{name} is on {x.device}; allowed: {q.device}")
-
-
-def _option_refusals(q, k_cache, keys, longest, splits, invariant, return_lse, scale):
-    """What decode_attention's options, and sizes beside each other, may not be."""
-    (_, H, M, D), Hkv = q.shape, k_cache.shape[1]
-    rows = (  # what, its size, and the least and the most that is allowed
-        ("q.shape[2]", M, 1, 64),  # more new tokens are a prefill
-        ("q.shape[3]", D, 1, max(TILES["16 bits"])),
-        ("max_seqlen", keys if longest is None else longest, 1, keys),
-        ("num_splits", splits, 0, 0 if invariant is True else MAX_SPLITS),
-    )
-    for what, size, least, most in rows:
-        if type(size) is not int or not least <= size <= most:
-            yield ValueError(f"{what} is {size!r}; allowed: an int from {least} to {most}")
+        if "q" not in new and 0 in x.stride() and 0 in x.squeeze().stride():
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: none of 0")
+    if "q" in new and (M > 64 or D > max(TILES["16 bits"])):  # more new tokens are a prefill
+        yield ValueError(f"q has shape {(*q.shape,)}; allowed: at most 64 tokens, 256 columns")
     if H % Hkv:
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
     if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
         yield TypeError(f"q is torch.bfloat16; allowed on this GPU: {DTYPES[::2]}")
+    longest, splits, invariant, return_lse, scale = options
+    for name, x, least, most in (
+        ("max_seqlen", capacity if longest is None else longest, 1, capacity),
+        ("num_splits", splits, 0, 0 if invariant is True else MAX_SPLITS),
+    ):
+        if type(x) is not int or not least <= x <= most:
+            yield ValueError(f"{name} is {x!r}; allowed: an int from {least} to {most}")
     for name, x in (("batch_invariant", invariant), ("return_lse", return_lse)):
         if not isinstance(x, bool):
             yield TypeError(f"{name} is {x!r}; allowed: True, False")
@@ -702,27 +654,20 @@ def main():
     q, (k_pages, v_pages) = torch.randn(2, 8, 2, 64).half(), torch.randn(2, 40, 2, 16, 64).half()
     table, lengths = torch.randperm(40).int().view(2, 20), torch.tensor([320, 77]).int()
     k, v = (x[table.long()].transpose(1, 2).flatten(2, 3) for x in (k_pages, v_pages))
-    visible = torch.arange(320) <= lengths[:, None, None, None] - 2 + torch.arange(2)[:, None]
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    theirs = functools.partial(sdpa, attn_mask=visible, enable_gqa=True)
-    ours = functools.partial(decode_attention, cache_seqlens=lengths, num_splits=3)
-    calls = {
-        "one piece": lambda: ours(q, k, v),
-        "pages of 16": lambda: ours(q, k_pages, v_pages, page_table=table),
-        "PyTorch": lambda: theirs(q, k, v),
-    }
-    want = theirs(q.double(), k.double(), v.double())
-    errors = {name: (call() - want).abs() for name, call in calls.items()}
-    # Both round alike; a right kernel stays within a small multiple of PyTorch's error.
-    allowed = 2 * errors["PyTorch"].max() + torch.finfo(q.dtype).eps * want.abs().max()
-    print(f"q {(*q.shape,)}, caches {(*k.shape,)}, {q.dtype} on {q.device}")
-    for name, error in errors.items():
-        print(f"{name}: off float64 by {error.max():.1e} at most, {error.mean():.1e} on average")
-    for name, call in calls.items() if q.is_cuda else ():
-        print(f"{name}: {triton.testing.do_bench(call) * 1000:.1f} µs")
-    right = all(error.max() <= allowed for error in errors.values())
-    print("OK" if right else f"WRONG: more than {allowed:.1e} is not rounding")
-    return int(not right)
+    seen = torch.arange(320) <= lengths[:, None, None, None] - 2 + torch.arange(2)[:, None]
+    options = {"cache_seqlens": lengths, "page_table": table, "num_splits": 3}
+    ours = functools.partial(decode_attention, q, k_pages, v_pages, **options)
+    sdpa = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    theirs = functools.partial(sdpa, q, k, v, seen)
+    want = sdpa(q.double(), k.double(), v.double(), seen)
+    error, allowed = ((f() - want).abs().max() for f in (ours, theirs))
+    allowed = 2 * allowed + torch.finfo(q.dtype).eps * want.abs().max()  # both round alike
+    print(f"q {(*q.shape,)}, pages {(*k_pages.shape,)}, {q.dtype} on {q.device}")
+    print(f"difference from float64: {error:.1e} at most")
+    for f in (ours, theirs) if q.is_cuda else ():
+        print(f"{f.func.__name__}: {triton.testing.do_bench(f) * 1000:.1f} µs")
+    print("OK" if error <= allowed else f"WRONG: more than {allowed:.1e} is not rounding")
+    return int(error > allowed)
 
 
 if __name__ == "__main__":

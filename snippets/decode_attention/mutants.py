@@ -163,8 +163,8 @@ MUTANTS = [
     ),
     Mutant(
         "one share for every batch",
-        "splits, SPLIT_KEYS if batch_invariant else 0,",
-        "splits, 0,",
+        "SPLIT_KEYS if batch_invariant else 0,",
+        "0,",
         "The keys of a split depend on how many splits there are, so on the longest sequence.",
     ),
     Mutant(

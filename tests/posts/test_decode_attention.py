@@ -348,8 +348,8 @@ def test_combining_starts_early_only_where_it_can():
     assert not facts.early, "the interpreter runs one kernel after the other"
     work = (torch.float16, 8, 4, 128, 0, 4_096)
     for can, splits in itertools.product((False, True), (1, 3)):
-        cut = kernel._cut(facts._replace(early=can), *work, splits, False)
-        assert cut[1:] == (splits, can and splits > 1)
+        plan = kernel._plan(facts._replace(early=can), *work, splits)
+        assert plan[-2:] == (splits, can and splits > 1)
 
 
 @needs_gpu
@@ -477,16 +477,17 @@ def whole(*shape):
     return torch.ones(*shape, dtype=torch.int32, device=DEVICE)
 
 
+WHERE = ones(1).device
 PAGED = {"k_cache": ones(6, 2, 16, 16), "v_cache": ones(6, 2, 16, 16), "page_table": whole(2, 3)}
 REFUSED = {
     "three dimensions": ({"q": ones(4, 1, 16)}, ValueError("q has shape (4, 1, 16)")),
     "65 queries": (
         {"q": ones(2, 4, 65, 16)},
-        ValueError("q.shape[2] is 65; allowed: an int from 1 to 64"),
+        ValueError("q has shape (2, 4, 65, 16); allowed: at most 64 tokens, 256 columns"),
     ),
     "a wide head": (
         {n: ones(2, 2, 1, 264) for n in ("q", "k_cache", "v_cache")},
-        ValueError("q.shape[3] is 264; allowed: an int from 1 to 256"),
+        ValueError("q has shape (2, 2, 1, 264); allowed: at most 64 tokens, 256 columns"),
     ),
     "float64": ({"q": ones(2, 4, 1, 16).double()}, TypeError("q is torch.float64")),
     "two dtypes": ({"v_cache": ones(2, 2, 40, 16).float()}, TypeError("v_cache is torch.float32")),
@@ -516,11 +517,11 @@ REFUSED = {
     ),
     "lengths of others": (
         {"cache_seqlens": whole(3)},
-        ValueError("cache_seqlens has shape (3,); allowed: (2,)"),
+        ValueError(f"cache_seqlens has shape (3,) on {WHERE}; allowed: (2,) on {WHERE}"),
     ),
     "lengths elsewhere": (
         {"cache_seqlens": whole(2).to("meta")},
-        ValueError("cache_seqlens is on meta; allowed: "),
+        ValueError("cache_seqlens has shape (2,) on meta; allowed: (2,) on "),
     ),
     "int64 table": (
         PAGED | {"page_table": whole(2, 3).long()},
@@ -528,15 +529,15 @@ REFUSED = {
     ),
     "a table for others": (
         PAGED | {"page_table": whole(3, 3)},
-        ValueError("page_table has shape (3, 3); allowed: (2, 'pages of a sequence')"),
+        ValueError(f"page_table has shape (3, 3) on {WHERE}; allowed: (2, 'pages') on {WHERE}"),
     ),
     "a table without pages": (
         PAGED | {"page_table": whole(2, 0)},
-        ValueError("page_table has shape (2, 0)"),
+        ValueError("k_cache has shape (6, 2, 16, 16), 0 keys for a sequence; allowed: 1 to 2^30"),
     ),
     "pages of 48": (
         PAGED | {"k_cache": ones(6, 2, 48, 16), "v_cache": ones(6, 2, 48, 16)},
-        ValueError("k_cache has pages of 48 keys; allowed: a power of two"),
+        ValueError("k_cache has shape (6, 2, 48, 16), 144 keys for a sequence; allowed: 1 to 2^30"),
     ),
     "more than fits": (
         {"max_seqlen": 41},
@@ -599,11 +600,13 @@ APPEND_REFUSED = {
     "two dtypes": ({"k_cache": ones(2, 2, 40, 16).float()}, TypeError("k_cache is torch.float32")),
     "more keys than two lengths may add up to": (
         {n: ones(1, 1, 1, 16).expand(2, 2, 2**30 + 1, 16) for n in ("k_cache", "v_cache")},
-        ValueError("a sequence has room for 1073741825 keys; allowed: at most 2^30"),
+        ValueError(
+            "1073741825 keys for a sequence; allowed: 1 to 2^30, in pages of a power of two"
+        ),
     ),
     "pages of 48": (
         {"page_table": whole(2, 3)} | {n: ones(6, 2, 48, 16) for n in ("k_cache", "v_cache")},
-        ValueError("k_cache has pages of 48 keys; allowed: a power of two"),
+        ValueError("k_cache has shape (6, 2, 48, 16), 144 keys for a sequence; allowed: 1 to 2^30"),
     ),
     "rows that share memory": (
         {"k_cache": ones(2, 1, 40, 16).expand(2, 2, 40, 16)},
@@ -665,9 +668,7 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
             assert not any(x.spill_store_bytes for x in some(found, 2))
             assert "LDGSTS" in found[0].sass(), "loads that no register waits for"
             shared[page] = found[0].shared_bytes
-    tiles = {
-        page: kernel._plan(facts, torch.bfloat16, 1, 8, D, page, False).tile for page in shared
-    }
+    tiles = {page: kernel._plan(facts, torch.bfloat16, 1, 8, D, page, 64)[0] for page in shared}
     for page, tile in some(tiles.items(), 2):
         assert shared[page] >= (tile.num_stages - 1) * 2 * tile.BLOCK_N * D * 2
     if tiles[16] == tiles[0]:
@@ -773,14 +774,14 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
     facts = kernel._device_facts(torch.device("cpu"))._replace(processors=1)
     monkeypatch.setattr(kernel, "_device_facts", lambda _: facts)
     cache = make([150, 33, 1], heads=(4, 2), D=128, dtype=torch.float16)
-    few, many = (kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, False).tile for n in (2, 6))
+    few, many = (kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, 150)[0] for n in (2, 6))
     assert (few, many) == (kernel.TILES["16 bits"][128], kernel.MANY)
     assert_decoded(decode(cache), cache)
     single = make([33, 1], heads=(10, 10), M=1, D=128, dtype=torch.float16)
-    found = [kernel._plan(facts, cache.q.dtype, n, 1, 128, 0, False).tile for n in (6, 20)]
+    found = [kernel._plan(facts, cache.q.dtype, n, 1, 128, 0, 33)[0] for n in (6, 20)]
     assert found == [many, kernel.SINGLE]
     assert_decoded(decode(single), single)
-    alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, True).tile for n in (1, 6)]
+    alone = [kernel._plan(facts, cache.q.dtype, n, 2, 128, 0, 150, 0, True)[0] for n in (1, 6)]
     assert alone == [few, few], "batch-invariant calls have one tile"
     large, small, more = few, kernel.PAGED, kernel.MANY_PAGED
     for page, heads, rows, want in (
@@ -790,7 +791,7 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
         (256, 6, 2, more),
         (256, 6, 17, small),
     ):
-        found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, False).tile
+        found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, 150)[0]
         assert found == want, (page, heads, rows)
     for lengths, M, page in (([70], 1, 16), ([150, 33, 1], 1, 256), ([150, 33, 1], 9, 64)):
         paged = make(lengths, heads=(4, 2), M=M, D=128, page=page, dtype=torch.float16)
@@ -800,10 +801,10 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
 def test_a_tile_says_how_many_programs_a_multiprocessor_gets():
     """Fewer than its shared memory has room for, where more of them would not load faster."""
     facts = kernel._device_facts(torch.device("cpu"))
-    plan = kernel._plan(facts, torch.float16, 32, 4, 128, 16, False)
-    assert plan.slots == plan.tile.at_once * facts.processors == 2 * 132
-    held = (plan.tile.num_stages - 1) * 2 * plan.tile.BLOCK_N * plan.BLOCK_D * 2
-    assert 3 * held < facts.shared_processor, "a third one would fit"
+    tile, _, block_d, _, slots, *_ = kernel._plan(facts, torch.float16, 32, 4, 128, 16, 1_000)
+    assert slots == tile.at_once * facts.processors == 2 * 132
+    held = (tile.num_stages - 1) * 2 * tile.BLOCK_N * block_d * 2
+    assert 3 * held < facts.shared, "a third one would fit"
 
 
 # What the calculator of the page is given.

@@ -4,13 +4,14 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
+from snippets._lab.draw.identity import ORDER, named
 from snippets._lab.draw.rows import (
     TIME,
     Quantity,
     ceiling,
     compiled,
     field,
+    gpus,
     gpus_then_compiled,
     only,
     pick,
@@ -259,26 +260,29 @@ def registers(results):
         finding=f"The tile fills the registers: {_tile(whole)} fits in {whole['registers']} per "
         f"thread; {_tile(first)} spills, and {_tile(most)} keeps {thousands(most['stack_bytes'])} "
         "bytes per thread in memory.",
-        caption="The compiler's own account, float32, over elements of the tile of keys divided "
-        "by the program's 128 threads; circles D 64, squares 128, diamonds 256. A thread may "
-        "have at most 255 registers; the stack is where spilled values live. Gray: other GPUs, "
-        "compiled ahead of time, while other cores compiled too.",
-        plot=charts.points(
-            shown,
+        caption="The compiler's own account, float32, over elements of the tile of keys divided by "
+        "the program's 128 threads. A thread may have at most 255 registers; the stack is where "
+        "spilled values live.",
+        plot=charts.lines(
+            gpus(results) or shown[:1],
             [
-                Series(OURS, where={"D": D}, symbol=symbol)
-                for D, symbol in zip(
-                    values(rows, "D"), ("circle", "square", "diamond"), strict=True
-                )
+                Series(OURS, f"D {D}", {"D": D}, shade=i, symbol=symbol)
+                for i, (D, symbol) in enumerate(zip(values(rows, "D"), ORDER, strict=False))
             ],
             Quantity("elements of K a thread", _for_each_thread, units.whole),
             views=[
                 View("registers per thread", y=field("registers", unit=units.whole)),
                 View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),
-                View("time to compile", y=field("compile_seconds", "time", seconds), log="xy"),
             ],
             log="x",
-            by_device=True,
+        ),
+        table=columns(
+            [{**row, "for": target(result)} for result in shown for row in pick(result.rows)],
+            {
+                **{name: name for name in ("for", "N", "D", "registers")},
+                "stack, bytes": "stack_bytes",
+                "time to compile": field("compile_seconds", unit=seconds),
+            },
         ),
         numbers={
             "elements": _for_each_thread(whole),
@@ -347,7 +351,7 @@ def remedies(results):
             results,
             [
                 *(
-                    Series(OURS, f"{w} warps", {"num_warps": w}, shade=i)
+                    Series(OURS if i else "context", f"{w} warps", {"num_warps": w}, shade=i)
                     for i, w in enumerate((usual, *more))
                 ),
                 SDPA,

@@ -512,7 +512,7 @@ WORKS = (
 SHOWN = {  # operation and N → what is written beside its dot, and where
     ("eager: q · kᵀ", 4096): ("both products, N 4096", "bottom right"),
     ("eager: weights · v", 4096): ("", ""),
-    ("eager: softmax", 4096): ("softmax, N 4096", "bottom right"),
+    ("eager: softmax", 4096): ("softmax, N 4096", "middle right"),
     ("eager, all", 4096): ("eager, N 4096", "bottom right"),
     ("SDPA", 2048): ("fused, N 2048", "bottom center"),
     ("SDPA", 32_768): ("fused, N 32,768", "top left"),

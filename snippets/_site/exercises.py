@@ -5,7 +5,8 @@ A room declares them in `tasks.toml`. There are three kinds, by what stands in a
 - with `gap`, a kernel to complete: the tested answer stands in `exercise.py`, and the stub is the
   answer with pieces taken out, so that the two cannot drift apart;
 - with `mutant`, a bug to find: the room's kernel with one of the mistakes of `mutants.py`;
-- with `question`, something to work out: `answers` lists what counts as right.
+- with `question`, something to work out: `answers` lists what counts as right, and each `wrong`
+  has answers of its own and what it says of them.
 
 A page, a post or the playground, asks for one by an element
 (`<div class="am-exercise" data-exercise="basic_attention:two_queries"></div>`).
@@ -55,7 +56,7 @@ def opened(room: Path) -> dict[str, dict[str, Any]]:
 
 def _opened(room: Path, name: str, exercise: dict[str, Any]) -> dict[str, Any]:
     if "question" in exercise:
-        keys = ("title", "answers", "explanation", "format")
+        keys = ("title", "answers", "explanation", "format", "wrong")
         return {key: exercise[key] for key in keys if key in exercise}
     file, _, kernel = exercise["kernel"].partition(":")
     found = {k.name: k for k in kernels.of_file(room / file)}
@@ -66,7 +67,8 @@ def _opened(room: Path, name: str, exercise: dict[str, Any]) -> dict[str, Any]:
         text = _without(text, gap, f"{room.name}:{name}")
     if "mutant" in exercise:
         text = _with_mistake(text, room, exercise["mutant"])
-    return {"title": exercise["title"], "kernel": exercise["kernel"], "stub": text}
+    of_kernel = {key: exercise[key] for key in ("title", "kernel")}
+    return {**of_kernel, "stub": text, "bug": "mutant" in exercise}
 
 
 def _without(text: str, gap: dict[str, str], what: str) -> str:
@@ -90,7 +92,9 @@ def _with_mistake(text: str, room: Path, name: str) -> str:
     old, new = _mutant(room, name)
     if text.count(old) != 1:
         raise ExerciseError(f"{room.name}: {old!r} of mutant {name!r} is not in the kernel once")
-    return text.replace(old, new)
+    right = text.splitlines()  # the comment of a line that was right would tell
+    changed = text.replace(old, new).splitlines()
+    return "\n".join(line if line in right else line.partition("  #")[0] for line in changed)
 
 
 def _mutant(room: Path, name: str) -> tuple[str, str]:
@@ -118,6 +122,6 @@ def _box(identity: str, exercise: dict[str, Any]) -> str:
         named = f"Hint {number} of {len(hints)}" if len(hints) > 1 else "Hint"
         lines += ["", f'??? tip "{named}"', f"    {hint.strip()}"]
     question = ' data-question="true"' if "question" in exercise else ""
-    label = "Answer" if question else "Start"
+    label = "Type your answer" if question else "Start"
     button = f'<button class="am-edit" type="button" data-exercise="{identity}"{question}>'
     return "\n".join([*lines, "", f"{button}{label}</button>", "", "</div>"])

@@ -95,6 +95,34 @@ MUTANTS = [
     ),
 ]
 
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "first query twice",
+        "second = tl.where(slots == n, tl.sum(q_second * k, axis=0) * scale, second)",
+        "second = tl.where(slots == n, tl.sum(q_first * k, axis=0) * scale, second)",
+        "The second row scores the keys with the first query.",
+    ),
+    Mutant(
+        "second row keeps its padding",
+        'second = tl.full([BLOCK_N], float("-inf"), tl.float32)',
+        "second = tl.full([BLOCK_N], 0.0, tl.float32)",
+        "Unused slots of the second row hold 0 and not -inf: keys that do not exist get weight.",
+    ),
+    Mutant(
+        "divided by the other row's sum",
+        "second = second / tl.sum(second, axis=0)",
+        "second = second / tl.sum(first, axis=0)",
+        "The second row is divided by the sum of the first: its weights do not add up to one.",
+    ),
+    Mutant(
+        "weights of the first row",
+        "acc_second += tl.sum(tl.where(slots == n, second, 0.0), axis=0) * v",
+        "acc_second += tl.sum(tl.where(slots == n, first, 0.0), axis=0) * v",
+        "The second row weighs the values as the first row does.",
+    ),
+]
+
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_basic_attention_kernel": [

@@ -95,6 +95,28 @@ MUTANTS = [
     ),
 ]
 
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "strides exchanged",
+        "offs = offs_m[:, None] * stride_m + offs_n[None, :] * stride_n",
+        "offs = offs_m[:, None] * stride_n + offs_n[None, :] * stride_m",
+        "The strides of rows and columns are exchanged: the matrix is read transposed.",
+    ),
+    Mutant(
+        "last tile only",
+        "acc += tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)",
+        "acc = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)",
+        "Each tile replaces the sums so far: only the last tile is left.",
+    ),
+    Mutant(
+        "first rows in every tile",
+        "offs = offs_m[:, None] * stride_m",
+        "offs = (offs_m - start)[:, None] * stride_m",
+        "The addresses do not move on with `start`: every iteration reads the first rows.",
+    ),
+]
+
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_coalescing_kernel": [

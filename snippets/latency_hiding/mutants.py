@@ -77,6 +77,28 @@ MUTANTS = [
     ),
 ]
 
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "both halves start alike",
+        "b = tl.load(starts_ptr + offs + BLOCK,",
+        "b = tl.load(starts_ptr + offs,",
+        "The second half starts where the first does: its starts lie BLOCK places further.",
+    ),
+    Mutant(
+        "second half follows the first",
+        "b = tl.load(links_ptr + b)",
+        "b = tl.load(links_ptr + a)",
+        "The second half follows the links of the first.",
+    ),
+    Mutant(
+        "second half stands still",
+        "        b = tl.load(links_ptr + b)\n",
+        "",
+        "The second half is stored where it began: it takes no step.",
+    ),
+]
+
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_latency_hiding_kernel": [

@@ -23,8 +23,8 @@ MUTANTS = [
     ),
     Mutant(
         "acc not rescaled",
-        "acc = acc * alpha[:, None]",
-        "acc = acc * 1.0",
+        "        acc = acc * alpha[:, None]\n",
+        "",
         "When the maximum moves, the values collected so far keep their old, too large weights.",
     ),
     Mutant(
@@ -128,6 +128,34 @@ MUTANTS = [
         "p = tl.exp(scores",
         "p = tl.exp2(scores",
         "exp2 is used instead of exp, and the correction still uses exp: the tiles do not match.",
+    ),
+]
+
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "logarithm of the sum alone",
+        "lse = m_i + tl.log(l_i)",
+        "lse = tl.log(l_i)",
+        "That is the logarithm of the sum of exp(score - m_i): the maximum is missing.",
+    ),
+    Mutant(
+        "maximum alone",
+        "lse = m_i + tl.log(l_i)",
+        "lse = m_i",
+        "That is the largest score of the row. The sum of the exponentials is missing.",
+    ),
+    Mutant(
+        "sum without its logarithm",
+        "lse = m_i + tl.log(l_i)",
+        "lse = m_i + l_i",
+        "The sum is added, and not its logarithm.",
+    ),
+    Mutant(
+        "logarithm to base 2",
+        "lse = m_i + tl.log(l_i)",
+        "lse = m_i + tl.log2(l_i)",
+        "The maximum belongs to natural exponentials: the logarithm must be natural, too.",
     ),
 ]
 

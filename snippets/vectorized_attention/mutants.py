@@ -101,6 +101,34 @@ MUTANTS = [
     ),
 ]
 
+# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
+EXERCISE = [
+    Mutant(
+        "values not corrected",
+        "acc = acc * correction +",
+        "acc = acc +",
+        "The sum of the values keeps weights relative to an old maximum: they are too large.",
+    ),
+    Mutant(
+        "sum not corrected",
+        "total = total * correction +",
+        "total = total +",
+        "The sum of the exponentials keeps those relative to an old maximum: it is too large.",
+    ),
+    Mutant(
+        "maximum of the block alone",
+        "new_largest = tl.maximum(largest, tl.max(scores, axis=0))",
+        "new_largest = tl.max(scores, axis=0)",
+        "The maximum is that of the last block alone: it may fall, and the correction overflows.",
+    ),
+    Mutant(
+        "last block alone",
+        "acc = acc * correction +",
+        "acc = acc * 0.0 +",
+        "Each block replaces the values collected so far.",
+    ),
+]
+
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_vectorized_attention_kernel": [

@@ -159,10 +159,15 @@ def texts(room):
 
 
 def variants(room):
-    source = source_file(room).read_text("utf-8")
-    changed = {m.name: mutate(source, m) for m in load(room, "mutants").MUTANTS}
-    own = problems.kernels_of(source)
-    return {name: text for name, text in changed.items() if problems.kernels_of(text) != own}
+    """name → (file, text): a room's mutants, and its exercises' usual wrong answers."""
+    found = {}
+    for file, listed in (("kernel", "MUTANTS"), ("exercise", "EXERCISE")):
+        source = room_file(room, f"{file}.py").read_text("utf-8")
+        changed = {m.name: mutate(source, m) for m in getattr(load(room, "mutants"), listed, ())}
+        own = problems.kernels_of(source)
+        kept = {name: text for name, text in changed.items() if problems.kernels_of(text) != own}
+        found |= {name: (file, text) for name, text in kept.items()}
+    return found
 
 
 # What is shipped.
@@ -239,25 +244,32 @@ def test_no_alarm_on_right_rewrites(ask):
 @pytest.mark.browser
 def test_wrong_variants_are_rejected_and_named_and_agree_with_triton(ask):
     sent, about, files = [], [], {}
-    for room in ROOMS:
-        rows = recorded(room)
-        files[room] = {"rows": rows}
-        kernel = [row for row in rows if row.get("file") == "kernel"]
-        for name, text in variants(room).items():
-            sent.append({"source": text, "rows": kernel, "file": room})
-            about.append((room, name))
+    for room, result in RECORDED:
+        rows = recorded(room, result)
+        files[f"{room}/{result}"] = {"rows": rows}
+        listed = {row["mistake"] for row in rows if row.get("source") == "variant"}
+        for name, (file, text) in variants(room).items():
+            if name in listed:
+                mine = [row for row in rows if row.get("file") == file]
+                sent.append({"source": text, "rows": mine, "file": f"{room}/{result}"})
+                about.append((room, result, file, name))
+    assert {(room, name) for room, _, _, name in about} == {
+        (room, name) for room in ROOMS for name in variants(room)
+    }
     answers = ask("all", texts=sent, files=files)
     survived, unnamed, apart = set(), set(), set()
     compared = 0
-    for (room, name), answer in zip(about, answers, strict=True):
+    for (room, result, file, name), answer in zip(about, answers, strict=True):
         verdict, label = answer["verdict"], f"{room}: {name}"
+        if file == "exercise":
+            assert verdict["mistake"], f"{label}: no name"
         if verdict["right"]:
             survived.add(label)
         elif verdict["mistake"] is None:
             unnamed.add(label)
         (row,) = [
             row
-            for row in recorded(room)
+            for row in recorded(room, result)
             if row.get("mistake") == name and row["source"] == "variant"
         ]
         for number, like in zip(row["prints"][0], answer["likes"], strict=True):

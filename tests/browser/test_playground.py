@@ -256,6 +256,39 @@ DECLARED = [
 ]
 
 
+def usual(task):
+    """(answer, what is said of it) of a question's usual wrong answers; `code` loses its marks."""
+    wrong = task.get("wrong", ())
+    return [(answer, one["says"].split("`")[0]) for one in wrong for answer in one["answers"]]
+
+
+def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel):
+    opened = texts("tiled_attention")
+    tab = panel(".am-edit[data-exercise='tiled_attention:logsumexp']", "playground/")
+    answer = opened["kernels"]["exercise.py:_with_lse_kernel"]["text"]
+    write(tab, answer.replace("lse = m_i + tl.log(l_i)", "lse = tl.log(l_i)"))
+    run(tab, WRONG)
+    mistake = tab.locator(".am-play-mistake")
+    assert mistake.locator("strong").inner_text() == "The mistake: logarithm of the sum alone"
+    tab.get_by_text("Show a tested answer").wait_for()
+    tab.locator(".am-edit[data-exercise='tiled_attention:rescale']").click()
+    tab.get_by_role("button", name="Check").click()
+    tab.locator(STATUS).filter(has_text=WRONG).wait_for()
+    assert "not rescaled" not in mistake.inner_text()
+    mistake.get_by_text("Name the mistake").click()
+    mistake.get_by_text("values collected so far").wait_for()
+    assert tab.wrong == []
+
+
+def test_what_was_seen_stands_beside_the_editor_and_on_a_phone_below(panel):
+    for viewport, beside in ((LAPTOP, True), (PHONE, False)):
+        tab = panel(viewport=viewport)
+        run(tab, RIGHT)
+        editor, seen = (tab.locator(f".am-play-{x}").bounding_box() for x in ("editor", "seen"))
+        assert (seen["x"] >= editor["x"] + editor["width"]) is beside
+        assert (seen["y"] >= editor["y"] + editor["height"]) is not beside
+
+
 def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
     identity = "coalescing:line_sums"
     tab = panel(f".am-edit[data-exercise='{identity}']", "playground/")
@@ -265,11 +298,12 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
         opened = texts(room)
         task = opened["exercises"][name]
         if "answers" in task:
-            box.get_by_role("button", name="Answer").click()
+            box.get_by_role("button", name="Type your answer").click()
             field = box.get_by_role("textbox")
-            field.fill("none of these")
-            field.press("Enter")
-            box.get_by_text("Not yet.").wait_for()
+            for entered, said in [("none of these", "Not yet."), *usual(task)]:
+                field.fill(entered)
+                field.press("Enter")
+                box.get_by_role("status").filter(has_text=said).wait_for()
             field.fill(task["answers"][0])
             field.press("Enter")
         else:

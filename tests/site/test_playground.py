@@ -172,9 +172,11 @@ def test_an_exercise_can_be_opened(room, name):
     assert some(declared["hints"])[0].strip() in box
     assert box.count('class="am-edit"') == 1
     if "question" in declared:
-        assert some(opened["answers"])
+        wrong = [answer for one in opened.get("wrong", ()) for answer in one["answers"]]
+        assert not set(some(opened["answers"])) & set(wrong)
         return
     answer = playground.opened(room)["kernels"][declared["kernel"]]["text"]
+    assert opened["bug"] is ("mutant" in declared)
     assert ast.parse(opened["stub"])
     assert ast.dump(ast.parse(opened["stub"])) != ast.dump(ast.parse(answer))
 
@@ -192,6 +194,14 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     assert answers("multi_head_attention", "strides") == [given]
     fit = 64 * 2**20 // block_bytes(1, 16, 8192, 64, torch.float16)
     assert answers("attention_memory", "budget") == [str(fit)]
+    assert answers("attention_memory", "scores") == [str(16 * 4096**2 * 2 // 2**20)]
+    touched = {3 * 4 * lane // 32 for lane in range(32)}
+    assert answers("coalescing", "sectors") == [str(len(touched))]
+    weights = torch.tensor([1.0, 2.0, 5.0]).log().softmax(0)
+    assert float(answers("attention_weights", "one_weight")[0]) == pytest.approx(weights[2].item())
+    assert int(answers("multi_head_attention", "parameters")[0]) == 4 * 512 * 8 * 64
+    assert float(answers("attention_memory", "ceiling")[0]) == 100 * 4 * (8 / 4) / 800
+    assert int(answers("latency_hiding", "in_flight")[0]) * 1e3 == pytest.approx(4e12 * 500e-9)
     visited = work(kernels_order, tiles=3, heads=4, programs=3)
     assert answers("hopper_attention", "busiest") == [", ".join(map(str, visited))]
     assert answers("hopper_attention", "parity")[0] == ", ".join(map(str, waits(7, 3)))

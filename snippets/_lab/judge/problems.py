@@ -9,7 +9,7 @@ model.
 import ast
 import functools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,7 @@ from snippets._lab.judge.oracle import (
 )
 from snippets._lab.probe import launches
 from snippets._lab.probe.launches import on_the_lattice
-from snippets._lab.rooms import load, load_file, room_file, source_file
+from snippets._lab.rooms import load, load_file, room_file
 
 Row = dict[str, Any]
 Call = Callable[[ModuleType, Mapping[str, Tensor]], Any]
@@ -243,21 +243,22 @@ def rows(room: str, result: str, each: Callable[..., Iterator[Row]]) -> Iterator
     problems.sort(key=lambda p: names.index(p.name))  # equal numbers side by side pack well
     if len({(p.file, p.group, p.name) for p in problems}) != len(problems):
         raise ValueError(f"{room}: two problems have the same name")
-    judged = [p for p in problems if p.file != "exercise"]  # which has the same problems
-    of_kernel = any(p.file == "kernel" for p in judged)
-    kernels = _wrong_kernels(room) if of_kernel else ()
-    wrong = {name: (sentence, module) for name, sentence, module in kernels}
-    tables: list[dict[str, int]] = [{} for _ in judged]  # fingerprint → its number
+    files = {p.file for p in problems}
+    wrong = {mutant.name: (file, mutant, module) for file, mutant, module in _wrong(room, files)}
+    tables: list[dict[str, int]] = [{} for _ in problems]  # fingerprint → its number
     recorded = [_recorded(load(room, p.file), p) for p in problems]
-    mistakes: list[Row] = list(_modeled(judged, tables))
+    mistakes: list[Row] = list(_modeled(problems, tables))
     for step in each(variant=list(wrong)):
-        sentence, module = wrong[step["variant"]]
-        numbers = [_of_variant(module, p, table) for p, table in zip(judged, tables, strict=True)]
-        row = {"mistake": step["variant"], "source": "variant"}
-        mistakes.append(row | {"sentence": sentence, "prints": [numbers]})
-    prints = dict(zip(map(id, judged), map(list, tables), strict=True))
-    for p, row in zip(problems, recorded, strict=True):
-        yield row | ({"prints": prints[id(p)]} if id(p) in prints else {})
+        file, mutant, module = wrong[step["variant"]]
+        # A variant of the kernel says nothing of the exercise, which has the same problems.
+        numbers = [
+            _of_variant(module, p, table) if (p.file == "exercise") == (file == "exercise") else -1
+            for p, table in zip(problems, tables, strict=True)
+        ]
+        row = {"mistake": mutant.name, "source": "variant"}
+        mistakes.append(row | {"sentence": mutant.diagnosis, "prints": [numbers]})
+    for row, table in zip(recorded, tables, strict=True):
+        yield row | {"prints": list(table)}
     yield from mistakes
 
 
@@ -315,7 +316,7 @@ def _modeled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> I
         for model in mistake.models:
             numbers = []
             for p, table in zip(problems, tables, strict=True):
-                wrong = _wrong(p, model)
+                wrong = _by_model(p, model)
                 numbers.append(-1 if wrong is None else _number(table, _prints([wrong])))
             differs = any(a not in (-1, b) for a, b in zip(numbers, right, strict=True))
             if differs and numbers not in ways:
@@ -329,7 +330,7 @@ def _modeled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> I
             }
 
 
-def _wrong(p: Problem, model: Change) -> Tensor | None:
+def _by_model(p: Problem, model: Change) -> Tensor | None:
     """What a kernel with a mistake would return; None where its model does not say."""
     if p.probe is None or len(p.expected) > 1:  # a model knows one result
         return None
@@ -365,20 +366,27 @@ def _of_variant(module: ModuleType, p: Problem, table: dict[str, int]) -> int:
     return _number(table, _prints(results))
 
 
-def _wrong_kernels(room: str) -> Iterator[tuple[str, str, ModuleType]]:
-    """(name, diagnosis, module) of each wrong variant of the room whose kernels are changed."""
+def _wrong(room: str, files: Container[str]) -> Iterator[tuple[str, Mutant, ModuleType]]:
+    """(file, mutant, module) of each wrong variant of the room's files whose kernels are changed.
+
+    `EXERCISE` of mutants.py lists wrong answers to exercise.py.
+    """
     if not room_file(room, "mutants.py").exists():
         return
-    mutants: list[Mutant] = load(room, "mutants").MUTANTS
-    source = source_file(room).read_text("utf-8")
+    listed = load(room, "mutants")
     with tempfile.TemporaryDirectory() as folder:
-        for number, mutant in enumerate(mutants):
-            changed = mutate(source, mutant)
-            if kernels_of(changed) == kernels_of(source):
-                continue  # a mistake of the launcher, which no reader of the page can make
-            path = Path(folder) / f"variant_{number}.py"
-            path.write_text(changed, "utf-8")
-            yield mutant.name, mutant.diagnosis, load_file(path, f"problems_{room}_{number}")
+        for file, name in (("kernel", "MUTANTS"), ("exercise", "EXERCISE")):
+            mutants: list[Mutant] = getattr(listed, name, []) if file in files else []
+            source = room_file(room, f"{file}.py").read_text("utf-8") if mutants else ""
+            source = source.replace("from .", f"from snippets.{room}.")
+            for number, mutant in enumerate(mutants):
+                changed = mutate(source, mutant)
+                if kernels_of(changed) == kernels_of(source):
+                    continue  # a mistake of the launcher, which no reader of the page can make
+                path = Path(folder) / f"variant_{file}_{number}.py"
+                path.write_text(changed, "utf-8")
+                module = load_file(path, f"problems_{room}_{file}_{number}")
+                yield file, mutant, module
 
 
 def kernels_of(source: str) -> list[str]:

@@ -50,8 +50,9 @@ def code_of(room: str, result: str, place: str = "gpu") -> Code:
             walk.follow(path, _judging(walk.text(path)))
     elif result in rooms.FOR_SCRIPTS:
         walk.follow(room_file(room, "problems.py"), [result])
-        if result == "problems":
-            walk.follow(room_file(room, "mutants.py"), ["MUTANTS"])
+        wrong = room_file(room, "mutants.py")
+        listed = {"MUTANTS", "EXERCISE"} & statements(walk.text(wrong)).keys()
+        walk.follow(wrong, sorted(listed))
     elif result != "report":
         bench = room_file(room, "bench.py")
         walk.follow(bench, [result])

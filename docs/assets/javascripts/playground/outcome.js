@@ -3,6 +3,7 @@ import { make, withCode } from "../site/dom.js";
 import { largest, picture, placeOf, written } from "./pictures.js";
 
 const SHOWN = 6; // wrong numbers that are written out
+const WIDTH = 180; // of a picture: two stand side by side
 
 const table = (heads, rows, label) => {
   const head = make("tr", {}, ...heads.map((textContent) => make("th", { textContent, scope: "col" })));
@@ -33,8 +34,8 @@ export function outputs(result) {
     const { name, shape, got, expected, wrong } = output;
     const scale = largest(expected) || 1;
     const pair = make("div", { className: "am-play-pair" },
-      picture({ label: `${name}: yours`, shape, data: got, framed: wrong, scale }),
-      picture({ label: `${name}: expected`, shape, data: expected, scale }));
+      picture({ label: `${name}: yours`, shape, data: got, framed: wrong, scale, width: WIDTH }),
+      picture({ label: `${name}: expected`, shape, data: expected, scale, width: WIDTH }));
     const rows = [];
     for (let at = 0; at < wrong.length && rows.length < SHOWN; at += 1) {
       if (wrong[at]) rows.push([placeOf(at, shape), written(got[at]), written(expected[at])]);
@@ -57,18 +58,24 @@ export function faults(result, goTo) {
 }
 
 const KINDS = [
-  ["loads", "loads"], ["bytesLoaded", "bytes loaded"], ["stores", "stores"], ["bytesStored", "bytes stored"],
-  ["flops", "FLOPs"],
+  ["loads", "loads"], ["bytesLoaded", "bytes loaded"], ["sectorsLoaded", "sectors loaded"], ["stores", "stores"],
+  ["bytesStored", "bytes stored"], ["sectorsStored", "sectors stored"], ["flops", "FLOPs"],
+  ["chosen", "elements of tl.where"], ["largest", "elements of the largest tile"],
 ];
+const number = (x) => (x === undefined ? "–" : x.toLocaleString("en-US"));
+
+function beside(mine, theirs) {
+  if (mine === theirs) return "the same";
+  if (!mine || !theirs) return "";
+  const ratio = (mine / theirs).toFixed(2);
+  if (ratio !== "1.00") return `× ${ratio}`;
+  return mine > theirs ? `${number(mine - theirs)} more` : `${number(theirs - mine)} fewer`;
+}
 
 /* own and page: counts of the reader's kernel and of the page's, of the program that does most. */
 export function work(own, page) {
-  const number = (x) => (x === undefined ? "–" : x.toLocaleString("en-US"));
-  const rows = KINDS.map(([key, title]) => {
-    const [mine, theirs] = [own?.perProgram[key], page?.perProgram[key]];
-    const ratio = mine && theirs ? mine / theirs : 1;
-    return [title, number(mine), number(theirs), Math.abs(ratio - 1) < 0.005 ? "the same" : `× ${ratio.toFixed(2)}`];
-  });
-  rows.push(["programs", number(own?.programs), number(page?.programs), own?.programs === page?.programs ? "the same" : ""]);
+  const counts = KINDS.map(([key, title]) => [title, own?.perProgram[key], page?.perProgram[key]]);
+  const rows = [...counts.filter(([, mine, theirs]) => mine || theirs), ["programs", own?.programs, page?.programs]]
+    .map(([title, mine, theirs]) => [title, number(mine), number(theirs), beside(mine, theirs)]);
   return table(["per program", "yours", "the page’s", ""], rows, "Work of one program");
 }

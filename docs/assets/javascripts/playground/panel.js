@@ -20,8 +20,8 @@ const SCENE_STYLE = new URL("../widgets/scene.css", import.meta.url);
 const TEXTS = new URL("../../playground/", import.meta.url);
 const FIGURES = new URL("../../../figures/", import.meta.url);
 const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
-const HELP = "Tab indents; Escape, then Tab, leaves the editor. It counts and compares. It has no time, no races "
-  + "between threads and no tensor-core rounding.";
+const HELP = "Tab indents; Escape, then Tab, leaves the editor. It counts and compares; each load and store counts the "
+  + "32-byte sectors that it touches, once. It has no time, no races between threads and no tensor-core rounding.";
 
 const styled = new Map(); // address -> promise of a style
 let opened; // the panel that is on the page
@@ -204,34 +204,35 @@ function show(from, subject, text) {
       for (const { line } of [...(error ? [error] : []), ...found]) if (line) lines.set(line, "fault");
     }
     if (named) nameMistake(named, lines);
-    if (subject.scene) atWork.replaceChildren(later("See it at work, on the input of the page’s scene", () => sceneOf(editor.text())));
-    if (results.every((result) => result.right)) {
-      detailOf(results[0], 0);
-      if (subject.exercise) passed();
-    }
+    if (subject.scene) atWork.append(later("See it at work, on the input of the page’s scene", () => sceneOf(editor.text())));
+    const right = results.every((result) => result.right);
+    if (right) detailOf(results[0], 0);
+    if (right && subject.exercise) passed();
+    else if (subject.exercise) atWork.append(answer("Show a tested answer"));
     editor.mark([...lines].map(([line, kind]) => ({ line, kind })));
   }
 
   function nameMistake(named, lines) {
     const sentence = make("p", {}, ...withCode(named.sentence));
-    if (named.line) {
+    if (named.line && (subject.task?.bug ?? true)) { // an exercise's text differs in more lines than the wrong one
       sentence.append(" ", button(`line ${named.line}`, () => goTo(named.line), { className: "am-play-line" }));
       if (!subject.exercise && !lines.has(named.line)) lines.set(named.line, "mistake");
     }
     const alike = alikeTo(named);
     const others = alike.length
       ? [make("p", { textContent: `On these problems it cannot be told from: ${alike.join("; ")}.` })] : [];
-    const what = subject.exercise
+    const what = subject.task?.bug // to find it is the task
       ? make("details", {}, make("summary", { textContent: "Name the mistake" }), sentence, ...others)
       : make("div", {}, make("strong", { textContent: `The mistake: ${named.name}` }), sentence, ...others);
     mistake.replaceChildren(what);
   }
 
+  const answer = (textContent) => make("details", {}, make("summary", { textContent }),
+    make("pre", {}, make("code", { textContent: subject.text })));
+
   function passed() {
     solve(subject.exercise);
-    const answer = make("details", {}, make("summary", { textContent: "Compare with the tested answer" }),
-      make("pre", {}, make("code", { textContent: subject.text })));
-    mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer);
+    mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer("Compare with the tested answer"));
   }
 
   /* The page's scene, played by the reader's text. */
@@ -339,8 +340,9 @@ function show(from, subject, text) {
     button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
     ...(subject.task ? [] : [button("Copy link", share)]),
     button("Close", close));
-  box.append(bar, place, make("p", { className: "am-play-help", textContent: HELP }), status, verdicts, mistake, atWork, detail);
-  const block = from.closest(".highlight, .am-exercise, .am-kernel") ?? from;
+  const help = make("p", { className: "am-play-help", textContent: HELP });
+  box.append(bar, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, detail, help), atWork);
+  const block = from.closest(".highlight, .am-exercise, .am-file, .am-kernel") ?? from;
   block.after(box);
   from.setAttribute("aria-expanded", "true");
   opened = {
@@ -374,18 +376,23 @@ async function ask(from) {
   if (from.nextElementSibling?.matches(".am-play-question")) return;
   await style();
   const { exercises } = await loadJson(new URL(`${from.dataset.exercise.split(":")[0]}.json`, TEXTS));
-  const { answers, explanation, format } = exercises[from.dataset.exercise.split(":")[1]];
+  const { answers, explanation, format, wrong } = exercises[from.dataset.exercise.split(":")[1]];
   const plain = (text) => text.toLowerCase().replaceAll(/[\s()[\]_]/g, "");
   const field = make("input", { type: "text", autocomplete: "off", placeholder: format ?? "" });
   const words = make("p", { className: "am-play-status" });
   words.setAttribute("role", "status");
+  const solution = make("details", {}, make("summary", { textContent: "Show the solution" }),
+    make("p", {}, ...withCode(`${answers[0]}. ${explanation}`)));
   const form = make("form", { className: "am-play-question" },
     make("label", {}, "Your answer ", field), " ", make("button", { textContent: "Check" }), words);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const right = answers.some((answer) => plain(answer) === plain(field.value));
-    words.replaceChildren(...withCode(right ? `Right. ${explanation}` : "Not yet."));
+    const among = (list) => list.some((answer) => plain(answer) === plain(field.value));
+    const right = among(answers);
+    const usual = wrong?.find((one) => among(one.answers));
+    words.replaceChildren(...withCode(right ? `Right. ${explanation}` : `Not yet. ${usual?.says ?? ""}`.trim()));
     if (right) solve(from.dataset.exercise);
+    else if (!form.querySelector("details")) form.append(solution);
   });
   from.after(form);
   field.focus();

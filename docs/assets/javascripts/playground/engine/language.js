@@ -1,5 +1,6 @@
 /* triton.language: every function of it that runs here, with its parameters and what it refuses. */
 import { KernelError } from "./errors.js";
+import { meter } from "./meter.js";
 import { tiles } from "./tiles.js";
 import { BY_NAME, bf16, fp16, fp32, fp64, int1, int32, int64, pointerTo, uint32 } from "./types.js";
 import { Const, FALSE, MAX_ELEMENTS, NONE, TRUE, Tensor, Tuple, bool, count, float, int, isNone, isNumber, pythonType, shown, toTensor } from "./values.js";
@@ -788,7 +789,11 @@ const GENERAL = [
     atomic(name, combine),
   ]),
   ["to_tensor", "x", ({ x }) => tile(x)],
-  ["where", "condition x y", ({ condition, x, y }) => tiles.where(tile(condition), x, y)],
+  ["where", "condition x y", ({ condition, x, y }) => {
+    const made = tiles.where(tile(condition), x, y);
+    meter.chosen += made.data?.length ?? 0;
+    return made;
+  }],
   ["dot", "input other acc= input_precision= allow_tf32= max_num_imprecise_acc= out_dtype=", dot],
   ["cast", "input dtype fp_downcast_rounding= bitcast=", castTo],
   ["cdiv", "x div", cdiv],

@@ -203,16 +203,16 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
     }
     if (options.variables) remember(machine, options.variables);
     let heaviest = -1;
-    let soFar = { ...memory.counts, flops: 0 };
-    meter.flops = 0;
+    let soFar = { ...memory.counts, flops: 0, chosen: 0 };
+    meter.restart();
     programs(kernel, machine, values, () => {
-      const now = { ...memory.counts, flops: meter.flops };
+      const now = { ...memory.counts, flops: meter.flops, chosen: meter.chosen };
       const own = Object.fromEntries(Object.keys(now).map((key) => [key, now[key] - soFar[key]]));
       soFar = now;
       counts.programs += 1;
       if (own.flops + own.bytesLoaded + own.bytesStored > heaviest) {
         heaviest = own.flops + own.bytesLoaded + own.bytesStored;
-        counts.perProgram = own;
+        counts.perProgram = { ...own, largest: meter.largest };
       }
     });
     Object.assign(counts, soFar);

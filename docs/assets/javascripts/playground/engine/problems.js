@@ -71,6 +71,7 @@ export function runProblem(source, problem, options = {}) {
     name: problem.name,
     title: problem.title,
     group: problem.group,
+    file: problem.file,
     error: null,
     faults: [],
     accesses: [],

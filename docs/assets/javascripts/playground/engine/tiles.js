@@ -31,6 +31,7 @@ function tensor(dtype, shape, known, make) {
   if (elements > MAX_ELEMENTS) checkShape(shape);
   meter.spend(known ? elements : 0);
   if (!known) return new Tensor(dtype, shape, null);
+  meter.largest = Math.max(meter.largest, elements);
   const data = new dtype.array(elements);
   make(data, elements);
   if (dtype.bits === 16 && dtype.isFloat) settle(dtype, data);

@@ -65,7 +65,8 @@ const isBlank = (x) => x !== x || x === 0;
 export function likeness(results, file) {
   const problems = file.rows.filter((row) => row.prints && row.problem);
   return problems.map((problem) => {
-    const result = results.find((one) => one.name === problem.problem && one.group === problem.group);
+    const same = (one) => one.name === problem.problem && one.group === problem.group && one.file === problem.file;
+    const result = results.find(same);
     if (!result || result.error) return null;
     const prints = problem.prints.map(halves);
     const [sums, rights] = [fingerprint(result.outputs), fingerprint(result.outputs, "expected")];

@@ -10,7 +10,7 @@ import contextvars
 import functools
 import numbers
 import os
-from typing import NamedTuple
+from collections import namedtuple
 
 import torch
 
@@ -26,17 +26,10 @@ UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
-class Tile(NamedTuple):
-    """How the work of one program is cut, and on how many warps it runs."""
-
-    BLOCK_M: int  # queries of a program
-    BLOCK_N: int  # keys of an iteration
-    num_warps: int  # 32 threads each
-    num_stages: int  # iterations whose loads are in flight at once
-    warp_specialize: bool = False  # one warp loads, the others compute
-
-
 # --8<-- [start:table]
+# Queries of a program, keys of an iteration, warps, iterations whose loads are in flight at once;
+# and whether one warp loads while the others compute.
+Tile = namedtuple("Tile", "BLOCK_M BLOCK_N num_warps num_stages warp_specialize", defaults=[False])
 # Architecture → largest D that a tile is for → the tile; or two: without a causal mask, and with.
 # Those of sm_90 are the fastest on an H200; those of other GPUs fit them and are not timed.
 HOPPER_128 = Tile(128, 128, 4, 2, warp_specialize=True), Tile(64, 64, 4, 3)
@@ -340,18 +333,28 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.stride(-1) != 1:
             yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
-    if q.shape[-1] not in range(16, 257, 8):
-        yield ValueError(f"q has {q.shape[-1]} columns; allowed: 16 to 256 in steps of 8")
     (*heads, _, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
-    if k.shape != (*heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D):
-        want = f"{(*heads[:-1], *['Hkv'] * (heads != []), N, D)}".replace("'", "")
-        yield ValueError(f"k has shape {(*k.shape,)}; allowed with q: {want}")
-    if v.shape != k.shape:
-        yield ValueError(f"v has shape {(*v.shape,)}; allowed with q: {(*k.shape,)}")
+    if D % 8 or not 16 <= D <= 256:
+        yield ValueError(f"q has {D} columns; allowed: 16 to 256 in steps of 8")
+    keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != keys:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {keys}")
     if heads and heads[-1] % heads_k[-1]:
         yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
     if max(q.numel() // D, N) >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
+    yield from _option_refusals(scale, causal, align, return_lse)
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    gpu = _architecture(q.device)
+    if D > max(TILE_CONFIGS.get(gpu, [0])) or (gpu, q.dtype) == ("sm_75", torch.bfloat16):
+        needs = "sm_75 for 128 columns of float16 or float32, or a newer GPU"
+        yield ValueError(f"q is {q.dtype} with {D} columns on {gpu}; allowed: {needs}")
+
+
+def _option_refusals(scale, causal, align, return_lse):
+    """The same of what is asked for beside the tensors."""
     for name, x in (("causal", causal), ("return_lse", return_lse)):
         if not isinstance(x, bool):
             yield TypeError(f"{name} is {x!r}; allowed: True, False")
@@ -361,12 +364,6 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
-    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
-        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
-    gpu = _architecture(q.device)
-    if D > max(TILE_CONFIGS.get(gpu, [0])) or (gpu, q.dtype) == ("sm_75", torch.bfloat16):
-        needs = "sm_75 for 128 columns of float16 or float32, or a newer GPU"
-        yield ValueError(f"q is {q.dtype} with {D} columns on {gpu}; allowed: {needs}")
 
 
 def main():

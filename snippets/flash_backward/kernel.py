@@ -595,18 +595,28 @@ def _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into)
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.stride(-1) != 1:
             yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
-    if q.shape[-1] not in range(16, 257, 8):
-        yield ValueError(f"q has {q.shape[-1]} columns; allowed: 16 to 256 in steps of 8")
-    heads = q.shape[-3:-2]
-    heads_kv = (k.shape[-3:-2] or heads) if heads else heads
-    keys = torch.Size([*q.shape[:-3], *heads_kv, k.shape[-2], q.shape[-1]])
+    (*heads, _, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
+    if D % 8 or not 16 <= D <= 256:
+        yield ValueError(f"q has {D} columns; allowed: 16 to 256 in steps of 8")
+    keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
     for (name, x), shape in zip(every, (q.shape, keys, keys, q.shape, q.shape), strict=True):
         if x.shape != shape:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q and k: {(*shape,)}")
-    if heads and heads[0] % heads_kv[0]:
-        yield ValueError(f"q has {heads[0]} heads and k {heads_kv[0]}; allowed: a multiple of k's")
-    if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
+    if heads and heads[-1] % heads_k[-1]:
+        yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
+    if max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
+    yield from _option_refusals(q, keys, lse, grad_lse, scale, causal, align, into)
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+    on, half = _architecture(q.device), q.dtype != torch.bfloat16  # which an sm_75 has not
+    if D > max(TILES.get(on, ()), default=0) or not (half or on != "sm_75"):
+        what = f"{q.dtype} with {D} columns on a GPU of {on}"
+        yield ValueError(f"q is {what}; allowed: sm_75, without bfloat16 up to 128, or newer")
+
+
+def _option_refusals(q, keys, lse, grad_lse, scale, causal, align, into):
+    """The same of what is float32, and of what is no tensor."""
     if into is not None and (not isinstance(into, (tuple, list)) or len(into) != 3):
         yield TypeError(f"into is {into!r:.40}; allowed: three tensors, for q, k and v, or None")
     single = [("lse", lse, q.shape[:-1])]
@@ -627,12 +637,6 @@ def _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into)
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not (scale > 0 and 2.0**-64 <= scale <= 2.0**8):
         yield ValueError(f"scale is {scale!r:.40}; allowed for gradients: 2^-64 to 2^8")
-    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
-        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
-    on, half = _architecture(q.device), q.dtype != torch.bfloat16  # which an sm_75 has not
-    if q.shape[-1] > max(TILES.get(on, ()), default=0) or not (half or on != "sm_75"):
-        what = f"{q.dtype} with {q.shape[-1]} columns on a GPU of {on}"
-        yield ValueError(f"q is {what}; allowed: sm_75, without bfloat16 up to 128, or newer")
 
 
 def main():

@@ -850,6 +850,14 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
     problem += (torch.is_grad_enabled(),)
     if problem in _accepted:  # nothing of what follows can have changed
         return
+    yield from _layout_refusals(q, k, v)
+    if len(_accepted) == 4096:
+        _accepted.clear()
+    _accepted.add(problem)
+
+
+def _layout_refusals(q, k, v):
+    """The same of dtypes, shapes, strides and device: asked once for each problem."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES:
             yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
@@ -865,23 +873,19 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
         if last != 1 or x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
             where = f"starts at {x.data_ptr():#x} with strides {x.stride()}"
             yield ValueError(f"{name} {where}; allowed: the last 1, else multiples of 16 bytes")
-    if q.shape[-1] not in VARIANTS:
-        yield ValueError(f"q has {q.shape[-1]} columns; allowed: {(*VARIANTS,)}")
-    *batch, H, Hkv = *q.shape[:-3], *(q.shape[-3:-2] or [1]), *(k.shape[-3:-2] or [1])
-    if k.shape != (*batch, *[Hkv] * (q.dim() > 2), k.shape[-2], q.shape[-1]):
-        want = f"{(*batch, *['Hkv'] * (q.dim() > 2), k.shape[-2], q.shape[-1])}".replace("'", "")
-        yield ValueError(f"k has shape {(*k.shape,)}; allowed with q: {want}")
-    if v.shape != k.shape:
-        yield ValueError(f"v has shape {(*v.shape,)}; allowed with q: {(*k.shape,)}")
-    if H % Hkv:
-        yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
-    if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
+    (*heads, _, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
+    if D not in VARIANTS:
+        yield ValueError(f"q has {D} columns; allowed: {(*VARIANTS,)}")
+    keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != keys:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {keys}")
+    if heads and heads[-1] % heads_k[-1]:
+        yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
+    if max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
     if q.device.type != "cuda" or torch.version.hip or _capability(q.device) != (9, 0):
         yield ValueError(f"q is on {q.device}; allowed: an H100 or H200")
-    if len(_accepted) == 4096:
-        _accepted.clear()
-    _accepted.add(problem)
 
 
 def main():

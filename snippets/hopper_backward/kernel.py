@@ -801,25 +801,29 @@ def _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into)
         if last != 1 or x.data_ptr() % 16 or math.gcd(*steps) * x.itemsize % 16 or 0 in steps:
             where = f"starts at {x.data_ptr():#x} with strides {x.stride()}"
             yield ValueError(f"{name} {where}; allowed: the last 1, else multiples of 16 bytes")
-    if q.shape[-1] not in VARIANTS:
-        yield ValueError(f"q has {q.shape[-1]} columns; allowed: {(*VARIANTS,)}")
-    heads = q.shape[-3:-2]
-    heads_kv = (k.shape[-3:-2] or heads) if heads else heads
-    keys = torch.Size([*q.shape[:-3], *heads_kv, k.shape[-2], q.shape[-1]])
+    (*heads, _, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
+    if D not in VARIANTS:
+        yield ValueError(f"q has {D} columns; allowed: {(*VARIANTS,)}")
+    keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
     for (name, x), shape in zip(every, (q.shape, keys, keys, q.shape, q.shape), strict=True):
         if x.shape != shape:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q and k: {(*shape,)}")
-    if heads and heads[0] % heads_kv[0]:
-        yield ValueError(f"q has {heads[0]} heads and k {heads_kv[0]}; allowed: a multiple of k's")
-    if max(q.numel(), k.numel()) // q.shape[-1] >= 2**31:
+    if heads and heads[-1] % heads_k[-1]:
+        yield ValueError(f"q has {heads[-1]} heads and k {heads_k[-1]}; allowed: a multiple of k's")
+    if max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
+    yield from _option_refusals(q, keys, lse, grad_lse, scale, causal, align, into)
+    if q.device.type != "cuda" or torch.version.hip or _capability(q.device) != (9, 0):
+        yield ValueError(f"q is on {q.device}; allowed: an H100 or H200")
+
+
+def _option_refusals(q, keys, lse, grad_lse, scale, causal, align, into):
+    """The same of what is float32, and of what is no tensor."""
     if into is not None and (not isinstance(into, (tuple, list)) or len(into) != 3):
         yield TypeError(f"into is {into!r:.40}; allowed: three tensors, for q, k and v, or None")
     single = [("lse", lse, q.shape[:-1])]
     single += [("grad_lse", grad_lse, q.shape[:-1])] * (grad_lse is not None)
-    single += zip(
-        ("into[0]", "into[1]", "into[2]"), into or (), (q.shape, keys, keys), strict=False
-    )
+    single += [(f"into[{i}]", x, (q.shape, keys, keys)[i]) for i, x in enumerate(into or ())]
     for name, x, shape in single:
         found = (getattr(x, "dtype", type(x)), getattr(x, "device", None))
         if not isinstance(x, torch.Tensor) or found != (torch.float32, q.device):
@@ -835,8 +839,6 @@ def _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into)
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not (scale > 0 and 2.0**-64 <= scale <= 2.0**8):
         yield ValueError(f"scale is {scale!r:.40}; allowed for gradients: 2^-64 to 2^8")
-    if q.device.type != "cuda" or torch.version.hip or _capability(q.device) != (9, 0):
-        yield ValueError(f"q is on {q.device}; allowed: an H100 or H200")
 
 
 def main():

@@ -40,7 +40,6 @@ TENSORS = {
     "logsumexp": "B · H · N, float32",
 }
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
-ALIKE = 0.05  # a share by which memory may differ and still be drawn as one line
 PAGE = "docs/posts/attention_memory.md"
 SDPA = "docs/how_to/sdpa_backends.md"
 
@@ -207,7 +206,6 @@ SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
 FLASH = "torch:flash"
 BACKENDS = (FLASH, "torch:cudnn", "torch:efficient")
 BUMP = 512  # where FlashAttention-2 splits the keys
-# The last has every line, and so their names at their ends.
 PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
 
 
@@ -234,21 +232,30 @@ def peak_memory(results):
     )
     logsumexp = 4 * longest["heads"] * longest["N"]
     beside = {name: r["bytes_requested"] - r["bytes_fused"] for name, r in at_longest.items()}
-    alike = _alike(rows, present)
     return Figure(
         finding=f"At N {count(longest['N'])} eager attention holds {size(longest['bytes_peak'])} "
-        f"beside its inputs, {_named(least)} {size(at_longest[least]['bytes_peak'])}.",
-        caption=f"Most memory of one call beside q, k and v, over N: {longest['heads']} heads of D "
-        f"{longest['D']}, {longest['dtype']}, {min(values(rows, 'N'))} to {count(longest['N'])} "
-        "keys, by `torch.cuda.max_memory_allocated`; both axes logarithmic. The steeper lines grow "
-        "with N × N. Broad and gray: the formulas. Lines within 5 % of each other are one. PyTorch "
-        " hands out memory in pieces, so a little more may be held than was asked for.",
+        f"beside its inputs, a fused kernel {size(at_longest[least]['bytes_peak'])}.",
+        caption=f"Most memory of one call beside q, k and v: {longest['heads']} heads of D "
+        f"{longest['D']}, {longest['dtype']}, by `torch.cuda.max_memory_allocated`; both axes "
+        "logarithmic. Broad and gray: the formulas. PyTorch hands out memory in pieces, so a "
+        "little more may be held than was asked for.",
+        table=columns(
+            rows,
+            {
+                "implementation": lambda r: named(r["implementation"]),
+                "backward": "backward",
+                "N": "N",
+                "most memory": field("bytes_peak", unit=units.size),
+            },
+        ),
         plot=charts.lines(
             derived(results, _with_formulas),
             [
                 _formula("eager"),
                 _formula("fused"),
-                *(Series(names[0], _one_of(names), told=_told) for names in alike),
+                Series(EAGER, told=_told),
+                Series(MATH, told=_told),
+                *(Series(name, told=_told) for name in BACKENDS[:2]),
             ],
             "N",
             field("bytes_peak", "most memory", units.size),
@@ -301,31 +308,6 @@ def _formula(kind):
     return Series("ceiling", f"formula, {kind}", where, width=7, size=0.1, told=_told)
 
 
-def _alike(rows, names):
-    """The names in groups whose members hold the same, within a twentieth, wherever both ran."""
-    held = {
-        name: {(r["backward"], r["N"]): r["bytes_peak"] for r in pick(rows, implementation=name)}
-        for name in names
-    }
-    groups = []
-    for name in sorted(names, key=lambda n: -len(held[n])):  # the longest line first
-        for group in groups:
-            first = held[group[0]]
-            both = first.keys() & held[name].keys()
-            if both and all(abs(held[name][at] / first[at] - 1) < ALIKE for at in both):
-                group.append(name)
-                break
-        else:
-            groups.append([name])
-    return groups
-
-
-def _one_of(names):
-    """What a line is called that stands for several."""
-    more = len(names) - 1
-    return f"{named(names[0])} and {more} more" if more else named(names[0])
-
-
 def _with_formulas(result):
     """What was measured, and each formula as if it were an implementation."""
     yield from pick(result.rows)
@@ -349,12 +331,6 @@ def _growth(rows):
     before, last = sorted(rows, key=lambda r: r["N"])[-2:]
     assert last["N"] == 2 * before["N"]
     return last["bytes_peak"] / before["bytes_peak"]
-
-
-def _named(name):
-    """An implementation in a sentence: our functions as code."""
-    said = named(name)
-    return f"`{name}`" if said == name else said
 
 
 class _Level(NamedTuple):

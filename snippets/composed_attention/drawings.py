@@ -115,8 +115,8 @@ def tile_transpose():
         words((read.x + read.across + wrote.x) / 2, top + 72, "memory", 11),
     ]
     for grid, said, turned in (
-        (read, "a warp reads a row", False),
-        (wrote, "a warp writes a row", True),
+        (read, "read along a row", False),
+        (wrote, "written along a row", True),
     ):
         first = slice(lane, lane + 1)
         whole = slice(0, lanes)
@@ -143,7 +143,7 @@ def tile_transpose():
     about = (
         f"A matrix of 4 by {TILES} tiles and its transpose: tile ({i}, {j}) goes to ({j}, {i}).",
         "A tile's elements 0 to 24, row by row; in the transpose row 2 has become column 2. A warp "
-        "reads a row, and after an exchange in shared memory a warp writes a row.",
+        "reads along a row, and after an exchange in shared memory a warp writes along a row.",
     )
     high = top + TILES * side + 4
     return Picture(

@@ -91,10 +91,7 @@ def examine(launcher: Launcher | Callable[..., Any], device: str = "cpu") -> Dia
     Raises CannotDiagnose if it takes none of them, or returns no tensor of the right shape.
     """
     if not isinstance(launcher, Launcher):
-        found = launcher_of(launcher) or launcher_of(launcher, named=False)
-        if found is None:
-            raise CannotDiagnose("it does not take queries, keys and values")
-        launcher = found
+        launcher = launcher_of(launcher)
     first: Diagnosis | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of what a wrong kernel divides by

@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -12,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from snippets._lab.judge.bounds import Line, line_of, of_reader
+from snippets._lab.probe.tracing import tracing
 
 
 class _Found(BaseException):
@@ -46,7 +46,9 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
     """
     seen: dict[int, tuple[FrameType, int, dict[str, Any]]] = {}  # frame → its last line and names
 
-    def look(frame: FrameType) -> None:
+    def look(frame: FrameType, event: str) -> None:
+        if event not in ("line", "return"):
+            return
         _, line, before = seen.get(id(frame), (frame, frame.f_lineno, {}))
         now = _with_fields(frame.f_locals)
         for name, value in now.items():
@@ -61,23 +63,12 @@ def first_nan(run: Callable[[], object], unwritten: Callable[[Tensor], bool]) ->
             raise _Found(Origin(name, where, index, _program(value), parts))
         seen[id(frame)] = (frame, frame.f_lineno, now)
 
-    def at_a_line(frame: FrameType, event: str, _: Any) -> Any:
-        if event in ("line", "return"):
-            look(frame)
-        return at_a_line
-
-    def at_a_call(frame: FrameType, event: str, _: Any) -> Any:
-        return at_a_line if of_reader(frame) else None
-
-    before = sys.gettrace()
-    sys.settrace(at_a_call)
     try:
-        run()
+        with tracing(of_reader, look):
+            run()
     except _Found as found:
         origin: Origin = found.args[0]
         return origin
-    finally:
-        sys.settrace(before)
     return None
 
 

@@ -93,25 +93,20 @@ class Launcher:
         return given[self.result] if self.result and out is None else out
 
 
-def launcher_of(function: Function, named: bool = True) -> Launcher | None:
-    """How to call a function; None if it is no attention.
+def launcher_of(function: Function) -> Launcher:
+    """How to call a function.
 
-    With `named` its tensors must be called q, k and v in one way or another; otherwise the first
-    three arguments are taken for them.
-
-    Raises CannotDiagnose if it asks for something that cannot be guessed.
+    Its tensors are called q, k and v in one way or another, or are its first three arguments.
+    Raises CannotDiagnose if it has no three, or asks for something that cannot be guessed.
     """
     parameters = inspect.signature(function).parameters
     found = _roles(parameters)
     roles = next(({r: found[r] for r in some} for some in TENSORS if {*some} <= {*found}), {})
     rest = [n for n in parameters if n not in roles.values()]
     if not roles:
-        if named:
-            return None
         first = [n for n, p in parameters.items() if p.kind in BY_PLACE][:3]
-        several = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
-        if len(first) < 3 and not several:
-            return None
+        if len(first) < 3:
+            raise CannotDiagnose(f"{_name(function)} does not take queries, keys and values")
         rest = [n for n, p in parameters.items() if n not in first and p.kind in KEYWORDS]
     must = {n for n in rest if _required(parameters[n])}
     find = lambda names: next((n for n in rest if n.lower() in names), None)  # noqa: E731
@@ -178,28 +173,25 @@ def find_launcher(module: ModuleType, wanted: str = "") -> Launcher:
         if wanted not in public:
             there = f"; it has {', '.join(public)}" if public else ""
             raise CannotDiagnose(f"it has no public function called {wanted!r}{there}")
-        f = public[wanted]
-        if found := launcher_of(f) or launcher_of(f, named=False):
-            return found
-        raise CannotDiagnose(f"{wanted} does not take queries, keys and values")
+        return launcher_of(public[wanted])
     roles = {name: {*_roles(inspect.signature(f).parameters)} for name, f in public.items()}
     named = [n for n, r in roles.items() if any({*some} <= r for some in TENSORS)]
     candidates = [n for n in named if roles[n] - {"q", "k"}] or named
     if not candidates:  # tensors of other names: three arguments will do, if nothing else has them
-        candidates = [name for name, f in public.items() if _may_be_unnamed(f)]
+        candidates = [name for name, f in public.items() if _asked_for(f) == 3]
     candidates = [n for n in candidates if not CHECKS.fullmatch(n.lower())] or candidates
     if len(candidates) > 1:
         raise CannotDiagnose(
             f"it has several launchers, {', '.join(candidates)}: choose one with "
             f"LAUNCHER={candidates[0]}"
         )
-    for name in candidates:
-        if found := launcher_of(public[name], named=bool(named)):
-            return found
-    raise CannotDiagnose("it has no launcher: no public function takes queries, keys and values")
+    if not candidates:
+        raise CannotDiagnose(
+            "it has no launcher: no public function takes queries, keys and values"
+        )
+    return launcher_of(public[candidates[0]])
 
 
-def _may_be_unnamed(x: Any) -> bool:
-    parameters = inspect.signature(x).parameters.values()
-    several = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    return several or sum(_required(p) for p in parameters) == 3
+def _asked_for(function: Function) -> int:
+    """How many arguments a function must be given."""
+    return sum(map(_required, inspect.signature(function).parameters.values()))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,8 @@ from typing import Any
 
 import numpy as np
 from triton.runtime.interpreter import InterpretedFunction, interpreter_builder
+
+from snippets._lab.probe.tracing import tracing
 
 
 @dataclass(frozen=True)
@@ -66,30 +67,19 @@ def watch(kernel: Any, names: Sequence[str]) -> Iterator[Turns]:
         raise ValueError(f"{function.__name__} has no loop to watch")
     turns = Turns()
 
-    def at_a_line(frame: FrameType, event: str, _: Any) -> Any:
+    def look(frame: FrameType, event: str) -> None:
+        if event != "line":
+            return
         line, program = frame.f_lineno, interpreter_builder.grid_idx
-        if event == "line" and line in loops:
+        if line in loops:
             found = {n: _plain(frame.f_locals[n]) for n in names if n in frame.f_locals}
             ran = tuple(turns.last_lines.pop(program, ()))
             turns.append(Turn(program, loops.index(line), found, ran))
-        if event == "line":
-            turns.last_lines.setdefault(program, []).append(line)
-        return at_a_line
+        turns.last_lines.setdefault(program, []).append(line)
 
-    def at_a_call(frame: FrameType, event: str, _: Any) -> Any:
-        code = frame.f_code
-        ours = (code.co_name, code.co_filename) == (
-            function.__name__,
-            function.__code__.co_filename,
-        )
-        return at_a_line if ours else None
-
-    before = sys.gettrace()
-    sys.settrace(at_a_call)
-    try:
+    place = function.__name__, function.__code__.co_filename
+    with tracing(lambda frame: (frame.f_code.co_name, frame.f_code.co_filename) == place, look):
         yield turns
-    finally:
-        sys.settrace(before)
     if not turns:
         raise RuntimeError(f"{function.__name__} did not run, so nothing was recorded")
     if missing := set(names) - {name for turn in turns for name in turn.values}:

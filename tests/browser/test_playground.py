@@ -229,17 +229,30 @@ def test_a_link_holds_an_edit_and_runs_nothing(panel, open_page):
     assert tab.wrong == other.wrong == []
 
 
+def test_a_link_of_a_listing_that_the_page_shows_no_more_opens(open_page, site):
+    tab = open_page()
+    kernel = "tiled_attention/exercise.py:_with_lse_kernel"
+    tab.goto(f"{site}{POST}#edit={quote(kernel, safe='')}~{packed('edited = 1')}")
+    tab.locator(STATUS).filter(has_text="came with the link").wait_for()
+    assert "edited = 1" in tab.locator(CODE).inner_text()
+    tab.get_by_role("button", name="Close").click()
+    tab.locator(f".am-edit[data-kernel='{kernel}']").click()
+    tab.locator(".am-play").wait_for()
+    assert tab.wrong == []
+
+
 @pytest.mark.parametrize(
     ("name", "letters", "message"),
     [
         (KERNEL, "not+base64!", "damaged"),
         (KERNEL, packed("x" * 50_000)[:20], "damaged"),
         (KERNEL, packed("x" * 10_000_000), "more than 64 kB"),
-        ("tiled_attention/kernel.py:_tiled_attention_kernel", packed("x"), "another page"),
+        ("tiled_attention/kernel.py:_no_kernel", packed("x"), "no kernel"),
         ("%", packed("x"), "damaged"),
-        ("../../x/kernel.py:__proto__", packed("x"), "another page"),
+        ("../../x/kernel.py:__proto__", packed("x"), "no room"),
+        ("basic_attention/kernel.py:__proto__", packed("x"), "no kernel"),
     ],
-    ids=["letters", "cut off", "a bomb", "another page", "no name", "a path"],
+    ids=["letters", "cut off", "a bomb", "no kernel", "no name", "a path", "a built-in"],
 )
 def test_a_hostile_link_gives_a_message(open_page, site, name, letters, message):
     tab = open_page()

@@ -1,8 +1,11 @@
 """Addresses that people may have linked, a page a line with its anchors, lead to their content.
 
+`?scene` is a view of that page's widget. A link that holds an edit names one of a room's kernels.
+
 `BUILT_SITE=.cache/site pytest -m browser` asks a site that is built already.
 """
 
+import json
 import posixpath
 from pathlib import Path
 from urllib.parse import urldefrag
@@ -20,6 +23,20 @@ OLD = Path(__file__).with_name("old_addresses.txt")
 FORWARDED = ".am-moved a[id][href]"
 
 
+def read(text):
+    """A page's ids and widgets, each with what it forwards to."""
+    html = BeautifulSoup(text, "html.parser")
+    ids = [element["id"] for element in html.find_all(id=True)]
+    ids += ["?" + element["data-widget"] for element in html.select("[data-widget]")]
+    links = {link["id"]: link["href"] for link in html.select(FORWARDED)}
+    return dict.fromkeys(ids, "") | links
+
+
+def edited(text):
+    """The kernels that a link may hold an edit of."""
+    return dict.fromkeys(json.loads(text)["kernels"], "")
+
+
 class Site:
     """Where the addresses of a built site lead."""
 
@@ -30,10 +47,8 @@ class Site:
         """The ids of a page, each with what it forwards to; None where there is no page."""
         if page not in self.pages:
             path = self.folder / page / ("index.html" if page.endswith("/") else "")
-            html = BeautifulSoup(path.read_text("utf-8") if path.is_file() else "", "html.parser")
-            ids = {element["id"]: "" for element in html.find_all(id=True)}
-            links = {link["id"]: link["href"] for link in html.select(FORWARDED)}
-            self.pages[page] = ids | links if path.is_file() else None
+            text = path.read_text("utf-8") if path.is_file() else ""
+            self.pages[page] = (edited if page.endswith(".json") else read)(text) if text else None
         return self.pages[page]
 
     def end(self, page, anchor=""):

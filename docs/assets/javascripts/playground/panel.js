@@ -92,18 +92,23 @@ function complain(textContent) {
   document.querySelector(".md-content__inner")?.prepend(make("p", { className: "am-missing", textContent }));
 }
 
-/* Opens the editor with what a link holds. */
+/* Opens the editor with what a link holds, at the top of the page where its listing is no longer shown. */
 export async function openLink(hash) {
-  let found;
+  const line = make("p");
   try {
-    found = await fromHash(hash);
+    const { kernel, text } = await fromHash(hash);
+    let from = [...document.querySelectorAll(".am-edit[data-kernel]")].find((b) => b.dataset.kernel === kernel);
+    if (!from) {
+      from = make("button", { type: "button", className: "am-edit", textContent: "Edit and run" });
+      from.dataset.kernel = kernel;
+      line.append(from);
+      document.querySelector(".md-content__inner").prepend(line);
+    }
+    await open(from, text);
   } catch (error) {
+    line.remove();
     complain(error.message);
-    return;
   }
-  const button = [...document.querySelectorAll(".am-edit[data-kernel]")].find((b) => b.dataset.kernel === found.kernel);
-  if (button) await open(button, found.text);
-  else complain("The link is for another page: its kernel is not shown here.");
 }
 
 function close() {

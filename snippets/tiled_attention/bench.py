@@ -44,14 +44,6 @@ def forward(lab):
             yield row | ({"programs": blocks} if row["implementation"] == OURS else {})
 
 
-@measured_on("gpu")
-def one_tile(lab):
-    """The lengths at which all keys in one load still compile, and run well: N 64 to 512."""
-    names = [OURS, "vectorized_attention", "vectorized_attention:exercise", "torch:sdpa"]
-    for case in lab.each(dtype=["float32"], D=[64], heads=[1], N=[64, 128, 256, 512]):
-        yield from lab.time_attention(case, names)
-
-
 NO_SKIP = [("tl.minimum(N, first + BLOCK_M + N - M)", "N")]
 
 
@@ -84,7 +76,6 @@ def with_tiles(BLOCK_M, BLOCK_N, num_warps, changes=()):
     return variant(OURS, [(f"{chosen}_tiles(D)", chosen + given), *changes])
 
 
-# --8<-- [start:summed_last]
 # The same kernel with [BLOCK_M, BLOCK_N, BLOCK_D], summed along the last axis.
 SUMMED_LAST = [
     (
@@ -102,7 +93,6 @@ SUMMED_LAST = [
     ),
     ("tl.sum(weights * values, axis=0)", "tl.sum(weights * values, axis=2)"),
 ]
-# --8<-- [end:summed_last]
 
 
 # Tiles with which neither order spills: the two kernels differ in what the order costs only.
@@ -166,7 +156,6 @@ def this_gpu():
     return f"sm_{major}{minor}"
 
 
-# --8<-- [start:tiles]
 PAIRS = (64, 128)  # multiplied by a thread for the scores of a tile
 
 
@@ -177,9 +166,6 @@ def sweep(D):
         for tile in itertools.product((8, 16, 32), (8, 16, 32), (4, 8, 16))
         if tile[0] * tile[1] * D // (32 * tile[2]) in PAIRS
     ]
-
-
-# --8<-- [end:tiles]
 
 
 def label(BLOCK_M, BLOCK_N, num_warps):

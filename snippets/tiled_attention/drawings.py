@@ -175,71 +175,6 @@ def running(results):
 
 
 @picture
-def staircase():
-    """Causal: which tiles are skipped, which need the mask, which are whole."""
-    side, tiles = 9, TILES
-    grid = square(34, 26, tiles * BLOCK, tiles * BLOCK, side)
-
-    def look(row, column):
-        first, last = row // BLOCK * BLOCK, row // BLOCK * BLOCK + BLOCK - 1
-        start, end = column // BLOCK * BLOCK, column // BLOCK * BLOCK + BLOCK - 1
-        if start > last:
-            return LINES, 14
-        if end <= first:
-            return SCORES, STRONG
-        return (SCORES, STRONG) if column <= row else (SCORES, 16)
-
-    def kind(row, column):
-        """Of a tile."""
-        return "skipped" if column > row else "masked" if column == row else "full"
-
-    kinds = [kind(r, c) for r in range(tiles) for c in range(tiles)]
-    tile = BLOCK * side
-    steps = "".join(
-        f"M{grid.x - 0.5:g} {grid.y + i * tile - 0.5:g}h{tiles * tile:g}"
-        f"M{grid.x + i * tile - 0.5:g} {grid.y - 0.5:g}v{tiles * tile:g}"
-        for i in range(tiles + 1)
-    )
-    drawn = [cells(grid, look), line(steps, "var(--am-paper)", 1.4)]
-    for i in range(tiles):
-        x, y = grid.corner(i * BLOCK, i * BLOCK)
-        drawn.append(frame(x - 0.5, y - 0.5, tile, tile, INK, 1.6))
-    right = grid.x + grid.across + 14
-    drawn += [
-        words(grid.x, 16, "keys", 10.5, color=MUTED, anchor="start"),
-        straight((grid.x + 30, 12), (grid.x + grid.across, 12)),
-        words(24, grid.y + 8, "queries", 10.5, color=MUTED, anchor="end").replace(
-            "<text", '<text transform="rotate(-90 24 34)"'
-        ),
-    ]
-    for i, (name, color, percent, said) in enumerate(
-        (
-            ("full", SCORES, STRONG, "no mask"),
-            ("masked", SCORES, 16, "compare"),
-            ("skipped", LINES, 14, "no loop"),
-        )
-    ):
-        y = grid.y + 22 + i * 62
-        drawn += [
-            box(right, y, 16, 16, color, percent, 1),
-            words(right, y + 31, f"{kinds.count(name)} {name}", 11, 600, anchor="start"),
-            words(right, y + 45, said, 10.5, color=MUTED, anchor="start"),
-        ]
-    about = (
-        f"A square of {tiles} by {tiles} tiles. {kinds.count('full')} tiles below the diagonal are "
-        f"full, {kinds.count('masked')} on it are masked, {kinds.count('skipped')} above it are "
-        "skipped."
-    )
-    return Picture(
-        sees="Only the diagonal needs a mask.",
-        caption="With a causal mask a query sees the keys up to its own. Tiles above the diagonal "
-        "are never visited, tiles below it are computed like any other, and only those that the "
-        "diagonal crosses compare each key with its query.",
-        svg=svg(PHONE, grid.y + grid.down + 8, about, drawn),
-    )
-
-
-@picture
 def cube(results):
     """The products of a tile as a box, and who owns them in both orders of the axes.
 
@@ -303,4 +238,69 @@ def cube(results):
         "the whole kernel (D 64, tiles of 16 × 16).",
         svg=beside(svg(PHONE, high, about[0], first), svg(PHONE, high, about[1], last)),
         sources=[result],
+    )
+
+
+@picture
+def staircase():
+    """Causal: which tiles are skipped, which need the mask, which are whole."""
+    side, tiles = 9, TILES
+    grid = square(34, 26, tiles * BLOCK, tiles * BLOCK, side)
+
+    def look(row, column):
+        first, last = row // BLOCK * BLOCK, row // BLOCK * BLOCK + BLOCK - 1
+        start, end = column // BLOCK * BLOCK, column // BLOCK * BLOCK + BLOCK - 1
+        if start > last:
+            return LINES, 14
+        if end <= first:
+            return SCORES, STRONG
+        return (SCORES, STRONG) if column <= row else (SCORES, 16)
+
+    def kind(row, column):
+        """Of a tile."""
+        return "skipped" if column > row else "masked" if column == row else "full"
+
+    kinds = [kind(r, c) for r in range(tiles) for c in range(tiles)]
+    tile = BLOCK * side
+    steps = "".join(
+        f"M{grid.x - 0.5:g} {grid.y + i * tile - 0.5:g}h{tiles * tile:g}"
+        f"M{grid.x + i * tile - 0.5:g} {grid.y - 0.5:g}v{tiles * tile:g}"
+        for i in range(tiles + 1)
+    )
+    drawn = [cells(grid, look), line(steps, "var(--am-paper)", 1.4)]
+    for i in range(tiles):
+        x, y = grid.corner(i * BLOCK, i * BLOCK)
+        drawn.append(frame(x - 0.5, y - 0.5, tile, tile, INK, 1.6))
+    right = grid.x + grid.across + 14
+    drawn += [
+        words(grid.x, 16, "keys", 10.5, color=MUTED, anchor="start"),
+        straight((grid.x + 30, 12), (grid.x + grid.across, 12)),
+        words(24, grid.y + 8, "queries", 10.5, color=MUTED, anchor="end").replace(
+            "<text", '<text transform="rotate(-90 24 34)"'
+        ),
+    ]
+    for i, (name, color, percent, said) in enumerate(
+        (
+            ("full", SCORES, STRONG, "no mask"),
+            ("masked", SCORES, 16, "compare"),
+            ("skipped", LINES, 14, "no loop"),
+        )
+    ):
+        y = grid.y + 22 + i * 62
+        drawn += [
+            box(right, y, 16, 16, color, percent, 1),
+            words(right, y + 31, f"{kinds.count(name)} {name}", 11, 600, anchor="start"),
+            words(right, y + 45, said, 10.5, color=MUTED, anchor="start"),
+        ]
+    about = (
+        f"A square of {tiles} by {tiles} tiles. {kinds.count('full')} tiles below the diagonal are "
+        f"full, {kinds.count('masked')} on it are masked, {kinds.count('skipped')} above it are "
+        "skipped."
+    )
+    return Picture(
+        sees="Only the diagonal needs a mask.",
+        caption="With a causal mask a query sees the keys up to its own. Tiles above the diagonal "
+        "are never visited, tiles below it are computed like any other, and only those that the "
+        "diagonal crosses compare each key with its query.",
+        svg=svg(PHONE, grid.y + grid.down + 8, about, drawn),
     )

@@ -21,7 +21,7 @@ def _with_lse_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """The page's kernel without the causal mask; it also writes m_i + log(l_i) of each row."""
+    """The page's kernel without the causal mask; it also writes one number for each row."""
     blocks = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)
     h = (pid // blocks % H).to(tl.int64)
@@ -54,12 +54,10 @@ def _with_lse_kernel(
         v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
         v = tl.load(v_tile, mask=mask_n[:, None] & mask_d[None, :], other=0.0).to(tl.float32)
         acc = acc * alpha[:, None] + tl.sum(tl.trans(p)[:, :, None] * v[:, None, :], axis=0)
-    # --8<-- [start:lse]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
     lse = m_i + tl.log(l_i)  # [BLOCK_M]; log(0) = -inf, a row of nothing
     lse_row = lse_ptr + b * stride_lb + h * stride_lh + offs_m * stride_lm
     tl.store(lse_row, lse, mask=mask_m)
-    # --8<-- [end:lse]
     out_tile = out_ptr + b * stride_ob + h * stride_oh
     out_tile += offs_m[:, None] * stride_om + offs_d[None, :] * stride_od
     mask = mask_m[:, None] & mask_d[None, :]

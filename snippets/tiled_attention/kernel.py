@@ -17,11 +17,9 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-# --8<-- [start:tiles]
 # Columns, at most → queries per program, keys per tile, warps. Chosen by the clock on an H200: of
 # the tiles with which a thread multiplies 64 or 128 pairs for the scores, the fastest.
 TILES = {64: (16, 32, 8), 128: (8, 32, 16), 256: (8, 8, 4)}
-# --8<-- [end:tiles]
 CONFIGURATIONS = {"_tiles": TILES}  # what the coverage grid chooses among
 
 
@@ -44,7 +42,6 @@ def _tiled_attention_kernel(
     query sees), BLOCK_N at a time; writes its rows once. On chip: the queries, one tile of keys,
     scores and values, and for each query m_i, l_i and acc, whatever M and N are.
     """
-    # --8<-- [start:which_queries]
     blocks = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B·H·blocks - 1
     first = pid % blocks * BLOCK_M
@@ -54,9 +51,7 @@ def _tiled_attention_kernel(
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_m = offs_m < M
     mask_d = offs_d < D
-    # --8<-- [end:which_queries]
 
-    # --8<-- [start:start]
     q_tile = q_ptr + b * stride_qb + h * stride_qh
     q_tile += offs_d[:, None] * stride_qd + offs_m[None, :] * stride_qm
     q = tl.load(q_tile, mask=mask_d[:, None] & mask_m[None, :], other=0.0).to(tl.float32)
@@ -64,15 +59,11 @@ def _tiled_attention_kernel(
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score so far
     l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of exp(score - m_i) so far
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)  # values so far, weighted by exp(score - m_i)
-    # --8<-- [end:start]
 
-    # --8<-- [start:visible]
     stop = N  # keys from here on are seen by none of these queries
     if CAUSAL:
         stop = tl.minimum(N, first + BLOCK_M + N - M)
-    # --8<-- [end:visible]
     for start in range(0, stop, BLOCK_N):
-        # --8<-- [start:scores]
         offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]: these keys
         mask_n = offs_n < N
         k_tile = k_ptr + b * stride_kb + h * stride_kh
@@ -84,9 +75,7 @@ def _tiled_attention_kernel(
         if CAUSAL:
             visible = visible & (offs_n[None, :] <= offs_m[:, None] + N - M)
         scores = tl.where(visible, scores, float("-inf"))
-        # --8<-- [end:scores]
 
-        # --8<-- [start:running]
         m_new = tl.maximum(m_i, tl.max(scores, axis=1))  # [BLOCK_M]
         # Without a key so far the largest is -inf, and -inf - -inf is NaN: subtract 0 there.
         m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
@@ -94,9 +83,7 @@ def _tiled_attention_kernel(
         p = tl.exp(scores - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
         l_i = l_i * alpha + tl.sum(p, axis=1)
         m_i = m_new
-        # --8<-- [end:running]
 
-        # --8<-- [start:values]
         v_tile = v_ptr + b * stride_vb + h * stride_vh
         v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
         v = tl.load(v_tile, mask=mask_n[:, None] & mask_d[None, :], other=0.0).to(tl.float32)
@@ -108,15 +95,12 @@ def _tiled_attention_kernel(
             acc += tl.sum(tl.where(seen, weights * values, 0.0), axis=0)
         else:
             acc += tl.sum(weights * values, axis=0)  # [BLOCK_M, BLOCK_D]
-        # --8<-- [end:values]
 
-    # --8<-- [start:finish]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no key at all: zeros
     out_tile = out_ptr + b * stride_ob + h * stride_oh
     out_tile += offs_m[:, None] * stride_om + offs_d[None, :] * stride_od
     mask = mask_m[:, None] & mask_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
-    # --8<-- [end:finish]
 
 
 def tiled_attention(q, k, v, *, scale=None, causal=False):

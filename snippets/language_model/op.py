@@ -23,7 +23,7 @@ BACKENDS = {
 
 
 # --8<-- [start:choice]
-def attend_with(name, *, forward="flash_attention", deterministic=False):
+def attend_with(name, *, deterministic=False):
     """Causal attention of q [B, H, N, D], k and v [B, Hkv, N, D] by name.
 
     "flash_backward" is this site's in Triton, forward and backward, and "hopper_backward" in
@@ -31,8 +31,7 @@ def attend_with(name, *, forward="flash_attention", deterministic=False):
     backends; "torch:eager" is written out.
     """
     if name == OURS:
-        options = {"forward": forward, "deterministic": deterministic}
-        return functools.partial(attention, causal=True, **options)
+        return functools.partial(attention, causal=True, deterministic=deterministic)
     if name == HOPPER:
         return functools.partial(attention_on_hopper, causal=True, deterministic=deterministic)
     if name in BACKENDS:

@@ -32,7 +32,6 @@ class Settings(NamedTuple):
     windows: int = 32  # of held-out text
     seed: int = 0
     attention: str = OURS
-    forward: str = "flash_attention"
     deterministic: bool = False
     dtype: str = "bfloat16"
 
@@ -72,8 +71,8 @@ class Run:
         self.settings, self.corpus, self.device = settings, corpus.to(device), device
         dtype = getattr(torch, settings.dtype)
         self.model = LanguageModel(settings.config, dtype=dtype, seed=settings.seed).to(device)
-        options = {"forward": settings.forward, "deterministic": settings.deterministic}
-        self.attend = attend or attend_with(settings.attention, **options)
+        deterministic = settings.deterministic
+        self.attend = attend or attend_with(settings.attention, deterministic=deterministic)
         self.optimizer = torch.optim.AdamW(
             _groups(self.model, settings.decay),
             lr=settings.rate,

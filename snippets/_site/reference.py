@@ -7,7 +7,7 @@ from mkdocs.structure.pages import Page
 
 PAGE = "reference/launchers.md"
 IDENTIFIER = re.compile(r"^::: (?P<identifier>[\w.]+)$", re.MULTILINE)
-FILE_ROW = re.compile(r"\[Download\]\(/snippets/(?P<room>\w+)/kernel\.py\)\{ download \}")
+FILE_ROW = re.compile(r"\[Download\]\(/snippets/(?P<room>\w+)/(?P<file>\w+)\.py\)\{ download \}")
 
 
 def linked(markdown: str, page: Page, files: Files) -> str:
@@ -18,7 +18,7 @@ def linked(markdown: str, page: Page, files: Files) -> str:
     documented = IDENTIFIER.findall(launchers.content_string)
 
     def with_reference(row: re.Match[str]) -> str:
-        anchor = f"snippets.{row['room']}.kernel.{row['room']}"
+        anchor = f"snippets.{row['room']}.{row['file']}.{row['room']}"
         return f"{row[0]} [Reference](../{PAGE}#{anchor})" if anchor in documented else row[0]
 
     return FILE_ROW.sub(with_reference, markdown)

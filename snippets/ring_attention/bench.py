@@ -8,7 +8,8 @@ from snippets._lab.measure.timing import Times
 from snippets._lab.results.validate import FEWEST_SAMPLES
 from snippets._lab.rooms import measured_on
 
-from . import kernel, trials
+from . import ring as rings
+from . import trials
 from .model import Ring, hidden_from, predicted
 from .model import memory as memory_of
 from .on_cpu import step_mutants as judged_mistakes
@@ -112,7 +113,7 @@ def balance(lab):
     for case in lab.each(ranks=[2, 4], layout=["contiguous", "zigzag"]):
         ranks, length = case["ranks"], 1024
         for rank in range(ranks):
-            plan = kernel._plan(kernel.Ring(rank, ranks), length, True, case["layout"])
+            plan = rings._plan(rings.Ring(rank, ranks), length, True, case["layout"])
             scores = sum(s.M * (s.M + 1) // 2 if s.causal else s.M * s.N for s in plan)
             even = ranks * length * (ranks * length + 1) // 2 / ranks
             steps = sum(bool(step.M) for step in plan)

@@ -10,7 +10,7 @@ from snippets._lab.judge.oracle import (
     make_qkv,
 )
 
-from . import kernel
+from .ring import Ring, _plan, positions
 
 FLOAT32 = torch.finfo(torch.float32).eps
 HUGE = (1.3 * 2.0**17, 1.9 * 2.0**30, 2.0**64)  # scales, most of which round a product with them
@@ -131,14 +131,14 @@ def _in_steps(step, ranks, q, k, v, scale, causal, layout):
     H, L, device = q.shape[1], q.shape[2] // ranks, q.device
     found = torch.empty_like(q)
     lse = torch.empty(q.shape[:-1], device=device)
-    rings = [kernel.Ring(rank, ranks) for rank in range(ranks)]
-    where = [kernel.positions(L, group=ring, layout=layout).to(device) for ring in rings]
+    rings = [Ring(rank, ranks) for rank in range(ranks)]
+    where = [positions(L, group=ring, layout=layout).to(device) for ring in rings]
     for ring in rings:
         mine = q[:, :, where[ring.rank]]
         state = [torch.full(mine.shape, float("nan"), device=device)]
         state += torch.full((2, 1, H, L), float("nan"), device=device)
         state += torch.full_like(mine, float("nan")), torch.full_like(state[1], float("nan"))
-        for t, part in enumerate(kernel._plan(ring, L, causal, layout)):
+        for t, part in enumerate(_plan(ring, L, causal, layout)):
             if part.M:
                 held = (x[:, :, where[part.source]] for x in (k, v))
                 step(mine, *held, tuple(state), part, scale, first=t == 0)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
 
-from . import kernel
+from .ring import _side_group
 
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # copies need none
 TIMEOUT_MS = 60_000  # after which a rank that waits for a signal gives up
@@ -100,7 +100,7 @@ def _room(ring, *tensors):
 
 
 def copied_blocks(ring, k, v):
-    """As kernel.py's blocks, of two ranks or more: copied into the next rank's memory.
+    """As ring.py's blocks, of two ranks or more: copied into the next rank's memory.
 
     Whoever has read a buffer says so to the previous rank, which waits for that before it writes
     there again. All waiting is between two steps, when multiprocessors are free for it.
@@ -128,7 +128,7 @@ def release(group):
     """Give the buffers of a process group back; all its ranks do so between the same two calls."""
     if group in _rooms:  # no GPU may still write into another's buffers, or signal to it
         torch.cuda.synchronize()
-        dist.barrier(kernel._side_group(group))
+        dist.barrier(_side_group(group))
         del _rooms[group]
 
 
@@ -139,12 +139,12 @@ def reached(ring, device):
     if ring.group not in _reached:
         place = socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), device.index
         places = [None] * ring.size
-        dist.all_gather_object(places, place, group=kernel._side_group(ring.group))
+        dist.all_gather_object(places, place, group=_side_group(ring.group))
         hosts, indices = {p[:2] for p in places}, {p[2] for p in places}
         mine = len(hosts) == 1 and all(
             torch.cuda.can_device_access_peer(device, i) for i in indices - {device.index}
         )
         answers = [None] * ring.size
-        dist.all_gather_object(answers, mine, group=kernel._side_group(ring.group))
+        dist.all_gather_object(answers, mine, group=_side_group(ring.group))
         _reached[ring.group] = len(indices) == ring.size and all(answers)
     return _reached[ring.group]

@@ -3,7 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from . import kernel
+from .ring import TRITON, Ring, _compare, _layout_refusals, _plan, _ring, _RingAttention, positions
+from .ring import _refusals as _refusals_of_a_rank
 
 
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
@@ -19,11 +20,11 @@ def ulysses_attention(
     what computes, ring_attention's own step if None. Arguments, results and refusals are otherwise
     those of ring_attention.
     """
-    ring = kernel._ring(group)
+    ring = _ring(group)
     error = next(_refusals(q, k, v, causal, scale, layout, ring.size), None)
     if validate and ring.size > 1:
         options = {"causal": causal, "scale": scale, "layout": layout, "heads": "exchanged"}
-        error = kernel._compare(ring, error, q, k, v, **options)
+        error = _compare(ring, error, q, k, v, **options)
     if error is not None:
         raise error
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
@@ -34,7 +35,7 @@ def ulysses_attention(
 
 
 def _refusals(q, k, v, causal, scale, layout, ranks):
-    yield from kernel._refusals(q, k, v, causal, scale, layout)
+    yield from _refusals_of_a_rank(q, k, v, causal, scale, layout)
     for name, x in (("q", q), ("k", k)):
         if x.shape[1] % ranks:
             yield ValueError(f"{name} has {x.shape[1]} heads; allowed: a multiple of {ranks} ranks")
@@ -42,17 +43,17 @@ def _refusals(q, k, v, causal, scale, layout, ranks):
 
 def alone(q, k, v, *, causal, scale):
     """Our own step on a sequence that is all here."""
-    ring = kernel.Ring(0, 1)
-    steps = kernel._plan(ring, q.shape[2], causal, "contiguous")
-    return kernel._RingAttention.apply(q, k, v, ring, steps, scale, kernel.TRITON)
+    ring = Ring(0, 1)
+    steps = _plan(ring, q.shape[2], causal, "contiguous")
+    return _RingAttention.apply(q, k, v, ring, steps, scale, TRITON)
 
 
 def _order(ring, length, layout, device):
     """[N]: the position of each row when the shards lie one after the other; None for its own."""
     if layout == "contiguous":
         return None
-    rings = [kernel.Ring(rank, ring.size) for rank in range(ring.size)]
-    return torch.cat([kernel.positions(length, group=x, layout=layout) for x in rings]).to(device)
+    rings = [Ring(rank, ring.size) for rank in range(ring.size)]
+    return torch.cat([positions(length, group=x, layout=layout) for x in rings]).to(device)
 
 
 def _exchange(x, ring, order):
@@ -97,9 +98,9 @@ def _all_to_all(parts, ring):
 
 def unshard(x, *, group=None, layout="zigzag", dim=-2):
     """The whole tensor of which each rank has the shard x; not differentiable."""
-    for error in kernel._layout_refusals(layout, "x", x.shape[dim]):
+    for error in _layout_refusals(layout, "x", x.shape[dim]):
         raise error
-    ring = kernel._ring(group)
+    ring = _ring(group)
     mine = x.detach().movedim(dim, 0).contiguous()
     parts = [torch.empty_like(mine) for _ in range(ring.size)]
     if ring.size > 1:

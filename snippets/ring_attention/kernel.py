@@ -1,30 +1,23 @@
-"""Attention for sequences longer than one GPU: keys and values travel round a ring of ranks.
+"""A step of ring attention: some queries attend to some keys, and go on from earlier steps.
 
 float16, bfloat16 or float32, 16 to 256 columns in steps of 8, the columns of a row side by side;
-NVIDIA GPUs from capability 8.0 on, over NCCL. Differentiable.
-Run it alone: `python kernel.py` starts torchrun and checks it against PyTorch, on two GPUs or more
-or, where there are fewer, on the CPU with gloo and in Triton's interpreter.
+NVIDIA GPUs from capability 8.0 on. ring.py beside this file has the launcher: it says who holds
+what, and sends keys, values and gradients from rank to rank.
+Run it alone: `python kernel.py` checks the steps of a rank against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextlib
 import contextvars
 import functools
-import gc
 import numbers
 import os
-import subprocess
-import sys
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
 
-RANKS = int(os.environ.get("LOCAL_WORLD_SIZE", "2"))  # of this machine, where torchrun started them
-if __name__ == "__main__" and torch.cuda.device_count() < RANKS:
+if __name__ == "__main__" and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates the kernel
 
-import torch.distributed as dist
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -301,122 +294,6 @@ def _ring_backward_kernel(
     tl.store(grad_v_ptr + place, dv, mask=mask)
 
 
-# --8<-- [start:launcher]
-@torch.compiler.disable(reason="it talks to other ranks between kernels")
-def ring_attention(
-    q, k, v, *, group=None, causal=False, scale=None, layout="zigzag", validate=True, local=None
-):
-    """softmax(q kᵀ · scale) v where each rank holds a shard of the sequence; differentiable once.
-
-    Source: Liu et al. 2023, https://arxiv.org/abs/2310.01889; zigzag: the ring-flash-attention
-    repository, https://github.com/zhuzilin/ring-flash-attention
-
-    Args:
-        q: [B, H, L, D], this rank's L queries: float16, bfloat16 or float32; D 16 to 256 in steps
-            of 8. Any strides, but the D columns of a row lie side by side.
-        k, v: [B, Hkv, L, D], H a multiple of Hkv: groups of query heads share a head of keys.
-        group: a process group, a DeviceMesh of one dimension, or None for all ranks. Without
-            torch.distributed there is one rank, and the shard is all there is.
-        causal: a query sees the keys up to its own position in the whole sequence.
-        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. In 16 bits, with one of at
-            most 1, no product of a query and a key times it may pass 2^27: beyond, rounding on a
-            GPU may end in NaN or zeros. For gradients at most 2^8: see flash_backward.
-        layout: which rows a rank holds: "zigzag", which gives all the same work under a causal
-            mask, or "contiguous". `shard` cuts a tensor so; `positions` says where the rows are.
-        validate: compare shapes, dtype and options with the other ranks before anything is sent,
-            and raise on all of them if they differ. Costs two small messages over gloo.
-        local: what computes a step and moves keys and values, a Local; TRITON if None. op.py
-            beside this file has one for Hopper.
-
-    Returns:
-        [B, H, L, D] in q's dtype: the output of this rank's queries. A row whose scores are all
-        -inf is 0.
-
-    Raises:
-        TypeError, ValueError: what is refused and what would be allowed, before any launch.
-        RuntimeError: another rank has ended; or a second derivative is asked for.
-    """
-    # --8<-- [end:launcher]
-    ring, error = _ring(group), next(_refusals(q, k, v, causal, scale, layout), None)
-    if validate and ring.size > 1:
-        error = _compare(ring, error, q, k, v, causal=causal, scale=scale, layout=layout)
-    if error is not None:
-        raise error
-    steps = _plan(ring, q.shape[2], causal, layout)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    return _RingAttention.apply(q, k, v, ring, steps, scale, local or TRITON)
-
-
-class _RingAttention(torch.autograd.Function):
-    """Attention of one rank's queries [B, H, L, D] to everybody's keys and values."""
-
-    @staticmethod
-    def forward(ctx, q, k, v, ring, steps, scale, local):
-        acc = q.new_empty(q.shape, dtype=torch.float32)
-        m_i, l_i, lse = q.new_empty((3, *q.shape[:-1]), dtype=torch.float32)
-        out = q.new_empty(q.shape)
-        # While a step runs on the block that is held, the next one arrives.
-        for t, (step, held) in enumerate(zip(steps, local.blocks(ring, k, v), strict=True)):
-            if step.M:
-                local.forward(q, *held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.options = ring, steps, scale, local
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return *_Gradients.apply(grad_out, *ctx.saved_tensors, *ctx.options), *[None] * 4
-
-
-class _Gradients(torch.autograd.Function):
-    """Gradients for this rank's q, k and v. Those of k and v travel with them, in float32.
-
-    While a step runs, the next keys and values arrive, and so does what the ranks before have
-    found for the ones at hand; it is added up afterwards. After the last step the sums are one hop
-    from home.
-    """
-
-    @staticmethod
-    def forward(ctx, grad_out, q, k, v, out, lse, ring, steps, scale, local):
-        k, v = k.contiguous(), v.contiguous()
-        if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
-            grad_out = grad_out.contiguous()
-        compute = local.backward(q, k, v, out, lse, grad_out, scale)
-        grad_q = torch.zeros_like(q, dtype=torch.float32, memory_format=torch.contiguous_format)
-        # Two sums take turns to travel; the third is what a step finds. Of its own keys a rank sees
-        # all, and nothing was found for them before: that step starts the first sum.
-        count = 1 if ring.size == 1 else 3
-        sums = [[torch.empty_like(x, dtype=torch.float32) for x in (k, v)] for _ in range(count)]
-        for t, (step, held) in enumerate(zip(steps, blocks(ring, k, v), strict=True)):
-            arriving, found = sums[t % 2], sums[-1 if t else 0]
-            with _travel(ring, sums[(t - 1) % 2], arriving) if t else contextlib.nullcontext():
-                if step.M:
-                    compute(*held, (grad_q, *found), step)
-            if step.M and t:
-                keys = slice(step.first_key, step.first_key + step.N)
-                for x, more in zip(arriving, found, strict=True):
-                    x[:, :, keys] += more[:, :, keys]
-        whole = [x.to(k.dtype) for x in sums[(ring.size - 1) % 2]]
-        if ring.size > 1:  # one hop further than k and v; nothing is added to them any more
-            last, whole = whole, [torch.empty_like(x) for x in whole]
-            with _travel(ring, last, whole):
-                pass
-        return grad_q.to(q.dtype), *whole
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("ring_attention has no second derivative")
-
-
-# --8<-- [start:plan]
-class Ring(NamedTuple):
-    """Who takes part. Of one rank without a group there is nobody to talk to."""
-
-    rank: int
-    size: int
-    group: Any = None
-
-
 class Step(NamedTuple):
     """Which of its queries a rank takes through which keys of the block that is with it."""
 
@@ -427,90 +304,6 @@ class Step(NamedTuple):
     N: int
     causal: bool  # query m sees the keys up to m; otherwise all of them
     done: int = 0  # the first so many of these queries see no key after this step
-
-
-def _seen(rank, source, length, causal, layout):
-    """The Step of one rank's queries and another's keys: a rectangle, or the triangle of its own.
-
-    In zigzag a rank holds one chunk of the first half of the sequence and the mirrored one of the
-    second, both in order. So no rectangle has a mask: of keys from an earlier rank all queries see
-    the first chunk and nothing else; of keys from a later rank only the second chunk of queries
-    sees anything, and it sees all.
-    """
-    whole = Step(source, 0, length, 0, length, causal=causal and source == rank)
-    if not causal or source == rank:
-        return whole
-    if layout == "contiguous":
-        return whole if source < rank else whole._replace(M=0)
-    half = length // 2
-    return whole._replace(N=half) if source < rank else whole._replace(first_row=half, M=half)
-
-
-def _plan(ring, length, causal, layout):
-    """The steps of a rank, in the order in which blocks come by: its own, its predecessor's, …"""
-    sources = [(ring.rank - t) % ring.size for t in range(ring.size)]
-    steps = [_seen(ring.rank, source, length, causal, layout) for source in sources]
-    for t, step in enumerate(steps):
-        later = [other.first_row for other in steps[t + 1 :] if other.M]
-        done = min([step.M, *(max(0, first - step.first_row) for first in later)])
-        steps[t] = step._replace(done=done)
-    return steps
-    # --8<-- [end:plan]
-
-
-def blocks(ring, k, v):
-    """The keys and values at a rank, one block after the other; the next arrives meanwhile.
-
-    NCCL's stream waits for what was launched before a message is posted, so a buffer that a kernel
-    has read may be received into right after; two of them, in turn, are enough.
-    """
-    held = (k.contiguous(), v.contiguous())
-    buffers = [[torch.empty_like(x) for x in held] for _ in range(min(2, ring.size - 1))]
-    for t in range(ring.size - 1):
-        arriving = buffers[t % 2]
-        with _travel(ring, held, arriving):
-            yield held
-        held = arriving
-    yield held
-
-
-@contextlib.contextmanager
-def _travel(ring, sent, received):
-    """Tensors go to the next rank, and the previous one's arrive, while the `with` block runs.
-
-    In the end it is waited for: on a GPU its stream waits, on a CPU this process.
-    """
-    what = "send to the next rank or hear from the previous one"
-    with _explained(ring, what):
-        posts = [
-            dist.P2POp(way, x, group=ring.group, group_peer=(ring.rank + hop) % ring.size)
-            for way, tensors, hop in ((dist.isend, sent, 1), (dist.irecv, received, -1))
-            for x in tensors
-        ]
-        works = dist.batch_isend_irecv(posts)
-    yield
-    with _explained(ring, what):
-        for work in works:
-            work.wait()
-
-
-@contextlib.contextmanager
-def _explained(ring, what):
-    """Where torch.distributed raises, say who could not do what."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"rank {ring.rank} of the ring could not {what}; a rank may have ended: {error}"
-        ) from error
-
-
-class Local(NamedTuple):
-    """What computes the steps of a rank, and moves keys and values in the forward."""
-
-    forward: Any  # (q, k, v, state, step, scale, *, first): as _launch_step
-    backward: Any  # (q, k, v, out, lse, grad_out, scale): as _prepare_backward
-    blocks: Any  # (ring, k, v): as blocks
 
 
 def _launch_step(q, k, v, state, step, scale, *, first):
@@ -594,84 +387,14 @@ def _architecture(device):
     return known.get(found, "sm_89" if found > (8, 0) else f"capability {found}")
 
 
-TRITON = Local(_launch_step, _prepare_backward, blocks)
-
-
-def positions(length, *, group=None, layout="zigzag"):
-    """[length], int64: where the rows of this rank's shard stand in the whole sequence.
-
-    What position embeddings, and anything else that depends on the place of a token, must use.
-    """
-    for error in _layout_refusals(layout, "length", length):
-        raise error
-    ring = _ring(group)
-    chunks = (ring.rank, 2 * ring.size - 1 - ring.rank) if layout == "zigzag" else (ring.rank,)
-    size = length // len(chunks)
-    return torch.cat([torch.arange(c * size, (c + 1) * size) for c in chunks])
-
-
-def shard(x, *, group=None, layout="zigzag", dim=-2):
-    """This rank's rows of a whole tensor, which all ranks have; `dim` is that of the sequence."""
-    N, ranks = x.shape[dim], _ring(group).size
-    for error in _layout_refusals(layout, "x", N, ranks):
-        raise error
-    return x.index_select(dim, positions(N // ranks, group=group, layout=layout).to(x.device))
-
-
-def _ring(group):
-    """The Ring of a process group, a DeviceMesh of one dimension, or None."""
-    if isinstance(group, Ring):
-        return group
-    group = group.get_group() if hasattr(group, "get_group") else group  # of a DeviceMesh
-    ready = dist.is_available() and dist.is_initialized()
-    if group is not None and not (ready and isinstance(group, dist.ProcessGroup)):
-        what = "None or, once torch.distributed is initialized, this rank's ProcessGroup or a mesh"
-        raise TypeError(f"group is {group!r:.40}; allowed: {what}")
-    group = dist.group.WORLD if ready and group is None else group
-    return Ring(dist.get_rank(group), dist.get_world_size(group), group) if ready else Ring(0, 1)
-
-
-def _compare(ring, error, q, k, v, *, scale, **options):
-    """The error that this rank must raise: its own, or that another rank calls otherwise.
-
-    A rank that refuses its own arguments says so to the others, which would wait for it otherwise.
-    """
-    mine, calls = f"what it refuses: {error}", [None] * ring.size
-    if error is None:
-        options |= {"scale": float(scale or q.shape[-1] ** -0.5)}
-        options["gradients"] = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-        mine = f"q {(*q.shape,)}, k {(*k.shape,)}, {q.dtype}, {options}"
-    with _explained(ring, "compare its call with the others'"):
-        side = ring.group if dist.get_backend(ring.group) == "gloo" else _side_group(ring.group)
-        dist.all_gather_object(calls, mine, group=side)
-    for rank, call in enumerate(calls):
-        if error is None and call != mine:
-            error = ValueError(f"rank {rank} calls with {call}; allowed: as here, {mine}")
-    return error
-
-
-@functools.cache
-def _side_group(group):
-    """A gloo group of the same ranks: what is compared must not wait for what runs on a GPU."""
-    options = {"use_local_synchronization": True, "timeout": timedelta(seconds=60)}
-    return dist.new_group(dist.get_process_group_ranks(group), backend="gloo", **options)
-
-
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-LAYOUTS = ("zigzag", "contiguous")
 
 
-def _layout_refusals(layout, name, rows, ranks=1):
-    """How rows cannot be cut, in order: which argument, what came, what is allowed."""
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        yield ValueError(f"layout is {layout!r}; allowed: 'zigzag', 'contiguous'")
-    pieces = ranks * (2 if layout == "zigzag" else 1)
-    if rows % pieces:
-        yield ValueError(f"{name} has {rows} rows; allowed in {layout}: a multiple of {pieces}")
+def _refusals(q, k, v, causal, scale):
+    """What these kernels cannot do, in order: which argument, what came, what is allowed.
 
-
-def _refusals(q, k, v, causal, scale, layout):
-    """What a rank cannot do, in order: which argument, what came, what is allowed."""
+    The launcher in ring.py asks once, before the first step.
+    """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
@@ -701,14 +424,10 @@ def _refusals(q, k, v, causal, scale, layout):
         yield ValueError(f"q has shape {(*q.shape,)}; allowed: fewer than 2^31 rows")
     if not isinstance(causal, bool):
         yield TypeError(f"causal is {causal!r}; allowed: True, False")
-    yield from _layout_refusals(layout, "q", L)
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
-    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if gradient and scale is not None and scale > 2.0**8:  # weights might be off by 2 %
-        yield ValueError(f"scale is {scale!r:.40}; allowed for gradients: at most 2^8")
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
     if _architecture(q.device) not in FORWARD_TILES:
@@ -716,47 +435,36 @@ def _refusals(q, k, v, causal, scale, layout):
 
 
 def main():
-    """Start a process for each rank, and check them."""
-    if "RANK" not in os.environ:  # torchrun starts this file again, once for each rank
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--local-addr", "127.0.0.1"]  # the machine's name may lead nowhere
-        command += ["--nproc-per-node", f"{max(RANKS, torch.cuda.device_count())}", __file__]
-        environment = {"OMP_NUM_THREADS": "1"} | os.environ
-        return subprocess.run(command, env=environment, check=False).returncode
-    device = torch.device("cpu" if INTERPRETED else f"cuda:{os.environ['LOCAL_RANK']}")
-    if not INTERPRETED:
-        torch.cuda.set_device(device)
-    options = {"timeout": timedelta(seconds=60), "device_id": None if INTERPRETED else device}
-    dist.init_process_group("gloo" if INTERPRETED else "nccl", **options)
-    right = _check(device)  # a function: what refers to the ring ends before the ring does
-    gc.collect()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(not right)  # at its own end Python may abort, while a thread of gloo's still runs
-
-
-def _check(device):
-    """Whether output and gradients of all ranks are PyTorch's in float64; the first rank prints."""
-    torch.manual_seed(0)  # the same numbers on all ranks
-    ranks, found, want = dist.get_world_size(), [], []
-    whole = [torch.randn(1, H, 64 * ranks, 64).half().to(device) for H in (4, 2, 2, 4)]
-    sdpa = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
-    calls = (
-        (found, functools.partial(ring_attention, causal=True), map(shard, whole)),
-        (want, functools.partial(sdpa, is_causal=True), (x.double() for x in whole)),
-    )
-    for results, attention, (*tensors, grad_out) in calls:
-        out = attention(*[x.requires_grad_() for x in tensors])
-        results += out, *torch.autograd.grad(out, tensors, grad_out)
-    errors = [(x - shard(y)).abs().max() / y.abs().max() for x, y in zip(found, want, strict=True)]
-    dist.all_reduce(errors := torch.stack(errors), dist.ReduceOp.MAX)
-    right = errors.max().item() <= 2 * torch.finfo(torch.float16).eps  # of the largest value
-    if dist.get_rank() == 0:
-        print(f"q {(*found[0].shape,)} on each of {ranks} ranks, {whole[0].dtype} on {device}")
-        words = [f"{x:.1e}" for x in errors.tolist()]
-        print(f"out, grad_q, grad_k, grad_v: off float64 by {words} of their largest values")
-        print("OK" if right else "WRONG: that is not rounding", flush=True)
-    return right
+    """Check the steps of the last of four ranks against PyTorch in float64."""
+    torch.manual_seed(0)
+    device, L, scale = "cuda" if torch.cuda.is_available() else "cpu", 64, 0.125
+    shapes = ((4, L), (2, 4 * L), (2, 4 * L), (4, L))  # heads and rows of q, k, v and dO
+    q, k, v, grad_out = (torch.randn(1, *shape, 64, device=device).half() for shape in shapes)
+    blocks = list(zip(k.split(L, 2), v.split(L, 2), strict=True))
+    # The rank's own keys come first, then those of the rank before it; the first rank's end it.
+    steps = [Step(rank, 0, L, 0, L, rank == 3, L * (rank == 0)) for rank in (3, 2, 1, 0)]
+    grad_q, acc, sums = (torch.zeros(*x, L, 64, device=device) for x in ((1, 4), (1, 4), (8, 2)))
+    out, (m_i, l_i, lse) = torch.empty_like(q), acc.new_empty((3, *q.shape[:-1]))
+    for step in steps:
+        state = acc, m_i, l_i, out, lse
+        _launch_step(q, *blocks[step.source], state, step, scale, first=step.causal)
+    compute = _prepare_backward(q, k, v, out, lse, grad_out, scale)
+    for step in steps:  # each finds what it adds to the gradients of its keys and values
+        compute(*blocks[step.source], (grad_q, *sums[step.source :: 4].split(1)), step)
+    grad_k, grad_v = (torch.cat(x.split(1), 2) for x in sums.split(4))
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    seen = torch.ones(L, 4 * L, device=device).tril(3 * L).bool()
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    want = sdpa(*leaves, seen, enable_gqa=True)
+    want = want, *torch.autograd.grad(want, leaves, grad_out.double())
+    pairs = zip((out, grad_q, grad_k, grad_v), want, strict=True)
+    errors = [(x - y).abs().max() / y.abs().max() for x, y in pairs]
+    print(f"q {(*q.shape,)}, k and v {(*k.shape,)} in four steps, {q.dtype} on {device}")
+    print("out, grad_q, grad_k, grad_v: off float64, as shares of the largest value, by")
+    print(", ".join(f"{x:.1e}" for x in errors))
+    right = max(errors) <= 2 * torch.finfo(q.dtype).eps
+    print("OK" if right else "WRONG: that is not rounding")
+    return int(not right)
 
 
 if __name__ == "__main__":

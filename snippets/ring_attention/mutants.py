@@ -1,4 +1,4 @@
-"""Wrong variants of kernel.py, and of the step in op.py. Each must be rejected."""
+"""Wrong variants of kernel.py, of ring.py and of the step in op.py. Each must be rejected."""
 
 from snippets._lab.judge.mutants import Mutant
 
@@ -20,54 +20,63 @@ MUTANTS = [
         "        held = arriving\n    yield held",
         "        held = (arriving[0], held[1])\n    yield held",
         "Keys of one rank weigh the values of another.",
+        "ring.py",
     ),
     Mutant(
         "k not rotated in the backward",
         "                    compute(*held, (grad_q, *found), step)",
         "                    compute(k, held[1], (grad_q, *found), step)",
         "The backward needs the keys that the forward saw at this step, not the rank's own.",
+        "ring.py",
     ),
     Mutant(
         "dK and dV one hop short of home",
         "            with _travel(ring, last, whole):\n                pass",
         "            whole = last",
         "After the last step the sums are at the neighbor of the rank whose keys they belong to.",
+        "ring.py",
     ),
     Mutant(
         "earlier ranks' dK and dV dropped",
         "x[:, :, keys] += more[:, :, keys]",
         "x[:, :, keys] = more[:, :, keys]",
         "Each rank replaces what the ranks before it had found for the same keys.",
+        "ring.py",
     ),
     Mutant(
         "neighboring chunks instead of mirrored ones",
         "chunks = (ring.rank, 2 * ring.size - 1 - ring.rank) if",
         "chunks = (2 * ring.rank, 2 * ring.rank + 1) if",
         "Shards are cut as if contiguous, and masked as if in zigzag.",
+        "ring.py",
     ),
     Mutant(
         "the other chunk of keys",
         "return whole._replace(N=half) if source < rank else",
         "return whole._replace(first_key=half, N=half) if source < rank else",
         "Of an earlier rank's keys a query sees the first chunk; the mirrored one lies after it.",
+        "ring.py",
     ),
     Mutant(
         "the other chunk of queries",
         "else whole._replace(first_row=half, M=half)",
         "else whole._replace(M=half)",
         "Keys of a later rank are seen by the second chunk of queries only.",
+        "ring.py",
     ),
     Mutant(
         "staircase upside down",
         "return whole if source < rank else whole._replace(M=0)",
         "return whole if source > rank else whole._replace(M=0)",
         "Queries see the keys of later ranks and not those of earlier ones.",
+        "ring.py",
     ),
     Mutant(
         "a buffer received into while it is read",
         "arriving = buffers[t % 2]",
         "arriving = buffers[0]",
         "The next keys overwrite the ones that the step is computing with.",
+        "ring.py",
     ),
     Mutant(
         "running sum not rescaled",
@@ -86,6 +95,7 @@ MUTANTS = [
         "later = [other.first_row for other in steps[t + 1 :] if other.M]",
         "later = []",
         "Every step divides and writes the output, and leaves nothing for the next one.",
+        "ring.py",
     ),
     Mutant(
         "no scale in dQ",

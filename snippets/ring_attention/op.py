@@ -42,6 +42,7 @@ from snippets.hopper_backward.op import attention as on_one_gpu
 
 from . import kernel
 from .copies import copied_blocks, reached
+from .ring import TRITON, Local, blocks
 
 __all__ = ["loops", "on_one_gpu"]
 HOPPER_KERNEL = hopper.__file__
@@ -235,12 +236,12 @@ def hopper_gradients(q, k, v, out, lse, grad_out, scale):
 
 # --8<-- [start:composed]
 def _local(q, k, v):
-    """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and kernel.py's TRITON elsewhere."""
+    """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and ring.py's TRITON elsewhere."""
     if q.device.type != "cuda" or kernel._architecture(q.device) != "sm_90":
-        return kernel.TRITON
+        return TRITON
     if q.dtype == torch.float32 or q.shape[-1] not in VARIANTS:
-        return kernel.TRITON
-    return HOPPER if kernel._can_use_tma("sm_90", q, k, v) else kernel.TRITON
+        return TRITON
+    return HOPPER if kernel._can_use_tma("sm_90", q, k, v) else TRITON
 
 
 def _forward(q, k, v, *further, first):
@@ -253,10 +254,10 @@ def _backward(q, k, v, *further):
 
 def _blocks(ring, k, v):
     """Copied by DMA engines where all GPUs reach each other, else sent by torch.distributed."""
-    return (copied_blocks if reached(ring, k.device) else kernel.blocks)(ring, k, v)
+    return (copied_blocks if reached(ring, k.device) else blocks)(ring, k, v)
 
 
-HOPPER = kernel.Local(hopper_step, hopper_gradients, _blocks)
-# For kernel.py's ring_attention(…, local=LOCAL).
-LOCAL = kernel.Local(_forward, _backward, _blocks)
+HOPPER = Local(hopper_step, hopper_gradients, _blocks)
+# For ring.py's ring_attention(…, local=LOCAL).
+LOCAL = Local(_forward, _backward, _blocks)
 # --8<-- [end:composed]

@@ -20,9 +20,10 @@ from snippets._lab.measure.timing import Flush, in_turns
 from . import copies, kernel, op
 from .checks import HUGE, assert_huge_steps, assert_ring, assert_steps
 from .exchange import alone, ulysses_attention, unshard
-from .kernel import shard
+from .ring import Local, _plan, _ring, blocks, shard
+from .ring import ring_attention as with_triton
 
-ring_attention = functools.partial(kernel.ring_attention, local=op.LOCAL)
+ring_attention = functools.partial(with_triton, local=op.LOCAL)
 OURS = "ring_attention"  # with local=op.LOCAL
 TRITON = "ring_attention, Triton step"
 ALONE = "ring_attention, one GPU"
@@ -51,7 +52,7 @@ def check_rank(device, cases):
         options = {"D": D, "dtype": dtype, "device": device}
         q, _, grad_out = make_qkv(1, 2 * size, N=length * size, seed=at, **options)
         _, k, v = make_qkv(1, size, M=1, N=length * size, seed=at + 1, **options)
-        for attention in (ring_attention, kernel.ring_attention, ulysses_attention):
+        for attention in (ring_attention, with_triton, ulysses_attention):
             local = [shard(x, layout=layout).requires_grad_() for x in (q, k, v)]
             out = attention(*local, causal=causal, layout=layout)
             found = out, *torch.autograd.grad(out, local, shard(grad_out, layout=layout))
@@ -81,7 +82,7 @@ def _gathered(q, k, v, causal):
 
     q [B, H, L, D] is cut in zigzag; k and v are contiguous shards that lie as [L, B · H, D].
     """
-    ring = kernel._ring(None)
+    ring = _ring(None)
     whole = []
     for x in (k, v):
         rows = x.new_empty(ring.size * x.shape[0], *x.shape[1:])
@@ -126,7 +127,7 @@ def prepare(N, causal, names):
         CUDNN: lambda: resolve(CUDNN)(q, k, v, causal=causal),
         ALONE: lambda: alone(q, k, v, causal=causal, scale=D**-0.5),
         OURS: lambda: ring_attention(*zigzag, **options),
-        TRITON: lambda: kernel.ring_attention(*zigzag, **options),
+        TRITON: lambda: with_triton(*zigzag, **options),
         GATHER: lambda: _gathered(zigzag[0], *lying, causal),
         ULYSSES: lambda: ulysses_attention(*rows, layout="contiguous", attention=_local, **options),
     }
@@ -175,18 +176,18 @@ def clock(names, rounds):
 
 def _steps_only(q, k, v, causal, local):
     """All steps of a ring on the keys that a rank has: what ring_attention launches, no message."""
-    ring = kernel._ring(None)
+    ring = _ring(None)
     B, H, L, _ = q.shape
     acc = q.new_empty(q.shape, dtype=torch.float32)
     m_i, l_i, lse = q.new_empty((3, B, H, L), dtype=torch.float32)
     state = acc, m_i, l_i, torch.empty_like(q), lse
-    for t, step in enumerate(kernel._plan(ring, L, causal, "zigzag")):
+    for t, step in enumerate(_plan(ring, L, causal, "zigzag")):
         local(q, k, v, state, step, D**-0.5, first=t == 0)
 
 
 def _transfers_only(k, v):
     """All messages of a ring, and nothing between them."""
-    ring = kernel._ring(None)
+    ring = _ring(None)
     for _ in op.LOCAL.blocks(ring, k, v):
         pass
 
@@ -238,15 +239,15 @@ def prepare_ways(N, causal):
     few, all_of_them = _group_of(CHANNELS), _programs()
 
     def ring(blocks, programs=all_of_them, group=None):
-        local = kernel.Local(functools.partial(op.hopper_step, programs=programs), None, blocks)
+        local = Local(functools.partial(op.hopper_step, programs=programs), None, blocks)
         options = {"causal": causal, "group": group, "validate": False}
-        return kernel.ring_attention(q, k, v, local=local, **options)
+        return with_triton(q, k, v, local=local, **options)
 
     calls = {
         COPIES: lambda: ring(copies.copied_blocks),
-        NCCL: lambda: ring(kernel.blocks),
-        FEWER: lambda: ring(kernel.blocks, all_of_them - CHANNELS, few),
-        TICKETS: lambda: ring(kernel.blocks, A_TILE_EACH, few),
+        NCCL: lambda: ring(blocks),
+        FEWER: lambda: ring(blocks, all_of_them - CHANNELS, few),
+        TICKETS: lambda: ring(blocks, A_TILE_EACH, few),
     }
     why = {name: _why(call, want) for name, call in calls.items()}
     steps = functools.partial(op.hopper_step, programs=all_of_them)
@@ -304,7 +305,7 @@ def prepare_training(N, causal, names):
         CUDNN: functools.partial(resolve(CUDNN), causal=causal),
         TRAINED: functools.partial(op.on_one_gpu, causal=causal),
         OURS: functools.partial(ring_attention, causal=causal, validate=False),
-        TRITON: functools.partial(kernel.ring_attention, causal=causal, validate=False),
+        TRITON: functools.partial(with_triton, causal=causal, validate=False),
     }
     calls, found, why = {}, {}, {}
     for name in names:

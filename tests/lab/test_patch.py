@@ -135,12 +135,13 @@ def test_what_is_not_found_exactly_once_is_refused(case):
 
 
 def pieces(room):
-    """(name, old, new) of everything that looks for code in a room's file."""
+    """(file, name, old, new) of everything that looks for code in a room's files."""
+    usual = rooms.source_file(room).name
     if rooms.room_file(room, "mutants.py").exists():
-        for name, old, new, _ in rooms.load(room, "mutants").MUTANTS:
-            yield f"mutant {name}", old, new
+        for name, old, new, _, file in rooms.load(room, "mutants").MUTANTS:
+            yield file or usual, f"mutant {name}", old, new
     for name, changes in BENCHES.get(room, dict)().items():
-        yield from ((f"{name}, change {i}", *change) for i, change in enumerate(changes))
+        yield from ((usual, f"{name}, change {i}", *change) for i, change in enumerate(changes))
 
 
 def flash():
@@ -192,10 +193,10 @@ BENCHES = {
     "room", [r for r in rooms.rooms() if r in BENCHES or rooms.room_file(r, "mutants.py").exists()]
 )
 def test_every_piece_is_found_once(room):
-    file = rooms.source_file(room).read_text("utf-8")
     asked = 0
-    for name, old, new in pieces(room):
-        assert occurs(file, old), name
-        replace(file, old, new)
+    for file, name, old, new in pieces(room):
+        text = rooms.room_file(room, file).read_text("utf-8")
+        assert occurs(text, old), name
+        replace(text, old, new)
         asked += 1
     assert asked >= 8

@@ -41,8 +41,17 @@ from snippets.ring_attention.checks import (
     eager,
 )
 from snippets.ring_attention.exchange import ulysses_attention, unshard
-from snippets.ring_attention.kernel import positions, ring_attention, shard
 from snippets.ring_attention.ranks import Failure, Ranks
+from snippets.ring_attention.ring import (
+    LAYOUTS,
+    TRITON,
+    Ring,
+    _plan,
+    blocks,
+    positions,
+    ring_attention,
+    shard,
+)
 from tests import made_up
 from tests.floors import some
 from tests.posts import fused
@@ -246,12 +255,12 @@ def test_hopper_steps_are_for_what_they_can_compute(monkeypatch):
 
     assert chosen() is op.HOPPER
     assert chosen(torch.float16, 64) is op.HOPPER
-    assert chosen(torch.float32) is kernel.TRITON
-    assert chosen(D=96) is kernel.TRITON
-    assert chosen(cut=slice(1, 65)) is kernel.TRITON  # TMA wants multiples of 16 bytes
-    assert op._local(*[torch.zeros(1, 2, 8, 64).half()] * 3) is kernel.TRITON
+    assert chosen(torch.float32) is TRITON
+    assert chosen(D=96) is TRITON
+    assert chosen(cut=slice(1, 65)) is TRITON  # TMA wants multiples of 16 bytes
+    assert op._local(*[torch.zeros(1, 2, 8, 64).half()] * 3) is TRITON
     capability["is"] = (10, 0)
-    assert chosen() is kernel.TRITON
+    assert chosen() is TRITON
 
 
 def test_each_mistake_in_the_step_for_hopper_is_found():
@@ -379,7 +388,7 @@ def blocks_seen(size, calls, monkeypatch, seed=0):
         pause = random.Random(f"{seed} {rank}")
         for call in some(range(calls)):
             mine = torch.full((1, 1, 4 - call % 2, 2), float(10 * call + rank))
-            ring = kernel.Ring(rank, size, rank)
+            ring = Ring(rank, size, rank)
             for k, v in copies.copied_blocks(ring, mine, mine + 0.5):
                 time.sleep(pause.choice((0, 0, 0.001, 0.004)))  # a step
                 assert torch.equal(k + 0.5, v)
@@ -423,11 +432,11 @@ def test_a_buffer_that_is_written_before_it_is_free_is_noticed(monkeypatch):
 
 def scores_seen(size, length, causal, layout):
     """[N, N] of how often each query meets each key, in the order of positions."""
-    rings = [kernel.Ring(rank, size) for rank in range(size)]
+    rings = [Ring(rank, size) for rank in range(size)]
     where = [positions(length, group=ring, layout=layout) for ring in rings]
     met = torch.zeros(size * length, size * length, dtype=torch.int64)
     for ring in some(rings):
-        for step in kernel._plan(ring, length, causal, layout):
+        for step in _plan(ring, length, causal, layout):
             rows = where[ring.rank][step.first_row : step.first_row + step.M]
             keys = where[step.source][step.first_key : step.first_key + step.N]
             seen = torch.ones(len(rows), len(keys), dtype=torch.int64)
@@ -436,7 +445,7 @@ def scores_seen(size, length, causal, layout):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("layout", kernel.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_query_meets_its_keys_once(size, layout):
     N = size * 4
     assert scores_seen(size, 4, False, layout).eq(1).all()
@@ -446,7 +455,7 @@ def test_every_query_meets_its_keys_once(size, layout):
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_zigzag_gives_all_ranks_the_same_work(size):
     def work(layout):
-        plans = [kernel._plan(kernel.Ring(r, size), 8, True, layout) for r in range(size)]
+        plans = [_plan(Ring(r, size), 8, True, layout) for r in range(size)]
         return [sum(s.M * s.N / (2 if s.causal else 1) for s in steps) for steps in plans]
 
     assert len(set(work("zigzag"))) == 1
@@ -457,9 +466,9 @@ def test_the_drawings_show_what_is_planned():
     size = drawings.RANKS
     for rank in some(range(size)):
         assert drawings.chunks(rank, "zigzag") == tuple(
-            positions(2, group=kernel.Ring(rank, size)).tolist()
+            positions(2, group=Ring(rank, size)).tolist()
         )
-        for t, step in enumerate(some(kernel._plan(kernel.Ring(rank, size), 2, True, "zigzag"))):
+        for t, step in enumerate(some(_plan(Ring(rank, size), 2, True, "zigzag"))):
             assert (
                 drawings.step_of(
                     *(drawings.chunks(r, "zigzag")[0] for r in (rank, step.source)), "zigzag"
@@ -477,10 +486,10 @@ def test_the_drawings_show_what_is_planned():
 
 def test_a_row_is_finished_at_the_last_step_that_it_sees():
     for size in (1, 2, 5):
-        for layout in kernel.LAYOUTS:
+        for layout in LAYOUTS:
             for rank in some(range(size)):
                 finished = torch.zeros(8, dtype=torch.int64)
-                for step in some(kernel._plan(kernel.Ring(rank, size), 8, True, layout)):
+                for step in some(_plan(Ring(rank, size), 8, True, layout)):
                     rows = slice(step.first_row, step.first_row + step.M)
                     assert not finished[rows].any()
                     finished[step.first_row : step.first_row + step.done] += 1
@@ -491,7 +500,7 @@ def check_layouts():
     size, rank = dist.get_world_size(), dist.get_rank()
     x = torch.arange(2 * size * 3).view(1, -1, 1)
     mesh = dist.device_mesh.init_device_mesh("cpu", (size,), mesh_dim_names=("cp",))
-    for layout in some(kernel.LAYOUTS):
+    for layout in some(LAYOUTS):
         mine = shard(x, layout=layout, dim=1)
         assert torch.equal(mine.flatten(), positions(mine.shape[1], layout=layout))
         assert torch.equal(unshard(mine, layout=layout, group=mesh, dim=1), x)
@@ -751,7 +760,7 @@ def made_up_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(op, "hopper_step", triton_step)
-    monkeypatch.setattr(copies, "copied_blocks", kernel.blocks)
+    monkeypatch.setattr(copies, "copied_blocks", blocks)
     monkeypatch.setattr(trials, "_group_of", lambda channels: None)
     monkeypatch.setattr(trials, "_programs", lambda: 132)
     monkeypatch.setattr(trials, "profile", Profile)

@@ -58,6 +58,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     diagnosis: str  # one sentence a reader with this mistake would want to read
+    file: str = ""  # of the room that `old` is in, if not the one that a reader copies
 
 
 class Slip(NamedTuple):
@@ -169,7 +170,7 @@ def _difference(error: Any) -> str | None:
 def _judge_in_child(
     channel: Connection, room: str, path: Path, first: str, derive: Derive | None
 ) -> None:
-    """Replace the room's kernel by the file at `path`, and run the numerical tests."""
+    """Replace the room's file of that name by the one at `path`, and run the numerical tests."""
     import pytest
     import torch
 
@@ -182,11 +183,11 @@ def _judge_in_child(
     tests = test_files(room)
     for file in tests:
         sys.modules.pop(file.stem, None)
-    name = f"{package}.{source_file(room).stem}"
+    name = f"{package}.{path.stem}"
     module, execute = module_at(path, name)
     judge = _Judge(first)
     try:
-        setattr(importlib.import_module(package), source_file(room).stem, module)
+        setattr(importlib.import_module(package), path.stem, module)
         sys.modules[name] = module
         execute()
     except Exception as error:  # noqa: BLE001 - whatever importing raises is the verdict
@@ -214,15 +215,18 @@ def _import_once() -> None:
     gc.freeze()  # what was imported is no garbage, and a child need not look through it
 
 
-def judge(room: str, source: str, *, first: str = "", derive: Derive | None = None) -> Verdict:
+def judge(
+    room: str, source: str, *, file: str = "", first: str = "", derive: Derive | None = None
+) -> Verdict:
     """Run the room's numerical tests against `source` in a process of its own.
 
-    The test `first` runs before the others. `derive` says of a killed mutant's module what its
+    `source` takes the place of `file`, or of the one that a reader copies. The test `first` runs
+    before the others. `derive` says of a killed mutant's module what its
     output alone tells about the mistake.
     """
     _import_once()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / source_file(room).name
+        path = Path(folder) / (file or source_file(room).name)
         path.write_text(source, encoding="utf-8")
         with Child(_judge_in_child, room, path, first, derive) as child:
             try:
@@ -254,8 +258,11 @@ def rows(
     Raises MutantError if the unchanged kernel fails, a mutant survives or one cannot be judged.
     """
     mutants: list[Mutant] = load(room, "mutants").MUTANTS
-    source = source_file(room).read_text(encoding="utf-8")
-    sources = {CONTROL: source} | {m.name: mutate(source, m) for m in mutants}
+    control = Mutant(CONTROL, "", "", "")
+    files = {m.name: m.file or source_file(room).name for m in (control, *mutants)}
+    texts = {name: room_file(room, name).read_text(encoding="utf-8") for name in files.values()}
+    sources = {CONTROL: texts[files[CONTROL]]}
+    sources |= {m.name: mutate(texts[files[m.name]], m) for m in mutants}
     if len(sources) != len(mutants) + 1:
         raise MutantError(f"{room}: two mutants have the same name")
     killers = _killers(room)
@@ -263,7 +270,9 @@ def rows(
         derive = None  # outputs are looked at in the interpreter
     with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
         pending = {
-            name: pool.submit(judge, room, text, first=killers.get(name, ""), derive=derive)
+            name: pool.submit(
+                judge, room, text, file=files[name], first=killers.get(name, ""), derive=derive
+            )
             for name, text in sources.items()
         }
         try:
@@ -283,7 +292,7 @@ def rows(
         raise MutantError(f"{room}:\n  " + "\n  ".join(wrong))
     for mutant in mutants:
         found = verdicts[mutant.name]
-        old, new = patch.changed_lines(source, sources[mutant.name])
+        old, new = patch.changed_lines(texts[files[mutant.name]], sources[mutant.name])
         yield {
             "mutant": mutant.name,
             "diagnosis": mutant.diagnosis,

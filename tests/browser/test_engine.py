@@ -805,6 +805,7 @@ def test_what_a_kernel_does_is_counted_as_triton_counts_it(ask):
     loads, stores = trace.total("load"), trace.total("store")
     assert (counts["loads"], counts["bytesLoaded"]) == (loads.instructions, loads.bytes)
     assert (counts["stores"], counts["bytesStored"]) == (stores.instructions, stores.bytes)
+    assert (counts["sectorsLoaded"], counts["sectorsStored"]) == (loads.sectors, stores.sectors)
 
 
 @pytest.mark.browser

@@ -791,7 +791,7 @@ const GENERAL = [
   ["to_tensor", "x", ({ x }) => tile(x)],
   ["where", "condition x y", ({ condition, x, y }) => {
     const made = tiles.where(tile(condition), x, y);
-    meter.chosen += made.data?.length ?? 0;
+    if (made.data) meter.chosen += made.data.length;
     return made;
   }],
   ["dot", "input other acc= input_precision= allow_tf32= max_num_imprecise_acc= out_dtype=", dot],

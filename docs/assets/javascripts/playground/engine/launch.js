@@ -187,7 +187,7 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
   memory.line = () => machine.line;
   const before = Object.values(args).flatMap((value) => (value?.data ? [value] : value?.descriptor ? [value.descriptor] : []));
   const copies = new Map(before.map(({ data }) => [data, data.slice()]));
-  const counts = { loads: 0, stores: 0, bytesLoaded: 0, bytesStored: 0, flops: 0, programs: 0, perProgram: null };
+  const counts = { programs: 0, perProgram: null };
   let error = null;
   try {
     machine.line = kernel.tree.line;
@@ -204,14 +204,15 @@ export function launch(file, kernel, { grid: asked, args, options }, told) {
     if (options.variables) remember(machine, options.variables);
     let heaviest = -1;
     let soFar = { ...memory.counts, flops: 0, chosen: 0 };
-    meter.restart();
+    meter.begin(options.maxSteps, options.maxMilliseconds);
     programs(kernel, machine, values, () => {
       const now = { ...memory.counts, flops: meter.flops, chosen: meter.chosen };
       const own = Object.fromEntries(Object.keys(now).map((key) => [key, now[key] - soFar[key]]));
       soFar = now;
       counts.programs += 1;
-      if (own.flops + own.bytesLoaded + own.bytesStored > heaviest) {
-        heaviest = own.flops + own.bytesLoaded + own.bytesStored;
+      const work = own.flops + own.bytesLoaded + own.bytesStored;
+      if (work > heaviest) {
+        heaviest = work;
         counts.perProgram = { ...own, largest: meter.largest };
       }
     });

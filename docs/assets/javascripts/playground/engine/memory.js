@@ -11,7 +11,7 @@ import { Tensor, count, scalar } from "./values.js";
 
 const SPACE = 2 ** 40; // bytes from one storage to the next; a pointer begins in the middle of its own
 const NOBODY = 0;
-const SECTOR = 32; // bytes that memory moves at the least
+const SECTOR = 32; // bytes
 const LANES_KEPT = 4_000_000; // addresses of a trace, all accesses together
 
 const DTYPES = { ...BY_NAME, bool: int1 };
@@ -21,6 +21,8 @@ export function dtypeNamed(name) {
   if (!dtype) throw new KernelError(`a tensor of ${name} is not known here`, "runtime");
   return dtype;
 }
+
+const sectorsOf = ({ data }, mask) => new Set(data.filter((_, i) => !mask || mask.data[i]).map((x) => Math.floor(x / SECTOR))).size;
 
 /* A tensor within its storage. */
 class Region {
@@ -198,8 +200,6 @@ export class Memory {
     let active = 0;
     let storage = null;
     let low = 0;
-    const sectors = new Set();
-    let sector = -1;
     for (let i = 0; i < n; i += 1) {
       if (mask && !mask.data[i]) {
         out[i] = other ? other.data[i] : rest;
@@ -207,7 +207,6 @@ export class Memory {
       }
       active += 1;
       const address = pointers.data[i];
-      if (Math.floor(address / SECTOR) !== sector) sectors.add(sector = Math.floor(address / SECTOR));
       if (!storage || address < low || address >= low + SPACE) {
         storage = this.#storageAt(address, dtype);
         low = storage ? storage.base - SPACE / 2 : Infinity;
@@ -220,7 +219,7 @@ export class Memory {
     this.step += 1;
     this.counts.loads += 1;
     this.counts.bytesLoaded += active * size;
-    this.counts.sectorsLoaded += sectors.size;
+    this.counts.sectorsLoaded += sectorsOf(pointers, mask);
     return new Tensor(dtype, pointers.shape, out);
   }
 
@@ -231,12 +230,10 @@ export class Memory {
     const size = dtype.size;
     const me = this.program + 1;
     let active = 0;
-    const sectors = new Set();
     for (let i = 0; i < n; i += 1) {
       if (mask && !mask.data[i]) continue;
       active += 1;
       const address = pointers.data[i];
-      sectors.add(Math.floor(address / SECTOR));
       const storage = this.#storageAt(address, dtype);
       const place = storage ? Math.floor((address - storage.base) / size) : -1;
       if (!storage || !(storage.owner[place] > NOBODY)) {
@@ -254,7 +251,7 @@ export class Memory {
     this.step += 1;
     this.counts.stores += 1;
     this.counts.bytesStored += active * size;
-    this.counts.sectorsStored += sectors.size;
+    this.counts.sectorsStored += sectorsOf(pointers, mask);
   }
 
   /* Read, combine and write; gives what was there. */

@@ -6,25 +6,19 @@ const EACH = 16; // an operation costs at least so many steps, however small its
 
 export const meter = {
   steps: 0,
-  flops: 0,
-  chosen: 0, // elements of tl.where
-  largest: 0, // elements of a tile
   most: Infinity,
   until: Infinity,
   next: LOOK,
   milliseconds: 0,
   begin(maxSteps, maxMilliseconds) {
     this.steps = 0;
-    this.restart();
+    this.flops = 0;
+    this.chosen = 0; // by tl.where
+    this.largest = 0; // tile
     this.most = maxSteps;
     this.milliseconds = maxMilliseconds;
     this.until = performance.now() + maxMilliseconds;
     this.next = LOOK;
-  },
-  restart() {
-    this.flops = 0;
-    this.chosen = 0;
-    this.largest = 0;
   },
   spend(elements) {
     this.steps += elements + EACH;

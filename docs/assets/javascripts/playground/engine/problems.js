@@ -55,11 +55,9 @@ function argument(value, name, problem, data) {
   return value?.descriptor ? { ...value, descriptor: own(value.descriptor) } : value;
 }
 
-const NOTHING = { loads: 0, stores: 0, bytesLoaded: 0, bytesStored: 0, flops: 0, programs: 0 };
-
 function added(total, counts) {
   const sum = {};
-  for (const key of Object.keys(NOTHING)) sum[key] = total[key] + counts[key];
+  for (const key of Object.keys(counts)) sum[key] = (total[key] ?? 0) + counts[key];
   const heavier = !total.perProgram || counts.perProgram?.flops > total.perProgram.flops;
   return { ...sum, perProgram: heavier ? counts.perProgram : total.perProgram };
 }
@@ -76,7 +74,7 @@ export function runProblem(source, problem, options = {}) {
     faults: [],
     accesses: [],
     steps: [],
-    counts: { ...NOTHING, perProgram: null },
+    counts: { perProgram: null },
     milliseconds: 0,
   };
   for (const [number, launch] of problem.launches.entries()) {

@@ -1045,7 +1045,6 @@ export function attribute(value, name) {
 
 /* Names of the language that this engine has; and of each module those that it has and lacks. A test compares
    them with what kernels use, and with Triton's. */
-export const NAMES = [...language.value.entries.keys()];
 export const MODULE_NAMES = Object.fromEntries(
   [language, cuda, libdevice, math].map(({ value: { name, entries, lacks } }) => [name, { has: [...entries.keys()], lacks }]),
 );

@@ -3,13 +3,12 @@
    The page's policy, a meta tag, does not bind a worker; so nothing here evaluates text, imports what it
    is told, or asks the network (a test reads what is shipped). */
 import { parse, run } from "./index.js";
-import { MODULE_NAMES, NAMES } from "./language.js";
+import { MODULE_NAMES } from "./language.js";
 import { runProblem } from "./problems.js";
 
 const TASKS = {
   parse: ({ source }) => parse(source),
   run: ({ source, kernel, grid, args, options }) => run(source, kernel, { grid, args, options }),
-  names: () => NAMES,
   modules: () => MODULE_NAMES,
   problem: ({ source, problem, options }) => runProblem(source, problem, options),
 };

@@ -1,6 +1,5 @@
 """The interpreter replaces the language once a launch, and the kernel computes what it did."""
 
-import contextlib
 
 import numpy
 import pytest
@@ -8,8 +7,6 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
-
-from snippets._lab.probe import interpreter as lab
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter")
 
@@ -60,17 +57,3 @@ def test_a_tile_of_a_comparison_of_numbers_is_a_mask(monkeypatch):
         _masked_kernel[(1,)](x, n, BLOCK=4)
     assert x.tolist() == [1.0, 1.0, 1.0, 0.0]
     assert [mask.data.dtype for mask in masks] == [numpy.bool_] * 2
-
-
-@pytest.mark.parametrize(
-    ("triton_version", "numpy_version", "fits"),
-    [("3.6.0", "2.3.5", True), ("3.6.0", "2.4.0", False), ("3.7.1", "2.4.0", True)],
-)
-def test_a_numpy_with_which_no_loop_runs_is_refused(
-    triton_version, numpy_version, fits, monkeypatch
-):
-    monkeypatch.setattr(triton, "__version__", triton_version)
-    monkeypatch.setattr(numpy, "__version__", numpy_version)
-    refused = pytest.raises(RuntimeError, match=r"3\.6\.0 cannot .* 2\.4\.0: .*'numpy<2\.4'")
-    with contextlib.nullcontext() if fits else refused:
-        lab.refuse_numpy()

@@ -103,10 +103,7 @@ def said(file: Path, wanted: str = "", alone: bool = False) -> Diagnosis:
         os.environ["TRITON_INTERPRET"] = "1"  # before triton decorates the file's kernels
         from snippets._lab.probe.interpreter import patch_as_compiled, patch_once_a_launch
 
-        try:
-            patch_once_a_launch()
-        except RuntimeError as error:  # it cannot run with this NumPy
-            return Diagnosis(False, cannot=str(error))
+        patch_once_a_launch()
         if alone:
             patch_as_compiled()
             without_a_gpu()

@@ -1,7 +1,7 @@
 """One implementation beside others: how many times as fast, and where."""
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -12,40 +12,29 @@ from snippets._lab.draw.units import between
 from snippets._lab.results.store import DataError
 
 
-class Against(Mapping[Any, Gain]):
+class Against(dict[Any, Gain]):
     """Case → how many times as fast ours is as the other: above 1 ours is faster."""
 
     def __init__(self, ours: Mapping[Any, Row], other: Mapping[Any, Row]) -> None:
+        super().__init__(gains({c: (ours[c], other[c]) for c in ours if c in other}))
         self.ours, self.other = ours, other
-        self.ratios = gains({c: (ours[c], other[c]) for c in ours if c in other})
-
-    def __getitem__(self, case: Any) -> Gain:
-        return self.ratios[case]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.ratios)
-
-    def __len__(self) -> int:
-        return len(self.ratios)
 
     @property
     def best(self) -> Any:
         """The case in which ours stands best."""
-        return max(self.ratios, key=lambda case: self.ratios[case])
+        return max(self, key=self.__getitem__)
 
     @property
     def worst(self) -> Any:
         """The case in which ours stands worst."""
-        return min(self.ratios, key=lambda case: self.ratios[case])
+        return min(self, key=self.__getitem__)
 
     def where(self, **wanted: Any) -> "Against":
         """The same for the cases with these values; a verdict stays what it is among all."""
         found = copy(self)
-        found.ratios = {
-            case: gain
-            for case, gain in self.ratios.items()
-            if all(getattr(case, axis) == value for axis, value in wanted.items())
-        }
+        for case in self:
+            if any(getattr(case, axis) != value for axis, value in wanted.items()):
+                del found[case]
         return found
 
     def between(self) -> str:

@@ -8,19 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 
-def refuse_numpy() -> None:
-    """Raise where the interpreter cannot run a loop: NumPy 2.4 makes no number of its bounds."""
-    import numpy
-    import triton
-
-    version = tuple(map(int, numpy.__version__.split(".")[:2]))
-    if triton.__version__.startswith("3.6.") and version >= (2, 4):
-        raise RuntimeError(
-            f"the interpreter of Triton {triton.__version__} cannot run a loop with NumPy "
-            f"{numpy.__version__}: pip install 'numpy<2.4', or Triton 3.7"
-        )
-
-
 @functools.cache
 def patch_once_a_launch() -> None:
     """Let a launch replace the functions of triton.language once, not at every call inside it.
@@ -31,7 +18,6 @@ def patch_once_a_launch() -> None:
     """
     from triton.runtime import interpreter
 
-    refuse_numpy()
     once: Callable[[Any], Any] = interpreter._patch_lang  # what a later Triton lacks is an error
     launch = interpreter.GridExecutor.__call__
     launches: list[set[int]] = []  # the modules seen by each launch under way

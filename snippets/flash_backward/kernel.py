@@ -80,46 +80,6 @@ TILES = {
 # --8<-- [end:table]
 
 
-class Rows(NamedTuple):
-    """A tensor [B, heads, rows, D], and the steps between its parts."""
-
-    x: Any  # a TMA descriptor, or a pointer to the first element
-    batch: Any
-    head: Any
-    row: Any
-
-
-class Queries(NamedTuple):
-    """What a step for dK and dV reads of the queries."""
-
-    q: Any  # Rows
-    grad_out: Any  # Rows
-    lse_log2: Any  # descriptors of [B · H, M], or pointers
-    delta: Any
-    step: Any  # from head to head of these two
-
-
-class Sizes(NamedTuple):
-    """What a step needs to know of the whole problem."""
-
-    H: Any  # heads of queries
-    M: Any  # queries
-    N: Any  # keys
-    causal_offset: Any
-    scale_log2: Any
-
-
-class Constants(NamedTuple):
-    """What is known when a kernel is compiled."""
-
-    D: Any
-    BLOCK_M: Any
-    BLOCK_N: Any
-    BLOCK_D: Any
-    CAUSAL: Any
-    USE_TMA: Any
-
-
 # N, M or G = 1 as a constant: the first two crash the assembler of Triton 3.6.0, and with the
 # third the loop over heads is gone, whereupon the assembler waits for each product on its own.
 @triton.jit(do_not_specialize=["N", "M", "G"])
@@ -189,6 +149,46 @@ def _flash_backward_kernel(
     # --8<-- [end:loop]
     _store_rows(grad_k_ptr, dk * scale, head, first_key, N, BLOCK_N, ADD, C)
     _store_rows(grad_v_ptr, dv, head, first_key, N, BLOCK_N, ADD, C)
+
+
+class Rows(NamedTuple):
+    """A tensor [B, heads, rows, D], and the steps between its parts."""
+
+    x: Any  # a TMA descriptor, or a pointer to the first element
+    batch: Any
+    head: Any
+    row: Any
+
+
+class Queries(NamedTuple):
+    """What a step for dK and dV reads of the queries."""
+
+    q: Any  # Rows
+    grad_out: Any  # Rows
+    lse_log2: Any  # descriptors of [B · H, M], or pointers
+    delta: Any
+    step: Any  # from head to head of these two
+
+
+class Sizes(NamedTuple):
+    """What a step needs to know of the whole problem."""
+
+    H: Any  # heads of queries
+    M: Any  # queries
+    N: Any  # keys
+    causal_offset: Any
+    scale_log2: Any
+
+
+class Constants(NamedTuple):
+    """What is known when a kernel is compiled."""
+
+    D: Any
+    BLOCK_M: Any
+    BLOCK_N: Any
+    BLOCK_D: Any
+    CAUSAL: Any
+    USE_TMA: Any
 
 
 @triton.jit

@@ -604,19 +604,6 @@ def _refusals(new, k_cache, v_cache, lens, table, options=(None, 0, False, False
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
     (B, H, M, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
-    for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
-        if x is None and (rank == 2 or "q" in new):
-            continue
-        if not isinstance(x, torch.Tensor) or (x.dtype, x.layout) != (torch.int32, torch.strided):
-            kind = getattr(x, "dtype", type(x))
-            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
-        if x.device != q.device or x.dim() != rank or len(x) != B:
-            what = f"has shape {(*x.shape,)} on {x.device}"
-            yield ValueError(f"{name} {what}; allowed: {(B, 'pages')[:rank]} on {q.device}")
-    page, capacity = (0, N) if table is None else (N, N * table.shape[1])
-    if page & (page - 1) or not 0 < capacity <= 2**30:  # no sum of two lengths passes 2^31
-        what = f"shape {(*k_cache.shape,)}, {capacity} keys for a sequence"
-        yield ValueError(f"k_cache has {what}; allowed: 1 to 2^30, in pages of a power of two")
     want = (B if table is None else blocks, Hkv if "q" in new else H, N, D)
     if q.shape != new.get("v_new", q).shape:
         yield ValueError(f"v_new has shape {(*new['v_new'].shape,)}; allowed: {(*q.shape,)}")
@@ -629,15 +616,31 @@ def _refusals(new, k_cache, v_cache, lens, table, options=(None, 0, False, False
         yield ValueError(f"q has shape {(*q.shape,)}; allowed: at most 64 tokens, 256 columns")
     if H % Hkv:
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
+    yield from _option_refusals(q, k_cache, lens, table, "q" not in new, *options)
+
+
+def _option_refusals(q, k_cache, lens, table, appends, longest, n, invariant, return_lse, scale):
+    """The same of lengths, pages and what is asked for beside the tensors."""
+    for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
+        if x is None and (rank == 2 or not appends):
+            continue
+        if not isinstance(x, torch.Tensor) or (x.dtype, x.layout) != (torch.int32, torch.strided):
+            kind = getattr(x, "dtype", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
+        if x.device != q.device or x.dim() != rank or x.shape[0] != q.shape[0]:
+            what = f"has shape {(*x.shape,)} on {x.device}"
+            yield ValueError(f"{name} {what}; allowed: {(len(q), 'pages')[:rank]} on {q.device}")
+    N = k_cache.shape[2]
+    page, capacity = (0, N) if table is None else (N, N * table.shape[1])
+    if page & (page - 1) or not 0 < capacity <= 2**30:  # no sum of two lengths passes 2^31
+        what = f"shape {(*k_cache.shape,)}, {capacity} keys for a sequence"
+        yield ValueError(f"k_cache has {what}; allowed: 1 to 2^30, in pages of a power of two")
+    most, longest = 0 if invariant is True else MAX_SPLITS, capacity if longest is None else longest
+    for name, x, low, high in (("max_seqlen", longest, 1, capacity), ("num_splits", n, 0, most)):
+        if type(x) is not int or not low <= x <= high:
+            yield ValueError(f"{name} is {x!r}; allowed: an int from {low} to {high}")
     if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
         yield TypeError(f"q is torch.bfloat16; allowed on this GPU: {DTYPES[::2]}")
-    longest, splits, invariant, return_lse, scale = options
-    for name, x, least, most in (
-        ("max_seqlen", capacity if longest is None else longest, 1, capacity),
-        ("num_splits", splits, 0, 0 if invariant is True else MAX_SPLITS),
-    ):
-        if type(x) is not int or not least <= x <= most:
-            yield ValueError(f"{name} is {x!r}; allowed: an int from {least} to {most}")
     for name, x in (("batch_invariant", invariant), ("return_lse", return_lse)):
         if not isinstance(x, bool):
             yield TypeError(f"{name} is {x!r}; allowed: True, False")

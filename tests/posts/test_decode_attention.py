@@ -599,9 +599,10 @@ APPEND_REFUSED = {
     ),
     "two dtypes": ({"k_cache": ones(2, 2, 40, 16).float()}, TypeError("k_cache is torch.float32")),
     "more keys than two lengths may add up to": (
-        {n: ones(1, 1, 1, 16).expand(2, 2, 2**30 + 1, 16) for n in ("k_cache", "v_cache")},
+        {n: ones(6, 2, 16, 16) for n in ("k_cache", "v_cache")}
+        | {"page_table": whole(2, 1).expand(2, 2**27)},
         ValueError(
-            "1073741825 keys for a sequence; allowed: 1 to 2^30, in pages of a power of two"
+            "2147483648 keys for a sequence; allowed: 1 to 2^30, in pages of a power of two"
         ),
     ),
     "pages of 48": (

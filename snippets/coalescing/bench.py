@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -65,44 +64,6 @@ def _several_a_lane():
     return variant("coalescing", [(told, "@triton.jit")])
 
 
-# --8<-- [start:layout]
-@measured_on("compiler", targets=["sm_90"])
-def layout(lab):
-    """How the compiled copy deals its tile to lanes: read from its load and store instructions."""
-    copies = {"one a lane": coalescing, "as Triton chooses": _several_a_lane()}
-    for case in lab.each(dtype=DTYPES, stride=[1, 2, 8], dealt=list(copies)):
-        x = torch.zeros(65_536, dtype=getattr(torch, case["dtype"]))
-        options = {"stride": case["stride"]}
-        (found,) = lab.compiler.resources(copies[case["dealt"]], (x,), options, target=lab.target)
-        loads, load_bytes = _instructions(found.ptx, "ld")
-        stores, store_bytes = _instructions(found.ptx, "st")
-        size = x.element_size()
-        neighbours = store_bytes // size  # stored by one instruction, so one lane has them
-        starts = range(
-            0, LANES * neighbours * case["stride"] * size, neighbours * case["stride"] * size
-        )
-        request = [first + byte for first in starts for byte in range(0, load_bytes, size)]
-        yield {
-            **case,
-            "loads": loads,  # of a thread, for the whole tile
-            "load_bytes": load_bytes,
-            "stores": stores,
-            "store_bytes": store_bytes,
-            "neighbours": neighbours,
-            "sectors": len(_touched(request)),
-            "bytes_used": LANES * load_bytes,
-            "sector_bytes": SECTOR,
-        }
-
-
-def _instructions(ptx, kind):
-    """How many loads or stores a thread has, and the bytes of each: all must be alike."""
-    found = re.findall(rf"\b{kind}\.global(?:\.v(\d))?\.b(\d+)", ptx)
-    (width,) = {int(vector or 1) * int(bits) // 8 for vector, bits in found}
-    return len(found), width
-    # --8<-- [end:layout]
-
-
 def _bytes_of_sectors(n, stride, itemsize):
     """Bytes of the 32-byte sectors that n elements lie in, `stride` elements apart."""
     if stride * itemsize >= SECTOR:
@@ -160,7 +121,6 @@ def lanes(lab):
         }
 
 
-# --8<-- [start:requests]
 def _requests(access, tensor):
     """The byte offsets of one load, dealt to warps: at most 32 a list, without masked lanes.
 
@@ -177,7 +137,6 @@ def _requests(access, tensor):
 def _touched(request):
     """The 32-byte sectors of a request, counted from the start of the tensor's memory."""
     return {byte // SECTOR for byte in request}
-    # --8<-- [end:requests]
 
 
 @measured_on("interpreter")
@@ -255,7 +214,6 @@ class _Operation(NamedTuple):
     product: bool  # of matrices, so that tensor cores can do it
 
 
-# --8<-- [start:operations]
 def _product(tokens, inputs, outputs):
     """x [tokens, inputs] times wᵀ, w [outputs, inputs]; float16, as all of these."""
     x, w = _normal(tokens, inputs), _normal(outputs, inputs)
@@ -295,7 +253,6 @@ def _attention(tokens, context, width, heads):
 
 def _normal(*shape):
     return torch.randn(*shape, device="cuda", dtype=torch.float16)
-    # --8<-- [end:operations]
 
 
 def _layer(tokens, *, width, heads, context):

@@ -9,7 +9,6 @@ from snippets._lab.judge.oracle import NumericalMismatch
 from .kernel import BLOCK
 
 
-# --8<-- [start:checks]
 def assert_copied(out, want):
     """Raise NumericalMismatch unless `out` equals `want`: a copy rounds nothing."""
     if out.shape != want.shape or out.dtype != want.dtype:
@@ -46,4 +45,3 @@ def assert_sums(out, x, *, dim, block=BLOCK):
             f"largest difference {error.max():.2e} from float64, {share:.1e} times what is "
             f"allowed, at x {tuple(x.shape)}, dim {dim}, {x.dtype}"
         )
-    # --8<-- [end:checks]

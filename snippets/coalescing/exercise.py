@@ -24,7 +24,6 @@ def _column_sums_kernel(
 
     Reads its columns once, a piece of a row at a time; writes BLOCK_N sums.
     """
-    # --8<-- [start:columns]
     offs_n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # columns, [BLOCK_N]
     mask_n = offs_n < N
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -36,7 +35,6 @@ def _column_sums_kernel(
         acc += tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
     sums = tl.sum(acc, axis=0)  # [BLOCK_N]: the rows are added on chip
     tl.store(out_ptr + offs_n, sums.to(out_ptr.dtype.element_ty), mask=mask_n)
-    # --8<-- [end:columns]
 
 
 def column_sums(x):

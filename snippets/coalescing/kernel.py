@@ -32,13 +32,11 @@ def _coalescing_kernel(
 
     Reads and writes each of its elements once; nothing else of x is asked for.
     """
-    # --8<-- [start:copy]
     pid = tl.program_id(0).to(tl.int64)  # int64: an offset may pass 2^31 elements
     offs = pid * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = offs < n
     x = tl.load(x_ptr + offs * step, mask=mask)  # [BLOCK], the only line that knows the step
     tl.store(out_ptr + offs, x, mask=mask)
-    # --8<-- [end:copy]
 
 
 # Not told which stride is 1 either, it compiles rows and columns to the very same instructions.

@@ -24,7 +24,6 @@ from snippets.attention_memory.module import attention_memory
 from snippets.attention_weights import drawings as weights
 from snippets.attention_weights.kernel import attention_weights
 from snippets.coalescing import drawings as coalescing
-from snippets.coalescing import kernel as copy
 from snippets.composed_attention import drawings as composed
 from snippets.composed_attention import kernel as matmul
 from snippets.latency_hiding import drawings as latency
@@ -33,7 +32,6 @@ USED = {
     "attention_weights": ("attention_map",),
     "multi_head_attention": ("contiguity", "launches", "layer_time"),
     "attention_memory": ("tensors", "hierarchy"),
-    "coalescing": ("lanes",),
     "composed_attention": ("memory_traffic",),
 }
 
@@ -76,10 +74,6 @@ def test_the_triangle_is_what_the_kernel_sees(M, N, align):
     assert seen == [[key < first + query for key in range(N)] for query in range(M)]
 
 
-def test_one_program_of_the_copy_is_one_of_the_kernel():
-    assert coalescing.ELEMENTS == copy.BLOCK
-
-
 def test_groups_are_walked_as_the_kernel_does():
     """The kernel's own lines, run for each tile of the drawing."""
     source = inspect.getsource(matmul._matmul_kernel.fn)
@@ -115,10 +109,7 @@ def test_lifetimes_sum_to_the_peak_of_the_formula(results):
         memory.lifetimes(wrong)
 
 
-def test_sectors_are_counted_from_addresses(results):
-    said = [int(n) for n in re.findall(r">(\d+) sectors, ", coalescing.touched(results).svg)]
-    assert said == [row["sectors"] for row in coalescing.touched(results).table]
-    assert len(set(said)) == len(coalescing.STRIDES)
+def test_a_warp_shares_sectors_along_a_row_only():
     assert "touches 4 sectors" in coalescing.row_and_column().svg
     assert "touches 32 sectors" in coalescing.row_and_column().svg
 

@@ -170,7 +170,7 @@ def test_the_page_has_an_anchor_and_a_link_for_each_claim():
     for name in CLAIMS:
         claim = CLAIMS[name]
         assert f"(/posts/{claim.post}.md#figure-{claim.post}-{claim.result})" in widget
-        assert (rooms.ROOT / f"docs/figures/{claim.post}/{claim.result}.md").exists()
+        assert (rooms.ROOT / f"docs/figures/{claim.post}/{claim.result}_data.md").exists()
 
 
 def test_every_source_is_linked_with_its_provenance():

@@ -1043,8 +1043,7 @@ export function attribute(value, name) {
   return found;
 }
 
-/* Names of the language that this engine has; and of each module those that it has and lacks. A test compares
-   them with what kernels use, and with Triton's. */
+/* Of each module the names that this engine has, and those that it lacks. A test compares them with Triton's. */
 export const MODULE_NAMES = Object.fromEntries(
   [language, cuda, libdevice, math].map(({ value: { name, entries, lacks } }) => [name, { has: [...entries.keys()], lacks }]),
 );

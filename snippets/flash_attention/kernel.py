@@ -126,7 +126,7 @@ def _flash_attention_kernel(
         k_tile = _load_rows(
             k, b, hk, start, N, stride_kn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
         )
-        s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
+        s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # Q Kᵀ: [BLOCK_M, BLOCK_N], float32
         if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the bias
             bias = tl.maximum(tail_bias, tl.where(start < unmasked_end, 0.0, float("-inf")))
             s += bias[None, :]
@@ -144,7 +144,7 @@ def _flash_attention_kernel(
         v_tile = _load_rows(
             v, b, hk, start, N, stride_vn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
         )
-        acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
+        acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")  # acc + P V
         l_i = l_i * alpha + row_sum
         m_i = m_new
     # --8<-- [end:attend]

@@ -217,16 +217,16 @@ def _keys_step(
     do_tile = _load_rows(queries.grad_out, b, h, first, sizes.M, C.BLOCK_M, C)
     head = b * sizes.H + h
     lse_row = _load_numbers(queries.lse_log2, queries.step, head, first, sizes.M, C)
-    st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+    st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # Sᵀ = K Qᵀ: [BLOCK_N, BLOCK_M]
     if MASK:
         offs_m, offs_n = first + tl.arange(0, C.BLOCK_M), first_key + tl.arange(0, C.BLOCK_N)
         st = _hide(st, offs_m[None, :], offs_n[:, None], sizes, C)
     pt = tl.exp2(st * sizes.scale_log2 - lse_row[None, :])  # the forward's weights, again
-    dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+    dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # dPᵀ = V dOᵀ: the same shape
     delta_row = _load_numbers(queries.delta, queries.step, head, first, sizes.M, C)
     dst = (pt * (dpt - delta_row[None, :])).to(q_tile.dtype)
-    dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")
-    dk = tl.dot(dst, q_tile, dk, input_precision="ieee")
+    dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")  # dV + Pᵀ dO
+    dk = tl.dot(dst, q_tile, dk, input_precision="ieee")  # dK + dSᵀ Q
     return dk, dv, dst
 
 
@@ -350,14 +350,14 @@ def _queries_step(
     """Add to dQ of BLOCK_M queries, before the scale, what BLOCK_N keys give it."""
     k_tile = _load_rows(k, b, hk, start, sizes.N, C.BLOCK_N, C)
     v_tile = _load_rows(v, b, hk, start, sizes.N, C.BLOCK_N, C)
-    s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N]
+    s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # S = Q Kᵀ: [BLOCK_M, BLOCK_N]
     if MASK:
         offs_n = start + tl.arange(0, C.BLOCK_N)  # [BLOCK_N]
         s = _hide(s, offs_m[:, None], offs_n[None, :], sizes, C)
     p = tl.exp2(s * sizes.scale_log2 - lse_log2[:, None])
-    dp = tl.dot(do_tile, v_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N]
+    dp = tl.dot(do_tile, v_tile.T, input_precision="ieee")  # dP = dO Vᵀ: the same shape
     ds = (p * (dp - delta[:, None])).to(k_tile.dtype)
-    return tl.dot(ds, k_tile, dq, input_precision="ieee")
+    return tl.dot(ds, k_tile, dq, input_precision="ieee")  # dQ + dS K
 
 
 @triton.jit

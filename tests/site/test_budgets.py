@@ -28,6 +28,10 @@ LINES, NEAR_THE_TOP = 90, 700  # of first.py; words before it
 WORD = re.compile(r"\w[\w'’-]*")
 UNREAD = {"script", "style", "svg", "template", "button", "select", "noscript"}
 SAYS = "largest difference from float64: "
+OTHER_REFERENCE = """import torch
+right = torch.Tensor.double
+torch.Tensor.double = lambda tensor: 1.1 * right(tensor)
+"""
 
 
 def article(folder, page):
@@ -68,8 +72,8 @@ def first_block(text):
     return found[0]
 
 
-def alone(code, folder):
-    """What a file prints that is run in a folder of its own, without a GPU."""
+def differences(code, folder):
+    """What a file says, run in a folder of its own without a GPU: its differences from float64."""
     (folder / "first.py").write_text(code, "utf-8")
     run = subprocess.run(
         [sys.executable, "-I", "first.py"],
@@ -80,7 +84,7 @@ def alone(code, folder):
         timeout=120,
     )
     assert run.returncode == 0, run.stderr
-    return run.stdout.splitlines()
+    return [float(number) for number in re.findall(f"{SAYS}(.*)", run.stdout)]
 
 
 @pytest.mark.parametrize("post", FIRST)
@@ -123,19 +127,14 @@ def test_a_post_begins_with_one_complete_thing_that_runs(site_folder, post, tmp_
     assert len(code.strip().splitlines()) <= LINES
     allowed = {"torch", "triton"} | sys.stdlib_module_names
     assert packages(f"snippets/{post}/first.py") <= allowed
-    last = code.splitlines()[-1].strip()
-    assert SAYS in last
-    assert ".double()" in code
-    again = f"print(want.double().std().item())\nwant = 1.1 * want\n{last}\n"
-    *right, spread, wrong = alone(f"{code}\n{again}", tmp_path)
-    assert float(spread) > 0.01, "a result that is nearly constant says little"
-    said = [float(line.partition(SAYS)[2]) for line in right if SAYS in line]
-    assert max(said) < 1e-4
-    assert float(wrong.partition(SAYS)[2]) > 1e-2, "the difference is not that from `want`"
+    right, wrong = differences(code, tmp_path), differences(OTHER_REFERENCE + code, tmp_path)
+    assert max(right) < (1e-3 if ".half()" in code else 1e-4)
+    assert max(wrong) > 4e-3, "it is not compared with what it computes from .double()"
 
 
 def test_a_listing_that_is_cut_short_or_wrong_is_noticed(tmp_path):
     with pytest.raises(AssertionError, match="NameError"):
-        alone("print(nothing)", tmp_path)
+        differences("print(nothing)", tmp_path)
     with pytest.raises(AssertionError, match="no listing"):
         first_block(BeautifulSoup("<pre>print(1)</pre>", "html.parser"))
+    assert differences(f"print('{SAYS}1e-7')\nprint('step 2: {SAYS}2')", tmp_path) == [1e-7, 2]

@@ -92,7 +92,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "own key hidden": Mistake(
         "No query sees the key at its own place: the mask is off by one.",
-        [of.mask_moved(-1), of.hidden_somehow(of.mask_moved(-1)), of.first_query_misses_last_key],
+        [of.mask_moved(-1), of.own_key_hidden_somehow, of.first_query_misses_last_key],
     ),
     "top-left for bottom-right": Mistake(
         "Your mask is top-left; the spec is bottom-right: query m sees keys n ≤ m + N - M.",
@@ -203,7 +203,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "V a row ahead": Mistake(
         "Each weight meets the value of the next key: the pointer moves on before it is read.",
-        [of.rows_ahead("v", 1), of.rows_ahead_inside("v", 1)],
+        [of.values_ahead, of.values_ahead_inside],
     ),
     "K's pointer stands still": Mistake(
         "Every tile reads the keys of the first: the pointer of K is not moved on.",

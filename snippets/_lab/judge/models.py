@@ -166,17 +166,11 @@ def mask_moved(shift: int, block: int = 0, step: int = 1) -> Change:
     return change
 
 
-def hidden_somehow(change: Change) -> Change:
+def own_key_hidden_somehow(p: Probe) -> Arguments:
     """With a large negative number instead of -inf a query without any key sees whatever."""
-
-    def changed(p: Probe) -> Arguments | None:
-        arguments = change(p)
-        if arguments is None or "causal" not in arguments:
-            return arguments
-        hidden = ~arguments["causal"].any(-1)[:, None]
-        return {**arguments, "finish": lambda out: out.masked_fill(hidden, ANY)}
-
-    return changed
+    mask = visible(p, -1)
+    hidden = ~mask.any(-1)[:, None]
+    return {"causal": mask, "finish": lambda out: out.masked_fill(hidden, ANY)}
 
 
 def first_query_misses_last_key(p: Probe) -> Arguments:
@@ -243,25 +237,16 @@ def last_value_dropped(p: Probe) -> Arguments | None:
     return {"v": v}
 
 
-def rows_ahead(name: str, by: int) -> Change:
-    """Row n + by is read instead of row n: beyond the end, what lies there."""
-
-    def change(p: Probe) -> Arguments:
-        x = getattr(p, name)
-        return {name: _reread(x, x.stride(), by * x.stride(2))}
-
-    return change
+def values_ahead(p: Probe) -> Arguments:
+    """Row n + 1 of V is read instead of row n: beyond the end, what lies there."""
+    return {"v": _reread(p.v, p.v.stride(), p.v.stride(2))}
 
 
-def rows_ahead_inside(name: str, by: int) -> Change:
+def values_ahead_inside(p: Probe) -> Arguments:
     """The same, but what would be read outside is masked: zeros."""
-
-    def change(p: Probe) -> Arguments:
-        x = getattr(p, name).roll(-by, -2)
-        x[..., -1 if by > 0 else 0, :] = 0
-        return {name: x}
-
-    return change
+    v = p.v.roll(-1, -2)
+    v[..., -1, :] = 0
+    return {"v": v}
 
 
 def first_tile_again(names: str, tile: int) -> Change:

@@ -10,7 +10,6 @@ from snippets._lab.judge.oracle import (
     causal_mask,
     eager_weights,
     make_qkv,
-    weights_deviation,
 )
 from snippets._lab.rooms import measured_on
 
@@ -206,20 +205,3 @@ def _work(row):
         "bytes_of_weights": heads * N * N * size,
         "fits_l2": count < l2,
     }
-
-
-@measured_on("gpu")
-def error(lab):
-    """Distance from float64, beside eager PyTorch's own in the same dtype."""
-    for case in lab.each(
-        dtype=["float16", "bfloat16", "float32"], D=[64], N=[16, 64, 256, 1024, 4096]
-    ):
-        q, k, _ = lab.qkv(case)
-        found = weights_deviation(attention_weights(q, k), q, k)
-        yield {
-            **case,
-            "error_largest": found.largest,
-            "error_mean": found.mean,
-            "pytorch_error_largest": found.pytorch,
-            "allowed": found.allowed,
-        }

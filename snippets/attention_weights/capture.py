@@ -60,7 +60,6 @@ class Capture:
         return hashlib.sha256(_bytes(self.q) + _bytes(self.k)).hexdigest()[:16]
 
 
-# --8<-- [start:take]
 def take(sentence: str) -> Capture:
     """Run the model on one sentence and keep what its heads multiply.
 
@@ -86,7 +85,6 @@ def take(sentence: str) -> Capture:
     words = tokenizer(SENTENCES[sentence], return_tensors="pt")
     with torch.no_grad():
         weights = model(**words, output_attentions=True).attentions  # [1, heads, N, N] each
-    # --8<-- [end:take]
     q, k = (torch.stack(seen).half() for seen in projected.values())
     return Capture(
         sentence=sentence,

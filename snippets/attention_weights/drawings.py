@@ -58,6 +58,80 @@ def steps():
 
 
 @picture
+def projections(results):
+    """A token's vector times three matrices, to scale; and its query meets the keys of all."""
+    found = [r for r in results if (r.post, r.result) == ("attention_weights", "attention_map")]
+    result = min(found, key=lambda r: r.place != "gpu", default=None)
+    if result is None:
+        return None
+    where, head = MAP
+    row = only(result.rows, **where)
+    tokens, (query, key) = row["tokens"], row["pairs"][0]
+    weights = row["weights"][head][query]
+    assert max(weights) == weights[key], "the caption says that this key matches best"
+    D, asks, unit = WIDTH // HEADS, tokens[query], 0.55  # pixels of a number
+    wide, tall, left, pitch = WIDTH * unit, D * unit, 14, 58
+    made = (
+        (Q, "q", "query", "what am I looking for?"),
+        (K, "k", "key", "what do I contain?"),
+        (V, "v", "value", "what do I pass on?"),
+    )
+    one = [
+        words(left, 12, f"the vector of “{asks}”", 11.5, 600, anchor="start"),
+        words(left + wide, 12, f"{WIDTH} numbers", 11, color=MUTED, anchor="end"),
+        box(left, 20, wide, 10, LINES, 60, 1),
+    ]
+    for index, (color, letter, name, means) in enumerate(made):
+        y = 58 + index * pitch
+        middle, x = y + tall / 2, left + wide
+        one += [
+            arrow(f"M{left} 25H4V{middle:g}H{left - 2}", (left - 2, middle), "right", MUTED),
+            box(left, y, wide, tall, color, 22, 1),
+            words(left + wide / 2, middle + 4, f"W_{letter}: {D} × {WIDTH}", 11.5, 600),
+            straight((x + 4, middle), (x + 20, middle)),
+            box(x + 26, middle - 5, tall, 10, color, STRONG, 1),
+            words(x + 52, middle + 4, f"{name} {letter}", 12, 600, color=color, anchor="start"),
+            words(x + 52, middle + 19, f"{D} numbers", 11, color=MUTED, anchor="start"),
+            words(left, y + tall + 14, means, 11, color=MUTED, anchor="start"),
+        ]
+    at_key, at_weight, top, step = 66, 134, 48, 14.5
+    many = [
+        words(at_key + 24, 12, f"q of “{asks}”", 11.5, 600, color=Q),
+        box(at_key, 20, 48, 9, Q, STRONG, 1),
+        words(at_key + 24, top - 4, "· each k", 11, color=K),
+        words(at_weight, top - 4, "weight of its value", 11, color=MUTED, anchor="start"),
+    ]
+    for index, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
+        y, bold = top + 4 + index * step, 600 if index == key else 400
+        long = 150 * weight / max(weights)
+        many += [
+            words(at_key - 8, y + 9, token, 11, bold, anchor="end"),
+            box(at_key, y, 48, 9, K, STRONG if index == key else 40),
+            box(at_weight, y, max(long, 0.6), 9, WEIGHTS, 65),
+            words(at_weight + long + 5, y + 9, decimals(weight), 11, bold, anchor="start"),
+        ]
+    about = (
+        f"The vector of the token “{asks}”, {WIDTH} numbers, times W_q, W_k and W_v, each {D} by "
+        f"{WIDTH}, gives a query, a key and a value of {D} numbers.",
+        f"The query of “{asks}” meets the keys of {len(tokens)} tokens; the largest weight, "
+        f"{decimals(max(weights))}, goes to “{tokens[key]}”.",
+    )
+    high = top + 4 + len(tokens) * step + 4
+    return Picture(
+        sees="Three matrices turn one token into a query, a key and a value.",
+        caption="To scale, one head.",
+        svg=beside(
+            *(svg(340, high, said, drawn) for said, drawn in zip(about, (one, many), strict=True))
+        ),
+        table=[
+            {"token": token, "weight": decimals(weight, 4)}
+            for token, weight in zip(tokens, weights, strict=True)
+        ],
+        sources=[result],
+    )
+
+
+@picture
 def one_query():
     """Attention for one query and four keys, in numbers."""
     d = len(QUERY)
@@ -132,85 +206,8 @@ def one_query():
     )
     return Picture(
         sees="One query, four keys, four steps.",
-        caption="The first key fits best and gets most of the weight, so the output is mostly its "
-        "value. The other values are still in it, each as much as its key fits.",
+        caption="The output is mostly the first value.",
         svg=svg(344, last + side + 4, about, drawn),
-    )
-
-
-@picture
-def projections(results):
-    """A token's vector times three matrices, to scale; and its query meets the keys of all."""
-    found = [r for r in results if (r.post, r.result) == ("attention_weights", "attention_map")]
-    result = min(found, key=lambda r: r.place != "gpu", default=None)
-    if result is None:
-        return None
-    where, head = MAP
-    row = only(result.rows, **where)
-    tokens, (query, key) = row["tokens"], row["pairs"][0]
-    weights = row["weights"][head][query]
-    assert max(weights) == weights[key], "the caption says that this key matches best"
-    D, asks, unit = WIDTH // HEADS, tokens[query], 0.55  # pixels of a number
-    wide, tall, left, pitch = WIDTH * unit, D * unit, 14, 58
-    made = (
-        (Q, "q", "query", "what am I looking for?"),
-        (K, "k", "key", "what do I contain?"),
-        (V, "v", "value", "what do I pass on?"),
-    )
-    one = [
-        words(left, 12, f"the vector of “{asks}”", 11.5, 600, anchor="start"),
-        words(left + wide, 12, f"{WIDTH} numbers", 11, color=MUTED, anchor="end"),
-        box(left, 20, wide, 10, LINES, 60, 1),
-    ]
-    for index, (color, letter, name, means) in enumerate(made):
-        y = 58 + index * pitch
-        middle, x = y + tall / 2, left + wide
-        one += [
-            arrow(f"M{left} 25H4V{middle:g}H{left - 2}", (left - 2, middle), "right", MUTED),
-            box(left, y, wide, tall, color, 22, 1),
-            words(left + wide / 2, middle + 4, f"W_{letter}: {D} × {WIDTH}", 11.5, 600),
-            straight((x + 4, middle), (x + 20, middle)),
-            box(x + 26, middle - 5, tall, 10, color, STRONG, 1),
-            words(x + 52, middle + 4, f"{name} {letter}", 12, 600, color=color, anchor="start"),
-            words(x + 52, middle + 19, f"{D} numbers", 11, color=MUTED, anchor="start"),
-            words(left, y + tall + 14, means, 11, color=MUTED, anchor="start"),
-        ]
-    at_key, at_weight, top, step = 66, 134, 48, 14.5
-    many = [
-        words(at_key + 24, 12, f"q of “{asks}”", 11.5, 600, color=Q),
-        box(at_key, 20, 48, 9, Q, STRONG, 1),
-        words(at_key + 24, top - 4, "· each k", 11, color=K),
-        words(at_weight, top - 4, "weight of its value", 11, color=MUTED, anchor="start"),
-    ]
-    for index, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
-        y, bold = top + 4 + index * step, 600 if index == key else 400
-        long = 150 * weight / max(weights)
-        many += [
-            words(at_key - 8, y + 9, token, 11, bold, anchor="end"),
-            box(at_key, y, 48, 9, K, STRONG if index == key else 40),
-            box(at_weight, y, max(long, 0.6), 9, WEIGHTS, 65),
-            words(at_weight + long + 5, y + 9, decimals(weight), 11, bold, anchor="start"),
-        ]
-    about = (
-        f"The vector of the token “{asks}”, {WIDTH} numbers, times W_q, W_k and W_v, each {D} by "
-        f"{WIDTH}, gives a query, a key and a value of {D} numbers.",
-        f"The query of “{asks}” meets the keys of {len(tokens)} tokens; the largest weight, "
-        f"{decimals(max(weights))}, goes to “{tokens[key]}”.",
-    )
-    high = top + 4 + len(tokens) * step + 4
-    return Picture(
-        sees="Three matrices turn one token into a query, a key and a value.",
-        caption=f"Drawn to scale for one head of the model: {WIDTH} numbers go in, {D} come out of "
-        f"each matrix. The query of “{asks}” then meets the keys of all tokens, and "
-        f"“{tokens[key]}” matches best (layer {where['layer']} head {head}, where the map opens).",
-        svg=beside(
-            *(svg(340, high, said, drawn) for said, drawn in zip(about, (one, many), strict=True))
-        ),
-        table=[
-            {"token": token, "weight": decimals(weight, 4)}
-            for token, weight in zip(tokens, weights, strict=True)
-        ],
-        sources=[result],
     )
 
 

@@ -37,7 +37,6 @@ def _weights_and_entropy_kernel(
         scores = tl.where(slots == n, tl.sum(q * k, axis=0) * scale, scores)
         k_row += stride_kn
 
-    # --8<-- [start:entropy]
     shifted = scores - tl.where(visible > 0, tl.max(scores, axis=0), 0.0)  # [BLOCK_N], ≤ 0
     weights = tl.exp(shifted)
     total = tl.maximum(tl.sum(weights, axis=0), 1.0)
@@ -47,7 +46,6 @@ def _weights_and_entropy_kernel(
     seen = tl.where(slots < visible, shifted, 0.0)
     entropy = tl.log(total) - tl.sum(weights * seen, axis=0)
     tl.store(entropy_ptr + pid.to(tl.int64), entropy)
-    # --8<-- [end:entropy]
 
     out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     weights = weights.to(out_ptr.dtype.element_ty)

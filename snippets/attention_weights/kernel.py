@@ -34,21 +34,16 @@ def _attention_weights_kernel(
     Reads its query row once and each key row that it sees once; writes one row of N weights.
     The float32 scores stay on chip: memory sees only the finished weights.
     """
-    # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
     m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
-    # --8<-- [end:which_query]
 
-    # --8<-- [start:load_query]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_d = offs_d < D  # D need not be a power of two; tiles must be
     q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm + offs_d * stride_qd
     q = tl.load(q_row, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
-    # --8<-- [end:load_query]
 
-    # --8<-- [start:scores]
     visible = tl.minimum(first_sees + m, N)  # keys 0 … visible - 1; none if 0 or less
     slots = tl.arange(0, BLOCK_N)  # [BLOCK_N]
     scores = tl.full([BLOCK_N], float("-inf"), tl.float32)  # not seen: exp(-inf) = 0
@@ -58,21 +53,16 @@ def _attention_weights_kernel(
         score = tl.sum(q * k, axis=0) * scale
         scores = tl.where(slots == n, score, scores)  # scores[n] = score
         k_row += stride_kn
-    # --8<-- [end:scores]
 
-    # --8<-- [start:softmax]
     largest = tl.max(scores, axis=0)  # -inf where no key is seen or all scores are -inf
     largest = tl.where(largest == float("-inf"), 0.0, largest)  # -inf - (-inf) is NaN
     weights = tl.exp(scores - largest)  # [BLOCK_N], between 0 and exp(0) = 1
     total = tl.sum(weights, axis=0)  # at least 1, or 0 in such a row
     weights = weights / tl.where(total == 0.0, 1.0, total)
-    # --8<-- [end:softmax]
 
-    # --8<-- [start:store]
     out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     weights = weights.to(out_ptr.dtype.element_ty)
     tl.store(out_row + slots.to(tl.int64) * stride_on, weights, mask=slots < N)
-    # --8<-- [end:store]
 
 
 def attention_weights(q, k, *, scale=None, causal=False, align="bottom_right"):

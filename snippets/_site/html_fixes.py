@@ -48,7 +48,6 @@ UNSEARCHED = (
     '<div class="am-cards"',
     '<div class="am-coverage"',
     '<div class="am-backends"',
-    '<div class="am-journey"',
     '<details class="example"',
 )
 

@@ -9,7 +9,6 @@ import torch
 import triton
 import triton.language as tl
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 
 from snippets._lab.measure.timing import Times
 from snippets._lab.results import store
@@ -104,7 +103,6 @@ def _call_of(module, x, passes):
     return forward_and_backward
 
 
-# --8<-- [start:launches]
 @measured_on("gpu")
 def launches(lab):
     """Kernels that one call of a layer launches, as torch.profiler saw them on the GPU."""
@@ -138,7 +136,6 @@ def _kernels_seen(call):
     if not on_gpu:
         raise RuntimeError("torch.profiler saw no kernel; CUPTI may be missing or forbidden")
     return [e.name for e in sorted(on_gpu, key=lambda e: e.time_range.start)]
-    # --8<-- [end:launches]
 
 
 def _work_of(size, passes):
@@ -150,7 +147,6 @@ def _work_of(size, passes):
     return products * factor[0], bytes_once * factor[1]
 
 
-# --8<-- [start:layer_time]
 @measured_on("gpu")
 def layer_time(lab):
     """Time of a layer over heads: on the GPU alone, and on the host's clock from call to call."""
@@ -188,10 +184,8 @@ def _host_ms(call, repeats):
         call()
     torch.cuda.synchronize()
     return (time.perf_counter() - began) * 1e3 / repeats
-    # --8<-- [end:layer_time]
 
 
-# --8<-- [start:empty_launch]
 @triton.jit
 def _empty_kernel(x_ptr):
     """Does nothing: what is left is the launch."""
@@ -225,7 +219,6 @@ def empty_launch(lab):
 def _repeat(call, times):
     for _ in range(times):
         call()
-    # --8<-- [end:empty_launch]
 
 
 WIDTHS = {  # a width that kernels are made for → it and its neighbours
@@ -241,7 +234,6 @@ OPERATIONS = {  # operation → what a chart calls it
 }
 
 
-# --8<-- [start:head_dim]
 @measured_on("gpu")
 def head_dim(lab):
     """Time of the two products of attention, and of SDPA, over the width of a head."""
@@ -281,7 +273,6 @@ def _products(case, device):
     if case["dtype"] == "float32":
         calls["torch:matmul, TF32"] = lambda: _with_tf32(left, right)
     return calls, product, (2 * rows + pairs) * size
-    # --8<-- [end:head_dim]
 
 
 def _with_tf32(a, b):
@@ -294,65 +285,6 @@ def _with_tf32(a, b):
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class Journey(TorchFunctionMode):
-    """Records every PyTorch call that returns a tensor: shapes, strides, and whose memory."""
-
-    def __init__(self, module, x):
-        super().__init__()
-        self.names = {id(w): n.removesuffix(".weight") for n, w in module.named_parameters()}
-        self.lane = {id(x): "x"}  # which projection a tensor came from first
-        self.kept = [x]  # an id stands for a tensor only as long as the tensor lives
-        self.rows = []
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            flat = [a for arg in args for a in (arg if isinstance(arg, list) else [arg])]
-            inputs = [a for a in flat if isinstance(a, torch.Tensor)]
-            first = inputs[0]
-            weight = self.names.get(id(inputs[1])) if len(inputs) > 1 else None
-            lane = self.lane[id(first)]
-            self.lane[id(out)] = weight if lane == "x" and weight else lane
-            self.kept.append(out)
-            name = getattr(function, "__name__", "")
-            if name == "__get__":  # an attribute, such as .mT
-                name = f".{function.__self__.__name__}"
-            numbers = [a for a in args[1:] if isinstance(a, int | tuple)]
-            self.rows.append(
-                {
-                    "lane": self.lane[id(out)],
-                    "operation": weight or name.strip("_"),
-                    "arguments": numbers,
-                    "inputs": [list(t.shape) for t in inputs if id(t) not in self.names],
-                    "shape": list(out.shape),
-                    "stride": list(out.stride()),
-                    "same_memory": out.untyped_storage().data_ptr()
-                    == first.untyped_storage().data_ptr(),
-                }
-            )
-        return out
-
-
-LETTERS = {"B": 2, "N": 5, "E": 16, "H": 3, "D": 4, "H·D": 12}  # all different, to tell apart
-
-
-@measured_on("interpreter")
-def shapes(lab):
-    """The shapes on the way through each form, as PyTorch saw them while the module ran."""
-    for case in lab.each(form=["loop", "vectorized"]):
-        modules = _forms(
-            LETTERS["E"], LETTERS["H"], head_dim=LETTERS["D"], dtype=torch.float32, device="cpu"
-        )
-        module = modules[f"multi_head_attention:{case['form']}"]
-        x = _tokens(LETTERS, dtype=torch.float32, device="cpu")
-        with torch.no_grad(), Journey(module, x) as journey:
-            module(x)
-        letters = [f"{letter}={size}" for letter, size in LETTERS.items()]
-        for step, row in enumerate(journey.rows):
-            yield {**case, "step": step, **row, "x": list(x.shape), "letters": letters}
-
-
-# --8<-- [start:contiguity]
 ATTEMPTS = {
     "out.transpose(1, 2)": lambda x, B, N, width: x.transpose(1, 2),
     "out.transpose(1, 2).view(B, N, H * D)": lambda x, B, N, width: x.transpose(1, 2).view(
@@ -392,7 +324,6 @@ def contiguity(lab):
             "bytes_copied": 0 if same_memory else made.untyped_storage().nbytes(),
             "right": torch.equal(made, right) if merged else None,
         }
-        # --8<-- [end:contiguity]
 
 
 def _conventions(form, visible):

@@ -164,45 +164,6 @@ def split():
 
 
 @picture
-def mask():
-    """A causal mask, a padding mask, and what both leave of a matrix of scores."""
-    n, side, top, pad = 6, 13.5, 24, 2
-    masks = {
-        "causal": lambda m, key: key <= m,
-        "padding": lambda m, key: key >= pad,
-        "both": lambda m, key: pad <= key <= m,
-    }
-    drawn, x = [], 56
-    for (said, sees), sign in zip(masks.items(), ("and", "=", ""), strict=True):
-        grid = square(x, top, n, n, side)
-        drawn += [
-            words(x + grid.across / 2, 14, said, 12, 600),
-            cells(grid, lambda m, key, sees=sees: (SEEN, STRONG) if sees(m, key) else (LINES, 18)),
-            words(x + grid.across + 12, top + grid.down / 2 + 4, sign, 11),
-        ]
-        x += grid.across + 23
-    foot = top + grid.down
-    drawn += [
-        bracket(50, top, grid.down, "queries", "left", 11),
-        bracket(56, foot + 7, grid.across, "keys", "below", 11),
-        around(grid, slice(0, pad), slice(0, n), INK, 2),
-        words(PHONE, foot + 17, f"queries 0 and {pad - 1} see no key", 11, 600, anchor="end"),
-        keys(56, foot + 38, PHONE, (Key(SEEN, STRONG, "visible"), Key(LINES, 18, "hidden")), 11),
-    ]
-    about = (
-        f"Three masks of {n} queries by {n} keys. Causal: a query sees the keys up to its own. "
-        f"Padding: nobody sees the first {pad} keys. Both: the first {pad} queries see no key."
-    )
-    return Picture(
-        sees="A mask is a matrix of visible keys, and two together can leave a row empty.",
-        caption="Causal: no key after the query. Padding: here the first two tokens of the "
-        "sentence only fill it up. A softmax over a row without a visible key would divide zero "
-        "by zero.",
-        svg=svg(PHONE, foot + 52, about, drawn),
-    )
-
-
-@picture
 def strip(results):
     """Memory of [2, 3, 5, 4] as a strip, before and after a transpose, colored by head."""
     result = next(r for r in results if (r.post, r.result) == (ROOM, "contiguity"))
@@ -262,6 +223,45 @@ def strip(results):
             for r in (first, turned, copied)
         ],
         sources=[result],
+    )
+
+
+@picture
+def mask():
+    """A causal mask, a padding mask, and what both leave of a matrix of scores."""
+    n, side, top, pad = 6, 13.5, 24, 2
+    masks = {
+        "causal": lambda m, key: key <= m,
+        "padding": lambda m, key: key >= pad,
+        "both": lambda m, key: pad <= key <= m,
+    }
+    drawn, x = [], 56
+    for (said, sees), sign in zip(masks.items(), ("and", "=", ""), strict=True):
+        grid = square(x, top, n, n, side)
+        drawn += [
+            words(x + grid.across / 2, 14, said, 12, 600),
+            cells(grid, lambda m, key, sees=sees: (SEEN, STRONG) if sees(m, key) else (LINES, 18)),
+            words(x + grid.across + 12, top + grid.down / 2 + 4, sign, 11),
+        ]
+        x += grid.across + 23
+    foot = top + grid.down
+    drawn += [
+        bracket(50, top, grid.down, "queries", "left", 11),
+        bracket(56, foot + 7, grid.across, "keys", "below", 11),
+        around(grid, slice(0, pad), slice(0, n), INK, 2),
+        words(PHONE, foot + 17, f"queries 0 and {pad - 1} see no key", 11, 600, anchor="end"),
+        keys(56, foot + 38, PHONE, (Key(SEEN, STRONG, "visible"), Key(LINES, 18, "hidden")), 11),
+    ]
+    about = (
+        f"Three masks of {n} queries by {n} keys. Causal: a query sees the keys up to its own. "
+        f"Padding: nobody sees the first {pad} keys. Both: the first {pad} queries see no key."
+    )
+    return Picture(
+        sees="A mask is a matrix of visible keys, and two together can leave a row empty.",
+        caption="Causal: no key after the query. Padding: here the first two tokens of the "
+        "sentence only fill it up. A softmax over a row without a visible key would divide zero "
+        "by zero.",
+        svg=svg(PHONE, foot + 52, about, drawn),
     )
 
 

@@ -12,13 +12,10 @@ from snippets._lab.draw.rows import (
     field,
     only,
     pick,
-    rate,
     values,
 )
-from snippets._lab.draw.tables import columns, listed, yes
-from snippets._lab.draw.units import between, decimals, flops, ratio, time
-
-from .journey import journey
+from snippets._lab.draw.tables import columns, yes
+from snippets._lab.draw.units import between, decimals, ratio, time
 
 ROOM = "multi_head_attention"
 LOOP, WIDE = "multi_head_attention:loop", "multi_head_attention:vectorized"
@@ -26,9 +23,9 @@ FUSED, SDPA = "multi_head_attention:exercise", "multi_head_attention:SDPA"
 TORCH = "multi_head_attention:torch"
 FORMS = [
     Series(LOOP, "loop over heads"),
-    Series(WIDE, "vectorized", shade=4),
+    Series(WIDE, "batched", shade=4),
     Series(FUSED, "one projection for q, k, v"),
-    Series(SDPA, "vectorized, with SDPA", like="torch:sdpa"),
+    Series(SDPA, "batched, with SDPA", like="torch:sdpa"),
     Series(TORCH, "torch.nn.MultiheadAttention", like="torch:efficient"),
 ]
 NAMES = {form.key: form.name for form in FORMS}
@@ -45,99 +42,32 @@ def _torch_version(result):
     return result.versions["torch"].split("+")[0]
 
 
-KINDS = {  # the field of a row → the place that it is the share of
-    "to_first": "the start token, [CLS]",
-    "to_last": "the end token, [SEP]",
-    "to_self": "itself",
-    "to_previous": "the token before",
-    "to_next": "the token after",
-}
-MOST = 0.5  # from this share on a head attends to one place
-NONE = "none of these"
-STRONGEST = field("distance_strongest", "distance to the strongest key, tokens", units.number)
-ENTROPY = field("entropy_relative", "entropy, 1 = equal weights", units.fraction)
-
-
-def _place(row):
-    return row["layer"], row["head"]
-
-
-def _with_kinds(result):
-    """The rows, each with the place that gets more than half of the head's attention."""
-    for row in pick(result.rows):
-        best = max(KINDS, key=lambda key: row[key])
-        yield {**row, "mostly": KINDS[best] if row[best] > MOST else NONE}
-
-
-def _entry(place, groups):
-    return f"{place} ({len(groups[place])})"
-
-
-def _told(row):
-    return (
-        f"layer {row['layer']} head {row['head']}<br>strongest key {decimals(STRONGEST(row), 1)} "
-        f"tokens away<br>mean distance {decimals(row['distance_mean'], 1)}<br>elsewhere than its "
-        f"neighbors {decimals(row['elsewhere'])}<br>entropy {decimals(ENTROPY(row))}"
-    )
+SHARES = ("to_first", "to_last", "to_self", "to_previous", "to_next", "elsewhere")
 
 
 def heads(results):
-    told = derived(results, _with_kinds)
-    rows = told[0].rows
-    groups = {place: pick(rows, mostly=place) for place in (*KINDS.values(), NONE)}
-    near = [r for r in rows if STRONGEST(r) < 1.5]
-    sharp, flat = min(rows, key=ENTROPY), max(rows, key=ENTROPY)
-    layers = {layer: pick(rows, layer=layer) for layer in values(rows, "layer")}
-    elsewhere = {
-        layer: sum(r["elsewhere"] for r in found) / len(found) for layer, found in layers.items()
-    }
-    least, most = min(elsewhere, key=elsewhere.get), max(elsewhere, key=elsewhere.get)
+    rows = results[0].rows
+    layers = [pick(rows, layer=layer) for layer in values(rows, "layer")]
+    elsewhere = [sum(r["elsewhere"] for r in found) / len(found) for found in layers]
     alone = max(rows, key=lambda r: r["elsewhere"])
-    counted = {
-        place.replace("[", "`[").replace("]", "]`"): len(found)
-        for place, found in groups.items()
-        if found and place != NONE
-    }
     return Figure(
-        finding=f"Of {len(rows)} heads so many give more than half of their attention to one "
-        f"place: {listed(f'{number} to {place}' for place, number in counted.items())}; the other "
-        f"{len(groups[NONE])} spread it more widely.",
-        caption="One point a head: how far the key with the largest weight is from the query, "
-        "and the entropy of its rows relative to equal weights, averaged over the queries of "
-        f"{len(rows[0]['sentences'])} sentences. Colored by which of five places gets more than "
-        "half of the attention, if one does. From the weights published with the attention map.",
-        plot=charts.points(
-            told,
-            [
-                *(
-                    Series(ROOM, _entry(place, groups), {"mostly": place}, shade=i, told=_told)
-                    for i, place in enumerate(KINDS.values())
-                ),
-                Series("context", _entry(NONE, groups), {"mostly": NONE}, told=_told),
-            ],
-            STRONGEST,
-            ENTROPY,
-            log="",
-            ends={"y": (0, 1)},
+        finding=f"Two heads of one layer put {between(elsewhere, decimals)} of their attention on "
+        "different tokens, on average.",
+        table=columns(
+            rows,
+            {
+                "layer": "layer",
+                "head": "head",
+                **{name.replace("_", " "): field(name, unit=units.fraction) for name in SHARES},
+            },
         ),
-        numbers={
-            "sharp": decimals(ENTROPY(sharp)),
-            "flat": decimals(ENTROPY(flat)),
-            "near": len(near),
-            "heads": len(rows),
-            "least": decimals(elsewhere[least]),
-            "most": decimals(elsewhere[most]),
-            "alone": decimals(alone["elsewhere"]),
-        },
+        numbers={"heads": len(rows)},
         claims={
-            f"{PAGE}: The sharpest head is layer 0 head 2": _place(sharp) == (0, 2),
-            f"{PAGE}: the flattest its neighbor, head 3": _place(flat) == (0, 3),
-            f"{PAGE}: (layer 4)": least == 4,
-            f"{PAGE}: (layer 0)": most == 0,
-            f"{PAGE}: The one that differs most from its neighbors is the sharpest one": _place(
-                alone
-            )
-            == (0, 2),
+            f"{PAGE}: put a third to a half of their attention on different": min(elsewhere) > 0.3
+            and max(elsewhere) <= 0.5,
+            f"{PAGE}: layer 0 head 2, does nothing but look": (alone["layer"], alone["head"])
+            == (0, 2)
+            and alone["to_previous"] > 0.98,
         },
     )
 
@@ -167,11 +97,11 @@ def layer_time(results):
     behind = {heads for heads, ms in each[SDPA].items() if ms > 1.05 * each[WIDE][heads]}
     return Figure(
         finding="With 8 heads on the small input a call of the loop takes "
-        f"{units.host_time(small[LOOP])} and one of the vectorized layer "
+        f"{units.host_time(small[LOOP])} and one of the batched layer "
         f"{units.host_time(small[WIDE])}.",
         caption=f"Forward pass in {rows[0]['dtype']}. On the GPU: between two events, with the "
         "launches already queued, L2 flushed before. From call to call: the host's clock over "
-        f"several calls, what your script waits for. {'; '.join(sizes.values()).capitalize()}. "
+        f"several calls, what your script waits for. {'; '.join(sizes.values())}. "
         "Medians; all take turns; both axes logarithmic.",
         plot=charts.lines(
             results,
@@ -191,7 +121,6 @@ def layer_time(results):
             "ratio": loop_by_wide(8),
             "one": loop_by_wide(1),
             "many": loop_by_wide(most),
-            "both": loop_by_wide(8, BOTH),
             "busy": time(busy),
             "call": units.host_time(small[LOOP]),
             "loop": time(large[LOOP]),
@@ -204,15 +133,16 @@ def layer_time(results):
             "torch_times": ratio(large[WIDE] / large[TORCH]),
             "sdpa_one": time(each[SDPA][1]),
             "wide_one": time(each[WIDE][1]),
-            "fused_small": units.host_time(small[FUSED]),
             "wide_small": units.host_time(small[WIDE]),
-            "fused": time(large[FUSED]),
         },
         claims={
+            f"{PAGE}: and for most of that time the GPU does nothing": busy < small[LOOP] / 2
+            and at(WIDE, "small", "gpu") < small[WIDE] / 2,
+            f"{PAGE}: The same numbers, five times slower": loop_by_wide(8) == "5×",
             f"{PAGE}: the layer is *launch-bound*": small[LOOP] > 1.2 * busy,
-            f"{PAGE}: still shorter than their launches": called[LOOP] > 1.2 * large[LOOP],
-            f"{PAGE}: With 2 and 4 heads the GPU finishes the loop sooner": ahead == {2, 4},
-            f"{PAGE}: With a single head of 1024 columns it is the other way around": behind == {1},
+            f"{PAGE}: From call to call it is still": called[LOOP] > 1.2 * large[LOOP],
+            f"{PAGE}: The batch is not always ahead on the GPU": 2 in ahead and 8 not in ahead,
+            f"{PAGE}: With a single head of 1024 columns, PyTorch's": behind == {1},
         },
     )
 
@@ -230,13 +160,13 @@ def launches(results):
         found = pick(rows, implementation=implementation, passes=passes)
         return {r["heads"]: r["launches"] for r in found}
 
-    loop, wide, fused, sdpa = (counts(name) for name in (LOOP, WIDE, FUSED, SDPA))
+    loop, wide = counts(LOOP), counts(WIDE)
     few, most = sorted(loop)[1], max(loop)  # one head is a case of its own
     shown = next(r for r in rows if r["implementation"] == WIDE and r["kernels"])
     heads = shown["heads"]
     return Figure(
         finding=f"With {heads} heads the loop launches {loop[heads]} kernels for one forward "
-        f"pass, the vectorized layer {wide[heads]}.",
+        f"pass, the batched layer {wide[heads]}.",
         caption="Kernels on the GPU's timeline, counted by `torch.profiler` during one call, "
         f"copies and fills of memory apart. B {shown['B']}, N {shown['N']}, E {shown['E']}, "
         f"{shown['dtype']}, no mask. Both axes logarithmic.",
@@ -249,66 +179,34 @@ def launches(results):
         ),
         numbers={
             "slope": units.significant((loop[most] - loop[few]) / (most - few), 2),
-            "few": loop[few],
             "loop": loop[heads],
-            "most": loop[most],
             "wide": wide[heads],
-            "wide_one": wide[1],
-            "both_loop": counts(LOOP, BOTH)[heads],
-            "both_wide": counts(WIDE, BOTH)[heads],
-            "fused": fused[heads],
-            "sdpa": sdpa[heads],
         },
         claims={
-            f"{PAGE}: From 2 heads on": few == 2 and heads == 8 and most == 32,
-            f"{PAGE}: with any number of heads but one": len(set(wide.values()) - {wide[1]}) == 1
-            and wide[1] < wide[heads],
+            f"{PAGE}: with two heads or with 32": wide[2] == wide[32] == wide[heads],
+            f"{PAGE}: launches and not six": wide[heads] > 7,
             f"{PAGE}: The first half holds": loop[8] >= 48 and wide[8] > 7,
         },
-        pieces={"kernels": _listing(shown["kernels"])},
     )
 
 
 A_LAUNCH = field("launch_p50", "time per launch", units.time)
 
 
-LAUNCHES = {"host": "from launch to launch, host", "gpu": "on the GPU, queue full"}
-
-
 def empty_launch(results):
-    each = derived(results, _a_launch)
-    rows = each[0].rows
-    names = values(rows, "implementation")
-    host = {r["implementation"]: A_LAUNCH(r) for r in pick(rows, clock="host")}
-    gpu = {r["implementation"]: A_LAUNCH(r) for r in pick(rows, clock="gpu")}
+    each = derived(results[:1], _a_launch)[0].rows
+    host = [A_LAUNCH(r) for r in pick(each, clock="host")]
+    gpu = between([A_LAUNCH(r) for r in pick(each, clock="gpu")], time)
+    all_host = between(host, units.host_time)
     return Figure(
-        finding="One launch after the other takes the host "
-        f"{between(host.values(), units.host_time)} each; the GPU, with a full queue, "
-        f"{between(gpu.values(), time)}.",
-        caption=f"{rows[0]['launches']} launches in a row, divided by their number: on the host's "
-        "clock until all are done, and between two events on the GPU while the queue is full. "
-        "Medians, thin lines from p20 to p80.",
-        plot=charts.bars(
+        finding=f"One launch after the other takes the host {all_host} each; the GPU, with a full "
+        f"queue, {gpu}: {each[0]['launches']} in a row, divided by their number.",
+        table=columns(
             each,
-            [Series(ROOM, name, {"implementation": name}) for name in names],
-            A_LAUNCH,
-            groups=[
-                Series(
-                    ROOM if clock == "host" else "context",
-                    said,
-                    {"clock": clock},
-                    spread=("launch_p20", "launch_p80"),
-                )
-                for clock, said in LAUNCHES.items()
-            ],
+            {"launched": "implementation", "clock": "clock", "time per launch": A_LAUNCH},
         ),
-        numbers={
-            "host": units.host_time(host[names[0]]),
-            "gpu": time(gpu[names[0]]),
-            "all_host": between(host.values(), units.host_time),
-            "all_gpu": between(gpu.values(), time),
-        },
-        claims={f"{PAGE}: too low for Triton and for a product": min(host.values()) >= 0.009},
+        numbers={"all_host": all_host, "all_gpu": gpu},
+        claims={f"{PAGE}: too low for Triton and for a product": min(host) >= 0.009},
     )
 
 
@@ -327,9 +225,7 @@ def contiguity(results):
     raised = next(r for r in rows.values() if r["raised"])
     return Figure(
         finding=f"After `transpose` a `view` raises; `contiguous()` copies {copy['bytes_copied']} "
-        "bytes, every one there is, and then it works.",
-        caption=f"Ways to merge the heads of `out`, [B, H, N, D] = [{B}, {H}, {N}, {D}] in "
-        f"float32, and what each gives: run by PyTorch {_torch_version(results[0])}, not typed.",
+        f"bytes, every one there is, and then it works: [{B}, {H}, {N}, {D}] in float32.",
         table=columns(
             rows.values(),
             {
@@ -341,15 +237,13 @@ def contiguity(results):
                 "result": _outcome,
             },
         ),
-        open_table=True,
         numbers={"bytes": f"{copy['bytes_copied']} bytes"},
         claims={
-            f"{PAGE}: shape (2, 3, 5, 4), strides (60, 20, 4, 1)": _layout(before)
+            f"{PAGE}: shape (2, 3, 5, 4) and strides (60, 20, 4, 1)": _layout(before)
             == ((2, 3, 5, 4), (60, 20, 4, 1)),
-            f"{PAGE}: shape (2, 5, 3, 4), strides (60, 4, 20, 1)": _layout(turned)
+            f"{PAGE}: the shape is (2, 5, 3, 4) and the strides are (60, 4, 20, 1)": _layout(turned)
             == ((2, 5, 3, 4), (60, 4, 20, 1)),
-            f"{PAGE}: the strides are (60, 12, 4, 1) again": tuple(copy["stride"])
-            == (60, 12, 4, 1),
+            f"{PAGE}: copies all 120 numbers": copy["bytes_copied"] == 120 * 4,
             f"{PAGE}: `reshape` copies them too, silently": rows[
                 "out.transpose(1, 2).reshape(B, N, H * D)"
             ]["bytes_copied"]
@@ -393,58 +287,6 @@ def _outcome(row):
     return {True: "right", False: "wrong numbers", None: None}[row["right"]]
 
 
-def shapes(results):
-    rows = results[0].rows
-    letters = dict(pair.split("=") for pair in rows[0]["letters"])
-    by_size = {int(size): letter for letter, size in letters.items()}
-
-    def named(shape):
-        return f"[{', '.join(by_size[size] for size in shape)}]"
-
-    wide, loop = pick(rows, form="vectorized"), pick(rows, form="loop")
-    lanes = {
-        lane: [(r["operation"], r["shape"]) for r in pick(wide, lane=lane)]
-        for lane in ("W_q", "W_k", "W_v")
-    }
-    main = pick(wide, lane="W_q")
-    copied = [r for r in wide if r["operation"] == "contiguous" and not r["same_memory"]]
-    views = pick(wide, same_memory=True)
-    return Figure(
-        finding=f"From {named(rows[0]['x'])} and back in {len(main)} steps; {len(views)} of the "
-        f"layer's {len(wide)} operations move nothing and only view the same memory in another "
-        "shape or order.",
-        caption="The path of the queries through `MultiHeadAttentionVectorized`, recorded while "
-        f"it ran with {', '.join(f'{a} = {b}' for a, b in letters.items() if a != 'H·D')}. Keys "
-        "and values take the same first three steps. A dashed arrow: the result lies in the same "
-        "memory.",
-        table=columns(
-            rows,
-            {
-                "form": "form",
-                "step": "step",
-                "operation": "operation",
-                "from": lambda r: " and ".join(map(named, r["inputs"])),
-                "to": lambda r: named(r["shape"]),
-                "strides": lambda r: str(tuple(r["stride"])),
-                "same memory": "same_memory",
-            },
-        ),
-        widget=f'<div class="am-journey">{journey(main, rows[0]["x"], by_size)}</div>',
-        numbers={
-            "loop": len(loop),
-            "wide": len(wide),
-            "new": len(wide) - len(views),
-        },
-        claims={
-            f"{PAGE}: With 3 heads the loop creates": letters["H"] == "3",
-            f"{PAGE}: One step copies without computing": len(copied) == 1,
-            "title of multi_head_attention/shapes: the same first three steps": all(
-                steps[1:3] == lanes["W_q"][1:3] for steps in lanes.values()
-            ),
-        },
-    )
-
-
 RIGHT = 1e-6  # a difference below this is rounding
 
 
@@ -476,7 +318,6 @@ def masks(results):
         open_table=True,
         numbers={
             "wrong": len(wrong),
-            "most": decimals(max(wrong), 1),
             "added": len(added),
         },
         claims={
@@ -524,8 +365,6 @@ def head_dim(results):
     def odd(operation, dtype):  # one column more than 64, beside 64
         return ratio(TIME(at(operation, dtype, 65)) / TIME(at(operation, dtype, 64)))
 
-    fma, half = ceiling(result, "fma_float32"), ceiling(result, "matmul_float16")
-    tf32 = only(rows, operation="scores", dtype="float32", D=64, implementation=TF32)
     whole = TIME(at("attention", "float32", 64)) / TIME(at("attention", "float16", 64))
     names = {
         (operation, dtype, D): [
@@ -535,9 +374,6 @@ def head_dim(results):
         for dtype in DTYPES
         for D in (64, 65)
     }
-    worst = {op: _worst(rows, op, "float16") for op in labels}
-    half_types = [(op, dtype) for op in labels for dtype in ("float16", "bfloat16")]
-    rates = {D: [rate(at(*case, D)) for case in half_types] for D in (64, 65)}
     return Figure(
         finding=f"In float16 the scores of heads of 65 columns take {odd('scores', 'float16')} "
         f"the time of 64, SDPA {odd('attention', 'float16')}.",
@@ -556,27 +392,17 @@ def head_dim(results):
             height=320,
         ),
         numbers={
-            **{f"{op}_half": odd(op, "float16") for op in labels},
-            **{f"{op}_single": odd(op, "float32") for op in labels},
-            "worst": between([slower for _, slower in worst.values()], ratio),
-            "fma": flops(fma),
-            "even": between(rates[64], flops),
-            "tf32": flops(rate(tf32)),
-            "single": flops(rate(at("scores", "float32", 64))),
+            "attention_half": odd("attention", "float16"),
+            "attention_single": odd("attention", "float32"),
             "padded": ratio(
                 TIME(at("attention", "float16", 65)) / TIME(at("attention", "float16", 72))
             ),
-            "matmul": ratio(half / fma),
-            "matmul_torch": ratio(half / ceiling(result, "matmul_float32")),
-            "matmul_tf32": ratio(ceiling(result, "matmul_tf32") / fma),
+            "matmul": ratio(ceiling(result, "matmul_float16") / ceiling(result, "fma_float32")),
             "attention": ratio(whole),
             "kernels_odd": len(names["attention", "float16", 65]),
             "kernels_odd_single": len(names["attention", "float32", 65]),
         },
         claims={
-            # Without tensor cores 16 bits are at most twice as fast: two in one instruction.
-            f"{PAGE}: so all of these run on tensor cores": min(rates[64]) > 2 * fma,
-            f"{PAGE}: at D 65 none does": max(rates[65]) <= 2 * fma,
             f"{ODD}: `tensorop` in its name": "tensorop" in names["scores", "float16", 65][0],
             f"{ODD}: `align1`": "align1" in names["scores", "float16", 65][0],
             f"{ODD}: from one kernel of cuDNN to": _took(names["attention", "float16", 64])
@@ -628,10 +454,3 @@ def _product(rows, operation, dtype):
     """D → row of an operation in a dtype, TF32 apart."""
     found = pick(rows, operation=operation, dtype=dtype)
     return {r["D"]: r for r in found if r["implementation"] != TF32}
-
-
-def _worst(rows, operation, dtype):
-    """(D, how much slower than D rounded up to a multiple of 8) of the worst D up to 72."""
-    at = {D: TIME(r) for D, r in _product(rows, operation, dtype).items() if D <= 72}
-    slower = {D: ms / at[-(-D // 8) * 8] for D, ms in at.items() if D % 8}
-    return max(slower.items(), key=lambda item: item[1])

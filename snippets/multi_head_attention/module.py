@@ -67,7 +67,6 @@ class MultiHeadAttention(nn.Module):
         return self.W_o(torch.cat(outs, dim=-1))  # [B, N, H·D] → [B, N, E]
 
 
-# --8<-- [start:wide]
 class MultiHeadAttentionVectorized(nn.Module):
     """All heads at once: x [B, N, E] → [B, N, E]. Arguments as in MultiHeadAttention."""
 
@@ -81,9 +80,7 @@ class MultiHeadAttentionVectorized(nn.Module):
         self.W_v = nn.Linear(embed_dim, width, bias=False)
         self.W_o = nn.Linear(width, embed_dim)
         self.scale = self.head_dim**-0.5
-        # --8<-- [end:wide]
 
-    # --8<-- [start:vectorized]
     def forward(self, x, mask=None):
         _check_inputs(x, mask, self.W_q.weight)
         q = self.split(self.W_q(x))  # [B, N, E] → [B, N, H·D] → [B, H, N, D]
@@ -108,9 +105,7 @@ class MultiHeadAttentionVectorized(nn.Module):
         B, H, N, D = x.shape
         x = x.transpose(1, 2)  # [B, H, N, D] → [B, N, H, D]
         return x.contiguous().view(B, N, H * D)  # [B, N, H, D] → [B, N, H·D]
-        # --8<-- [end:vectorized]
 
-    # --8<-- [start:copy]
     @classmethod
     def from_heads(cls, module):
         """The MultiHeadAttention `module` with its heads' weights stacked; same dtype, device."""
@@ -139,7 +134,6 @@ class MultiHeadAttentionVectorized(nn.Module):
             theirs.in_proj_bias.zero_()
         theirs.out_proj.load_state_dict(self.W_o.state_dict())
         return theirs
-        # --8<-- [end:copy]
 
 
 def _check_inputs(x, mask, weight):

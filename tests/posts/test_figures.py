@@ -15,7 +15,6 @@ from snippets._lab.rooms import DATA, rooms
 # Shares: what one costs is told by the times of others, or by what the whole takes.
 RELATIVE = {
     "basic_attention/ablation",
-    "multi_head_attention/empty_launch",
     "vectorized_attention/forward",
     "scoreboard/grids",  # both are of the fastest
     "scoreboard/regimes",

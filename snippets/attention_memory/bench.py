@@ -120,7 +120,6 @@ def calculator(lab):
         yield {"kind": "case", "B": B, "H": H, "N": N, "D": D, **case, **said, "largest": longest}
 
 
-# --8<-- [start:peaks]
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16_384]
 TORCH = ["torch:eager", "torch:math", "torch:flash", "torch:cudnn", "torch:efficient"]
 KERNELS = [
@@ -150,7 +149,6 @@ def peak_memory(lab):
         for name, attention in calls.items():
             if attention is not None:  # a room that does not exist yet
                 yield {"implementation": name, **case, **formulas, **_peak(lab, case, attention)}
-                # --8<-- [end:peaks]
 
 
 def _in_blocks(q, k, v):
@@ -246,7 +244,6 @@ def hierarchy(lab):
             yield {"kind": "turn", **row, "bytes_shared": moved}
 
 
-# --8<-- [start:work]
 def _eager_work(H, N, D):
     """Steps of eager attention in float16: name → (FLOPs, bytes moved if each moves once)."""
     products, square, rows = 2 * H * N * N * D, 2 * H * N * N, 2 * H * N * D
@@ -262,7 +259,6 @@ def _eager_work(H, N, D):
 def _fused_work(H, M, N, D):
     """The same of one fused call for M queries and N keys: q, k, v and the result move once."""
     return 4 * H * M * N * D, 2 * H * (2 * M + 2 * N) * D
-    # --8<-- [end:work]
 
 
 def _normal(lab, *shape):
@@ -270,7 +266,6 @@ def _normal(lab, *shape):
     return torch.randn(*shape, device=device, dtype=torch.float16)
 
 
-# --8<-- [start:intensity]
 @measured_on("gpu")
 def intensity(lab):
     """Time of attention's steps, of a fused call, and of one query against a long cache."""
@@ -293,7 +288,6 @@ def intensity(lab):
             about = {"M": N, "work": WORK[name], "product": name != "softmax"}
             for row in lab.time(case, {name: call}, flops=flops, bytes_compulsory=compulsory):
                 yield {**row, **about, "bytes_moved": moved}
-                # --8<-- [end:intensity]
         del scores, weights, steps
         yield from _time_fused(lab, case | {"M": N}, "SDPA")
     for case in lab.each(dtype=["float16"], heads=[16], D=[64, 128], N=[32_768]):
@@ -321,7 +315,6 @@ def _time_fused(lab, case, work):
         yield {**row, "work": work, "product": True, "bytes_moved": moved}
 
 
-# --8<-- [start:probe]
 OPERATIONS = {
     "aten::_scaled_dot_product_flash_attention": "flash",
     "aten::_scaled_dot_product_efficient_attention": "efficient",
@@ -349,7 +342,6 @@ def _backend_of(sdpa, *tensors, **options):
     found = sorted({OPERATIONS[e.name] for e in events if e.name in OPERATIONS})
     longest = max(kernels, key=lambda e: e.time_range.elapsed_us(), default=None)
     return " and ".join(found) or "not seen", longest.name[:160] if longest else ""
-    # --8<-- [end:probe]
 
 
 BATCH, HEADS, KEYS = 2, 8, 1024

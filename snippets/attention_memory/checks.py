@@ -7,7 +7,6 @@ from snippets._lab.judge.oracle import NumericalMismatch
 from .module import INSIDE, counted_peak, eager_attention, training_step
 
 
-# --8<-- [start:counting]
 def assert_bytes(said, counted):
     """Raise NumericalMismatch unless a formula says what was counted, to the byte."""
     if said != counted:
@@ -40,4 +39,3 @@ def _counted(attention, shape, dtype, backward, **options):
 
 def _fused(q, k, v):
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
-    # --8<-- [end:counting]

@@ -5,7 +5,6 @@ import torch
 from .module import SIZES, eager_attention
 
 
-# --8<-- [start:blocks]
 def attention_in_blocks(q, k, v, *, budget):
     """softmax(q kᵀ / √D) v; q, k, v and the result are [B, H, N, D].
 
@@ -26,4 +25,3 @@ def attention_in_blocks(q, k, v, *, budget):
 def block_bytes(B, H, N, D, dtype):
     """Most bytes for one query of each head: its weights, beside its scores or its result."""
     return B * H * (N + max(N, D)) * SIZES[dtype]
-    # --8<-- [end:blocks]

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from snippets._lab.draw import charts, units
-from snippets._lab.draw.charts import Reference, Series, View, at_ceiling
+from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.limits import limit
@@ -50,9 +50,7 @@ def tensors(results):
     together = sum(full[name] for name in NAMED)
     return Figure(
         finding=f"q, k, v and the result take {size(full['q'])} each, the scores "
-        f"{size(full['scores'])}.",
-        caption=f"{_layer(full)}: bytes by formula. GB is 1e9 bytes. The logsumexp is what a fused "
-        "kernel keeps instead of scores and weights.",
+        f"{size(full['scores'])}: {_layer(full)}, bytes by formula.",
         table=[
             {
                 "tensor": name,
@@ -63,13 +61,12 @@ def tensors(results):
             }
             for name, elements in TENSORS.items()
         ],
-        open_table=True,
         numbers={
+            "q": size(full["q"]),
             "factor": full["scores"] // full["q"],
             "together": size(together),
             "card": size(full["card_bytes"]),
         },
-        claims={f"{PAGE}: this layer seems to fit": together <= full["card_bytes"]},
     )
 
 
@@ -83,26 +80,9 @@ def counted(results):
     causal = only(rows, dtype="float32", backward=False, causal=True)
     training = only(rows, dtype="float32", backward=True, causal=False)
     square, inside = first["square"], training["eager_counted"] - training["eager_seen"]
-    some = columns(
-        pick(rows, dtype="float32"),
-        {
-            "run, in float32": lambda r: _run(r) + ", causal mask" * r["causal"],
-            "eager, formula": "eager_formula",
-            "eager, counted": "eager_counted",
-            "eager, seen from outside": "eager_seen",
-            "eager": lambda r: size(r["eager_counted"]),
-            "fused, counted": "fused_counted",
-            "fused": lambda r: size(r["fused_counted"]),
-        },
-    )
     return Figure(
         finding=f"At its peak eager attention holds {size(first['eager_counted'])}, a fused "
         f"operation {size(first['fused_counted'])}; the formulas say the same, to the byte.",
-        caption=f"{_layer(first)}. Most bytes held at once, q, k and v included, counted on "
-        "tensors that have a shape and no memory. “Training” is a forward and a backward. We count "
-        "what operations return, and what the softmax's backward allocates inside itself on a GPU. "
-        "Fused: the operation in which PyTorch fuses attention on a CPU; a kernel's own workspace "
-        "is not seen.",
         table=columns(
             rows,
             {
@@ -116,31 +96,149 @@ def counted(results):
                 "fused, counted": "fused_counted",
             },
         ),
-        widget="\n".join(["<div markdown>", "", *table(some), "", "</div>"]),
         numbers={
             "eager": size(first["eager_counted"]),
             "square": size(square),
             "training": size(training["eager_counted"]),
-            "seen": size(training["eager_seen"]),
-            "inside": size(inside),
             "mask": size(causal["eager_counted"] - first["eager_counted"]),
             "fused": size(first["fused_counted"]),
             "less": ratio(first["eager_counted"] / first["fused_counted"]),
             "fused_training": size(training["fused_counted"]),
-            "less_training": ratio(training["eager_counted"] / training["fused_counted"]),
         },
         claims={
-            "title of attention_memory/counted: the formulas say the same, to the byte": all(
+            f"{PAGE}: nothing is rounded, so no difference is allowed": all(
                 r[f"{x}_formula"] == r[f"{x}_counted"] for r in rows for x in ("eager", "fused")
             ),
-            f"{PAGE}: it does not fit": first["eager_formula"] > first["card_bytes"],
-            f"{PAGE}: a fourth N × N tensor": inside == square,
+            f"{PAGE}: it runs out of memory": first["eager_formula"] > first["card_bytes"],
+            f"{PAGE}: The fourth hides inside an operation": inside == square
+            and training["eager_counted"] // square == 4,
         },
     )
 
 
 def _run(row):
     return "training" if row["backward"] else "forward"
+
+
+EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise"
+SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
+SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
+FLASH = "torch:flash"
+BACKENDS = (FLASH, "torch:cudnn", "torch:efficient")
+BUMP = 512  # where FlashAttention-2 splits the keys
+PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
+
+
+def peak_memory(results):
+    rows = results[0].rows
+    present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
+    peaks = {name: _peaks(rows, name) for name in present}
+    growth = {name: _growth(found) for name, found in peaks.items() if len(found) > 1}
+    steep = {name for name, x in growth.items() if x > SQUARE}
+    fused = [name for name in growth if name not in steep and name != IN_BLOCKS]
+    eager, trained = peaks[EAGER], _peaks(rows, EAGER, backward=True)
+    longest = max(eager, key=lambda r: r["N"])
+    at_longest = {r["implementation"]: r for n in fused for r in pick(peaks[n], N=longest["N"])}
+    math = only(peaks[MATH], N=longest["N"])["bytes_peak"]
+    least = min(at_longest, key=lambda name: at_longest[name]["bytes_peak"])
+    last = only(trained, N=longest["N"])
+    workspace = [only(_peaks(rows, name, True), N=longest["N"]) for name in BACKENDS]
+    bump = only(peaks[FLASH], N=BUMP)
+    # A part of the keys has a result and a logsumexp of its own, in float32.
+    parts, rest = divmod(
+        bump["bytes_requested"] - bump["bytes_fused"], 4 * bump["heads"] * BUMP * (bump["D"] + 1)
+    )
+    return Figure(
+        finding=f"At N {count(longest['N'])} eager attention holds {size(longest['bytes_peak'])} "
+        f"beside its inputs, a fused kernel {size(at_longest[least]['bytes_peak'])}.",
+        caption=f"Most memory of one call beside q, k and v: {longest['heads']} heads of D "
+        f"{longest['D']}, {longest['dtype']}, by `torch.cuda.max_memory_allocated`; both axes "
+        "logarithmic. Broad and gray: the formulas. PyTorch hands out memory in pieces, so a "
+        "little more may be held than was asked for.",
+        table=columns(
+            rows,
+            {
+                "implementation": lambda r: named(r["implementation"]),
+                "backward": "backward",
+                "N": "N",
+                "most memory": field("bytes_peak", unit=units.size),
+            },
+        ),
+        plot=charts.lines(
+            derived(results, _with_formulas),
+            [
+                _formula("eager"),
+                _formula("fused"),
+                Series(EAGER, told=_told),
+                Series(MATH, told=_told),
+                *(Series(name, told=_told) for name in BACKENDS[:2]),
+            ],
+            "N",
+            field("bytes_peak", "most memory", units.size),
+            PASSES,
+        ),
+        numbers={
+            "n": longest["N"],
+            "workspace": between([r["bytes_requested"] for r in workspace], size),
+            "formula": size(last["bytes_fused"]),
+            "bump_n": BUMP,
+            "bump": size(bump["bytes_requested"]),
+            "bump_formula": size(bump["bytes_fused"]),
+            "parts": int(parts),
+            "math": size(math),
+            "math_share": ratio(math / longest["bytes_peak"]),
+        },
+        claims={
+            f"{PAGE}: Eager attention allocates what the count says, to the byte, at every N": all(
+                r["bytes_requested"] == r["bytes_eager"] for r in (*eager, *trained)
+            ),
+            f"{PAGE}: multiplies it by four; for every fused kernel, by two": round(growth[EAGER])
+            == 4
+            and {round(growth[name]) for name in fused} == {2},
+            f"{PAGE}: The rest is workspace": all(
+                r["bytes_requested"] > r["bytes_fused"] for r in workspace
+            ),
+            f"{PAGE}: FlashAttention-2 takes": [
+                (r["implementation"], r["N"])
+                for name in fused
+                for r in peaks[name]
+                if r["bytes_requested"] > 1.5 * r["bytes_fused"]
+            ]
+            == [(FLASH, BUMP)],
+            f"{PAGE}: it splits the keys into": parts > 1 and rest < SLACK,
+            f"{SDPA}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
+        },
+    )
+
+
+def _formula(kind):
+    where = {"implementation": f"bytes_{kind}"}
+    return Series("ceiling", f"formula, {kind}", where, width=7, size=0.1, told=_told)
+
+
+def _with_formulas(result):
+    """What was measured, and each formula as if it were an implementation."""
+    yield from pick(result.rows)
+    shown = {(r["backward"], r["N"]): r for r in result.rows}
+    for formula in ("bytes_eager", "bytes_fused"):
+        for row in shown.values():
+            at = {key: row[key] for key in ("backward", "N", "heads", "D")}
+            yield {**at, "implementation": formula, "bytes_peak": row[formula]}
+
+
+def _told(row):
+    return f"N {count(row['N'])}: {units.size(row['bytes_peak'])}"
+
+
+def _peaks(rows, implementation, backward=False):
+    return pick(rows, implementation=implementation, backward=backward)
+
+
+def _growth(rows):
+    """By what the peak grows when N doubles from the longest but one to the longest."""
+    before, last = sorted(rows, key=lambda r: r["N"])[-2:]
+    assert last["N"] == 2 * before["N"]
+    return last["bytes_peak"] / before["bytes_peak"]
 
 
 def calculator(results):
@@ -200,139 +298,6 @@ def calculator(results):
     )
 
 
-EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise"
-SQUARE = 3  # a peak that grows by more than this when N doubles holds something of N × N
-SLACK = 4096  # bytes: a seed, an offset, a few words of workspace
-FLASH = "torch:flash"
-BACKENDS = (FLASH, "torch:cudnn", "torch:efficient")
-BUMP = 512  # where FlashAttention-2 splits the keys
-PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
-
-
-def peak_memory(results):
-    rows = results[0].rows
-    present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
-    peaks = {name: _peaks(rows, name) for name in present}
-    growth = {name: _growth(found) for name, found in peaks.items() if len(found) > 1}
-    steep = {name for name, x in growth.items() if x > SQUARE}
-    fused = [name for name in growth if name not in steep and name != IN_BLOCKS]
-    eager, trained = peaks[EAGER], _peaks(rows, EAGER, backward=True)
-    longest = max(eager, key=lambda r: r["N"])
-    at_longest = {r["implementation"]: r for n in fused for r in pick(peaks[n], N=longest["N"])}
-    math = only(peaks[MATH], N=longest["N"])["bytes_peak"]
-    least = min(at_longest, key=lambda name: at_longest[name]["bytes_peak"])
-    last = only(trained, N=longest["N"])
-    workspace = [only(_peaks(rows, name, True), N=longest["N"]) for name in BACKENDS]
-    # The N × N tensor of a row, by the formula for a forward: scores and weights, two of them.
-    squares = last["bytes_eager"] // (longest["bytes_eager"] // 2)
-    bump = only(peaks[FLASH], N=BUMP)
-    # A part of the keys has a result and a logsumexp of its own, in float32.
-    parts, rest = divmod(
-        bump["bytes_requested"] - bump["bytes_fused"], 4 * bump["heads"] * BUMP * (bump["D"] + 1)
-    )
-    logsumexp = 4 * longest["heads"] * longest["N"]
-    beside = {name: r["bytes_requested"] - r["bytes_fused"] for name, r in at_longest.items()}
-    return Figure(
-        finding=f"At N {count(longest['N'])} eager attention holds {size(longest['bytes_peak'])} "
-        f"beside its inputs, a fused kernel {size(at_longest[least]['bytes_peak'])}.",
-        caption=f"Most memory of one call beside q, k and v: {longest['heads']} heads of D "
-        f"{longest['D']}, {longest['dtype']}, by `torch.cuda.max_memory_allocated`; both axes "
-        "logarithmic. Broad and gray: the formulas. PyTorch hands out memory in pieces, so a "
-        "little more may be held than was asked for.",
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "backward": "backward",
-                "N": "N",
-                "most memory": field("bytes_peak", unit=units.size),
-            },
-        ),
-        plot=charts.lines(
-            derived(results, _with_formulas),
-            [
-                _formula("eager"),
-                _formula("fused"),
-                Series(EAGER, told=_told),
-                Series(MATH, told=_told),
-                *(Series(name, told=_told) for name in BACKENDS[:2]),
-            ],
-            "N",
-            field("bytes_peak", "most memory", units.size),
-            PASSES,
-        ),
-        numbers={
-            "n": longest["N"],
-            "steep": ratio(growth[EAGER]),
-            "flat": ratio(growth[least]),
-            "budget": ratio(growth[IN_BLOCKS]),
-            "training": size(last["bytes_requested"]),
-            "squares": int(squares),
-            "workspace": between([r["bytes_requested"] for r in workspace], size),
-            "formula": size(last["bytes_fused"]),
-            "logsumexp": size(logsumexp),
-            "bump_n": BUMP,
-            "bump": size(bump["bytes_requested"]),
-            "bump_formula": size(bump["bytes_fused"]),
-            "parts": int(parts),
-            "math": size(math),
-            "math_share": ratio(math / longest["bytes_peak"]),
-        },
-        claims={
-            f"{PAGE}: for eager PyTorch, *math* and `composed_attention`": steep
-            == {EAGER, MATH, "composed_attention"},
-            f"{PAGE}: what the formula says, to the byte, at every N": all(
-                r["bytes_requested"] == r["bytes_eager"] for r in (*eager, *trained)
-            ),
-            f"{PAGE}: more is workspace of their own": all(
-                r["bytes_requested"] > r["bytes_fused"] for r in workspace
-            ),
-            f"{PAGE}: or the formula without the logsumexp": all(
-                -logsumexp <= x <= SLACK for x in beside.values()
-            ),
-            f"{PAGE}: one point stands out": [
-                (r["implementation"], r["N"])
-                for name in fused
-                for r in peaks[name]
-                if r["bytes_requested"] > 1.5 * r["bytes_fused"]
-            ]
-            == [(FLASH, BUMP)],
-            f"{PAGE}: it splits the keys into": parts > 1 and rest < SLACK,
-            f"{SDPA}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
-        },
-    )
-
-
-def _formula(kind):
-    where = {"implementation": f"bytes_{kind}"}
-    return Series("ceiling", f"formula, {kind}", where, width=7, size=0.1, told=_told)
-
-
-def _with_formulas(result):
-    """What was measured, and each formula as if it were an implementation."""
-    yield from pick(result.rows)
-    shown = {(r["backward"], r["N"]): r for r in result.rows}
-    for formula in ("bytes_eager", "bytes_fused"):
-        for row in shown.values():
-            at = {key: row[key] for key in ("backward", "N", "heads", "D")}
-            yield {**at, "implementation": formula, "bytes_peak": row[formula]}
-
-
-def _told(row):
-    return f"N {count(row['N'])}: {units.size(row['bytes_peak'])}"
-
-
-def _peaks(rows, implementation, backward=False):
-    return pick(rows, implementation=implementation, backward=backward)
-
-
-def _growth(rows):
-    """By what the peak grows when N doubles from the longest but one to the longest."""
-    before, last = sorted(rows, key=lambda r: r["N"])[-2:]
-    assert last["N"] == 2 * before["N"]
-    return last["bytes_peak"] / before["bytes_peak"]
-
-
 class _Level(NamedTuple):
     """A level of the hierarchy."""
 
@@ -348,15 +313,9 @@ LOADED = over("bytes_loaded", "bandwidth")
 def hierarchy(results):
     levels = _levels(results[0])
     sizes = only(results[0].rows, kind="sizes")
-    sets = values(pick(results[0].rows, kind="walk"), "set_bytes")
     hbm = levels["HBM"].rate
     times = {name: level.rate / hbm for name, level in levels.items() if name != "HBM"}
     shared, l2 = sizes["shared_bytes"], sizes["l2_bytes"]
-    bands = [
-        (sets[0], shared, "shared memory"),
-        (shared, l2, "L2"),
-        (l2, sets[-1], "HBM"),
-    ]
     return Figure(
         finding="What each level of memory delivers, measured: "
         + ", ".join(
@@ -364,10 +323,6 @@ def hierarchy(results):
             for name, level in levels.items()
         )
         + ".",
-        caption="Sizes as the device tells them. The curve: every program reads a working set of "
-        "float32 again and again, from a starting point of its own; bytes loaded over time, "
-        "medians. Upright lines: the memory of one multiprocessor, and the L2; the level one: the "
-        "HBM ceiling of the same run.",
         table=[
             {
                 "level": name,
@@ -379,33 +334,7 @@ def hierarchy(results):
             }
             for name, level in levels.items()
         ],
-        plot=charts.lines(
-            results,
-            [
-                Series(
-                    "attention_memory",
-                    "measured",
-                    {"kind": "walk"},
-                    told=lambda r: f"{LOADED.text(r)}<br>{spread(r)}",
-                )
-            ],
-            field("set_bytes", "working set", binary),
-            LOADED,
-            [View(bands=bands)],
-            references=[
-                Reference("L1, shared memory", _size_of("shared_bytes"), "x"),
-                Reference("L2", _size_of("l2_bytes"), "x"),
-                at_ceiling("read", "HBM, the ceiling"),
-            ],
-            ticks={"x": sets[::3]},
-        ),
         numbers={
-            "multiprocessors": sizes["multiprocessors"],
-            "registers": binary(sizes["registers_bytes"]),
-            "shared": binary(shared),
-            "program": binary(sizes["shared_bytes_program"]),
-            "l2": binary(l2),
-            "memory": size(sizes["memory_bytes"]),
             "registers_times": ratio(times["registers"]),
             "shared_times": ratio(times["shared memory"]),
             "l2_times": ratio(times["L2"]),
@@ -465,11 +394,6 @@ def _levels(result):
 
 def _set_bytes(row):
     return row["set_bytes"]
-
-
-def _size_of(name):
-    """A size that a device tells, for a line across the chart."""
-    return lambda result: only(result.rows, kind="sizes")[name]
 
 
 def _longest(held):
@@ -545,17 +469,23 @@ def intensity(results):
             "fused_flop": _range(sdpa),
             "decode_flop": _range(decode),
             **{
-                name: between([max(r["memory"], r["arithmetic"]) for r in some], percent)
-                for name, some in near.items()
+                name: between([max(r["memory"], r["arithmetic"]) for r in near[name]], percent)
+                for name in ("eager", "fused")
             },
         },
         claims={
             f"{PAGE}: The softmax uses least": max(r["memory"] for r in of[STEPS["softmax"]])
             < min(r["memory"] for r in products),
-            f"{PAGE}: all beyond the ridge": min(map(FLOP_A_BYTE, sdpa)) > edge,
-            f"{PAGE}: of memory's ceiling; fused": _near(eager) == {"memory"},
-            f"{PAGE}: of arithmetic's; one query": _near(sdpa) == {"arithmetic"},
-            f"{PAGE}: of memory's again": _near(decode) == {"memory"},
+            f"{PAGE}: all below the ridge": max(map(FLOP_A_BYTE, products + of[STEPS["softmax"]]))
+            < edge,
+            f"{PAGE}: The products run close to memory's speed": min(
+                r["memory"] for r in products if r["N"] >= 2048
+            )
+            >= 2 / 3,
+            f"{PAGE}: **Eager attention is memory-bound": _near(eager) == {"memory"},
+            f"{PAGE}: **Fused attention with many queries is not": _near(sdpa) == {"arithmetic"}
+            and min(map(FLOP_A_BYTE, sdpa)) > edge,
+            f"{PAGE}: **Decoding is, fused or not": _near(decode) == {"memory"},
         },
     )
 

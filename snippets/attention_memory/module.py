@@ -94,7 +94,6 @@ def largest_length(memory, B, H, D, dtype=torch.float32, *, implementation="eage
     return largest
 
 
-# --8<-- [start:refusals]
 def _checked(**sizes):
     """The sizes as Python's integers, which do not overflow; raise for what is no size."""
     for name, value in sizes.items():
@@ -110,17 +109,13 @@ def _size(dtype):
         allowed = ", ".join(str(known) for known in SIZES)
         raise ValueError(f"dtype is {dtype!r}; allowed are {allowed}")
     return SIZES[dtype]
-    # --8<-- [end:refusals]
 
 
-# --8<-- [start:inside]
 # What operations on a GPU make inside and free before they return, in tensors of their result's
 # size. The softmax's backward first stores the weights times their gradient.
 INSIDE = {torch.ops.aten._softmax_backward_data.default: 1}
-# --8<-- [end:inside]
 
 
-# --8<-- [start:listener]
 class _Allocations(TorchDispatchMode):
     """Adds up the storages that operations make while it is on, and takes off those that go."""
 
@@ -153,7 +148,6 @@ class _Allocations(TorchDispatchMode):
 
 def _is_tensor(value):
     return isinstance(value, torch.Tensor)
-    # --8<-- [end:listener]
 
 
 def counted_peak(function, *args, inside=None, **options):

@@ -40,7 +40,6 @@ def test_the_formula_is_what_eager_attention_holds(causal, backward, dtype):
         assert_bytes(attention_memory(*sizes, **options)["eager"], counted_eager(*sizes, **options))
 
 
-# --8<-- [start:inside]
 @pytest.mark.numerical
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_one_square_of_training_is_not_seen_from_outside(causal):
@@ -65,7 +64,6 @@ def test_the_device_holds_what_the_formula_says(causal, backward):
         asked = stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
         said = attention_memory(1, H, N, D, torch.float16, causal=causal, backward=backward)
         assert_bytes(said["eager"], 3 * said["q"] + asked)
-        # --8<-- [end:inside]
 
 
 @pytest.mark.numerical

@@ -57,7 +57,6 @@ def assert_transpose(out, x):
         raise NumericalMismatch(f"{wrong} of {want.numel()} elements differ, allowed 0")
 
 
-# --8<-- [start:checks]
 def assert_matmul(out, a, b):
     """Raise unless `out` is a b within rounding.
 
@@ -93,7 +92,6 @@ def _assert_within(out, want, pytorch, slack):
             f"largest difference {largest:.2e} from float64, allowed {allowed:.2e} "
             f"at {tuple(out.shape)}, {out.dtype}"
         )
-    # --8<-- [end:checks]
 
 
 @measured_on("gpu")
@@ -104,7 +102,6 @@ def forward(lab):
         yield from lab.time_attention(case, names)
 
 
-# --8<-- [start:steps]
 class Step(NamedTuple):
     """One launch of a call, and its work."""
 
@@ -132,7 +129,6 @@ def steps(q, k, v):
         "values": (lambda: into(out, kernel._run_matmul, weights, v), product, keys),
     }
     return {name: Step(*about, moved[name]) for name, about in calls.items()}
-    # --8<-- [end:steps]
 
 
 @measured_on("gpu")
@@ -216,7 +212,6 @@ def softmax(lab):
         yield from lab.time(case, calls, flops=0, bytes_compulsory=2 * x.numel() * x.element_size())
 
 
-# --8<-- [start:alignment]
 @measured_on("gpu")
 def alignment(lab):
     """A row that the compiler knows to be aligned or does not, in slots that it fills or does not.
@@ -242,7 +237,6 @@ def numbers_a_load(ptx):
     widths = {int(width or 1) for width in re.findall(r"ld\.global[.\w:]*?(?:\.v(\d))?\.b32", ptx)}
     (width,) = widths
     return width
-    # --8<-- [end:alignment]
 
 
 @measured_on("gpu")
@@ -266,7 +260,6 @@ def strides(lab):
         yield from lab.time_attention(case, names)
 
 
-# --8<-- [start:bytes]
 def bytes_through_memory(heads, M, N, D, size):
     """Bytes that each of the four kernels reads and writes, each tensor counted once."""
     queries, keys, pairs = heads * M * D * size, heads * N * D * size, heads * M * N
@@ -281,7 +274,6 @@ def bytes_through_memory(heads, M, N, D, size):
 def bytes_fused(heads, M, N, D, size):
     """Bytes that any kernel must move: q, k and v in, the result out."""
     return 2 * heads * (M + N) * D * size
-    # --8<-- [end:bytes]
 
 
 @measured_on("interpreter")
@@ -325,7 +317,6 @@ def _recorded_stores(N, D, dtype):
     return stored
 
 
-# --8<-- [start:launches]
 @measured_on("gpu")
 def launches(lab):
     """Kernels that one call launches, as torch.profiler saw them."""
@@ -351,7 +342,6 @@ def kernels_seen(call):
     if not on_gpu:
         raise RuntimeError("torch.profiler saw no kernel; CUPTI may be missing or forbidden")
     return [e.name for e in sorted(on_gpu, key=lambda e: e.time_range.start)]
-    # --8<-- [end:launches]
 
 
 @measured_on("gpu")

@@ -1,19 +1,15 @@
 """The figures of the composed_attention page: each draws the result of the same name."""
 
-import html
-
 from snippets._lab.draw import charts, units
-from snippets._lab.draw.charts import Reference, Series, View, at_ceiling
+from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import identity, named
+from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     BANDWIDTH,
     RATE,
     TIME,
-    Quantity,
     ceiling,
-    derived,
     field,
     gpus_then_compiled,
     moved,
@@ -81,18 +77,26 @@ def forward(results):
         "scaling, matmul, softmax and matmul one after the other.",
         plot=charts.lines(results, names, "N", TIME, PANELS),
         numbers={
-            "basic_least": ratio(1 / min(basic.values())),
             "basic_most": ratio(max(basic.values())),
-            "eager_single": ratio(1 / eager[single]),
             "eager_half": ratio(1 / eager[half]),
-            "eager_single_long": ratio(1 / eager[single_long]),
-            "eager_half_long": ratio(eager[half_long]),
             "fused_single": ratio(sdpa[single_long]),
             "fused_half": ratio(1 / sdpa[half_long]),
         },
         claims={
-            f"{PAGE}: and in float16 they are": eager[half_long] > 1,
-            f"{PAGE}: faster than PyTorch's fused kernel in float32": sdpa[single_long] > 1,
+            f"{PAGE}: by more the longer the sequence": [
+                basic[compared.case(dtype, N)] for dtype in BOTH for N in values(rows, "N")
+            ]
+            == [
+                gain
+                for dtype in BOTH
+                for gain in sorted(basic[compared.case(dtype, N)] for N in values(rows, "N"))
+            ],
+            f"{PAGE}: They take about as long as the same operations in eager PyTorch": all(
+                0.7 < eager[compared.case(dtype, N)] < 1.5 for dtype in BOTH for N in (1024, LONG)
+            ),
+            f"{PAGE}: Chained together in float16, with 8192 keys": sdpa[half_long]
+            < 1
+            < sdpa[single_long],
         },
     )
 
@@ -105,19 +109,18 @@ def transpose(results):
     return Figure(
         finding=f"Transposing {LONG} × {LONG} runs at {decimals(compared[copy][single])} of a "
         f"plain copy's speed in float32 and {decimals(compared[copy][half])} in float16.",
-        caption="Transposed copy of an N × N matrix, one read and one write counted; up is "
-        "faster. Medians; L2 flushed before every call; the three take turns.",
-        plot=charts.lines(
-            results,
-            [Series(ours, "tiled transpose"), torch, copy],
-            "N",
-            BANDWIDTH,
-            PANELS,
-            log="x",
+        table=columns(
+            rows,
+            {
+                "kernel": lambda r: named(r["implementation"]),
+                "dtype": "dtype",
+                "N": "N",
+                "rate": BANDWIDTH,
+            },
         ),
         numbers={
             "single": ratio(compared[torch][single]),
-            "half": ratio(compared[torch][half]),
+            "of_copy": units.percent(compared[copy][single]),
         },
     )
 
@@ -143,6 +146,7 @@ def matmul(results):
             [View(dtype, {"dtype": dtype}, y=RATE.called(dtype)) for dtype in BOTH],
             log="x",
         ),
+        numbers={"share_half": units.percent(compared[torch][half])},
     )
 
 
@@ -155,8 +159,6 @@ def resources(results):
     return Figure(
         finding=f"On {cell(main.label)} none of {len(rows)} configurations spills registers, and "
         f"the float16 products run on tensor cores ({units_of}).",
-        caption="Every configuration of the tables, as compiled. Registers and spills are for "
-        "one thread, shared memory for one program.",
         table=columns(
             [{**r, "device": result.label} for result in order for r in result.rows],
             {
@@ -173,16 +175,15 @@ def resources(results):
             },
         ),
         claims={
-            "title of composed_attention/resources: none of": not any(
-                r["spill_store_bytes"] for r in rows
-            )
+            f"{PAGE}: float16 on tensor cores": all(r["tensor_core"] for r in half)
+            and not any(r["spill_store_bytes"] for r in rows)
         },
     )
 
 
 def softmax(results):
     rows = results[0].rows
-    ours, torch, copy = "composed_attention:softmax", "torch:softmax", "torch:clone"
+    ours, torch = "composed_attention:softmax", "torch:softmax"
     compared = Comparison(rows, ours, [torch], by=("columns",))
     at = compared.case(SQUARE)
     chosen = compared.row(ours, at)
@@ -190,84 +191,38 @@ def softmax(results):
         finding=f"{chosen['rows']} rows of {SQUARE} numbers take {TIME.text(chosen)}: "
         f"{BANDWIDTH.text(chosen)}, {decimals(moved(chosen) / ceiling(results[0], 'copy'))} of "
         f"the copy ceiling and {ratio(compared[torch][at])} faster than PyTorch's softmax.",
-        caption=f"Softmax of {chosen['rows']} rows, float32, one read and one write counted; up "
-        "is faster. Medians; L2 flushed before every call; the three take turns. The copy is "
-        "`x.clone()` of the same tensor; the ceiling is the best copy of this GPU, of 2 GiB.",
-        plot=charts.lines(
-            results,
-            [Series(ours, "row softmax"), torch, copy],
-            "columns",
-            BANDWIDTH,
-            log="x",
-            references=[at_ceiling("copy", "copy ceiling")],
-            ticks={"x": [1, 16, 128, 1024, 8192]},  # every length would crowd a phone
+        table=columns(
+            rows,
+            {
+                "kernel": lambda r: named(r["implementation"]),
+                "columns": "columns",
+                "rate": BANDWIDTH,
+            },
         ),
+        numbers={
+            "of_ceiling": units.percent(moved(chosen) / ceiling(results[0], "copy")),
+            "times": ratio(compared[torch][at]),
+        },
     )
 
 
 def alignment(results):
     rows = results[0].rows
-    at = {(_wide(r), _mostly_masked(r)): r for r in rows}
-    narrow, wide, narrow_full, wide_full = (
-        at[key] for key in ((False, True), (True, True), (False, False), (True, False))
-    )
-
-    def gain(slower, faster):
-        return change(moved(faster) / moved(slower))
-
+    narrow, wide = (only(rows, columns=n) for n in (5000, 5008))
     return Figure(
         finding=f"Rows of {narrow['columns']} numbers are read and written at "
         f"{BANDWIDTH.text(narrow)}, rows of {wide['columns']} at {BANDWIDTH.text(wide)}.",
-        caption=f"Softmax of {narrow['rows']} rows, float32, one read and one write counted. Four "
-        "row lengths: for two of them the compiler knows that rows are aligned and loads four "
-        "numbers at once; for two the row fills its tile. Medians; L2 flushed before every call.",
-        plot=charts.bars(
-            results,
-            [
-                Series(OURS, f"{share(_masked(narrow))} of the slots masked", _mostly_masked),
-                Series(OURS, "(nearly) none masked", lambda r: not _mostly_masked(r)),
-            ],
-            BANDWIDTH,
-            groups=[
-                Series("context", "one number per load", {"numbers_a_load": 1}),
-                Series(OURS, f"{wide['numbers_a_load']} numbers per load", _wide),
-            ],
+        table=columns(
+            rows,
+            {
+                "columns": "columns",
+                "numbers per load": "numbers_a_load",
+                "slots masked": lambda r: share(r["slots"] - r["columns"], r["slots"]),
+                "rate": BANDWIDTH,
+            },
         ),
-        numbers={
-            "slots": units.count(narrow["slots"]),
-            "masked": share(_masked(narrow)),
-            "wide": gain(narrow, wide),
-            "wide_full": gain(narrow_full, wide_full),
-            "full": gain(narrow, narrow_full),
-            "full_wide": gain(wide, wide_full),
-        },
+        numbers={"wide_cost": units.percent(1 - moved(narrow) / moved(wide))},
     )
-
-
-def _masked(row):
-    """The part of a program's slots that hold no number of the row."""
-    return 1 - row["columns"] / row["slots"]
-
-
-def _mostly_masked(row):
-    return _masked(row) > 0.1
-
-
-def _wide(row):
-    return row["numbers_a_load"] > 1
-
-
-DOES = {  # part of a kernel's name → what it does
-    "transpose": "Kᵀ",
-    "softmax": "softmax",
-    "fmha": "all of attention",
-    "sdpa": "all of attention",
-    "flash": "all of attention",
-    "Mul": "scale",
-    "matmul": "product",
-    "gemm": "product",
-    "nvjet": "product",
-}
 
 
 def launches(results):
@@ -278,9 +233,6 @@ def launches(results):
     return Figure(
         finding=f"One call launches {ours['launches']} kernels; PyTorch's separate operations "
         f"{count[EAGER]['launches']}, its fused attention {count[SDPA]['launches']}.",
-        caption="Kernels on the GPU's timeline during one call, in their order, by "
-        f"torch.profiler; float16, {ours['heads']} heads, N {ours['N']}, D {ours['D']}. Copies "
-        "and fills by the driver are not counted.",
         table=columns(
             rows,
             {
@@ -290,30 +242,8 @@ def launches(results):
                 "kernels": lambda r: ", ".join(map(_shortened, r["kernels"])),
             },
         ),
-        widget=_in_turn(count),
+        claims={f"{PAGE}: as four launches of three kernels": ours["launches"] == 4},
     )
-
-
-def _in_turn(count):
-    """A strip for each implementation, with a box for each kernel that it launches, in order."""
-    strips = []
-    for name, row in count.items():
-        look = identity(name)
-        boxes = "".join(
-            f'<li title="{html.escape(_shortened(kernel))}">{_does(kernel)}</li>'
-            for kernel in row["kernels"]
-        )
-        strips.append(
-            f"<div><p>{look.name} <b>{row['launches']}</b></p>"
-            f'<ol style="--ours:{look.color}">{boxes}</ol></div>'
-        )
-    return f'<div class="am-strips">{"".join(strips)}</div>'
-
-
-def _does(kernel):
-    """What a kernel does, by its name; its name where that does not tell."""
-    found = [said for part, said in DOES.items() if part in kernel]
-    return found[0] if found else html.escape(_shortened(kernel))
 
 
 def _shortened(kernel):
@@ -338,38 +268,28 @@ def memory_traffic(results):
     half = totals["float16", SQUARE]
     written = at("scores", "float16")["bytes_stored"]
     recorded = [r for r in rows if r["bytes_stored_recorded"] is not None]
-    over_fused = Quantity(
-        "bytes over a fused kernel's", lambda r: r["bytes_moved"] / r["bytes_fused"], units.times
-    )
     return Figure(
         finding=f"At N {SQUARE} in float16 the four kernels read and write "
         f"{size(half['bytes_moved'])} per head where a fused kernel moves "
-        f"{size(half['bytes_fused'])}: {ratio(over_fused(half))} as much.",
-        caption="Bytes of one head of D 64 in float16, each tensor that a kernel reads or writes "
-        "counted once, over what any kernel must move: q, k and v in, the result out. Counted by "
-        "formula; what is stored agrees byte for byte, launch by launch, with what the "
-        f"interpreter recorded at N {recorded[0]['N']}. How much of it reaches memory and how "
-        "much stays in L2 is not counted here.",
-        plot=charts.bars(
-            results,
-            _lengths(rows),
-            over_fused,
-            [View("", {"dtype": "float16"})],
-            groups=_steps(rows),
-            stacked=True,
-            upright=True,
-            texts=False,
-            along="N",
+        f"{size(half['bytes_fused'])}: {ratio(half['bytes_moved'] / half['bytes_fused'])} as much.",
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "N": "N",
+                "step": "label",
+                "bytes moved": "bytes_moved",
+                "a fused kernel's": "bytes_fused",
+            },
         ),
         numbers={
             "scores": size(written),
             "half": of_scores("float16"),
-            "single": of_scores("float32"),
             "all": size(half["bytes_moved"]),
             "less": size(half["bytes_moved"] - written),
         },
         claims={
-            "title of composed_attention/memory_traffic: agrees byte for byte": all(
+            f"{PAGE}: of all the bytes": all(
                 r["bytes_stored_recorded"] == r["bytes_stored"] for r in recorded
             )
         },
@@ -378,7 +298,7 @@ def memory_traffic(results):
 
 def kernels(results):
     rows = _with_sums(results[0].rows, "ms_p50")
-    short, most = 256, SQUARE
+    most = SQUARE
     steps = _steps(results[0].rows)
 
     def at(step, dtype, N=most):
@@ -409,46 +329,38 @@ def kernels(results):
         ),
         numbers={
             "softmax_half": part("softmax", "float16"),
-            "softmax_single": part("softmax", "float32"),
             "speed_half": bandwidth(moved(at("softmax", "float16"), "bytes_moved")),
-            "speed_single": bandwidth(moved(at("softmax", "float32"), "bytes_moved")),
-            "rate": flops(rate(scores)),
             "rate_share": share(rate(scores), ceiling(results[0], "matmul_float16")),
-            "transpose_first": part("transpose", "float16", short),
-            "transpose_last": part("transpose", "float16"),
         },
         claims={
             "title of composed_attention/kernels: the most time goes into the scores in float32": [
                 max(pick(results[0].rows, dtype=dtype, N=most), key=TIME)["step"] for dtype in BOTH
             ]
             == ["scores", "softmax"],
+            f"{PAGE}: as fast as this memory goes": moved(at("softmax", "float16"), "bytes_moved")
+            > 0.85 * ceiling(results[0], "copy"),
         },
     )
 
 
 def allocations(results):
     rows = results[0].rows
-    names = [OURS, EXERCISE, EAGER, SDPA]
     peak = field("bytes_peak", "peak memory", size)
     extra = [r["bytes_peak"] - _needed(r) for r in pick(rows, implementation=OURS)]
-    at = {name: only(rows, implementation=name, dtype="float16", N=SQUARE) for name in names}
     return Figure(
         finding="A call allocates Kᵀ, the scores and the output, and nothing else.",
-        caption="Peak memory during one call besides its inputs, by "
-        "`torch.cuda.max_memory_allocated`; 16 heads, D 64; both axes logarithmic. PyTorch hands "
-        f"out memory in pieces of {PIECE} bytes.",
-        plot=charts.lines(results, names, "N", peak, PANELS),
-        numbers={
-            "ours": peak.text(at[OURS]),
-            "eager": peak.text(at[EAGER]),
-            "sdpa": peak.text(at[SDPA]),
-        },
+        table=columns(
+            rows,
+            {
+                "implementation": lambda r: named(r["implementation"]),
+                "dtype": "dtype",
+                "N": "N",
+                "peak memory": peak,
+            },
+        ),
         claims={
             # of three tensors, each rounded up
-            "title of composed_attention/allocations: and nothing else": 0
-            <= min(extra)
-            <= max(extra)
-            <= 3 * PIECE,
+            f"{PAGE}: Two matrices exist in between": 0 <= min(extra) <= max(extra) <= 3 * PIECE,
         },
     )
 
@@ -463,26 +375,20 @@ def strides(results):
     return Figure(
         finding=f"Reading k through swapped strides changes the time by {change(over[least])} "
         f"(float16, N 256) to {change(over[most])} (float32, N 4096).",
-        caption="16 heads, D 64, time of one call without the transpose over the time with it: "
-        "below 1 it is time saved. Medians; L2 flushed before every call; the two take turns.",
-        plot=charts.lines(
-            derived(results, _without),
-            [Series(EXERCISE, dtype, {"dtype": dtype}, dtype=dtype) for dtype in BOTH],
-            "N",
-            field("over", "time over that with the transpose", units.fraction),
-            log="x",
-            references=[Reference("with the transpose", 1)],
-            from_zero=False,
+        table=columns(
+            _without(results[0]),
+            {"dtype": "dtype", "N": "N", "change": lambda r: change(r["over"])},
         ),
         numbers={
             "half_short": change(over["float16", 256]),
             "half_long": change(over["float16", 4096]),
-            "single_short": change(over["float32", 256]),
             "single_long": change(over["float32", 4096]),
         },
         claims={
-            "title of composed_attention/strides: (float16, N 256)": least == ("float16", 256),
-            "title of composed_attention/strides: (float32, N 4096)": most == ("float32", 4096),
+            f"{PAGE}: whether that pays depends on the dtype": over["float16", 256]
+            < 0.98
+            < 1.02
+            < over["float32", 4096],
         },
     )
 

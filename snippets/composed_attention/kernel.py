@@ -62,7 +62,6 @@ def _transpose_kernel(
 
     In between its threads exchange elements in shared memory, so both sides touch whole rows.
     """
-    # --8<-- [start:transpose]
     tiles_m, tiles_n = tl.cdiv(M, BLOCK), tl.cdiv(N, BLOCK)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     matrix = tl.program_id(0) // (tiles_m * tiles_n)
@@ -78,7 +77,6 @@ def _transpose_kernel(
     # Swapped twice: the coordinates of the tile here, those inside it by tl.trans.
     out += offs_n[:, None] * stride_on + offs_m[None, :] * stride_om
     tl.store(out, tl.trans(x), mask=mask_n[:, None] & mask_m[None, :])
-    # --8<-- [end:transpose]
 
 
 @triton.jit
@@ -97,7 +95,6 @@ def _matmul_kernel(
 
     Reads BLOCK_M rows of a and BLOCK_N columns of b once, writes its tile of out once.
     """
-    # --8<-- [start:which_tile]
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     matrix = tl.program_id(0) // (tiles_m * tiles_n)
@@ -106,9 +103,7 @@ def _matmul_kernel(
     height = tl.minimum(tiles_m - first, GROUP_M)  # the last group may be lower
     tile_m = first + tile % (GROUP_M * tiles_n) % height
     tile_n = tile % (GROUP_M * tiles_n) // height
-    # --8<-- [end:which_tile]
 
-    # --8<-- [start:product]
     offs_m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
@@ -133,7 +128,6 @@ def _matmul_kernel(
     out += offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
     acc = acc * scale  # once for each element, on chip: no pass over memory for it
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
-    # --8<-- [end:product]
 
 
 @triton.jit
@@ -145,7 +139,6 @@ def _softmax_kernel(
     BLOCK_N: tl.constexpr,  # a power of two, at least N
 ):  # fmt: skip
     """One program computes one row: reads it once, writes it once, in between it stays on chip."""
-    # --8<-- [start:softmax]
     m = (tl.program_id(0) % M).to(tl.int64)
     matrix = tl.program_id(0) // M
     offs_n = tl.arange(0, BLOCK_N).to(tl.int64)
@@ -164,10 +157,8 @@ def _softmax_kernel(
     out = _matrix(out_ptr, matrix, H, stride_ob, stride_oh)
     out += m * stride_om + offs_n * stride_on
     tl.store(out, weights.to(out_ptr.dtype.element_ty), mask=mask_n)
-    # --8<-- [end:softmax]
 
 
-# --8<-- [start:launches]
 def _launch(kernel, block, tensors, **options):
     """Launch a program for each block of rows and columns of the last tensor, the result."""
     B, H, rows, columns = tensors[-1].shape
@@ -197,7 +188,6 @@ def _run_softmax(x, out):
     (_, _, M, N), block = x.shape, triton.next_power_of_2(x.shape[-1])
     warps = next(warps for longest, warps in SOFTMAX_WARPS.items() if N <= longest)
     _launch(_softmax_kernel, (1, N), (x, out), M=M, N=N, BLOCK_N=block, num_warps=warps)
-    # --8<-- [end:launches]
 
 
 def _choose_tile(matrices, M, N, K, a):

@@ -5,7 +5,6 @@ import torch
 from .kernel import _refusals, composed_attention
 
 
-# --8<-- [start:op]
 @torch.library.custom_op(
     "attention_measured::composed_attention", mutates_args=(), device_types="cuda"
 )
@@ -48,7 +47,6 @@ def _shapes_only(q, k, v, scale=None):
     """What torch.compile and torch.export ask: shape, dtype and device of a result."""
     _refuse(q, k, v, scale)
     return q.new_empty(q.shape)
-    # --8<-- [end:op]
 
 
 # --8<-- [start:backward]

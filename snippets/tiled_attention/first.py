@@ -17,10 +17,8 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale,
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]: my queries
     cols = tl.arange(0, D)
     mask_m = rows < M
-    # Queries and keys lie as columns, so that their products are summed along the first axis.
-    q = tl.load(
-        q_ptr + cols[:, None] + rows[None, :] * D, mask=mask_m[None, :], other=0.0
-    )  # [D, M]
+    # Queries and keys lie as columns, [D, BLOCK]: products are summed along axis 0.
+    q = tl.load(q_ptr + cols[:, None] + rows[None, :] * D, mask=mask_m[None, :], other=0.0)
 
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # the largest score so far
     l_i = tl.zeros([BLOCK_M], tl.float32)  # the sum of exp(score - m_i) so far

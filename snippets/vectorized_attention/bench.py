@@ -71,14 +71,12 @@ def _report(lab, case):
     return _reports[*place, case["N"]]
 
 
-# --8<-- [start:remedies]
 BLOCK_D = "BLOCK_D=triton.next_power_of_2(D),"  # of the launch
 REMEDIES = {
     "8 warps": [(BLOCK_D, f"{BLOCK_D} num_warps=8,")],
     "16 warps": [(BLOCK_D, f"{BLOCK_D} num_warps=16,")],
     "32 warps": [(BLOCK_D, f"{BLOCK_D} num_warps=32,")],
 }
-# --8<-- [end:remedies]
 
 
 @measured_on("gpu")

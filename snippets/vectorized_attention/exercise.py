@@ -30,7 +30,6 @@ def _blocks_of_keys_kernel(
     q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)
 
-    # --8<-- [start:blocks]
     offs_n = tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]
     k_tile = k_ptr + b * stride_kb + h * stride_kh
     k_tile += offs_n[:, None] * stride_kn + offs_d[None, :] * stride_kd
@@ -54,7 +53,6 @@ def _blocks_of_keys_kernel(
         k_tile += BLOCK_N * stride_kn
         v_tile += BLOCK_N * stride_vn
     out = acc / total  # the division waits until every key has been seen
-    # --8<-- [end:blocks]
 
     out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)

@@ -35,14 +35,11 @@ def _vectorized_attention_kernel(
     whole tiles in registers, BLOCK_N · BLOCK_D elements each, spread over 128 threads. A thread
     has 255 registers at most: a larger tile spills to memory, and the gain is lost.
     """
-    # --8<-- [start:which_query]
     pid = tl.program_id(0)  # 0 … B·H·M - 1
     m = (pid % M).to(tl.int64)  # int64: an offset may pass 2^31 elements
     h = (pid // M % H).to(tl.int64)
     b = (pid // M // H).to(tl.int64)
-    # --8<-- [end:which_query]
 
-    # --8<-- [start:grid]
     offs_n = tl.arange(0, BLOCK_N).to(tl.int64)  # [BLOCK_N]
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # [BLOCK_D]
     mask_n = offs_n < N  # keys that exist
@@ -52,28 +49,21 @@ def _vectorized_attention_kernel(
     k_tile += offs_n[:, None] * stride_kn + offs_d[None, :] * stride_kd  # addresses
     v_tile = v_ptr + b * stride_vb + h * stride_vh
     v_tile += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
-    # --8<-- [end:grid]
 
-    # --8<-- [start:scores]
     q_row = q_ptr + b * stride_qb + h * stride_qh + m * stride_qm
     q = tl.load(q_row + offs_d * stride_qd, mask=mask_d, other=0.0).to(tl.float32)  # [BLOCK_D]
     k = tl.load(k_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_N, BLOCK_D]
     scores = tl.sum(q[None, :] * k, axis=1) * scale  # [BLOCK_N]: a row of k each
     scores = tl.where(mask_n, scores, float("-inf"))  # absent keys weigh exp(-inf) = 0
-    # --8<-- [end:scores]
 
-    # --8<-- [start:softmax]
     weights = tl.exp(scores - tl.max(scores, axis=0))  # [BLOCK_N], the largest is exp(0) = 1
     weights = weights / tl.sum(weights, axis=0)
     weights = tl.where(scores == float("-inf"), 0.0, weights)  # not NaN, even where all are -inf
-    # --8<-- [end:softmax]
 
-    # --8<-- [start:values]
     v = tl.load(v_tile, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_N, BLOCK_D]
     out = tl.sum(weights[:, None] * v, axis=0)  # [BLOCK_D]: down the columns
     out_row = out_ptr + b * stride_ob + h * stride_oh + m * stride_om
     tl.store(out_row + offs_d * stride_od, out.to(out_ptr.dtype.element_ty), mask=mask_d)
-    # --8<-- [end:values]
 
 
 def vectorized_attention(q, k, v, *, scale=None):

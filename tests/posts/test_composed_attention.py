@@ -67,7 +67,6 @@ def launches():
         yield names
 
 
-# --8<-- [start:test_parts]
 @pytest.mark.numerical
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1), (16, 16), (1, 200), (130, 3), (2, 3, 70, 9)], ids=str)
@@ -93,7 +92,6 @@ def test_matmul(M, K, N, dtype):
 def test_softmax(N, dtype):
     x = randn(5, N, dtype=dtype, spread=3.0)
     assert_softmax(softmax(x), x)
-    # --8<-- [end:test_parts]
 
 
 @pytest.mark.numerical

@@ -224,8 +224,7 @@ def composed_attention(q, k, v, *, scale=None):
 
     Source: Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
-
-    tensors = {"q": q, "k": k, "v": v}
+    tensors = {"q": q, "k": k, "v": v}  # their rows and columns; those of kᵀ, scores and output
     for error in _refusals(tensors, "MD ND ND", "DN MN MD", row="N", scale=scale):
         raise error
     shape = q.shape

@@ -396,17 +396,6 @@ def of_one_length(q, k, v):
     return eager_attention(q, k[:, : q.shape[1]], v[:, : q.shape[1]])
 
 
-def of_one_batch(q, k, v):
-    assert (q.dim(), len(q)) == (4, 1)
-    return eager_attention(q, k, v)
-
-
-def of_one_query(q, k_cache, v_cache):
-    """q [B, H, D]"""
-    assert q.dim() == 3
-    return by_hand(q[:, :, None], k_cache, v_cache)[:, :, 0]
-
-
 @pytest.mark.parametrize(
     ("launcher", "said"),
     [
@@ -415,8 +404,6 @@ def of_one_query(q, k_cache, v_cache):
         (of_one_class, "float16; as many queries as keys; lengths that are multiples of 16; D"),
         (causal_attention, "It applies the causal mask always: query m sees keys n ≤ m + N - M."),
         (of_one_length, "Judged on what it takes: as many queries as keys."),
-        (of_one_batch, "a batch of one"),
-        (of_one_query, "one query without an axis"),
     ],
 )
 def test_what_is_right_in_a_form_of_its_own_is_right(launcher, said):

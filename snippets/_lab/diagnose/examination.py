@@ -316,11 +316,11 @@ def _called(
         raise _Failed(error, form) from None
     out = out[0] if isinstance(out, tuple | list) and out else out
     want = p.q.new_empty(*p.q.shape[:-1], p.sizes[1], device="meta") if launcher.weights else p.q
-    shape = form.shaped(want).shape
+    shape = form.arranged(want).shape
     if not isinstance(out, Tensor) or out.shape != shape:
         came = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise CannotDiagnose(f"the launcher returned {came}; {tuple(shape)} was expected")
-    out = form.back(out.detach().clone().cpu(), want)
+    out = form.back(out.detach().clone().cpu())
     if launcher.weights:
         out = out.double() @ p.v.double()[:, p.heads()]
     return out, memory
@@ -463,8 +463,6 @@ def _origin(launcher: Launcher, device: str, s: _Seen, form: Form) -> str:
         return found.text()
     if not memory.launched:
         return ""
-    if not memory.programs:
-        return "Nothing is computed: the grid of the launch has no program."
     if memory.nan_stored:
         return f"{_capital(memory.nan_stored)} stores the first NaN."
     if not memory.stores:

@@ -30,8 +30,6 @@ class Form:
     rows: int = 1  # their number is a multiple
     width: int | None = None  # the only D
     one: bool = False  # a single query
-    bare: bool = False  # which has no axis of its own: q [B, H, D]
-    alone: bool = False  # a single batch
     always: str = ""  # the corner of the causal mask, if there is no call without one
 
     @property
@@ -57,9 +55,7 @@ class Form:
         if self.dtype != "float32":
             said.append(self.dtype)
         if self.one:
-            said.append("one query" + " without an axis" * self.bare)
-        if self.alone:
-            said.append("a batch of one")
+            said.append("one query")
         if self.square:
             said.append("as many queries as keys")
         if self.rows > 1:
@@ -75,9 +71,7 @@ class Form:
         if self.layout in USUAL:
             return p
         alike = {n: x for n in "qkv" if (x := getattr(p, n)).is_contiguous()}
-        return replace(
-            p, **{n: self.back(self.arranged(x).contiguous(), x) for n, x in alike.items()}
-        )
+        return replace(p, **{n: self.back(self.arranged(x).contiguous()) for n, x in alike.items()})
 
     def arranged(self, x: Tensor) -> Tensor:
         """[B, H, M, D] in the order of this layout."""
@@ -86,14 +80,8 @@ class Form:
             x = x[0]
         return x.permute([there.index(a) for a in self.layout])
 
-    def shaped(self, x: Tensor) -> Tensor:
-        """The same as the launcher takes it."""
-        x = self.arranged(x)
-        return x.squeeze(self.layout.index("m")) if self.bare else x
-
-    def back(self, x: Tensor, like: Tensor) -> Tensor:
-        """What has this layout, as [B, H, M, D], the shape of `like`."""
-        x = x.reshape(self.arranged(like).shape)  # it may have no axis of rows
+    def back(self, x: Tensor) -> Tensor:
+        """What has this layout, as [B, H, M, D]."""
         x = x.permute([self.layout.index(a) for a in "bhmd" if a in self.layout])
         return x[(None,) * (4 - x.dim())]
 
@@ -101,7 +89,7 @@ class Form:
         """What the launcher takes: role → tensor, with the strides that it has."""
         found = {}
         for role in launcher.tensors:
-            x = self.shaped(p.q) if role == "q" else self.arranged(getattr(p, role))
+            x = self.arranged(getattr(p, role))
             there = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
             found[role] = there.copy_(x)
         return found
@@ -114,18 +102,14 @@ def forms(launcher: Launcher) -> Iterator[list[Form]]:
         Form(layout, dtype)
         for layout, dtype in itertools.product(LAYOUTS[kind], ("float32", "float16"))
     ]
-    bare = Form("bhmd", "float32", one=True, bare=True)
     even = [replace(f, square=True) for f in usual]  # or another layout may only seem to fit
-    single = [bare, replace(bare, dtype="float16")] if kind == "v" else []
-    yield [*usual, *even, *single]
+    yield [*usual, *even]
     fits = itertools.product(
-        (False, True), (False, True), (1, 16, 32, 64, 128), (None, 64, 32, 128, 16), (False, True)
+        (False, True), (1, 16, 32, 64, 128), (None, 64, 32, 128, 16), (False, True)
     )
-    usual_fit = (False, False, 1, None, False)
+    usual_fit = (False, 1, None, False)
     for fit in sorted(fits, key=lambda fit: sum(map(operator.ne, fit, usual_fit))):  # fewest first
-        alone, one, rows, width, square = fit
+        one, rows, width, square = fit
         if one and square:
             continue
-        yield [
-            replace(f, square=square, rows=rows, width=width, one=one, alone=alone) for f in usual
-        ]
+        yield [replace(f, square=square, rows=rows, width=width, one=one) for f in usual]

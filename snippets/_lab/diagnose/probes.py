@@ -39,7 +39,6 @@ def _probes(form: Form, dtype: torch.dtype, B: int, H: int, options: set[str]) -
         name: str, M: int, N: int, D: int = 16, heads: tuple[int, int] = (1, 1), **rest: Any
     ) -> Probe:
         M, N, D = form.sizes(M, N, D)
-        heads = (1, heads[1]) if form.alone else heads
         q, k, v = make_qkv(*heads, M=M, N=N, D=D, seed=M + N + D, spread=1.5)
         return Probe(name, *(x.to(dtype) for x in (q, k, v)), **rest)
 

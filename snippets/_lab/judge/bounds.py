@@ -136,7 +136,6 @@ class Memory(TorchFunctionMode):
         self._device = self._blocks[0].memory.device
         self._faults: dict[tuple[str, str, int], Fault] = {}
         self.launched = 0  # kernels that Triton's interpreter ran
-        self.programs = 0
         self.loads = 0
         self.stores = 0
         self.nan_stored: Line | None = None  # by which line first
@@ -305,16 +304,12 @@ def _looks(memory: Memory) -> list[tuple[type, str, Callable[..., Any]]]:
     def dot(_: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> None:
         memory.dotted(a, b, precision)
 
-    def at(_: Any, *place: Any) -> None:
-        memory.programs += 1
-
     return [
         (InterpretedFunction, "run", memory.launching),
         (InterpreterBuilder, "create_masked_load", load),
         (InterpreterBuilder, "create_masked_store", store),
         (InterpreterBuilder, "create_atomic_rmw", atomic),
         (InterpreterBuilder, "create_dot", dot),
-        (InterpreterBuilder, "set_grid_idx", at),
     ]
 
 

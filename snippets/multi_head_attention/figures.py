@@ -101,7 +101,7 @@ def layer_time(results):
         f"{units.host_time(small[WIDE])}.",
         caption=f"Forward pass in {rows[0]['dtype']}. On the GPU: between two events, with the "
         "launches already queued, L2 flushed before. From call to call: the host's clock over "
-        f"several calls, what your script waits for. {'; '.join(sizes.values())}. "
+        f"several calls, what your script waits for; {'; '.join(sizes.values())}. "
         "Medians; all take turns; both axes logarithmic.",
         plot=charts.lines(
             results,

@@ -278,6 +278,11 @@ def usual(task):
 def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel):
     opened = texts("tiled_attention")
     tab = panel(".am-edit[data-exercise='tiled_attention:logsumexp']", "playground/")
+    hints = tab.locator(".am-exercise[data-exercise='tiled_attention:logsumexp'] details")
+    for n in range(3):
+        assert [hints.nth(i).is_visible() for i in range(3)] == [i <= n for i in range(3)]
+        hints.nth(n).locator("summary").click()
+    assert "belongs here" in tab.locator(".am-play .cm-activeLine").inner_text()
     answer = opened["kernels"]["exercise.py:_with_lse_kernel"]["text"]
     write(tab, answer.replace("lse = m_i + tl.log(l_i)", "lse = tl.log(l_i)"))
     run(tab, WRONG)

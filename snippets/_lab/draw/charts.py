@@ -461,34 +461,6 @@ def errors(results: Sequence[Result]) -> Chart:
     return dots(devices, places, ERROR, shown, several=True)
 
 
-def closeness(
-    results: Sequence[Result], ours: str, theirs: str, where: Mapping[str, Any] | None = None
-) -> Chart:
-    """Our largest difference from float64 over theirs in the same row: a line a dtype, by its dash.
-
-    The rows hold `error_largest` and `pytorch_error_largest`; below 1 ours is closer.
-    """
-
-    def told(row: Row) -> str:
-        mine, other = (units.error(row[f"{who}error_largest"]) for who in ("", "pytorch_"))
-        return f"{units.ratio(quotient(row) or 0)}<br>{mine}, {identity(theirs).name} {other}"
-
-    quotient = Quantity(
-        f"error over that of {identity(theirs).name}",
-        lambda r: (
-            r["error_largest"] / r["pytorch_error_largest"] if r["pytorch_error_largest"] else None
-        ),
-        units.times,
-    )
-    at = dict(where or {})
-    series = [
-        Series(ours, dtype, at | {"dtype": dtype}, dtype=dtype, symbol=symbol, told=told)
-        for dtype, symbol in zip(values(results[0].rows, "dtype"), ORDER, strict=False)
-    ]
-    level = Reference(identity(theirs).name, 1.0, key=theirs)
-    return lines(results, series, "N", quotient, log="x", references=[level])
-
-
 def roofline(
     results: Sequence[Result],
     series: Sequence[str | Series],

@@ -73,7 +73,6 @@ STEPS = 2_048  # that are counted
 MOST_LINES = 4_096  # of a working set that one walker brings into L1 first
 
 
-# --8<-- [start:latency]
 @measured_on("gpu")
 def latency(lab):
     """Time of a walk by one walker, short and long: the difference is so many steps."""
@@ -103,10 +102,8 @@ def _walks(lab, case, links, l2):
         for row in lab.time(case, walks, flops=0, bytes_compulsory=moved):
             row["steps"] = int(row["implementation"])
             yield {**row, "implementation": "latency_hiding"}
-            # --8<-- [end:latency]
 
 
-# --8<-- [start:hiding]
 WALK = 1_024  # steps of each walker
 
 
@@ -132,10 +129,8 @@ def hiding(lab):
         with launches_alone():
             for row in lab.time(case, calls, flops=0, bytes_compulsory=moved):
                 yield {**row, **about, "set_bytes": 4 * len(links)}
-                # --8<-- [end:hiding]
 
 
-# --8<-- [start:littles_law]
 TURNS = 256  # tiles that a program copies, one after the other
 LARGEST = 1 << 27  # elements of a copy
 
@@ -167,10 +162,8 @@ def littles_law(lab):
         lab, {"dtype": "int32", "set_bytes": 4 * len(x)}, links, device.L2_cache_size
     ):
         yield {**row, "kind": "latency"}
-        # --8<-- [end:littles_law]
 
 
-# --8<-- [start:occupancy]
 QUEUE = 64  # programs for each multiprocessor: those that do not fit wait their turn
 WAIT, COMPUTE = 256, 2_048  # steps
 
@@ -203,10 +196,8 @@ def occupancy(lab):
         with launches_alone():
             for row in lab.time(case, {"hold_and_wait": call}, flops=flops, bytes_compulsory=moved):
                 yield {**row, **about}
-                # --8<-- [end:occupancy]
 
 
-# --8<-- [start:calculator]
 TARGETS = [target for target in ARCHITECTURES if target.startswith("sm_")]
 REGISTERS = [16, 32, 33, 64, 128, 168, 255]
 SHARED = [0, 16 * KIB, 49 * KIB, 227 * KIB]
@@ -225,10 +216,8 @@ def calculator(lab):
     ):
         fits, limit = programs_at_once(**case)
         yield {"kind": "case", **case, "fits": fits, "limit": limit}
-        # --8<-- [end:calculator]
 
 
-# --8<-- [start:waves]
 TILE = 16_384  # elements: 1,024 threads with 16 each, so that a multiprocessor holds one program
 WORK = 512  # multiply-adds on each
 
@@ -252,10 +241,8 @@ def waves(lab):
         flops, moved = 2 * x.numel() * WORK, 2 * x.numel() * 4
         for row in lab.time(case, calls, flops=flops, bytes_compulsory=moved):
             yield {**row, **about}
-            # --8<-- [end:waves]
 
 
-# --8<-- [start:host]
 CALLS, REPEATS = 100, 7
 
 
@@ -291,7 +278,6 @@ def _graph(call, times):
         for _ in range(times):
             call()
     return graph
-    # --8<-- [end:host]
 
 
 @measured_on("gpu")
@@ -337,7 +323,6 @@ def _ways(x):
     }
 
 
-# --8<-- [start:chain]
 PAIRS = 10  # of operations in the chain
 
 
@@ -367,4 +352,3 @@ def _chain(way):
     if found is not None:  # replaying a graph returns nothing
         torch.testing.assert_close(found, _operations(x))
     return _host(call)
-    # --8<-- [end:chain]

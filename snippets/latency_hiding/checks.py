@@ -5,7 +5,6 @@ import torch
 from snippets._lab.judge.oracle import NumericalMismatch
 
 
-# --8<-- [start:checks]
 def assert_walked(out, links, starts, steps):
     """Raise NumericalMismatch unless each walker ends where following its links leads."""
     want = starts
@@ -53,4 +52,3 @@ def _assert_close(out, want, allowed):
         raise NumericalMismatch(
             f"largest difference {error.max():.2e} from float64, {share:.1e} times what is allowed"
         )
-    # --8<-- [end:checks]

@@ -10,7 +10,6 @@ from .kernel import _refusals
 @triton.jit
 def _two_walks_kernel(links_ptr, starts_ptr, out_ptr, n, steps, BLOCK: tl.constexpr):
     """One program walks 2 · BLOCK walkers: two loads in flight where there was one."""
-    # --8<-- [start:two_walks]
     offs = tl.program_id(0) * 2 * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     a = tl.load(starts_ptr + offs, mask=offs < n, other=0)
     b = tl.load(starts_ptr + offs + BLOCK, mask=offs + BLOCK < n, other=0)
@@ -19,7 +18,6 @@ def _two_walks_kernel(links_ptr, starts_ptr, out_ptr, n, steps, BLOCK: tl.conste
         b = tl.load(links_ptr + b)
     tl.store(out_ptr + offs, a, mask=offs < n)
     tl.store(out_ptr + offs + BLOCK, b, mask=offs + BLOCK < n)
-    # --8<-- [end:two_walks]
 
 
 def latency_hiding(links, starts, *, steps, block=1, num_warps=1):

@@ -27,13 +27,11 @@ def _latency_hiding_kernel(
     Reads one link a step and walker, writes where each walker ends. No step can begin before the
     one before it has brought its address: this is what waiting is made of.
     """
-    # --8<-- [start:walk]
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     at = tl.load(starts_ptr + offs, mask=offs < n, other=0)  # surplus walkers start at element 0
     for _ in range(steps):
         at = tl.load(links_ptr + at)  # [BLOCK]: the next address is the value just loaded
     tl.store(out_ptr + offs, at, mask=offs < n)
-    # --8<-- [end:walk]
 
 
 @triton.jit
@@ -57,7 +55,6 @@ def _tiles_kernel(x_ptr, out_ptr, tiles, steps, BLOCK: tl.constexpr):
 
     The same work for each tile, in registers: its time does not depend on memory.
     """
-    # --8<-- [start:tiles]
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         at = tl.cast(tile, tl.int64) * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + at)  # [BLOCK]
@@ -65,7 +62,6 @@ def _tiles_kernel(x_ptr, out_ptr, tiles, steps, BLOCK: tl.constexpr):
         for _ in range(steps):
             y = y * 0.5 + x
         tl.store(out_ptr + at, y)
-    # --8<-- [end:tiles]
 
 
 @triton.jit
@@ -83,7 +79,6 @@ def _held_kernel(
 
     What it holds takes room from other programs: so many fewer are there to fill the waiting.
     """
-    # --8<-- [start:held]
     pid = tl.program_id(0)
     x = tl.load(x_ptr + tl.arange(0, HELD))  # [HELD]
     place = tl.load(starts_ptr + pid)
@@ -98,7 +93,6 @@ def _held_kernel(
         total = tl.sum(x, axis=0) + tl.sum(y, axis=0)
     tl.store(ends_ptr + pid, place)
     tl.store(sums_ptr + pid, total)
-    # --8<-- [end:held]
 
 
 LINE = 32  # int32 elements of a cache line: 128 bytes

@@ -6,10 +6,9 @@ import re
 import pytest
 
 from snippets._lab.draw.fragment import fragment
-from snippets._lab.draw.pictures import picture_fragment
 from snippets._lab.results.store import DataError
 from snippets._site import unmeasured
-from snippets.latency_hiding import drawings, figures
+from snippets.latency_hiding import figures
 from snippets.latency_hiding.bench import SETS, STEPS
 from tests.made_up import CEILINGS, result, timed
 
@@ -116,26 +115,6 @@ def test_the_gpu_is_drawn_with_latencies_and_without():
     assert "400 ns" in with_
     assert " ns" not in without
     assert re.search(r'aria-label="The Some GPU: 132 streaming', with_), "a text alternative"
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "said"),
-    [
-        ("turns", latency, "260 cycles"),
-        ("pipe", littles_law, "800 kB"),
-        ("tail", waves, "133 programs on 132 multiprocessors"),
-    ],
-)
-def test_drawings_say_more_where_it_was_measured(name, source, said):
-    draw = getattr(drawings, name)
-    with_, without = (
-        picture_fragment("latency_hiding", name, draw, [hierarchy(), *more])[f"{name}.md"]
-        for more in ([source()], [])
-    )
-    assert said in with_
-    assert f"latency_hiding/{source.__name__}" in with_
-    assert f"latency_hiding/{source.__name__}" not in without
-    assert "<svg" in without
 
 
 def test_a_page_says_that_a_drawing_waits(tmp_path):

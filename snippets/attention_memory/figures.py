@@ -447,8 +447,7 @@ def intensity(results):
             limited,
             [_dot(of, work, N, *label) for (work, N), label in SHOWN.items()],
             FLOP_A_BYTE.called("FLOP for each byte that moves"),
-            roofs={"matmul_float16": "the most this GPU does"},
-            memory="read",
+            {"matmul_float16": "the most this GPU does"},
         ),
         table=columns(
             rows,

@@ -14,7 +14,18 @@ from snippets._lab.draw.chart import specification
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
-from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
+from snippets._lab.draw.rows import (
+    INTENSITY,
+    RATE,
+    TIME,
+    Quantity,
+    derived,
+    field,
+    gains,
+    only,
+    pick,
+    values,
+)
 from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError, Result
 from tests.floors import perhaps, some
@@ -299,7 +310,6 @@ STEPS = [
     for n in (1, 2)
     for kind, x in (("a", 1.0), ("b", 3.0))
 ]
-LENGTHS = {"short": {"N": 64}, "long": {"N": 128}}
 GRID = [{"head": h, "layer": y, "share": (h + y) / 10} for h in range(4) for y in range(3)]
 
 
@@ -320,7 +330,6 @@ def every_kind():
         ),
         "points": charts.points(one, NAMES, "N"),
         "shaded": charts.lines(one, NAMES, views=[View("", bands=[(80, 128, NAMES[0])])]),
-        "by device": charts.lines(two, [NAMES[0]], by_device=True),
         "bars": charts.bars(two, NAMES[:2], views={"short": {"N": 64}, "long": {"N": 128}}),
         "grouped": charts.bars(steps, places, groups=groups),
         "stacked": charts.bars(steps, places, groups=groups, stacked=True, upright=True),
@@ -338,8 +347,9 @@ def every_kind():
             steps, places, groups=[replace(g, key="", like="") for g in groups]
         ),
         "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
-        "roofline": charts.roofline([result(rows=flops)], NAMES[:2]),
-        "roofs": charts.roofline([result(rows=flops)], NAMES[:2], views=LENGTHS),
+        "roofline": charts.roofline(
+            [result(rows=flops)], NAMES[:2], INTENSITY, {"matmul_bfloat16": "tensor cores"}
+        ),
         "heatmap": charts.heatmap(
             [result(rows=GRID)], "head", "layer", field("share", "share", units.percent)
         ),

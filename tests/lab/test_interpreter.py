@@ -1,6 +1,5 @@
 """The interpreter replaces the language once a launch, and the kernel computes what it did."""
 
-
 import numpy
 import pytest
 import torch

@@ -23,9 +23,8 @@ from snippets._lab.draw.chart import (
     logarithmic,
     powers_of_two,
 )
-from snippets._lab.draw.identity import HEAT, ORDER, OTHERS, Identity, identity, strength
+from snippets._lab.draw.identity import HEAT, Identity, identity, strength
 from snippets._lab.draw.rows import (
-    INTENSITY,
     RATE,
     TIME,
     Quantity,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:  # Plotly itself is imported where it draws: no kernel's test 
     import plotly.graph_objects as go
 
 Where = Mapping[str, Any] | Callable[[Row], bool]
-SMALL = 5  # pixels of a gray point: what lies below it, in color, shows around it
 MOST_TICKS = 12  # values of an axis that are each a tick
 ERROR = Quantity("largest difference from float64", "largest", units.difference)
 LIGHTNESS = [[i / 2, color] for i, color in enumerate(HEAT)]  # falls, so gray tells the same
@@ -91,7 +89,6 @@ class View:
 
     title: str = ""
     where: Where = field(default_factory=dict)
-    x: Quantity | str | None = None
     y: Quantity | str | None = None
     log: str | None = None
     bands: Sequence[tuple[float, float, str]] = ()  # shaded ranges of x: from, to, identity
@@ -141,7 +138,6 @@ def lines(
     references: Sequence[Reference] = (),
     columns: int = 0,
     height: int = 0,
-    by_device: bool = False,
     joined: bool = True,
     from_zero: bool = True,
     ticks: Mapping[str, Sequence[float]] | None = None,
@@ -150,17 +146,16 @@ def lines(
     """A line for each series and device, in each view.
 
     `log` names the logarithmic axes, "xy", "x", "y" or ""; `ticks` and `ends` are for what the rows
-    do not tell, by axis and in the unit of the raw data. `by_device` is for one series that is
-    compared between devices and targets: the first has its color, the others are gray.
+    do not tell, by axis and in the unit of the raw data.
     """
     rules, ticks, ends = _references(references, results), ticks or {}, ends or {}
     chosen = [replace(one, joined=one.joined and joined) for one in _series(series)]
     found: defaultdict[Any, list[float]] = defaultdict(list)  # of all panels that share an axis
     shown = []
     for view in _panels(views):
-        across, up = quantity(view.x or x), quantity(view.y or y)
+        across, up = quantity(x), quantity(view.y or y)
         upright = (up, log if view.log is None else view.log)
-        drawn = list(_lines(results, chosen, view, across, up, by_device))
+        drawn = list(_lines(results, chosen, view, across, up))
         for line in drawn:
             found[across] += line.x
             found[upright] += [v for v in chain(line.y, *line.ends) if v is not None]
@@ -251,29 +246,20 @@ def _lines(
     view: View,
     across: Quantity,
     up: Quantity,
-    by_device: bool,
 ) -> Iterator[_Line]:
-    """In the order of drawing: the line that a chart is about comes last, a point of it first."""
-    drawn = [(device, result, one) for device, result in enumerate(results) for one in series]
-    for device, result, one in drawn[::-1] if by_device and series[0].joined else drawn:
+    for (device, result), one in product(enumerate(results), series):
         mine = quantity(one.value or up)
         rows = [
             (at, r) for r in _chosen(result, one.takes, view.where) if (at := across(r)) is not None
         ]
         rows.sort(key=lambda item: item[0])
-        look, opacity = one.look, strength(device)
-        if by_device:
-            look, opacity = replace(look, name=device_name(result)), 1.0
-            if device:
-                gray = OTHERS["context"]
-                look = replace(gray, name=look.name, symbol=ORDER[device % len(ORDER)])
-                one = replace(one, size=one.size or (0 if one.joined else SMALL))
-        elif len(results) > 1:
+        look = one.look
+        if len(results) > 1:
             look = replace(look, name=f"{look.name}, {device_name(result)}")
         yield _Line(
             one,
             look,
-            opacity,
+            strength(device),
             [at for at, _ in rows],
             [mine(r) for _, r in rows],
             [one.told(r) if one.told else spread(r) if mine == TIME else "" for _, r in rows],
@@ -328,7 +314,7 @@ def bars(
     found: defaultdict[Quantity, list[float]] = defaultdict(list)  # of all panels alike
     shown = []
     for view in _panels(views):
-        counted = quantity(view.y or view.x or value)
+        counted = quantity(view.y or value)
         marks = [
             _Mark(device, g, i, row, number)
             for device, result in enumerate(results)
@@ -464,25 +450,17 @@ def errors(results: Sequence[Result]) -> Chart:
 def roofline(
     results: Sequence[Result],
     series: Sequence[str | Series],
-    x: Quantity = INTENSITY,
-    y: Quantity = RATE,
-    *,
-    roofs: Mapping[str, str] | None = None,
-    memory: str = "memory",
-    views: Views = ALL,
-    columns: int = 0,
-    height: int = 400,
+    x: Quantity,
+    roofs: Mapping[str, str],
 ) -> Chart:
-    """Rates against intensity below the ceilings of the same run, which are in every view.
+    """Rates against intensity below the ceilings of the same run.
 
-    `roofs`: a unit's ceiling → what it is called. The slope is a way to move bytes: "read", or the
-    fastest of all ("memory").
+    `roofs`: a unit's ceiling → what it is called. The slope is that of reading.
     """
-    roofs = roofs or {"matmul_bfloat16": "ceilings"}
     at = [v for result in results for r in result.rows if not r.get("error") and (v := x(r))]
     made = []
     for result in results:
-        slope = ceiling(result, memory)
+        slope = ceiling(result, "read")
         tops = {name: ceiling(result, unit) for unit, name in roofs.items()}
         low, high = (end([*at, *(top / slope for top in tops.values())]) for end in (min, max))
         corners = [
@@ -492,19 +470,16 @@ def roofline(
         ]
         made.append(replace(result, rows=[*result.rows, *corners]))
     across = Quantity(x.name, lambda r: r["x"] if "roof" in r else x(r), x.unit)
-    up = Quantity(y.name, lambda r: r["y"] if "roof" in r else y(r), y.unit)
+    up = Quantity(RATE.name, lambda r: r["y"] if "roof" in r else RATE(r), RATE.unit)
 
     def below(one: Series) -> Series:
         """A series that leaves the roofs alone, and tells its time beside its rate."""
         return replace(
             one,
             where=lambda row: "roof" not in row and one.takes(row),
-            told=one.told or (lambda row: f"{y.text(row)}<br>{spread(row)}"),
+            told=one.told or (lambda row: f"{RATE.text(row)}<br>{spread(row)}"),
             size=one.size or 8,
         )
-
-    def with_roofs(view: View) -> View:
-        return replace(view, where=lambda row: "roof" in row or _takes(view.where, row))
 
     drawn = [
         *(
@@ -513,8 +488,7 @@ def roofline(
         ),
         *map(below, _series(series)),
     ]
-    panels = [*map(with_roofs, _panels(views))]
-    return lines(made, drawn, across, up, panels, columns=columns, height=height)
+    return lines(made, drawn, across, up, height=400)
 
 
 def heatmap(

@@ -1,8 +1,8 @@
-"""A step of ring attention: some queries attend to some keys, and go on from earlier steps.
+"""Ring attention on one rank: its queries attend to keys and values that come block after block.
 
 float16, bfloat16 or float32, 16 to 256 columns in steps of 8, the columns of a row side by side;
-NVIDIA GPUs from capability 8.0 on. ring.py beside this file has the launcher: it says who holds
-what, and sends keys, values and gradients from rank to rank.
+NVIDIA GPUs from capability 8.0 on. ring.py beside this file says who holds what, sends keys, values
+and gradients from rank to rank over torch.distributed, and is differentiable.
 Run it alone: `python kernel.py` checks the steps of a rank against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
@@ -306,6 +306,40 @@ class Step(NamedTuple):
     done: int = 0  # the first so many of these queries see no key after this step
 
 
+def ring_attention(q, blocks, steps, *, scale=None, launch=None):
+    """softmax(q kᵀ · scale) v for the queries of one rank, whose keys come block after block.
+
+    Source: Liu et al. 2023, https://arxiv.org/abs/2310.01889
+
+    Args:
+        q: [B, H, L, D], float16, bfloat16 or float32; D 16 to 256 in steps of 8. Any strides, but
+            the D columns of a row lie side by side.
+        blocks: k and v for each step, [B, Hkv, L, D] both, H a multiple of Hkv. The next ones are
+            asked for when a step is launched, so that they can arrive meanwhile.
+        steps: a Step for each: which queries attend to which keys.
+        scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
+        launch: what launches a step, as _launch_step, which it is if None.
+
+    Returns:
+        [B, H, L, D] in q's dtype; and the natural logarithm of the sum of exp(score), [B, H, L] in
+        float32. A row whose scores are all -inf is 0.
+
+    Raises:
+        TypeError, ValueError: what is refused and what would be allowed, before any launch.
+    """
+    state = ()
+    for step, (k, v) in zip(steps, blocks, strict=True):
+        if first := not state:
+            for error in _refusals(q, k, v, step.causal, scale):
+                raise error
+            scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+            m_i, l_i, lse = q.new_empty((3, *q.shape[:-1]), dtype=torch.float32)
+            state = q.new_empty(q.shape, dtype=torch.float32), m_i, l_i, q.new_empty(q.shape), lse
+        if step.M:
+            (launch or _launch_step)(q, k, v, state, step, scale, first=first)
+    return state[3:]
+
+
 def _launch_step(q, k, v, state, step, scale, *, first):
     """One step of the forward; state is acc, m, l, out and lse, which it updates."""
     tensors, strides, tile, constants = _prepare(FORWARD_TILES, step, q, k, v)
@@ -391,10 +425,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def _refusals(q, k, v, causal, scale):
-    """What these kernels cannot do, in order: which argument, what came, what is allowed.
-
-    The launcher in ring.py asks once, before the first step.
-    """
+    """What these kernels cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
@@ -437,18 +468,15 @@ def _refusals(q, k, v, causal, scale):
 def main():
     """Check the steps of the last of four ranks against PyTorch in float64."""
     torch.manual_seed(0)
-    device, L, scale = "cuda" if torch.cuda.is_available() else "cpu", 64, 0.125
+    device, L = "cuda" if torch.cuda.is_available() else "cpu", 64
     shapes = ((4, L), (2, 4 * L), (2, 4 * L), (4, L))  # heads and rows of q, k, v and dO
     q, k, v, grad_out = (torch.randn(1, *shape, 64, device=device).half() for shape in shapes)
     blocks = list(zip(k.split(L, 2), v.split(L, 2), strict=True))
     # The rank's own keys come first, then those of the rank before it; the first rank's end it.
     steps = [Step(rank, 0, L, 0, L, rank == 3, L * (rank == 0)) for rank in (3, 2, 1, 0)]
-    grad_q, acc, sums = (torch.zeros(*x, L, 64, device=device) for x in ((1, 4), (1, 4), (8, 2)))
-    out, (m_i, l_i, lse) = torch.empty_like(q), acc.new_empty((3, *q.shape[:-1]))
-    for step in steps:
-        state = acc, m_i, l_i, out, lse
-        _launch_step(q, *blocks[step.source], state, step, scale, first=step.causal)
-    compute = _prepare_backward(q, k, v, out, lse, grad_out, scale)
+    out, lse = ring_attention(q, (blocks[step.source] for step in steps), steps)
+    grad_q, sums = (torch.zeros(*heads, L, 64, device=device) for heads in ((1, 4), (8, 2)))
+    compute = _prepare_backward(q, k, v, out, lse, grad_out, 0.125)
     for step in steps:  # each finds what it adds to the gradients of its keys and values
         compute(*blocks[step.source], (grad_q, *sums[step.source :: 4].split(1)), step)
     grad_k, grad_v = (torch.cat(x.split(1), 2) for x in sums.split(4))

@@ -70,13 +70,9 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, ring, steps, scale, local):
-        acc = q.new_empty(q.shape, dtype=torch.float32)
-        m_i, l_i, lse = q.new_empty((3, *q.shape[:-1]), dtype=torch.float32)
-        out = q.new_empty(q.shape)
         # While a step runs on the block that is held, the next one arrives.
-        for t, (step, held) in enumerate(zip(steps, local.blocks(ring, k, v), strict=True)):
-            if step.M:
-                local.forward(q, *held, (acc, m_i, l_i, out, lse), step, scale, first=t == 0)
+        held = local.blocks(ring, k, v)
+        out, lse = kernel.ring_attention(q, held, steps, scale=scale, launch=local.forward)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.options = ring, steps, scale, local
         return out

@@ -36,7 +36,7 @@ SEARCHES = {
     "slow backward": ["attention_memory", "errors"],
     "wrong result at head dim 80": ["errors", "odd_head_dimensions"],
     "query key value": ["attention_weights"],
-    "head": ["multi_head_attention"],
+    "head": ["attention_weights", "multi_head_attention"],
     "causal mask": ["masks", "multi_head_attention", "tiled_attention", "flash_attention"],
     "tensor core": ["flash_attention"],
     "kernel launch": ["host_time", "multi_head_attention", "claims", "latency_hiding"],

@@ -5,7 +5,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,15 +29,6 @@ class UnknownName(ValueError):
 def rooms() -> list[str]:
     """The slugs of all rooms: every folder of snippets/ without a leading underscore."""
     return sorted(p.parent.name for p in SNIPPETS.glob("[!_]*/__init__.py"))
-
-
-def waiting() -> list[str]:
-    """Posts and lab pages that are written but not published: no GPU has measured all of them yet.
-
-    mkdocs.yml lists their pages under exclude_docs until then.
-    """
-    configuration = (SNIPPETS.parent / "mkdocs.yml").read_text("utf-8")
-    return re.findall(r"^  /(?:posts|lab)/(\w+)\.md$", configuration, re.MULTILINE)
 
 
 def room_file(room: str, name: str) -> Path:

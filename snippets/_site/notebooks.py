@@ -34,7 +34,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from snippets._lab.results import store
-from snippets._lab.rooms import ROOT, UnknownName, waiting
+from snippets._lab.rooms import ROOT, UnknownName
 
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 CACHE = ROOT / ".cache" / "notebooks"
@@ -155,7 +155,7 @@ def run_all() -> int:
 
 
 def give(files: Files, config: MkDocsConfig) -> None:
-    """Give mkdocs-jupyter the executed copies, and nothing of a post that waits."""
+    """Give mkdocs-jupyter the executed copies."""
     _made[:] = _made or [tempfile.TemporaryDirectory(prefix="notebooks-")]
     folder = Path(_made[0].name)
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
@@ -164,8 +164,6 @@ def give(files: Files, config: MkDocsConfig) -> None:
         if file is None:
             continue
         files.remove(file)
-        if post in waiting():
-            continue
         path = NOTEBOOKS / f"{post}.ipynb"
         notebook = executed(path) or nbformat.read(path, as_version=4)
         copy = nbformat.writes(addressed(notebook, config.repo_url))
@@ -239,11 +237,10 @@ def card_path(page: Page) -> str:
 def publish(config: MkDocsConfig) -> None:
     """Publish each notebook for download, as it is stored but for the address, if one is known."""
     for post in posts() if config.repo_url else ():
-        if post not in waiting():
-            stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
-            copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(nbformat.writes(addressed(stored, config.repo_url)) + "\n", "utf-8")
+        stored = nbformat.read(NOTEBOOKS / f"{post}.ipynb", as_version=4)
+        copy = Path(config.site_dir, "notebooks", f"{post}.ipynb")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(nbformat.writes(addressed(stored, config.repo_url)) + "\n", "utf-8")
 
 
 def addressed(notebook: Any, repository: str | None) -> Any:

@@ -202,17 +202,13 @@ def config(tmp_path):
     )
 
 
-def test_a_post_that_waits_keeps_its_notebook_back_and_others_install_from_the_address(
-    config, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(notebooks, "waiting", lambda: ["attention_memory"])
+def test_notebooks_install_from_the_address(config, tmp_path):
     docs = str(notebooks.NOTEBOOKS.parent)
     names = [f"notebooks/{post}.ipynb" for post in POSTS]
     files = Files([File(name, docs, config.site_dir, True) for name in names])
     notebooks.give(files, config)
     notebooks.publish(config)
-    kept = [name for name in names if "attention_memory" not in name]
-    assert sorted(file.src_uri for file in files) == kept
-    assert sorted(f"notebooks/{p.name}" for p in (tmp_path / "notebooks").iterdir()) == kept
+    assert sorted(file.src_uri for file in files) == names
+    assert sorted(f"notebooks/{p.name}" for p in (tmp_path / "notebooks").iterdir()) == names
     for path in [*(Path(f.abs_src_path) for f in files), *(tmp_path / "notebooks").iterdir()]:
         assert "git+https://example.org/a/b" in path.read_text("utf-8")

@@ -70,6 +70,12 @@ MUTANTS = [
         "The blocks after the first are loaded and not added.",
     ),
     Mutant(
+        "last block alone",
+        "acc += x.to(tl.float32)",
+        "acc = x.to(tl.float32)",
+        "Each block replaces the sums so far: only the last block is left.",
+    ),
+    Mutant(
         "one item too many",
         "mask=start + items < length",
         "mask=start + items < length + 1",
@@ -142,7 +148,7 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         "one item too many",
         Slip("mask without `other`", "start + items < length, other=0.0", "start + items < length"),
         Slip("start of the block left out of the mask", "start + items < length", "items < length"),
-        Slip("accumulator starts anew", "acc += x.to(tl.float32)", "acc = x.to(tl.float32)"),
+        "last block alone",
         Slip("a sum without its axis", "tl.sum(acc, axis=0)", "tl.sum(acc, axis=1)"),
         Slip("a block stored instead of its sum", "total.to", "acc.to"),
         "mean, not sum",

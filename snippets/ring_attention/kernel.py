@@ -314,8 +314,8 @@ def ring_attention(q, blocks, steps, *, scale=None, launch=None):
     Args:
         q: [B, H, L, D], float16, bfloat16 or float32; D 16 to 256 in steps of 8. Any strides, but
             the D columns of a row lie side by side.
-        blocks: k and v for each step, [B, Hkv, L, D] both, H a multiple of Hkv. The next ones are
-            asked for when a step is launched, so that they can arrive meanwhile.
+        blocks: k and v for each step, [B, Hkv, L, D], all alike; H a multiple of Hkv. The next
+            ones are asked for when a step is launched, so that they can arrive meanwhile.
         steps: a Step for each: which queries attend to which keys.
         scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None.
         launch: what launches a step, as _launch_step, which it is if None.

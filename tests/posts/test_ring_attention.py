@@ -640,6 +640,13 @@ def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
     assert_refused(error, ring_attention, *[values.pop(name) for name in "qkv"], **values)
 
 
+def test_blocks_are_refused_without_a_ring_too():
+    q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
+    step = kernel.Step(0, 0, 4, 0, 4, False, 4)
+    error = TypeError("k is torch.float16 on cpu; allowed: torch.float32 on cpu")
+    assert_refused(error, kernel.ring_attention, q, [(k.half(), v)], [step])
+
+
 def test_a_scale_too_large_for_gradients_is_taken_where_none_are_wanted():
     q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
     want = ring_attention(q, k, v, scale=257.0)

@@ -89,7 +89,6 @@ class Interleavings:
         self.last |= dict.fromkeys(trace.roles, self.last[""])
         self.stuck = self._run()
 
-    # --8<-- [start:before]
     def _event(self, *after: int | None) -> int:
         """A new event, after others and all that comes before those."""
         self.before.append(0)
@@ -102,7 +101,6 @@ class Interleavings:
         """The same, as the next of a role."""
         event = self.last[role] = self._event(self.last[role], *after)
         return event
-        # --8<-- [end:before]
 
     def _run(self) -> list[str]:
         """Every role to its end; or who waits for what never comes."""
@@ -178,7 +176,6 @@ class Interleavings:
                 region, begins = found
                 self.uses.append(Use(role, "threads", region, False, True, begins, now))
 
-    # --8<-- [start:certain]
     def _comes_before(self, event: int, other: int) -> bool:
         return bool(self.before[other] >> event & 1)
 
@@ -202,9 +199,7 @@ class Interleavings:
                 after = phases.given[meant + 1] if meant + 1 < phases.over else ()
                 if after and not any(self._comes_before(event, a) for a in after):
                     raise Fault(f"a wait for phase {meant} of {name} may miss it")
-                # --8<-- [end:certain]
 
-    # --8<-- [start:uses]
     def _compare(self, one: Use, other: Use) -> None:
         """Raise unless, in every order, the first use ends before the second begins."""
         both = f"{one.what} of {one.role} and {other.what} of {other.role}"
@@ -232,4 +227,3 @@ class Interleavings:
             if not self._comes_before(use.ends, end):
                 raise Fault(f"the program may end while {use.what} of {use.role} is not done")
         return pairs
-        # --8<-- [end:uses]

@@ -40,7 +40,6 @@ def check(device):
                 assert_attention(out, q, k, v, mask=mask if causal else None)
 
 
-# --8<-- [start:forward]
 RIVALS = ["torch:cudnn", "torch:flash", "flash_attention_4"]  # in each dtype
 AS_OURS = [f"{name}:as ours" for name in ("torch:flash", "flash_attention_3", "flash_attention_4")]
 
@@ -56,7 +55,6 @@ def forward(lab):
         if case["dtype"] == "bfloat16":  # FlashAttention-3's wheel has no float16
             names += ["flash_attention_3", "torch:flex", *AS_OURS]
         yield from lab.time_attention(same_work(case), names)
-        # --8<-- [end:forward]
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
@@ -175,7 +173,6 @@ class Rung(NamedTuple):
     section: str = ""  # of the page's sentences about the step
 
 
-# --8<-- [start:rungs]
 ALONE = Variant(CONSUMERS=2, STAGES=2)
 OVERLAP = ALONE._replace(OVERLAP=True)
 LAZY = OVERLAP._replace(LAZY=True)
@@ -213,7 +210,6 @@ RUNGS = {
         step="consumers in turn",
         section="turns",
     ),
-    # --8<-- [end:rungs]
     "programs that stay": Rung(
         IN_ORDER,
         OVERLAP,
@@ -418,7 +414,6 @@ def rungs(lab):
         )
 
 
-# --8<-- [start:order]
 ORDERS = {"in pairs": (2, False), "by length": (1, True)}
 GRIDS = ((2048, 24), (4096, 24), (8192, 3), (16_384, 16))  # queries and keys, heads
 
@@ -435,15 +430,6 @@ def order(lab):
         for N, heads in GRIDS:
             at = {**case, "N": N, "heads": heads, "batch": 1}
             yield from lab.time_attention(at, [], launchers)
-            # --8<-- [end:order]
-
-
-@measured_on("gpu")
-def roofline(lab):
-    """Time over length, as flash_attention's."""
-    for case in lab.each(dtype=["bfloat16"], D=[128], N=[128, 256, 512, 1024, 2048, 4096, 8192]):
-        case = {**case, "batch": 4, "heads": 16}
-        yield from lab.time_attention(case, [OURS, "flash_attention", "torch:cudnn"])
 
 
 @measured_on("gpu")
@@ -459,17 +445,6 @@ def ragged(lab):
         for row in timed:
             group = 1 if row["implementation"] == OURS else 4
             yield row | {"heads_kv": case["heads"] // group}
-
-
-@measured_on("gpu")
-def error(lab):
-    """Distance from float64, largest and mean, beside PyTorch's own in the same dtype."""
-    names = [OURS, "flash_attention", "torch:flash", "torch:cudnn", "torch:eager"]
-    for case in lab.each(dtype=["float16", "bfloat16"], D=[64, 128], N=[256, 1024, 4096]):
-        q, k, v = lab.qkv({**case, "batch": 1, "heads": 2})
-        for name in names:
-            found = deviation(resolve(name)(q, k, v), q, k, v)
-            yield {"implementation": name, **case, "largest": found.largest, "mean": found.mean}
 
 
 def _configurations():
@@ -587,12 +562,6 @@ def protocol_mutants(lab):
 
 
 @measured_on("interpreter")
-def protocol(lab):
-    """Who signals whom over three tiles of keys, of two consumers that take turns."""
-    yield from picture(OVERLAP, 3, 128, variant(OURS, TURNS))
-
-
-@measured_on("interpreter")
 def barriers(lab):
     """Every state of the channel of keys, with its waits and arrivals and without one of them."""
     yield from reached(lab)
@@ -602,24 +571,6 @@ def barriers(lab):
 def timeline_alone(lab):
     """Who works when: product, softmax, product."""
     yield from picture(ALONE)
-
-
-@measured_on("interpreter")
-def timeline_overlap(lab):
-    """Who works when, with the softmax under the product."""
-    yield from picture(OVERLAP)
-
-
-@measured_on("interpreter")
-def timeline_turns(lab):
-    """Who works when, with the softmax under the product and consumers in turn."""
-    yield from picture(OVERLAP, 16, 128, variant(OURS, TURNS))
-
-
-@measured_on("interpreter")
-def timeline_three(lab):
-    """Who works when: three consumers, one thing after the other, at D 64."""
-    yield from picture(THREE, 16, 64)
 
 
 @measured_on("interpreter")

@@ -33,6 +33,8 @@ STAGES = 3  # of the ring, as at D 64
 QUAD = [oklch(0.62, 0.12, hue) for hue in (255, 190, 120, 45)]  # the four threads of a row
 CHUNK, BANK, BANKS = 16, 4, 32  # bytes that a thread reads at once, bytes of a bank, banks
 ROW = 128  # bytes of a swizzled row
+GIVEN = {2: (240, 24), 3: (160, 24)}  # kernel.py's REGISTERS; a test compares them
+HELD_IN = {64: 160, 128: 240}  # D → registers of a consumer's thread in the widest variant
 
 
 @picture
@@ -297,4 +299,49 @@ def ring():
         "parity of *full*; the producer waits for the opposite parity of *empty*, which a new "
         "barrier lets pass.",
         svg=svg(PHONE, foot + 18, about, drawn),
+    )
+
+
+@picture
+def registers():
+    """The registers of a multiprocessor: who has them, and what a consumer's thread holds."""
+    scale = PHONE / 65_536  # of a bar as wide as the picture
+    drawn, y = [], 0
+    for consumers, (computes, loads) in GIVEN.items():
+        shares = {f"consumer {i}": computes for i in range(consumers)} | {"producer": loads}
+        drawn.append(words(0, y + 12, f"{consumers} consumers", 12, 600, anchor="start"))
+        x = 0.0
+        for name, each in shares.items():
+            wide = 128 * each * scale  # a warpgroup has 128 threads
+            color = PRODUCER if name == "producer" else CONSUMERS[0]
+            said = f"{each}" if wide < 60 else f"{name}: {each}"
+            drawn.append(labeled(x, y + 20, wide, 28, color, said, 11))
+            x += wide
+        y += 66
+    drawn.append(words(0, y + 12, "a consumer's thread holds", 12, 600, anchor="start"))
+    for D, room in HELD_IN.items():
+        holds = {"acc": D // 2, "scores": 64, "weights": 32}  # float32 but for the weights
+        x, y = 0.0, y + 22
+        drawn.append(words(0, y + 17, f"D {D}", 11, anchor="start"))
+        for name, each in holds.items():
+            wide = (PHONE - 46) * each / 240
+            color = identity({"acc": "output"}.get(name, name)).color
+            said = str(each) if wide < 60 else f"{name} {each}"
+            drawn.append(labeled(46 + x, y, wide, 24, color, said, 10.5))
+            x += wide
+        edge = 46 + (PHONE - 46) * room / 240
+        drawn.append(line(f"M{edge:g} {y - 3:g}v30", INK, 1.6))
+        drawn.append(words(edge - 4, y + 16, f"of {room}", 10.5, 600, anchor="end"))
+        y += 8
+    about = (
+        "Two bars of 65,536 registers. Two consumers of 240 per thread and a producer of 24; three "
+        "of 160 and a producer of 24. A thread holds D / 2 numbers of the accumulator, 64 scores "
+        "and 32 registers of weights: 128 at D 64, 160 at D 128."
+    )
+    return Picture(
+        sees="Three consumers leave each thread 160 registers, which D 128 would fill.",
+        caption="Registers per thread, in a bar as long as the multiprocessor has registers; each "
+        "part is a warpgroup of 128 threads. Below, what a thread holds of a tile in the step with "
+        "overlap, before any address or sum, and the registers it has (the line).",
+        svg=svg(PHONE, y + 20, about, drawn),
     )

@@ -7,7 +7,6 @@ def waits(tile, buffers):
     return buffer, uses % 2, 1 - uses % 2
 
 
-# --8<-- [start:work]
 def kernels_order(work_idx, tiles, heads):
     """Work item → head and tile, as kernel.py hands them out in pairs."""
     head, i = divmod(work_idx, tiles)
@@ -24,7 +23,6 @@ def work(order, tiles, heads, programs):
         _, tile = order(work_idx, tiles, heads)
         visited[work_idx // 2 % programs] += tile + 1
     return visited
-    # --8<-- [end:work]
 
 
 def tile_of(work_idx, tiles, heads):

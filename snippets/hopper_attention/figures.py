@@ -1,5 +1,6 @@
 """The figures of the hopper_attention page: each draws the result of the same name."""
 
+import dataclasses
 import itertools
 import re
 
@@ -8,7 +9,6 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import BEST, identity, named
-from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import (
     RATE,
     Quantity,
@@ -16,17 +16,16 @@ from snippets._lab.draw.rows import (
     derived,
     field,
     gains,
-    intensity,
     only,
     pick,
     rate,
     values,
 )
 from snippets._lab.draw.scene import roles_scene
-from snippets._lab.draw.tables import case, columns, in_cells, listed
+from snippets._lab.draw.tables import beside, case, columns, listed
 from snippets._lab.draw.units import between, change, count, flops, percent, ratio
 
-from .diagram import from_rows, protocol_svg, timeline_svg
+from .diagram import from_rows, timeline_svg
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
@@ -35,6 +34,7 @@ BY = ("D", "causal", "N")
 WALKS = "barriers_walks.json"  # what the widget plays
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
 PAGE = "docs/posts/hopper_attention.md"
+FIRST_PAGE = "docs/posts/warp_specialization.md"
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
@@ -96,37 +96,6 @@ def _first_trouble(row):
     return f"deadlock: {listed(f'{part} waits for {asks}' for part, asks in left.items())}"
 
 
-def protocol(results):
-    rows = results[0].rows
-    signals = from_rows(rows)[1]
-    return Figure(
-        finding=f"{len(signals)} signals carry three tiles of keys through a program; at "
-        f"{sum(s.received > s.sent for s in signals)} of them the receiver came later than the "
-        "signal, and did not have to wait.",
-        caption="Time runs downward. Two consumers take turns, each with a lane for the tensor "
-        "cores' work and one for its own threads. An arrow is an arrival at a barrier that a "
-        "warp waits for, in the color of what it is about: queries green, keys blue, values "
-        "orange, the turn gray; dashed where it came early. What waits for what is found by "
-        "running the kernel's own lines; how long things take is made up, not measured.",
-        sources=results,
-        table=[
-            {
-                "barrier": s.barrier,
-                "signaled by": _sender(s.sender),
-                "at": s.sent,
-                "waited for by": _sender(s.receiver),
-                "goes on at": s.received,
-            }
-            for s in signals
-        ],
-        widget=protocol_svg(rows),
-    )
-
-
-def _sender(part):
-    return "TMA" if part == "copies" else part
-
-
 def timeline_alone(results):
     return _timeline(
         results,
@@ -160,18 +129,23 @@ def _timeline(results, what, caption="Drawn as before, with the same made-up dur
 def protocol_mutants(results):
     rows = results[0].rows
     wrong = [r for r in rows if r["message"]]
-    whole = next(r for r in rows if not r["message"])
     return Figure(
         finding=f"{len(wrong)} kernels with a mistake in their protocol, and the simulation says "
         "what goes wrong in each.",
-        caption="Each line is this page's kernel with one mistake among its barriers, and the "
-        "first thing that went wrong in some random order of events. The unchanged kernel went "
-        f"through {count(whole['events'])} events, in every variant of its table, without one.",
-        table=[],
-        widget=picture(
-            [Kill(r["mutant"], r["diagnosis"], r["message"]) for r in wrong],
-            "what happens",
+        table=columns(
+            wrong,
+            {"mistake": "mutant", "what it does": "diagnosis", "what happens": "message"},
         ),
+        numbers={"count": len(wrong)},
+        claims={
+            f"{FIRST_PAGE}: {name[0].upper()}{name[1:]}": name in values(wrong, "mutant")
+            for name in (
+                "no wait for an empty buffer",
+                "full before the bytes are there",
+                "keys released under their product",
+                "one arrival too few",
+            )
+        },
     )
 
 
@@ -200,10 +174,6 @@ def scene(results):
     )
 
 
-def timeline_overlap(results):
-    return _timeline(results, "Softmax under the product")
-
-
 def resources(results):
     rows = results[0].rows
     overlapping = [r for r in rows if r["OVERLAP"]]
@@ -214,10 +184,6 @@ def resources(results):
         finding=f"In {whole} of {len(overlapping)} kernels that are to overlap, all exponentials "
         f"of the loop run under a product; {len(spilled)} of {len(rows)} kernels spill, {inside} "
         "of them inside a loop over keys.",
-        caption="Compiled ahead of time, without such a GPU. Registers of a thread before they "
-        "are moved, shared memory of a program; exponentials in the machine code of the loop "
-        "without a mask: how many a thread executes for a tile of keys, and how many of these "
-        "between the start of a product and the wait for it.",
         table=columns(
             rows,
             {
@@ -230,14 +196,11 @@ def resources(results):
                 "exp2 under a product": _share_under,
             },
         ),
-        open_table=True,
         claims={
-            f"{PAGE}: all exponentials but one at most do": all(
+            f"{PAGE}: by waiting there all exponentials but one at most run under a product": all(
                 r["exponentials"] - r["exponentials_under_products"] <= 1 for r in overlapping
-            ),
-            f"{PAGE}: where nothing is to overlap, none": not any(
-                r["exponentials_under_products"] for r in rows if not r["OVERLAP"]
-            ),
+            )
+            and not any(r["exponentials_under_products"] for r in rows if not r["OVERLAP"]),
         },
     )
 
@@ -257,47 +220,8 @@ def _variant(row):
     return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])
 
 
-def timeline_turns(results):
-    return _timeline(results, "Softmax under the product, in turn")
-
-
-def order(results):
-    rows = pick(results[0].rows)
-    paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
-    grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
-    compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
-    faster, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
-    cells = {names[at]: [x for c, x in faster.items() if c[:2] == at] for at in grids}
-    best = faster.best
-    return Figure(
-        finding=f"Causal tiles dealt by length gain {change(faster[best])} at best: with "
-        f"{names[best[:2]]}, D {best.D}.",
-        caption="Longer is faster. bfloat16, causal, batch 1; the first variant of the table, "
-        f"with each of the two orders. {MEDIANS}",
-        plot=charts.bars(
-            results,
-            [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
-            RATE,
-            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
-            groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
-        ),
-        numbers={
-            "ahead": sum(gain.word == "ahead" for gain in faster.values()),
-            "cases": len(faster),
-        },
-        claims={
-            f"{PAGE}: and is behind in none": all(g.word != "behind" for g in faster.values()),
-        },
-        pieces={"gains": in_cells(cells)},
-    )
-
-
-def timeline_three(results):
-    return _timeline(results, "Three consumers, one thing after the other, D 64")
-
-
 # The steps whose cases ahead a page counts.
-COUNTED = ("overlap", "held", "queries", "stay", "pairs", "three", "engine", "ahead", "packed")
+COUNTED = ("held", "queries", "engine", "ahead", "packed")
 
 
 def rungs(results):
@@ -319,6 +243,10 @@ def rungs(results):
     pays = {name for name in of if ahead[name] and not behind[name]}
     costs = {name for name in of if behind[name] and not ahead[name]}
     mixed = {name for name in of if ahead[name] and behind[name]}
+
+    def decided(name):
+        return name in pays | costs | mixed
+
     start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
     colors = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
     places = [
@@ -326,6 +254,7 @@ def rungs(results):
         for name, label in labels.items()
     ]
     lengths = values(rows, "N")
+    far = max((at for at in of["three"] if at.D == 64 and not at.causal), key=lambda at: at.N)
     return Figure(
         finding=f"From the first step to the last, {least} to {most}.",
         caption="Each step's rate relative to cuDNN's in the same run (the line); right is "
@@ -346,51 +275,48 @@ def rungs(results):
         numbers={
             "first": start.between(),
             "whole": end.between(),
-            "least": least,
-            "most": most,
+            "held_most": change(max(of["held"].values())),
+            "three_most": change(max(of["three"].values())),
+            "stay_most": change(max(of["stay"].values())),
             **{name: len(ahead[name]) for name in COUNTED},
             "polynomial": len(behind["polynomial"]),
         },
         claims={
-            f"{PAGE}: In step one it pays in some cases and costs time in others": "registers"
-            in mixed,
-            f"{PAGE}: of 12 cases and costs time in none": {"overlap", "held"} <= pays,
-            f"{PAGE}: Turns change little, and no case decides for or against them": "turns"
-            not in pays | costs | mixed
-            and all(abs(gain - 1) < 0.02 for gain in of["turns"].values()),
-            f"{PAGE}: Queries in registers pay in": "queries" in pays,
-            f"{PAGE}: and costs time in one, with a mask": "stay" in mixed
-            and [at.causal for at in behind["stay"]] == [True],
-            f"{PAGE}: Pairs pay in": "pairs" in pays,
-            f"{PAGE}: There it pays in one case": len(ahead["length"]) == 1 and "length" in pays,
-            f"{PAGE}: Rescaling late pays in one case and costs time in three": (
-                len(ahead["lazy"]),
-                len(behind["lazy"]),
-            )
+            f"{PAGE}: of 12 cases and costs time in none": "held" in pays
+            and max(of["held"], key=of["held"].get).D == 64
+            and max(of["held"], key=of["held"].get).causal,
+            f"{PAGE}: By the chart, at D 128": "overlap" in pays
+            and max(of["overlap"], key=of["overlap"].get).D == 128,
+            f"{PAGE}: | consumers take turns (ping-pong) |": not decided("turns"),
+            f"{PAGE}: | the sum is rescaled late |": (len(ahead["lazy"]), len(behind["lazy"]))
             == (1, 3),
-            f"{PAGE}: where it pays for long rows without a mask and no other case": not any(
-                at.D == 128 for at in behind["lazy"]
-            )
-            and all(at.D == 128 and at.N == 16_384 and not at.causal for at in ahead["lazy"]),
-            f"{PAGE}: and by itself that decides no case": "lag" not in pays | costs | mixed,
-            f"{PAGE}: cost time only for short rows with a mask": "three" in mixed
-            and all(at.causal and at.N == 1024 for at in behind["three"]),
-            f"{PAGE}: that costs time nearly everywhere": "both" in costs
-            and len(behind["both"]) == 5,
-            f"{PAGE}: that pays in one case": len(ahead["all_three"]) == 1 and "all_three" in pays,
+            f"{PAGE}: | the maximum alone lags behind |": not decided("lag"),
+            f"{PAGE}: | a quarter of the exponentials by a polynomial |": "polynomial" in costs,
+            f"{PAGE}: | smaller tiles of keys, more in flight |": len(behind["keys"])
+            == len(of["keys"]),
+            f"{PAGE}: | overlap in three consumers |": "both" in costs and len(behind["both"]) == 5,
+            f"{PAGE}: | one arrival per warpgroup instead of Gluon's |": not decided("arrivals"),
+            f"{PAGE}: | one reciprocal a row instead of divisions |": len(ahead["reciprocal"]) == 1,
             f"{PAGE}: Constants pay at every length": len(ahead["columns"]) == len(of["columns"]),
-            f"{PAGE}: No case decides": "arrivals" not in pays | costs | mixed,
-            f"{PAGE}: Storing by TMA pays in": "engine" in pays,
-            f"{PAGE}: of 12 cases and costs time in one:": "ahead" in mixed
-            and len(behind["ahead"]) == 1,
-            f"{PAGE}: One reciprocal pays in one case": len(ahead["reciprocal"]) == 1,
-            f"{PAGE}: Packing late pays in": "packed" in pays,
-            f"{PAGE}: It pays with a mask only": all(at.causal for at in ahead["sums"])
+            f"{PAGE}: Four small ones stay because they pay somewhere": {
+                "queries",
+                "engine",
+                "packed",
+            }
+            <= pays
+            and "ahead" in mixed,
+            f"{PAGE}: With a mask, each thread sums its own columns": all(
+                at.causal for at in ahead["sums"]
+            )
             and not any(at.causal for at in behind["sums"]),
-            f"{PAGE}: It pays in none, and costs time in": "polynomial" in costs,
-            f"{PAGE}: It costs time in every case": len(behind["keys"]) == len(of["keys"]),
+            f"{PAGE}: this is the largest step for long rows without a mask": of["three"][far]
+            == max(gains[far] for gains in of.values() if far in gains),
         },
-        pieces={name: in_cells(_in_cases(gains)) for name, gains in of.items()},
+        table=[
+            {"step": rung, "at": at, "gains, by N": ", ".join(each)}
+            for rung, gains in found.items()
+            for at, each in _in_cases(gains).items()
+        ],
     )
 
 
@@ -418,7 +344,7 @@ def _in_cases(faster):
     """Case, without its N → the gains at each N."""
     found = {}
     for at in sorted(faster, key=lambda at: (at.causal, at.D, at.N)):
-        found.setdefault(case(at, "D", "causal"), []).append(faster[at])
+        found.setdefault(case(at, "D", "causal"), []).append(change(faster[at]))
     return found
 
 
@@ -430,18 +356,43 @@ def _of_cudnn(result):
         yield row | {"of_cudnn": timed.ms(CUDNN, at) / row["ms_p50"]}
 
 
+def order(results):
+    rows = pick(results[0].rows)
+    paired, dealt = dict.fromkeys(r["implementation"] for r in rows)
+    grids = list(dict.fromkeys((r["heads"], r["N"]) for r in rows))
+    compared = Comparison(rows, dealt, [paired], ("heads", "N", "D"))
+    faster, names = compared[paired], {at: f"{at[0]} heads, N {count(at[1])}" for at in grids}
+    best = faster.best
+    return Figure(
+        finding=f"Causal tiles dealt by length gain {change(faster[best])} at best: with "
+        f"{names[best[:2]]}, D {best.D}.",
+        caption="Longer is faster. bfloat16, causal, batch 1; the first variant of the table, "
+        f"with each of the two orders. {MEDIANS}",
+        plot=charts.bars(
+            results,
+            [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
+            RATE,
+            [View(f"D {D}", {"D": D}) for D in values(rows, "D")],
+            groups=[Series(dealt, dealt, like=OURS), Series(paired, paired, like="context")],
+        ),
+        numbers={
+            "ahead": sum(gain.word == "ahead" for gain in faster.values()),
+            "cases": len(faster),
+        },
+        claims={
+            f"{PAGE}: and is behind in none": all(g.word != "behind" for g in faster.values()),
+        },
+    )
+
+
 def forward(results):
     rows = results[0].rows
-    main, half = (
-        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
-        for dtype in ("bfloat16", "float16")
-    )
+    main = Comparison(pick(rows, dtype="bfloat16"), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
     cudnn, triton, flash, flex = (main[name] for name in main.others)
     best, the_best = main.best() or cudnn, main.the_best() or named(CUDNN)
     rivals = [name for name in BEST if main[name]]  # where they are installed
     own = [Against(main.rows[x], main.rows.get(f"{x}:as ours", {})) for x in (*rivals, FLASH)]
     of_own = between(1 / gain for against in own for gain in against.values())
-    dtypes = [half.ms(OURS, at) / main.ms(OURS, at) for at in half.cases if at in main.cases]
     rates = {at: rate(main.row(OURS, at)) for at in main.cases}
     top = max(rates, key=rates.get)
     peak = ceiling(results[0], UNIT)
@@ -463,39 +414,18 @@ def forward(results):
             log="x",
         ),
         numbers={
-            "triton": between(triton.values(), ratio),
             "flash": between(flash.values(), ratio),
             "flex": between(flex.values(), ratio),
-            "half": between(dtypes, ratio),
             "peak": flops(rates[top]),
             "peak_share": percent(rates[top] / peak),
-            "product": flops(peak),
         },
         claims={
-            f"{PAGE}: faster than each of them in every case": min(
-                [*triton.values(), *flash.values(), *flex.values()]
+            f"{PAGE}: cuDNN is behind": min(
+                [*cudnn.values(), *triton.values(), *flash.values(), *flex.values()]
             )
             > 1,
-            f"{PAGE}: Its best case, D 128 without a mask": top.D == 128 and not top.causal,
+            f"{PAGE}: Its best case does": top.D == 128 and not top.causal,
         },
-    )
-
-
-def roofline(results):
-    rows = results[0].rows
-    memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
-    reached = {
-        r["N"]: rate(r) / min(peak, intensity(r) * memory) for r in pick(rows, implementation=OURS)
-    }
-    last, first = max(reached), min(reached)
-    one = rows[0]
-    return Figure(
-        finding=f"At N {count(last)} it does {percent(reached[last])} of its ceiling, at N "
-        f"{first} {percent(reached[first])}.",
-        caption=f"bfloat16, D {one['D']}, {one['heads']} heads, no mask, batch {one['batch']}. "
-        "Bytes: each tensor once. The slope is the fastest measured traffic with memory, the "
-        f"flat part a plain bfloat16 matrix product, both of the same run. {MEDIANS}",
-        plot=charts.roofline(results, [CUDNN, OURS, TRITON]),
     )
 
 
@@ -525,30 +455,18 @@ def ragged(results):
     return Figure(
         finding="At worst, a length that is not a multiple of the tile changes the rate by "
         f"{worst(kept)}, and sharing keys among four heads changes it by {worst(of_own)}.",
-        caption=f"bfloat16, batch {rows[0]['batch']}, {rows[0]['heads']} heads; work counted for "
-        f"the length as it is. {MEDIANS}",
-        plot=charts.bars(
-            results,
-            [Series(str(N), count(N), {"N": N}, like=OURS) for N in lengths],
-            RATE,
-            charts.by_mask(rows),
-            groups=[
-                Series(OURS, "each head its own keys"),
-                Series(shared, shared, like="context"),
-            ],
-            upright=True,
-            texts=False,
-            along="N",
-        ),
+        table=beside(rows, ("D", "causal", "N"), {"own keys": OURS, "shared keys": shared}, RATE),
         numbers={
             "lengths": between(kept.values()),
-            "shared": between(of_own.values()),
         },
     )
 
 
 def host_time(results):
-    return shared_figures.host(results, [OURS, TRITON, SDPA])
+    whole = shared_figures.host(results, [OURS, TRITON, SDPA])
+    return dataclasses.replace(
+        whole, caption="", plot=None, numbers={"kept": whole.numbers["kept"]}
+    )
 
 
 def fuzz(results):
@@ -557,10 +475,9 @@ def fuzz(results):
     return Figure(
         finding=f"Of {count(shapes)} random shapes none is wrong; the largest error is "
         f"{percent(max(r['largest_share_of_allowed'] for r in rows))} of what is allowed.",
-        caption=f"Lengths from 1 to {max(values(rows, 'longest'))}, one or two batches, one, two "
-        "or four query heads to a head of keys, either corner of the mask, each variant of the "
-        "table. What is allowed follows from the error of PyTorch in the same dtype.",
-        claims={"title of hopper_attention/fuzz: random shapes none is wrong": wrong == 0},
+        claims={
+            f"{PAGE}: its numbers with a thousand random shapes": wrong == 0 and shapes >= 1000
+        },
         table=columns(
             rows,
             {
@@ -574,29 +491,4 @@ def fuzz(results):
                 ),
             },
         ),
-        open_table=True,
-    )
-
-
-def error(results):
-    rows = results[0].rows
-
-    def beside_ours(name):
-        """This kernel's largest difference over another's, in each cell."""
-        others = (
-            only(rows, implementation=name, dtype=r["dtype"], D=r["D"], N=r["N"])
-            for r in pick(rows, implementation=OURS)
-        )
-        return between(
-            r["largest"] / other["largest"]
-            for r, other in zip(pick(rows, implementation=OURS), others, strict=True)
-        )
-
-    return Figure(
-        finding=f"Its largest difference from float64 is {beside_ours(EAGER)} times that of eager "
-        "PyTorch in the same dtype.",
-        caption="Largest difference from attention in float64 of the same rounded inputs, a dot "
-        "for each length and head dimension; left is better. Two heads.",
-        plot=charts.errors(results),
-        numbers={"cudnn": beside_ours(CUDNN), "triton": beside_ours(TRITON)},
     )

@@ -37,7 +37,6 @@ class Variant(NamedTuple):
     EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
 
 
-# --8<-- [start:table]
 # D → the variants to choose from, tuned on an H200.
 VARIANTS = {
     64: (
@@ -54,14 +53,10 @@ TILE_TIMES = {
     False: ((0.5, 1.18), (0.45, 1.54), (1.4, 1.50)),
     True: ((1.5, 0.99), (5.1, 1.39), (6.6, 1.62)),
 }
-# --8<-- [end:table]
-# --8<-- [start:registers]
 # Consumers → registers of a thread of theirs, and of the producer: of 65,536 in all.
 REGISTERS = {2: (240, 24), 3: (160, 24)}
-# --8<-- [end:registers]
 
 
-# --8<-- [start:kernel]
 @gluon.jit(
     do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "by_length", "causal_offset"]
 )
@@ -82,8 +77,6 @@ def _hopper_attention_kernel(
     It reads q, k and v and writes out, all by TMA, and lse. Scores, weights and sums stay on the
     chip.
     """
-    # --8<-- [end:kernel]
-    # --8<-- [start:memory]
     V: gl.constexpr = Variant(CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, EXACT)
     prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
@@ -91,7 +84,6 @@ def _hopper_attention_kernel(
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
     out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005
     out = gl.allocate_shared_memory(out_desc.dtype, out_shape, out_desc.layout)
-    # --8<-- [end:memory]
     # --8<-- [start:partitions]
     results = (out_desc, lse_ptr, out)
     channels = Channels(q, k, v)
@@ -233,7 +225,6 @@ def _count_key_tiles(tile, prob, CAUSAL: gl.constexpr, V: gl.constexpr):
     # --8<-- [end:schedule]
 
 
-# --8<-- [start:stage]
 class Stage(NamedTuple):
     """A buffer of a channel, and the parity of the phase that its barriers are in."""
 
@@ -280,10 +271,8 @@ def _release_in_passing(channel, stage):
     """The same, but Gluon puts no barrier for all four warps before what follows."""
     _meet()  # one before it there must be: all of them have read
     mbarrier.expect(channel.empty.index(stage.index), 0)
-    # --8<-- [end:stage]
 
 
-# --8<-- [start:consumer]
 @gluon.jit
 def _consumer(
     warpgroup: gl.constexpr, results, prob, channels,
@@ -303,8 +292,6 @@ def _consumer(
         q_stage = _q_stage(warpgroup, q_count, V)
         keys = Keys(n, masked, kv_count)
         state = _attend(offs_m, q_stage, keys, channels, prob, CAUSAL, MASKED, V)
-        # --8<-- [end:consumer]
-        # --8<-- [start:store]
         l_i = gl.where(state.l_i == 0.0, 1.0, state.l_i)  # no visible key: acc is 0, so is the row
         out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _acc_layout(D)))[:, None]
         # The previous tile's rows must have left the buffer, and TMA must see the new ones.
@@ -321,10 +308,8 @@ def _consumer(
         kv_count += n
         work_idx = _next_work(work_idx, prob)
     tma.store_wait(0)  # shared memory goes with the program
-    # --8<-- [end:store]
 
 
-# --8<-- [start:state]
 class Keys(NamedTuple):
     """The tiles of keys that a tile of queries visits."""
 
@@ -347,10 +332,8 @@ class Running(NamedTuple):
     m_i: Any  # [CONSUMER_M], the largest score; scaled, unless EXACT
     l_i: Any  # [CONSUMER_M], the sum of the weights, or [CONSUMER_M, 4]: of each thread
     acc: Any  # [CONSUMER_M, D], the same sum, of values
-    # --8<-- [end:state]
 
 
-# --8<-- [start:layouts]
 # Which thread holds which of a consumer's scores, [CONSUMER_M, BLOCK_N]: as wgmma does.
 SCORES_LAYOUT = gl.constexpr(
     gl.NVMMADistributedLayout(
@@ -369,7 +352,6 @@ def _acc_layout(D):
 def _left_operand(layout):
     """Where wgmma wants the left side of a product whose result has a layout."""
     return gl.DotOperandLayout(operand_index=0, parent=layout, k_width=2)
-    # --8<-- [end:layouts]
 
 
 @gluon.jit
@@ -378,7 +360,6 @@ def _attend(
     CAUSAL: gl.constexpr, MASKED: gl.constexpr, V: gl.constexpr,
 ):  # fmt: skip
     """The Running of a consumer's queries over all keys that they see, with an l_i a row."""
-    # --8<-- [start:queries]
     D: gl.constexpr = channels.q.buffers.shape[-1]
     rows: gl.constexpr = gl.SliceLayout(1, SCORES_LAYOUT)
     last_key = gl.zeros([CONSUMER_M], gl.int32, rows) + (prob.N - 1)
@@ -397,13 +378,11 @@ def _attend(
     if V.Q_IN_REGISTERS:
         q_tile = q_tile.load(_left_operand(SCORES_LAYOUT))
     queries = Queries(q_tile, last_key, q_stage)
-    # --8<-- [end:queries]
     if V.OVERLAP:
         if keys.n > 0:
             state = _fold_overlapped(state, queries, keys, channels, prob, CAUSAL, MASKED, V)
         else:
             _release(channels.q, q_stage)
-    # --8<-- [start:one_by_one]
     else:
         if keys.n > 0:
             masked = keys.masked
@@ -420,7 +399,6 @@ def _attend(
                             state, queries, keys, i, channels, prob, with_mask, V
                         )
         _release(channels.q, q_stage)
-    # --8<-- [end:one_by_one]
     l_i = state.l_i
     if MASKED:
         l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
@@ -508,7 +486,6 @@ def _step_sequential(
     return Running(m_i, l_i, acc)
 
 
-# --8<-- [start:products]
 @gluon.jit
 def _issue_qk(q_tile, k, stage):
     """Start q kᵀ for a tile of keys, once it has arrived: [CONSUMER_M, BLOCK_N], float32."""
@@ -532,7 +509,6 @@ def _issue_pv(p, acc, v, stage):
     v_tile = v.buffers.index(stage.index)
     v_tile = v_tile.reshape([BLOCK_N, v_tile.shape[-1]])  # [BLOCK_N, D]
     return warpgroup_mma(p, v_tile, acc, is_async=True)
-    # --8<-- [end:products]
 
 
 @gluon.jit
@@ -579,7 +555,6 @@ def _hide(s, last, V: gl.constexpr):
     return s
 
 
-# --8<-- [start:columns]
 # The scores as [CONSUMER_M, 16, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k: i and k say
 # which register holds a score, and j which of the four threads of a row.
 COLUMNS_LAYOUT = gl.constexpr(
@@ -591,7 +566,6 @@ COLUMNS_LAYOUT = gl.constexpr(
         shape=[64, 16, 4, 2],
     )
 )
-# --8<-- [end:columns]
 # A number for each of the four threads that share a row of scores, held by that thread.
 ROW_SUM_LAYOUT = gl.constexpr(
     gl.DistributedLinearLayout(
@@ -616,7 +590,6 @@ def _add_row_sums(l_i, alpha, p):
     return l_i
 
 
-# --8<-- [start:rescale]
 @gluon.jit
 def _rescale(acc, alpha, V: gl.constexpr):
     """acc · alpha for each row, [CONSUMER_M, D]; LAZY: nothing, while the maxima of a warp stay."""
@@ -647,10 +620,8 @@ def _unless_all_are_one(n):
     products = (f"mul.f32 ${i}, ${i}, ${factors + i};" for i in range(n))
     outputs, inputs = ["=f"] * n, [*map(str, range(n)), *["f"] * n]  # "3" is where output 3 is
     return "\n".join(["{", *skip, *products, "UNCHANGED:", "}"]), ",".join(outputs + inputs)
-    # --8<-- [end:rescale]
 
 
-# --8<-- [start:launcher]
 def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", return_lse=False):
     """softmax(q kᵀ · scale) v with Hopper's TMA, barriers and asynchronous tensor cores.
 
@@ -675,8 +646,6 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    # --8<-- [end:launcher]
-    # --8<-- [start:launch]
     for error in _refusals(q, k, v, scale, causal, align, return_lse):
         raise error
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -693,10 +662,8 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     with _device_of(q):
         _launch(plan, *descriptors, lse)
     return (out, lse) if return_lse else out
-    # --8<-- [end:launch]
 
 
-# --8<-- [start:choice]
 @functools.lru_cache(maxsize=1024)
 def _variant(D, causal, M, N, heads, kv_heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
@@ -723,10 +690,8 @@ def _order(causal, total, kv_heads, programs):
     # these are still read a few times only. Else pairs: the longest tile of a head that is left
     # and the shortest are as much work as any other pair.
     return (1, True) if 4 * kv_heads <= programs else (2, False)
-    # --8<-- [end:choice]
 
 
-# --8<-- [start:plan]
 class Plan(NamedTuple):
     """What a launch needs besides its tensors. Only shapes and options decide it."""
 
@@ -752,10 +717,8 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     rows, keys = [CONSUMER_M.value, D], [1, 1, BLOCK_N.value, D]
     blocks = [1, 1, *rows], keys, keys, [1, *rows]
     return Plan(min(programs, -(-total // step)), blocks, sizes, constants, (dtype, D, constants))
-    # --8<-- [end:plan]
 
 
-# --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
@@ -782,7 +745,6 @@ def _launch(plan, *tensors):
     kernel = _hopper_attention_kernel[(plan.programs,)](*arguments)
     if isinstance(kernel, CompiledKernel):
         _compiled[key] = kernel
-    # --8<-- [end:compiled]
 
 
 def _device_of(x):
@@ -797,7 +759,6 @@ def _multiprocessors(device):
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-# --8<-- [start:descriptors]
 # How TMA lays rows of 16-bit numbers into shared memory, for wgmma to read; by rank.
 ROWS_LAYOUT = {
     rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank)
@@ -815,7 +776,6 @@ class Rows(TensorDescriptor):
 def _describe(x, block):
     """What TMA needs to move a block of x, some rows of a head: it stops where the head ends."""
     return Rows(x, x.shape, x.stride(), block, ROWS_LAYOUT[len(block)])
-    # --8<-- [end:descriptors]
 
 
 DTYPES = (torch.float16, torch.bfloat16)

@@ -27,7 +27,6 @@ from snippets._warps.simulation import Simulation
 from .kernel import VARIANTS, Variant, hopper_attention
 
 ORDERS = 50  # for each variant and each problem
-# --8<-- [start:turns]
 TURNS = [  # pieces of kernel.py, and what makes consumers issue their products in turn
     (
         "@gluon.jit\ndef _issue_qk(",
@@ -69,7 +68,6 @@ def _issue_qk(""",
         "    acc = _issue_pv(p, state.acc, channels.v, before)\n"
         "    _pass_turn(channels, queries, V)\n",
     ),
-    # --8<-- [end:turns]
     (
         "    v: Any\n\n\n@gluon.jit\ndef _producer(",
         "    v: Any\n    order_barriers: Any\n\n\n@gluon.jit\ndef _producer(",

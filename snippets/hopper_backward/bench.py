@@ -129,7 +129,6 @@ NO_DQ = [
 ]
 
 
-# --8<-- [start:rungs]
 class Rung(NamedTuple):
     """The kernel with something else, or without something."""
 
@@ -149,7 +148,6 @@ RUNGS = {
     "dQ not added": Rung([(ADD, "pass")], right=False),  # all but the addition
     "no dQ": Rung(NO_DQ, right=False),  # four products of five
 }
-# --8<-- [end:rungs]
 
 
 def _launcher(rung, D, **assumed):
@@ -192,7 +190,6 @@ def rungs(lab):
         yield from lab.time(case, calls, **_cost(case))
 
 
-# --8<-- [start:order]
 IN_ORDER, AT_ONCE = "programs in order of heads", "all heads at once"
 HEADS = {2: 8, 32: 32}  # heads of keys → of queries: a layer of a small model, and of a larger one
 
@@ -218,7 +215,6 @@ def order(lab):
         }
         calls["torch:cudnn"] = _by_autograd(grouped, q, k, v, given[-1], True)
         yield from lab.time(case, calls, **_cost(case))
-        # --8<-- [end:order]
 
 
 @measured_on("compiler", targets=["sm_90"])
@@ -237,7 +233,6 @@ def registers(lab):
                     yield {**case, "rung": name, **resources.as_row()}
 
 
-# --8<-- [start:orders]
 PLAYED = 50  # orders drawn at random, for each mistake
 SIZES = {"M": 330, "N": 130}  # every buffer is used again, by two heads that share keys
 
@@ -274,7 +269,6 @@ def orders(lab):
         if case["mutant"] == CONTROL and row["fault"]:
             raise MutantError(row["fault"])
         yield {**case, **SIZES, "played": PLAYED, **row}
-        # --8<-- [end:orders]
 
 
 def _shows(launcher, seed):

@@ -1,7 +1,7 @@
 """The figures of the hopper_backward page: each draws the result of the same name."""
 
 from snippets._lab.draw import charts
-from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
@@ -27,10 +27,12 @@ def rungs(results):
     names = {}
     for row in rows:
         names.setdefault(row["implementation"].partition(", ")[2], row["implementation"])
+    ours, waited, not_added, no_dq = (
+        _reached(rows, rung) for rung in (KERNEL, WAITED, NOT_ADDED, NO_DQ)
+    )
     return Figure(
         finding=f"At D 128 and N {values(rows, 'N')[0]}, without a mask, the kernel does "
-        f"{_reached(rows, KERNEL)}. With a writer that adds nothing it does "
-        f"{_reached(rows, NOT_ADDED)}.",
+        f"{flops(ours)}. With a writer that adds nothing it does {flops(not_added)}.",
         caption="Longer is faster. bfloat16, N 4096, 16,384 tokens, in a run of its own. Five "
         "products are counted as work, even where one is left out. The variants that do not add "
         "dQ, or do not compute it, give a wrong dQ and show what these steps cost. K and V can "
@@ -44,23 +46,28 @@ def rungs(results):
             columns=2,
         ),
         numbers={
-            "ours": _reached(rows, KERNEL),
-            "waited": _reached(rows, WAITED),
-            "no_dq": _reached(rows, NO_DQ),
-            "narrow": _reached(rows, KERNEL, D=64),
-            "here": _reached(rows, HERE, D=64),
+            "ours": flops(ours),
+            "waited": flops(waited),
+            "no_dq": flops(no_dq),
+            "narrow": flops(_reached(rows, KERNEL, D=64)),
+            "here": flops(_reached(rows, HERE, D=64)),
+        },
+        claims={
+            f"{PAGE}: A fifth or more: nothing of that consumer runs": ours > 1.2 * waited,
+            f"{PAGE}: a writer that adds nothing is no faster": not_added < 1.02 * ours,
+            f"{PAGE}: more than the missing fifth of the work explains": 0.8 * no_dq > ours,
         },
     )
 
 
 def _reached(rows, rung, D=128):
-    """What a rung reaches without a mask."""
+    """The rate that a rung reaches without a mask."""
     (row,) = (
         r
         for r in rows
         if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
     )
-    return flops(rate(row))
+    return rate(row)
 
 
 def registers(results):
@@ -92,44 +99,24 @@ def order(results):
     in_order, at_once = (f"{OURS}, {name}" for name in (IN_ORDER, AT_ONCE))
     compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
     few, many = values(rows, "heads_kv")
+    alike = compared[in_order].where(heads_kv=many), compared[at_once].where(heads_kv=many)
     names = {"hopper_backward": OURS, IN_ORDER: in_order, AT_ONCE: at_once, "cuDNN": CUDNN}
     return Figure(
         finding=f"With {few} heads of keys, the kernel does "
         f"{compared[in_order].where(heads_kv=few).between()} of the rate that it does with "
         f"programs in order of heads, and {compared[CUDNN].where(heads_kv=few).between()} of "
         "cuDNN's.",
-        caption=f"Up is faster. bfloat16, a causal mask, D {values(rows, 'D')[0]}, 16,384 tokens "
-        "at every length. Our three kernels are the same but for the order in which their "
-        "programs start.",
         table=beside(rows, ["heads_kv", "N"], names, RATE),
-        plot=charts.lines(
-            results,
-            [
-                OURS,
-                Series(OURS, IN_ORDER, {"implementation": in_order}, shade=1),
-                Series(OURS, AT_ONCE, {"implementation": at_once}, shade=2),
-                CUDNN,
-            ],
-            "N",
-            RATE,
-            [
-                View(f"{_heads(rows, n)} heads of queries, {n} of keys", {"heads_kv": n})
-                for n in (few, many)
-            ],
-            columns=2,
-            log="x",
-        ),
         numbers={
-            "heads": many,
-            "in_order": compared[in_order].where(heads_kv=many).between(),
-            "at_once": compared[at_once].where(heads_kv=many).between(),
+            "few": compared[in_order].where(heads_kv=few).between(),
+        },
+        claims={
+            f"{PAGE}: With many heads that matters little": all(
+                0.95 < gain < 1.05 for gain in alike[0].values()
+            ),
+            f"{PAGE}: it has a price where heads are many": min(alike[1].values()) > 1,
         },
     )
-
-
-def _heads(rows, heads_kv):
-    """Heads of queries where there are so many of keys."""
-    return values([r for r in rows if r["heads_kv"] == heads_kv], "heads")[0]
 
 
 def backward(results):
@@ -146,6 +133,14 @@ def backward(results):
         "FlashAttention-4 gets its own layout, [B, M, H, D].",
         table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, charts.by_mask(rows), columns=2, log="x"),
+        numbers={"fa4": compared[FA4].between()},
+        claims={
+            f"{PAGE}: FlashAttention-4's backward is the fastest": max(compared[FA4].values()) < 1,
+            f"{PAGE}: cuDNN is behind in every cell, and so is our Triton kernel": min(
+                *compared[CUDNN].values(), *compared[TRITON].values()
+            )
+            > 1,
+        },
     )
 
 
@@ -157,10 +152,6 @@ def orders(results):
     return Figure(
         finding=f"{len(found)} kernels whose parts agree on something wrong, and each is refused "
         "without playing an order.",
-        caption="Each line is this page's kernel with one mistake, and the first thing that may "
-        f"happen in some order. The last column counts how many of {whole['played']} random "
-        f"orders show it. {whole['M']} queries of two heads, {whole['N']} keys, D 64 and 128. All "
-        "orders are compared with a causal mask and without one; random orders run without one.",
         table=[
             {
                 "mistake": r["mutant"],
@@ -169,11 +160,9 @@ def orders(results):
             }
             for r in found
         ],
-        open_table=True,
         numbers={
             "events": whole["events"],
             "pairs": whole["pairs"],
-            "others": len(wrong) - len(found),
             "shown": rare["shown"],
             "played": rare["played"],
         },

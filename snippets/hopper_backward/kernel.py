@@ -90,7 +90,6 @@ def _hopper_backward_kernel(
     with ADD adds to them, and adds to the sum of dQ, float32, two PARTs for each tile of queries.
     All goes by TMA but the logsumexp, Δ, and what ADD adds to.
     """
-    # --8<-- [start:kernel]
     V: gl.constexpr = Variant(BLOCK_M, STAGES, KV_IN_REGISTERS, CAUSAL, RAGGED, ADD)
     prob = Problem(
         H, G, M, N, tiles_m, tiles_n, heads_kv, together, causal_offset, scale, scale_log2
@@ -122,7 +121,6 @@ def _hopper_backward_kernel(
         [4, 1, 1],
         [CONSUMER_REGS, OTHER_REGS, OTHER_REGS],
     )
-    # --8<-- [end:kernel]
 
 
 class Channel(NamedTuple):
@@ -300,7 +298,6 @@ def _writer(sum_desc, prob, channels, V: gl.constexpr):
             mbarrier.arrive(channels.dq.empty.index(part), count=1)
 
 
-# --8<-- [start:reduce_add]
 @builtin
 def _reduce_add(desc, coordinates, buffer, _semantic=None):
     """Start adding a buffer to a block by TMA: Gluon has no name for it before Triton 3.8."""
@@ -310,7 +307,6 @@ def _reduce_add(desc, coordinates, buffer, _semantic=None):
 
 
 _reduce_add = getattr(tma, "async_atomic_add", _reduce_add)
-# --8<-- [end:reduce_add]
 # Asynchronous copies, by threads and by TMA: their names since Triton 3.8, and before.
 _async_load = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 _tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -379,7 +375,6 @@ def _step(
     V: gl.constexpr,
 ):  # fmt: skip
     """One tile of queries: add to dK and dV, and compute half of dQ."""
-    # --8<-- [start:step]
     SUBS: gl.constexpr = V.BLOCK_M // SUB_M
     dtype: gl.constexpr = channels.k.buffers.dtype
     operand: gl.constexpr = _left_operand(_acc_layout(dk.shape[1]))
@@ -393,7 +388,6 @@ def _step(
     products = _issue_st(v_tile, channels.do, first)  # dPᵀ
     if SUBS > 1:
         scores_after = _issue_st(k_tile, channels.q, first + 1)
-    # --8<-- [end:step]
     # --8<-- [start:first_half]
     st = warpgroup_mma_wait(SUBS, deps=[scores])  # products end in order
     pt = _weights(st, lse_log2, first_key, row, prob, V)
@@ -406,7 +400,6 @@ def _step(
     channels.ds.buffers.index(mine).store(dst)  # free since q has come
     ds = gl.convert_layout(dst, operand)
     # --8<-- [end:first_half]
-    # --8<-- [start:second_half]
     if SUBS > 1:
         products_after = _issue_st(v_tile, channels.do, first + 1)
         dk = _issue_sum(ds, dk, channels.q, first)
@@ -419,7 +412,6 @@ def _step(
         dst = (pt * (dpt - _numbers(channels.do, first + 1)[None, :])).to(dtype)
         channels.ds.buffers.index(mine + 1).store(dst)
         ds = gl.convert_layout(dst, operand)
-    # --8<-- [end:second_half]
     # --8<-- [start:share]
     fence_async_shared()
     mbarrier.arrive(channels.ds.full.index(stage.index), count=1)
@@ -660,7 +652,6 @@ def hopper_backward(
         every = (q, k, v, out, grad_out, *results)
         lead = (None,) * (4 - q.dim())
         q, k, v, out, grad_out, grad_q, grad_k, grad_v = (x[lead] for x in every)
-    # --8<-- [start:launch]
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     keys, add = CONSUMERS.value * CONSUMER_N.value, into is not None
     variant = VARIANTS[D]._replace(CAUSAL=causal, RAGGED=N % keys != 0, ADD=add)
@@ -697,7 +688,6 @@ def hopper_backward(
             (total, grad_q), (*_strides(grad_q), H, M, padded, scale), (D, add, ROWS),
         )  # fmt: skip
     return results
-    # --8<-- [end:launch]
 
 
 L2_BYTES = 24 * 2**20  # of 50 MB, or 60: for what programs that run at the same time share

@@ -17,7 +17,6 @@ from .kernel import hopper_backward
 __all__ = ["assert_gradients", "attention", "forward", "hopper_attention"]
 
 
-# --8<-- [start:attention]
 def _for_tma(q, k, v, out, lse, grad_out, **options):
     """hopper_backward for a gradient that autograd made, whose strides may be any."""
     steps = grad_out.stride()[:-1]
@@ -34,4 +33,3 @@ flash.AS_GIVEN.add("hopper_backward")
 attention = functools.partial(
     flash.attention, forward="hopper_attention", backward="hopper_backward"
 )
-# --8<-- [end:attention]

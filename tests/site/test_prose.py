@@ -44,7 +44,7 @@ def announced(text):
 
 def test_a_figure_is_the_one_that_the_sentence_above_it_announces():
     found = [(page.name, *one) for page in PAGES for one in announced(page.read_text("utf-8"))]
-    apart = [(page, path) for page, path, said, told in some(found, 50) if not said & told]
+    apart = [(page, path) for page, path, said, told in some(found, 30) if not said & told]
     assert not apart, "sentence and figure have no word in common: are two figures exchanged?"
     scene, warps = (f"docs/figures/basic_attention/{name}.md" for name in ("scene", "warps"))
     page = (ROOT / "docs/posts/basic_attention.md").read_text("utf-8")

@@ -235,7 +235,6 @@ def littles_law(results):
             "loaded_bytes": size(IN_FLIGHT(first)),
             "loaded": time(TURN(first)),
             "reached": percent(READ(first) / limit),
-            "times": ratio(TURN(first) / step),
             "alike": size(IN_FLIGHT(alike[0])),
             "alike_rate": between(map(READ, alike), bandwidth),
         },
@@ -376,8 +375,7 @@ def waves(results):
         finding=f"{processors} tiles fill the GPU once. One more tile, {processors + 1}, takes "
         f"{ratio(TIME(beyond) / TIME(one))} the time.",
         caption="Time over the number of tiles, each the same work; a multiprocessor holds one "
-        f"program of the first two kernels at a time, and the GPU has {processors}. Vertical "
-        f"lines: multiples of {processors}.",
+        f"program of the first two kernels at a time, and the GPU has {processors}.",
         plot=charts.lines(
             results,
             [

@@ -16,7 +16,6 @@ from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation,
 from snippets._lab.judge.patch import replace
 from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.measure.timing import time_host
-from snippets._lab.probe.gpus import CARDS
 from snippets._lab.rooms import measured_on, source_file
 
 from . import exercise, kernel
@@ -48,7 +47,6 @@ def forward(lab):
         yield from lab.time_attention(same_work(case), names)
 
 
-# --8<-- [start:two_loops]
 def in_two_loops():
     """The code of the loop, and that of two: without a mask as far as possible, then with."""
     one = source_file(OURS).read_text(encoding="utf-8")
@@ -69,10 +67,8 @@ def loop_in(text):
         if isinstance(node, ast.For) and ast.unparse(node.iter).startswith("tl.range(")
     )
     return loop
-    # --8<-- [end:two_loops]
 
 
-# --8<-- [start:order]
 ROUNDED = "rounded = p.to(q_tile.dtype)"
 SUMMED = "l_i = l_i * alpha + row_sum"
 PRODUCT = 'acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")'
@@ -80,7 +76,6 @@ OTHER_ORDER = [  # the order in which one would write it: sum, correction, round
     (ROUNDED, SUMMED),
     (f"{PRODUCT}\n        {SUMMED}", f"{ROUNDED}\n        {PRODUCT}"),
 ]
-# --8<-- [end:order]
 
 
 class Rung(NamedTuple):
@@ -94,7 +89,6 @@ class Rung(NamedTuple):
 
 
 BASE = "all of the above"  # the kernel as it is, with one tile for all cases
-# --8<-- [start:rungs]
 RUNGS = {
     "exp by e": Rung(
         "exp2 in place of exp",
@@ -134,8 +128,6 @@ RUNGS = {
             ),
         ],
     ),
-    # --8<-- [end:rungs]
-    # --8<-- [start:further]
     "nothing in flight": Rung("loads in flight", config=Tile(64, 64, 4, 1)),
     BASE: Rung(BASE),
     "taller tiles": Rung("more queries a program", config=Tile(128, 64, 4, 3), further=True),
@@ -151,7 +143,6 @@ RUNGS = {
         further=True,
     ),
 }
-# --8<-- [end:further]
 
 
 def with_config(launcher, config):
@@ -246,35 +237,6 @@ def label(config):
     return f"{tile}, {config.num_warps} warps, {config.num_stages} stages{special}"
 
 
-def resources_of(lab, case):
-    """What compiling for a case gives, ahead of time; few programs are enough."""
-    call = functools.partial(flash_attention, causal=case["causal"])
-    target = lab.target
-    small = {**case, "batch": 1, "heads": 2, "N": 1024}
-    with patch.multiple(kernel, _architecture=lambda x: target, INTERPRETED=True):
-        (found,) = lab.compiler.resources(call, lab.qkv(small), target=target)
-    return found.as_row()
-
-
-@measured_on("compiler")
-def resources(lab):
-    """Registers, spills and shared memory of the rows of TILE_CONFIGS that the target has."""
-    target = lab.target
-    widths = list(kernel.TILE_CONFIGS[target])
-    for case in lab.each(dtype=["float16", "float32"], causal=[False, True], D=widths):
-        yield {**case, "cards": cards_of(target), **resources_of(lab, case)}
-
-
-def cards_of(target):
-    """The GPUs of a target, whatever their memory: "H100, H200"."""
-    names = (
-        card.name.partition(" ")[0] if "GB" in card.name else card.name
-        for card in CARDS
-        if card.target == target
-    )
-    return ", ".join(dict.fromkeys(names))
-
-
 KERNELS = {  # implementation → what it is, in a few words
     "basic_attention": "one key at a time",
     "vectorized_attention:exercise": "32 keys at a time",
@@ -306,20 +268,6 @@ def roofline(lab):
         yield from lab.time_attention({**case, "batch": 8, "heads": 16}, [OURS, "torch:sdpa"])
 
 
-@measured_on("gpu")
-def ragged(lab):
-    """Lengths that fill no tile, and shared heads of keys, beside the next round case."""
-    lengths = [1000, 1024, 4095, 4096]
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[128], N=lengths):
-        case = {**case, "batch": 4, "heads": 16}
-
-        def shared(q, k, v, **options):
-            return flash_attention(q, k[:, ::4], v[:, ::4], **options)
-
-        for row in lab.time_attention(case, [OURS], {"four query heads share keys": shared}):
-            yield row | {"heads_kv": 16 if row["implementation"] == OURS else 4}
-
-
 @measured_on("gpu", "interpreter")
 def error(lab):
     """Distance from float64, largest and mean, beside PyTorch's own in the same dtype."""
@@ -344,7 +292,6 @@ A_CALL = "a call"
 ASKED = "launch, found by Triton"
 
 
-# --8<-- [start:host_time]
 @measured_on("gpu")
 def host_time(lab):
     """What a call costs the host, whole and in parts, beside PyTorch's; the GPU's work is short."""
@@ -374,7 +321,6 @@ def host_parts(q, k, v):
         "launch": launch,
         ASKED: found_by_triton,
     }
-    # --8<-- [end:host_time]
 
 
 @measured_on("gpu")

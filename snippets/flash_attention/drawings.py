@@ -10,7 +10,6 @@ from snippets._lab.draw.drawings import (
     PHONE,
     STRONG,
     box,
-    labeled,
     line,
     svg,
     words,
@@ -189,84 +188,6 @@ def budget(results):
 def _as_long(share):
     """A share of a duration, in words."""
     return "as long" if math.isclose(share, 1, rel_tol=0.02) else f"{decimals(share)} times as long"
-
-
-@picture
-def two_programs(results):
-    """One program on a multiprocessor, and two whose units take turns."""
-    result = _with_rates(results)
-    if result is None:
-        return None
-    D, tiles = 64, 4
-    cost = _costs(result, D)
-    lanes = ("tensor cores", "exponentials")
-    one, two = (_schedule(cost, programs, tiles) for programs in (1, 2))
-    end = max(x[2] for x in two)
-    drawn, y, used = [], 30, {}
-    for programs, done in ((1, one), (2, two)):
-        last = max(x[2] for x in done)
-        used[programs] = sum(x[2] - x[1] for x in done if x[0] == lanes[0]) / last
-        over = Timeline(lanes, end, y=y, left=86)
-        drawn += [
-            words(0, y - 14, f"{programs} program{'s' * (programs > 1)}", 12, 600, anchor="start"),
-            words(
-                PHONE,
-                y - 14,
-                f"tensor cores busy {percent(used[programs])}",
-                10.5,
-                color=MUTED,
-                anchor="end",
-            ),
-            timeline(
-                over,
-                [
-                    Span(unit, start, stop, (FIRST, SECOND)[i], str(tile), 55)
-                    for unit, start, stop, i, tile in done
-                ],
-            ),
-        ]
-        y += over.down + 48
-    drawn += [
-        time_arrow(over),
-        labeled(86, y - 16, 70, 18, FIRST, "program 0"),
-        labeled(164, y - 16, 70, 18, SECOND, "program 1"),
-    ]
-    about = (
-        f"One program uses the tensor cores and the exponential units in turn: they are busy "
-        f"{percent(used[1])} of the time. Two programs fill each other's gaps: {percent(used[2])}."
-    )
-    return Picture(
-        sees="A second program multiplies while the first one does its softmax.",
-        caption="Each program needs the tensor cores, then the exponentials, then the tensor "
-        f"cores again, for every tile of keys (the numbers). Drawn for D {D} with the cycles that "
-        "each needs: a unit serves whoever comes first, and everything else is left out.",
-        svg=svg(PHONE, y + 6, about, drawn),
-        sources=[result],
-    )
-
-
-def _schedule(cost, programs, tiles):
-    """(unit, start, end, program, tile): each unit takes one at a time, whoever comes first."""
-    free = {"tensor cores": 0.0, "exponentials": 0.0}
-    ready, at, done = [0.0] * programs, [0] * programs, []
-    chain = [
-        ("tensor cores", cost.products / 2),
-        ("exponentials", cost.exponentials),
-        ("tensor cores", cost.products / 2),
-    ]
-    while any(a < tiles * len(chain) for a in at):
-        waiting = [i for i in range(programs) if at[i] < tiles * len(chain)]
-
-        def begins(i):
-            return max(ready[i], free[chain[at[i] % len(chain)][0]])
-
-        i = min(waiting, key=lambda i: (begins(i), ready[i], i))
-        unit, long = chain[at[i] % len(chain)]
-        start = begins(i)
-        ready[i] = free[unit] = start + long
-        done.append((unit, start, start + long, i, at[i] // len(chain)))
-        at[i] += 1
-    return done
 
 
 @picture

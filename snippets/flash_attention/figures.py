@@ -1,35 +1,29 @@
 """The figures of the flash_attention page: each draws the result of the same name."""
 
-from snippets._lab.draw import charts, shared_figures, units
+from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
+    INTENSITY,
+    OF_THE_HOST,
     RATE,
     TIME,
     Quantity,
     ceiling,
-    compiled,
     derived,
     field,
     gains,
-    intensity,
-    moved,
-    only,
     pick,
     rate,
-    ridge,
-    target,
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import case, cell, in_cells, listed
+from snippets._lab.draw.tables import beside, case, cell, columns
 from snippets._lab.draw.units import (
     between,
     change,
-    count,
-    decimals,
     flops,
     measured_ratio,
     percent,
@@ -39,10 +33,11 @@ from snippets._lab.draw.units import (
 )
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
-EAGER, SDPA, TILED = "torch:eager", "torch:sdpa", "tiled_attention"
+EAGER, TILED = "torch:eager", "tiled_attention"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 PAGE = "docs/posts/flash_attention.md"
 TILES = "docs/how_to/tile_sizes.md"
+PARTS = "launch", "launch, found by Triton"  # of a call
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
@@ -66,9 +61,9 @@ def kernels(results):
         plot=charts.times(results, labels, values(rows, "N")),
         numbers={
             "first": measured_ratio(gain[first]),
-            "sdpa": ratio(1 / gain[SDPA]),
             "tiled": ratio(gain[TILED]),
         },
+        claims={f"{PAGE}: More than twenty times": gain[TILED] > 20},
     )
 
 
@@ -85,48 +80,27 @@ STEPS = {
 
 # What the page says of a step, and the verdicts that it says it from: D 64, D 128, each without a
 # mask and with one. Some steps need a mask.
-ALWAYS = "ahead ahead ahead ahead"
+ALWAYS, NEVER = "ahead ahead ahead ahead", "behind behind behind behind"
 
 
 VERDICTS = {
     "exp by e": ("Powers of two pay in all four cases", ALWAYS),
-    "nothing in flight": ("Loads in flight pay in all four cases", ALWAYS),
-    "a mask on every tile": ("Leaving out the mask pays in all four cases", ALWAYS),
-    "two loops": ("One loop with a branch costs time at D 64 and pays at D 128", "behind ahead"),
-    "heads side by side": (
-        "Neighbors of one head pay in three cases and are undecided at D 128 without a mask",
-        "ahead ahead undecided ahead",
-    ),
-    "shortest rows first": (
-        "Longest rows first is undecided at D 64 and pays at D 128",
-        "undecided ahead",
-    ),
+    "a mask on every tile": ("A mask only where it is needed", ALWAYS),
+    "two loops": ("one loop with a branch costs time at D 64 and pays at D 128", "behind ahead"),
+    "shortest rows first": ("This is undecided at D 64 and pays at D 128", "undecided ahead"),
     "pointers": ("Descriptors pay in all four cases", ALWAYS),
-    "lines in another order": (
-        "Our order pays with a mask and is undecided without one",
-        "undecided ahead undecided ahead",
-    ),
-    "taller tiles": (
-        "More queries per program are undecided at D 64 and cost time at D 128",
-        "undecided undecided behind behind",
-    ),
-    "large tiles": (
-        "Larger tiles on more warps cost time in all four cases",
-        "behind behind behind behind",
-    ),
-    "warp specialisation": (
-        "Warp specialization pays at D 128 without a mask and costs time in the other three cases",
-        "behind behind ahead behind",
-    ),
+    "taller tiles": ("Taller tiles and", "undecided undecided behind behind"),
+    "large tiles": ("larger tiles on more warps cost time nearly everywhere", NEVER),
+    "warp specialisation": ("where we use it, and costs up to", "behind behind ahead behind"),
 }
 
 
 def ladder(results):
     rows = results[0].rows
-    compared, found = _over_base(rows), _gains(rows)
+    found = _gains(rows)
     step = {rung: r["step"] for rung, r in _steps(rows).items()}
     gain, at, best = max((x, at, rung) for rung, of in found.items() for at, x in of.items())
-    whole = Comparison(rows, compared.ours, by=compared.by)[CUDNN]
+    divided = found["warp specialisation"].values()
     return Figure(
         finding=f"The largest gain of a step is that of “{step[best]}”: {change(gain)} at "
         f"{case(at)}.",
@@ -139,16 +113,23 @@ def ladder(results):
             charts.by_mask(rows),
             columns=2,
         ),
-        numbers={"whole": whole.between()},
+        numbers={
+            "loads": percent(max(found["nothing in flight"].values()) - 1),
+            "exp2": _percent(found["exp by e"].values()),
+            "divided": percent(max(divided) - 1),
+            "divided_costs": percent(1 - min(divided)),
+        },
         claims={
             f"{PAGE}: {said}": [gain.word for gain in found[rung].values()] == verdicts.split()
             for rung, (said, verdicts) in VERDICTS.items()
-        },
-        pieces={
-            rung.replace(" ", "_"): in_cells({case(at): [gain] for at, gain in of.items()})
-            for rung, of in found.items()
-        },
+        }
+        | {f"{PAGE}: It is the largest step": best == "nothing in flight"},
     )
+
+
+def _percent(gains):
+    """The least and the most of them, as "16 to 25 %"."""
+    return between([gain - 1 for gain in gains], percent)
 
 
 def _steps(rows):
@@ -194,7 +175,6 @@ def scene(results):
         for name in values(rows, "example")
     }
     full, causal = masked["every key"], masked["causal"]
-    first = next(r for r in rows if "scores" in r)
     return Figure(
         finding=f"Of the {len(full)} tiles of the full example {sum(full)} needs a mask, of the "
         f"{len(causal)} of the causal one {sum(causal)}; one more is skipped.",
@@ -210,11 +190,6 @@ def scene(results):
             "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
             "has collected so far.",
         ),
-        numbers={"m": decimals(first["m"][0]), "l": decimals(first["l"][0])},
-        claims={
-            f"{PAGE}: the tiles of keys 0 to 11 need no mask": full == [False, False, False, True],
-            f"{PAGE}: keys 0 to 3 are visible to all four queries": causal == [False, True, True],
-        },
     )
 
 
@@ -288,78 +263,15 @@ def _shares(result):
     return [{**r, "share": fastest[_grid(r)] / TIME(r)} for r in timed]
 
 
-def resources(results):
-    shown = compiled(results)
-    rows = [r for result in shown for r in result.rows]
-    failed = [r for r in rows if r["error"]]
-    spilled = [r["spill_store_bytes"] for r in rows if r["spill_store_bytes"]]
-    registers = [r["registers"] for r in rows if r["registers"]]
-    return Figure(
-        finding=f"All {len(rows)} kernels fit their GPU, and {len(spilled)} spills, at most "
-        f"{max(spilled)} bytes per thread.",
-        caption="Registers of a thread, shared memory of a program, and the instruction that "
-        "does the products; two numbers where a causal mask changes something: without | with. "
-        "All were compiled ahead of time, without such a GPU.",
-        table=[
-            {
-                "GPU": f"{target(result)} ({result.rows[0]['cards']})",
-                "dtype": dtype,
-                "tensor cores": listed(values(mine, "tensor_core")),
-                **{
-                    f"D {D}": _without_and_with([r for r in mine if r["D"] == D])
-                    for D in values(rows, "D")
-                },
-            }
-            for result in shown
-            for dtype in values(result.rows, "dtype")
-            for mine in [[r for r in result.rows if r["dtype"] == dtype]]
-        ],
-        open_table=True,
-        numbers={
-            "registers": between(registers, count),
-            "kernels": len(rows),
-            "most_spilled": max(spilled),
-        },
-        claims={
-            "title of flash_attention/resources: kernels fit their GPU, and 1 spills": not failed
-            and len(spilled) == 1,
-            f"{PAGE}: `mma` on sm_80, `wgmma` on sm_90 and `tcgen05` on sm_100; none on sm_75": {
-                target(result): r["tensor_core"]
-                for result in shown
-                for r in pick(result.rows, dtype="float16")
-            }
-            == {"sm_75": "none", "sm_80": "mma", "sm_90": "wgmma", "sm_100": "tcgen05"},
-        },
-    )
-
-
-def _without_and_with(rows):
-    """Registers and shared memory without a mask and with one: once where they agree."""
-    if not rows:
-        return None
-    if reasons := [r["error"] for r in rows if r["error"]]:
-        return reasons[0]
-    pair = sorted(rows, key=lambda r: r["causal"])
-
-    def both(name, text):
-        return " | ".join(dict.fromkeys(text(r[name]) for r in pair))
-
-    spills = max(r["spill_store_bytes"] for r in pair)
-    told = f"{both('registers', count)} registers, {both('shared_bytes', units.binary)}"
-    return told + f", {spills} bytes spilled" * (spills > 0)
-
-
 def forward(results):
     rows = results[0].rows
-    main, half = (
-        Comparison(pick(rows, dtype=dtype), OURS, [CUDNN, FLASH, FLEX], ("D", "causal", "N"))
-        for dtype in ("bfloat16", "float16")
-    )
+    halves = pick(rows, dtype="bfloat16")
+    main = Comparison(halves, OURS, [CUDNN, FLASH, FLEX], ("D", "causal", "N"))
     cudnn, flash, flex = (main[name] for name in main.others)
     rates = {at: rate(main.row(OURS, at)) for at in main.cases}
-    masked = [rates[at] / rates[at._replace(causal=False)] for at in main.cases if at.causal]
+    plain = {D: cudnn.where(D=D, causal=False).values() for D in (64, 128)}
+    wide = cudnn.where(D=128).values()
     top = max(rates, key=rates.get)
-    peak = ceiling(results[0], UNIT)
     return Figure(
         finding=f"In bfloat16 it does {cudnn.between()} of cuDNN's rate, {flash.between()} of "
         f"that of FlashAttention-2 (PyTorch's flash backend) and {flex.between()} of "
@@ -376,24 +288,18 @@ def forward(results):
             log="x",
         ),
         numbers={
-            **{
-                f"cudnn_{D}{'_causal' * causal}": between(cudnn.where(D=D, causal=causal).values())
-                for D in (64, 128)
-                for causal in (False, True)
-            },
+            **{f"cudnn_{D}": between(found) for D, found in plain.items()},
+            "ahead": percent(1 / min(wide) - 1),
             "flash": between(flash.values(), ratio),
             "flex": between(flex.values(), ratio),
-            "half_cudnn": between(half[CUDNN].values()),
-            "half_flash": between(half[FLASH].values(), ratio),
             "best": flops(rates[top]),
-            "best_share": share(rates[top], peak),
-            "peak": flops(peak),
-            "masked": between(masked),
+            "best_share": share(rates[top], ceiling(results[0], UNIT)),
         },
         claims={
-            f"{PAGE}: closest at D 64 with a causal mask and 16,384 keys": cudnn.best
-            == (64, True, 16384),
-            f"{PAGE}: Its best cell, D 128 without a mask at N 16,384": top == (128, False, 16384),
+            f"{PAGE}: 0.8 or more": min(map(min, plain.values())) >= 0.8,
+            f"{PAGE}: cuDNN is ahead at D 128, by up to": max(wide) < 1,
+            f"{PAGE}: The best cell, D 128 without a mask at 16,384 keys": top
+            == (128, False, 16384),
         },
     )
 
@@ -401,142 +307,75 @@ def forward(results):
 def roofline(results):
     rows = results[0].rows
     memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
-    meet = ridge(results[0], UNIT)
-    ours = pick(rows, implementation=OURS)
-    one = [r for r in ours if r.get("M") == 1]
-    many = [r for r in ours if "M" not in r]
-    reached = {r["N"]: rate(r) / min(peak, intensity(r) * memory) for r in many}
-    last, first = max(reached), min(reached)
     return Figure(
-        finding=f"At N {last} the kernel does {percent(reached[last])} of what the tensor cores "
-        f"of this GPU do at best, at N {first} {percent(reached[first])} of what its memory "
-        "allows.",
-        caption="bfloat16, D 128, 16 heads, no mask, batch 4 (16 where there is one query). "
-        "Bytes: each tensor once. The slope is the fastest measured traffic with memory, the "
-        f"flat part a plain bfloat16 matrix product, both of the same run. {MEDIANS}",
-        plot=charts.roofline(
-            results,
-            [
-                *(Series(name, where=_at_all_queries(name)) for name in (OURS, CUDNN, EAGER)),
-                Series(OURS, f"{OURS}, one query", {"implementation": OURS, "M": 1}),
-                Series(SDPA, f"{named(SDPA)}, one query", {"implementation": SDPA, "M": 1}),
-            ],
+        finding=f"The ceilings: {flops(peak)} of bfloat16 products, {units.bandwidth(memory)} of "
+        "traffic with memory.",
+        table=columns(
+            rows,
+            {
+                "kernel": lambda r: named(r["implementation"]),
+                "queries": lambda r: r.get("M", r["N"]),
+                "keys": "N",
+                "FLOP per byte": INTENSITY,
+                "rate": RATE,
+            },
         ),
-        numbers={
-            "ridge": count(meet),
-            "peak": flops(peak),
-            "memory": units.bandwidth(memory),
-            "ridge_keys": count(2 * meet),
-            **{f"reached_{N}": percent(reached[N]) for N in (128, 1024, 8192)},
-            **{f"one_{r['N']}": share(moved(r), memory) for r in one},
-        },
+        numbers={"peak": flops(peak)},
     )
-
-
-def _at_all_queries(name):
-    """The rows of an implementation with as many queries as keys."""
-    return lambda r: r["implementation"] == name and "M" not in r
 
 
 def memory(results):
     rows = results[0].rows
+    far = max(pick(rows, implementation=OURS), key=lambda r: r["N"])
+    extra = [r["peak_bytes"] - r["result_bytes"] for r in pick(rows, implementation=OURS)]
     peak = field("peak_bytes", "allocated at the peak", units.size)
-    at = {(r["implementation"], r["N"]): r for r in pick(rows)}
-    ours = {N: at[OURS, N] for N in values(rows, "N")}
-    near, far = ours[min(ours)], ours[max(ours)]
-    extra = max(r["peak_bytes"] - r["result_bytes"] for r in ours.values())
-    both = max(N for N in ours if (EAGER, N) in at)
     return Figure(
-        finding=f"At N {cell(far['N'])} a call allocates {peak.text(far)}: its result, and "
-        "nothing else.",
-        caption="Bytes allocated at the peak of a call, beyond its inputs. bfloat16, "
-        f"{far['heads']} heads, D {far['D']}; both axes logarithmic.",
-        plot=charts.lines(results, [OURS, EAGER], "N", peak),
-        numbers={
-            "longer": far["N"] // near["N"],
-            "more": count(far["peak_bytes"] / near["peak_bytes"]),
-            "eager": peak.text(at[EAGER, both]),
-            "times": count(at[EAGER, both]["peak_bytes"] / ours[both]["peak_bytes"]),
-            "matrix": size(far["N"] ** 2 * far["heads"] * 2),
-        },
+        finding=f"At N {cell(far['N'])} a call allocates {peak.text(far)} beyond its inputs.",
+        table=beside(rows, ["N"], {named(name): name for name in (OURS, EAGER)}, peak),
+        numbers={"matrix": size(far["N"] ** 2 * far["heads"] * 2)},
         claims={
-            "title of flash_attention/memory: its result, and nothing else": extra <= 0,
-            f"{PAGE}: at N 16,384": both == 16384,
-        },
-    )
-
-
-def ragged(results):
-    rows = results[0].rows
-    lengths = values(rows, "N")
-    own, shared = max(values(rows, "heads_kv")), min(values(rows, "heads_kv"))
-    label = only(rows, heads_kv=shared, causal=False, N=lengths[0])["implementation"]
-    rates = {(r["heads_kv"], r["causal"], r["N"]): rate(r) for r in pick(rows)}
-    round_of = {N: min(n for n in lengths if n >= N and n % 128 == 0) for N in lengths}
-    lost = {
-        (causal, N): 1 - x / rates[heads, causal, round_of[N]]
-        for (heads, causal, N), x in rates.items()
-        if heads == own and round_of[N] != N
-    }
-    kept = [rates[shared, causal, N] / x for (h, causal, N), x in rates.items() if h == own]
-
-    return Figure(
-        finding="Where each head has its own keys, lengths that are not a multiple of the tile "
-        f"lose at most {percent(max(lost.values()))} against the next multiple; heads that share "
-        f"keys lose at most {percent(1 - min(kept))} against heads with their own.",
-        caption=f"bfloat16, D {rows[0]['D']}, batch {rows[0]['batch']}, {rows[0]['heads']} heads; "
-        f"work counted for the length as it is. {MEDIANS}",
-        plot=charts.bars(
-            results,
-            [Series(OURS, f"N {N}", {"N": N}) for N in lengths],
-            RATE,
-            {"full": {"causal": False}, "causal": {"causal": True}},
-            groups=[
-                Series(OURS, "each head its own keys", {"heads_kv": own}),
-                Series(OURS, label, {"heads_kv": shared}, shade=1),
-            ],
-            upright=True,
-            texts=False,
-        ),
-        numbers={
-            **{
-                f"lost_{N}{'_causal' * causal}": percent(lost[causal, N])
-                for N in (1000, 4095)
-                for causal in (False, True)
-            },
-            "shared": between(kept),
+            f"{PAGE}: At 65,536 keys a call allocates its result and nothing else": max(extra) <= 0
+            and far["N"] == 65_536
         },
     )
 
 
 def error(results):
-    result = results[0]
-    rows = result.rows
-
-    def beside_ours(r, name):
-        return only(rows, implementation=name, dtype=r["dtype"], D=r["D"], N=r["N"])
-
-    cells = [(r, beside_ours(r, EAGER)) for r in pick(rows, implementation=OURS)]
-    against = {
-        dtype: between(
-            [r["largest"] / eager["largest"] for r, eager in cells if r["dtype"] == dtype]
-        )
-        for dtype in values(rows, "dtype")
-    }
-    fused = [
-        r["largest"] / beside_ours(r, OURS)["largest"]
-        for r in rows
-        if r["implementation"] not in (OURS, EAGER, "torch:math")
-    ]
+    rows = results[0].rows
+    ours, eager = (
+        {(r["dtype"], r["D"], r["N"]): r["largest"] for r in pick(rows, implementation=name)}
+        for name in (OURS, EAGER)
+    )
+    against = between([ours[at] / eager[at] for at in ours if at[0] == "bfloat16"])
     return Figure(
-        finding="On average over a result it is as close to float64 as eager PyTorch or closer "
-        f"in {sum(r['mean'] <= other['mean'] for r, other in cells)} of {len(cells)} cells.",
-        caption="Largest difference from attention in float64 of the same rounded inputs, a dot "
-        "for each length and head dimension; left is better. Two heads.",
-        plot=charts.errors(results),
-        numbers={**against, "fused": between(fused)},
+        finding=f"The largest difference from float64 is {against} of eager PyTorch's in bfloat16.",
+        table=columns(
+            rows,
+            {
+                "implementation": lambda r: named(r["implementation"]),
+                **{name: name for name in ("dtype", "D", "N")},
+                "largest": lambda r: units.error(r["largest"]),
+                "mean": lambda r: units.error(r["mean"]),
+            },
+        ),
+        numbers={"bfloat16": against},
     )
 
 
 def host_time(results):
-    return shared_figures.host(results, [OURS, SDPA])
+    rows = results[0].rows
+    kept, asked = ([r["ms_p50"] for r in pick(rows, part=part)] for part in PARTS)
+    return Figure(
+        finding="The host's own time for a call and for its parts: bfloat16, 8 heads of 128 "
+        "queries and keys.",
+        table=columns(
+            rows,
+            {
+                "part": "part",
+                "of": lambda r: named(r["implementation"]),
+                "D": "D",
+                "time": OF_THE_HOST,
+            },
+        ),
+        numbers={"kept": between(kept, units.host_time), "asked": between(asked, units.host_time)},
+    )

@@ -75,7 +75,6 @@ def _flash_attention_kernel(
     its rows of the output and, where asked, their logsumexp. Scores never leave the chip: acc
     [BLOCK_M, BLOCK_D], l_i and m_i stay in registers, the tiles of k and v in shared memory.
     """
-    # --8<-- [start:which_rows]
     num_tiles = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B · H · num_tiles - 1: neighbors share a head, so its k and v
     tile_idx = pid % num_tiles
@@ -84,9 +83,7 @@ def _flash_attention_kernel(
     b, h = pid // num_tiles // H, pid // num_tiles % H
     hk = h // G  # the head of keys and values
     offs_m = tile_idx * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    # --8<-- [end:which_rows]
 
-    # --8<-- [start:which_keys]
     last_key = tl.full([BLOCK_M], N - 1, tl.int32)  # [BLOCK_M]: the last key that a query sees
     # Every query of the block sees the keys below unmasked_end; none sees a key from end on.
     unmasked_end, end = N, N
@@ -95,9 +92,7 @@ def _flash_attention_kernel(
         unmasked_end = tl.minimum(N, tl.maximum(tile_idx * BLOCK_M + causal_offset + 1, 0))
         end = tl.minimum(N, tl.maximum((tile_idx + 1) * BLOCK_M + causal_offset, 0))
     unmasked_end = unmasked_end // BLOCK_N * BLOCK_N  # whole tiles that need no mask
-    # --8<-- [end:which_keys]
 
-    # --8<-- [start:queries]
     q_ptr += b.to(tl.int64) * stride_qb + h.to(tl.int64) * stride_qh
     if not USE_TMA:  # from here on pointers to the head, as q
         k += b.to(tl.int64) * stride_kb + hk.to(tl.int64) * stride_kh
@@ -112,7 +107,6 @@ def _flash_attention_kernel(
         q_tile = _load_rows(
             q_ptr, b, h, first_row, M, stride_qm, D=D, BLOCK=BLOCK_M, BLOCK_D=BLOCK_D, USE_TMA=False
         )
-    # --8<-- [end:queries]
 
     # --8<-- [start:attend]
     # Usually scores are scaled first: one multiply-add then scales and subtracts. But it subtracts
@@ -149,7 +143,6 @@ def _flash_attention_kernel(
         m_i = m_new
     # --8<-- [end:attend]
 
-    # --8<-- [start:store]
     l_i = tl.where(l_i == 0.0, 1.0, l_i)  # no visible key: acc is zero, and so is the row
     out = acc * (1.0 / l_i)[:, None]  # one division a row
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
@@ -160,7 +153,6 @@ def _flash_attention_kernel(
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
     if lse_ptr is not None:
         tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=mask_m)
-    # --8<-- [end:store]
 
 
 @triton.jit
@@ -242,11 +234,9 @@ def _plan(dtype, shape_q, shape_k, strides, addresses, gpu, config, causal, alig
     from stride_qb on; and what Triton would compile a kernel for, of all this.
     """
     (B, H, M, D), (_, Hkv, N, _), (BLOCK_M, BLOCK_N, *_) = shape_q, shape_k, config
-    # --8<-- [start:descriptors]
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
     use_tma = gpu in ("sm_90", "sm_100") and dtype != torch.float32 and not any(addresses[:3])
     use_tma = use_tma and all(step and step * dtype.itemsize % 16 == 0 for step in strides)
-    # --8<-- [end:descriptors]
     causal_offset = N - M if align == "bottom_right" else 0
     sizes = (*strides, H, H // Hkv, M, N, causal_offset, scale * LOG2_E.value)
     masked, exact = causal or N % BLOCK_N != 0, dtype == torch.float32 or scale > 1
@@ -258,7 +248,6 @@ def _plan(dtype, shape_q, shape_k, strides, addresses, gpu, config, causal, alig
     return triton.cdiv(M, BLOCK_M) * H * B, config, block, (*sizes, *constants), kind
 
 
-# --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
@@ -280,7 +269,6 @@ def _launch(q, k, v, out, lse, programs, config, block, arguments, kind):
     # The interpreter has none; AMD's compiler asks how much memory a tensor lies in, too.
     if kernel is not None and torch.version.hip is None:
         _compiled[key] = kernel
-    # --8<-- [end:compiled]
 
 
 class Descriptor(TensorDescriptor):
@@ -290,7 +278,6 @@ class Descriptor(TensorDescriptor):
         """Triton would check it again here, which takes longer than all else about it."""
 
 
-# --8<-- [start:architecture]
 @functools.cache
 def _architecture(device):
     """The part of TILE_CONFIGS for a device; the interpreter plays a Hopper GPU."""
@@ -306,7 +293,6 @@ def _tile_config(architecture, dtype, D, causal):
     rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
     found = rows[min(width for width in rows if D <= width)]
     return found if isinstance(found, Tile) else found[causal]
-    # --8<-- [end:architecture]
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -19,7 +19,6 @@ def _smallest_kernel(
     q_rows = (head * M + tl.program_id(0) * BLOCK + offs)[:, None] * D + offs_d[None, :]
     k_rows = (head * N + offs)[:, None] * D + offs_d[None, :]
     q = tl.load(q_ptr + q_rows)
-    # --8<-- [start:loop]
     m_i = tl.full([BLOCK], float("-inf"), tl.float32)  # largest score so far
     l_i = tl.zeros([BLOCK], tl.float32)  # sum of exponentials so far
     acc = tl.zeros([BLOCK, D], tl.float32)  # the same sum, of values
@@ -34,7 +33,6 @@ def _smallest_kernel(
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None])  # on tensor cores
         m_i = m_new
     tl.store(out_ptr + q_rows, (acc / l_i[:, None]).to(out_ptr.dtype.element_ty))
-    # --8<-- [end:loop]
 
 
 def smallest_attention(q, k, v):

@@ -88,21 +88,6 @@ def test_the_ring_follows_the_kernels_own_rule():
     assert drawn.count("<text") >= 3 * 2 * hopper.STAGES
 
 
-@pytest.mark.parametrize("programs", [1, 2, 3])
-def test_a_unit_serves_one_program_at_a_time(programs):
-    cost, tiles = flash.Costs(products=6.0, exponentials=4.0), 5
-    done = flash._schedule(cost, programs, tiles)
-    for unit in ("tensor cores", "exponentials"):
-        mine = sorted((start, end) for of, start, end, *_ in done if of == unit)
-        assert all(end <= start + 1e-9 for (_, end), (start, _) in itertools.pairwise(mine))
-    for program in some(range(programs)):
-        mine = [x for x in done if x[3] == program]
-        assert len(mine) == 3 * tiles
-        assert all(a[2] <= b[1] + 1e-9 for a, b in itertools.pairwise(mine))
-    total = sum(end - start for _, start, end, *_ in done)
-    assert math.isclose(total, programs * tiles * sum(cost))
-
-
 @pytest.mark.parametrize(
     ("room", "name"),
     [
@@ -111,7 +96,6 @@ def test_a_unit_serves_one_program_at_a_time(programs):
         (tiled, "running"),
         (flash, "units"),
         (flash, "budget"),
-        (flash, "two_programs"),
     ],
 )
 def test_a_measured_picture_names_its_source_and_waits_without_one(room, name, results):

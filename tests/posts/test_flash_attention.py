@@ -796,7 +796,7 @@ class Lab:
             }
 
 
-@pytest.mark.parametrize("name", ["forward", "kernels", "ragged", "roofline", "sweep"])
+@pytest.mark.parametrize("name", ["forward", "kernels", "roofline", "sweep"])
 def test_the_bench_builds_rows_and_says_what_does_not_run(name, monkeypatch):
     refused = bench.SWEEP[-1]
     monkeypatch.setattr(bench, "with_config", lambda launcher, config: config)

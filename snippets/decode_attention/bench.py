@@ -8,20 +8,17 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import PACKAGES, layout_of, own_layout, resolve
 from snippets._lab.measure.regimes import IN_A_GRAPH
 from snippets._lab.measure.session import why_not
 from snippets._lab.measure.timing import time_host
-from snippets._lab.probe.gpus import ARCHITECTURES
 from snippets._lab.rooms import measured_on
 
 from . import kernel
-from . import splits as published
 from .checks import Cache, assert_appended, assert_decoded, make_cache
 from .kernel import cache_append, decode_attention
-from .splits import RULES, Work, cost, filled
+from .splits import RULES, Work
 from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
@@ -107,7 +104,6 @@ def decode(cache, **options):
     return functools.partial(decode_attention, *cache[:3], **cache.options(), **options)
 
 
-# --8<-- [start:rivals]
 def rivals(cache, names=RIVALS):
     """Others on one new token of full caches, each in its own layout: as `right` returns them."""
     makers = {FA3: of_flash_attention, FLASHINFER: of_flashinfer}
@@ -136,7 +132,6 @@ def right(want, makers):
         else:
             calls[name] = call
     return calls, errors
-    # --8<-- [end:rivals]
 
 
 def of_pytorch(name, q, k, v, lengths):
@@ -178,7 +173,6 @@ def unable(case, errors):
     yield from ({"implementation": name, **case, "error": why} for name, why in errors.items())
 
 
-# --8<-- [start:bandwidth]
 @measured_on("gpu")
 def bandwidth(lab):
     """Time of one new token, over sequences, keys and the heads of a group; L2 is flushed.
@@ -206,28 +200,6 @@ def side_by_side(case):
     lengths = torch.full_like(one_key.lengths, case["N"])
     cache = one_key._replace(k=both[0], v=both[1], lengths=lengths)
     return cache, both.view(torch.float32).flatten()
-    # --8<-- [end:bandwidth]
-
-
-# --8<-- [start:small]
-@measured_on("gpu")
-def small(lab):
-    """The same for less than 64 MB, in a CUDA graph of calls that take other caches in turn."""
-    for case in lab.each(dtype=["bfloat16"], D=[128], group=[1, 4, 8], batch=BATCHES, N=LENGTHS):
-        if kv_bytes(case) >= SMALL:
-            continue
-        caches = rotating(case)
-        calls = {OURS: in_turn([decode(cache) for cache in caches])}
-        errors = rivals(caches[0])[1]
-        for name in RIVALS:
-            if name not in errors:
-                calls[name] = in_turn([rivals(cache, [name])[0][name] for cache in caches])
-        yield from unable(case, errors)
-        each = {name: amount * len(caches) for name, amount in work(case).items()}
-        for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **each):
-            yield row | {"calls": len(caches)}
-        del caches, calls
-        torch.cuda.empty_cache()
 
 
 def rotating(case):
@@ -245,7 +217,6 @@ def in_turn(calls):
         return out
 
     return call
-    # --8<-- [end:small]
 
 
 PAGES = [16, 64, 256]
@@ -254,7 +225,6 @@ IN_TURN = 1e9  # bytes of the caches that take turns, of which L2 keeps nothing 
 BESIDE = {"batch": 64, "N": 8_192}  # where the rival is timed: it is compiled for every page size
 
 
-# --8<-- [start:pages]
 @measured_on("gpu")
 def pages(lab):
     """Paged caches, their pages at random in a pool twice as large, beside contiguous ones.
@@ -289,7 +259,6 @@ def pages(lab):
 def named(page, owner=OURS):
     """What the rows of a page size are called."""
     return f"{owner}:pages of {page}" if page else owner
-    # --8<-- [end:pages]
 
 
 def flex_paged(cache, attend=None):
@@ -372,7 +341,6 @@ SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]
 COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
 
 
-# --8<-- [start:splits]
 @measured_on("gpu")
 def splits(lab):
     """Time over the number of splits, with what each published rule would have chosen."""
@@ -400,71 +368,6 @@ def work_of(cache, longest=None):
     work = (cache.q.dtype, B * Hkv, M * H // Hkv, D, page, keys)
     tile, _, _, programs, slots, *_ = kernel._plan(device, *work)
     return Work(programs, keys, tile.BLOCK_N, device.processors, slots)
-    # --8<-- [end:splits]
-
-
-@measured_on("interpreter")
-def rules(lab):
-    """What each rule chooses on an H200, one new token, four query heads on each of 8 of keys."""
-    device = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
-    for case in lab.each(rule=list(RULES), batch=BATCHES, N=LENGTHS):
-        programs = case["batch"] * HEADS
-        tile, slots = plan_of(device, programs)
-        asked = Work(programs, case["N"], tile.BLOCK_N, device.processors, slots)
-        number = RULES[case["rule"]](asked)
-        yield {
-            **case,
-            "programs": programs,
-            "slots": slots,
-            "splits": number,
-            "filled": filled(asked, number),
-        }
-
-
-@measured_on("interpreter")
-def explorer(lab):
-    """What the explorer of rules knows, and the cases that both of its languages must give."""
-    on_hopper = kernel._device_facts(torch.device("cpu"))  # the interpreter plays a Hopper GPU
-    few, many = (plan_of(on_hopper, programs) for programs in (1, 1 << 20))
-    heads = range(1, 1 << 12)
-    last = max((h for h in heads if plan_of(on_hopper, h)[0] == few[0]), default=0)
-    yield {
-        "kind": "facts",
-        "rules": list(RULES),
-        # Up to so many programs for each multiprocessor, the kernel has the first of two tiles.
-        "few": last // on_hopper.processors,
-        "tiles": [tile.BLOCK_N for tile, _ in (few, many)],
-        "at_once": [slots // on_hopper.processors for _, slots in (few, many)],
-        "start_tiles": kernel.START_TILES,
-        "combine_tiles": kernel.COMBINE_TILES,
-        "most": kernel.MAX_SPLITS,
-        "most_published": published.MAX_SPLITS,
-        "chunk": published.FLASHINFER_KEYS,
-        "segments": published.SEGMENTS,
-        "segmented": published.SEGMENTED,
-        "every": published.SGLANG_KEYS,
-        "split_keys": kernel.SPLIT_KEYS,
-    }
-    for case in lab.each(
-        batch=[1, 3, 16, 64, 256], heads=[1, 8], N=[1, 100, 8_192, 131_072], processors=[58, 132]
-    ):
-        programs, processors = case["batch"] * case["heads"], case["processors"]
-        tile, slots = plan_of(on_hopper._replace(processors=processors), programs)
-        work_ = Work(programs, case["N"], tile.BLOCK_N, processors, slots)
-        chosen = {name: rule(work_) for name, rule in RULES.items()}
-        yield {
-            "kind": "case",
-            **case,
-            "splits": list(chosen.values()),
-            "filled": [filled(work_, number) for number in chosen.values()],
-            "cost": [cost(work_, number) for number in chosen.values()],
-        }
-
-
-def plan_of(device, programs):
-    """The tile and the slots for so many heads of keys, of four query heads each, without pages."""
-    tile, _, _, _, slots, *_ = kernel._plan(device, torch.bfloat16, programs, 4, 128, 0, keys=1)
-    return tile, slots
 
 
 @measured_on("gpu", "interpreter")
@@ -520,34 +423,6 @@ def ragged(lab):
         torch.cuda.empty_cache()
 
 
-REPEATS = 32
-
-
-@measured_on("gpu")
-def cold_and_warm(lab):
-    """A CUDA graph of calls on one cache, which L2 keeps if it fits, and on others in turn."""
-    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[1], N=LENGTHS[:4]):
-        caches = [full(case) for _ in range(REPEATS)]
-        calls = {
-            f"{OURS}:warm": in_turn([decode(caches[0])] * REPEATS),
-            f"{OURS}:cold": in_turn([decode(cache) for cache in caches]),
-        }
-        at = case | {"regime": IN_A_GRAPH}
-        once = work(case)
-        for name, call in calls.items():
-            # What L2 keeps has to come from memory once only.
-            times = 1 if name.endswith("warm") else REPEATS
-            amounts = {
-                "flops": once["flops"] * REPEATS,
-                "bytes_compulsory": once["bytes_compulsory"] * times,
-            }
-            for row in lab.time(at, {name: call}, **amounts):
-                read = once["bytes_compulsory"] * REPEATS
-                yield row | {"calls": REPEATS, "bytes_read": read}
-        del caches, calls
-        torch.cuda.empty_cache()
-
-
 @measured_on("gpu")
 def intensity(lab):
     """From one row for each key to hundreds: where reading stops being the limit."""
@@ -561,7 +436,6 @@ def intensity(lab):
         torch.cuda.empty_cache()
 
 
-# --8<-- [start:combining]
 @measured_on("gpu")
 def combining(lab):
     """Splits combined by a second kernel that is started early, and in order."""
@@ -586,7 +460,6 @@ def in_order(call):
             return call()
 
     return late
-    # --8<-- [end:combining]
 
 
 @measured_on("gpu")
@@ -618,47 +491,3 @@ def host_time(lab):
         }
         for name, taken in time_host(calls).items():
             yield {"implementation": name, **case, **taken.as_row()}
-
-
-@measured_on("compiler", targets=("sm_80", "sm_89", "sm_90", "sm_100"))
-def resources(lab):
-    """Registers, spills and shared memory of the tiles, with few rows and with many, and pages."""
-    for case in lab.each(
-        dtype=["bfloat16", "float32"], D=[64, 128, 256], rows=[8, 64], page=[0, 16]
-    ):
-        shapes = {"heads": (case["rows"], 1), "D": case["D"], "page": case["page"]}
-        cache = make_cache([128], dtype=getattr(torch, case["dtype"]), **shapes)
-        limits = ARCHITECTURES[lab.target]  # what the launcher asks a GPU for
-        device = kernel.Device(132, limits.shared_block, (9, 0))
-        with patch.object(kernel, "_device_facts", lambda _, found=device: found):
-            found = lab.kernels(decode(cache, num_splits=2))
-        for one in found:
-            if one.kernel == "_decode_attention_kernel":
-                yield {**case, **one.as_row()}
-
-
-@measured_on("interpreter")
-def traffic(lab):
-    """Bytes of keys that are loaded when the heads of a group share a program, and when not."""
-    from snippets._lab.probe.memory_trace import record
-
-    for case in lab.each(group=[1, 2, 4, 8], shared=[True, False]):
-        q, k, v = make_qkv(1, 8, M=1, N=64, D=64)
-        k, v = (x[:, : 8 // case["group"]].contiguous() for x in (k, v))
-        lengths = torch.tensor([64], dtype=torch.int32)
-        cache = Cache(q, k, v, lengths, None)
-        with record({"q": q, "k": k, "v": v}) as trace:
-            if case["shared"]:
-                out = decode(cache, num_splits=1)()
-            else:  # a launch for each head of a group, which has the keys for itself
-                parts = [
-                    decode(cache._replace(q=q[:, g :: case["group"]]), num_splits=1)()
-                    for g in range(case["group"])
-                ]
-                out = torch.stack(parts, 2).flatten(1, 2)
-        assert_decoded(out, cache)
-        yield {
-            **case,
-            "key_bytes": trace.total("load", tensor="k").bytes,
-            "bytes_compulsory": k.numel() * k.element_size(),
-        }

@@ -42,7 +42,6 @@ def make_cache(
     order in a pool twice as large as needed, and entries of the table that a sequence does not need
     name a page that does not exist.
     """
-    # --8<-- [start:make]
     generator = torch.Generator().manual_seed(seed)
     (H, Hkv), B = heads, len(lengths)
     capacity = max(capacity or 0, *lengths, 1)
@@ -70,7 +69,6 @@ def make_cache(
         if page:
             table[b, math.ceil(length / page) :] = BAD_PAGE
     lengths = torch.tensor(lengths, dtype=torch.int32)
-    # --8<-- [end:make]
     return Cache(q, k, v, lengths.to(device), None if table is None else table.to(device))
 
 

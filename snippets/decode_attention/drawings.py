@@ -20,7 +20,6 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.grids import Grid, around, cells, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
-from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 
 Q, K, V, OUTPUT, WEIGHTS = (identity(n).color for n in ("q", "k", "v", "output", "weights"))
 FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
@@ -61,43 +60,6 @@ def cache():
         "query reads everything that is there. A key and a value come from memory for only two "
         "products: the query with the key, and its weight with the value.",
         svg=svg(PHONE, top + 36, about, drawn),
-    )
-
-
-@picture
-def group():
-    """Eight query heads on two heads of keys; the four of a group are rows of one tile."""
-    share, groups, side, columns = 4, 2, 19, 8
-    drawn = [
-        words(44, 12, "query heads", 11.5, 600),
-        words(150, 12, "rows of a tile", 11.5, 600),
-        words(276, 12, "keys of their head", 11.5, 600),
-    ]
-    top = 24
-    for hk, color in zip(range(groups), (FIRST, SECOND), strict=True):
-        for row in range(share):
-            y = top + row * side
-            drawn.append(labeled(14, y, 60, side - 3, color, f"head {hk * share + row}"))
-            drawn.append(straight((76, y + 8), (108, y + 8), color))
-        tile = Grid(110, top, share, 4, side, side)
-        drawn.append(cells(tile, lambda *_, color=color: (color, STRONG)))
-        drawn.append(around(tile, slice(0, share), slice(0, 4), color))
-        grid = Grid(200, top + 1.5 * side, 1, columns, side - 1, side)
-        drawn.append(cells(grid, lambda *_: (K, STRONG)))
-        middle = grid.y + side / 2
-        drawn.append(straight((grid.x - 2, middle), (tile.x + tile.across + 4, middle), K))
-        drawn.append(words(grid.x + grid.across / 2, grid.y + side + 13, f"key head {hk}", 10.5))
-        top += share * side + 18
-    about = (
-        f"{share * groups} query heads in {groups} groups of {share}. The queries of a group are "
-        f"the rows of one tile, which reads the keys of one head once for all {share}."
-    )
-    return Picture(
-        sees=f"Each key is loaded once for {share} query heads.",
-        caption="With *grouped-query attention* several query heads share a head of keys and "
-        "values. One program takes the whole group: its queries are the rows of a tile, as those "
-        "of different tokens are in training.",
-        svg=svg(PHONE, top, about, drawn),
     )
 
 
@@ -142,47 +104,41 @@ def shares():
     )
 
 
-SLOTS, HEADS, WORK = 8, 6, 8  # programs at once, heads of keys, tiles of each
-
-
 @picture
-def turns():
-    """The same work in one, two and four splits on a GPU that runs eight programs at once."""
-    drawn, top, told = [], 6, []
-    for splits in (1, 2, 4):
-        spans = [
-            Span(f"slot {slot}", start, end, (FIRST, SECOND)[start // (end - start) % 2])
-            for slot, start, end in finished(splits)
-        ]
-        last = max(span.end for span in spans)
-        launched = HEADS * splits
-        said = "1 split" if splits == 1 else f"{splits} splits"
-        drawn += [
-            words(0, top + 9, said, 12, 600, anchor="start"),
-            words(PHONE, top + 9, f"{launched} programs, {last} tiles long", 11, anchor="end"),
-        ]
-        lanes = [f"slot {n}" for n in range(SLOTS)]
-        over = Timeline(lanes, WORK, y=top + 18, left=48, tall=10, gap=2)
-        drawn.append(timeline(over, spans, 9.8))
-        top += 18 + over.down + 18
-        told.append(f"{said}: {launched} programs take as long as {last} tiles.")
-    drawn.append(time_arrow(over))
-    about = f"{SLOTS} slots over time with {HEADS} heads of keys. " + " ".join(told)
-    return Picture(
-        sees="Six programs leave two of eight slots idle; with more splits every slot has work.",
-        caption=f"A GPU that runs {SLOTS} programs at once, {HEADS} heads of keys with {WORK} "
-        "tiles each. The colors alternate from turn to turn. Not drawn: each program costs a "
-        "start, and each split a part to combine.",
-        svg=svg(PHONE, top + 8, about, drawn),
+def group():
+    """Eight query heads on two heads of keys; the four of a group are rows of one tile."""
+    share, groups, side, columns = 4, 2, 19, 8
+    drawn = [
+        words(44, 12, "query heads", 11.5, 600),
+        words(150, 12, "rows of a tile", 11.5, 600),
+        words(276, 12, "keys of their head", 11.5, 600),
+    ]
+    top = 24
+    for hk, color in zip(range(groups), (FIRST, SECOND), strict=True):
+        for row in range(share):
+            y = top + row * side
+            drawn.append(labeled(14, y, 60, side - 3, color, f"head {hk * share + row}"))
+            drawn.append(straight((76, y + 8), (108, y + 8), color))
+        tile = Grid(110, top, share, 4, side, side)
+        drawn.append(cells(tile, lambda *_, color=color: (color, STRONG)))
+        drawn.append(around(tile, slice(0, share), slice(0, 4), color))
+        grid = Grid(200, top + 1.5 * side, 1, columns, side - 1, side)
+        drawn.append(cells(grid, lambda *_: (K, STRONG)))
+        middle = grid.y + side / 2
+        drawn.append(straight((grid.x - 2, middle), (tile.x + tile.across + 4, middle), K))
+        drawn.append(words(grid.x + grid.across / 2, grid.y + side + 13, f"key head {hk}", 10.5))
+        top += share * side + 18
+    about = (
+        f"{share * groups} query heads in {groups} groups of {share}. The queries of a group are "
+        f"the rows of one tile, which reads the keys of one head once for all {share}."
     )
-
-
-def finished(splits):
-    """The turn and the slot of each program: (slot, start, end), a tile taking 1."""
-    share = -(-WORK // splits)
-    for program in range(HEADS * splits):
-        turn = program // SLOTS
-        yield program % SLOTS, turn * share, (turn + 1) * share
+    return Picture(
+        sees=f"Each key is loaded once for {share} query heads.",
+        caption="With *grouped-query attention* several query heads share a head of keys and "
+        "values. One program takes the whole group: its queries are the rows of a tile, as those "
+        "of different tokens are in training.",
+        svg=svg(PHONE, top, about, drawn),
+    )
 
 
 PAGES, POOL = 5, 12
@@ -224,59 +180,3 @@ def table():
         "any free page, so no memory is kept for tokens that may never come.",
         svg=svg(PHONE, 202, about, drawn),
     )
-
-
-LOADS, ANSWERS, BUFFERS, SHOWN = 6, 1, 2, 24  # times that a tile and the table take; what is drawn
-
-
-@picture
-def ahead():
-    """A loop that looks a page up when its keys are needed, and one that does so a tile earlier."""
-    drawn, top, there = [], 6, []
-    lanes = ["table", *(f"buffer {n + 1}" for n in range(BUFFERS))]
-    for said, early in (("looked up when needed", False), ("looked up a tile ahead", True)):
-        found = [x for x in in_flight(early) if x[2] > 0 and x[1] < SHOWN]
-        spans = [
-            Span(lane, max(start, 0), end, *((MUTED,) if lane == "table" else (K, f"tile {tile}")))
-            for lane, start, end, tile in found
-        ]
-        there.append(sum(lane != "table" and end <= SHOWN for lane, _, end, _ in found))
-        over = Timeline(lanes, SHOWN, y=top + 18, left=54, tall=18, gap=3)
-        drawn += [
-            words(0, top + 9, said, 12, 600, anchor="start"),
-            words(PHONE, top + 9, f"{there[-1]} tiles have come", 11, anchor="end"),
-            timeline(over, spans, 10),
-        ]
-        top += 18 + over.down + 18
-    drawn.append(time_arrow(over))
-    shown = (Key(MUTED, STRONG, "a page is looked up"), Key(K, STRONG, "a tile is on its way"))
-    drawn.append(keys(0, top + 12, PHONE, shown))
-    about = (
-        f"The table and {BUFFERS} buffers for tiles over time. Where a page is looked up when its "
-        f"keys are needed, a buffer waits for the table before each load, and {there[0]} tiles "
-        f"have come at the end. Where it is looked up a tile ahead, no buffer waits: {there[1]}."
-    )
-    return Picture(
-        sees="A buffer that waits for the table has no keys on their way.",
-        caption="The loads of two tiles are under way at any time, and a new one starts as soon as "
-        "a buffer is free. With the page looked up a tile ahead, its address is known by then. Not "
-        "to scale.",
-        svg=svg(PHONE, top + 32, about, drawn),
-    )
-
-
-def in_flight(ahead):
-    """Lane, start, end and number of each load of a tile, and of the look-ups of their pages."""
-    free = [LOADS / BUFFERS * n - (0 if ahead else ANSWERS) for n in range(BUFFERS)]
-    known = 0.0  # when the page of the next tile is
-    for tile in range(SHOWN):
-        now = free[tile % BUFFERS]
-        if not ahead:
-            yield "table", now, now + ANSWERS, tile
-            known = now + ANSWERS
-        start = max(now, known)
-        yield f"buffer {tile % BUFFERS + 1}", start, start + LOADS, tile
-        if ahead:
-            known = start + ANSWERS
-            yield "table", start, known, tile + 1
-        free[tile % BUFFERS] = start + LOADS

@@ -26,7 +26,6 @@ UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
-# --8<-- [start:tiles]
 class Tile(NamedTuple):
     """How many keys a program loads at once, and on how many warps it runs."""
 
@@ -52,7 +51,6 @@ ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most:
 SPLIT_KEYS = 1024  # keys of a split in a batch-invariant call
 MAX_SPLITS = 256
 COMBINED = 16  # splits that the combining kernel reads at once
-# --8<-- [end:tiles]
 
 
 # Lengths of the caller's choice: a kernel for each that 16 divides would only take time.
@@ -86,7 +84,6 @@ def _decode_attention_kernel(
     """
     if EARLY:  # once all programs run, the next kernel may start where there is room
         tl.extra.cuda.gdc_launch_dependents()
-    # --8<-- [start:which_rows]
     num_blocks = tl.cdiv(M * G, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B · Hkv · splits · num_blocks - 1: neighbors share keys
     block_idx, split = pid % num_blocks, pid // num_blocks % splits
@@ -95,9 +92,7 @@ def _decode_attention_kernel(
     offs_r = block_idx * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     mask_r = offs_r < M * G
     m, h = offs_r // G, hk * G + offs_r % G  # [BLOCK_M] each: the token, the query head
-    # --8<-- [end:which_rows]
 
-    # --8<-- [start:which_keys]
     known = capacity
     if lens_ptr is not None:
         known = tl.load(lens_ptr + b.to(tl.int64) * stride_lens)  # int32, anything
@@ -108,7 +103,6 @@ def _decode_attention_kernel(
     chunk = _chunk(length, splits, least_chunk, BLOCK_N=BLOCK_N)
     first = split * chunk
     stop = tl.minimum(first + chunk, end)
-    # --8<-- [end:which_keys]
 
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     mask = mask_r[:, None] & (offs_d < D)[None, :]  # [BLOCK_M, BLOCK_D]
@@ -122,7 +116,6 @@ def _decode_attention_kernel(
     pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
     m_i, l_i, acc = _attend(q, k, v, pages, first, stop, last_key, scale_log2, D, PAGE, BLOCK_N)
 
-    # --8<-- [start:store]
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no visible key: zeros
     lse = m_i + tl.log2(tl.where(l_i == 0.0, 1.0, l_i))  # [BLOCK_M]; -inf without a key
     H = Hkv * G
@@ -136,7 +129,6 @@ def _decode_attention_kernel(
         tl.store(lse_ptr + row, lse / LOG2_E, mask=mask_r)
     out_tile = out_ptr + row[:, None] * D + offs_d[None, :]
     tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=mask)
-    # --8<-- [end:store]
 
 
 class Cache(NamedTuple):
@@ -169,7 +161,6 @@ def _attend(
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Rows of q over some keys: largest score, sum of exp2(score - largest), the same of values."""
-    # --8<-- [start:attend]
     BLOCK_D: tl.constexpr = q.shape[1]
     m_i = tl.full([q.shape[0]], float("-inf"), tl.float32)
     l_i = tl.zeros([q.shape[0]], tl.float32)
@@ -196,16 +187,12 @@ def _attend(
         p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
-        # --8<-- [end:attend]
-        # --8<-- [start:attend_values]
         v_tile = _load_rows(v, places, D=D, BLOCK_D=BLOCK_D)
         acc = tl.dot(p.to(q.dtype), v_tile, acc, input_precision="ieee")
         m_i = m_new
-    # --8<-- [end:attend_values]
     return m_i, l_i, acc
 
 
-# --8<-- [start:look_up]
 @triton.jit
 def _look_up(pages, n, mask, PAGE: tl.constexpr):
     """The page that key n lies on, for one key or for each of several; -1 where the mask is 0."""
@@ -217,7 +204,6 @@ def _look_up(pages, n, mask, PAGE: tl.constexpr):
 def _exists(page, num_pages):
     """Whether there is such a page: the host cannot know what the table says."""
     return (page >= 0) & (page < num_pages)
-    # --8<-- [end:look_up]
 
 
 class Places(NamedTuple):
@@ -355,7 +341,6 @@ def _cache_append_kernel(
     tl.store(v_ptr + to_v, tl.load(new_v_ptr + from_v, mask=mask), mask=mask)
 
 
-# --8<-- [start:launcher]
 def decode_attention(
     q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, max_seqlen=None, scale=None,
     num_splits=0, batch_invariant=False, return_lse=False,
@@ -392,8 +377,6 @@ def decode_attention(
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    # --8<-- [end:launcher]
-    # --8<-- [start:choose]
     caches = (k_cache, v_cache, cache_seqlens, page_table)
     options = (max_seqlen, num_splits, batch_invariant, return_lse, scale)
     for error in _refusals({"q": q}, *caches, options):
@@ -403,8 +386,6 @@ def decode_attention(
     gpu, keys = _device_facts(q.device), max_seqlen or capacity
     work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
     tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
-    # --8<-- [end:choose]
-    # --8<-- [start:launch]
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
@@ -424,7 +405,6 @@ def decode_attention(
             how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
             _launch(_combine_kernel, B * H * M, tensors, (splits,), constants, **how)
     return (out, lse) if return_lse else out
-    # --8<-- [end:launch]
 
 
 def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None):
@@ -452,7 +432,6 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
         _launch(_cache_append_kernel, programs, tensors, sizes, constants)
 
 
-# --8<-- [start:rule]
 START_TILES = 1  # a program that starts takes the time of so many tiles
 COMBINE_TILES = 2  # and combining splits, that of so many
 
@@ -472,7 +451,6 @@ def split_rule(programs, tiles, slots):
         return turns * (-(-tiles // splits) + START_TILES) + COMBINE_TILES * (splits > 1)
 
     return min(range(1, min(tiles, MAX_SPLITS) + 1), key=cost)
-    # --8<-- [end:rule]
 
 
 class Device(NamedTuple):
@@ -539,7 +517,6 @@ def _layout(k_cache, v_cache, lens, table):
     return N, N * table.shape[1], (*steps, *table.stride())
 
 
-# --8<-- [start:compiled]
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
@@ -566,7 +543,6 @@ def _launch(kernel, programs, tensors, sizes, constants, **options):
     # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
     if isinstance(compiled, CompiledKernel) and torch.version.hip is None:
         _compiled[key] = compiled
-    # --8<-- [end:compiled]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .kernel import COMBINE_TILES, SPLIT_KEYS, START_TILES, split_rule
+from .kernel import SPLIT_KEYS, split_rule
 
 MAX_SPLITS = 128  # FlashAttention's own limit
 FLASHINFER_KEYS = 128  # of a chunk, at least
@@ -29,7 +29,6 @@ def ours(work):
     return split_rule(work.programs, work.tiles, work.slots)
 
 
-# --8<-- [start:flash_attention]
 def flash_attention_three(work):
     """Enough work: one. Otherwise the fewest splits with 85 % of the best wave efficiency.
 
@@ -54,7 +53,6 @@ def flash_attention_four(work):
     Source: num_splits_heuristic in flash_attn/cute/interface.py.
     """
     return max(1, min(work.processors // work.programs, MAX_SPLITS, work.tiles))
-    # --8<-- [end:flash_attention]
 
 
 def flashinfer(work):
@@ -75,7 +73,6 @@ def flashinfer(work):
     return -(-work.keys // low)
 
 
-# --8<-- [start:fixed]
 def vllm(work):
     """A fixed number of segments while there are few programs.
 
@@ -95,7 +92,6 @@ def fixed_size(work):
 def batch_invariant(work):
     """The same, as decode_attention(batch_invariant=True) does it."""
     return -(-work.keys // SPLIT_KEYS)
-    # --8<-- [end:fixed]
 
 
 RULES = {
@@ -107,16 +103,3 @@ RULES = {
     "SGLang, every 256 keys": fixed_size,
     "batch-invariant, every 1,024 keys": batch_invariant,
 }
-
-
-def filled(work, splits):
-    """The share of the GPU's slots that is busy on average, all programs taking equally long."""
-    launched = work.programs * splits
-    return launched / (-(-launched // work.slots) * work.slots)
-
-
-def cost(work, splits):
-    """What our rule expects: turns of tiles, with a start for each turn, and the combining."""
-    turns = -(-work.programs * splits // work.slots)
-    share = -(-work.tiles // splits)
-    return turns * (share + START_TILES) + COMBINE_TILES * (splits > 1)

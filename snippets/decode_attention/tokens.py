@@ -22,7 +22,6 @@ MODELS = (
 )
 
 
-# --8<-- [start:step]
 def cache_bytes(*, layers, heads, D, keys, size):
     """Bytes of the keys and values of one sequence, in all layers; `size` is that of a number."""
     return 2 * layers * heads * D * keys * size
@@ -34,4 +33,3 @@ def least_seconds(*, weight_bytes, of_a_sequence, batch, per_second):
     The weights serve all sequences; every sequence has a cache of its own.
     """
     return (weight_bytes + batch * of_a_sequence) / per_second
-    # --8<-- [end:step]

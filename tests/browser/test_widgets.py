@@ -135,13 +135,6 @@ BOTH = {
         const found = programsAtOnce(of, { registers, warps, shared });
         return [found.fits, found.limit];
     }""",
-    "decode_attention": """(widget, { facts }, [batch, heads, keys, processors]) => {
-        const { chosen, filled, cost, workOf } = widget;
-        const work = workOf({ batch, heads, keys, processors }, facts);
-        const splits = chosen(work, facts);
-        const busy = splits.map((n) => filled(work, n));
-        return [splits, busy, splits.map((n) => cost(work, n, facts))];
-    }""",
     "decode_tokens": """({ step }, { models }, [name, keys, size, batch]) => {
         const [, layers, heads, D, parameters] = models.find(([model]) => model === name);
         const told = step({ layers, heads, D, parameters, size, keys, batch, perSecond: 4e12 });
@@ -167,7 +160,6 @@ BOTH = {
 BYTES = (*"qkv", "output", "scores", "weights", "mask", "logsumexp", "eager", "fused")
 WANTED = {
     "latency_hiding": lambda case: case[-2:],
-    "decode_attention": lambda case: case[-3:],
     "decode_tokens": lambda case: case[-2:],
     "ring_attention": lambda case: [case["share"], case["bytes"]],
     "attention_memory": lambda case: case["largest"] | {k: case[k] for k in BYTES},
@@ -333,20 +325,6 @@ def test_programs_at_once_are_said_and_drawn(opened):
     box.get_by_label("Warps a program").select_option("32")
     box.get_by_label("Registers per thread").fill("255")
     assert summary.inner_text() == "Not even one program fits."
-
-
-def test_rules_of_splits_are_named_and_drawn(opened):
-    _, box = opened("decode_attention")
-    rows = box.locator(".am-splits-rules li")
-    assert rows.locator("b").all_inner_texts() == data_of("decode_attention")["rules"]
-    box.get_by_label("Sequences").press("End")
-    assert "2,048 programs without splits" in box.locator(".am-splits-summary").inner_text()
-    (vllm,) = (row for row in rows.all() if row.locator("b").inner_text() == "vLLM")
-    assert vllm.inner_text().split("\n")[1].startswith("1 split, ")
-    turns = int(re.search(r"(\d+) turns?", vllm.inner_text())[1])
-    assert vllm.locator(".am-splits-bar i").count() == turns
-    (fixed,) = (row for row in rows.all() if "256 keys" in row.locator("b").inner_text())
-    assert fixed.locator(".am-splits-many").count() == 1, "too many turns to draw each"
 
 
 def test_tokens_per_second_of_any_model(opened):

@@ -68,13 +68,6 @@ WIDGETS = {
         data="calculator_cases",
         nonsense='{"limits": []}',
     ),
-    "decode_attention": Widget(
-        page="posts/decode_attention/",
-        box=".am-splits",
-        ready="li b",
-        data="explorer_cases",
-        nonsense='{"rules": [], "cases": []}',
-    ),
     "decode_tokens": Widget(
         page="posts/decode_attention/",
         box=".am-tokens",

@@ -106,7 +106,6 @@ def backward(lab):
         yield from lab.time(case, calls, **_cost(case))
 
 
-# --8<-- [start:rungs]
 LARGE = Tile(64, 128, 8, 3)  # 128 keys of a program, on eight warps
 SMALL = Tile(64, 64, 4, 2)  # half of it: two programs fit on a multiprocessor
 QUERIES = Tile(128, 64, 8, 3)
@@ -138,7 +137,6 @@ RUNGS = {  # what changes from one rung to the next → what is launched
     "queries in registers": functools.partial(_with, SMALL, KEPT),
     "rung six, beginning together": functools.partial(_one_pass, apart=False),
 }
-# --8<-- [end:rungs]
 
 
 @measured_on("gpu")
@@ -150,14 +148,11 @@ def rungs(lab):
         yield from lab.time(case, calls, **_cost(case))
 
 
-# --8<-- [start:dq]
 ADDITION = "_add_to_sum(total, dq, b, h, first, sizes, WIDTH, C)"
 BEYOND = ADDITION.replace("first", "first + sizes.M")  # no such rows: TMA drops it
 ONE_PASS = {64: Tile(64, 64, 4, 3), 128: LARGE}  # D → the fastest tile of one pass
-# --8<-- [end:dq]
 
 
-# --8<-- [start:parts]
 def _alone(name, *given, tiles, causal):
     """One of the two launches of a call, by its kernel, to be repeated alone."""
     own, seen = getattr(kernel, name), MagicMock()
@@ -183,9 +178,6 @@ def _parts(*given, causal):
         "one pass, dQ not added": (5, functools.partial(unadded, *given, **options)),
         "one pass, no dQ": (4, keys(tiles=(one, own[1]))),
     }
-
-
-# --8<-- [end:parts]
 
 
 @measured_on("gpu")

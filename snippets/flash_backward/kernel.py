@@ -37,7 +37,6 @@ class Tile(NamedTuple):
     KEEP: bool = False  # for dQ: q and dO wait in registers, not in shared memory
 
 
-# --8<-- [start:table]
 # Architecture → largest D that a row is for → the tile for dK and dV, that for dQ, and with a
 # causal mask a third in its place. Those of sm_90 are the fastest on an H200; the others fit their
 # GPUs and have not been timed.
@@ -77,7 +76,6 @@ TILES = {
         256: (Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
     },
 }
-# --8<-- [end:table]
 
 
 # N, M or G = 1 as a constant: the first two crash the assembler of Triton 3.6.0, and with the
@@ -111,7 +109,6 @@ def _flash_backward_kernel(
     dO, logsumexp and Δ. P and dS [BLOCK_N, BLOCK_M] are transposed: they come out of a product in
     the registers from which the products for dV and dK take them.
     """
-    # --8<-- [start:which_keys]
     C: tl.constexpr = Constants(D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, USE_TMA)
     sizes = Sizes(H, M, N, causal_offset, scale_log2)
     head, tile_idx = _place(tl.cdiv(N, BLOCK_N), together, LAST_FIRST=False)
@@ -119,9 +116,7 @@ def _flash_backward_kernel(
     h_first, h_end = hk * G, hk * G + G  # the query heads that share it
     first_key = tile_idx * BLOCK_N
     first_tile, whole_tile = _first_queries(first_key, sizes, C)
-    # --8<-- [end:which_keys]
 
-    # --8<-- [start:keys]
     queries = Queries(
         Rows(q, stride_qb, stride_qh, stride_qm), Rows(grad_out, stride_gb, stride_gh, stride_gm),
         lse_log2, delta, stride_sums,
@@ -130,9 +125,7 @@ def _flash_backward_kernel(
     v_tile = _load_rows(Rows(v, stride_vb, stride_vh, stride_vn), b, hk, first_key, N, BLOCK_N, C)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    # --8<-- [end:keys]
 
-    # --8<-- [start:loop]
     if CAUSAL:  # the few tiles that need a mask, of all query heads of the group
         count = whole_tile - first_tile
         for i in range(0, (h_end - h_first) * count):
@@ -146,7 +139,6 @@ def _flash_backward_kernel(
             dk, dv, _dst = _keys_step(
                 dk, dv, k_tile, v_tile, queries, b, h, tile * BLOCK_M, first_key, sizes, False, C
             )
-    # --8<-- [end:loop]
     _store_rows(grad_k_ptr, dk * scale, head, first_key, N, BLOCK_N, ADD, C)
     _store_rows(grad_v_ptr, dv, head, first_key, N, BLOCK_N, ADD, C)
 
@@ -263,7 +255,6 @@ def _grad_q_kernel(
     Reads its queries, O, dO and logsumexp once, and leaves Δ in memory for the kernel above; then,
     BLOCK_N at a time, the keys and values that its queries see. Nobody else adds to its rows.
     """
-    # --8<-- [start:which_queries]
     C: tl.constexpr = Constants(D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, USE_TMA)
     sizes = Sizes(H, M, N, causal_offset, scale_log2)
     head, tile_idx = _place(tl.cdiv(M, BLOCK_M), together, LAST_FIRST=CAUSAL)
@@ -277,9 +268,7 @@ def _grad_q_kernel(
         whole_end = tl.minimum(N, tl.maximum(first + causal_offset + 1, 0))
         end = tl.minimum(N, tl.maximum(first + BLOCK_M + causal_offset, 0))
     whole_end = whole_end // BLOCK_N * BLOCK_N  # whole tiles, which need no mask
-    # --8<-- [end:which_queries]
 
-    # --8<-- [start:keep_queries]
     q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, C)
     do_tile = _load_rows(
         Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, C
@@ -293,9 +282,7 @@ def _grad_q_kernel(
     )
     if KEEP:
         q_tile, do_tile = _in_registers(q_tile, BLOCK_D), _in_registers(do_tile, BLOCK_D)
-    # --8<-- [end:keep_queries]
 
-    # --8<-- [start:loop_keys]
     k, v = Rows(k, stride_kb, stride_kh, stride_kn), Rows(v, stride_vb, stride_vh, stride_vn)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     for start in range(0, whole_end, BLOCK_N):
@@ -307,7 +294,6 @@ def _grad_q_kernel(
             dq = _queries_step(
                 dq, q_tile, do_tile, lse_log2, delta, offs_m, k, v, b, hk, start, sizes, True, C
             )
-    # --8<-- [end:loop_keys]
     _store_rows(grad_q_ptr, dq * scale, head, first, M, BLOCK_M, ADD, C)
 
 
@@ -456,7 +442,6 @@ def flash_backward(
 
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4
     """
-    # --8<-- [start:launch]
     for error in _refusals(q, k, v, out, lse, grad_out, grad_lse, scale, causal, align, into):
         raise error
     results = tuple(into or (x.new_empty(x.shape) for x in (q, k, v)))
@@ -478,7 +463,6 @@ def flash_backward(
             **problem, **_options(for_keys),
         )  # fmt: skip
     return results
-    # --8<-- [end:launch]
 
 
 def _problem(tensors, scale, causal, align, add):
@@ -502,7 +486,6 @@ def _problem(tensors, scale, causal, align, add):
     return tensors, strides, sums, problem
 
 
-# --8<-- [start:descriptors]
 def _can_use_tma(*tensors):
     """Whether TMA can load all tensors: 16-byte aligned rows, on Hopper or later."""
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
@@ -530,7 +513,6 @@ def _loaded(tile, problem, *tensors):
     queries, keys = ([1, 1, block, problem["BLOCK_D"]] for block in tile[:2])
     blocks = (queries, keys, keys, queries, [1, tile.BLOCK_M], [1, tile.BLOCK_M])
     return [Descriptor(x, x.shape, x.stride(), blocks[i]) for i, x in enumerate(tensors)]
-    # --8<-- [end:descriptors]
 
 
 def _options(tile):
@@ -551,7 +533,6 @@ def _together(heads, tiles, causal):
     return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
 
 
-# --8<-- [start:architecture]
 @functools.cache
 def _architecture(device):
     """The part of TILES for a device; the interpreter plays a Hopper GPU."""
@@ -567,7 +548,6 @@ def _tiles(architecture, dtype, D, causal):
     rows = TILES["float32" if dtype == torch.float32 else architecture]
     for_keys, *for_queries = rows[min(width for width in rows if D <= width)]
     return for_keys, for_queries[-1 if causal else 0]
-    # --8<-- [end:architecture]
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

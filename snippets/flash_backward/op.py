@@ -90,7 +90,6 @@ def attend(
     return FORWARD[forward](q, k, v, scale=scale, causal=causal, align=align, return_lse=True)
 
 
-# --8<-- [start:backward]
 @torch.library.custom_op("attention_measured::attend_backward", mutates_args=())
 def attend_backward(
     q: torch.Tensor,
@@ -131,10 +130,8 @@ def _shapes_of_gradients(q, k, v, out, lse, grad_out, grad_lse, scale, causal, a
     if backward in AS_GIVEN:
         return tuple(map(torch.empty_like, (q, k, v)))
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-    # --8<-- [end:backward]
 
 
-# --8<-- [start:autograd]
 def _keep(ctx, inputs, output):
     """What the backward needs: five tensors and two rows of numbers, no matrix of scores."""
     q, k, v, ctx.scale, ctx.causal, ctx.align, _, ctx.backward = inputs
@@ -157,4 +154,3 @@ def _refuse(ctx, *_):
 
 attend.register_autograd(_backward, setup_context=_keep)
 attend_backward.register_autograd(_refuse)
-# --8<-- [end:autograd]

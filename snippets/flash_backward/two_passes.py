@@ -19,7 +19,6 @@ def _keys_kernel(
     offs_m, offs_n = tl.arange(0, BLOCK_M), tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     keys = (head * N + offs_n)[:, None] * D + offs_d[None, :]  # [BLOCK_N, D]
     queries = (head * M + offs_m)[:, None] * D + offs_d[None, :]  # [BLOCK_M, D]
-    # --8<-- [start:keys]
     k, v = tl.load(k_ptr + keys), tl.load(v_ptr + keys)
     dk, dv = tl.zeros([BLOCK_N, D], tl.float32), tl.zeros([BLOCK_N, D], tl.float32)
     for start in range(0, M, BLOCK_M):
@@ -34,7 +33,6 @@ def _keys_kernel(
         dk = tl.dot(ds.to(q.dtype).T, q, dk, input_precision="ieee")  # product 4
     tl.store(dk_ptr + keys, (dk * scale).to(dk_ptr.dtype.element_ty))
     tl.store(dv_ptr + keys, dv.to(dv_ptr.dtype.element_ty))
-    # --8<-- [end:keys]
 
 
 @triton.jit
@@ -47,7 +45,6 @@ def _queries_kernel(
     offs_m, offs_n = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     keys = (head * N + offs_n)[:, None] * D + offs_d[None, :]  # [BLOCK_N, D]
     queries = (head * M + offs_m)[:, None] * D + offs_d[None, :]  # [BLOCK_M, D]
-    # --8<-- [start:queries]
     q, do = tl.load(q_ptr + queries), tl.load(do_ptr + queries)
     lse, delta = tl.load(lse_ptr + head * M + offs_m), tl.load(delta_ptr + head * M + offs_m)
     dq = tl.zeros([BLOCK_M, D], tl.float32)
@@ -59,7 +56,6 @@ def _queries_kernel(
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")  # product 7
     tl.store(dq_ptr + queries, (dq * scale).to(dq_ptr.dtype.element_ty))
-    # --8<-- [end:queries]
 
 
 def two_passes(q, k, v, out, lse, grad_out, *, rows=32, block=128, num_warps=4):

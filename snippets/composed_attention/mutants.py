@@ -30,6 +30,12 @@ MUTANTS = [
         "Each step along K replaces the sum: only the last step is left.",
     ),
     Mutant(
+        "a's tile stands still",
+        "a_tile += tl.cast(stride_ak, tl.int64) * BLOCK_K",
+        "a_tile += tl.cast(stride_ak, tl.int64) * 0",
+        "The addresses of a do not move on: each step along K multiplies its first columns again.",
+    ),
+    Mutant(
         "last step dropped",
         "for k in range(0, K, BLOCK_K):",
         "for k in range(0, K - BLOCK_K + 1, BLOCK_K):",
@@ -169,7 +175,7 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         "accumulator starts anew",
         Slip("mask along K left out", "mask_m[:, None] & mask_k[None, :],", "mask_m[:, None],"),
         Slip("mask along K does not move on", "mask_k = (offs_k < K - k)", "mask_k = (offs_k < K)"),
-        Slip("a's pointer does not move on", "tl.cast(stride_ak, tl.int64) * BLOCK_K", "0"),
+        "a's tile stands still",
         Slip("b moves along its columns", "stride_bk, tl.int64", "stride_bn, tl.int64"),
         Slip("factors in the wrong order", "tl.dot(a, b, acc, ", "tl.dot(b, a, acc, "),
         Slip(

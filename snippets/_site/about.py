@@ -21,7 +21,7 @@ from snippets._site import citing, export, repository, unmeasured
 FOLDED = re.compile(r"<details\b(?:(?!<details\b).)*?</details>", re.DOTALL)  # the innermost
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 LOOKED_AT = re.compile(
-    r'<(table|math|text|button|label|(?:em|span)(?= class="(?:am-gain|filename)))\b.*?</\1>'
+    r'<(table|math|text|button|label|span(?= class="filename))\b.*?</\1>'
     r'|<a class="am-source".*?</a>',
     re.DOTALL,
 )

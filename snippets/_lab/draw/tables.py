@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from snippets._lab.draw.rows import TIME, Gain, Quantity, Row, pick
-from snippets._lab.draw.units import MINUS, change, count
+from snippets._lab.draw.rows import TIME, Quantity, Row, pick
+from snippets._lab.draw.units import MINUS, count
 from snippets._lab.results.store import DataError
 
 if TYPE_CHECKING:
@@ -179,19 +179,3 @@ def case(row: Any, *axes: str) -> str:
         else:
             told.append(value if isinstance(value, str) else f"{axis} {cell(value)}")
     return ", ".join(told)
-
-
-def in_cells(gains: Mapping[str, Sequence[Gain]]) -> str:
-    """Gains as small bars, a cell for each case: Markdown that figures.css draws.
-
-    What takes longer is hatched, and gray what no verdict tells from 1.
-    """
-    return " ".join(
-        f"_{' '.join(map(_bar, found))} *{name}*_{{ .am-gain }}" for name, found in gains.items()
-    )
-
-
-def _bar(gain: Gain) -> str:
-    kind = gain.word if gain.word in ("ahead", "behind") else "open"
-    down = ".am-less " * (change(gain)[0] == MINUS)
-    return f'**{change(gain)}**{{ .am-{kind} {down}style="--gain: {round(100 * abs(gain - 1))}" }}'

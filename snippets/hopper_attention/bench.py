@@ -21,7 +21,6 @@ from .channel import rows as reached
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
-from .timeline import rows as picture
 from .timeline import scene as with_lines
 
 OURS = "hopper_attention"
@@ -565,12 +564,6 @@ def protocol_mutants(lab):
 def barriers(lab):
     """Every state of the channel of keys, with its waits and arrivals and without one of them."""
     yield from reached(lab)
-
-
-@measured_on("interpreter")
-def timeline_alone(lab):
-    """Who works when: product, softmax, product."""
-    yield from picture(ALONE)
 
 
 @measured_on("interpreter")

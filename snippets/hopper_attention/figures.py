@@ -1,7 +1,6 @@
 """The figures of the hopper_attention page: each draws the result of the same name."""
 
 import dataclasses
-import itertools
 import re
 
 from snippets._lab.draw import charts, shared_figures, units
@@ -25,7 +24,7 @@ from snippets._lab.draw.scene import roles_scene
 from snippets._lab.draw.tables import beside, case, columns, listed
 from snippets._lab.draw.units import between, change, count, flops, percent, ratio
 
-from .diagram import from_rows, timeline_svg
+from .diagram import timeline_svg
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
 FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
@@ -94,36 +93,6 @@ def _first_trouble(row):
         if done < len(steps)
     }
     return f"deadlock: {listed(f'{part} waits for {asks}' for part, asks in left.items())}"
-
-
-def timeline_alone(results):
-    return _timeline(
-        results,
-        "One thing after the other",
-        "Drawn from the kernel's own waits with made-up durations, not measured: a softmax takes "
-        "two and a half times as long as a product at D 128, five times at D 64. What the tensor "
-        "cores do for a consumer is above, its softmax below, in its color.",
-    )
-
-
-def _timeline(results, what, caption="Drawn as before, with the same made-up durations."):
-    """Who works when, and how often the tensor cores rest in between."""
-    rows = results[0].rows
-    spans = from_rows(rows)[0]
-    products = sorted((s.start, s.end) for s in spans if s.kind in ("scores", "values"))
-    tiles = {}  # of keys → what is done with it → when
-    for s in sorted(spans, key=lambda s: s.part):
-        if s.kind in ("scores", "softmax", "values"):
-            when = f"{s.start} to {s.end}"
-            tiles.setdefault(s.tile, {})[f"{s.part}, {s.kind}"] = when
-    rests = sum(start > end for (_, end), (start, _) in itertools.pairwise(products))
-    return Figure(
-        finding=f"{what}: over {len(tiles)} tiles of keys the tensor cores idle {rests}×.",
-        caption=caption,
-        sources=results,
-        table=[{"tile of keys": tile, **done} for tile, done in sorted(tiles.items())],
-        widget=timeline_svg(rows),
-    )
 
 
 def protocol_mutants(results):

@@ -151,12 +151,6 @@ def play(
     return _Clock(made[0], D // 64)
 
 
-def rows(chosen: kernel.Variant, tiles: int = 16, *how: Any) -> list[dict[str, Any]]:
-    """Its spans and signals as rows of a result, from which diagram.py draws."""
-    clock = play(chosen, tiles, *how)
-    return [x._asdict() for x in (*clock.spans, *clock.signals)]
-
-
 def _listing(launcher: Any) -> tuple[list[str], dict[str, tuple[int, Listing]]]:
     """The functions that are shown, cut from the launcher's file, and where each begins."""
     source = Path(launcher.__globals__["__file__"]).read_text("utf-8")

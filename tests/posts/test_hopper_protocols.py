@@ -3,7 +3,6 @@
 import ast
 import functools
 import itertools
-import json
 import random
 import re
 import sys
@@ -40,7 +39,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import bench, channel, diagram, exercise, protocol, timeline
+from snippets.hopper_attention import bench, channel, exercise, protocol, timeline
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -584,17 +583,11 @@ def test_a_timeline_shows_the_softmax_under_the_product(chosen, under):
     )  # the last of each has no softmax over it
 
 
-def test_rows_hold_all_that_was_played():
-    """A picture is drawn from rows that went through a file."""
-    rows, clock = timeline.rows(BASE, 16, 64), timeline.play(BASE, 16, 64)
-    assert diagram.from_rows(json.loads(json.dumps(rows))) == (clock.spans, clock.signals)
-    assert diagram.timeline_svg(rows) != diagram.timeline_svg(timeline.rows(BASE, 16, 128))
-
-
 def test_the_scene_is_the_timeline_with_the_lines_where_roles_stand():
     rows = list(timeline.scene(BASE, tiles=4, launcher=IN_TURN))
-    drawn = timeline.rows(BASE, 4, 128, IN_TURN)
-    assert [r for r in rows if "part" in r or "barrier" in r] == drawn
+    clock = timeline.play(BASE, 4, 128, IN_TURN)
+    played = [x._asdict() for x in (*clock.spans, *clock.signals)]
+    assert [r for r in rows if "part" in r or "barrier" in r] == played
     whole = rows[-1]
     file = IN_TURN.__globals__["__file__"]
     source = "".join(Path(file).read_text("utf-8").split())

@@ -172,22 +172,6 @@ def ways(lab):
 
 
 @measured_on("gpu")
-def timelines(lab):
-    """When steps and messages run, of each way, on the first rank."""
-    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[1:2], causal=[True]):
-        try:
-            able, rows = _able(case, _ask(trials.prepare_ways, case["N"], case["causal"]))
-            yield from rows
-            found = _ask(trials.spans, [way for way in able if way != trials.STEPS])[0]
-        except (RuntimeError, TimeoutError) as error:
-            yield _broken(case, OURS, error)
-            continue
-        for way, what, start, end in found:
-            times = {"start_us": round(start, 1), "end_us": round(end, 1)}
-            yield {"implementation": OURS, **case, "way": way, "what": what, **times}
-
-
-@measured_on("gpu")
 def graphs(lab):
     """One call in a CUDA graph, its messages among it, on all GPUs and on each of them at once."""
     for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:1], causal=[True, False]):
@@ -239,17 +223,3 @@ def training(lab):
             yield from _timed(case, able, 5, factor=3.5)  # five products after two
         except (RuntimeError, TimeoutError) as error:
             yield _broken(case, OURS, error)
-
-
-@measured_on("gpu")
-def memory(lab):
-    """Bytes of one GPU at the worst moment, its share of q, k, v and the output included."""
-    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:2], train=[False, True]):
-        for name in (OURS, ALONE):
-            try:
-                found = _ask(trials.peak, name, case["N"], case["train"])
-            except (RuntimeError, TimeoutError) as error:
-                yield _broken(case, name, error)
-                continue
-            ranks = 1 if name == ALONE else len(found)
-            yield {"implementation": name, **case, "ranks": ranks, "bytes_peak": max(found)}

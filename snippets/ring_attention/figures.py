@@ -2,29 +2,20 @@
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
-from snippets._lab.draw.drawings import PHONE, svg
-from snippets._lab.draw.drawings import words as written
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.identity import identity
 from snippets._lab.draw.mutant_figure import Kill, picture
-from snippets._lab.draw.rows import TIME, Quantity, field, moved, only, pick, rate, values
-from snippets._lab.draw.tables import columns, listed, table
-from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
+from snippets._lab.draw.rows import TIME, moved, only, pick, rate, values
+from snippets._lab.draw.tables import beside, columns, listed, table
 from snippets._lab.draw.units import (
     bandwidth,
-    between,
     change,
     count,
-    decimals,
     flops,
-    microseconds,
     percent,
     ratio,
     seconds,
     size,
 )
-
-from .model import Ring, predicted
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 TRITON = "ring_attention, Triton step"
@@ -112,7 +103,7 @@ def ways(results):
         return f"{min(ways, key=TIME)['way']} (N {count(N)}, {mask})"
 
     cells = dict.fromkeys((r["N"], r["causal"]) for r in rows)
-    told = {"copies": COPIES, "nccl": NCCL, "fewer": FEWER, "tickets": TICKETS}
+    told = {"copies": COPIES, "nccl": NCCL}
     channels = rows[0]["channels"]
     return Figure(
         finding=f"The fastest way by its median, on {rows[0]['ranks']} GPUs: "
@@ -128,10 +119,14 @@ def ways(results):
             **{name: change(causal[way] / causal[STEPS]) for name, way in told.items()},
         },
         claims={
-            f"{PAGE}: without a mask the ring with a program for each tile takes less": full[
+            f"{PAGE}: Without a mask a program for each tile is faster than the steps alone": full[
                 TICKETS
             ]
             < full[STEPS],
+            f"{PAGE}: It depends on the length and the mask": len(
+                {fastest(*cell).partition(" (")[0] for cell in cells}
+            )
+            > 1,
         },
         plot=charts.bars(
             results,
@@ -146,63 +141,17 @@ def ways(results):
     )
 
 
-LOOKS = {"step": "scores", "message": "k"}
-
-
-def timelines(results):
-    rows = [r for r in results[0].rows if "what" in r]
-    shown = values(rows, "way")
-    end = max(r["end_us"] for r in rows)
-    pitch, left = 70, 62
-    drawn = []
-    for i, way in enumerate(way for way in WAYS if way in shown):
-        y = i * pitch
-        drawn.append(written(0, y + 10, way, 11, 600, anchor="start"))
-        over = Timeline(["step", "message"], end, 0, y + 16, left, PHONE, 18, 4)
-        spans = [
-            Span(r["what"], r["start_us"], r["end_us"], identity(LOOKS[r["what"]]).color)
-            for r in pick(rows, way=way)
-        ]
-        drawn.append(timeline(over, spans))
-    drawn.append(time_arrow(over, f"time, {microseconds(end)} in all"))
-    case = rows[0]
-    title = "When steps and messages run in each of the four ways."
-    return Figure(
-        finding=title,
-        caption=f"One call of each way at N {count(case['N'])} with a causal mask on the first "
-        "rank, as PyTorch's profiler records it, which makes every call a little slower. Two "
-        "messages, k and v, travel during the first step.",
-        sources=results,
-        table=columns(
-            rows,
-            {
-                "way": "way",
-                "what": "what",
-                "from": lambda r: microseconds(r["start_us"]),
-                "to": lambda r: microseconds(r["end_us"]),
-            },
-        ),
-        widget=svg(PHONE, over.y + over.down + 24, title, drawn),
-    )
-
-
 def overlap(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
     N = max(values(rows, "N"))
     at = {r["part"]: r for r in pick(rows, N=N, causal=False)}
-    parts = ("transfers only", "compute only", "both")
+    both, steps = at["both"], at["compute only"]
     return Figure(
         finding=f"At N {count(N)} without a mask the messages alone take "
-        f"{TIME.text(at['transfers only'])}, the steps alone {TIME.text(at['compute only'])}, and "
-        f"both together {TIME.text(at['both'])}.",
-        caption="The same ring three times: its steps on the keys that a rank holds, without a "
-        "message; its messages, copied by DMA engines, without a step; and as it is. What both "
-        "together take beyond the longer of the two is not hidden. Taken once, such a difference "
-        "can also come out below zero.",
-        numbers={"link": bandwidth(moved(at["transfers only"], "bytes_sent"))},
-        plot=charts.bars(
-            results, [Series(OURS, p, where={"part": p}) for p in parts], TIME, _masks(N)
-        ),
+        f"{TIME.text(at['transfers only'])}, the steps alone {TIME.text(steps)}, and both "
+        f"together {TIME.text(both)}.",
+        table=columns(rows, {"part": "part", "N": "N", "causal": "causal", "time": TIME}),
+        claims={f"{PAGE}: Nothing of the traffic shows": TIME(both) < 1.03 * TIME(steps)},
     )
 
 
@@ -210,38 +159,37 @@ def graphs(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
     N = max(values(rows, "N"))
     ranks = max(values(rows, "ranks"))
-    names = {label: name for label, name in NAMES.items() if pick(rows, implementation=name)}
     gains = {mask: ratio(_gain(rows, N=N, causal=causal)) for mask, causal in MASKS.items()}
     return Figure(
         finding=f"Captured in a CUDA graph, at N {count(N)}, {ranks} GPUs are {gains['full']} as "
         f"fast as one without a mask and {gains['causal']} as fast with a causal one.",
-        caption="The whole forward of each rank is one graph, its messages included, and so is "
-        "the call of one GPU that it is compared with. B 1, 16 heads, D 128, bfloat16, all GPUs "
-        "starting together and the slowest counted.",
-        plot=charts.bars(
-            results, [Series(n, label) for label, n in names.items()], TIME, _masks(N)
+        table=beside(
+            rows,
+            ["N", "causal"],
+            {label: name for label, name in NAMES.items() if pick(rows, implementation=name)},
         ),
+        claims={f"{PAGE}: can be captured in a CUDA graph": bool(pick(rows, implementation=OURS))},
     )
 
 
 def balance(results):
     rows = results[0].rows
     ranks = max(values(rows, "ranks"))
-    shown = pick(rows, ranks=ranks)
-    shares = {r["rank"]: r["share"] for r in pick(shown, layout="contiguous")}
+    shares = {r["rank"]: r["share"] for r in pick(rows, ranks=ranks, layout="contiguous")}
+    more = shares[ranks - 1] / shares[0]
     return Figure(
         finding=f"In a causal ring of {ranks} ranks with contiguous shards the last rank has "
-        f"{ratio(shares[ranks - 1] / shares[0])} the work of the first; in zigzag all have the "
-        "same.",
-        caption="Scores that each rank computes over the whole ring, as a share of what an even "
-        "division would give it. Counted from the steps that the launcher plans; no GPU has run "
-        "here.",
-        plot=charts.bars(
-            results,
-            [Series(OURS, f"rank {r}", where={"rank": r, "ranks": ranks}) for r in range(ranks)],
-            Quantity("work, of an even share", "share", percent),
-            [View(layout, {"layout": layout}) for layout in ("contiguous", "zigzag")],
+        f"{ratio(more)} the work of the first; in zigzag all have the same.",
+        table=columns(
+            rows,
+            {
+                "ranks": "ranks",
+                "shards": "layout",
+                "rank": "rank",
+                "work, of an even share": lambda r: percent(r["share"]),
+            },
         ),
+        claims={f"{PAGE}: Seven times. The first rank has": round(more, 1) == 7 and ranks == 4},
     )
 
 
@@ -289,39 +237,12 @@ def scaling(results):
             "n": near["N"],
             "longest": N,
             "full": gain[N, "full"],
-            "causal": gain[N, "causal"],
             "gather": _times(rows, GATHER, OURS, **near),
             "ulysses": _times(rows, ULYSSES, OURS, **near),
             "theirs": _times(rows, THEIRS, OURS, **near),
-            "triton": _times(rows, TRITON, OURS, **near),
-            "step": _times(rows, ALONE, HOPPER, **near),
         },
         plot=charts.bars(
             results, [Series(n, label) for label, n in names.items()], TIME, _masks(near["N"])
-        ),
-    )
-
-
-def memory(results):
-    rows = [r for r in results[0].rows if "bytes_peak" in r]
-    N = max(values(rows, "N"))
-    at = {r["implementation"]: r for r in pick(rows, N=N, train=True)}
-    peak = field("bytes_peak", "memory at most", size)
-    names = {"a rank of the ring": OURS, "one GPU": ALONE}
-    return Figure(
-        finding=f"At N {count(N)} one of {at[OURS]['ranks']} GPUs needs "
-        f"{percent(at[OURS]['bytes_peak'] / at[ALONE]['bytes_peak'])} of the memory that a single "
-        "GPU would, for a forward and a backward.",
-        caption="The most that one GPU holds at any moment of a call: its part of q, k, v and "
-        "the output, buffers, and for training the gradients. In a ring a GPU also keeps room "
-        "for keys and values on their way, from call to call, and for their float32 gradients in "
-        f"the backward, so with {at[OURS]['ranks']} GPUs one holds more than its "
-        f"1/{at[OURS]['ranks']} of everything.",
-        plot=charts.bars(
-            results,
-            [Series(n, label) for label, n in names.items()],
-            peak,
-            [View("forward", {"N": N, "train": False}), View("training", {"N": N, "train": True})],
         ),
     )
 
@@ -379,38 +300,4 @@ def simulator(results):
                 ],
             }
         },
-    )
-
-
-@from_all
-def against_model(results):
-    """The simulator's model, with the rate and the link that were measured, beside the clock."""
-    timed = _of_this_room(results, "overlap")
-    if timed is None:
-        return None
-    rows = pick(timed.rows)
-    N, ranks = max(values(rows, "N")), max(values(rows, "ranks"))
-    rates = _rates(rows)
-    found = []
-    for r in pick(rows, part="both"):
-        ring = Ring(ranks=ranks, N=r["N"], causal=r["causal"], **rates)
-        found.append({**r, "predicted": predicted(ring)["total"]})
-    return Figure(
-        finding="The model predicts "
-        f"{between([r['predicted'] * rate(r) / r['flops'] for r in found], decimals)} times the "
-        "measured time.",
-        caption="Forward on the GPUs we have, B 1, 16 heads, D 128, bfloat16. The model gets two "
-        f"numbers, both measured at N {count(N)} without a mask: {flops(rates['rate'])} for a "
-        f"step without messages, and {bandwidth(rates['link'])} for messages without a step.",
-        table=columns(
-            found,
-            {
-                "N": "N",
-                "causal": "causal",
-                "predicted": field("predicted", "time", seconds),
-                "measured": TIME,
-            },
-        ),
-        open_table=True,
-        sources=[timed],
     )

@@ -113,7 +113,6 @@ def _ring_attention_kernel(
         q_rows = Rows(q_ptr, b, h, stride_qm, M)
         q_tile = _load_rows(q_rows, tile_idx * BLOCK_M, D, BLOCK_M, BLOCK_D, USE_TMA=False)
 
-    # --8<-- [start:attend]
     before, after = (1.0, scale_log2) if EXACT else (scale_log2, 1.0)  # as in flash_attention
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # largest score of this step, times before
     l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of the weights so far
@@ -139,7 +138,6 @@ def _ring_attention_kernel(
         acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")
         l_i = l_i * alpha + row_sum
         m_i = m_new
-    # --8<-- [end:attend]
 
     # --8<-- [start:carry]
     row = (b.to(tl.int64) * H + h) * L + first_row + offs_m  # [BLOCK_M]

@@ -126,7 +126,6 @@ def _consumer(
         row = head.to(gl.int64) * carried.L + carried.first_row + offs_m
         if not FIRST:
             state = _merge(state, carried, row, offs_m < prob.M, prob, V)
-        # --8<-- [start:hand_on]
         if first < carried.done:  # rows that are done: TMA drops the others of the tile
             # All scores are -inf: acc is zero, and so is the row.
             l_i = gl.where(state.l_i == 0.0, 1.0, state.l_i)
@@ -146,7 +145,6 @@ def _consumer(
             gl.store(carried.l_ptr + row, state.l_i, mask=more)
             more = gl.convert_layout(more, across)[:, None]
             gl.store(carried.acc_ptr + _places(row, D), state.acc, mask=more)
-        # --8<-- [end:hand_on]
         q_count += 1
         kv_count += n
         work_idx = _next_work(work_idx, prob)
@@ -234,7 +232,6 @@ def hopper_gradients(q, k, v, out, lse, grad_out, scale):
     return compute
 
 
-# --8<-- [start:composed]
 def _local(q, k, v):
     """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and ring.py's TRITON elsewhere."""
     if q.device.type != "cuda" or kernel._architecture(q.device) != "sm_90":
@@ -260,4 +257,3 @@ def _blocks(ring, k, v):
 HOPPER = Local(hopper_step, hopper_gradients, _blocks)
 # For ring.py's ring_attention(…, local=LOCAL).
 LOCAL = Local(_forward, _backward, _blocks)
-# --8<-- [end:composed]

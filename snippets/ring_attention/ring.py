@@ -19,7 +19,6 @@ from .kernel import Step
 LAYOUTS = ("zigzag", "contiguous")
 
 
-# --8<-- [start:launcher]
 @torch.compiler.disable(reason="it talks to other ranks between kernels")
 def ring_attention(
     q, k, v, *, group=None, causal=False, scale=None, layout="zigzag", validate=True, local=None
@@ -54,7 +53,6 @@ def ring_attention(
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
         RuntimeError: another rank has ended; or a second derivative is asked for.
     """
-    # --8<-- [end:launcher]
     ring, error = _ring(group), next(_refusals(q, k, v, causal, scale, layout), None)
     if validate and ring.size > 1:
         error = _compare(ring, error, q, k, v, causal=causal, scale=scale, layout=layout)
@@ -122,7 +120,6 @@ class _Gradients(torch.autograd.Function):
         raise RuntimeError("ring_attention has no second derivative")
 
 
-# --8<-- [start:plan]
 class Ring(NamedTuple):
     """Who takes part. Of one rank without a group there is nobody to talk to."""
 
@@ -157,7 +154,6 @@ def _plan(ring, length, causal, layout):
         done = min([step.M, *(max(0, first - step.first_row) for first in later)])
         steps[t] = step._replace(done=done)
     return steps
-    # --8<-- [end:plan]
 
 
 def blocks(ring, k, v):

@@ -11,7 +11,6 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
 
 from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.measure.competitors import in_a_line, resolve
@@ -76,7 +75,6 @@ def _random(*names, N, seed=0):
     return [torch.randn(1, HEADS, N, D, **options) for _ in names]
 
 
-# --8<-- [start:rivals]
 def _gathered(q, k, v, causal):
     """All keys and values first, then attention of this rank's two chunks of queries to them.
 
@@ -108,7 +106,6 @@ def _fastest():
 def _local(q, k, v, *, causal, scale):
     """What computes for ulysses_attention."""
     return resolve(_fastest())(q, k, v, causal=causal, scale=scale)
-    # --8<-- [end:rivals]
 
 
 def prepare(N, causal, names):
@@ -229,7 +226,6 @@ def prepare_apart(N, causal):
     return list(_held["calls"])
 
 
-# --8<-- [start:ways]
 def prepare_ways(N, causal):
     """The calls that send in different ways while hopper_step runs. Name → "" or why not."""
     _held.clear()
@@ -266,33 +262,6 @@ def _group_of(channels):
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     options.config.max_ctas = channels
     return dist.new_group(pg_options=options)
-    # --8<-- [end:ways]
-
-
-def spans(ways):
-    """When steps and messages of each way run: (way, what, start, end) in microseconds.
-
-    For the calls of prepare_ways, once each, as PyTorch's profiler sees them.
-    """
-    found = []
-    for way in ways:
-        call = _held["calls"][way]
-        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as seen:
-            dist.barrier()
-            call()
-            torch.cuda.synchronize()
-        there = [(_what(e.name), e.time_range.start, e.time_range.end) for e in seen.events()]
-        there = [(what, *when) for what, *when in there if what]
-        begin = min(start for _, start, _ in there)
-        found += [(way, what, start - begin, end - begin) for what, start, end in there]
-    return found
-
-
-def _what(name):
-    """What an event of the profiler is to the ring; "" for all else."""
-    if "_hopper_step_kernel" in name:
-        return "step"
-    return "message" if "SendRecv" in name or name.startswith("Memcpy") else ""
 
 
 def prepare_training(N, causal, names):
@@ -329,29 +298,6 @@ def prepare_training(N, causal, names):
 
 def _trained(attention, leaves, grad_out):
     return torch.autograd.grad(attention(*leaves), leaves, grad_out)
-
-
-def peak(name, N, train):
-    """Bytes at the worst moment of a call, the tensors it is given included."""
-    _held.clear()
-    copies.release(dist.group.WORLD)
-    gc.collect()
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    length = N if name == ALONE else N // dist.get_world_size()
-    q, k, v = _random(*"qkv", N=length, seed=dist.get_rank())
-    attend = functools.partial(ring_attention, causal=True, validate=False)
-    if name == ALONE:
-        attend = functools.partial(alone, causal=True, scale=D**-0.5)
-    with contextlib.nullcontext() if train else torch.no_grad():
-        leaves = [x.requires_grad_(train) for x in (q, k, v)]
-        out = attend(*leaves)
-        if train:
-            torch.autograd.grad(out, leaves, out.detach())
-    torch.cuda.synchronize()
-    # Buffers that others write into are no part of what PyTorch's allocator counts.
-    return torch.cuda.max_memory_allocated() - before + copies.bytes_kept()
 
 
 def prepare_theirs(N, causal):

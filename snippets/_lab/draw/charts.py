@@ -294,7 +294,6 @@ def bars(
     ends: tuple[float, float] | None = None,
     along: str = "",
     dotted: bool = False,
-    several: bool = False,
 ) -> Chart:
     """A bar for each place, lying unless `upright`, in each view; of each device.
 
@@ -320,7 +319,7 @@ def bars(
             for device, result in enumerate(results)
             for g, group in enumerate(groups or [None])
             for i, place in enumerate(at)
-            for row in _rows(result, place, group, view, several)
+            for row in _rows(result, place, group, view)
             if (number := counted(row)) is not None
         ]
         if not marks:
@@ -407,18 +406,16 @@ def bars(
     return Chart(made, columns, len(found) == 1 or not upright, direct=False, stacked=stacked)
 
 
-# A dot for each place in each view and device; with `several`, one for each of its rows.
+# A dot for each place in each view and device.
 dots = partial(bars, dotted=True, log=True, texts=False)
 
 
-def _rows(
-    result: Result, place: Series, group: Series | None, view: View, several: bool
-) -> list[Row]:
+def _rows(result: Result, place: Series, group: Series | None, view: View) -> list[Row]:
     wheres = [view.where, *([group.takes] if group else [])]
     if not group or group.where is None or place.where is not None:  # else the group tells the rows
         wheres.append(place.takes)
     rows = _chosen(result, *wheres)
-    if len(rows) > 1 and not several:
+    if len(rows) > 1:
         raise DataError(f"{len(rows)} rows for {place.name or place.key} in {view.title!r}")
     return rows
 
@@ -432,19 +429,6 @@ def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequenc
     places = [Series(key, name) for key, name in labels.items()]
     shown = [View(f"N {units.count(N)}", {"N": N}) for N in lengths]
     return dots(results, places, TIME, shown, texts=True)
-
-
-def errors(results: Sequence[Result]) -> Chart:
-    """Each implementation's differences from float64: a panel a dtype, a dot a cell."""
-    first = results[0]
-    devices = [first, *(r for r in results[1:] if r.place == "gpu")]
-
-    def told(row: Row) -> str:
-        return f"D {row['D']}, N {units.count(row['N'])}: {units.error(row['largest'])}"
-
-    places = [Series(name, told=told) for name in values(first.rows, "implementation")]
-    shown = [View(dtype, {"dtype": dtype}) for dtype in values(first.rows, "dtype")]
-    return dots(devices, places, ERROR, shown, several=True)
 
 
 def roofline(

@@ -50,7 +50,6 @@ CONFIG = Config()
 SHORT = Settings(CONFIG, steps=300)  # of a loss curve: about two thirds of a pass through the text
 SEEDS = [0, 1, 2, 3, 4]
 TWICE = ["torch:flash", "torch:cudnn"]  # trained from each seed a second time
-REPEATED = 60  # steps of two runs that are compared bit by bit
 FIRST = 200  # steps of the curve in float32
 TOKENS = 16_384  # of a step, at every length
 KEPT = [0, 100, 300, 1000]  # steps whose weights are looked at; the last step is one more
@@ -156,7 +155,6 @@ def _row(case, make):
         return {**case, "error": in_a_line(error)}
 
 
-# --8<-- [start:losses]
 @measured_on("gpu")
 def losses(lab):
     """The same bytes in the same order through each attention: the loss of each step."""
@@ -173,10 +171,8 @@ def losses(lab):
 
 def _short(seed, implementation):
     return SHORT._replace(attention=implementation, seed=seed)
-    # --8<-- [end:losses]
 
 
-# --8<-- [start:faults]
 @measured_on("gpu")
 def faults(lab):
     """The same with backwards that are wrong: a curve that cannot tell them proves nothing."""
@@ -194,37 +190,6 @@ def _wrong_curve(seed, fault):
         right, off = backward, 1.02 * CONFIG.head_dim**-0.5
         backward = functools.partial(right, scale=off)
     return _curve(settings, SHORT.steps, through(backward))
-    # --8<-- [end:faults]
-
-
-# --8<-- [start:repeated]
-@measured_on("gpu")
-def repeated(lab):
-    """Two runs of the same seed, deterministic or not: how many of their weights differ."""
-    yield _about()
-    for case in lab.each(deterministic=[True, False]):
-        yield _row({"implementation": OURS, **case}, functools.partial(_twice, **case))
-
-
-def _twice(deterministic):
-    settings = SHORT._replace(deterministic=deterministic)
-    before = torch.are_deterministic_algorithms_enabled()
-    try:
-        torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        runs = [Run(settings, _text()[0], DEVICE) for _ in range(2)]
-        for _ in range(REPEATED):
-            for run in runs:
-                run.advance()
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=True)
-    pairs = list(zip(*(run.model.parameters() for run in runs), strict=True))
-    return {
-        "steps": REPEATED,
-        "weights": sum(a.numel() for a, _ in pairs),
-        "weights_that_differ": sum((a != b).sum().item() for a, b in pairs),
-        "losses": [_five(run.losses) for run in runs],
-    }
-    # --8<-- [end:repeated]
 
 
 def _work(config, batch_size, length):

@@ -1,9 +1,6 @@
 """The drawings of the page: what a layer adds, how positions turn, which kernel works where."""
 
-import math
-
 from snippets._lab.draw.drawings import (
-    LINES,
     MUTED,
     PALE,
     PHONE,
@@ -64,40 +61,6 @@ def kernels():
             height + 24,
             "Two columns. Training: tokens, flash_attention, loss, flash_backward, AdamW. "
             "Sampling: the newest byte, cache_append, decode_attention, weights, a draw.",
-            drawn,
-        ),
-    )
-
-
-@picture
-def positions():
-    """The angle of three pairs of columns at eight positions."""
-    left, step, top, radius = 62, (PHONE - 62) / POSITIONS, 40, 14
-    drawn = [words(left - 8, 14, "position", 11, 600, anchor="end")]
-    for at in range(POSITIONS):
-        drawn.append(words(left + (at + 0.5) * step, 14, str(at), 11))
-    # Of 32 pairs three are shown, from the fastest on: the others turn more slowly still.
-    for row, pair in enumerate((0, 4, 8)):
-        y = top + row * 40
-        drawn.append(words(left - 8, y + 4, f"pair {pair}", 11, anchor="end"))
-        speed = 10_000 ** (-2 * pair / HEAD_DIM)
-        for at in range(POSITIONS):
-            x, angle = left + (at + 0.5) * step, at * speed
-            tip = (x + radius * math.cos(angle), y - radius * math.sin(angle))
-            drawn += [
-                f'<circle cx="{x:g}" cy="{y:g}" r="{radius}" fill="none" stroke="{LINES}"/>',
-                line(f"M{x:g} {y:g}L{tip[0]:g} {tip[1]:g}", Q, 2.2),
-            ]
-    return Picture(
-        sees="The angle between two hands of a row depends on their distance alone.",
-        caption="Each pair of columns is a hand that turns by the same angle from one position to "
-        "the next; the first pairs turn fast, the last hardly at all. A score compares the hands "
-        "of a query with those of a key.",
-        svg=svg(
-            PHONE,
-            top + 3 * 40 - 18,
-            "Three rows of eight clock faces. The hand of pair 0 turns by one radian a position, "
-            "that of pair 4 by a third of one, that of pair 8 by a tenth.",
             drawn,
         ),
     )

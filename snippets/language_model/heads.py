@@ -24,7 +24,6 @@ def weights_of(model, tokens):
     return torch.stack(found)
 
 
-# --8<-- [start:targets]
 def previous(text):
     """For each byte after the first: the one before it. (position, keys that count)."""
     return [(at, [at - 1]) for at in range(1, len(text))]
@@ -57,7 +56,6 @@ def indentation(text):
             found.append((at, list(range(start, end))))
         start = at + 1
     return found
-    # --8<-- [end:targets]
 
 
 TARGETS = {"previous byte": previous, "matching bracket": brackets, "indentation": indentation}

@@ -54,7 +54,6 @@ class Linear(nn.Linear):
         return F.linear(x, self.weight.to(x.dtype))
 
 
-# --8<-- [start:rotary]
 def rotations(positions, head_dim):
     """Cosines and sines [..., N, 1, D / 2] of positions [..., N], in float32.
 
@@ -71,7 +70,6 @@ def rotate(x, cos, sin):
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
     turned = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
     return turned.to(x.dtype)
-    # --8<-- [end:rotary]
 
 
 class Attention(nn.Module):
@@ -113,7 +111,6 @@ class Block(nn.Module):
         return x + self.down(F.silu(gate) * up)
 
 
-# --8<-- [start:model]
 class LanguageModel(nn.Module):
     """Bytes [B, N] → logits of the next byte [B, N, 256]. Weights are float32, products dtype.
 
@@ -141,8 +138,6 @@ class LanguageModel(nn.Module):
             x = block(x, cos, sin, one)
         x = self.norm(x).to(self.dtype)
         return F.linear(x, self.embedding.weight.to(self.dtype)).float()
-
-    # --8<-- [end:model]
 
     def _begin(self, seed):
         """The same weights for a seed on every machine: drawn on the CPU, in one order."""
@@ -176,7 +171,6 @@ def loss_of(model, tokens, attend=sdpa):
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-# --8<-- [start:cache]
 class Cache:
     """Keys and values of all layers, and the functions that write and read them.
 
@@ -201,7 +195,6 @@ def _layer(memory, cache, append, attend):
         return attend(q, *memory, cache_seqlens=cache.lengths)
 
     return attend_cached
-    # --8<-- [end:cache]
 
 
 def sdpa_append(k, v, k_cache, v_cache, lengths):

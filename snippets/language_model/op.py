@@ -22,7 +22,6 @@ BACKENDS = {
 }
 
 
-# --8<-- [start:choice]
 def attend_with(name, *, deterministic=False):
     """Causal attention of q [B, H, N, D], k and v [B, Hkv, N, D] by name.
 
@@ -54,7 +53,6 @@ def fastest(device):
 def _on_backend(backend, q, k, v):
     with sdpa_kernel(backend):
         return sdpa(q, k, v)
-    # --8<-- [end:choice]
 
 
 def eager(q, k, v):
@@ -90,9 +88,7 @@ def changed(name):
     return found
 
 
-# --8<-- [start:wrong]
 def through(backward):
     """An attention whose gradients come from this launcher, until the next call of `through`."""
     BACKWARD["given"] = backward
     return functools.partial(attention, causal=True, backward="given")
-    # --8<-- [end:wrong]

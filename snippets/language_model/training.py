@@ -120,7 +120,6 @@ class Run:
         self.validation.append((self.step, total / size))
         return total / size
 
-    # --8<-- [start:state]
     def state(self):
         """What a checkpoint holds. Windows follow from seed and step: no random state is kept."""
         return {
@@ -141,7 +140,6 @@ class Run:
         losses = torch.tensor(state["losses"], dtype=torch.float32, device=self.device)
         self.step, self._losses = state["step"], list(losses.unbind())
         self.validation = state["validation"]
-        # --8<-- [end:state]
 
 
 def _groups(model, decay):
@@ -172,7 +170,6 @@ def _check_state(state, settings, corpus):
         )
 
 
-# --8<-- [start:save]
 def save(state, path):
     """Replace a checkpoint whole: after a kill there is the old one or the new one.
 
@@ -198,7 +195,6 @@ def load(path, device="cpu"):
         raise BadCheckpoint(
             f"{path} is damaged, or no checkpoint; begin again with FRESH=1"
         ) from error
-    # --8<-- [end:save]
 
 
 def train(run, folder, *, seconds=math.inf, tell=lambda run: None):

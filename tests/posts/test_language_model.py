@@ -1,7 +1,6 @@
 """The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
 
 import errno
-import itertools
 import random
 
 import pytest
@@ -444,32 +443,6 @@ def run_of(name, end, **case):
     """A row of a run whose loss is the same at each step."""
     row = {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end}
     return {**row, "seconds_in_all": 4.0, **case}
-
-
-def test_the_bound_passes_chance_and_finds_a_shift():
-    """Seven curves that differ by chance alone: 16 % are outside, without second runs 37 %."""
-    chance = random.Random(0)
-    runs = [(figures.OURS, False), (figures.HOPPER, False)]
-    runs += itertools.product(figures.BACKENDS, (False,))
-    runs += itertools.product(bench.TWICE, (True,))
-
-    def outside(shift, once=False):
-        rows = [
-            {
-                "implementation": name,
-                "again": again,
-                "losses": [1.2 + chance.gauss(0, 0.003) + shift * (name == figures.OURS)] * 5,
-            }
-            for name, again in runs
-            for _ in bench.SEEDS
-        ]
-        ours, theirs = figures._distances([r for r in rows if not (once and r["again"])])
-        return ours > figures.FACTOR * theirs
-
-    draws = range(500)
-    assert 0.08 < sum(outside(0) for _ in draws) / len(draws) < 0.25
-    assert 0.28 < sum(outside(0, once=True) for _ in draws) / len(draws) < 0.46
-    assert sum(outside(0.015) for _ in draws) / len(draws) > 0.99  # about that of scale 1.02
 
 
 def _by_chance(chance, shift=0.0):

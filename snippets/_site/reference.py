@@ -7,7 +7,7 @@ from mkdocs.structure.pages import Page
 
 PAGE = "reference/launchers.md"
 IDENTIFIER = re.compile(r"^::: (?P<identifier>[\w.]+)$", re.MULTILINE)
-FILE_ROW = re.compile(r"\[Download\]\(/snippets/(?P<room>\w+)/(?P<file>\w+)\.py\)\{ download \}")
+FILE_ROW = re.compile(r"\[Download\]\(/snippets/(?P<room>\w+)/kernel\.py\)\{ download \}")
 
 
 def linked(markdown: str, page: Page, files: Files) -> str:
@@ -15,11 +15,11 @@ def linked(markdown: str, page: Page, files: Files) -> str:
     launchers = files.get_file_from_path(PAGE)
     if not page.file.src_uri.startswith("posts/") or launchers is None:
         return markdown
-    documented = IDENTIFIER.findall(launchers.content_string)
+    anchors = {name.split(".")[-1]: name for name in IDENTIFIER.findall(launchers.content_string)}
 
     def with_reference(row: re.Match[str]) -> str:
-        anchor = f"snippets.{row['room']}.{row['file']}.{row['room']}"
-        return f"{row[0]} [Reference](../{PAGE}#{anchor})" if anchor in documented else row[0]
+        anchor = anchors.get(row["room"])
+        return f"{row[0]} [Reference](../{PAGE}#{anchor})" if anchor else row[0]
 
     return FILE_ROW.sub(with_reference, markdown)
 

@@ -46,8 +46,7 @@ def scene(results):
         f"bytes; {whole['all_queries']} programs load {count(whole['all_queries'] * loaded)}.",
         caption=f"The steps of the program of query {whole['query']} among 8, with {len(keys)} "
         "keys and four columns, float32: `kernel.py` as it is, recorded in the interpreter. The "
-        "bytes are those of its loads and stores. The last sum of values is, bit for bit, what "
-        "the launcher returned.",
+        "bytes are those of its loads and stores.",
         **drawn_scene(
             "basic_attention",
             rows,

@@ -149,7 +149,7 @@ gpu-test: $(ALL) ## Run the kernels' tests on this machine's GPU
 	$(PYTHON) -m pytest -m "not mutants and not browser and not diagnosis" $(if $(POST),tests/posts/test_$(POST).py $(CONTRACT) -k $(POST),$(ROOM_TESTS))
 
 .PHONY: sanitize
-sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck)
+sanitize: $(ALL) ## Run the kernels under compute-sanitizer (memcheck, racecheck)
 	$(LAB) sanitize $(POST)
 
 .PHONY: clean

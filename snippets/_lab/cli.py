@@ -277,9 +277,11 @@ def _diagnose(options: argparse.Namespace) -> int:
 def _sanitize(options: argparse.Namespace) -> int:
     from snippets._lab.judge import sanitizers
 
-    table = Table("post", "outcome", title="compute-sanitizer")
-    outcomes = {post: sanitizers.sanitize(post) for post in options.post or rooms()}
-    for row in outcomes.items():
-        table.add_row(*row)
+    table = Table("post", "tool", "outcome", title="compute-sanitizer")
+    outcomes = []
+    for post in options.post or rooms():
+        for tool in sanitizers.TOOLS:
+            outcomes.append(sanitizers.sanitize(post, tool))
+            table.add_row(post, tool, outcomes[-1])
     console.print(table, soft_wrap=False)
-    return int(any(outcome.startswith("FAULTS") for outcome in outcomes.values()))
+    return int(any(outcome.startswith("FAULTS") for outcome in outcomes))

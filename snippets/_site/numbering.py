@@ -128,9 +128,9 @@ def _section(numbered: str, room: str, name: str) -> str:
 
 
 def _missing(file: File) -> list[tuple[str, str]]:
-    """The figures of a post's room that the post does not show; of a report it shows a part."""
+    """The figures of a page's room that the page does not show; of a report it shows a part."""
     room = file.name
-    if file.src_uri != f"posts/{room}.md":
+    if file.src_uri not in (f"posts/{room}.md", f"lab/{room}.md"):
         return []
     names = {path.stem.removesuffix("_data") for path in (FIGURES / room).glob("*_data.md")}
     for path in (FIGURES / room).glob("*.md"):

@@ -18,12 +18,10 @@ EXAMPLES = {  # section of the page → the case that it shows
 def kernels(results):
     rows = results[0].rows
     verdicts = Counter(row["verdict"] for row in rows)
+    joined = {row["planted"].count(" + ") for row in rows if row["verdict"] == "no name"}
     return Figure(
         finding=f"Of {len(rows)} kernels, {verdicts['right']} get the right verdict, "
         f"{verdicts['no name']} stay without a name, and {verdicts['wrong name']} get a wrong one.",
-        caption="Each line is a kernel that is right, or a copy of it with pieces of its code "
-        "replaced; all ran in Triton's interpreter. A verdict is right if all that was planted "
-        "is named and nothing else.",
         table=[
             {
                 "kernel": row["style"],
@@ -33,7 +31,13 @@ def kernels(results):
             }
             for row in rows
         ],
-        open_table=True,
+        numbers={
+            "all": len(rows),
+            "right": verdicts["right"],
+            "unnamed": verdicts["no name"],
+            "wrong": verdicts["wrong name"],
+        },
+        claims={"docs/lab/diagnose.md: with two mistakes at once": joined == {1}},
         pieces={name: _example(only(rows, case=case)) for name, case in EXAMPLES.items()},
     )
 
@@ -58,18 +62,10 @@ def _example(row):
 
 def mistakes(results):
     rows = results[0].rows
-    rounding = sum(row["seen"] == "rounding" for row in rows)
     return Figure(
-        finding=f"{len(rows)} mistakes have a name, {rounding} of them mistakes of rounding.",
-        caption="A mistake may be made in several ways, or with several tile sizes: each way has "
-        "a model of its own, which says what a kernel with it returns.",
+        finding=f"{len(rows)} mistakes have a name.",
         table=[
-            {
-                "mistake": row["mistake"],
-                "what you are told": Prose(row["sentence"]),
-                "models": row["models"],
-            }
-            for row in rows
+            {"mistake": row["mistake"], "what you are told": Prose(row["sentence"])} for row in rows
         ],
-        open_table=True,
+        numbers={"all": len(rows)},
     )

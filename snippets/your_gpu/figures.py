@@ -18,7 +18,8 @@ from snippets._lab.probe.gpus import (
 from snippets._lab.results.store import DataError
 
 PAGE = "docs/lab/your_gpu.md"
-SHOWN_FIRST = "H200"  # without a choice, and without a script
+SHOWN_FIRST = "H200"  # without a choice
+EXCERPTS = ("flash_attention", "vectorized_attention")  # of one point each, shown on a page
 DTYPES = ("float16", "bfloat16", "float32")
 STATIC = (
     "launcher",
@@ -45,30 +46,29 @@ def kernels(results):
     every = [row for rows in shown.values() for row in rows]
     verdicts = Counter(row["verdict"] for row in every)
     first = next(card for card in CARDS if card.name == SHOWN_FIRST)
-    fallback = [{name: row[name] for name in STATIC} for row in shown[first.target]]
     return Figure(
         finding=f"{len(every) - verdicts['refused']} kernels compiled for {len(shown)} kinds of "
         f"GPU: {verdicts['fits']} fit in registers and shared memory, {verdicts['spills']} spill, "
         f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their "
         "launcher.",
-        caption="Which dtypes a launcher takes on which card: at least one of its calls is not "
-        "refused there and its kernels compile and fit. Nothing ran. Registers and spills are the "
-        "compiler's word, for one thread; shared memory is for one program.",
-        table=[
-            {
-                "launcher": launcher,
-                **{_cards_of(target): _dtypes(launcher, rows) for target, rows in shown.items()},
-            }
-            for launcher in dict.fromkeys(row["launcher"] for row in every)
-        ],
-        open_table=True,
+        caption="Each kernel as the compiler made it for a card. Nothing ran.",
+        table=[{name: row[name] for name in STATIC} for row in shown[first.target]],
         widget="\n".join(
             [
                 '<div class="am-cards" data-widget="your_gpu" markdown>',
-                f"[Every card's kernels](/figures/your_gpu/kernels_cards.json){{ .am-source }} "
-                f"Below are those for the {first.name}; with a script you may choose another card.",
+                "[Every card's kernels](/figures/your_gpu/kernels_cards.json){ .am-source } "
+                "Below are the dtypes of which a launcher takes some call and its kernels fit; "
+                "with a script you may choose a card.",
                 "",
-                *table(fallback),
+                *table(
+                    [
+                        {
+                            "launcher": launcher,
+                            **{_cards_of(t): _dtypes(launcher, rows) for t, rows in shown.items()},
+                        }
+                        for launcher in dict.fromkeys(row["launcher"] for row in every)
+                    ]
+                ),
                 "",
                 "</div>",
             ]
@@ -259,8 +259,8 @@ def tritons(results):
             if refusing
             else f"each compiles all {len({(r['module'], r['kernel']) for r in every})} kernels."
         ),
-        caption="How many kernels each version compiles for a target, each in one typical "
-        "configuration. Those made for Hopper are compiled for it alone. Nothing ran.",
+        caption="Kernels that each version compiles, in one typical configuration each; those for "
+        "Hopper are compiled for it alone. Nothing ran.",
         table=[
             {
                 "Triton": version,
@@ -286,9 +286,6 @@ def excerpts(results):
     return Figure(
         finding=f"{len(rows)} points of {len({r['post'] for r in rows})} posts, each found in the "
         "compiled kernel below the line of Python that made it.",
-        caption="The code of each kernel was searched for the instruction, and for none that would "
-        "contradict. Triton notes beside each instruction which line it stems from. Long lists of "
-        "registers are cut.",
         table=[
             {
                 "post": r["post"],
@@ -300,10 +297,8 @@ def excerpts(results):
             }
             for r in rows
         ],
-        pieces={
-            post: "\n\n".join(_excerpt(r) for r in rows if r["post"] == post)
-            for post in dict.fromkeys(r["post"] for r in rows)
-        },
+        numbers={"points": len(rows)},
+        pieces={r["post"]: _excerpt(r) for r in rows if r["post"] in EXCERPTS},
     )
 
 

@@ -94,9 +94,7 @@ def kernels(results):
         f"{fast['implementation']} is {measured_ratio(TIME(slow) / TIME(fast))} as fast as "
         f"{slow['implementation']} on the same work.",
         caption=f"{rows[0]['heads']} heads, D {rows[0]['D']}, float16, all in turn in one run; "
-        "right is faster. The gray lines are what the GPU reached at best in the same run: float32 "
-        "on its ordinary units, and a plain float16 product on its tensor cores. Every "
-        "implementation does the same work.",
+        "right is faster. The gray lines are what plain products reached at best in the same run.",
         table=_board(results),
         plot=charts.dots(
             results,
@@ -107,7 +105,6 @@ def kernels(results):
             ends=(min(map(rate, pick(rows))) / 2, 4 * peak),  # room for the ceilings' names
             texts=True,
         ),
-        open_table=True,
         numbers={
             "best": flops(rate(winner)),
             "best_share": share(rate(winner), peak),
@@ -412,7 +409,6 @@ def launchers(results):
     names = list(dict.fromkeys(r["implementation"] for r in pick(rows)))
     fast = min(pick(rows, regime=QUEUED), key=TIME)["implementation"]
     mine = {r["regime"]: r for r in pick(rows, implementation=fast)}
-    one = rows[0]
     called = {r["implementation"]: r for r in pick(rows, regime=AS_CALLED)}
     queued = {r["implementation"]: r for r in pick(rows, regime=QUEUED)}
     worst = max(called, key=lambda name: TIME(called[name]) - TIME(queued[name]))
@@ -420,8 +416,6 @@ def launchers(results):
         finding=f"{named(fast)} takes {TIME.text(mine[QUEUED])} queued and "
         f"{units.host_time(TIME(mine[AS_CALLED]))} as called: on small work the host is most of "
         "it.",
-        caption=f"{one['heads']} heads, N {one['N']}, D {one['D']}, float16; time of one call, "
-        "left is faster.",
         table=columns(
             [
                 {"name": name, **{r["regime"]: r for r in pick(rows, implementation=name)}}
@@ -434,9 +428,6 @@ def launchers(results):
                 "host": Quantity("host", lambda line: line[AS_CALLED]["ms_host"], units.host_time),
                 "remark": lambda line: remark([line[regime] for regime in there if regime in line]),
             },
-        ),
-        plot=charts.dots(
-            results, names, TIME, {regime: {"regime": regime} for regime in there}, columns=2
         ),
         numbers={"worst": units.rough_ratio(TIME(called[worst]) / TIME(queued[worst]))},
         claims={
@@ -472,9 +463,8 @@ def training(results):
         finding=f"Forward and backward together, {TRAINED} reaches {best.between()} times the rate "
         f"of {compared.the_best(rivals, told.get)}: {best.verdicts()}.",
         caption=f"bfloat16, queued: {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
-        f"{rows[0]['heads'] * rows[0]['D']} columns in every case. hopper_backward stands for "
-        "hopper_attention and its backward, flash_backward for flash_attention and its own; both "
-        "run through autograd, as the others do. Higher is faster." + _not_timed(rows),
+        f"{rows[0]['heads'] * rows[0]['D']} columns in every case. Higher is faster."
+        + _not_timed(rows),
         plot=charts.lines(
             results,
             shown,
@@ -513,9 +503,9 @@ def grids(results):
         finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
         f"of {compared.the_best(rivals, names.get)} ({best.verdicts()}), least at "
         f"{best.worst.grid}.",
-        caption="bfloat16, queued. Where several heads share keys, the second number counts the "
-        "heads of keys. At the bottom, one head without a mask whose queries make one tile of 128 "
-        "more or less than this GPU has multiprocessors. Right is faster." + _not_timed(rows),
+        caption="bfloat16, queued. After *on*: heads of keys. The tiles of 128 queries are one "
+        "fewer, as many, and one more than the multiprocessors. Right is faster."
+        + _not_timed(rows),
         table=beside(
             rows,
             ["grid", "N"],
@@ -555,10 +545,8 @@ def ladder(results):
         f"and {lines[last['implementation']]} lines of code; "
         + listed(f"{name} has {lines[name]}" for name in unrecorded)
         + ".",
-        caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}: recorded while "
-        "the interpreter ran the kernels. Lines without comments and docstrings, of the kernels "
-        "alone. A load is one executed `tl.load`; with tiles it brings many rows. "
-        + " ".join(f"{name}: {why}." for name, why in unrecorded.items()),
+        caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}. Lines without "
+        "comments and docstrings, of the kernels alone.",
         table=columns(
             every,
             {
@@ -573,7 +561,6 @@ def ladder(results):
                 ),
             },
         ),
-        open_table=True,
         widget=steps_html(paths, facts),
     )
 

@@ -85,9 +85,8 @@ def ceilings(results):
         finding=f"Of {many(len(rows), 'kernel')}, {many(limits['memory'], 'is', 'are')} limited by "
         f"memory and {many(limits['arithmetic'], 'is', 'are')} limited by arithmetic; "
         f"{many(limits['neither'], 'reaches', 'reach')} half of neither ceiling.",
-        caption="Memory: each tensor counted once, over the time, as a share of what the same run "
-        "reads at best. Arithmetic: FLOPs over the time, as a share of what the units that the "
-        "kernel uses do at best. From half of a ceiling on we say that it limits. Queued calls.",
+        caption="Shares of what the same run reads, and computes on the same units, at best. From "
+        "half of a ceiling on we say that it limits. Queued calls.",
         table=columns(
             rows,
             {
@@ -151,9 +150,8 @@ def experiments(results):
         f"{many(counts['cause'], 'is a cause', 'are causes')}; "
         f"{many(counts['part'], 'explains', 'explain')} less than a fifth of the time, and "
         f"{many(counts['refuted'], 'explains', 'explain')} nothing.",
-        caption="Empty bars: the time before the change. Full bars and numbers: what is left of it "
-        "after one change, in color where that is a cause. A cause saves at least a fifth of the "
-        "time. What several changes save does not add up.",
+        caption="What is left of the time after one change, in color where that is a cause: it "
+        "saves at least a fifth. Savings do not add up.",
         table=[
             {
                 "kernel": named(r["kernel"]),

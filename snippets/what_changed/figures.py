@@ -17,75 +17,64 @@ CALLED = {
     "cudnn": "cuDNN",
 }
 LINKED = 3  # files: every result of the table has one
-LARGEST, LISTED = 15, 100  # moves that are shown, and that the figure's data have
+LARGEST, LISTED = 5, 100  # moves that are shown, and that the figure's data have
 NONE = ("none", "absent", "unknown")  # where a version does not apply
 
 
 @from_all
 def versions(results):
-    """A row for each post and place: the versions of all its results, and the oldest one's day."""
-    named = [(r.post, _where(r)) for r in results if r.place in ("gpu", "interpreter", "compiler")]
-    groups = {key: [r for r in results if (r.post, _where(r)) == key] for key in sorted(set(named))}
-    if not groups:
+    """A row for each set of versions: the rooms with results of it, and the oldest one's day."""
+    sets = {}
+    for r in results:
+        if r.place in ("gpu", "interpreter", "compiler"):
+            where = r.label if r.place == "gpu" else r.place
+            there = [r.versions[name] for name in CALLED]
+            sets.setdefault((where, *there, r.device.get("driver")), []).append(r)
+    if not sets:
         raise DataError("no result names its versions")
-    oldest = {key: min(found, key=lambda r: r.measured_at) for key, found in groups.items()}
+    heads = ("where", *CALLED.values(), "driver")
     rows = [
         {
-            "post": post,
-            "where": where,
-            "results": len(found),
-            **{CALLED[name]: _of(found, name) for name in VERSIONS},
-            "driver": listed(sorted({r.device.get("driver") or "–" for r in found})),
-            "all verified since": oldest[post, where].date,
+            **{h: None if v in NONE else v for h, v in zip(heads, key, strict=True)},
+            "measured since": min(r.date for r in found),
+            "posts and lab pages": listed(sorted({r.post for r in found})),
         }
-        for (post, where), found in groups.items()
+        for key, found in sets.items()
     ]
-    mixed = sum(any(len(_each(found, name)) > 1 for name in VERSIONS) for found in groups.values())
-    first = min(oldest.values(), key=lambda r: r.measured_at)
+    oldest = [min(found, key=lambda r: r.measured_at) for found in sets.values()]
+    first = min(r.date for r in oldest)
     return Figure(
-        finding=f"{len(groups)} sets of results, {mixed} of them with several versions; the "
-        f"oldest is of {first.date}.",
-        caption="A row for each post and place, from the provenance of its results: the versions "
-        "with which they were last measured, and the day since which all of them have been. "
-        "Where a cell has two versions, only some results have been measured with the newer one.",
+        finding=f"{len(rows)} sets of versions; the oldest result is of {first}.",
+        caption="A GPU's row has the results timed on it. The interpreter runs kernels on a CPU, "
+        "the compiler translates them without running any.",
         table=rows,
         open_table=True,
-        sources=_first(sorted(oldest.values(), key=lambda r: r.measured_at), results),
+        sources=_first(oldest, results),
     )
 
 
 @from_all
 def renewals(results):
-    """A row for each measurement that replaced another, the latest first."""
+    """A row for each measurement that replaced another, the latest first; repeats are shown."""
     found = _renewals(results)
     again = [
-        change
-        for _, (_, versions), entry in found
+        (new, when, entry)
+        for new, (when, versions), entry in found
         if entry["changed"] == [] and entry["versions"] == versions
-        for change in entry["moved"]
     ]
     return Figure(
-        finding=f"{len(found)} new measurements; with the same code and versions, now ÷ before is "
-        f"{_range(again)}.",
-        caption="A row for each file of times that another one replaced, the latest first: what "
-        "differs in versions and in code, how many times are in both, and the range of now ÷ "
-        "before over the times that are kept, the farthest among them. Both sides are single "
-        "measurements, so a quotient has no verdict.",
+        finding=f"{len(again)} of {len(found)} new measurements repeat the old one.",
+        caption="A row is a result measured twice with the same versions and code: how many times "
+        "are in both, and how far they moved. This figure's data list all new measurements.",
         table=[
-            {
-                "result": f"{new.post}/{new.result}",
-                "device": device_name(new),
-                "before": entry["measured_at"][:10],
-                "now": when[:10],
+            _ends(new, when, entry)
+            | {
                 "other versions": _other_versions(entry, new_versions),
                 "other code": _other_code(entry["changed"]),
-                "compared": entry["compared"],
-                "now ÷ before": _range(entry["moved"]),
             }
             for new, (when, new_versions), entry in found
-        ]
-        or [{"result": "–", "now ÷ before": None}],
-        open_table=True,
+        ],
+        widget=_shown([_ends(*item) for item in again]),
         sources=_first((result for result, _, _ in found), results),
     )
 
@@ -114,16 +103,34 @@ def moves(results):
         }
         for new, when, change in every
     ]
-    largest = ["<div markdown>", "", *table(rows[:LARGEST]), "", "</div>"] if rows else []
+    largest = {}
+    for row in rows:
+        largest.setdefault(row["result"], row)
     return Figure(
         finding=f"{faster} times became shorter, {slower} longer.",
-        caption=f"The largest {LARGEST} changes; this figure's data have up to {LISTED}, the "
-        "files of the results all that are kept. Of the host's times one digit is shown: more do "
-        "not repeat. Now ÷ before: below 1 it is faster than it was.",
-        table=rows[:LISTED] or [{"result": "–"}],
-        widget="\n".join(largest),
+        caption=f"The largest change of a result, for {LARGEST} results. This figure's data have "
+        f"up to {LISTED} changes.",
+        table=rows[:LISTED],
+        widget=_shown([*largest.values()][:LARGEST]),
         sources=_first((result for result, _, _ in every), results),
     )
+
+
+def _shown(rows):
+    """The rows that the page shows of a longer table."""
+    return "\n".join(["<div markdown>", "", *table(rows), "", "</div>"]) if rows else ""
+
+
+def _ends(new, when, entry):
+    """A measurement and the one that it replaced."""
+    return {
+        "result": f"{new.post}/{new.result}",
+        "device": device_name(new),
+        "before": entry["measured_at"][:10],
+        "now": when[:10],
+        "times": entry["compared"],
+        "now ÷ before": _range(entry["moved"]),
+    }
 
 
 def _renewals(results):
@@ -146,19 +153,6 @@ def _first(of, results):
     """The results that a table begins with, to be linked; any where it is empty."""
     there = {(r.folder, r.post, r.result): r for r in of}
     return tuple(there.values())[:LINKED] or tuple(results[:1])
-
-
-def _where(result):
-    return {"interpreter": "interpreter", "compiler": "compiler"}.get(result.place, result.label)
-
-
-def _each(found, name):
-    return Counter(r.versions[name] for r in found)
-
-
-def _of(found, name):
-    each = [version for version in sorted(_each(found, name)) if version not in NONE]
-    return listed(each) if each else "–"
 
 
 def _other_versions(entry, now):

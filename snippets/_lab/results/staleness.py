@@ -72,7 +72,6 @@ def source_hash(code: Code) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
-# --8<-- [start:stale]
 def changed(result: Result) -> list[str]:
     """The definitions that have changed, or gone, since they were measured: "file: name"."""
     if not result.code:
@@ -91,7 +90,6 @@ def changed(result: Result) -> list[str]:
 def is_stale(result: Result) -> bool:
     """True if code behind a result has changed, or gone, since it was measured."""
     return bool(changed(result))
-    # --8<-- [end:stale]
 
 
 def _launchers(source: Path, room: str) -> list[str]:

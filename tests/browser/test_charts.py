@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 WIDE = {"width": 1366, "height": 768}
-KILLS = ["flash_attention/mutants", "coalescing/mutants", "hopper_attention/protocol_mutants"]
+KILLS = ["flash_attention/mutants", "coalescing/mutants", "hopper_attention/mutants"]
 STRIPS = ["composed_attention/launches", "scoreboard/kernels"]
 
 

@@ -15,7 +15,6 @@ pytest_plugins = ["tests.browser.browser"]
 
 WIDE = {"width": 1366, "height": 768}
 KILLS = ["flash_attention/mutants", "coalescing/mutants", "hopper_attention/mutants"]
-STRIPS = ["composed_attention/launches", "scoreboard/kernels"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def fragments(tmp_path_factory):
     )
     assert len(charts) > 30
     pages = {
-        "index.md": _page(KILLS + STRIPS),
+        "index.md": _page(KILLS),
         "charts.md": _page(charts),
     }
     source = scratch_source(tmp_path_factory.mktemp("source"), pages, ["figures", "data"])

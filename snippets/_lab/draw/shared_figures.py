@@ -42,7 +42,10 @@ def mutants(results: list[Result]) -> Figure:
         "through, its replacement is marked. The bar is the largest difference over what is "
         "allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
         f"{what} passes the same tests." + how * bool(told),
-        table=columns(rows, {"mistake": "mutant", "what it does": "diagnosis"}),
+        table=columns(
+            rows,
+            {"mistake": "mutant", "what it does": lambda r: r["diagnosis"].replace("`", "")},
+        ),
         widget=picture(shown, "error ÷ allowed"),
         numbers={"count": len(rows)},
     )

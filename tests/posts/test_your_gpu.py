@@ -4,9 +4,12 @@ import ast
 import dataclasses
 import random
 import re
+import runpy
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from packaging.requirements import Requirement
 from snippets._lab.judge import grid
 from snippets._lab.judge.patch import occurs
 from snippets._lab.measure.session import Lab
-from snippets._lab.probe.compiled import SHARED_LIMIT
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets._lab.probe.gpus import ARCHITECTURES, CARDS, KIB, programs_at_once
 from snippets._lab.results import store
 from snippets._lab.rooms import SNIPPETS, load
@@ -30,6 +33,11 @@ from tests.floors import perhaps, some
 
 ON_GPU = torch.cuda.is_available()
 WHEEL = Path(triton.__file__).parent / "backends/nvidia/include"
+FIRST = [
+    path.parent.name
+    for path in sorted(SNIPPETS.glob("*/first.py"))
+    if "@triton" in path.read_text()
+]
 STORED = {
     (r.result, r.folder.removeprefix("compiler/")): r for r in store.scan() if r.post == "your_gpu"
 }
@@ -404,8 +412,11 @@ def test_a_claim_that_the_kernel_contradicts_is_refused(monkeypatch):
 
 
 def every_kernel():
-    """(module, name) of each jit function of snippets/ that no other one of its file calls."""
-    for path in some(SNIPPETS.rglob("*.py"), 100):
+    """(module, name) of each jit function of snippets/ that no other one of its file calls.
+
+    Those of a first.py follow in a test of their own: importing that file runs all of it.
+    """
+    for path in some([x for x in SNIPPETS.rglob("*.py") if x.name != "first.py"], 100):
         functions = {
             node.name: node
             for node in ast.parse(path.read_text("utf-8")).body
@@ -436,6 +447,25 @@ def test_the_oldest_and_the_newest_triton_compile_every_kernel(version):
         "hopper_backward.kernel",
         "ring_attention.op",
     }
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(ON_GPU, reason="needs the network, and no GPU")
+@pytest.mark.parametrize("version", [bench.TRITONS[0], bench.TRITONS[-1]])
+@pytest.mark.parametrize("post", FIRST)
+def test_the_first_kernels_compile_as_on_a_gpu(version, post, tmp_path):
+    """The whole file runs to see its launches; what is compiled stands above its last part."""
+    path = SNIPPETS / post / "first.py"
+    kernels, _, _ = path.read_text("utf-8").partition("\ntorch.manual_seed(0)\n")
+    without = tmp_path / f"{post}.py"
+    without.write_text(kernels.replace('os.environ["TRITON_INTERPRET"] = "1"', "pass"), "utf-8")
+    with Compiler(bench.SLOW) as compiler:
+        compiler.version = version
+        run = partial(runpy.run_path, str(path), run_name=f"{post}.first")
+        launches = compiler.launches(run, (), target="sm_90")
+        found = {x.kernel: compiler.compiled(replace(x, file=str(without))) for x in launches}
+    assert {name: x.error for name, x in found.items()} == dict.fromkeys(found)
+    assert {*found} == {*re.findall(r"def (\w+_kernel)\(", kernels)}
 
 
 def test_the_versions_that_are_allowed_are_those_that_were_tried():

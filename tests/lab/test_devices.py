@@ -102,8 +102,7 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
 
 def test_the_reference_device_keeps_the_title(drawn):
     def title(folder, result):
-        text = (folder / result.post / f"{result.result}.md").read_text("utf-8")
-        return text.split('<p class="am-finding" markdown>\n')[1].split("\n</p>")[0]
+        return (folder / result.post / f"{result.result}_data.md").read_text("utf-8").split("\n")[2]
 
     for result in some(measured()):
         assert title(drawn, result) == title(FIGURES, result), f"{result.post}/{result.result}"

@@ -49,6 +49,17 @@ def state(page):
     return sentence, *map(int, place), direction
 
 
+# The marks lie on the chosen row and column of the heatmap, as soon as the page lies still.
+MARKS_LIE_ON = """([box, token]) => [["row", "y", "height"], ["column", "x", "width"]].every(
+  ([name, start, size]) => {
+    const label = box.querySelectorAll(`[data-part=${name}s] span`)[token];
+    const [a, b] = [box.querySelector(`b[data-part=${name}]`), label]
+      .map((e) => e.getBoundingClientRect())
+      .map((side) => side[start] + side[size] / 2);
+    return Math.abs(a - b) <= 2;
+  })"""
+
+
 def shown(box):
     """The view that the map shows, read from what the reader sees."""
     pressed = tokens_of(box).evaluate_all("all => all.map(b => b.ariaPressed)")
@@ -58,12 +69,7 @@ def shown(box):
     assert current == f"layer {layer}, head {head}"
     sentence, direction = (box.locator(f"input:checked >> nth={k}").input_value() for k in (0, 1))
     token = pressed.index("true")
-    for name in ("row", "column"):  # the marks lie on the chosen row and column of the heatmap
-        mark = box.locator(f"b[data-part={name}]").bounding_box()
-        label = box.locator(f"[data-part={name}s] span").nth(token).bounding_box()
-        start, size = ("y", "height") if name == "row" else ("x", "width")
-        middle = [side[start] + side[size] / 2 for side in (mark, label)]
-        assert middle[0] == pytest.approx(middle[1], abs=2), name
+    box.page.wait_for_function(MARKS_LIE_ON, arg=[box.element_handle(), token])
     return sentence, int(layer), int(head), token, direction
 
 

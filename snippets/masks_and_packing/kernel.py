@@ -427,6 +427,7 @@ def _tile_config(architecture, dtype, D, branches):
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+ROWS = ("q", "k", "v")  # tensors of rows of D columns
 
 
 def _refusals(
@@ -437,6 +438,7 @@ def _refusals(
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     packed = cu_q is not None or cu_k is not None
+    ranks, layout = ((3,), "[total, heads, D]") if packed else ((2, 3, 4), "2 to 4 dimensions")
     own, single, whole = (getattr(q, "dtype", None),), (torch.float32,), (torch.int32,)
     table = [("q", q, DTYPES), ("k", k, own), ("v", v, own)]
     maybe = [("sinks", sinks, single), ("bias", bias, own + single)]
@@ -446,26 +448,29 @@ def _refusals(
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
             kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
             yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
+        if x.dtype not in (dtypes if name not in ROWS else DTYPES):
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES if name in ROWS else dtypes}")
         if x.dtype not in dtypes or x.device != q.device:
-            allowed = f"{' or '.join(map(str, dtypes))} on {q.device}"
-            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {allowed}")
+            wanted = f"{q.dtype} on {q.device}" if name in ROWS else q.device
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {wanted}")
+        if x.numel() == 0 or (name in ROWS and x.dim() not in ranks):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {layout}, none 0")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
-        if x.numel() == 0 or x.stride()[-1:] != (1,):
-            found = f"shape {(*x.shape,)} and strides {x.stride()}"
-            yield ValueError(f"{name} has {found}; allowed: no size 0, the last stride 1")
-    for name, x, _ in table[:2]:
-        if x.dim() not in ((3,) if packed else (2, 3, 4)) or x.dim() != q.dim():
-            allowed = "[total, heads, D]" if packed else "2 to 4 dimensions, as many as q"
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {allowed}")
-    (B, H, M, D), (_, Hkv, N, _) = (_four_dimensions(x, packed).shape for x in (q, k))
-    keys = (N, Hkv, D) if packed else (*q.shape[:-3], Hkv, N, D)[-q.dim() :]
+        if x.stride()[-1:] != (1,):
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
+    (*heads, M, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
+    keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
+    if packed:
+        (M, *heads, D), (N, *heads_k, _) = q.shape, k.shape
+        keys = N, *heads_k, D
+    (B, H), Hkv = ([1, 1, *heads][-2:] if not packed else (1, heads[-1])), [1, *heads_k][-1]
     shapes = {"k": keys, "v": keys, "sinks": (H,), "cu_seqlens_k": getattr(cu_q, "shape", ())}
     for name, x, _ in table:
         if x.shape != shapes.get(name, x.shape):
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed here: {(*shapes[name],)}")
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {(*shapes[name],)}")
     if D % 8 or not 16 <= D <= 256:
         yield ValueError(f"q has {D} columns; allowed: 16 to 256 in steps of 8")
     if H % Hkv:
@@ -491,7 +496,7 @@ def _refusals(
     for name, x, low, high in (("scale", scale, -64, 64), ("softcap", softcap, -20, 20)):
         if x is not None and (isinstance(x, bool) or not isinstance(x, numbers.Real)):
             yield TypeError(f"{name} is {x!r:.40}; allowed: a number or None")
-        if x is not None and not 2.0**low <= x <= 2.0**high:
+        if x is not None and not (x >= 2.0**low and 1 / x >= 2.0**-high):  # float16 has no 2^64
             yield ValueError(f"{name} is {x!r:.40}; allowed: 2^{low} to 2^{high}")
     if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
@@ -505,7 +510,7 @@ def main():
     """Check the kernel against PyTorch in float64; time both where there is a GPU."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    q, k, v = (torch.randn(1, *x, 64, device=device).half() for x in ((4, 200), (2, 333), (2, 333)))
+    q, k, v = (torch.randn(2, *x, 64, device=device).half() for x in ((4, 200), (2, 333), (2, 333)))
     sinks = torch.randn(4, device=device)
     options = {"causal": True, "window": (100, 0), "sinks": sinks, "softcap": 20.0}
     own = torch.arange(200, device=device)[:, None] + 133  # the key that belongs to a query
@@ -516,7 +521,7 @@ def main():
     def eager(q, k, v):
         k, v = (x.repeat_interleave(2, 1) for x in (k, v))
         scores = (q @ k.mT / 8 / 20).tanh() * 20
-        sink = sinks.to(q.dtype)[None, :, None, None].expand(1, 4, 200, 1)
+        sink = sinks.to(q.dtype)[None, :, None, None].expand(2, 4, 200, 1)
         scores = torch.cat([scores.masked_fill(hidden, float("-inf")), sink], -1)
         return scores.softmax(-1)[..., :-1] @ v
 

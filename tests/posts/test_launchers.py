@@ -69,13 +69,16 @@ LAUNCHERS = {
     "composed_attention": Launcher(least_rank=1),  # one query may be a vector
     "vectorized_attention": Launcher(most=(3, 140, 70)),
     "tiled_attention": Launcher(M=18, N=50, most=(40, 70, 140)),
-    "flash_attention": Launcher(
-        M=70,
-        N=150,
-        widths=(16, 24, 40, 72, 128, 136, 256),
-        columns_apart=False,
-        groups=True,
-        most=(),
+    **dict.fromkeys(
+        ("flash_attention", "masks_and_packing"),
+        Launcher(
+            M=70,
+            N=150,
+            widths=(16, 24, 40, 72, 128, 136, 256),
+            columns_apart=False,
+            groups=True,
+            most=(),
+        ),
     ),
     "hopper_attention": Launcher(
         M=70,

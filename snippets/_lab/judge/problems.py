@@ -377,6 +377,7 @@ def _wrong(room: str, files: Container[str]) -> Iterator[tuple[str, Mutant, Modu
     with tempfile.TemporaryDirectory() as folder:
         for file, name in (("kernel", "MUTANTS"), ("exercise", "EXERCISE")):
             mutants: list[Mutant] = getattr(listed, name, []) if file in files else []
+            mutants = [x for x in mutants if not x.file]  # those of other files have no problems
             source = room_file(room, f"{file}.py").read_text("utf-8") if mutants else ""
             source = source.replace("from .", f"from snippets.{room}.")
             for number, mutant in enumerate(mutants):

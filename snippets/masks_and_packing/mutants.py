@@ -1,0 +1,146 @@
+"""Wrong variants of kernel.py and backward.py: mistakes people make with masks and packing."""
+
+from snippets._lab.judge.mutants import Mutant
+
+BACKWARD = "backward.py"
+
+MUTANTS = [
+    Mutant(
+        "window off by one",
+        "seen = seen & (offs_n[None, :] >= offs_m[:, None] + left_offset)",
+        "seen = seen & (offs_n[None, :] > offs_m[:, None] + left_offset)",
+        "The window is one key short on its left side.",
+    ),
+    Mutant(
+        "window without a mask",
+        "if start >= unmasked_end or start < unmasked_begin:",
+        "if start >= unmasked_end:",
+        "Tiles that the window's left edge cuts are taken whole.",
+    ),
+    Mutant(
+        "one tile too few",
+        "begin = tl.maximum(tile_idx * BLOCK_M + left_offset, 0) // BLOCK_N * BLOCK_N",
+        "begin = tl.cdiv(tl.maximum(tile_idx * BLOCK_M + left_offset, 0), BLOCK_N) * BLOCK_N",
+        "The tile in which the window of the first query begins is skipped.",
+    ),
+    Mutant(
+        "right side ignored",
+        "left, right = (window[0], 0) if causal else window",
+        "left, right = (window[0], 0) if causal else (window[0], None)",
+        "Only the left side of the window hides keys.",
+    ),
+    Mutant(
+        "window in the other corner",
+        'corner = N - M if align == "bottom_right" and not packed else 0',
+        'corner = N - M if align == "top_left" and not packed else 0',
+        "Queries and keys are aligned at their first rows, and not at their last.",
+    ),
+    Mutant(
+        "sink times scale",
+        "m_i = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks_ptr + h) * LOG2_E / after",
+        "m_i = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks_ptr + h) * scale_log2 / after",
+        "The sink is multiplied by the scale of the scores; it is one already.",
+    ),
+    Mutant(
+        "sink of the wrong head",
+        "m_i = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks_ptr + h) * LOG2_E / after",
+        "m_i = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks_ptr + hk) * LOG2_E / after",
+        "A group of query heads gets the sink of its head of keys; each has its own.",
+    ),
+    Mutant(
+        "sink not in the sum",
+        "l_i += 1.0",
+        "l_i += 0.0",
+        "The sink moves the maximum but takes no weight.",
+    ),
+    Mutant(
+        "cap after the mask's scale",
+        "s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * (softcap * LOG2_E)",
+        "s = _tanh(s / softcap) * (softcap * scale_log2)",
+        "Scores are capped before they are scaled.",
+    ),
+    Mutant(
+        "bias not in base 2",
+        "s += _load_bias(bias, offs_m, start, M, N, stride_bm, BLOCK_N) * LOG2_E",
+        "s += _load_bias(bias, offs_m, start, M, N, stride_bm, BLOCK_N)",
+        "The bias is added to scores that were multiplied by log2(e), and was not.",
+    ),
+    Mutant(
+        "bias of the first batch",
+        "bias = bias_ptr + b.to(tl.int64) * stride_bb + h.to(tl.int64) * stride_bh",
+        "bias = bias_ptr + h.to(tl.int64) * stride_bh",
+        "Every batch gets the first one's bias.",
+    ),
+    Mutant(
+        "corner of all sequences",
+        "corner = N - M if BOTTOM_RIGHT else 0",
+        "corner = 0",
+        "In a packed batch the causal mask ignores that a sequence has more keys than queries.",
+    ),
+    Mutant(
+        "boundary off by one",
+        "begun = tl.load(cu_q_ptr + middle) // BLOCK + middle <= tile",
+        "begun = tl.load(cu_q_ptr + middle) // BLOCK + middle < tile",
+        "The first tile of a sequence is taken for one more of the sequence before it.",
+    ),
+    Mutant(
+        "neighbor's keys",
+        "N = tl.where(tile * BLOCK < M, tl.maximum(end_k - first_k, 0), 0)",
+        "N = tl.where(tile * BLOCK < M, tl.maximum(all_k - first_k, 0), 0)",
+        "A sequence sees the keys of all that follow it in the packed batch.",
+    ),
+    Mutant(
+        "keys from the first sequence",
+        "k += first_k.to(tl.int64) * stride_kn",
+        "k += 0",
+        "Every packed sequence reads the keys of the first.",
+    ),
+    Mutant(
+        "packed rows by heads",
+        "out_row = (first_q.to(tl.int64) + offs_m) * H + h",
+        "out_row = row",
+        "The result is written as [heads, rows, D]; packed, it is [rows, heads, D].",
+    ),
+    Mutant(
+        "gradients without the window",
+        "seen = seen & (offs_n >= offs_m + sizes.left_offset)",
+        "seen = seen & (offs_n <= sizes.N)",
+        "The backward computes weights for keys that the window hid.",
+        BACKWARD,
+    ),
+    Mutant(
+        "queries after the window",
+        "end_tile = tl.minimum(tl.cdiv(last_seen, C.BLOCK_M), num_tiles)",
+        "end_tile = tl.minimum(last_seen // C.BLOCK_M, num_tiles)",
+        "dK and dV miss the last tile of queries whose window reaches their keys.",
+        BACKWARD,
+    ),
+    Mutant(
+        "slope of the cap",
+        "s, slope = tanh * (sizes.softcap * LOG2_E), 1.0 - tanh * tanh",
+        "s, slope = tanh * (sizes.softcap * LOG2_E), 1.0 + tanh * 0.0",
+        "The gradient passes the soft cap as if it were not there.",
+        BACKWARD,
+    ),
+    Mutant(
+        "sink's gradient turned",
+        "ds = tl.sum(tl.where(offs_m < M, -p * delta, 0.0), axis=0)",
+        "ds = tl.sum(tl.where(offs_m < M, p * delta, 0.0), axis=0)",
+        "The sink's gradient has the wrong sign: its dP is 0, so its dS is minus P times Δ.",
+        BACKWARD,
+    ),
+    Mutant(
+        "bias's gradient of one batch",
+        "batches, heads, tiles = B if ONE_BATCH else 1,",
+        "batches, heads, tiles = 1,",
+        "A bias that all batches share gets the gradient of the first alone.",
+        BACKWARD,
+    ),
+    Mutant(
+        "logsumexp of another sequence",
+        "lse_log2, delta = lse_log2 + first_q, delta + first_q",
+        "lse_log2, delta = lse_log2, delta",
+        "Every packed sequence gets the sums of the first one's rows.",
+        BACKWARD,
+    ),
+]

@@ -69,7 +69,6 @@ QUESTIONS = {
     "train gpt": "language_model language_model#train language_model#model",
     "huggingface custom attention": "transformers transformers#function",
     "rtx 4090": "your_gpu your_gpu#cards your_gpu#instructions your_gpu#card",
-    "num_splits": "decode_attention#ragged decode_attention#splits launchers#*.decode_attention",
     "batch_invariant": "*#invariance *#batch-invariant launchers#*.decode_attention",
     "cache_append": "launchers#*.cache_append",
     "hopper_backward": "launchers#*.hopper_backward hopper_backward",

@@ -45,9 +45,9 @@ def visited(lab):
     for case in lab.each(window=WINDOWS):
         size = case["window"]
         own = {"causal": True, "window": (None if size is None else size - 1, None)}
-        with patch.object(kernel, "_architecture", lambda device: "sm_80"):  # which has no TMA
-            with record({"q": q, "k": k, "v": v}) as trace:
-                out = masks_and_packing(q, k, v, **own)
+        without_tma = patch.object(kernel, "_architecture", lambda device: "sm_80")
+        with without_tma, record({"q": q, "k": k, "v": v}) as trace:
+            out = masks_and_packing(q, k, v, **own)
         want, _ = checks.attend(q.double(), k.double(), v.double(), **own)
         torch.testing.assert_close(out.double(), want, rtol=0, atol=4e-3)
         loaded = trace.total("load", tensor="k").bytes

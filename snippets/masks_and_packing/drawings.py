@@ -65,7 +65,7 @@ def tiles():
         ]
         shown.append(svg(SIDE * 10 + 16, SIDE * 10 + 36, about, drawn))
     return Picture(
-        sees="With a window the tiles lie along the diagonal, and their number grows with N, not N².",
+        sees="With a window the tiles lie along the diagonal: their number grows with N, not N².",
         caption=f"Rows are queries, columns are keys, {SIDE} of each in tiles of {TILE} by {TILE}. "
         "Dark scores are visible. Outlined tiles are computed: those that the mask cuts are masked "
         "score by score. Gray tiles are never loaded.",
@@ -118,8 +118,8 @@ def packed():
     )
     return Picture(
         sees="A tile never holds rows of two sequences, and nobody counted tiles on the host.",
-        caption=f"Tiles of {BLOCK} rows. Sequence i gets the tiles from cu_seqlens[i] // {BLOCK} + i "
-        "on, which is enough wherever it begins. A program finds its sequence by binary search.",
+        caption=f"Tiles of {BLOCK} rows. Sequence i has those from cu_seqlens[i] // {BLOCK} + i, "
+        "enough wherever it begins. A program finds its sequence by binary search.",
         svg=svg(PHONE, y + 54, about, drawn),
     )
 

@@ -5,7 +5,7 @@ from snippets._lab.draw.charts import View
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import TIME, only, pick, values
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import count, percent, ratio, thousands
+from snippets._lab.draw.units import percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
 PAGE = "docs/posts/masks_and_packing.md"
@@ -16,7 +16,7 @@ def visited(results):
     full, *windows = rows
     narrow = only(rows, window=128)
     return Figure(
-        finding=f"At N {count(full['N'])} a window of 128 keys visits {narrow['tiles']} tiles of "
+        finding=f"At N {full['N']} a window of 128 keys visits {narrow['tiles']} tiles of "
         f"{full['tiles']}.",
         table=[
             {
@@ -31,7 +31,7 @@ def visited(results):
             for row in rows
         ],
         numbers={
-            "N": count(full["N"]),
+            "keys": full["N"],
             "all": full["tiles"],
             "narrow": narrow["tiles"],
             "times": ratio(full["tiles"] / narrow["tiles"]),

@@ -2,11 +2,30 @@
 
 import torch
 
+from snippets._lab.judge.oracle import make_qkv
 from snippets._lab.judge.problems import attention, draw, launched
+from snippets._lab.probe.launches import on_the_lattice
+
+from . import checks
+
+SINKS = torch.tensor([1.5, -1.0])
+
+
+def masked(name, title, M, N, **options):
+    """Two heads of float32; allowed are a few roundings of the scores, as float32 makes them."""
+    q, k, v = (on_the_lattice(x) for x in make_qkv(1, 2, M=M, N=N, D=16, seed=M + N))
+    want, _ = checks.attend(q.double(), k.double(), v.double(), **options)
+    inputs = {"q": q, "k": k, "v": v}
+    return launched("masks_and_packing", name, title, inputs, [want], [1e-5], **options)
 
 
 def problems():
-    yield from attention("masks_and_packing", only=["plain", "ragged", "causal_more"])
+    yield from attention("masks_and_packing", only=["plain", "causal_more"])
+    yield masked("window", "a causal window of 4 keys", 9, 9, causal=True, window=(3, None))
+    yield masked("sides", "2 keys to the left and 1 to the right", 7, 12, window=(2, 1))
+    yield masked("tiles", "a window that skips tiles", 70, 70, causal=True, window=(5, None))
+    yield masked("sinks", "a sink for each head", 5, 9, sinks=SINKS)
+    yield masked("cap", "scores capped at 2", 5, 9, softcap=2.0)
     for name, title, (M, N), prefix in (
         ("plain", "6 queries, 6 keys, a prefix of 2", (6, 6), 2),
         ("none", "no prefix", (6, 6), 0),

@@ -170,15 +170,20 @@ def _example() -> dict[str, Matrix]:
     return {"q": q, **turned, "scores": scores, "weights": weights, "output": output}
 
 
-def _marks(tensor: str, matrix: Matrix, x: float, y: float, rows: range, columns: range) -> str:
+def _marks(tensor: str, matrix: Matrix, x: int, y: int, rows: range, columns: range) -> str:
     """Numbers as squares whose area is their size; those of negative numbers are hollow."""
     most = max(abs(number) for row in matrix for number in row)
     paths: dict[bool, list[str]] = {True: [], False: []}
+    last = {True: (0, 0), False: (0, 0)}
     for r in rows:
         for c in columns:
-            side = round((CELL - 2) * math.sqrt(abs(matrix[r][c]) / most)) or 1
-            at = f"M{x + c * CELL + (CELL - side) / 2:g} {y + r * CELL + (CELL - side) / 2:g}"
-            paths[matrix[r][c] >= 0].append(f"{at}h{side}v{side}h-{side}z")
+            # Odd, so that all lies on whole pixels; and from mark to mark, which packs well.
+            side = 2 * round(math.sqrt(abs(matrix[r][c]) / most) * (CELL - 3) / 2) + 1
+            at = x + c * CELL + (CELL - side) // 2, y + r * CELL + (CELL - side) // 2
+            positive = matrix[r][c] >= 0
+            step = [here - before for here, before in zip(at, last[positive], strict=True)]
+            paths[positive].append(f"m{step[0]} {step[1]}h{side}v{side}h-{side}z")
+            last[positive] = at
     color = TENSORS[tensor]
     return (
         f'<path fill="{color}" d="{"".join(paths[True])}"/>'
@@ -305,7 +310,7 @@ def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
         return float(ACROSS * math.log(TIME(row) / FROM_MS) / math.log(longest / FROM_MS))
 
     drawn = []
-    for y, said, across in ((18, "linear", linear), (66, "log scale", logarithmic)):
+    for y, said, across in ((18, "linear", linear), (66, "log, ms", logarithmic)):
         drawn.append(words(2, y - 5, said, 12, color=MUTED, anchor="start"))
         drawn.append(f'<rect x="2" y="{y}" width="{ACROSS}" height="16" rx="3" class="am-track"/>')
         bars = [(2, y, max(1, across(row)), 16) for row in rows]
@@ -318,7 +323,7 @@ def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
     for ms in (0.1, 1, 10, 100):
         x = 2 + logarithmic({"ms_p50": ms})
         drawn.append(line(f"M{x:.1f} 66v16", "var(--am-paper)"))
-        drawn.append(words(x, 61, f"{ms:g} ms" if ms >= 100 else f"{ms:g}", 12, color=MUTED))
+        drawn.append(words(x, 61, f"{ms:g}", 12, color=MUTED))
     for row in others:
         x, look = 2 + logarithmic(row), identity(row["implementation"])
         drawn.append(f'<path d="M{x:.1f} 84l4 5-4 5-4-5z" fill="{look.color}"/>')

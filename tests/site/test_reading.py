@@ -22,6 +22,7 @@ from snippets._site import (
 )
 from tests import made_up
 from tests.floors import some
+from tests.site.test_site import published
 
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
@@ -44,11 +45,6 @@ def test_no_word_is_marked_in_an_answer_that_becomes_a_button():
 
 
 # What the pages must have.
-
-
-def published():
-    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
-    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
 
 
 def test_every_launcher_of_a_published_post_is_in_the_reference():
@@ -75,15 +71,17 @@ def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation()
         "</ol>"
     )
     made = front_menu.filled(f"<p>before</p>{times}", posts, page("index"))
-    assert re.findall(r'<a href="posts/(\w+)/">On \w+</a><p>([^<]*)</p>', made) == [
-        ("one", "First."),
-        ("two", "Short"),
-    ]
+    link = r'<a href="posts/(\w+)/">(\d). On \w+</a><p>([^<]*)</p>'
+    assert re.findall(link, made) == [("one", "1", "First."), ("two", "2", "Short")]
     assert re.findall(r"<h3>([^<]*)</h3>", made) == ["A", "B", "For comparison"]
     assert "--am-length:50%;--am-hue:#111111" in made
     assert "<b>3 ms</b>" in made
     assert "<span>PyTorch, x</span>" in made
     assert "<span>too large</span>" in made
+    path = '<ol class="am-road" data-posts="two three"></ol>'
+    short = front_menu.filled(path, posts, page("index"))
+    assert re.findall(link, short) == [("two", "2", "Short")]
+    assert "<h3>" not in short
 
 
 def test_a_glossary_word_is_there_once_and_its_text_fits_a_tooltip():

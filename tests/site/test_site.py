@@ -665,6 +665,14 @@ def test_what_ties_the_site_to_mkdocs_and_material_is_listed():
     assert {name for name in listed if re.fullmatch(kinds, name)} <= ties, "gone"
 
 
+def test_what_readers_install_is_what_was_tried():
+    project = read("pyproject.toml").partition("dependencies = [")[2].partition("\n]")[0]
+    tried = re.findall(r'"((?:torch|triton)[\d.<>=,]+)', project)
+    typed = re.findall(r'"([^"\n]*\d)"', read("docs/reference/install.md"))
+    assert len(tried) == 2
+    assert sorted(typed) == sorted(2 * tried)
+
+
 def test_addresses_come_from_the_environment():
     config = mkdocs()
     assert (config["site_url"], config["repo_url"]) == ("!ENV", "!ENV")

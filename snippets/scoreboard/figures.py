@@ -22,7 +22,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import beside, case, cell, columns, listed
+from snippets._lab.draw.tables import beside, case, cell, columns, listed, table
 from snippets._lab.draw.units import (
     between,
     count,
@@ -63,7 +63,9 @@ from .regime_rows import (
     versioned,
     within,
 )
+from .road import MS, player
 
+FRONT, SDPA = "docs/index.md", "torch:sdpa"
 PAGE, HOPPER_PAGE = (
     "docs/lab/scoreboard.md",
     "docs/posts/hopper_attention.md",
@@ -167,87 +169,47 @@ WRONG = ("tiled_attention", "mutants")
 
 
 @from_all
-def claim(results):
+def road(results):
     small = front.result_of(results, *KERNELS)
     large = front.result_of(results, *LARGE, small.folder)
     N = max(values(small.rows, "N"))
-    ours = [r for r in pick(small.rows, N=N) if r["step"]]
-    first, fast = ours[0], min(ours, key=TIME)
-    found = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN], CELL)
-    best = max((found.row(LAST, at) for at in found.cases), key=rate)
-    share_of_peak = share(rate(best), ceiling(large, "matmul_bfloat16"))
-    told = [
-        (measured_ratio(TIME(first) / TIME(fast)), "as fast as our first kernel"),
-        (
-            front.of_cudnn(found[CUDNN]),
-            f"cuDNN's rate on work that fills the GPU: {found[CUDNN].verdicts()}",
-        ),
-        (share_of_peak, "of this GPU's measured matmul peak, at best"),
-    ]
-    return Figure(
-        finding=f"From {units.milliseconds(TIME(first))} to {units.milliseconds(TIME(fast))}, on "
-        "the same tensors.",
-        caption=f"{cell(small.label)}, queued: kernel time, with the host hidden. The times are "
-        f"{first['implementation']} and {fast['implementation']} on {first['heads']} heads of {N} "
-        f"queries and keys, D {first['D']}, float16. The other numbers are {LAST} on "
-        f"{count(best['batch'] * best['N'])} tokens in bfloat16.",
-        table=[{"number": value, "what": what} for value, what in told],
-        widget=front.numbers(told),
-        sources=(small, large),
+    rows = [r for r in pick(small.rows, N=N) if r["step"]]
+    sdpa = only(small.rows, N=N, implementation=SDPA)
+    (beside_sdpa,) = Comparison(pick(small.rows, N=N), LAST, [SDPA])[SDPA].values()
+    full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN], CELL)
+    one = full.row(LAST, full.cases[0])
+    times = [MS.text(row) for row in (rows[0], rows[-1], sdpa)]
+    stops = columns(
+        rows, {"kernel": "implementation", "time": MS, "rate": RATE, "what it is": "label"}
     )
-
-
-@from_all
-def road(results):
-    result = front.result_of(results, *KERNELS)
-    N = max(values(result.rows, "N"))
-    rows = [r for r in result.rows if r["N"] == N and r["label"]]
-    ours = [r for r in pick(rows) if r["step"]]
-    first, fast = ours[0], min(ours, key=TIME)
     return Figure(
-        finding=f"The same attention in {units.milliseconds(TIME(first))}, then in "
-        f"{units.milliseconds(TIME(fast))}: {measured_ratio(TIME(first) / TIME(fast))} as fast.",
-        caption=f"{cell(result.label)}, queued: {first['heads']} heads of {N} queries and keys, "
-        f"D {first['D']}, float16, all timed in one run. Bars are logarithmic and begin at "
-        "0.01 ms. Posts without a bar explain; they have no attention kernel to time.",
-        table=columns(
+        finding=f"The same attention in {times[0]}, then in {times[1]}. PyTorch's own SDPA takes "
+        f"{times[2]}.",
+        caption=f"{cell(small.label)}, queued: {rows[0]['heads']} heads of {N} "
+        f"queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of a "
+        f"smaller attention. Right of 1 {LAST} is faster; a dot is a case, hollow where runs do "
+        f"not tell. GPU full: {count(one['batch'] * one['N'])} tokens and "
+        f"{one['heads'] * one['D']} columns, bfloat16.",
+        table=stops,
+        widget=player(
             rows,
+            [sdpa],
             {
-                "kernel": lambda r: named(r["implementation"]),
-                "time": TIME,
-                "rate": Quantity("rate", lambda r: rate(r) if "flops" in r else None, units.flops),
-                "remark": lambda r: r.get("error"),
+                "PyTorch SDPA, these heads": [beside_sdpa],
+                "cuDNN, GPU full": full[CUDNN].values(),
+                "FA-3 and FA-4, GPU full": full.best().values(),
             },
+            table(stops),
         ),
-        widget=front.rungs(rows),
-        sources=(result,),
-    )
-
-
-@from_all
-def ahead(results):
-    result = front.result_of(results, *LARGE)
-    rows = pick(result.rows, dtype="bfloat16")
-    lengths = values(rows, "N")
-    N = lengths[len(lengths) // 2]
-    found = Comparison(rows, LAST, [name for name in front.BESIDE if name != LAST], CELL)
-    one = found.row(LAST, found.cases[0])
-    rivals = BEST if found.best() else [CUDNN]
-    best = found.best(rivals)
-    return Figure(
-        finding=f"With the GPU full, {LAST} reaches {best.between()} times the rate of "
-        f"{found.the_best(rivals)}: {best.verdicts()}.",
-        caption=f"{cell(result.label)}, queued, bfloat16: {count(one['batch'] * one['N'])} tokens "
-        f"and {one['heads'] * one['D']} columns in every case; the bars show N {N}, the data all "
-        "lengths. Longer is faster. With a causal mask only visible scores count as work.",
-        table=beside(
-            rows,
-            CELL,
-            {named(name): name for name in front.BESIDE if found[name] or name == LAST},
-            RATE,
-        ),
-        widget=front.bars(rows, N),
-        sources=(result,),
+        numbers={"first": times[0], "last": times[1]},
+        claims={
+            f"{FRONT}: within a few percent of PyTorch's own": 0.95 < beside_sdpa < 1.05,
+            "snippets/scoreboard/road.py: Without tensor cores the time goes back up": [
+                row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
+            ]
+            == ["tiled_attention"],
+        },
+        sources=(small, large),
     )
 
 

@@ -88,7 +88,6 @@ def scene(results):
             "registers",
             "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
             "has collected so far.",
-            hero=True,
         ),
         numbers={
             "first": together(one["scores"]),

@@ -269,14 +269,17 @@ def test_a_word_of_the_glossary_explains_itself_and_leads_there(open_page, site)
 def test_the_front_page_says_in_one_screen_what_it_is_and_where_to_begin(open_page, site, viewport):
     page = open_page(viewport)
     page.goto(site)
-    parts = ("h1", ".md-button >> nth=1") if viewport == PHONE else ("h1", ".am-numbers")
-    for part in parts:
-        box = page.locator(f".am-hero > :first-child {part}").bounding_box()
+    start = page.locator(".am-hero .md-button--primary")
+    assert start.get_attribute("href") == page.locator(".am-rungs a").first.get_attribute("href")
+    parts = ["h1", ".am-lead", ".md-button >> nth=1", ".am-player > input", ".am-clock p"]
+    for part in parts if viewport == PHONE else [*parts, ".am-clock", ".am-stop.am-now pre"]:
+        box = page.locator(part).first.bounding_box()
         assert 0 < box["y"] <= viewport["height"] - box["height"], part
+    map_ = page.locator(".am-map").bounding_box()
+    assert viewport == PHONE or map_["y"] < 2 * viewport["height"] - 400
     assert page.locator(".am-rungs a").count() == len(published())
     page.locator(".am-hero h1").evaluate("title => { title.style.height = '60rem'; }")
-    numbers = page.locator(".am-hero .am-numbers")
-    assert numbers.bounding_box()["y"] > viewport["height"], "the check can fail"
+    assert page.locator(parts[-1]).bounding_box()["y"] > viewport["height"], "the check can fail"
     assert page.wrong == []
 
 

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 PAGES = {
-    "front": "",
     "tiled": "posts/tiled_attention/",
     "basic": "posts/basic_attention/",
     "flash": "posts/flash_attention/",
@@ -347,25 +346,6 @@ def test_parts_that_work_side_by_side_stand_at_their_lines(player):
     assert page.wrong == []
 
 
-def test_the_front_page_plays_by_itself_and_can_be_stopped(player):
-    page = player(on="front", clock=True, reduced_motion="no-preference")
-    words = page.locator(WORDS)
-    assert words.get_attribute("aria-live") == "off", "nobody is told of what moves by itself"
-    page.clock.run_for(LONG_MS)
-    assert step(page) >= 1
-    page.get_by_role("button", name="Pause").click()
-    at = step(page)
-    page.clock.run_for(LONG_MS)
-    assert step(page) == at
-    assert words.get_attribute("aria-live") == "polite"
-    assert address(page) == {}, "the front page's address stays its own"
-    page = player(on="front", clock=True)
-    at = step(page)
-    page.clock.run_for(TURN_MS)
-    assert step(page) == at > 0, "where motion is not welcome it stands still"
-    assert page.wrong == []
-
-
 def test_colors_are_those_of_the_charts():
     css = (ROOT / "docs/assets/javascripts/widgets/scene.css").read_text("utf-8")
     found = dict(re.findall(r"--am-((?:tensor|memory|warp)-[\w-]+): (#\w{6});", css))
@@ -385,21 +365,3 @@ def test_the_recording_is_asked_for_only_when_it_is_near(open_page, site):
     page.locator(BOX).scroll_into_view_if_needed()
     page.locator(BOARD).wait_for()
     assert len([url for url in asked if "scene_steps" in url]) == 1
-
-
-@pytest.mark.parametrize("width", [360, 390, 560, 1366])
-def test_the_front_page_keeps_room_for_the_scene(open_page, site, width):
-    """What follows the poster stands where it will stand when the script has come."""
-    places = []
-    for comes in (False, True):
-        page = open_page(viewport={"width": width, "height": 850}, has_touch=width < 1000)
-        if not comes:
-            page.route("**/widgets/scene*.js", lambda route: route.abort())
-        page.goto(site)
-        box = page.locator("[data-widget=scene]").first
-        if comes:
-            box.locator(".am-scene-frame").wait_for()
-        page.evaluate("document.fonts.ready")
-        place = box.bounding_box()
-        places.append((place["y"], place["height"]))
-    assert places[0] == pytest.approx(places[1], abs=0.5)

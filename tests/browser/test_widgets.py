@@ -31,6 +31,7 @@ OLD_VIEWS = dict.fromkeys(WIDGETS, CHOSEN) | {
       .concat([...box.querySelectorAll('input:checked')].map(e => e.value))""",
     "scene": """box => [box.querySelector('input[type=range]').value,
       ...[...box.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)]""",
+    "road": "box => [...box.querySelectorAll('.am-stop.am-now')].map(s => s.dataset.kernel)",
     "scoreboard": "box => [...box.querySelectorAll('section:not([hidden])')]"
     ".map(s => s.dataset.kernel)",
 }
@@ -417,6 +418,37 @@ def test_the_ladder_goes_from_the_first_kernel_to_the_last(opened):
     page.wait_for_timeout(100)
     header, bar = (page.locator(part).bounding_box() for part in (".md-header", ".am-ladder-bar"))
     assert header["height"] - 1 <= bar["y"] < 300, "the slider stays in sight"
+
+
+MOVING = "box => box.querySelector('[data-part=moving]').getAnimations().length"
+PLACES = "box => [...box.querySelectorAll('rect[data-at]')].map(r => r.getBBox().width).join()"
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, motion):
+    page, box = opened("road", reduced_motion=motion)
+    table = [row.split("\t") for row in box.locator("tbody tr").all_text_contents()]
+    names = box.locator(".am-stops li").evaluate_all("all => all.map(li => li.dataset.post)")
+    slider, shown = box.locator(SLIDER), box.locator(".am-stop:visible")
+    assert slider.get_attribute("aria-valuetext").startswith(names[-1]), "the last at first"
+    slider.press("Home")
+    seen = set()
+    for name in some(names, 5):
+        page.wait_for_timeout(500)  # until all is in its place
+        assert slider.get_attribute("aria-valuetext").startswith(f"{name}, ")
+        assert shown.get_attribute("data-kernel") == name
+        assert shown.locator("a").get_attribute("href").endswith(f"posts/{name}/")
+        time = box.locator("[data-part=time]").inner_text()
+        assert time == box.locator(".am-stops .am-now").get_attribute("data-said")
+        assert time.removesuffix(" ms") in " ".join(next(r for r in table if name in r[0]))
+        assert box.evaluate(MOVING) == (motion != "reduce")
+        seen.add((time, shown.locator("pre").inner_text(), box.evaluate(PLACES)))
+        slider.press("ArrowRight")
+    assert all(len({*one}) == len(names) for one in zip(*seen, strict=True))
+    page.wait_for_url(f"**kernel={names[-1]}*")
+    shown.locator("a").click()
+    page.wait_for_url(f"**/posts/{names[-1]}/")
+    assert page.wrong == []
 
 
 def test_a_prediction_is_kept_and_opens_its_answer(open_page, site):

@@ -121,6 +121,16 @@ WIDGETS = {
         old_link="?step=5&query=2&mask=causal",
         old_view=("5", "2", "causal"),
     ),
+    "road": Widget(
+        page="",
+        box=".am-player",
+        ready=SLIDER,
+        says="[data-part=time]",
+        key="ArrowLeft",
+        colored="[data-part=time]",
+        old_link="?kernel=tiled_attention",
+        old_view=("tiled_attention",),
+    ),
     "barriers": Widget(
         page="posts/warp_specialization/",
         box=".am-barriers",

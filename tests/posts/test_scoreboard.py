@@ -15,7 +15,7 @@ from snippets._lab.draw import units
 from snippets._lab.draw.rows import only
 from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
 from snippets._lab.results import store
-from snippets.scoreboard import bench, differences
+from snippets.scoreboard import bench, differences, road
 from snippets.scoreboard import figures as page
 from tests.floors import some
 
@@ -161,6 +161,13 @@ def test_lines_of_code_leave_out_what_is_none(tmp_path):
     path.write_text("@functools.cache\ndef launcher():\n    return 1\n", "utf-8")
     with pytest.raises(ValueError, match="no kernel"):
         differences.lines_of_code(path)
+
+
+@pytest.mark.parametrize("begin", ["acc = ", "no such line", "import torch"])
+def test_a_stop_shows_only_lines_that_one_kernel_has(begin):
+    """One that many lines begin with, one that is gone, one that both files have."""
+    with pytest.raises(ValueError, match=begin):
+        road.changed("tiled_attention", [begin], "composed_attention")
 
 
 # The figures.

@@ -59,9 +59,9 @@ def fragment(
         told = ", ".join(own_files) or "the results of all posts"
         text = f"{type(error).__name__}: {error}"
         raise DataError(f"figure {name} of {room} cannot be drawn from {told}: {text}") from error
-    pieces = [text for text in figure.pieces.values() if not text.startswith("<div")]
-    texts = (figure.finding, figure.caption, *pieces)
-    check_text(f"figure {name} of {room}", texts)
+    check_text(
+        f"figure {name} of {room}", (figure.finding, figure.caption, *figure.pieces.values())
+    )
     files = {}
     also = "".join(f" On {cell(r.label)}: {finding}" for r, finding in others)
     also += "".join(
@@ -94,9 +94,6 @@ def fragment(
     if figure.widget:
         lines += ["", figure.widget, ""]
     for piece, text in figure.pieces.items():
-        if text.startswith("<div"):  # a widget, shown on another page
-            raw = listed(raw_link(r, f"{cell(r.label)}, {r.date}") for r in results)
-            text += f'\n\n<p class="am-origin" markdown>Recorded in {raw}.</p>'
         files[f"{name}_{piece}.md"] = f"{source}\n\n{text}\n"
     for file, value in figure.extra_files.items():
         made = _rounded({"made_by": path, **value})

@@ -16,10 +16,8 @@ SHARED = ("listing",)  # of all examples of a kernel
 Rows = Sequence[Mapping[str, Any]]
 
 
-def scene(
-    room: str, rows: Rows, inner: str, through: str, about: str, hero: bool = False
-) -> dict[str, Any]:
-    """`widget`, `extra_files`, `table` and `pieces` of a Figure.
+def scene(room: str, rows: Rows, inner: str, through: str, about: str) -> dict[str, Any]:
+    """`widget`, `extra_files` and `table` of a Figure.
 
     Args:
         room: the kernel's.
@@ -27,7 +25,6 @@ def scene(
         inner: what the rows before it are: "tiles" or "keys".
         through: where a tile goes from HBM: "registers", or "shared memory" on the way there.
         about: the picture in words.
-        hero: also make the piece that the front page shows.
     """
     examples: list[dict[str, Any]] = []
     for name in dict.fromkeys(row["example"] for row in rows):
@@ -46,13 +43,11 @@ def scene(
         "widget": _widget(poster, "", told, "", *table(first)),
         "extra_files": {FILE: data, LAUNCHES: launches},
         "table": summary,
-        "pieces": {"hero": _widget(poster, "", link, css=" am-scene-hero")} if hero else {},
     }
 
 
-def _widget(*inside: str, css: str = "") -> str:
-    head = f'<div class="am-scene{css}" data-widget="scene" markdown>'
-    return "\n".join([head, *inside, "", "</div>"])
+def _widget(*inside: str) -> str:
+    return "\n".join(['<div class="am-scene" data-widget="scene" markdown>', *inside, "", "</div>"])
 
 
 def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:

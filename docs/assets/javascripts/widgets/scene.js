@@ -37,7 +37,6 @@ const MOVE_MS = { scores: 2600, rescale: 1500, add: 2400, start: 1400, end: 1800
 const UNIT_MS = 420; // of the time that parts which work side by side have in common
 const REST_MS = { running: 500, row: 120, roles: 0 }; // after a step, while it plays
 const STILL_MS = 1600; // a step's turn where nothing is to move
-const AGAIN_MS = 2600; // before a loop begins anew
 const QUICK = 0.45; // of its time a step takes that the reader asks for
 const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -102,7 +101,7 @@ function settle(view) {
   for (const button of parts.examples.children) button.setAttribute("aria-pressed", button.textContent === view.script.name);
   parts.formula.textContent = now.formula;
   parts.words.textContent = now.words(view.query);
-  if (!view.hero) parts.tables.replaceChildren(...tablesFor(now, view.query));
+  parts.tables.replaceChildren(...tablesFor(now, view.query));
 }
 
 /* What moves. In this order the listing is scrolled before anything on the page has changed: that is quick. */
@@ -168,9 +167,8 @@ function frame(view, time) {
   } else if (view.playing) {
     view.rested += passed;
     const ended = view.step === lastOf(view);
-    const rest = ended ? AGAIN_MS : reduced.matches ? STILL_MS : REST_MS[view.script.kind];
-    if (ended && !view.hero) play(view, false);
-    else if (view.rested >= rest) go(view, ended ? 0 : view.step + 1);
+    if (ended) play(view, false);
+    else if (view.rested >= (reduced.matches ? STILL_MS : REST_MS[view.script.kind])) go(view, view.step + 1);
   }
   wake(view);
 }
@@ -197,8 +195,6 @@ function go(view, step, who = "player") {
 function play(view, on) {
   view.playing = on;
   view.parts.play.textContent = on ? "Pause" : "Play";
-  // While the front page's scene goes round by itself nobody is told of each step.
-  view.parts.words.setAttribute("aria-live", view.hero && on ? "off" : "polite");
   if (on && view.step === lastOf(view)) go(view, 0);
   view.rested = on ? REST_MS.running : 0;
   wake(view);
@@ -230,7 +226,7 @@ function choose(view, example) {
   view.stage = stage(view.parts.canvas, view.parts.still, view.script);
   view.parts.board.style.setProperty("--am-ratio", view.stage.ratio);
   view.parts.canvas.ariaLabel = `A program of ${view.script.about}. Its steps are told below.`;
-  view.parts.rows.hidden = view.script.block < 2 || view.hero;
+  view.parts.rows.hidden = view.script.block < 2;
   view.parts.queries.replaceChildren(...Array.from({ length: view.script.block }, (_, query) => {
     const button = make("button", { type: "button", textContent: query, ariaLabel: `Query ${query}` });
     button.addEventListener("click", () => pick(view, query));
@@ -248,13 +244,12 @@ function pick(view, query) {
 
 const whole = (name) => (/^\d{1,4}$/.test(asked(name) ?? "") ? Number(asked(name)) : 0);
 
-function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
-  const hero = box.classList.contains("am-scene-hero");
+function build(box, data, linked = true) {
   const node = make("div", { className: "am-scene-frame", innerHTML: FRAME });
   const parts = partsOf(node);
   parts.steps = node.querySelectorAll("[data-step]");
   const view = {
-    box, parts, data, hero, remember: rememberLater(box), playing: false, seen: false, rested: 0, moment: 1,
+    box, parts, data, remember: rememberLater(box), playing: false, seen: false, rested: 0, moment: 1,
     linked, step: linked ? whole("step") : 0, query: linked ? whole("query") : 0,
     chosen: linked && asked("query") !== null,
   };
@@ -281,14 +276,12 @@ function build(box, data, linked = !box.classList.contains("am-scene-hero")) {
     }));
     parts.examples.append(button);
   }
-  parts.choice.hidden = data.examples.length < 2 || hero;
+  parts.choice.hidden = data.examples.length < 2;
   parts.canvas.addEventListener("click", (event) => pick(view, view.stage.queryAt(event)));
   node.addEventListener("keydown", (event) => pressed(view, event));
   choose(view, data.examples.find((e) => linked && e.name === asked("mask")) ?? data.examples[0]);
   view.step = Math.min(view.step, lastOf(view));
-  if (hero && reduced.matches) view.step = Math.min(5, lastOf(view));
   settle(view);
-  if (hero && !reduced.matches) play(view, true);
   raise(view, node);
   return view;
 }

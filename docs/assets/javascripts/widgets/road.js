@@ -1,0 +1,58 @@
+/* Every kernel on the same work, on one slider: the drawing, the code and the clock of a stop follow it. All of them are
+   in the page, made by scoreboard/road.py, with the last stop shown: this adds the slider and moves what is there.
+   The stop is in the address once a reader has chosen one. */
+import { asked, rememberLater } from "../site/address.js";
+import { make, partsOf } from "../site/dom.js";
+
+const PARAMETER = "kernel";
+const SWEEP_MS = 1100; // in which a program goes through its keys, to the tile that is drawn
+const reduced = matchMedia("(prefers-reduced-motion: reduce)");
+
+export function start(box) {
+  const stops = [...box.querySelectorAll(".am-stops > li")];
+  const names = stops.map((stop) => stop.dataset.post);
+  const { moving, time, gain } = partsOf(box);
+  const shapes = [...box.querySelectorAll("[data-at]")].map((shape) => [
+    shape, shape.dataset.at.split(";").map((place) => place.split(" ")),
+  ]);
+  const parts = [...box.querySelectorAll("[data-stop], [data-kernel]")];
+  const range = make("input", { type: "range", min: 0, max: stops.length - 1, step: 1, ariaLabel: "Kernel" });
+  const later = rememberLater(box);
+
+  function show(at) {
+    const { post, said, gain: factor, hue } = stops[at].dataset;
+    range.value = at;
+    range.setAttribute("aria-valuetext", `${post}, ${said}, ${factor}`);
+    box.style.setProperty("--am-hue", hue);
+    stops.forEach((stop, i) => stop.classList.toggle("am-now", i === at));
+    for (const part of parts) {
+      part.classList.toggle("am-now", (part.dataset.kernel ?? names[part.dataset.stop]) === post);
+    }
+    for (const [shape, places] of shapes) {
+      ["x", "y", "width", "height"].forEach((side, i) => { shape.style[side] = `${places[at][i]}px`; });
+    }
+    [time.textContent, gain.textContent] = [said, factor];
+    sweep(at);
+  }
+
+  /* From the first keys on, tile by tile. */
+  function sweep(at) {
+    if (reduced.matches) return;
+    const [tile] = shapes.filter(([shape]) => shape.classList.contains("am-tile"));
+    const [x, , wide] = tile[1][at].map(Number);
+    const tiles = Math.max(1, Math.round((x - moving.dataset.first) / wide));
+    moving.getAnimations().forEach((old) => old.cancel());
+    moving.animate(
+      [{ transform: `translateX(${moving.dataset.first - x}px)` }, { transform: "none" }],
+      { duration: SWEEP_MS, delay: 150, fill: "backwards", easing: `steps(${tiles}, jump-end)` },
+    );
+  }
+
+  range.addEventListener("input", () => {
+    show(Number(range.value));
+    later({ [PARAMETER]: names[range.value] });
+  });
+  box.querySelector(".am-stops").before(range);
+  const first = names.indexOf(asked(PARAMETER));
+  show(first < 0 ? names.length - 1 : first);
+}

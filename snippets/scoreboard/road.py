@@ -1,0 +1,432 @@
+"""The front page's road: every kernel on the same work is a stop of one slider (widgets/road.js).
+
+A stop is a drawing of one program, the lines of code that change, and a time. All are HTML that
+needs no script: the last stop shows, and below it a table. Shapes that all stops share have a place
+for each, `data-at`, so that they move from one to the next.
+"""
+
+import html
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from snippets._lab.draw.drawings import INK, LINES, MUTED, Key, keys, line, mixed, words
+from snippets._lab.draw.identity import MEMORIES, TENSORS, identity
+from snippets._lab.draw.rows import TIME, Gain, Quantity, Row
+from snippets._lab.draw.units import decimals, measured_ratio, milliseconds, size
+from snippets._lab.rooms import source_file
+
+from .differences import colored
+
+MS = Quantity("time", "ms_p50", milliseconds)  # in one unit, for times that differ this much
+
+
+class Stop(NamedTuple):
+    """A kernel's place on the slider."""
+
+    told: str  # what its programs do; {memory} is what its call took at most
+    come: tuple[str, ...]  # how lines begin that the kernel before has not
+    gone: tuple[str, ...]  # and lines of that kernel which this one has not
+    lanes: tuple[tuple[int, int], ...]  # rows of the scores that one program is at
+    tile: tuple[int, int]  # and keys
+    stored: bool = False  # whether memory holds all scores
+
+    @property
+    def chip(self) -> tuple[float, float]:
+        """From where to where the chip reaches: to what is collected, or one tile of a product."""
+        return (self.tile[0] - 0.8, self.tile[1]) if self.stored else (-0.8, N + 1 + D)
+
+
+ONE_KEY, KEPT = "score = tl.sum(q * k", "scores = tl.where(slots == n"
+MULTIPLIED = "scores = tl.sum(q[:, :, None] * k"
+BY_CORES = ("s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile")
+FILLED = ("_fill(k_desc", "_fill(v_desc")
+LAUNCHES = ("_run_matmul(q, k_t", "_run_softmax(", "_run_matmul(weights")
+STOPS = {
+    "basic_attention": Stop(
+        "A program takes one query and goes through the keys one at a time. It keeps the scores of "
+        "its row on the chip.",
+        ("for n in range(N)", *(f"    {x}" for x in ("k = tl.load(k_row", ONE_KEY, KEPT))),
+        (),
+        ((6, 7),),
+        (14, 15),
+    ),
+    "composed_attention": Stop(
+        "Two products on tensor cores with a softmax in between, each a kernel of its own. All "
+        "scores go to memory and come back: its call takes up to {memory} there.",
+        LAUNCHES,
+        (ONE_KEY, KEPT),
+        ((4, 12),),
+        (8, 16),
+        stored=True,
+    ),
+    "tiled_attention": Stop(
+        "One kernel again. A running softmax needs one small tile of scores at a time, so no "
+        "matrix is stored. Without tensor cores the time goes back up.",
+        (MULTIPLIED, "m_new =", "alpha =", "acc = acc * alpha", "acc += tl.sum(weights * values"),
+        LAUNCHES,
+        ((6, 8),),
+        (12, 16),
+    ),
+    "flash_attention": Stop(
+        "The same loop with larger tiles, and both of its products on tensor cores.",
+        (*BY_CORES, "p = tl.exp2("),
+        (MULTIPLIED, "acc += tl.sum(weights * values", "p = tl.exp("),
+        ((4, 10),),
+        (8, 16),
+    ),
+    "hopper_attention": Stop(
+        "One warp only loads, ahead of the others. Two or three groups of four warps compute, each "
+        "its own queries, and multiply one tile while they take the softmax of the next.",
+        (
+            *FILLED,
+            "scores = _issue_qk(",
+            "acc = _issue_pv(p, state.acc",
+            "s = warpgroup_mma_wait(1",
+        ),
+        BY_CORES,
+        ((2, 8), (8, 14)),
+        (8, 16),
+    ),
+}
+
+
+# The code.
+
+
+def lines_of(name: str) -> set[str]:
+    """The code of a kernel's file without comments and indentation."""
+    text = source_file(name).read_text("utf-8").splitlines()
+    return {line.split("  #")[0].strip() for line in text}
+
+
+def changed(name: str, begins: Sequence[str], other: str) -> list[str]:
+    """The lines of a kernel that begin so. Raises ValueError for one that the other has as well."""
+    mine, theirs = lines_of(name), lines_of(other) if other else set()
+    found = []
+    for begin in begins:
+        there = {x for x in mine - theirs if x.startswith(begin.strip())}
+        if len(there) != 1:
+            raise ValueError(f"{begin!r} begins {len(there)} lines that only {name} has, not one")
+        found.append(begin[: -len(begin.lstrip())] + there.pop())
+    return found
+
+
+def _code(name: str, before: str) -> str:
+    stop, new = STOPS[name], ("added", "+") if before else ("same", " ")
+    signed = [("removed", "−", x) for x in changed(before, stop.gone, name)] if before else []
+    signed += [(*new, x) for x in changed(name, stop.come, before)]
+    body = "".join(
+        f'<span class="am-road-{kind}"><i>{sign}</i> {colored(code)}</span>'
+        for kind, sign, code in signed
+    )
+    title = f"What changes from {before} to {name}" if before else f"The loop of {name}"
+    return f'<pre class="highlight" aria-label="{title}"><code>{body}</code></pre>'
+
+
+# The drawing: Q at the left, Kᵀ above and Vᵀ below the scores, what is computed at the right.
+
+CELL, M, N, D = 11, 16, 24, 4
+GAP = CELL  # between two matrices
+LEFT, TOP = 4 + (D * CELL + GAP), 4 + (D * CELL + GAP)  # of the scores
+RIGHT, BELOW = LEFT + N * CELL + GAP, TOP + M * CELL + GAP
+WIDE, TALL = RIGHT + D * CELL + 4, BELOW + D * CELL + 34
+PLATES = {  # tensor → x, y, columns, rows
+    "q": (4, TOP, D, M),
+    "k": (LEFT, 4, N, D),
+    "v": (LEFT, BELOW, N, D),
+    "output": (RIGHT, TOP, D, M),
+}
+NAMES = (
+    ("Q", "q", 6, TOP - 7),
+    ("Kᵀ", "k", LEFT - 26, 32),
+    ("Vᵀ", "v", LEFT - 26, BELOW + 28),
+    ("out", "output", RIGHT + 2, TOP - 7),
+)
+LEGEND = (
+    Key(MEMORIES["HBM"], 14, "in HBM"),
+    Key(MEMORIES["registers"], 16, "on the chip"),
+    Key(TENSORS["scores"], 100, "scores"),
+    Key(TENSORS["weights"], 100, "weights"),
+)
+ABOUT = (
+    "One program of each kernel: its queries at the left, the keys and values that it is at above "
+    "and below, the tile of scores that it holds, and what it has collected."
+)
+Matrix = list[list[float]]
+Place = tuple[float, float, float, float]
+
+
+def _example() -> dict[str, Matrix]:
+    """One small attention: its tensors, drawn at random, with the scores and weights of them."""
+    draw = random.Random(7)
+    q, k, v = ([[draw.gauss(0, 1) for _ in range(D)] for _ in range(rows)] for rows in (M, N, N))
+    scores = [[sum(map(math.prod, zip(a, b, strict=True))) / D**0.5 for b in k] for a in q]
+    weights = [[math.exp(s) / sum(map(math.exp, row)) for s in row] for row in scores]
+    values = [list(column) for column in zip(*v, strict=True)]
+    output = [[sum(map(math.prod, zip(w, c, strict=True))) for c in values] for w in weights]
+    turned = {"k": [list(c) for c in zip(*k, strict=True)], "v": values}
+    return {"q": q, **turned, "scores": scores, "weights": weights, "output": output}
+
+
+def _marks(tensor: str, matrix: Matrix, x: float, y: float, rows: range, columns: range) -> str:
+    """Numbers as squares whose area is their size; those of negative numbers are hollow."""
+    most = max(abs(number) for row in matrix for number in row)
+    paths: dict[bool, list[str]] = {True: [], False: []}
+    for r in rows:
+        for c in columns:
+            side = round((CELL - 2) * math.sqrt(abs(matrix[r][c]) / most)) or 1
+            at = f"M{x + c * CELL + (CELL - side) / 2:g} {y + r * CELL + (CELL - side) / 2:g}"
+            paths[matrix[r][c] >= 0].append(f"{at}h{side}v{side}h-{side}z")
+    color = TENSORS[tensor]
+    return (
+        f'<path fill="{color}" d="{"".join(paths[True])}"/>'
+        f'<path fill="none" stroke="{color}" d="{"".join(paths[False])}"/>'
+    )
+
+
+def _moved(
+    cells: Callable[..., tuple[float, float, float, float]],
+    which: int = 0,
+    grow: float = 1,
+    css: str = "am-lane",
+    **look: str,
+) -> str:
+    """A box around cells at each stop: rows and columns from the first score, in turn from and to.
+
+    `cells` gets the stop, the rows of its first or last lane, and its keys.
+    """
+    places = []
+    for stop in STOPS.values():
+        top, bottom, left, right = cells(stop, *stop.lanes[which], *stop.tile)
+        across, down = ((b - a) * CELL + 2 * grow for a, b in ((left, right), (top, bottom)))
+        places.append((LEFT + left * CELL - grow, TOP + top * CELL - grow, across, down))
+    return moved(places, css, **look)
+
+
+def moved(places: Sequence[Place], css: str, **look: str) -> str:
+    """A box with a place at each stop, x, y, width and height: without a script at the last."""
+    at = [" ".join(f"{number:.4g}" for number in place) for place in places]
+    x, y, wide, tall = at[-1].split()
+    style = ";".join(f"{name.replace('_', '-')}:{value}" for name, value in look.items())
+    return (
+        f'<rect class="{css}" data-at="{";".join(at)}" x="{x}" y="{y}" width="{wide}" '
+        f'height="{tall}" rx="3" style="{style}"/>'
+    )
+
+
+def _plate(x: float, y: float, columns: int, rows: int, look: str) -> str:
+    return (
+        f'<rect x="{x - 2}" y="{y - 2}" width="{columns * CELL + 4}" '
+        f'height="{rows * CELL + 4}" rx="4" {look}/>'
+    )
+
+
+def drawing() -> str:
+    """One program of each kernel at work, a stop on top of the other; the last one shows."""
+    tensors, chip, hbm = _example(), MEMORIES["registers"], MEMORIES["HBM"]
+
+    def marks(tensor: str, rows: range, columns: range) -> str:
+        x, y, *_ = PLATES.get(tensor, (LEFT, TOP))
+        return _marks(tensor, tensors[tensor], x, y, rows, columns)
+
+    ground = [_plate(LEFT, TOP, N, M, f'fill="none" stroke="{LINES}" stroke-dasharray="2 4"')]
+    for tensor, (x, y, columns, rows) in PLATES.items():
+        ground.append(_plate(x, y, columns, rows, f'style="fill:{mixed(TENSORS[tensor], 12)}"'))
+        if tensor != "output":
+            ground.append(marks(tensor, range(rows), range(columns)))
+    for said, tensor, x, y in NAMES:
+        ground.append(words(x, y, said, 14, 700, color=TENSORS[tensor], anchor="start"))
+    lanes, tiles, edge = [], [], {"css": "am-tile", "stroke_width": "1.5"}
+    for which in (0, -1):
+        look = {"fill": mixed(chip, 16), "stroke": chip, "stroke_width": "1.4"}
+        lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.chip), which, 2, **look))
+        lanes.append(
+            _moved(
+                lambda s, a, b, c, d: (a, b, s.chip[0] + 0.2, s.chip[0] + 0.6),
+                which,
+                0,
+                fill=TENSORS["q"],
+            )
+        )
+        paper = {"fill": "var(--am-paper)", "stroke": INK}
+        tiles.append(_moved(lambda s, *cells: cells, which, **edge, **paper))
+    for tensor, top in (("k", -1 - D), ("v", M + 1)):
+        color = TENSORS[tensor]
+        look = {"fill": f"color-mix(in srgb,{color} 30%,transparent)", "stroke": color}
+        tiles.append(_moved(lambda s, a, b, c, d, top=top: (top, top + D, c, d), **edge, **look))
+    stored, kept, held = [], [], []
+    for stop in STOPS.values():
+        rows = [range(*lane) for lane in stop.lanes]
+        before, here = range(stop.tile[0]), range(*stop.tile)
+        if stop.stored:
+            plate = _plate(LEFT, TOP, N, M, f'stroke="{hbm}" style="fill:{mixed(hbm, 14)}"')
+            stored.append(plate + marks("scores", range(M), range(N)))
+            kept.append("")
+        else:
+            stored.append("")
+            seen = "weights" if len(here) > 1 else "scores"
+            kept.append(
+                "".join(marks(seen, r, before) + marks("output", r, range(D)) for r in rows)
+            )
+        held.append("".join(marks("scores", r, here) for r in rows))
+    return (
+        f'<svg viewBox="0 0 {WIDE} {TALL}" role="img" aria-label="{ABOUT}">{"".join(ground)}'
+        f"{_each(stored)}{''.join(lanes)}{_each(kept)}"
+        f'<g data-part="moving" data-first="{LEFT - 1}">{"".join(tiles)}{_each(held)}</g>'
+        f"{keys(6, TALL - 15, WIDE, LEGEND, 12)}</svg>"
+    )
+
+
+def _each(drawn: Sequence[str]) -> str:
+    """What each stop alone shows."""
+    last = len(drawn) - 1
+    return "".join(
+        f'<g class="am-at{" am-now" * (index == last)}" data-stop="{index}">{parts}</g>'
+        for index, parts in enumerate(drawn)
+        if parts
+    )
+
+
+# The clock: one bar from zero, in which the last kernels cannot be seen, and one of powers of ten.
+
+ACROSS, FROM_MS = 296, 0.01  # of a bar at the longest time; where the logarithmic one begins
+
+
+def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
+    """The time of each stop as a bar, linear and logarithmic; the others are marks below."""
+    longest = max(map(TIME, rows))
+
+    def linear(row: Row) -> float:
+        return float(ACROSS * TIME(row) / longest)
+
+    def logarithmic(row: Row) -> float:
+        return float(ACROSS * math.log(TIME(row) / FROM_MS) / math.log(longest / FROM_MS))
+
+    drawn = []
+    for y, said, across in ((18, "linear", linear), (66, "log scale", logarithmic)):
+        drawn.append(words(2, y - 5, said, 12, color=MUTED, anchor="start"))
+        drawn.append(f'<rect x="2" y="{y}" width="{ACROSS}" height="16" rx="3" class="am-track"/>')
+        bars = [(2, y, max(1, across(row)), 16) for row in rows]
+        drawn.append(moved(bars, "am-bar", fill="var(--am-hue)"))
+        for row in rows:
+            color = identity(row["implementation"]).color
+            x = 2 + max(1, across(row))
+            drawn.append(line(f"M{x:.1f} {y + 18}v6", color, 2))
+    drawn.append(words(ACROSS + 2, 13, milliseconds(longest), 12, color=MUTED, anchor="end"))
+    for ms in (0.1, 1, 10, 100):
+        x = 2 + logarithmic({"ms_p50": ms})
+        drawn.append(line(f"M{x:.1f} 66v16", "var(--am-paper)"))
+        drawn.append(words(x, 61, f"{ms:g} ms" if ms >= 100 else f"{ms:g}", 12, color=MUTED))
+    for row in others:
+        x, look = 2 + logarithmic(row), identity(row["implementation"])
+        drawn.append(f'<path d="M{x:.1f} 84l4 5-4 5-4-5z" fill="{look.color}"/>')
+        drawn.append(words(x - 4, 108, f"{look.name}, {MS.text(row)}", 12, anchor="start"))
+    return (
+        f'<svg viewBox="0 0 {ACROSS + 4} 112" role="img" aria-label="The time of this kernel as a '
+        f'bar, linear and logarithmic.">{"".join(drawn)}</svg>'
+    )
+
+
+def ratios(beside: Mapping[str, Iterable[Gain]]) -> str:
+    """How many times as fast ours is as each of some others: a dot for each case that was timed."""
+    found = [(said, [*gains]) for said, gains in beside.items()]
+    every = [gain for _, gains in found for gain in gains]
+    low, high = min([0.9, *every]), max([1.2, *every])
+
+    def across(gain: float) -> float:
+        return 14 + (ACROSS - 24) * (gain - low) / (high - low)
+
+    foot = 12 + 40 * len(found)
+    drawn, told = [line(f"M{across(1):.1f} 2V{foot}", INK, 1.4)], []
+    for at, (said, gains) in enumerate(found):
+        y = 14 + 40 * at
+        verdict = _verdict(gains)
+        told.append(f"{said}: {verdict}")
+        drawn.append(f'<rect x="2" y="{y - 11}" width="{ACROSS}" height="15" class="am-paper"/>')
+        drawn.append(words(2, y, said, 12, anchor="start"))
+        drawn.append(words(ACROSS + 2, y, verdict, 12, 600, anchor="end"))
+        drawn.append(line(f"M2 {y + 14}H{ACROSS + 2}", "var(--am-rule)"))
+        for gain in gains:
+            fill = FOUND.get(gain.word, "var(--am-paper)")
+            edge = FOUND.get(gain.word, INK)
+            drawn.append(
+                f'<circle cx="{across(gain):.1f}" cy="{y + 14}" r="4.5" '
+                f'style="fill:{fill};stroke:{edge}"/>'
+            )
+    for tick in (0.9, 1.0, 1.1, 1.2):
+        drawn.append(words(across(tick), foot + 13, f"{decimals(tick, 1)}×", 12, color=MUTED))
+    return (
+        f'<svg viewBox="0 0 {ACROSS + 4} {foot + 17}" role="img" '
+        f'aria-label="{html.escape("; ".join(told))}.">{"".join(drawn)}</svg>'
+    )
+
+
+def _verdict(gains: Sequence[Gain]) -> str:
+    """Of one case its quotient; of many how often ours is ahead and behind."""
+    verdicts = [gain.word for gain in gains]
+    if len(gains) == 1:
+        return f"{decimals(gains[0])}×"
+    return f"{verdicts.count('ahead')} ahead, {verdicts.count('behind')} behind"
+
+
+FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)"}  # the rest is hollow
+
+
+def player(
+    rows: Sequence[Row],
+    others: Sequence[Row],
+    beside: Mapping[str, Iterable[Gain]],
+    summary: Sequence[str],
+) -> str:
+    """All of it: the stops' names, the drawing, the code, the clock, and the table.
+
+    `beside` says how the last one compares with others, whose names are its keys.
+    """
+    names = [row["implementation"] for row in rows]
+    labels, told = [], []
+    for before, row in zip([None, *rows], rows, strict=False):
+        name, now = row["implementation"], " am-now" * (row is rows[-1])
+        time, first = MS.text(row), rows[0]
+        gain = measured_ratio(TIME(first) / TIME(row))
+        said = f"{gain} as fast as {first['implementation']}" if before else "where we begin"
+        labels.append(
+            f'<li class="{now.strip()}" data-post="{name}" data-said="{time}" '
+            f'data-gain="{said}" data-hue="{identity(name).color}" '
+            f'style="--am-hue:{identity(name).color}">'
+            f"<b>{name.removesuffix('_attention')}</b> {time}</li>"
+        )
+        words_ = STOPS[name].told.format(memory=size(row["bytes_peak"]))
+        code = _code(name, before["implementation"] if before else "")
+        told += [
+            f'<div class="am-stop{now}" data-kernel="{name}" markdown>',
+            f"<p><strong>{name}</strong> {html.escape(words_, quote=False)}</p>",
+            code,
+            "",
+            f"[Read the post on {name}](/posts/{name}.md)",
+            "",
+            "</div>",
+        ]
+    last = rows[-1]
+    return "\n".join(
+        [
+            f'<div class="am-player" data-widget="road" style="--am-hue:'
+            f'{identity(names[-1]).color}" markdown>',
+            f'<ol class="am-stops">{"".join(labels)}</ol>',
+            f'<div class="am-program">{drawing()}</div>',
+            '<div class="am-told" markdown>',
+            *told,
+            "</div>",
+            f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
+            f'<span data-part="gain">{measured_ratio(TIME(rows[0]) / TIME(last))} as fast as '
+            f"{names[0]}</span></p>{scales(rows, others)}</div>",
+            f'<div class="am-beside"><p>{names[-1]}: times as fast as …</p>{ratios(beside)}</div>',
+            '<div class="am-stops-table" markdown>',
+            "",
+            *summary,
+            "",
+            "</div>",
+            "</div>",
+        ]
+    )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 PAGE = "reference/glossary.md"
+NOT_COVERED = "## Not covered here"
 # Where no word is marked: links, code, titles, formulas, tables, what a widget draws, and answers
 # of a prediction, which become buttons. Of other elements the tags.
 LEFT_ALONE = re.compile(
@@ -25,26 +26,31 @@ ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """A word of the glossary that pages lead to."""
+    """A word of the glossary."""
 
     id: str
     terms: tuple[str, ...]  # its spellings
     text: str  # plain, without links
-    pages: tuple[str, ...]  # pages that explain it themselves, by file name
+    links: tuple[str, ...]  # what it leads to, from the glossary
+    marked: bool  # pages lead to it
+    covered: bool  # or the entry says that this site does not explain it
+
+    def is_explained_on(self, page: str) -> bool:
+        """Whether a page, by file name, explains the word itself."""
+        return any(link.startswith(f"../posts/{page}.md") for link in self.links)
 
 
 @functools.cache
 def definitions(glossary: str) -> tuple[Entry, ...]:
-    """The entries of the glossary's Markdown that are marked on pages."""
+    """The entries of the glossary's Markdown."""
     found = []
     for match in ENTRY.finditer(glossary):
-        if match["plain"]:
-            continue
         text = " ".join(match["text"].split())
-        pages = tuple(re.findall(r"\]\(\.\./posts/(\w+)\.md", text))
-        text = re.sub(r"\[[^\]]*\]\([^)]*\)\.?|[`*$]", "", text).strip()
-        terms = tuple(re.sub(r" \{.*", "", line) for line in match["terms"].splitlines())
-        found.append(Entry(match["id"], terms, text, pages))
+        links = tuple(re.findall(r"\]\(([^)]*)\)", text))
+        text = re.sub(r"\[[^\]]*\]\([^)]*\)\.?|[`*$]", "", text).replace("\\sqrt{d}", "√d").strip()
+        terms = tuple(match["terms"].splitlines())
+        covered = NOT_COVERED not in glossary[: match.start()]
+        found.append(Entry(match["id"], terms, text, links, not match["plain"], covered))
     return tuple(found)
 
 
@@ -64,10 +70,11 @@ def _spellings(entries: tuple[Entry, ...]) -> tuple[re.Pattern[str], dict[str, E
 
 def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> str:
     """Lead from the first use of each word in running text to its entry at `url`."""
+    entries = tuple(entry for entry in entries if entry.marked)
     if not entries:
         return content
     pattern, owner = _spellings(entries)
-    seen = {entry.id for entry in entries if page in entry.pages}
+    seen = {entry.id for entry in entries if entry.is_explained_on(page)}
 
     def link(match: re.Match[str]) -> str:
         entry = owner[match[0]]

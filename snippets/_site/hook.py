@@ -162,7 +162,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     content = formulas.converted(content, page.file.src_uri)
     content = reference.plainer(content)
     content = playground.shown(content, config)
-    content = numbering.numbered(tables.folded(content), page, files)
+    content = search.without_asides(numbering.numbered(tables.folded(content), page, files))
     words = files.get_file_from_path(glossary.PAGE)
     if words is None or not about.is_read(page):
         return content
@@ -203,8 +203,9 @@ def on_post_build(config: MkDocsConfig) -> None:
     listings.write(config)
     moved.write(config)
     notebooks.publish(config)
+    site = Path(config.site_dir)
     try:
-        search.pack(Path(config.site_dir))
-        packing.pack(Path(config.site_dir), config.extra_css, served=_command == ["serve"])
+        search.pack(site, Path(config.docs_dir) / glossary.PAGE, export.order())
+        packing.pack(site, config.extra_css, served=_command == ["serve"])
     except packing.PackingError as error:
         raise PluginError(str(error)) from error

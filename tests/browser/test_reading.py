@@ -1,4 +1,4 @@
-"""The reading aids in the built site: search, glossary, folding, print, and what is beside pages.
+"""The reading aids in the built site: glossary, folding, print, and what is beside pages.
 
 Each check of a page is also shown to fail on that page with one fault.
 """
@@ -25,29 +25,6 @@ from tests.site.test_site import published
 pytest_plugins = ["tests.browser.browser"]
 in_browser = pytest.mark.browser
 of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
-
-# What a reader types, misspelled and in signs too, and where the answer is: one of the first three
-# sections must lie on one of these pages.
-SEARCHES = {
-    "why sqrt d": ["attention_weights"],
-    "sqrt(d)": ["attention_weights"],
-    "√d": ["attention_weights"],
-    "logsumepx": ["attention_memory", "flash_attention", "flash_backward", "glossary"],
-    "TMA": ["flash_attention", "warp_specialization", "glossary"],
-    "softmax overflow": ["basic_attention", "errors"],
-    "slow backward": ["attention_memory", "errors"],
-    "wrong result at head dim 80": ["errors", "odd_head_dimensions"],
-    "query key value": ["attention_weights"],
-    "head": ["attention_weights", "multi_head_attention"],
-    "causal mask": ["masks", "multi_head_attention", "tiled_attention", "flash_attention"],
-    "tensor core": ["flash_attention"],
-    "kernel launch": ["host_time", "multi_head_attention", "claims", "latency_hiding"],
-    "quadratic memory": ["attention_memory"],
-    "FlashAttention": ["flash_attention", "claims"],
-    "SDPA backend": ["sdpa_backends"],
-    "coalesing": ["coalescing"],
-    "register spil": ["vectorized_attention", "basic_attention", "your_gpu"],
-}
 
 
 @pytest.fixture(scope="session")
@@ -187,58 +164,6 @@ def test_the_page_for_wrong_addresses_leads_everywhere(site, addresses):
 
 
 # In the browser.
-
-
-def ask(page, words):
-    """Type into the search box; returns the addresses of what it answers, the best first."""
-    page.locator(".md-search__input").fill(words)
-    done = "words => document.querySelector('#am-hits').dataset.question === words"
-    page.wait_for_function(done, arg=words)
-    return page.evaluate("[...document.querySelectorAll('#am-hits a')].map(link => link.href)")
-
-
-@in_browser
-def test_a_search_finds_the_right_section(open_page, site):
-    page = open_page()
-    page.goto(site + "reference/topics/", wait_until="networkidle")
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.keyboard.press("/")
-    wrong = {}
-    for words, pages in SEARCHES.items():
-        found = [
-            urlsplit(address).path.rstrip("/").rpartition("/")[2] for address in ask(page, words)
-        ]
-        if not {*found[:3]} & {*pages}:
-            wrong[words] = found[:5]
-    assert wrong == {}
-    assert [url for url in asked if url.endswith("/search/search_index.json")], (
-        "loaded when asked for"
-    )
-    assert page.wrong == []
-
-
-@in_browser
-def test_an_answer_shows_why_and_the_keyboard_leads_there(open_page, site):
-    page = open_page()
-    page.goto(site + "reference/topics/", wait_until="networkidle")
-    page.keyboard.press("/")
-    first, second, *_ = ask(page, "tensor cores")
-    for hit in some(page.locator(".am-hit").all()):
-        assert 20 < len(hit.locator("span").inner_text()) < 300, "a line, and no block of code"
-    assert page.locator(".am-hit mark").count() > 5
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.href") == second
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Enter")
-    page.wait_for_url(first)
-    page.locator("#__search:not(:checked)").wait_for(state="attached")
-    assert ask(page, "zzqxw") == []
-    assert "Nothing found" in page.locator(".md-search-result__meta").inner_text()
-    page.keyboard.press("Escape")
-    page.locator("#__search:not(:checked)").wait_for(state="attached")
-    assert page.wrong == []
 
 
 @in_browser

@@ -5,56 +5,78 @@ import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";
 
 const LIBRARY = "../../vendor/minisearch-7.2.0.js";
-const FIELDS = { title: 7, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
+const FIELDS = { title: 7, anchor: 3, tags: 3, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
 const MOST = 12; // results
 const OF_A_PAGE = 3;
 const LINE = 24; // words
-const FIRST_WINS = 0.35; // how much more a section counts on the series' first page, where words are explained
+const FIRST_WINS = 0.2; // how much more a section counts at the series' beginning, where words are explained
+const NAMED = 1.5; // how much more one counts whose whole title is the question
 
-/* How many letters may be wrong. */
+/* How many letters may be wrong, beside two that changed places. */
 const wrongLetters = (word) => (/\d/.test(word) || word.length < 5 ? 0 : word.length < 8 ? 1 : 2);
+const swapped = (word) => [...word].slice(1).map((letter, at) => word.slice(0, at) + letter + word[at] + word.slice(at + 2));
 
 function indexed(MiniSearch, sections) {
   const index = new MiniSearch({ fields: Object.keys(FIELDS), tokenize: wordsOf, processTerm: (term) => term });
-  index.addAll(sections.map((section, id) => ({ id, ...section })));
+  index.addAll(sections.map((section, id) => ({ id, anchor: section.location.split("#")[1] ?? "", ...section })));
   return index;
 }
 
-/* Sections and the words in them that answer: one that has all that was asked for before one that has a part. */
-function found(index, sections, question) {
-  const asked = askedFor(question);
-  const score = new Map();
-  for (const word of asked) {
-    const best = new Map();
-    for (const [term, weight] of [[word, 1], ...alsoSaid(word).map((other) => [other, 0.5])]) {
-      const hits = index.search(term, {
-        tokenize: (text) => [text],
-        boost: FIELDS,
-        prefix: term.length > 2,
-        fuzzy: wrongLetters(term),
-        weights: { fuzzy: 0.25, prefix: 0.4 },
-      });
-      for (const hit of hits) {
-        const known = best.get(hit.id);
-        if (known && known.score >= hit.score * weight) continue;
-        best.set(hit.id, { score: hit.score * weight, terms: hit.terms });
+/* Where a word is, and how well it is met there: as it is, as pages say it, as the beginning of another; where it is not,
+   as what it may be a misspelling of. */
+function met(index, word, also) {
+  const best = new Map();
+  const take = (terms, weight, options = {}) => {
+    for (const term of terms) {
+      for (const hit of index.search(term, { tokenize: (text) => [text], boost: FIELDS, ...options })) {
+        const score = hit.score * weight;
+        if (!(best.get(hit.id)?.score >= score)) best.set(hit.id, { score, terms: hit.terms });
       }
     }
-    const top = Math.max(...[...best.values()].map((hit) => hit.score), 1e-9);
-    const counts = word.length === 1 ? 0.3 : 1; // a letter tells little
+    return best.size;
+  };
+  const itself = take([word], 1);
+  const known = take([...alsoSaid(word), ...also], 0.7);
+  if (word.length > 2) take([word], known ? 0.4 : 1, { prefix: true });
+  take([word], known ? 0.25 : 1, { fuzzy: wrongLetters(word) });
+  if (!known) take(swapped(word), 1);
+  const top = Math.max(...[...best.values()].map(({ score }) => score));
+  return { best, top, rare: Math.log(1 + index.documentCount / (itself || best.size)) };
+}
+
+/* Sections that answer, the best first: those that meet more of the question, where a rarer word is more of it. And
+   what no section has. */
+function found(index, sections, question) {
+  const words = askedFor(question);
+  const asked = words.map((word, at) => ({ word, ...met(index, word, [words[at - 1] + word, word + words[at + 1]]) }));
+  const isNamed = ({ title }) => title.split(", ").some((name) => `${askedFor(name)}` === `${words}`);
+  const score = new Map();
+  let whole = 0;
+  for (const { word, best, top, rare } of asked.filter(({ best: { size } }) => size)) {
+    const counts = word.length === 1 ? 0.3 * rare : rare; // a letter tells little
+    whole += counts;
     for (const [id, hit] of best) {
       const sum = score.get(id) ?? { score: 0, share: 0, terms: new Set() };
-      sum.score += counts * (0.35 + 0.65 * (hit.score / top)) * Math.log(2 + sections.length / best.size);
+      sum.score += counts * (0.2 + 0.8 * (hit.score / top));
       sum.share += counts;
       for (const term of hit.terms) sum.terms.add(term);
       score.set(id, sum);
     }
   }
-  const whole = asked.reduce((sum, word) => sum + (word.length === 1 ? 0.3 : 1), 0) || 1;
-  return [...score].map(([id, { score: sum, share, terms }]) => ({
+  const hits = [...score].map(([id, { score: sum, share, terms }]) => ({
     section: sections[id], terms, score: sum * (share / whole) ** 2 * (1 + FIRST_WINS * (1 - id / sections.length))
-      * Math.sqrt(sections[id].boost ?? 1),
+      * Math.sqrt(sections[id].boost ?? 1) * (isNamed(sections[id]) ? NAMED : 1),
   })).toSorted((one, other) => other.score - one.score);
+  const somewhere = new Set(asked.filter(({ best }) => best.size).map(({ word }) => word));
+  const isUnknown = (word) => words.includes(wordsOf(word)[0]) && !wordsOf(word).some((part) => somewhere.has(part));
+  return { hits, unknown: question.split(/\s+/).filter(isUnknown) };
+}
+
+/* What says that the site does not cover something is followed by the section that comes nearest. */
+function withNearest([first, ...others], sections) {
+  const nearest = first && sections.find(({ location }) => location === first.section.nearest);
+  if (!nearest) return first ? [first, ...others] : [];
+  return [first, { section: nearest, terms: first.terms, isNearest: true }, ...others.filter(({ section }) => section !== nearest)];
 }
 
 function notTooManyOfAPage(hits) {
@@ -76,13 +98,21 @@ function line(text, terms) {
   return [first ? "… " : "", ...shown.flatMap((word) => [word, " "]), first + LINE < words.length ? "…" : ""];
 }
 
-function result({ section, terms }, root) {
+function result({ section, terms, isNearest }, root) {
   const marked = section.title.split(/(\s+)/).map((word) => (
     wordsOf(word).some((part) => terms.has(part)) ? make("mark", {}, word) : word));
   const parts = [make("strong", {}, ...marked)];
-  if (section.page !== section.title) parts.unshift(make("small", {}, section.page));
+  const above = [isNearest && "Nearest", section.page !== section.title && section.page].filter(Boolean).join(": ");
+  if (above) parts.unshift(make("small", {}, above));
   parts.push(make("span", {}, ...line(section.text || section.page, terms)));
   return make("li", { className: "am-hit" }, make("a", { href: new URL(section.location, root).href }, ...parts));
+}
+
+function said(hits, all, unknown) {
+  const missing = unknown.length ? `No page has “${unknown.join("” or “")}”. ` : "";
+  if (!hits.length) return `${missing || "Nothing found. "}Try fewer or other words.`;
+  if (hits[0].section.nearest) return `${missing}Not covered here; the section that comes nearest is below`;
+  return missing + (hits.length === 1 ? "1 section" : `The best ${hits.length} of ${all} sections`);
 }
 
 export async function start(box) {
@@ -96,13 +126,11 @@ export async function start(box) {
 
   function answer() {
     const question = box.value.trim();
-    const every = question ? found(index, sections, question) : [];
-    const hits = notTooManyOfAPage(every);
+    const { hits: every, unknown } = question ? found(index, sections, question) : { hits: [], unknown: [] };
+    const hits = notTooManyOfAPage(withNearest(every, sections));
     list.replaceChildren(...hits.map((hit) => result(hit, root)));
     list.dataset.question = question;
-    if (!question) status.textContent = "Type to search";
-    else if (!hits.length) status.textContent = "Nothing found. Try fewer or other words.";
-    else status.textContent = hits.length === 1 ? "1 section" : `The best ${hits.length} of ${every.length} sections`;
+    status.textContent = question ? said(hits, every.length, unknown) : "Type to search";
   }
 
   const links = () => [...list.querySelectorAll("a")];

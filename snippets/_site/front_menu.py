@@ -9,7 +9,6 @@ implementations on the same work, stands at the end. A list with `data-posts` ha
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mkdocs.structure.pages import Page
 
@@ -19,24 +18,6 @@ LIST = re.compile(r'<ol class="am-road"(?: data-posts="(?P<posts>[^"]*)")?>.*?</
 ENTRY = re.compile(r"<li (?P<data>data-[^>]*)>(?P<name>[^<:]*): (?P<said>[^<]*)</li>")
 DATA = re.compile(r'data-(\w+)="([^"]*)"')  # Markdown writes attributes in an order of its own
 SENTENCE = re.compile(r"(?<=[.?!])\s")
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What the figure says of one implementation."""
-
-    post: str
-    name: str
-    said: str
-    length: float
-    hue: str
-
-    def bar(self) -> str:
-        """Its time behind a bar; without a length only the words, which say why."""
-        if not self.length:
-            return f'<span class="am-rung-time"><span>{self.said}</span></span>'
-        style = f"--am-length:{self.length:g}%;--am-hue:{self.hue}"
-        return f'<span class="am-rung-time"><i style="{style}"></i><b>{self.said}</b></span>'
 
 
 def filled(content: str, posts: Sequence[Page], page: Page) -> str:
@@ -49,31 +30,33 @@ def menu(times: str, posts: Sequence[Page], page: Page, chosen: str | None = Non
 
     Those that are `chosen` by name stand in one list.
     """
-    timed = {entry.post: entry for entry in map(_timed, ENTRY.finditer(times))}
+    bars = dict(map(_bar, ENTRY.finditer(times)))
+    none = "<span></span>" if bars else ""
     parts: dict[str, list[str]] = {}
     for number, post in enumerate(posts, 1):
         if not chosen or post.file.name in chosen.split():
             heading = f"<h3>{html.escape(post.parent.title)}</h3>" if not chosen else ""
-            bar = timed[post.file.name].bar() if post.file.name in timed else "<span></span>"
-            parts.setdefault(heading, []).append(_rung(number, post, bar * bool(timed), page))
+            _, bar = bars.pop(post.file.name, ("", none))
+            parts.setdefault(heading, []).append(_rung(number, post, bar, page))
     lists = [
         f'<section>{heading}<ol class="am-rungs">{"".join(rungs)}</ol></section>'
         for heading, rungs in parts.items()
     ]
-    ours = {post.file.name for post in posts}
-    entries = [entry for entry in timed.values() if entry.post not in ours]
-    others = "".join(f"<li><span>{entry.name}</span>{entry.bar()}</li>" for entry in entries)
-    if others:
-        lists.append(
-            f'<section><h3>For comparison</h3><ul class="am-others">{others}</ul></section>'
-        )
+    if bars:
+        others = "".join(f"<li><span>{name}</span>{bar}</li>" for name, bar in bars.values())
+        others = f'<ul class="am-others">{others}</ul>'
+        lists.append(f"<section><h3>For comparison</h3>{others}</section>")
     return f'<div class="am-road">{"".join(lists)}</div>'
 
 
-def _timed(entry: re.Match[str]) -> Timed:
+def _bar(entry: re.Match[str]) -> tuple[str, tuple[str, str]]:
+    """A post, its name, its time behind a bar; without a length only the words, which say why."""
     data = dict(DATA.findall(entry["data"]))
-    length = float(data["length"])
-    return Timed(data["post"], entry["name"], entry["said"], length, data["hue"])
+    time = f"<span>{entry['said']}</span>"
+    if length := float(data["length"]):
+        style = f"--am-length:{length:g}%;--am-hue:{data['hue']}"
+        time = f'<i style="{style}"></i><b>{entry["said"]}</b>'
+    return data["post"], (entry["name"], f'<span class="am-rung-time">{time}</span>')
 
 
 def _rung(number: int, post: Page, bar: str, page: Page) -> str:
